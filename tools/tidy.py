@@ -78,7 +78,6 @@ PURE_PATHS: Final = frozenset(
         "zbroker/cli/check/forms.py",
         "zbroker/cli/check/judging.py",
         "zbroker/cli/doctor/finding.py",
-        "zbroker/client/consumer/consume_options.py",
         "zbroker/client/consumer/held_messages.py",
         "zbroker/client/consumer/message.py",
         "zbroker/client/consumer/settlement.py",

@@ -209,7 +209,7 @@ def _item(name: str, item: Any) -> str:
         kind = _shown(inspect.signature(item.fget).return_annotation)  # type: ignore[arg-type]
         return f"#### {name}\n\n```text\n{name.rpartition('.')[2]}: {kind}\n\n    {doc}\n```\n"
     level = "###" if name.startswith("zbroker.") else "####"
-    kind = "async " if inspect.iscoroutinefunction(item) else ""
+    kind = "async " if inspect.iscoroutinefunction(inspect.unwrap(item)) else ""
     head = f"{kind}{name.rpartition('.')[2]}{_call(item)}"
     return f"{level} {name}\n\n```text\n{head}\n\n{textwrap.indent(doc, '    ')}\n```\n"
 

@@ -12,34 +12,39 @@ from __future__ import annotations
 
 import inspect
 import logging
+import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from zbroker.client import forks, values
+from zbroker.client import diagnosis, forks, values
 from zbroker.client.bookmark_stores import memory
-from zbroker.client.consumer import consume_options
 from zbroker.client.consumer.consumer import BaseConsumer
 from zbroker.client.consumer.worker import BaseWorker, Handler, OnError
-from zbroker.client.endpoints import ListenerEndpoints
-from zbroker.client.message import Message
-from zbroker.client.options import ConnectOptions, Listener
+from zbroker.client.endpoints import ListenerEndpoints, ask_ranges
+from zbroker.client.options import ConnectOptions, Listener, method_takes
 from zbroker.client.publisher.publisher import PublisherPort
-from zbroker.client.subscriber import points, subscribe_command
-from zbroker.client.subscriber.options import Clock, Delivery, Duration, Rate, seconds
+from zbroker.client.subscriber.options import (
+    TIMEOUT_S,
+    ConsumeOptions,
+    Duration,
+    RangesOptions,
+    SubscribeOptions,
+    consume_options,
+    seconds,
+    subscribe_options,
+)
 from zbroker.client.subscriber.reader_state import ReaderState
 from zbroker.errors import ZBrokerError
-from zbroker.limits import CREDIT_DEFAULT_BYTES
-from zbroker.wire.messages import Subscribe
-
-TIMEOUT_S: Final = 10.0
+from zbroker.wire.messages import RangeList
 
 _log: Final = logging.getLogger("zbroker.client")
 
 S = TypeVar("S", bound=ReaderState)
 C = TypeVar("C", bound=BaseConsumer)
+T = TypeVar("T")
 W = TypeVar("W", bound=BaseWorker[Any])
 
 
@@ -89,14 +94,140 @@ def _made(name: str, options: dict[str, Any]) -> Command:
     return Command(name, **options)
 
 
-class Commanding:
-    """A part of both clients: commands, and heartbeats, which are one."""
+class BaseClient(Generic[S, C, W]):
+    """A publisher's session, its subscriptions and consumers."""
 
-    _doors: ListenerEndpoints
+    _publisher: PublisherPort
+    _publisher_type: type[PublisherPort]
+    _subscription_type: type[S]
+    _consumer_type: type[C]
+    _worker_type: type[W]
 
-    def _check_open(self) -> None:
-        """Raises: ZBrokerError, what ended this client."""
-        raise NotImplementedError
+    def __init__(self, options: ConnectOptions) -> None:
+        self.name = options.logon.client
+        self.publisher = options.publisher
+        self._publisher = publisher = self._publisher_type(
+            options.servers, options.logon, options.publisher, options.settings, options.store
+        )
+        self._track = publisher.track
+        self._inbox = publisher.inbox
+        self._staging = options.store.staging
+        self._doors = ListenerEndpoints(publisher)
+        self._queues = ListenerEndpoints(publisher, "queues")
+        self._topics = values.CheckedTopics()
+        self._subscriptions: weakref.WeakSet[S] = weakref.WeakSet()
+        self._consumers: weakref.WeakSet[C] = weakref.WeakSet()
+        self._bookmarks = options.bookmarks
+        self._owned = options.bookmarks if options.owned else None
+        self._flushed = 0
+        self._closed = False
+        # at the end of the program and of a forgotten client
+        self._finalizer = weakref.finalize(self, _abandon, publisher, self.name)
+        forks.watch(self)
+
+    @property
+    def url(self) -> str:
+        """The broker that it is connected to, or tries."""
+        return self._publisher.url
+
+    @property
+    def unpersisted(self) -> int:
+        """How many published messages are not known to be persisted or, if not recorded, taken."""
+        return len(self._inbox) + self._publisher.unsettled
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        """URLs of the instance's other listeners: delivery, admin, ..."""
+        return self._doors.endpoints()
+
+    def on_state(self, listener: Listener) -> None:
+        """Has `listener` called with what becomes of the connection: by a thread, or the loop."""
+        self._publisher.settings.on_state.append(listener)
+
+    # -- subscribing --------------------------------------------------------------------------
+
+    @method_takes(subscribe_options)
+    def subscribe(self, options: Callable[[], SubscribeOptions]) -> S:
+        """Messages of `topic` from `since` on; live when caught up; accepted when this returns.
+
+        since: "epoch", "now", bookmark or list of them (behind it), datetime or time text (at or
+        after it), a vector, a range. until: a bookmark (inclusive), a time (exclusive), a vector,
+        "now". Without both of them it begins now, and topics that are not recorded come too, as
+        they are published; with one of them, or an option that needs the log, only what is
+        recorded. The options: docs/howto/replay-with-filters-and-pace.md. Durations are seconds, a
+        timedelta, or "10s". credit: bytes under way. handler: called for each message by a thread
+        of its own; then nobody iterates. on_caught_up: called once, by who reads, behind all that
+        was persisted at the begin. name: in the bookmark store, which keeps what is processed;
+        since="recent" goes on there, or begins at EPOCH. discard: a message is processed when the
+        next one is asked for ("auto"), or when `Subscription.discard` says so. timeout: seconds in
+        which it has to be accepted, beyond `bookmark_wait`.
+        In an event loop it is accepted when it was awaited or entered, or when an iteration begins;
+        handler and on_caught_up may be coroutine functions, called by a task.
+        Raises: ZBrokerError with the broker's code, bad_field, name_in_use, "timeout".
+        """
+        self._check_open()
+        wanted = options()
+        tracking = memory.tracked(self._bookmarks, self.name, wanted)
+        try:
+            subscription = self._subscription_type(self._doors, wanted, tracking)
+        except BaseException:
+            if tracking is not None:
+                tracking.ended = True
+            raise
+        self._subscriptions.add(subscription)
+        subscription._owner = self
+        subscription._ask_at_once()
+        return subscription
+
+    # -- queues -------------------------------------------------------------------------------
+
+    @method_takes(consume_options)
+    def consume(self, options: Callable[[], ConsumeOptions]) -> C:
+        """Takes messages from `queue`, each of which no other consumer has then.
+
+        backlog: how many it holds at most that are not settled; None: as many as the queue allows.
+        filter: only messages whose content it is true for. credit: bytes under way. timeout:
+        seconds in which it has to be accepted. Of a replayable queue, which gives all its messages
+        to one consumer at a time: since: "epoch", "now", a bookmark (behind it), a time, a vector
+        "point:NAME" or a range of these without points, "[bookmark:" with what the bookmark names;
+        selector: a filter, it begins at the first message for which that is true; one of them is
+        needed. until: where it ends, in the same words (a bookmark inclusive). bookmark_not_found:
+        where it begins if the log does not hold `since` any more or never did, or messages of the
+        queue from there on were purged.
+        In an event loop it is accepted when it was awaited or entered, or when an iteration begins.
+        Raises: ZBrokerError with the broker's code, bad_field, bad_filter, bad_bookmark, "timeout",
+        not_ready (the broker has no queues process).
+        """
+        self._check_open()
+        consumer = self._consumer_type(self._queues, options())
+        consumer._ask_at_once()
+        self._consumers.add(consumer)
+        consumer._owner = self
+        return consumer
+
+    def worker(  # noqa: PLR0913 - as above
+        self,
+        queue: str,
+        handler: Handler,
+        *,
+        concurrency: int = 4,
+        backlog: int | None = None,
+        filter: str | None = None,  # noqa: A002 - as above
+        on_error: OnError | None = None,
+        timeout: float = TIMEOUT_S,
+    ) -> W:
+        """Calls `handler` for each message of a queue in threads or tasks, once it is started.
+
+        handler: a function; in an event loop, a coroutine function too. concurrency: how many
+        threads or tasks. on_error: called with a message and what its handler raised, by that
+        thread or task; None: that is logged. The others are those of `consume`.
+        Raises: ZBrokerError bad_field; the rest when it is started.
+        """
+        self._check_open()
+        consume = partial(self.consume, queue, backlog=backlog, filter=filter, timeout=timeout)
+        return self._worker_type(consume, handler, concurrency, on_error)
+
+    # -- commands and heartbeats --------------------------------------------------------------
 
     def command(self, command: Command | str, /, **options: Any) -> Any:  # noqa: ANN401 - see below
         """Does what a command says; `options` come on top. Gives what the method of its name gives.
@@ -126,214 +257,99 @@ class Commanding:
             raise ZBrokerError("bad_field", f"interval={interval!r} is more than an hour")
         self._doors.beat_each(interval_s)
 
+    # -- what a shell adds --------------------------------------------------------------------
 
-class BaseClient(Commanding, Generic[S, C, W]):
-    """A publisher's session, its subscriptions and consumers."""
+    def _check_here(self) -> None:
+        """Raises: RuntimeError in an event loop that is not its own."""
 
-    _publisher: PublisherPort
-    _subscription_type: type[S]
-    _consumer_type: type[C]
-    _worker_type: type[W]
+    async def _aside(self, function: Callable[..., T], *given: object) -> T:
+        """What a function returns that may block."""
+        raise NotImplementedError
 
-    def __init__(self, wanted: ConnectOptions, publisher: PublisherPort) -> None:
-        self.name = wanted.logon.client
-        self.publisher = wanted.publisher
-        self._publisher = publisher
-        self._inbox = publisher.inbox
-        self._staging = wanted.store.staging
-        self._doors = ListenerEndpoints(publisher)
-        self._queues = ListenerEndpoints(publisher, "queues")
-        self._topics = values.CheckedTopics()
-        self._subscriptions: weakref.WeakSet[S] = weakref.WeakSet()
-        self._consumers: weakref.WeakSet[C] = weakref.WeakSet()
-        self._bookmarks = wanted.bookmarks
-        self._owned = wanted.bookmarks if wanted.owned else None
-        self._flushed = 0
-        self._closed = False
-        # at the end of the program and of a forgotten client
-        self._finalizer = weakref.finalize(self, _abandon, publisher, self.name)
-        forks.watch(self)
+    def _numbers(self) -> int:
+        """The sequence of the newest message. Raises: ZBrokerError, what ended the client."""
+        raise NotImplementedError
 
-    @property
-    def url(self) -> str:
-        """The broker that it is connected to, or tries."""
-        return self._publisher.url
+    async def _stop_publisher(self) -> None:
+        """Logs off; what is not persisted stays in the store, if it lasts."""
+        raise NotImplementedError
 
-    @property
-    def unpersisted(self) -> int:
-        """How many published messages are not known to be persisted or, if not recorded, taken."""
-        return len(self._inbox) + self._publisher.unsettled
+    # -- what both do -------------------------------------------------------------------------
 
-    @property
-    def endpoints(self) -> dict[str, str]:
-        """URLs of the instance's other listeners: delivery, admin, ..."""
-        return self._doors.endpoints()
+    async def _start(self, timeout: float) -> None:
+        """Waits for the first session. Raises: ZBrokerError, why there is none."""
+        publisher, track = self._publisher, self._track
+        publisher.start()
 
-    def on_state(self, listener: Listener) -> None:
-        """Has `listener` called with what becomes of the connection: by a thread, or the loop."""
-        self._publisher.settings.on_state.append(listener)
+        def is_over() -> bool:
+            return publisher.session is not None or track.error is not None
 
-    # -- subscribing --------------------------------------------------------------------------
+        end = time.monotonic() + timeout
+        if not await track.until(is_over, min(end, time.monotonic() + diagnosis.LOOK_S)):
+            if publisher.looks_alone:
+                error = await self._aside(diagnosis.impossible, publisher.url)
+                if error is not None:
+                    raise error
+            if not await track.until(is_over, end):
+                url, said, alone = publisher.url, track.last_refusal(), publisher.looks_alone
+                raise await self._aside(diagnosis.timed_out, url, timeout, said, alone)
+        if track.error is not None:
+            raise track.error
+        self._flushed = track.settled
 
-    def subscribe(  # noqa: PLR0913 - every option by its name
-        self,
-        topic: str,
-        *,
-        since: points.Point | None = None,
-        until: points.Point | None = None,
-        regex: bool = False,
-        filter: str | None = None,  # noqa: A002 - the word of the field
-        delivery: Delivery = "persisted",
-        rate: Rate | None = None,
-        rate_max_gap: Duration | None = None,
-        conflation: Duration | None = None,
-        conflation_key: str | Sequence[str] | None = None,
-        conflation_clock: Clock | None = None,
-        select: str | None = None,
-        limit: int | None = None,
-        paused: bool = False,
-        bookmark_not_found: Literal["fail", "epoch", "now"] = "fail",
-        bookmark_wait: Duration = 0,
-        unrecorded: bool | None = None,
-        credit: int = CREDIT_DEFAULT_BYTES,
-        handler: Callable[[Message], object] | None = None,
-        on_caught_up: Callable[[], object] | None = None,
-        name: str | None = None,
-        discard: memory.Discard = "auto",
-        timeout: float = TIMEOUT_S,
-    ) -> S:
-        """Messages of `topic` from `since` on; live when caught up; accepted when this returns.
+    async def _flush(self, timeout: float | None) -> None:
+        self._check_here()
+        last = self._numbers()
+        await self._track.until_settled(last, timeout)
+        refusal = self._track.refusal_after(self._flushed)
+        self._flushed = last
+        if refusal is not None:
+            raise refusal
 
-        since: "epoch", "now", bookmark or list of them (behind it), datetime or time text (at or
-        after it), a vector, a range. until: a bookmark (inclusive), a time (exclusive), a vector,
-        "now". Without both of them it begins now, and topics that are not recorded come too, as
-        they are published; with one of them, or an option that needs the log, only what is
-        recorded. The options: docs/howto/replay-with-filters-and-pace.md. Durations are seconds, a
-        timedelta, or "10s". credit: bytes under way. handler: called for each message by a thread
-        of its own; then nobody iterates. on_caught_up: called once, by who reads, behind all that
-        was persisted at the begin. name: in the bookmark store, which keeps what is processed;
-        since="recent" goes on there, or begins at EPOCH. discard: a message is processed when the
-        next one is asked for ("auto"), or when `Subscription.discard` says so. timeout: seconds in
-        which it has to be accepted, beyond `bookmark_wait`.
-        In an event loop it is accepted when it was awaited or entered, or when an iteration begins;
-        handler and on_caught_up may be coroutine functions, called by a task.
-        Raises: ZBrokerError with the broker's code, bad_field, name_in_use, "timeout".
-        """
+    async def _ranges(self, options: Callable[[], RangesOptions]) -> RangeList:
         self._check_open()
-        command, wanted = subscribe_command.wanted(
-            topic, since=since, until=until, regex=regex, filter=filter, delivery=delivery,
-            rate=rate, rate_max_gap=rate_max_gap, conflation=conflation,
-            conflation_key=conflation_key, conflation_clock=conflation_clock, select=select,
-            limit=limit, paused=paused, bookmark_not_found=bookmark_not_found,
-            bookmark_wait=bookmark_wait, unrecorded=unrecorded, credit=credit, name=name,
-            discard=discard,
-        )  # fmt: skip
-        return self._subscribe(command, wanted, handler, timeout, on_caught_up)
+        command, timeout = options()
+        return await self._aside(ask_ranges, self._doors, command, timeout)
 
-    def _subscribe(
-        self,
-        command: Subscribe,
-        wanted: memory.StoreOptions,
-        handler: Callable[[Message], object] | None,
-        timeout: float,
-        on_caught_up: Callable[[], object] | None,
-    ) -> S:
-        tracking = memory.tracked(self._bookmarks, self.name, wanted, command)
+    async def _close(self, timeout: float | None, *, flush: bool) -> None:
+        if self._closed:
+            return
+        self._check_here()
+        self._closed = True
         try:
-            subscription = self._subscription_type(
-                self._doors, command, tracking, handler, timeout, on_caught_up
-            )
-        except BaseException:
-            if tracking is not None:
-                tracking.ended = True
-            raise
-        self._subscriptions.add(subscription)
-        subscription._owner = self
-        subscription._ask_at_once()
-        return subscription
+            await self._close_consumers(timeout, flush=flush)
+            if flush and self.unpersisted:
+                await self._flush(timeout)
+        finally:
+            self._finalizer.detach()
+            for subscription in list(self._subscriptions):
+                subscription._stop()
+            await self._stop_publisher()
+            if self._owned is not None:
+                self._owned.close()
 
-    # -- queues -------------------------------------------------------------------------------
-
-    def consume(  # noqa: PLR0913 - as above
-        self,
-        queue: str,
-        *,
-        backlog: int | None = None,
-        filter: str | None = None,  # noqa: A002 - as above
-        since: points.Point | None = None,
-        selector: str | None = None,
-        until: points.End | None = None,
-        bookmark_not_found: Literal["fail", "epoch", "now"] = "fail",
-        credit: int = CREDIT_DEFAULT_BYTES,
-        timeout: float = TIMEOUT_S,
-    ) -> C:
-        """Takes messages from `queue`, each of which no other consumer has then.
-
-        backlog: how many it holds at most that are not settled; None: as many as the queue allows.
-        filter: only messages whose content it is true for. credit: bytes under way. timeout:
-        seconds in which it has to be accepted. Of a replayable queue, which gives all its messages
-        to one consumer at a time: since: "epoch", "now", a bookmark (behind it), a time, a vector
-        "point:NAME" or a range of these without points, "[bookmark:" with what the bookmark names;
-        selector: a filter, it begins at the first message for which that is true; one of them is
-        needed. until: where it ends, in the same words (a bookmark inclusive). bookmark_not_found:
-        where it begins if the log does not hold `since` any more or never did, or messages of the
-        queue from there on were purged.
-        In an event loop it is accepted when it was awaited or entered, or when an iteration begins.
-        Raises: ZBrokerError with the broker's code, bad_field, bad_filter, bad_bookmark, "timeout",
-        not_ready (the broker has no queues process).
-        """
-        self._check_open()
-        command = consume_options.wanted(
-            queue, backlog=backlog, filter=filter, since=since, selector=selector, until=until,
-            bookmark_not_found=bookmark_not_found, credit=credit,
-        )  # fmt: skip
-        consumer = self._consumer_type(self._queues, command, timeout)
-        consumer._ask_at_once()
-        self._consumers.add(consumer)
-        consumer._owner = self
-        return consumer
-
-    def worker(  # noqa: PLR0913 - as above
-        self,
-        queue: str,
-        handler: Handler,
-        *,
-        concurrency: int = 4,
-        backlog: int | None = None,
-        filter: str | None = None,  # noqa: A002 - as above
-        on_error: OnError | None = None,
-        timeout: float = TIMEOUT_S,
-    ) -> W:
-        """Calls `handler` for each message of a queue in threads or tasks, once it is started.
-
-        handler: a function; in an event loop, a coroutine function too. concurrency: how many
-        threads or tasks. on_error: called with a message and what its handler raised, by that
-        thread or task; None: that is logged. The others are those of `consume`.
-        Raises: ZBrokerError bad_field; the rest when it is started.
-        """
-        self._check_open()
-        consume = partial(self.consume, queue, backlog=backlog, filter=filter, timeout=timeout)
-        return self._worker_type(consume, handler, concurrency, on_error)
-
-    # -- helpers ------------------------------------------------------------------------------
+    async def _close_consumers(self, timeout: float | None, *, flush: bool) -> None:
+        """Raises: ZBrokerError of the first `Consumer.close` that fails; all are closed."""
+        failed = None
+        for consumer in list(self._consumers):
+            try:
+                await consumer._close(timeout, flush=flush)
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _check_open(self) -> None:
-        """Raises: ZBrokerError, what ended this client."""
-        error = self._publisher.track.error
-        if self._closed or error is not None:
-            raise error or ZBrokerError("closed", "this client is closed")
+        """Raises: ZBrokerError, what ended this client; RuntimeError in another event loop."""
+        self._check_here()
+        if self._closed or self._track.error is not None:
+            raise self._track.error or ZBrokerError("closed", "this client is closed")
 
     def _forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process."""
         self._closed = True
         self._finalizer.detach()
         self._publisher.forked(error)
-
-    def _let_go(self) -> None:
-        """The first part of the end, once it was flushed: its subscriptions end."""
-        self._finalizer.detach()
-        for subscription in list(self._subscriptions):
-            subscription._stop()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r}, {self.name!r}, unpersisted={self.unpersisted})"

@@ -39,6 +39,7 @@ from zbroker.client.effects import (
     Unreached,
 )
 from zbroker.engine.contract import Now
+from zbroker.errors import ZBrokerError
 from zbroker.heartbeats import Silence
 from zbroker.ids import Origin
 from zbroker.wire.messages import Ack, ClientCommand, Error, Heartbeat, ListenerLogon
@@ -235,6 +236,10 @@ class TokenConnection(Connection):
         return [SendCommand(Heartbeat(interval_s or 0))] if live else []
 
     # -- what a subclass adds -----------------------------------------------------------------
+
+    def client_ended(self, error: ZBrokerError, now_ms: int) -> list[Effect]:
+        """There will be no session any more: it ends with `error`, after what came in."""
+        raise NotImplementedError
 
     def _begin(self, now_ms: int) -> list[Effect]:
         """The broker knows which client this is."""

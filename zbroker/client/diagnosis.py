@@ -32,7 +32,7 @@ def impossible(url: str) -> ZBrokerError | None:
     return None
 
 
-def timed_out(url: str, timeout: float, said: str, *, alone: bool) -> ZBrokerError:
+def timed_out(url: str, timeout: float, said: str, alone: bool) -> ZBrokerError:
     """No session came. said: what the broker said, if it said something. alone: no other URL."""
     why = said or (probe(url) if alone else "")
     return ZBrokerError(

@@ -9,7 +9,7 @@ import zmq
 
 from zbroker import endpoints
 from zbroker.client.effects import GetToken, Lost, NewToken
-from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
+from zbroker.client.ports import CLOSE_LINGER_MS, ClientLink, Context
 from zbroker.client.publisher.publisher import Follower, LogonResult, PublisherPort
 from zbroker.engine.contract import Now
 from zbroker.errors import ZBrokerError

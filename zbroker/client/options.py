@@ -1,12 +1,14 @@
-"""What `connect` was given, checked, for the client with threads and the asynchronous one alike."""
+"""What `connect` is given, checked, for the client with threads and the asynchronous one alike."""
 
 from __future__ import annotations
 
+import inspect
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial, wraps
 from os import PathLike
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
 from zbroker.client.bookmark_stores import memory
 from zbroker.client.bookmark_stores.file import FileBookmarkStore
@@ -16,7 +18,7 @@ from zbroker.client.publisher.core import Policy
 from zbroker.client.publisher.file_store import FileStore, Sync
 from zbroker.client.publisher.publisher import NEVER, PublisherSettings
 from zbroker.client.publisher.store import MemoryStore
-from zbroker.client.subscriber.options import Duration, seconds
+from zbroker.client.subscriber.options import TIMEOUT_S, Duration, seconds
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, publisher_id
 from zbroker.limits import GIB, MIB
@@ -33,8 +35,18 @@ BookmarkStore = Literal["memory"] | str | PathLike[str] | MemoryBookmarkStore
 Listener = Callable[[ConnectionState], object]
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+C = TypeVar("C")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
 class ConnectOptions(NamedTuple):
-    """How a client publishes and what it remembers. `owned`: the bookmark store ends with it."""
+    """How a client publishes and what it remembers. `owned`: the bookmark store ends with it.
+
+    timeout: for the first session.
+    """
 
     servers: ServerChooser
     logon: Logon
@@ -43,27 +55,73 @@ class ConnectOptions(NamedTuple):
     store: MemoryStore
     bookmarks: MemoryBookmarkStore | None
     owned: bool
+    timeout: float
 
 
-def wanted(  # noqa: PLR0913 - every option by its name
+def takes(build: Callable[P, T]) -> Callable[[Callable[[Callable[[], T]], R]], Callable[P, R]]:
+    """Gives a function the parameters of `build`: it is called with what builds them.
+
+    So an option has its name, its default and its check in one place.
+    """
+
+    def decorate(function: Callable[[Callable[[], T]], R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            return function(partial(build, *args, **kwargs))
+
+        return _signed(call, build, function)
+
+    return decorate
+
+
+def method_takes(
+    build: Callable[P, T],
+) -> Callable[[Callable[[C, Callable[[], T]], R]], Callable[Concatenate[C, P], R]]:
+    """The same for a method."""
+
+    def decorate(method: Callable[[C, Callable[[], T]], R]) -> Callable[Concatenate[C, P], R]:
+        @wraps(method)
+        def call(self: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            return method(self, partial(build, *args, **kwargs))
+
+        return _signed(call, build, method)
+
+    return decorate
+
+
+def _signed(call: F, build: Callable[..., object], function: Callable[..., object]) -> F:
+    """What `help` shows of it, and tools that complete its options."""
+    own = inspect.signature(function)
+    selves = list(own.parameters.values())[:-1]
+    parameters = [*selves, *inspect.signature(build).parameters.values()]
+    signature = own.replace(parameters=parameters)
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
+
+
+def connect_options(  # noqa: PLR0913 - every option by its name
     url: URLs,
-    name: str | None,
+    name: str | None = None,
     *,
-    publish_store: PublishStore,
-    publish_sync: PublishSync,
-    store_bytes: int | None,
-    store_messages: int | None,
-    bookmark_store: BookmarkStore | None,
-    heartbeat: Duration | None,
-    ack_interval: Duration | None,
-    give_up: Duration | None,
-    broker_behind: Literal["fail", "go_on"],
-    on_state: Listener | Iterable[Listener] | None,
-    on_refused: Callable[[ZBrokerError], object] | None,
-    credentials: Credentials | None,
+    publish_store: PublishStore = "memory",
+    publish_sync: PublishSync = None,
+    store_bytes: int | None = None,
+    store_messages: int | None = None,
+    bookmark_store: BookmarkStore | None = None,
+    heartbeat: Duration | None = None,
+    ack_interval: Duration | None = None,
+    timeout: float = TIMEOUT_S,
+    give_up: Duration | None = None,
+    broker_behind: Literal["fail", "go_on"] = "fail",
+    on_state: Listener | Iterable[Listener] | None = None,
+    on_refused: Callable[[ZBrokerError], object] | None = None,
+    credentials: Credentials | None = None,
     stage: str | None = None,
 ) -> ConnectOptions:
-    """Raises: TypeError, ZBrokerError bad_field, reserved_name, store_in_use, store_failed, ..."""
+    """See `zbroker.connect`.
+
+    Raises: TypeError, ZBrokerError bad_field, reserved_name, store_in_use, store_failed, ...
+    """
     if name is not None:
         check_client_name(name)
     elif publish_store != "memory":
@@ -97,7 +155,9 @@ def wanted(  # noqa: PLR0913 - every option by its name
         ack_interval_s=interval_s,
     )  # fmt: skip
     owned = bookmarks is not bookmark_store
-    return ConnectOptions(chooser, logon, publisher_id(client), settings, store, bookmarks, owned)
+    return ConnectOptions(
+        chooser, logon, publisher_id(client), settings, store, bookmarks, owned, timeout
+    )
 
 
 def _is_choice(url: URLs) -> bool:

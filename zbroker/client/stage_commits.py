@@ -19,8 +19,8 @@ from msgspec import msgpack
 
 from zbroker.client.connect_types import Credentials, ServerChooser
 from zbroker.client.effects import Connected, Rejected
-from zbroker.client.link import ClientLink
 from zbroker.client.options import URLs, servers
+from zbroker.client.ports import ClientLink
 from zbroker.errors import TEMPORARY, ClientError, ZBrokerError
 from zbroker.wire.messages import Ack, Error, Logoff, Logon
 from zbroker.wire.stages import AbortStaged, CommitStaged, Committed

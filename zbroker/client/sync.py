@@ -10,44 +10,39 @@ what piled up, keeps it until the broker has it, and sends it again after every 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import repeat
-from types import TracebackType
-from typing import Final, Literal
+from typing import Final, TypeVar
 
-from zbroker.client import diagnosis, options, values
-from zbroker.client.base_client import TIMEOUT_S, BaseClient
-from zbroker.client.connect_types import Credentials
+from zbroker.client import values
+from zbroker.client.base_client import BaseClient
 from zbroker.client.consumer.consumer import Consumer
 from zbroker.client.consumer.worker import Worker
-from zbroker.client.endpoints import ask_ranges
 from zbroker.client.options import (
-    BookmarkStore,
     ConnectOptions,
-    Listener,
-    PublishStore,
-    PublishSync,
-    URLs,
+    connect_options,
+    method_takes,
+    takes,
 )
 from zbroker.client.publisher.backpressure import Backpressure
 from zbroker.client.publisher.loop import IOThread
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.publisher.receipt import Receipt
-from zbroker.client.subscriber import points, subscription
-from zbroker.client.subscriber.options import Duration
+from zbroker.client.subscriber.merge import pause_together, resume_together
+from zbroker.client.subscriber.options import TIMEOUT_S, RangesOptions, ranges_options
 from zbroker.client.subscriber.subscription import Combined, Subscription
 from zbroker.client.values import to_bytes, to_extra, to_ns
+from zbroker.client.waits import run
 from zbroker.clock import SystemClock
-from zbroker.errors import StorageError, ZBrokerError
-from zbroker.wire.messages import RangeList, Ranges
+from zbroker.errors import StorageError
+from zbroker.wire.messages import RangeList
 
 MANY: Final = 1_000  # messages that publish_many queues at a time; the thread packs meanwhile
 
-_log: Final = logging.getLogger("zbroker.client")
+T = TypeVar("T")
 
 
 class Client(BaseClient[Subscription, Consumer, Worker]):
@@ -57,36 +52,15 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
     """
 
     _publisher: IOThread
+    _publisher_type = IOThread
     _subscription_type = Subscription
     _consumer_type = Consumer
     _worker_type = Worker
 
-    def __init__(self, wanted: ConnectOptions) -> None:
-        publisher = IOThread(
-            wanted.servers, wanted.logon, wanted.publisher, wanted.settings, wanted.store
-        )
-        super().__init__(wanted, publisher)
-        self._track = publisher.track
-        self._backpressure = Backpressure(publisher)
-        self._resuming = threading.Lock()  # who resumes several moves them one by one
-
-    def _start(self, timeout: float) -> None:
-        publisher, track = self._publisher, self._track
-        publisher.start()
-
-        def is_over() -> bool:
-            return publisher.session is not None or track.error is not None
-
-        if not track.wait(is_over, min(timeout, diagnosis.LOOK_S)):
-            error = diagnosis.impossible(publisher.url) if publisher.looks_alone else None
-            if error is not None:
-                raise error
-            if not track.wait(is_over, max(0.0, timeout - diagnosis.LOOK_S)):
-                url, alone = publisher.url, publisher.looks_alone
-                raise diagnosis.timed_out(url, timeout, track.last_refusal(), alone=alone)
-        if track.error is not None:
-            raise track.error
-        self._flushed = track.settled
+    def __init__(self, options: ConnectOptions) -> None:
+        super().__init__(options)
+        self._backpressure = Backpressure(self._publisher)
+        self._resuming = threading.Lock()  # those that are resumed are moved one by one
 
     # -- publishing ---------------------------------------------------------------------------
 
@@ -171,12 +145,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
 
         Raises: ZBrokerError "timeout", or the first final refusal since the last flush.
         """
-        last = self._publisher.ask("numbers")
-        self._track.wait_settled(last, timeout)
-        refusal = self._track.refusal_after(self._flushed)
-        self._flushed = last
-        if refusal is not None:
-            raise refusal
+        run(self._flush(timeout))
 
     # -- subscribing --------------------------------------------------------------------------
 
@@ -185,7 +154,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
 
         Raises: as `Subscription.pause`.
         """
-        subscription.pause(subscriptions, timeout)
+        run(pause_together(subscriptions, timeout))
 
     def resume(
         self, subscriptions: Iterable[Subscription], *, timeout: float = TIMEOUT_S
@@ -198,28 +167,12 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
         Raises: as `Subscription.resume`.
         """
         with self._resuming:
-            return subscription.resume(self._doors, subscriptions, timeout)
+            return Combined(run(resume_together(self._doors, subscriptions, timeout)))
 
-    def ranges(
-        self,
-        topic: str | None = None,
-        *,
-        since: points.Point = "epoch",
-        until: points.Point = "now",
-        regex: bool = False,
-        parts: int = 1,
-        timeout: float = TIMEOUT_S,
-    ) -> RangeList:
+    @method_takes(ranges_options)
+    def ranges(self, options: Callable[[], RangesOptions]) -> RangeList:
         """The log between two points as ranges of about equal bytes: what Spark plans with."""
-        command = Ranges(
-            topic=topic,
-            regex=regex,
-            bookmark=points.since_text(since),
-            until=points.until_text(until),
-            parts=parts,
-        )
-        self._check_open()
-        return ask_ranges(self._doors, command, timeout)
+        return run(self._ranges(options))
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -229,43 +182,25 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
         Its subscriptions and consumers end. Raises: ZBrokerError of `flush`; the client is closed
         all the same.
         """
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            self._close_consumers(flush=flush, timeout=timeout)
-            if flush and self.unpersisted:
-                self.flush(timeout)
-        finally:
-            self._let_go()
-            self._publisher.stop()
-            if self._owned is not None:
-                self._owned.close()
+        run(self._close(timeout, flush=flush))
 
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_error: object) -> None:
         """Closes it; after an exception without waiting for the broker."""
         self.close(flush=kind is None)
 
     # -- helpers ------------------------------------------------------------------------------
 
-    def _close_consumers(self, *, flush: bool, timeout: float | None) -> None:
-        """Raises: ZBrokerError of the first `Consumer.close` that fails; all are closed."""
-        failed = None
-        for consumer in list(self._consumers):
-            try:
-                consumer.close(flush=flush, timeout=timeout)
-            except Exception as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
+    async def _aside(self, function: Callable[..., T], *given: object) -> T:
+        return function(*given)
+
+    def _numbers(self) -> int:
+        return self._publisher.ask("numbers")
+
+    async def _stop_publisher(self) -> None:
+        self._publisher.stop()
 
     def _queue(self, receipts: Sequence[Receipt], timeout: float | None) -> Receipt:
         if len(self._inbox) >= self._publisher.room:
@@ -283,25 +218,8 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
         return receipts[-1]
 
 
-def connect(  # noqa: PLR0913 - every option by its name
-    url: URLs,
-    name: str | None = None,
-    *,
-    publish_store: PublishStore = "memory",
-    publish_sync: PublishSync = None,
-    store_bytes: int | None = None,
-    store_messages: int | None = None,
-    bookmark_store: BookmarkStore | None = None,
-    heartbeat: Duration | None = None,
-    ack_interval: Duration | None = None,
-    timeout: float = TIMEOUT_S,
-    give_up: Duration | None = None,
-    broker_behind: Literal["fail", "go_on"] = "fail",
-    on_state: Listener | Iterable[Listener] | None = None,
-    on_refused: Callable[[ZBrokerError], object] | None = None,
-    credentials: Credentials | None = None,
-    stage: str | None = None,
-) -> Client:
+@takes(connect_options)
+def connect(options: Callable[[], ConnectOptions]) -> Client:
     """A client that is logged on at an ingest door.
 
     url: of the door; several: one after the other until one works; or a ServerChooser.
@@ -325,15 +243,10 @@ def connect(  # noqa: PLR0913 - every option by its name
     Raises: ZBrokerError "timeout" without a session in `timeout` seconds, name_in_use,
     store_in_use, store_damaged, broker_behind, ...
     """
-    wanted = options.wanted(
-        url, name, publish_store=publish_store, publish_sync=publish_sync, store_bytes=store_bytes,
-        store_messages=store_messages, bookmark_store=bookmark_store, heartbeat=heartbeat,
-        ack_interval=ack_interval, give_up=give_up, broker_behind=broker_behind,
-        on_state=on_state, on_refused=on_refused, credentials=credentials, stage=stage,
-    )  # fmt: skip
+    wanted = options()
     client = Client(wanted)
     try:
-        client._start(timeout)
+        run(client._start(wanted.timeout))
     except BaseException:
         client.close(flush=False)
         raise

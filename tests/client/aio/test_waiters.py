@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from tests.client.aio.looped import in_loop
-from zbroker.client.aio.event_loop import LoopTurns, Waiters, check_loop
 from zbroker.client.aio.publisher import AsyncReceipt, AsyncTrack
+from zbroker.client.aio.transport import LoopTurns, Waiters, check_loop
 from zbroker.errors import ZBrokerError
 
 

@@ -7,42 +7,35 @@ queues, and the loop packs and sends what piled up in its next round.
 from __future__ import annotations
 
 import asyncio
-import logging
-from asyncio import Lock
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import repeat
-from types import TracebackType
-from typing import Final, Literal
+from typing import TypeVar
 
-from zbroker.client import diagnosis, options, values
-from zbroker.client.aio import subscription
+from zbroker.client import values
 from zbroker.client.aio.consumer import AsyncConsumer, AsyncWorker
-from zbroker.client.aio.event_loop import check_loop, running
 from zbroker.client.aio.publisher import AsyncBackpressure, AsyncPublisher, AsyncReceipt
 from zbroker.client.aio.subscription import AsyncCombined, AsyncSubscription
-from zbroker.client.base_client import TIMEOUT_S, BaseClient
-from zbroker.client.connect_types import Credentials
-from zbroker.client.endpoints import ask_ranges
+from zbroker.client.aio.transport import check_loop, running
+from zbroker.client.base_client import BaseClient
 from zbroker.client.options import (
-    BookmarkStore,
     ConnectOptions,
-    Listener,
-    PublishStore,
-    PublishSync,
-    URLs,
+    connect_options,
+    method_takes,
+    takes,
 )
 from zbroker.client.publisher.publisher import SMALL_BYTES
-from zbroker.client.subscriber import points
-from zbroker.client.subscriber.options import Duration
+from zbroker.client.subscriber.merge import pause_together, resume_together
+from zbroker.client.subscriber.options import TIMEOUT_S, RangesOptions, ranges_options
 from zbroker.client.sync import MANY
 from zbroker.client.values import to_bytes, to_extra, to_ns
+from zbroker.client.waits import end_of
 from zbroker.clock import SystemClock
-from zbroker.errors import StorageError, ZBrokerError
-from zbroker.wire.messages import RangeList, Ranges
+from zbroker.errors import StorageError
+from zbroker.wire.messages import RangeList
 
-_log: Final = logging.getLogger("zbroker.client")
+T = TypeVar("T")
 
 
 class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
@@ -53,42 +46,16 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
     """
 
     _publisher: AsyncPublisher
+    _publisher_type = AsyncPublisher
     _subscription_type = AsyncSubscription
     _consumer_type = AsyncConsumer
     _worker_type = AsyncWorker
 
-    def __init__(self, wanted: ConnectOptions) -> None:
-        publisher = AsyncPublisher(
-            wanted.servers, wanted.logon, wanted.publisher, wanted.settings, wanted.store
-        )
-        super().__init__(wanted, publisher)
-        self._loop = publisher.loop
-        self._track = publisher.track
-        self._backpressure = AsyncBackpressure(publisher)
-        self._resuming = Lock()  # who resumes several moves them one by one
-
-    async def _start(self, timeout: float) -> None:
-        publisher, track = self._publisher, self._track
-        publisher.start()
-
-        def is_over() -> bool:
-            return publisher.session is not None or track.error is not None
-
-        until, end = track.waiters.until, self._loop.time() + timeout
-        if not await until(is_over, min(end, self._loop.time() + diagnosis.LOOK_S)):
-            error = None
-            if publisher.looks_alone:
-                error = await asyncio.to_thread(diagnosis.impossible, publisher.url)
-            if error is not None:
-                raise error
-            if not await until(is_over, end):
-                url, alone = publisher.url, publisher.looks_alone
-                raise await asyncio.to_thread(
-                    diagnosis.timed_out, url, timeout, track.last_refusal(), alone=alone
-                )
-        if track.error is not None:
-            raise track.error
-        self._flushed = track.settled
+    def __init__(self, options: ConnectOptions) -> None:
+        super().__init__(options)
+        self._loop = self._publisher.loop
+        self._backpressure = AsyncBackpressure(self._publisher)
+        self._resuming = asyncio.Lock()  # those that are resumed are moved one by one
 
     # -- publishing ---------------------------------------------------------------------------
 
@@ -148,7 +115,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
 
         Else as `publish`. Of more than 1,000 the first thousands stay when the disk gets full.
         """
-        check_loop(self._loop, self._track)
+        self._check_here()
         data, stamps = values.many(payloads, times)
         topics = self._topics.check_many(topic, len(data))
         self._backpressure.admit_many(list(map(len, data)))
@@ -165,9 +132,9 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
         Also for what was refused last: a larger message, or many. Raises: ZBrokerError "timeout",
         or what ended the session.
         """
-        check_loop(self._loop, self._track)
+        self._check_here()
         await self._publisher.breathe()
-        end = None if timeout is None else self._loop.time() + timeout
+        end = end_of(timeout)
         if not await self._backpressure.ready(end):
             raise self._track.timed_out(timeout)
         if self._track.error is not None:
@@ -178,13 +145,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
 
         Raises: ZBrokerError "timeout", or the first final refusal since the last flush.
         """
-        check_loop(self._loop, self._track)
-        last = self._publisher.numbers()
-        await self._track.until_settled(last, timeout)
-        refusal = self._track.refusal_after(self._flushed)
-        self._flushed = last
-        if refusal is not None:
-            raise refusal
+        await self._flush(timeout)
 
     # -- subscribing --------------------------------------------------------------------------
 
@@ -195,7 +156,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
 
         Raises: as `Subscription.pause`.
         """
-        await subscription.pause(subscriptions, timeout)
+        await pause_together([await one for one in subscriptions], timeout)
 
     async def resume(
         self, subscriptions: Iterable[AsyncSubscription], *, timeout: float = TIMEOUT_S
@@ -205,28 +166,13 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
         Raises: as `Subscription.resume`.
         """
         async with self._resuming:
-            return await subscription.resume(self._doors, subscriptions, timeout)
+            many = [await one for one in subscriptions]
+            return AsyncCombined(await resume_together(self._doors, many, timeout))
 
-    async def ranges(
-        self,
-        topic: str | None = None,
-        *,
-        since: points.Point = "epoch",
-        until: points.Point = "now",
-        regex: bool = False,
-        parts: int = 1,
-        timeout: float = TIMEOUT_S,
-    ) -> RangeList:
+    @method_takes(ranges_options)
+    async def ranges(self, options: Callable[[], RangesOptions]) -> RangeList:
         """The log between two points as ranges of about equal bytes. Asked in another thread."""
-        self._check_open()
-        command = Ranges(
-            topic=topic,
-            regex=regex,
-            bookmark=points.since_text(since),
-            until=points.until_text(until),
-            parts=parts,
-        )
-        return await self._loop.run_in_executor(None, ask_ranges, self._doors, command, timeout)
+        return await self._ranges(options)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -236,49 +182,28 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
         Its subscriptions and consumers end. Raises: ZBrokerError of `flush`; the client is closed
         all the same.
         """
-        if self._closed:
-            return
-        check_loop(self._loop, self._track)
-        self._closed = True
-        try:
-            await self._close_consumers(flush=flush, timeout=timeout)
-            if flush and self.unpersisted:
-                await self.flush(timeout)
-        finally:
-            self._let_go()
-            await self._publisher.stop()
-            if self._owned is not None:
-                self._owned.close()
+        await self._close(timeout, flush=flush)
 
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, *_error: object) -> None:
         """Closes it; after an exception without waiting for the broker."""
         await self.close(flush=kind is None)
 
     # -- helpers ------------------------------------------------------------------------------
 
-    async def _close_consumers(self, *, flush: bool, timeout: float | None) -> None:
-        """Raises: ZBrokerError of the first `Consumer.close` that fails; all are closed."""
-        failed = None
-        for consumer in list(self._consumers):
-            try:
-                await consumer.close(flush=flush, timeout=timeout)
-            except Exception as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
-
-    def _check_open(self) -> None:
-        """Raises: ZBrokerError, what ended this client; RuntimeError in another loop."""
+    def _check_here(self) -> None:
         check_loop(self._loop, self._track)
-        super()._check_open()
+
+    async def _aside(self, function: Callable[..., T], *given: object) -> T:
+        return await self._loop.run_in_executor(None, function, *given)
+
+    def _numbers(self) -> int:
+        return self._publisher.numbers()
+
+    async def _stop_publisher(self) -> None:
+        await self._publisher.stop()
 
     def _queue(self, receipts: Sequence[AsyncReceipt]) -> None:
         if self._staging is None:
@@ -298,69 +223,34 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
 class Connecting:
     """`client = await connecting`, or `async with connecting as client`."""
 
-    def __init__(self, wanted: Callable[[], ConnectOptions], timeout: float) -> None:
-        self._wanted = wanted
-        self._timeout = timeout
+    def __init__(self, options: Callable[[], ConnectOptions]) -> None:
+        self._options = options
         self._client: AsyncClient | None = None
 
     def __await__(self) -> Generator[object, None, AsyncClient]:
-        return self._connect().__await__()
+        return self.__aenter__().__await__()
 
     async def __aenter__(self) -> AsyncClient:
-        self._client = await self._connect()
-        return self._client
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._client is not None:
-            await self._client.__aexit__(kind, error, trace)
-
-    async def _connect(self) -> AsyncClient:
-        client = AsyncClient(self._wanted())
+        options = self._options()
+        self._client = client = AsyncClient(options)
         try:
-            await client._start(self._timeout)
+            await client._start(options.timeout)
         except BaseException:
             await client.close(flush=False)
             raise
         return client
 
+    async def __aexit__(self, *error: object) -> None:
+        if self._client is not None:
+            await self._client.__aexit__(*error)
 
-def connect(  # noqa: PLR0913 - every option by its name
-    url: URLs,
-    name: str | None = None,
-    *,
-    publish_store: PublishStore = "memory",
-    publish_sync: PublishSync = None,
-    store_bytes: int | None = None,
-    store_messages: int | None = None,
-    bookmark_store: BookmarkStore | None = None,
-    heartbeat: Duration | None = None,
-    ack_interval: Duration | None = None,
-    timeout: float = TIMEOUT_S,
-    give_up: Duration | None = None,
-    broker_behind: Literal["fail", "go_on"] = "fail",
-    on_state: Listener | Iterable[Listener] | None = None,
-    on_refused: Callable[[ZBrokerError], object] | None = None,
-    credentials: Credentials | None = None,
-    stage: str | None = None,
-) -> Connecting:
+
+@takes(connect_options)
+def connect(options: Callable[[], ConnectOptions]) -> Connecting:
     """A client that is logged on at an ingest door: await it, or use it by `async with`.
 
     The options are those of `zbroker.connect`. on_state and on_refused are called by the event
     loop. A server chooser is called by it, too: it must not wait.
     Raises, when it is awaited: as `zbroker.connect`.
     """
-    return Connecting(
-        partial(
-            options.wanted, url, name, publish_store=publish_store, publish_sync=publish_sync,
-            store_bytes=store_bytes, store_messages=store_messages, bookmark_store=bookmark_store,
-            heartbeat=heartbeat, ack_interval=ack_interval,
-            give_up=give_up, broker_behind=broker_behind, on_state=on_state,
-            on_refused=on_refused, credentials=credentials, stage=stage,
-        ),
-        timeout,
-    )  # fmt: skip
+    return Connecting(options)

@@ -17,9 +17,9 @@ from collections.abc import Callable, Generator, Sequence
 from heapq import heappop, heappush
 from typing import ClassVar, Final, NoReturn, cast
 
-from zbroker.client.aio.event_loop import LinkWatch, LoopTurns, Waiters, check_loop, wake, within
+from zbroker.client.aio.transport import LinkWatch, LoopTurns, Waiters, check_loop, wake, within
 from zbroker.client.connect_types import ServerChooser
-from zbroker.client.link import CLOSE_LINGER_MS, ClientLink
+from zbroker.client.ports import CLOSE_LINGER_MS, ClientLink
 from zbroker.client.publisher import publisher as common
 from zbroker.client.publisher.backpressure import SPACE_AGAIN_S, Backpressure
 from zbroker.client.publisher.publisher import SMALL_BYTES, PublisherSettings
@@ -57,6 +57,9 @@ class AsyncTrack(AckTracker):
         """Looks once: a loop must not sleep."""
         del timeout
         return done()
+
+    async def until(self, done: Callable[[], bool], end: float | None) -> bool:
+        return await self.waiters.until(done, end)
 
     async def until_settled(self, sequence: int, timeout: float | None) -> None:
         """Waits for everything up to `sequence`. Raises: ZBrokerError timeout, or what ended it."""
@@ -218,7 +221,7 @@ class AsyncPublisher(common.PublisherPort):
             self._read_events(self._link)
         self._tick()
         self._pack()
-        self._read_all()  # again, whether something was sent or not: see event_loop.py
+        self._read_all()  # again, whether something was sent or not: see transport.py
         self._publish_state()
 
     def _read_all(self) -> None:

@@ -1,95 +1,265 @@
-"""What moves the bytes of subscriptions and consumers, in an event loop.
+"""What moves bytes in an event loop: connections that have turns in it, tasks that wait for them.
 
 A connection is read whether a task waits for its messages or not: credit bounds a subscription, the
 backlog bounds a consumer. The leases of a consumer are extended while tasks work, and what they
 settle piles up until its next turn and goes out together. Known weakness: while the loop computes
 nothing is extended; a handler that computes for longer than half a lease belongs in a thread.
+
+The loop gives a connection its turn soon, when its time comes, or when bytes come. ZeroMQ's
+descriptor tells of a change, not of a state: it stays silent about what was there when the socket
+was used last, for receiving or for sending. So a turn that it calls for reads until nothing is
+left, and there is another one after each send.
+
+A task that is cancelled takes nothing with it: what it waited for is looked at, never taken, before
+it goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from asyncio import AbstractEventLoop
-from collections.abc import Callable, Sequence
+from asyncio import AbstractEventLoop, Future, Handle, TimerHandle, _get_running_loop
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Final
+from typing import Any, ClassVar, Final
 
-from zbroker.client.aio.event_loop import LoopLink, Waiters
-from zbroker.client.connection import Phase
-from zbroker.client.consumer.message import QueueMessage
-from zbroker.client.consumer.settlement import Verb
+import zmq
+
 from zbroker.client.consumer.transport import ConsumerTransport
-from zbroker.client.effects import Effect
+from zbroker.client.effects import SendCommand
 from zbroker.client.endpoints import ListenerEndpoints
+from zbroker.client.ports import CLOSE_LINGER_MS, Calls, ClientLink, LinkPort, Transport
+from zbroker.client.publisher.receipt import AckTracker
 from zbroker.client.subscriber.feed import RETURN_MS, Feed
-from zbroker.client.subscriber.requests import Asked
-from zbroker.client.subscriber.transport import SubscriberTransport, answer_of
+from zbroker.client.subscriber.transport import SubscriberTransport
+from zbroker.client.waits import left_until
+from zbroker.engine.contract import Ready
 from zbroker.errors import ZBrokerError
-from zbroker.wire.messages import Ack
 from zbroker.wire.queue_messages import Consume
 
 _log: Final = logging.getLogger("zbroker.client")
 
 
-class AsyncSubscriberPort(SubscriberTransport):
-    """A connection, and the tasks that wait for what comes on it."""
+running = _get_running_loop  # a third of what get_running_loop() and its exception cost
 
-    _link: LoopLink
 
-    def __init__(self, doors: ListenerEndpoints, loop: AbstractEventLoop) -> None:
-        super().__init__(doors)
+def check_loop(loop: AbstractEventLoop, track: AckTracker) -> None:
+    """Raises: RuntimeError if this is not `loop`; ZBrokerError, what ended the client."""
+    if running() is not loop:
+        if track.error is not None:  # in a forked process it is the reason
+            raise track.error
+        raise RuntimeError(
+            "this client belongs to the event loop in which it was connected; "
+            "from another thread use loop.call_soon_threadsafe or run_coroutine_threadsafe"
+        )
+
+
+async def within(future: Future[None], timeout: float | None) -> None:
+    """Waits for `future`, at most `timeout` seconds; it is done then in any case."""
+    loop = future.get_loop()
+    timer = None if timeout is None else loop.call_later(max(0.0, timeout), wake, future)
+    try:
+        await future
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def wake(future: Future[None]) -> None:
+    """Ends the wait for `future`, unless that was cancelled."""
+    if not future.done():
+        future.set_result(None)
+
+
+class Waiters:
+    """Who waits for what. `look` is called after every change that may matter."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._lock = nullcontext()  # all of it is called in the loop
-        self._error: ZBrokerError | None = None
-        self._waiters = Waiters(loop)
-        self._begin(LoopLink(doors.connect, self._calls, loop, self._have_turn))
-
-    def asked(self, feed: Feed) -> None:
-        """A program waits for more: what it had is handled."""
-        super().asked(feed)
-        self._link.turns.within(RETURN_MS)
-
-    # -- waiting ------------------------------------------------------------------------------
+        self._waiting: dict[Future[None], Callable[[], object]] = {}
 
     async def until(self, done: Callable[[], object], end: float | None) -> bool:
-        """Waits until `done()`; False if the time `end` of the loop comes before.
-
-        Raises: ZBrokerError, what ended the client.
-        """
-        there = await self._waiters.until(lambda: done() or self._error is not None, end)
-        if self._error is not None and not done():
-            raise self._error
-        return there
-
-    async def ask(self, command: Asked, feeds: list[Feed], timeout: float) -> Ack:
-        """Has something done to subscriptions of this connection.
-
-        Raises: ZBrokerError with the broker's code, "closed", or "timeout": then it may still come.
-        """
-        request = self._request(command, feeds)
-        await self.until(lambda: request.done, self._loop.time() + timeout)
-        return answer_of(request, timeout)
+        """Waits until `done()`; False if that is not so at the time `end`."""
+        while not done():
+            left = left_until(end)
+            if left == 0:
+                return False
+            future = self._loop.create_future()
+            self._waiting[future] = done
+            try:
+                await within(future, left)
+            finally:
+                del self._waiting[future]
+        return True
 
     def look(self) -> None:
-        """Has all that wait look again: something was handed out, or has ended."""
+        """Wakes those whose wait is over."""
+        for future, done in self._waiting.items():
+            if done():
+                wake(future)
+
+
+class LoopTurns:
+    """Calls `turn`, once for all that asked since the last time."""
+
+    def __init__(self, loop: AbstractEventLoop, turn: Callable[[], None]) -> None:
+        self._loop = loop
+        self._turn = turn
+        self._handle: Handle | None = None
+        self._timer: TimerHandle | None = None
+        self._closed = False
+
+    @property
+    def is_soon(self) -> bool:
+        """True if one is coming in the next round of the loop."""
+        return self._handle is not None
+
+    def soon(self) -> None:
+        """Has one in the next round of the loop."""
+        if self._handle is None and not self._closed:
+            self._handle = self._loop.call_soon(self._now)
+
+    def within(self, wait_ms: int) -> None:
+        """Has one in `wait_ms` at the latest. A timer that is set for earlier is left as it is."""
+        due = self._loop.time() + max(1, wait_ms) / 1_000
+        if self._closed or (self._timer is not None and self._timer.when() <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._late)
+
+    def close(self) -> None:
+        """There are no more turns."""
+        self._closed = True
+        for handle in (self._handle, self._timer):
+            if handle is not None:
+                handle.cancel()
+        self._handle = self._timer = None
+
+    def _now(self) -> None:
+        self._handle = None
+        self._turn()
+
+    def _late(self) -> None:
+        self._timer = None
+        self._turn()
+
+
+class LinkWatch:
+    """Calls `on_socket` when answers may be there, `on_monitor` when events may be."""
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        link: ClientLink,
+        on_socket: Callable[[], None],
+        on_monitor: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._fds = [int(one.getsockopt(zmq.FD)) for one in (link.socket, link.monitor)]
+        for fd, function in zip(self._fds, (on_socket, on_monitor), strict=True):
+            loop.add_reader(fd, function)
+
+    def close(self) -> None:
+        """Before the link is closed: its descriptors may be others' then."""
+        for fd in self._fds:
+            self._loop.remove_reader(fd)
+
+
+class LoopLink(LinkPort):
+    """A link that an event loop watches. turn: called for what it sees."""
+
+    def __init__(
+        self,
+        connect: Callable[[], ClientLink],
+        calls: Calls,
+        loop: AbstractEventLoop,
+        turn: Callable[[], None],
+    ) -> None:
+        super().__init__(connect, calls)
+        self.turns = LoopTurns(loop, turn)
+        self._loop, self._turn = loop, turn
+        self._watch: LinkWatch | None = None
+        self._happened = False  # the monitor has something
+
+    def ready(self) -> Ready:
+        """The monitor, if it may have something."""
+        happened, self._happened = self._happened, False
+        return {self.link.monitor: zmq.POLLIN} if happened and self.link is not None else {}
+
+    def rest(self, wait_ms: int | None) -> None:
+        """After a turn: sets when the next one is."""
+        if wait_ms == 0:
+            self.turns.soon()
+        elif wait_ms is not None:
+            self.turns.within(wait_ms)
+
+    def send(self, effect: SendCommand) -> None:
+        """One command; then it is looked whether something came."""
+        super().send(effect)
+        self.turns.soon()
+
+    def shut(self) -> None:
+        """Closes the link once the last commands are sent; there are no more turns."""
+        self.close(CLOSE_LINGER_MS)
+        self.turns.close()
+
+    def _opened(self, link: ClientLink) -> None:
+        self._watch = LinkWatch(self._loop, link, self._turn, self._monitored)
+        self._monitored()
+
+    def _closing(self, link: ClientLink) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    def _monitored(self) -> None:
+        self._happened = True
+        self.turns.soon()
+
+
+class LoopTransport(Transport[Any]):
+    """A connection in an event loop, and the tasks that wait for what comes on it."""
+
+    _link: LoopLink
+    _what: ClassVar[str]  # has turns here
+    _failing: ClassVar[str]  # what a failed turn means
+
+    def _begin_in_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._lock = nullcontext()  # all of it is called in the loop
+        self.error: ZBrokerError | None = None  # what ended the client, or a defect of this
+        self._waiters = Waiters(loop)
+        self._begin(LoopLink(self._doors.connect, self._calls, loop, self._have_turn))
+
+    async def until(self, done: Callable[[], object], end: float | None) -> bool:
+        there = await self._waiters.until(lambda: done() or self.error is not None, end)
+        if self.error is not None and not done():
+            raise self.error
+        return there
+
+    def look(self) -> None:
         self._waiters.look()
 
     def _soon(self) -> None:
         self._link.turns.soon()
 
-    # -- the turn -----------------------------------------------------------------------------
+    def _flush(self) -> None:
+        self._guard(self._send_calls)
+
+    def _close_if_over(self) -> None:
+        if self._ended:
+            self._link.shut()
 
     def _have_turn(self) -> None:
-        """Reads some answers; if none is left, does what time demands."""
-        if not self._ended and self._error is None:
+        """Reads some answers, does what time demands, sends what piled up."""
+        if not self._ended and self.error is None:
             self._guard(self._run)
-            self._waiters.look()
+            self.look()
 
     def _run(self) -> None:
         self._link.rest(self._turn.run(self._link.ready()))
-
-    def _flush(self) -> None:
-        self._guard(self._send_calls)
+        self._close_if_over()
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Whatever fails in there ends the connection: nothing may wait for what does not come."""
@@ -98,130 +268,45 @@ class AsyncSubscriberPort(SubscriberTransport):
         except ZBrokerError as error:  # what ended the client
             self._fail(error)
         except Exception as error:  # a defect of ours
-            _log.exception("client.turn_failed: the subscriptions to one connection end")
-            self._fail(ZBrokerError("internal", f"a turn of a subscription failed: {error!r}"))
-
-    def _fail(self, error: ZBrokerError) -> None:
-        self._error = error
-        self._link.shut()
-
-    def _close_if_over(self) -> None:
-        if self._ended:
-            self._link.shut()
-
-
-class AsyncConsumerPort(ConsumerTransport):
-    """A consumer's connection, and the tasks that wait for what comes on it."""
-
-    _link: LoopLink
-
-    def __init__(self, doors: ListenerEndpoints, command: Consume, loop: AbstractEventLoop) -> None:
-        super().__init__(doors, command)
-        self._waiters = Waiters(loop)
-        self._begin(LoopLink(doors.connect, self._calls, loop, self._have_turn))
-
-    def start(self) -> None:
-        """Has the broker asked."""
-        self._link.turns.soon()
-
-    # -- what its tasks do --------------------------------------------------------------------
-
-    def settle(self, verb: Verb, messages: Sequence[QueueMessage]) -> None:
-        """Notes it, to be sent soon. Raises: ZBrokerError, what ended the consumer."""
-        if self.error is not None:
-            raise self.error
-        self.core.settle(verb, messages, self._doors.now_ms())
-        self._link.turns.soon()
-
-    async def take(self, most: int | None, end: float | None) -> list[QueueMessage] | None:
-        """The next messages, up to `most` of those that came together.
-
-        Empty if none came before the time `end` of the loop; None if nothing more is handed out.
-        Raises: ZBrokerError, what ended the consumer.
-        """
-        while not self.halted:
-            if (messages := self.take_now(most)) or self.over:
-                break
-            if not await self.until(lambda: self.halted or self.core.ready or self.over, end):
-                return []
-        if self.halted:
-            return None
-        error = self.what_ended_it
-        if not messages and error is not None:
-            raise error
-        return messages or None
-
-    def take_now(self, most: int | None) -> list[QueueMessage]:
-        """What is there."""
-        if self.halted:
-            return []
-        messages, effects = self.core.hand_out(most, self._doors.now_ms())
-        self._do(effects)
-        return messages
-
-    async def until(self, done: Callable[[], object], end: float | None) -> bool:
-        """Waits until `done()`; False if the time `end` of the loop comes before."""
-        return await self._waiters.until(done, end)
-
-    def halt(self) -> None:
-        """Nothing more is handed out; what was, can still be settled."""
-        self.halted = True
-        self._waiters.look()
-
-    def close(self) -> None:
-        """Sends what is left, and gives back what is held."""
-        self.halted = True
-        self._finish()
-
-    def client_ended(self, error: ZBrokerError) -> None:
-        """The consumer ends with what ended the client, and so does every wait here."""
-        self._finish(error)
-
-    def _finish(self, error: ZBrokerError | None = None) -> None:
-        self._do(self._leave(error))
-        self._link.shut()
-        self._waiters.look()
-
-    def beat_each(self, interval_s: float | None) -> None:
-        """Another interval of heartbeats from now on."""
-        self._do(self.core.beat_each(interval_s))
-        self._link.turns.soon()
-
-    def _do(self, effects: list[Effect]) -> None:
-        self._calls.add(effects)
-        if effects:
-            self._guard(self._send_calls)
-
-    def _send_calls(self) -> None:
-        for called in self._calls.take():
-            self._turn.hear(called)
-
-    # -- the turn -----------------------------------------------------------------------------
-
-    def _have_turn(self) -> None:
-        """Reads some answers, does what time demands, sends what piled up."""
-        if self.core.state is not Phase.ENDED and self.error is None:
-            self._guard(self._run)
-            self._waiters.look()
-
-    def _run(self) -> None:
-        wait_ms = self._turn.run(self._link.ready())
-        if self.core.state is Phase.ENDED:
-            self._link.shut()
-        else:
-            self._link.rest(wait_ms)
-
-    def _guard(self, work: Callable[[], None]) -> None:
-        """Whatever fails in there ends the consumer: nothing may wait for what does not come."""
-        try:
-            work()
-        except ZBrokerError as error:  # what ended the client
-            self._fail(error)
-        except Exception as error:  # a defect of ours
-            _log.exception("client.turn_failed: what is held comes back to the queue")
-            self._fail(ZBrokerError("internal", f"a turn of a consumer failed: {error!r}"))
+            _log.exception("client.turn_failed: %s", self._failing)
+            self._fail(ZBrokerError("internal", f"a turn of {self._what} failed: {error!r}"))
 
     def _fail(self, error: ZBrokerError) -> None:
         self.error = error
-        self._leave()
+        self._link.shut()
+
+
+class AsyncSubscriberPort(LoopTransport, SubscriberTransport):
+    """A connection to the delivery process."""
+
+    _what = "a subscription"
+    _failing = "the subscriptions to one connection end"
+
+    def __init__(self, doors: ListenerEndpoints) -> None:
+        super().__init__(doors)
+        self._begin_in_loop()
+
+    def asked(self, feed: Feed) -> None:
+        super().asked(feed)
+        self._link.turns.within(RETURN_MS)
+
+
+class AsyncConsumerPort(LoopTransport, ConsumerTransport):
+    """A consumer's connection to the queues process."""
+
+    _what = "a consumer"
+    _failing = "what is held comes back to the queue"
+
+    def __init__(self, doors: ListenerEndpoints, command: Consume) -> None:
+        super().__init__(doors, command)
+        self._begin_in_loop()
+
+    def start(self) -> None:
+        self._soon()
+
+    async def _until_ready(self, end: float | None) -> bool:
+        return await self.until(lambda: self.halted or self.core.ready or self.over, end)
+
+    def _fail(self, error: ZBrokerError) -> None:
+        ConsumerTransport._fail(self, error)
         self._link.shut()

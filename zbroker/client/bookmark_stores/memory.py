@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self, get_args
 
 from zbroker.client.bookmark_stores.format import Key
 from zbroker.client.bookmark_stores.progress import (
@@ -21,17 +20,10 @@ from zbroker.client.bookmark_stores.progress import (
     resume_point,
 )
 from zbroker.client.message import Message
+from zbroker.client.subscriber.options import Discard, SubscribeOptions
 from zbroker.errors import ZBrokerError
-from zbroker.ids import Origin, check_client_name, format_vector
-
-if TYPE_CHECKING:
-    pass
-
-
-from typing import Literal, get_args
-
-from zbroker.ids import EPOCH
-from zbroker.wire.messages import Options, Subscribe
+from zbroker.ids import EPOCH, Origin, check_client_name, format_vector
+from zbroker.wire.messages import Options
 
 
 class MemoryBookmarkStore:
@@ -64,12 +56,7 @@ class MemoryBookmarkStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     # -- for subscriptions --------------------------------------------------------------------
@@ -220,17 +207,6 @@ class Tracking:
             self._told = passed
 
 
-Discard = Literal["auto", "manual"]
-
-
-class StoreOptions(NamedTuple):
-    """name: of the subscription. recent: it begins where the store says. discard: by whom."""
-
-    name: str | None
-    recent: bool
-    discard: Discard
-
-
 def checked(store: MemoryBookmarkStore | None, client: str | None) -> None:
     """What `connect` was given. Raises: TypeError, ZBrokerError bad_field."""
     if store is not None and not isinstance(store, MemoryBookmarkStore):
@@ -242,9 +218,9 @@ def checked(store: MemoryBookmarkStore | None, client: str | None) -> None:
 
 
 def tracked(
-    store: MemoryBookmarkStore | None, client: str, wanted: StoreOptions, command: Subscribe
+    store: MemoryBookmarkStore | None, client: str, wanted: SubscribeOptions
 ) -> Tracking | None:
-    """The subscription's place in the store; None without a name. `command` gets its begin.
+    """The subscription's place in the store; None without a name. Its command gets its begin.
 
     Raises: ZBrokerError bad_field, name_in_use, closed, StorageError store_failed.
     """
@@ -260,6 +236,7 @@ def tracked(
             "bad_field", f"the client has no bookmark store for the subscription {wanted.name!r}",
             "give connect() a bookmark_store",
         )  # fmt: skip
+    command = wanted.command
     options = command.options or Options()
     by_mark = options.delivery == "live" or options.conflation_s is not None
     manner = Manner(anew=not wanted.recent, auto=wanted.discard == "auto", by_mark=by_mark)

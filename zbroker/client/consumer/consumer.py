@@ -7,10 +7,9 @@ waited for differs: with threads here, with tasks in `zbroker.client.aio.consume
 from __future__ import annotations
 
 import secrets
-import time as clock
+import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Final
 
 from zbroker.client.connection import Phase
@@ -18,25 +17,27 @@ from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import ACK
 from zbroker.client.consumer.transport import ConsumerThread, ConsumerTransport
 from zbroker.client.endpoints import ListenerEndpoints
+from zbroker.client.subscriber.options import ConsumeOptions
+from zbroker.client.waits import end_of, run
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
-from zbroker.wire.queue_messages import Consume
 
 CLOSE_S: Final = 10.0
 
 
 class BaseConsumer:
-    """One consumer: of what it is, and how far."""
+    """One consumer: what it is, and how far."""
 
-    _port: ConsumerTransport
-    _doors: ListenerEndpoints
+    _port_type: type[ConsumerTransport]
 
-    def __init__(self, doors: ListenerEndpoints, command: Consume, accept_s: float) -> None:
-        """accept_s: how long the broker may take to accept it."""
-        self._doors, self._accept_s = doors, accept_s
-        command.holder = secrets.token_hex(8)  # the same over reconnects
-        self._command = command
+    def __init__(self, doors: ListenerEndpoints, options: ConsumeOptions) -> None:
+        self._closed = True  # until it is whole
+        self._doors, self._accept_s = doors, options.timeout
+        self._accept_by: float | None = None  # None: the broker was not asked for it yet
+        self._command = options.command
+        self._command.holder = secrets.token_hex(8)  # the same over reconnects
         self._owner: object = None  # the client: it lives as long as its consumers
+        self._port = self._port_type(doors, self._command)
         self._closed = False
 
     @property
@@ -58,27 +59,23 @@ class BaseConsumer:
     @property
     def held(self) -> int:
         """How many messages it has that are not settled: with the program, or waiting for it."""
-        return self._port.look(lambda core: len(core.held))
+        return self._port.read(lambda core: len(core.held))
 
     @property
     def unsettled(self) -> int:
         """How many messages were acked, released or rejected, and that is not known durable."""
-        return self._port.look(lambda core: len(core.settling))
+        return self._port.read(lambda core: len(core.settling))
 
     @property
     def vector(self) -> str | None:
         """Of a replayable queue: a value for `since` that goes on behind what was handed out."""
-        passed = self._port.look(lambda core: dict(core.passed))
+        passed = self._port.read(lambda core: dict(core.passed))
         return format_vector(passed) if passed else None
 
     @property
     def error(self) -> ZBrokerError | None:
         """What ended it, if it was not `close`."""
         return self._port.what_ended_it
-
-    def _ask_at_once(self) -> None:
-        """Its client has made it."""
-        raise NotImplementedError
 
     def ack(self, messages: Iterable[QueueMessage]) -> None:
         """Many are done, at once. Else as `QueueMessage.ack`.
@@ -92,7 +89,76 @@ class BaseConsumer:
         if many:
             port.settle(ACK, many)
 
-    # -- for the shells -----------------------------------------------------------------------
+    # -- what a shell adds --------------------------------------------------------------------
+
+    def _ask_at_once(self) -> None:
+        """Its client has made it."""
+
+    def _check_here(self) -> None:
+        """Raises: what ended it, or RuntimeError in an event loop that is not its own."""
+
+    # -- what both do -------------------------------------------------------------------------
+
+    async def _open(self, end: float | None) -> None:
+        """Has the broker asked for it, once, and waits until it has accepted or refused it."""
+        self._check_here()
+        port, core = self._port, self._port.core
+        if core.granted is not None or self._closed:
+            return
+        if self._accept_by is None:
+            self._accept_by = time.monotonic() + self._accept_s
+            port.start()
+        by = self._accept_by if end is None else min(end, self._accept_by)
+        answered = await port.until(
+            lambda: core.granted is not None or port.over or port.halted, by
+        )
+        if core.granted is None and not self._closed:
+            if not answered and time.monotonic() < self._accept_by:
+                return
+            error = self.error or self._not_accepted()
+            self._closed = True
+            port.close()
+            raise error
+
+    async def _take(self, most: int | None, end: float | None) -> list[QueueMessage] | None:
+        if messages := self._port.take_now(most):
+            return messages
+        await self._open(end)
+        return await self._port.take(most, end)
+
+    async def _next_batch(self, timeout: float | None) -> list[QueueMessage] | None:
+        messages = await self._take(None, end_of(timeout))
+        if messages is not None and not messages:
+            raise ZBrokerError("timeout", f"no message in {timeout} s", "the consumer goes on")
+        return messages
+
+    async def _fetch(self, most: int, timeout: float | None) -> list[QueueMessage]:
+        if most < 1:
+            raise ZBrokerError("bad_field", f"most={most!r} is not a number from 1 on")
+        found = await self._take(most, end_of(timeout)) or []
+        while 0 < len(found) < most and (more := self._port.take_now(most - len(found))):
+            found += more
+        return found
+
+    async def _flush(self, timeout: float | None) -> None:
+        self._check_here()
+        port, number = self._port, self._port.core.settling.number
+        if not await port.until(lambda: self._is_through(number), end_of(timeout)):
+            what = f"{self.unsettled} messages are not settled after {timeout} s"
+            raise ZBrokerError("timeout", what)
+        port.read(lambda _core: self._check_through(number))
+
+    async def _close(self, timeout: float | None, *, flush: bool) -> None:
+        if self._closed:
+            return
+        self._check_here()
+        self._closed = True
+        self._port.halt()
+        try:
+            if flush and self.unsettled and self.error is None:
+                await self._flush(timeout)
+        finally:
+            self._port.close()
 
     def _not_accepted(self) -> ZBrokerError:
         """There was no answer in time."""
@@ -132,11 +198,10 @@ class Consumer(BaseConsumer):
     are not settled: so settle each one.
     """
 
-    _port: ConsumerThread
+    _port_type = ConsumerThread
 
-    def __init__(self, doors: ListenerEndpoints, command: Consume, accept_s: float) -> None:
-        super().__init__(doors, command, accept_s)
-        self._port = ConsumerThread(doors, command)
+    def __init__(self, doors: ListenerEndpoints, options: ConsumeOptions) -> None:
+        super().__init__(doors, options)
         # at the end of the program, and of a forgotten consumer
         self._finalizer = weakref.finalize(self, self._port.close)
 
@@ -147,7 +212,7 @@ class Consumer(BaseConsumer):
 
         Raises: ZBrokerError with the code with which the broker ended it.
         """
-        while messages := self._port.take(1):
+        while messages := run(self._take(1, None)):
             yield messages[0]
 
     def batches(self, timeout: float | None = None) -> Iterator[list[QueueMessage]]:
@@ -155,10 +220,7 @@ class Consumer(BaseConsumer):
 
         Raises: ZBrokerError "timeout" if none comes for `timeout` seconds; calling again goes on.
         """
-        while (messages := self._port.take(None, _end(timeout))) is not None:
-            if not messages:
-                what = f"no message in {timeout} s"
-                raise ZBrokerError("timeout", what, "the consumer goes on")
+        while (messages := run(self._next_batch(timeout))) is not None:
             yield messages
 
     def fetch(self, most: int = 1, timeout: float | None = None) -> list[QueueMessage]:
@@ -166,22 +228,16 @@ class Consumer(BaseConsumer):
 
         Empty if none comes, and at the end. Raises: ZBrokerError, what ended it.
         """
-        if most < 1:
-            raise ZBrokerError("bad_field", f"most={most!r} is not a number from 1 on")
-        return self._port.take_many(most, _end(timeout))
+        return run(self._fetch(most, timeout))
 
-    # -- its life -----------------------------------------------------------------------------
+    # -- its end ------------------------------------------------------------------------------
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all that was acked, released or rejected before is durable.
 
         Raises: ZBrokerError "timeout"; what the broker refused since the last flush; what ended it.
         """
-        port = self._port
-        number = port.core.settling.number
-        if not port.wait(lambda: self._is_through(number), timeout):
-            raise not_settled(timeout, self.unsettled)
-        port.look(lambda _core: self._check_through(number))
+        run(self._flush(timeout))
 
     def close(self, *, flush: bool = True, timeout: float | None = CLOSE_S) -> None:
         """Ends it, once what was settled is durable (for `timeout` seconds). From any thread.
@@ -189,26 +245,12 @@ class Consumer(BaseConsumer):
         What it has besides, also what the program works on, comes back to the queue at once.
         Raises: ZBrokerError of `flush`; it is closed all the same.
         """
-        if self._closed:
-            return
-        self._closed = True
-        self._port.halt()
-        try:
-            if flush and self.unsettled and self.error is None:
-                self.flush(timeout)
-        finally:
-            self._finalizer.detach()
-            self._port.close()
+        run(self._close(timeout, flush=flush))
 
     def __enter__(self) -> Consumer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_error: object) -> None:
         """Closes it; after an exception without waiting for the broker."""
         self.close(flush=kind is None)
 
@@ -217,24 +259,15 @@ class Consumer(BaseConsumer):
     def _ask_at_once(self) -> None:
         """Waits until the broker has accepted it. Raises: ZBrokerError with its code, "timeout"."""
         try:
-            self._start()
+            run(self._open(None))
+            if self.error is not None:
+                raise self.error
         except BaseException:
             self.close(flush=False)
             raise
 
-    def _start(self) -> None:
-        port = self._port
-        port.start()
-        if not port.wait(lambda: port.core.granted is not None or port.over, self._accept_s):
-            raise self._not_accepted()
-        if self.error is not None:
-            raise self.error
-
-
-def _end(timeout: float | None) -> float | None:
-    return None if timeout is None else clock.monotonic() + timeout
-
-
-def not_settled(timeout: float | None, count: int) -> ZBrokerError:
-    """The error for who waited in vain."""
-    return ZBrokerError("timeout", f"{count} messages are not settled after {timeout} s")
+    async def _close(self, timeout: float | None, *, flush: bool) -> None:
+        try:
+            await super()._close(timeout, flush=flush)
+        finally:
+            self._finalizer.detach()

@@ -160,8 +160,12 @@ class ConsumerCore(TokenConnection):
             self._leases.lengthen(found, verb.ms, now_ms)
             self.settling.add(verb, found)
 
+    def client_ended(self, error: ZBrokerError, now_ms: int) -> list[Effect]:
+        """It ends with `error`. What it holds comes back to the queue."""
+        return self.leave(now_ms, error)
+
     def leave(self, now_ms: int, error: ZBrokerError | None = None) -> list[Effect]:
-        """It ends, by `error` if that is not a wish. What it holds comes back to the queue."""
+        """It ends, maybe by an error. What it holds comes back to the queue."""
         if self.state is Phase.ENDED:
             return []
         effects = self._due(now_ms) + self._partings()

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time as clock
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
@@ -23,72 +22,109 @@ from zbroker.client.connection import Phase
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import ACK, Verb
-from zbroker.client.effects import Effect
 from zbroker.client.endpoints import ListenerEndpoints
-from zbroker.client.link import CLOSE_LINGER_MS
-from zbroker.client.ports import Calls, LinkPort, PolledLink, WakingPoller, turn_of
+from zbroker.client.ports import CLOSE_LINGER_MS, PolledLink, Transport, WakingPoller, wait_limit_ms
+from zbroker.client.waits import left_until
 from zbroker.engine.contract import Ready
 from zbroker.errors import ZBrokerError
 from zbroker.wire.queue_messages import Consume
 
+CLOSE_S: Final = 2.0  # for the thread to send what is left
+
 T = TypeVar("T")
 
+_log: Final = logging.getLogger("zbroker.client")
 
-class ConsumerTransport:
-    """The core, its turn, and what both ports do with them."""
 
-    _link: LinkPort
+class ConsumerTransport(Transport[ConsumerCore]):
+    """What ports for threads and for event loops do alike."""
 
     def __init__(self, doors: ListenerEndpoints, command: Consume) -> None:
-        self._doors = doors
-        self.core = ConsumerCore(
-            command, self, random.Random().random, doors.heartbeat_s, doors.resubscribed
-        )
+        jitter = random.Random().random
+        core = ConsumerCore(command, self, jitter, doors.heartbeat_s, doors.resubscribed)
+        super().__init__(doors, core)
         self.error: ZBrokerError | None = None  # what ended the client, or a defect of this
         self.halted = False  # nothing more is handed out
-        self._calls = Calls()
 
-    def _begin(self, link: LinkPort) -> None:
-        self._link = link
-        self._turn = turn_of(self.core, link, self._calls, self._doors)
-        self._doors.follow(self)
+    def start(self) -> None:
+        """Has the broker asked."""
+        raise NotImplementedError
+
+    async def _until_ready(self, end: float | None) -> bool:
+        """Waits until `take` should look again; False if the time `end` is over."""
+        raise NotImplementedError
+
+    # -- what the program does ----------------------------------------------------------------
 
     def settle(self, verb: Verb, messages: Sequence[QueueMessage]) -> None:
         """Notes it, to be sent soon. Raises: ZBrokerError, what ended the consumer."""
-        raise NotImplementedError
+        with self._lock:
+            if self.error is not None:
+                raise self.error
+            if verb is not ACK or len(messages) > 1 or not self.core.ack_one(messages[0]):
+                self.core.settle(verb, messages, self._doors.now_ms())
+            self._soon()
 
-    def look(self, at: Callable[[ConsumerCore], T]) -> T:
+    async def take(self, most: int | None, end: float | None = None) -> list[QueueMessage] | None:
+        """The next messages, up to `most` of those that came together.
+
+        Empty if none came before the time `end`; None if nothing more is handed out.
+        Raises: ZBrokerError, what ended the consumer.
+        """
+        with self._lock:
+            while not self.halted:
+                if messages := self.take_now(most):
+                    return messages
+                if self.over:
+                    break
+                if not await self._until_ready(end):
+                    return []
+            error = self.what_ended_it
+            if error is not None and not self.halted:
+                raise error
+            return None
+
+    def take_now(self, most: int | None) -> list[QueueMessage]:
+        """What is there, up to `most` messages that came together."""
+        with self._lock:
+            if self.halted or not self.core.ready:
+                return []
+            messages, effects = self.core.hand_out(most, self._doors.now_ms())
+            self._do(effects)
+            return messages
+
+    def read(self, at: Callable[[ConsumerCore], T]) -> T:
         """What `at` says of the core, while nothing changes it."""
-        return at(self.core)
+        with self._lock:
+            return at(self.core)
 
-    def client_ended(self, error: ZBrokerError) -> None:
-        """The consumer ends with what ended the client."""
-        raise NotImplementedError
+    def halt(self) -> None:
+        """Nothing more is handed out; what was, can still be settled."""
+        with self._lock:
+            self.halted = True
+            self.look()
 
-    def beat_each(self, interval_s: float | None) -> None:
-        """Another interval of heartbeats from now on."""
-        raise NotImplementedError
+    def close(self) -> None:
+        """Sends what is left, and gives back what is held."""
+        with self._lock:
+            self.halted = True
+            self._do(self.core.leave(self._doors.now_ms()))
+            self._close_if_over()
+            self.look()
 
-    def _leave(self, error: ZBrokerError | None = None) -> list[Effect]:
-        return self.core.leave(self._doors.now_ms(), error)
+    def _fail(self, error: ZBrokerError) -> None:
+        self.error = error
+        self.core.leave(self._doors.now_ms())
 
     @property
     def over(self) -> bool:
         """Nothing more comes than what waits."""
-        core = self.core
-        return core.state is Phase.ENDED or core.ended or self.error is not None
+        return self._ended or self.core.ended or self.error is not None
 
     @property
     def what_ended_it(self) -> ZBrokerError | None:
         """None while it goes on, and after `close`."""
         return self.core.error or self.error
-
-
-WAIT_MAX_MS: Final = 1_000
-CLOSE_S: Final = 2.0  # for the thread to send what is left
-
-
-_log: Final = logging.getLogger("zbroker.client")
 
 
 class ConsumerThread(ConsumerTransport):
@@ -113,101 +149,44 @@ class ConsumerThread(ConsumerTransport):
 
     def _begin_waiting(self) -> None:
         """Threads wait in two groups with one lock: for messages, and for answers."""
-        self._lock = threading.RLock()  # its owner may take it again
-        self._came = threading.Condition(self._lock)
-        self._changed = threading.Condition(self._lock)
+        self._lock = lock = threading.RLock()
+        self._came, self._changed = threading.Condition(lock), threading.Condition(lock)
 
     # -- called by threads of the program -----------------------------------------------------
 
     def start(self) -> None:
         self._thread.start()
 
-    def settle(self, verb: Verb, messages: Sequence[QueueMessage]) -> None:
-        """Notes it, to be sent soon. Raises: ZBrokerError, what ended the consumer."""
+    async def until(self, done: Callable[[], object], end: float | None) -> bool:
         with self._lock:
-            if self.error is not None:
-                raise self.error
-            if verb is not ACK or len(messages) > 1 or not self.core.ack_one(messages[0]):
-                self.core.settle(verb, messages, self._doors.now_ms())
-            self._poller.wake()
+            return bool(self._changed.wait_for(done, left_until(end)))
 
-    def take(self, most: int | None, end: float | None = None) -> list[QueueMessage] | None:
-        """The next messages, up to `most` of those that came together.
-
-        Empty if none came before the time `end`; None if nothing more is handed out.
-        Raises: ZBrokerError, what ended the consumer.
-        """
-        with self._lock:
-            while not self.halted:
-                if self.core.ready and (messages := self._hand_out(most)):
-                    return messages
-                if self.over:
-                    break
-                left = None if end is None else end - clock.monotonic()
-                if left is not None and left <= 0:
-                    return []
-                self._came.wait(left)
-            error = self.what_ended_it
-            if error is not None and not self.halted:
-                raise error
-            return None
-
-    def take_many(self, most: int, end: float | None) -> list[QueueMessage]:
-        """The same over several batches, as far as they are there."""
-        with self._lock:
-            found = self.take(most, end) or []
-            while 0 < len(found) < most and self.core.ready and not self.halted:
-                found += self._hand_out(most - len(found))
-            return found
-
-    def _hand_out(self, most: int | None) -> list[QueueMessage]:
-        messages, effects = self.core.hand_out(most, self._doors.now_ms())
-        if effects:
-            self._calls.add(effects)
-            self._poller.wake()
-        return messages
-
-    def look(self, at: Callable[[ConsumerCore], T]) -> T:
-        """What `at` says of the core, while nothing changes it."""
-        with self._lock:
-            return at(self.core)
-
-    def wait(self, done: Callable[[], object], timeout: float | None) -> bool:
-        """Sleeps until `done()`, which is looked at when something came; False if it is not."""
-        with self._lock:
-            return bool(self._changed.wait_for(done, timeout))
-
-    def halt(self) -> None:
-        """Nothing more is handed out; what was, can still be settled."""
-        with self._lock:
-            self.halted = True
-            self._wake_all()
+    async def _until_ready(self, end: float | None) -> bool:
+        left = left_until(end)
+        if left == 0:
+            return False
+        self._came.wait(left)
+        return True
 
     def close(self, timeout: float = CLOSE_S) -> None:
-        """Sends what is left, gives back what is held, and ends the thread."""
-        with self._lock:
-            self.halted = True
-            self._calls.add(self._leave())
-            self._wake_all()
+        """Also ends the thread."""
+        super().close()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout)
 
-    def client_ended(self, error: ZBrokerError) -> None:
-        """The consumer ends with what ended the client, and so does every wait here."""
-        with self._lock:
-            self._calls.add(self._leave(error))
-            self._wake_all()
-
-    def beat_each(self, interval_s: float | None) -> None:
-        """Another interval of heartbeats from now on."""
-        with self._lock:
-            self._calls.add(self.core.beat_each(interval_s))
-            self._poller.wake()
-
-    def _wake_all(self) -> None:
+    def look(self) -> None:
         self._poller.wake()
         self._came.notify_all()
         self._changed.notify_all()
+
+    def _flush(self) -> None:
+        self._poller.wake()
+
+    def _soon(self) -> None:
+        self._poller.wake()
+
+    def _close_if_over(self) -> None:
+        """The thread does so."""
 
     # -- the thread ---------------------------------------------------------------------------
 
@@ -215,7 +194,7 @@ class ConsumerThread(ConsumerTransport):
         with self._lock:
             try:
                 ready: Ready = {}
-                while self.core.state is not Phase.ENDED:
+                while not self._ended:
                     ready = self._turn_and_sleep(ready)
                 self._turn.run({})  # sends what is left
             except ZBrokerError as error:  # what ended the client
@@ -233,11 +212,4 @@ class ConsumerThread(ConsumerTransport):
         self._changed.notify_all()
         if self.core.ready or self.over:  # else threads that wait for messages need not look
             self._came.notify_all()
-        if self.core.state is Phase.ENDED:
-            return {}
-        wait_ms = WAIT_MAX_MS if wait_ms is None else min(wait_ms, WAIT_MAX_MS)
-        return self._poller.poll(wait_ms, self._changed)
-
-    def _fail(self, error: ZBrokerError) -> None:
-        self.error = error
-        self._leave()
+        return {} if self._ended else self._poller.poll(wait_limit_ms(wait_ms), self._changed)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time as clock
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from msgspec import Struct
 
 from zbroker.client.publisher.packer import Extra
 from zbroker.client.publisher.unrecorded import Unrecorded
+from zbroker.client.waits import end_of, left_until
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_bookmark
 
@@ -91,18 +91,26 @@ class AckTracker:
         """Sleeps until `done()`; False when that took longer than `timeout` seconds."""
         if done():
             return True
-        end = None if timeout is None else clock.monotonic() + timeout
+        end = end_of(timeout)
         with self._condition:
             self._waiting += 1
             try:
                 while not done():
-                    left = None if end is None else end - clock.monotonic()
-                    if left is not None and left <= 0:
+                    left = left_until(end)
+                    if left == 0:
                         return False
                     self._condition.wait(left)
             finally:
                 self._waiting -= 1
         return True
+
+    async def until(self, done: Callable[[], bool], end: float | None) -> bool:
+        """Waits until `done()`; False if that is not so at the time `end`."""
+        return self.wait(done, left_until(end))
+
+    async def until_settled(self, sequence: int, timeout: float | None) -> None:
+        """As `wait_settled`."""
+        self.wait_settled(sequence, timeout)
 
     def wait_settled(self, sequence: int, timeout: float | None) -> None:
         """Raises: ZBrokerError timeout, or what ended the client."""

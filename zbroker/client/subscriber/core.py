@@ -62,12 +62,13 @@ class SubscriberCore(TokenConnection):
         self.requests.over()
         return [SendCommand(Logoff())] if live else []
 
-    def client_ended(self, error: ZBrokerError) -> None:
-        """Nobody gets it a new session: its subscriptions end behind what came in."""
+    def client_ended(self, error: ZBrokerError, now_ms: int) -> list[Effect]:
+        """Its subscriptions end with `error`, after what came in."""
         for feed in self.feeds.values():
             feed.fail(error)
         self.requests.over(error)
         self._stop()
+        return []
 
     def ask(self, command: Asked, feeds: list[Feed]) -> tuple[SubscriptionRequest, list[Effect]]:
         """Has something done to subscriptions of this connection, now or when they are live.

@@ -1,21 +1,30 @@
-"""What users write for the options of a subscription, checked, as it goes over the wire. Pure."""
+"""What users write for `subscribe` and `consume`, checked, as it goes over the wire. Pure."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
+from zbroker.client.message import Message
+from zbroker.client.subscriber import points
 from zbroker.errors import ZBrokerError
-from zbroker.wire.messages import SECONDS_MAX, Options
+from zbroker.ids import NOW
+from zbroker.limits import CREDIT_DEFAULT_BYTES, NAME_MAX_BYTES
+from zbroker.wire.messages import SECONDS_MAX, Options, Ranges, Subscribe
+from zbroker.wire.queue_messages import BACKLOG_MAX, Consume
 
 Delivery = Literal["persisted", "fully_durable", "live"]
 Rate = int | float | str
 Clock = Literal["replay", "log"]
 #: seconds, a timedelta, or text: "250ms", "10s", "1.5m", "2h", "1d"
 Duration = int | float | timedelta | str
+#: a message is processed when the next one is asked for, or when `Subscription.discard` says so
+Discard = Literal["auto", "manual"]
+
+TIMEOUT_S: Final = 10.0  # for the broker to answer
 
 _RATE: Final = re.compile(
     r"(?P<number>\d+\.?\d*|\.\d+)\s*(?P<unit>X|B|[KMG]i?B)?", re.ASCII | re.IGNORECASE
@@ -26,8 +35,28 @@ _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _PLAIN: Final = Options()
 
 
-def options_of(  # noqa: PLR0913 - every option by its name
+class SubscribeOptions(NamedTuple):
+    """What `subscribe` is given. name, recent, discard: see `zbroker.client.bookmark_stores`.
+
+    timeout: how long the broker may take to accept it, beyond what it was asked to wait.
+    """
+
+    command: Subscribe
+    handler: Callable[[Message], object] | None = None
+    on_caught_up: Callable[[], object] | None = None
+    timeout: float = TIMEOUT_S
+    name: str | None = None
+    recent: bool = False
+    discard: Discard = "auto"
+
+
+def subscribe_options(  # noqa: PLR0913 - every option by its name
+    topic: str,
     *,
+    since: points.Point | None = None,
+    until: points.Point | None = None,
+    regex: bool = False,
+    filter: str | None = None,  # noqa: A002 - the word of the field
     delivery: Delivery = "persisted",
     rate: Rate | None = None,
     rate_max_gap: Duration | None = None,
@@ -37,12 +66,17 @@ def options_of(  # noqa: PLR0913 - every option by its name
     select: str | None = None,
     limit: int | None = None,
     paused: bool = False,
+    bookmark_not_found: Literal["fail", "epoch", "now"] = "fail",
     bookmark_wait: Duration = 0,
-) -> Options | None:
-    """The options of a subscribe command; None if all of them are the defaults.
-
-    Raises: ZBrokerError bad_field, whose reason names the option.
-    """
+    unrecorded: bool | None = None,
+    credit: int = CREDIT_DEFAULT_BYTES,
+    handler: Callable[[Message], object] | None = None,
+    on_caught_up: Callable[[], object] | None = None,
+    name: str | None = None,
+    discard: Discard = "auto",
+    timeout: float = TIMEOUT_S,
+) -> SubscribeOptions:
+    """See `Client.subscribe`. Raises: ZBrokerError bad_field, whose reason names the option."""
     keys = [conflation_key] if isinstance(conflation_key, str) else list(conflation_key or [])
     options = Options(
         delivery=_delivery(delivery),
@@ -57,7 +91,73 @@ def options_of(  # noqa: PLR0913 - every option by its name
         wait_s=seconds("bookmark_wait", bookmark_wait, zero=True),
     )
     _check_together(options)
-    return None if options == _PLAIN else options
+    recent = since == points.RECENT
+    command = Subscribe(
+        "", topic, regex=regex, filter=filter_text(filter), credit=credit,
+        options=None if options == _PLAIN else options,
+        bookmark=None if since is None or recent else points.since_text(since),
+        until=None if until is None else points.until_text(until),
+        bookmark_not_found=bookmark_not_found, unrecorded=unrecorded,
+    )  # fmt: skip
+    return SubscribeOptions(command, handler, on_caught_up, timeout, name, recent, discard)
+
+
+class RangesOptions(NamedTuple):
+    """What `ranges` is given."""
+
+    command: Ranges
+    timeout: float
+
+
+def ranges_options(
+    topic: str | None = None,
+    *,
+    since: points.Point = "epoch",
+    until: points.Point = "now",
+    regex: bool = False,
+    parts: int = 1,
+    timeout: float = TIMEOUT_S,
+) -> RangesOptions:
+    """See `Client.ranges`. Raises: ZBrokerError bad_bookmark."""
+    begin, end = points.since_text(since), points.until_text(until)
+    command = Ranges(topic=topic, regex=regex, bookmark=begin, until=end, parts=parts)
+    return RangesOptions(command, timeout)
+
+
+class ConsumeOptions(NamedTuple):
+    """What `consume` is given. timeout: how long the broker may take to accept it."""
+
+    command: Consume
+    timeout: float
+
+
+def consume_options(  # noqa: PLR0913 - as above
+    queue: str,
+    *,
+    backlog: int | None = None,
+    filter: str | None = None,  # noqa: A002 - as above
+    since: points.Point | None = None,
+    selector: str | None = None,
+    until: points.End | None = None,
+    bookmark_not_found: Literal["fail", "epoch", "now"] = "fail",
+    credit: int = CREDIT_DEFAULT_BYTES,
+    timeout: float = TIMEOUT_S,
+) -> ConsumeOptions:
+    """See `Client.consume`. Raises: ZBrokerError bad_field, bad_bookmark; TypeError."""
+    if bookmark_not_found not in ("fail", "epoch", "now"):
+        what = f"bookmark_not_found={bookmark_not_found!r} is not fail, epoch or now"
+        raise ZBrokerError("bad_field", what)
+    if selector is not None and not selector:
+        raise ZBrokerError("bad_field", "an empty selector selects nothing", "leave it out")
+    command = Consume(
+        "", _queue(queue), filter=filter_text(filter), credit=credit,
+        backlog=0 if backlog is None else _backlog(backlog),
+        since=None if since is None else _since(since),
+        selector=None if selector is None else filter_text(selector),
+        until=None if until is None else _place(until),
+        bookmark_not_found=bookmark_not_found,
+    )  # fmt: skip
+    return ConsumeOptions(command, timeout)
 
 
 def replays_only(options: Options | None) -> bool:
@@ -160,3 +260,28 @@ def _check_together(options: Options) -> None:
         raise ZBrokerError("bad_field", 'rate_max_gap goes with a rate that is a multiple ("2X")')
     if options.conflation_key and options.conflation_s is None:
         raise ZBrokerError("bad_field", "conflation_key goes with conflation")
+
+
+def _queue(name: str) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a queue is a str, not {type(name).__name__}")
+    if not 0 < len(name.encode()) <= NAME_MAX_BYTES:
+        raise ZBrokerError("bad_field", f"queue={name!r} is not 1 to {NAME_MAX_BYTES} bytes")
+    return name
+
+
+def _backlog(value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= BACKLOG_MAX:
+        raise ZBrokerError("bad_field", f"backlog={value!r} is not 1 to {BACKLOG_MAX}")
+    return value
+
+
+def _since(point: points.Point) -> str:
+    return points.since_text(point) if points.is_range(point) else _place(point)
+
+
+def _place(point: points.Point) -> str:
+    """As `since` of a subscription, without ranges."""
+    if points.is_range(point):
+        raise ZBrokerError("bad_bookmark", "a range is in `since`, and brings its own end")
+    return NOW if point == "now" else points.since_text(point)

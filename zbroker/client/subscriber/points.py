@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from zbroker import ids
 from zbroker.clock import format_time, from_datetime
 from zbroker.errors import ZBrokerError
 from zbroker.ids import (
@@ -18,7 +19,6 @@ from zbroker.ids import (
     RangeText,
     check_point,
     format_vector,
-    is_range,
     parse_range,
     point_name,
 )
@@ -56,7 +56,7 @@ def since_text(since: Point) -> str:
     """
     if isinstance(since, Range):
         return _range_text(since)
-    if isinstance(since, str) and is_range(since):
+    if isinstance(since, str) and ids.is_range(since):
         parts = parse_range(since)
         return _range_text(Range(parts.first, parts.last or None, parts.opening + parts.closing))
     return _begin(since)
@@ -67,9 +67,14 @@ def until_text(until: Point) -> str:
 
     Raises: ZBrokerError bad_bookmark.
     """
-    if isinstance(until, Range) or (isinstance(until, str) and is_range(until)):
-        raise ZBrokerError("bad_bookmark", "a range stands in `since`, and brings its own end")
-    return "now" if until in ("now", NOW) else _text(until)
+    if is_range(until):
+        raise ZBrokerError("bad_bookmark", "a range is in `since`, and brings its own end")
+    return "now" if until in ("now", NOW) else _text(until)  # type: ignore[arg-type]
+
+
+def is_range(point: Point) -> bool:
+    """True for a range, also in one text."""
+    return isinstance(point, Range) or (isinstance(point, str) and ids.is_range(point))
 
 
 def _begin(point: End) -> str:

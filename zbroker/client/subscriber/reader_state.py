@@ -3,70 +3,64 @@
 It turns the items of the inbox into batches, remembers what was handed out and tells the bookmark
 store. How the next item is waited for, and how the broker is asked for something, is the part of
 the two shells: `subscription.py` here, and `zbroker.client.aio.subscription`.
-
-The broker combines only what goes to one connection. So subscriptions that are resumed together
-move to a connection of their own, paused where they are, and are resumed there by one command.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from operator import length_hint
-from typing import Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final
 
 from zbroker.client import forks
 from zbroker.client.bookmark_stores.memory import Tracking
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message
 from zbroker.client.subscriber.feed import End, Feed, FeedBatch, Item, Passed
+from zbroker.client.subscriber.options import SubscribeOptions
 from zbroker.client.subscriber.requests import Asked
 from zbroker.client.subscriber.transport import SubscriberTransport
+from zbroker.client.waits import end_of, left_until
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
-from zbroker.limits import SUBSCRIPTIONS_MAX
-from zbroker.wire.messages import Replace, Subscribe
+from zbroker.wire.messages import Ack, Replace
 
+CLOSE_S: Final = 10.0  # for the call of a handler that is under way
 
-class Handler(Protocol):
-    """What calls a function of the user for each message."""
-
-    error: BaseException | None
+_log: Final = logging.getLogger("zbroker.client")
 
 
 class ReaderState:
     """One subscription: what it is for, where it is, what was handed out."""
 
-    _port: SubscriberTransport
-    _handling: Handler | None
-    _doors: ListenerEndpoints
-    _closed: bool
+    _port_type: type[SubscriberTransport]
+    _handling_type: type[Handling]
 
     def __init__(
-        self,
-        doors: ListenerEndpoints,
-        command: Subscribe,
-        tracking: Tracking | None,
-        handler: Callable[[Message], object] | None,
-        accept_s: float,
-        on_caught_up: Callable[[], object] | None = None,
+        self, doors: ListenerEndpoints, options: SubscribeOptions, tracking: Tracking | None
     ) -> None:
-        """accept_s: how long the broker may take to accept it, beyond what it was told to wait."""
         self._closed = True  # until it is whole: __del__ comes even if it never is
         self._doors = doors
-        self._feed = Feed(command)
-        self._handler = handler
-        self._accept_s = accept_s + self._feed.wait_s
+        self._feed = Feed(options.command)
+        self._handler = options.handler
+        self._accept_s = options.timeout + self._feed.wait_s
+        self._accept_by: float | None = None  # None: the broker was not asked for it yet
+        self._accepted = False
         self._tracking = tracking
         self._owner: object = None  # the client: it lives as long as its subscriptions
-        self._handling = None
+        self._handling: Handling | None = None
         self._current: Message | None = None
         self._recorded: Message | None = None  # the last recorded one of the batches before
         self._batch: list[Message] = []
         self._rest: Iterator[Message] = iter(self._batch)
-        self._on_caught_up = on_caught_up  # until it is due
+        self._waiting = False  # a task waits for the next batch
+        self._on_caught_up = options.on_caught_up  # until it is due
         self._call: Callable[[], object] | None = None  # now
+        self._port: SubscriberTransport = self._port_type(doors)
         forks.watch(self)
+        self._closed = False
 
     def _forked(self, _error: ZBrokerError) -> None:
         """This is a copy in a forked process: what is in hand is the parent's, too."""
@@ -157,18 +151,197 @@ class ReaderState:
             return self._handling.error
         return self._feed.error
 
-    # -- for the shells -----------------------------------------------------------------------
-
-    def _stop(self) -> None:
-        """Ends it; nothing more is handed out."""
-        raise NotImplementedError
+    # -- what a shell adds --------------------------------------------------------------------
 
     def _ask_at_once(self) -> None:
         """Its client has made it."""
+
+    def _check_here(self) -> None:
+        """Raises: what ended it, or RuntimeError in an event loop that is not its own."""
+
+    async def _next_item(
+        self, port: SubscriberTransport, end: float | None
+    ) -> tuple[Item | None, bool]:
+        """The next item, None if nothing more comes on `port`; False if none came in time."""
         raise NotImplementedError
+
+    def _is_off(self, port: SubscriberTransport) -> bool:
+        """Nothing more comes to it on `port`."""
+        return self._closed or self._port is not port
+
+    async def _complete(self, result: object) -> None:
+        """Waits for what a function of the user returned, if that is a coroutine for the loop."""
+
+    # -- the broker ---------------------------------------------------------------------------
+
+    async def _open(self, end: float | None) -> None:
+        """Has the broker asked for it, once, and waits until it has accepted or refused it."""
+        self._check_here()
+        if self._accepted or self._closed:
+            return
+        if self._accept_by is None:
+            self._accept_by = time.monotonic() + self._accept_s
+            self._port.add(self._feed)
+        by = self._accept_by if end is None else min(end, self._accept_by)
+        try:
+            await self._port.until(self._is_answered, by)
+            self._begin_reading(self._accept_by)
+        except ZBrokerError:
+            self._stop()
+            raise
+
+    def _is_answered(self) -> bool:
+        feed = self._feed
+        return feed.accepted or feed.error is not None or self._closed
+
+    def _begin_reading(self, accept_by: float) -> None:
+        """Raises: ZBrokerError, if it was refused, or not answered in time."""
+        feed = self._feed
+        if self._accepted or self._closed:
+            return  # another task was here first
+        if feed.error is not None and not feed.accepted:
+            raise feed.error
+        if feed.accepted:
+            self._accepted = True
+            if self._tracking is not None:
+                self._tracking.begin(feed.durable)
+            if self._handler is not None:
+                self._handling = self._handling_type(self, self._handler)
+                self._handling.start()
+        elif time.monotonic() >= accept_by:
+            what = f"delivery did not accept the subscription in {self._accept_s} s"
+            raise ZBrokerError("timeout", what)
+
+    async def _ask(self, command: Asked, timeout: float) -> Ack:
+        await self._open(None)
+        self._check_open()
+        if self._feed.live and not isinstance(command, Replace):
+            raise ZBrokerError("bad_field", "with live delivery there is neither pause nor resume")
+        return await self._port.ask(command, [self._feed], timeout)
+
+    async def _replace(
+        self, topic: str | None, timeout: float, *, regex: bool, content: str | None
+    ) -> int:
+        if topic is None and (content is None or regex):
+            raise ZBrokerError("bad_field", "replace needs a topic or a filter")
+        command = Replace("", topic=topic, regex=regex, filter=content)
+        return (await self._ask(command, timeout)).position or 0
+
+    def _move(self, port: SubscriberTransport, credit_max: int) -> None:
+        """To a connection that it shares with others."""
+
+        def moved() -> None:
+            self._port = port
+
+        self._port.hand_over(self._feed, port, credit_max, moved)
+        if self._closed:  # meanwhile, by another thread
+            port.leave(self._feed)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    async def _ready(self, end: float | None) -> None:
+        """It is accepted, and this thread or task may read it."""
+        await self._open(end)
+        handling = self._handling
+        if handling is not None and not handling.is_current:
+            what = f"a subscription with a handler is read by its own {handling.runs_in}"
+            raise RuntimeError(what)
+        if not self._accepted and not self._closed:
+            raise ZBrokerError("timeout", "delivery did not accept the subscription yet")
+        self._pass()
+
+    async def _advance(self, timeout: float | None, *, to_mark: bool = False) -> bool:
+        """Has another batch in hand; False at the end. to_mark: maybe none, if it caught up."""
+        batch = await self._fetch(timeout, to_mark=to_mark)
+        if batch is not None:
+            self._begin(batch)
+        return batch is not None
+
+    async def _fetch(self, timeout: float | None, *, to_mark: bool = False) -> list[Message] | None:
+        """The next batch of new messages; None at the end. to_mark: [] where it has caught up."""
+        if self._waiting:
+            raise RuntimeError("another task reads this subscription")
+        end = end_of(timeout)
+        if self._tracking is not None:
+            self._tracking.passed_all()
+        while not self._closed:
+            item, there = await self._next_item(self._port, end)
+            if not there:
+                raise ZBrokerError(
+                    "timeout", f"no message in {timeout} s", "the subscription goes on"
+                )
+            batch = self._accept(item)
+            await self._report_caught_up()
+            if batch is not None:
+                return batch
+            if to_mark and self._feed.caught_up:
+                return []
+        return None
+
+    async def _next(self, timeout: float | None) -> Message | None:
+        end = end_of(timeout)
+        await self._ready(end)
+        message = next(self._rest, None)
+        if message is None:
+            if not await self._advance(left_until(end)):
+                return None
+            message = next(self._rest)
+        self._current = message
+        return message
+
+    async def _first_batch(self, timeout: float | None) -> list[Message]:
+        """What is in hand, when lists of messages begin to be read."""
+        await self._ready(end_of(timeout))
+        return list(self._rest)
+
+    def _whole(self, batch: list[Message]) -> list[Message]:
+        """A batch that is handed out as a list."""
+        self._current, self._rest = batch[-1], iter(())
+        return batch
+
+    async def _report_caught_up(self) -> None:
+        """Calls the function that the user gave for it, once."""
+        if self._call is not None:
+            call, self._call = self._call, None
+            await self._complete(call())
 
     def _begin(self, batch: list[Message]) -> None:
         self._batch, self._rest = batch, iter(batch)
+
+    # -- the end ------------------------------------------------------------------------------
+
+    async def _wait_caught_up(self, timeout: float | None) -> None:
+        end = end_of(timeout)
+        await self._open(end)
+        while await (port := self._port).until(partial(self._is_complete, port), end):
+            if self._port is port:
+                break
+        self._check_complete(timeout)
+
+    async def _join(self, timeout: float | None) -> None:
+        if self._handler is None:
+            raise ZBrokerError("bad_field", "only a subscription with a handler can be joined")
+        await self._open(None)
+        if self._handling is not None:
+            await self._handling.join(timeout)
+
+    async def _close(self, failed: object = None) -> None:
+        """failed: an exception that ends its block, which is not held up by the handler."""
+        self._stop()
+        if self._handling is not None and failed is None:
+            await self._handling.close()
+
+    def _stop(self) -> None:
+        """Ends it; nothing more is handed out."""
+        if not self._closed:
+            self._closed = True
+            self._batch.clear()  # what an iteration has not handed out yet
+            self._port.leave(self._feed)
+            self._end_tracking()
+
+    def _end_tracking(self) -> None:
+        if self._tracking is not None:
+            self._tracking.ended = True
 
     def _is_complete(self, port: SubscriberTransport) -> bool:
         """What `wait_caught_up` waits for on `port`, or nothing more comes there."""
@@ -210,11 +383,6 @@ class ReaderState:
         if self._closed:
             raise ZBrokerError("closed", f"the subscription to {self.topic!r} has ended")
 
-    def _check_answers(self, command: Asked) -> None:
-        """Raises: ZBrokerError bad_field, if the broker does not do that with it."""
-        if self._feed.live and not isinstance(command, Replace):
-            raise ZBrokerError("bad_field", "with live delivery there is neither pause nor resume")
-
     # -- helpers ------------------------------------------------------------------------------
 
     @property
@@ -240,96 +408,50 @@ class ReaderState:
                 raise item.error
         return None
 
-
-def replacing(topic: str | None, *, regex: bool, filter: str | None) -> Replace:  # noqa: A002
-    """The command for another topic or filter. Raises: ZBrokerError bad_field."""
-    if topic is None and (filter is None or regex):
-        raise ZBrokerError("bad_field", "replace needs a topic or a filter")
-    return Replace("", topic=topic, regex=regex, filter=filter)
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.topic!r}, {self._feed.state.value}, {self.vector})"
 
 
-S = TypeVar("S", bound=ReaderState)
+class Handling:
+    """What calls a function of the user for each message, in a thread or task: `runs_in`."""
 
+    runs_in: ClassVar[str]
+    is_current: bool  # in that thread or task
 
-class Merging(Generic[S]):
-    """Subscriptions that were resumed together."""
+    def __init__(self, subscription: ReaderState, handler: Callable[[Message], object]) -> None:
+        self.error: BaseException | None = None
+        self._subscription: Any = subscription
+        self._handler = handler
+        self._raised = False  # the error, to somebody
 
-    def __init__(self, subscriptions: Sequence[S]) -> None:
-        self.subscriptions = tuple(subscriptions)
-        self._port: SubscriberTransport = self.subscriptions[0]._port
+    def start(self) -> None:
+        """Begins to read."""
+        raise NotImplementedError
 
-    @property
-    def groups(self) -> list[list[S]]:
-        """Those that share one replay now, the largest group first; who has its own is in none.
+    async def _is_over(self, timeout: float | None) -> bool:
+        """Waits for its end; False if that took longer than `timeout` seconds."""
+        raise NotImplementedError
 
-        The broker combines what was paused at the same position and has the same rate, and, where
-        it conflates, does so alike and ends at the same place.
-        """
-        found: list[list[S]] = []
-        for one in self._members():
-            if any(one in group for group in found):
-                continue
-            together = self._port.combined_with(one._feed)
-            if together:
-                found.append([other for other in self.subscriptions if other._feed in together])
-        return sorted(found, key=len, reverse=True)
+    async def join(self, timeout: float | None) -> None:
+        """Waits for its end. Raises: its error; ZBrokerError "timeout"."""
+        if self.is_current:
+            raise RuntimeError("a handler cannot wait for itself")
+        if not await self._is_over(timeout):
+            raise ZBrokerError("timeout", f"the handler is not done after {timeout} s")
+        if self.error is not None:
+            self._raised = True
+            raise self.error
 
-    @property
-    def combined(self) -> list[S]:
-        """The largest of the groups that share one replay now; empty if there is none."""
-        return next(iter(self.groups), [])
+    async def close(self) -> None:
+        """Waits for the call under way. Raises: its error, unless `join` did; "timeout"."""
+        if not self.is_current and not self._raised:
+            await self.join(CLOSE_S)
 
-    def _members(self) -> list[S]:
-        """Those that are open and were not resumed with others since."""
-        return [one for one in self.subscriptions if not one._closed and one._port is self._port]
-
-    def _in_hand(self) -> S | None:
-        """The one whose batch is begun: what was begun is finished first."""
-        for one in self.subscriptions:
-            one._pass()
-        return next((one for one in self.subscriptions if length_hint(one._rest)), None)
-
-    def _is_due(self, members: list[S]) -> bool:
-        """Something came for one of `members`, or they are others now."""
-        return any(one._feed.inbox for one in members) or self._members() != members
-
-    def _take(self, members: list[S]) -> S | None:
-        """The one that now has the next message in hand, if what came first is one."""
-        waiting = [one for one in members if one._feed.inbox]
-        if waiting and (one := min(waiting, key=_arrival))._take():
-            return one
-        return None
-
-
-def _arrival(one: ReaderState) -> int:
-    """What is no batch goes first: it only says how far another one came."""
-    head = one._feed.inbox[0]
-    return head.arrival if isinstance(head, FeedBatch) else 0
-
-
-def checked(subscriptions: Iterable[S]) -> list[S]:
-    """Each of them once, as they were given. Raises: ZBrokerError bad_field, too_many, closed."""
-    many = list(dict.fromkeys(subscriptions))
-    if not many:
-        raise ZBrokerError("bad_field", "no subscription was given")
-    if len(many) > SUBSCRIPTIONS_MAX:
-        raise ZBrokerError("too_many", f"{len(many)} subscriptions; {SUBSCRIPTIONS_MAX} at most")
-    for one in many:
-        one._check_open()
-        if one._feed.live:
-            raise ZBrokerError("bad_field", "with live delivery there is neither pause nor resume")
-    return many
-
-
-def check_doors(subscriptions: Iterable[ReaderState], doors: ListenerEndpoints) -> None:
-    """Raises: ZBrokerError bad_field, if not all of them are of the client with `doors`."""
-    if any(one._doors is not doors for one in subscriptions):
-        raise ZBrokerError("bad_field", "only subscriptions of one client are resumed together")
-
-
-def by_port(subscriptions: Iterable[S]) -> list[list[S]]:
-    """Those of each connection."""
-    ports: dict[SubscriberTransport, list[S]] = defaultdict(list)
-    for one in subscriptions:
-        ports[one._port].append(one)
-    return list(ports.values())
+    def _log_failure(self) -> None:
+        """What the exception in hand means for the author of the handler."""
+        _log.exception(
+            "client.handler_failed: the subscription to %r ends at %s; nothing after that is "
+            "handled until the program subscribes again",
+            self._subscription.topic,
+            self._subscription.bookmark,
+        )
