@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, overload
+from typing import Final, TypeVar
 
 import zmq
 from msgspec import msgpack
 
-from zbroker.client.connect_types import Credentials, ServerChooser
+from zbroker.client.connect_types import Credentials
 from zbroker.client.effects import Connected, Rejected
 from zbroker.client.options import URLs, servers
-from zbroker.client.ports import ClientLink
+from zbroker.client.ports import ClientLink, Context
 from zbroker.errors import TEMPORARY, ClientError, ZBrokerError
-from zbroker.wire.messages import Ack, Error, Logoff, Logon
+from zbroker.sockets import Curve
+from zbroker.wire.messages import Ack, ClientCommand, Error, Logoff, Logon
 from zbroker.wire.stages import AbortStaged, CommitStaged, Committed
 
 ANSWER_S: Final = 10.0  # then another try: a large commit takes milliseconds
@@ -30,6 +31,8 @@ AGAIN_S: Final = 0.2
 LINGER_MS: Final = 200
 TIMEOUT_S: Final = 60.0
 _AGAIN: Final = TEMPORARY | {"timeout", "internal", "not_logged_on", "session_ended"}
+
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,8 @@ def commit(
     could log on.
     """
     body = msgpack.encode([(token, messages) for token, messages in stages])
-    done = _ask(url, CommitStaged(app, batch), body, credentials, timeout)
+    command = CommitStaged(app, batch, cid="2")
+    done = _ask(url, credentials, timeout, lambda to, _: to.ask(Committed, command, body))
     return Commit(done.position, done.count, done.already)
 
 
@@ -76,7 +80,8 @@ def abort(
     timeout: float = TIMEOUT_S,
 ) -> None:
     """Forgets what was staged under these tokens and not committed; what nobody aborts ends."""
-    _ask(url, AbortStaged(), msgpack.encode(list(tokens)), credentials, timeout)
+    command, body = AbortStaged(cid="2"), msgpack.encode(list(tokens))
+    _ask(url, credentials, timeout, lambda to, _: to.ask(Committed, command, body))
 
 
 def principal_of(
@@ -86,96 +91,79 @@ def principal_of(
 
     Raises: ZBrokerError timeout, or why nobody could log on.
     """
-    return _ask(url, None, b"", credentials, timeout).principal or ""
+    return _ask(url, credentials, timeout, lambda _, logon: logon.principal or "")
 
 
-@overload
-def _ask(
-    url: URLs, command: None, body: bytes, credentials: Credentials | None, timeout: float
-) -> Ack: ...
-@overload
+class _Asker:
+    """A connection to one broker, for one question.
+
+    Its methods raise: ClientError timeout, auth_failed, or what the broker says.
+    """
+
+    def __init__(self, context: Context, url: str, deadline: float, curve: Curve | None) -> None:
+        self._url, self._deadline = url, deadline
+        self._link = ClientLink(context, url, curve=curve)
+
+    def log_on(self, credentials: Credentials | None) -> Ack:
+        self._connect()
+        name = f"zbroker-commit-{secrets.token_hex(8)}"
+        given = credentials.given() if credentials is not None else None
+        return self.ask(Ack, Logon(name, secrets.token_hex(8), cid="1", credentials=given))
+
+    def ask(self, wanted: type[A], command: ClientCommand, body: bytes | None = None) -> A:
+        self._link.send(command, body)
+        until = self._until()
+        while (left := until - time.monotonic()) > 0:
+            self._link.wait(min(int(left * 1_000) + 1, 1_000))
+            while (found := self._link.receive()) is not None:
+                if isinstance(found[0], Error):
+                    raise ClientError(found[0].code, found[0].reason, found[0].hint)
+                if isinstance(found[0], wanted):
+                    return found[0]
+            self._link.events()
+        raise ClientError("timeout", f"{self._url} does not answer", "it is safe to ask again")
+
+    def close(self) -> None:
+        self._link.send(Logoff())
+        self._link.close(LINGER_MS)
+
+    def _connect(self) -> None:
+        until = self._until()
+        while (left := until - time.monotonic()) > 0:
+            self._link.wait(int(left * 1_000) + 1)
+            for event in self._link.events():
+                if isinstance(event, Connected):
+                    return
+                if isinstance(event, Rejected):
+                    raise ClientError("auth_failed", f"{self._url}: {event.why}", event.hint)
+        raise ClientError("timeout", f"nobody answers at {self._url}", "is it running?")
+
+    def _until(self) -> float:
+        return min(self._deadline, time.monotonic() + ANSWER_S)
+
+
 def _ask(
     url: URLs,
-    command: CommitStaged | AbortStaged,
-    body: bytes,
     credentials: Credentials | None,
     timeout: float,
-) -> Committed: ...
-def _ask(
-    url: URLs,
-    command: CommitStaged | AbortStaged | None,
-    body: bytes,
-    credentials: Credentials | None,
-    timeout: float,
-) -> Committed | Ack:
+    question: Callable[[_Asker, Ack], A],
+) -> A:
+    """What `question` returns for a connection that is logged on, tried until `timeout`."""
     deadline, chooser = time.monotonic() + timeout, servers(url)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context: Context = zmq.Context()
     try:
         while True:
+            tried = chooser.choose()
+            curve = credentials.curve() if credentials is not None else None
+            asker = _Asker(context, tried, deadline, curve)
             try:
-                return _try(context, chooser, command, body, credentials, deadline)
+                return question(asker, asker.log_on(credentials))
             except ClientError as error:
+                chooser.failed(tried, ZBrokerError(error.code, error.reason))
                 if error.code not in _AGAIN or time.monotonic() + AGAIN_S >= deadline:
                     raise
+            finally:
+                asker.close()
             time.sleep(AGAIN_S)
     finally:
         context.destroy(linger=LINGER_MS)
-
-
-def _try(
-    context: zmq.Context[zmq.Socket[bytes]],
-    chooser: ServerChooser,
-    command: CommitStaged | AbortStaged | None,
-    body: bytes,
-    credentials: Credentials | None,
-    deadline: float,
-) -> Committed | Ack:
-    """Raises: ClientError timeout, auth_failed, or what the broker says."""
-    url = chooser.choose()
-    link = ClientLink(context, url, curve=credentials.curve() if credentials is not None else None)
-    given = credentials.given() if credentials is not None else None
-    name, until = (
-        f"zbroker-commit-{secrets.token_hex(8)}",
-        min(deadline, time.monotonic() + ANSWER_S),
-    )
-    try:
-        _connected(link, url, until)
-        link.send(Logon(name, secrets.token_hex(8), cid="1", credentials=given))
-        done = _answer(link, url, Ack, until)
-        if command is not None:
-            command.cid = "2"
-            link.send(command, body)
-            done = _answer(link, url, Committed, min(deadline, time.monotonic() + ANSWER_S))
-        link.send(Logoff())
-    except ClientError as error:
-        chooser.failed(url, ZBrokerError(error.code, error.reason))
-        raise
-    else:
-        return done
-    finally:
-        link.close(LINGER_MS)
-
-
-def _connected(link: ClientLink, url: str, until: float) -> None:
-    while (left := until - time.monotonic()) > 0:
-        link.wait(int(left * 1_000) + 1)
-        for event in link.events():
-            if isinstance(event, Connected):
-                return
-            if isinstance(event, Rejected):
-                raise ClientError("auth_failed", f"{url}: {event.why}", event.hint)
-    raise ClientError("timeout", f"nobody answers at {url}", "is it running?")
-
-
-def _answer(
-    link: ClientLink, url: str, wanted: type[Ack | Committed], until: float
-) -> Ack | Committed:
-    while (left := until - time.monotonic()) > 0:
-        link.wait(min(int(left * 1_000) + 1, 1_000))
-        while (found := link.receive()) is not None:
-            if isinstance(found[0], Error):
-                raise ClientError(found[0].code, found[0].reason, found[0].hint)
-            if isinstance(found[0], wanted):
-                return found[0]
-        link.events()
-    raise ClientError("timeout", f"{url} does not answer", "it is safe to ask again")

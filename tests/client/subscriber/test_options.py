@@ -6,11 +6,16 @@ from datetime import timedelta
 
 import pytest
 
-from zbroker.client.subscriber.options import filter_text, options_of
+from zbroker.client.subscriber.options import filter_text, subscribe_options
 from zbroker.delivery.pace import parse_rate
 from zbroker.errors import ZBrokerError
 from zbroker.wire import codec
 from zbroker.wire.messages import Options, Subscribe
+
+
+def options_of(**given):
+    """The options of the command; None if all of them are the defaults."""
+    return subscribe_options("a", **given).command.options
 
 
 def test_defaults_are_nothing_to_send():

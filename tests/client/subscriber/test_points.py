@@ -81,7 +81,7 @@ def test_what_is_no_range_is_refused_before_it_is_sent(since):
 
 @pytest.mark.parametrize("until", ["[1|2|:3|4|)", Range("1|2|", "3|4|")])
 def test_until_takes_no_range(until):
-    with pytest.raises(ZBrokerError, match="a range stands in `since`"):
+    with pytest.raises(ZBrokerError, match="a range is in `since`"):
         until_text(until)
 
 

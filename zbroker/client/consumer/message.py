@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count, repeat
-from types import TracebackType
 from typing import Final, Protocol
 
 from msgspec.structs import astuple
@@ -102,12 +101,7 @@ class QueueMessage(Message, gc=False, eq=False, frozen=True):
     def __enter__(self) -> QueueMessage:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         if error is None:
             self.ack()
         elif isinstance(error, Reject):
