@@ -10,7 +10,7 @@ import zbroker
 from zbroker import LocalBroker
 from zbroker.client import values
 from zbroker.client.publisher.packer import Extra
-from zbroker.client.values import CheckedTopics, to_expiry, to_extra, to_headers, to_key
+from zbroker.client.values import CheckedTopics, to_bytes, to_expiry, to_extra, to_headers
 from zbroker.errors import ZBrokerError
 from zbroker.limits import EXTRA_MAX_BYTES, U63_MAX
 
@@ -50,11 +50,11 @@ def test_an_expiry_of_another_type_is_a_mistake(expires):
 
 
 def test_a_key_is_bytes():
-    assert to_key(bytearray(b"k")) == to_key(memoryview(b"k")) == b"k"
+    assert to_bytes(bytearray(b"k"), "key") == to_bytes(memoryview(b"k"), "key") == b"k"
     with pytest.raises(TypeError, match="encode"):
-        to_key("k")
+        to_bytes("k", "key")
     with pytest.raises(TypeError, match="not int"):
-        to_key(1)
+        to_bytes(1, "key")
 
 
 def test_headers_are_a_copy():

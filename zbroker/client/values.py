@@ -16,13 +16,12 @@ from zbroker.limits import TOPICS_MAX, U63_MAX
 from zbroker.wire.bodies import Scalar, are_scalars, check_extra_size
 
 
-def to_bytes(data: object) -> bytes:
-    """A payload. Raises: TypeError."""
-    if isinstance(data, str):
-        raise TypeError("data is bytes, not str: use .encode()")
+def to_bytes(data: object, name: str = "data") -> bytes:
+    """A payload, or a key. Raises: TypeError."""
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
-    raise TypeError(f"data is bytes, not {type(data).__name__}")
+    hint = ": use .encode()" if isinstance(data, str) else ""
+    raise TypeError(f"{name} is bytes, not {type(data).__name__}{hint}")
 
 
 def to_ns(time: datetime | int) -> int:
@@ -32,15 +31,6 @@ def to_ns(time: datetime | int) -> int:
     if isinstance(time, int) and not isinstance(time, bool):
         return time
     raise TypeError(f"a time is a datetime or an int of nanoseconds, not {type(time).__name__}")
-
-
-def to_key(key: object) -> bytes:
-    """A key. Raises: TypeError."""
-    if isinstance(key, str):
-        raise TypeError("key is bytes, not str: use .encode()")
-    if isinstance(key, bytes | bytearray | memoryview):
-        return bytes(key)
-    raise TypeError(f"key is bytes, not {type(key).__name__}")
 
 
 def to_headers(headers: object) -> dict[str, Scalar]:
@@ -96,7 +86,7 @@ def to_extra(
     Raises: TypeError; ZBrokerError bad_field, too_large.
     """
     extra = Extra(
-        None if key is None else to_key(key),
+        None if key is None else to_bytes(key, "key"),
         None if headers is None else to_headers(headers) or None,
         None if expires is None else to_expiry(expires, from_ns),
     )

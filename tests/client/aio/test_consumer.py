@@ -195,7 +195,7 @@ async def test_what_is_acked_while_the_broker_is_away_is_acked_when_it_is_back(b
 @in_loop
 async def test_a_refusal_is_raised_by_its_first_use(broker):
     async with worker(broker) as client:
-        for use in (lambda one: one.fetch(), lambda one: one._accepted_one()):
+        for use in (lambda one: one.fetch(), lambda one: one.__aenter__()):
             broker.door.code = "not_entitled"
             with pytest.raises(ZBrokerError, match="not_entitled"):
                 await use(client.consume("work", timeout=T))

@@ -18,15 +18,12 @@ from heapq import heappop, heappush
 from typing import ClassVar, Final, NoReturn, cast
 
 from zbroker.client.aio.transport import LinkWatch, LoopTurns, Waiters, check_loop, wake, within
-from zbroker.client.connect_types import ServerChooser
 from zbroker.client.ports import CLOSE_LINGER_MS, ClientLink
 from zbroker.client.publisher import publisher as common
 from zbroker.client.publisher.backpressure import SPACE_AGAIN_S, Backpressure
-from zbroker.client.publisher.publisher import SMALL_BYTES, PublisherSettings
+from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.publisher.receipt import AckTracker, Receipt
-from zbroker.client.publisher.store import MemoryStore
 from zbroker.errors import StorageError, ZBrokerError
-from zbroker.wire.messages import Logon
 
 WAIT_MAX_MS: Final = 3_600_000
 
@@ -128,15 +125,7 @@ class AsyncPublisher(common.PublisherPort):
     track_type: ClassVar[type[AsyncTrack]] = AsyncTrack
     track: AsyncTrack
 
-    def __init__(
-        self,
-        servers: ServerChooser,
-        logon: Logon,
-        publisher: int,
-        settings: PublisherSettings,
-        store: MemoryStore | None = None,
-    ) -> None:
-        super().__init__(servers, logon, publisher, settings, store)
+    def _prepare(self) -> None:
         self.loop = self.track.loop
         self._hurried = False  # a turn came inside publish(): the loop had none for a while
         self._turns = LoopTurns(self.loop, self.turn)

@@ -13,7 +13,6 @@ from typing import NamedTuple, Self, get_args
 
 from zbroker.client.bookmark_stores.format import Key
 from zbroker.client.bookmark_stores.progress import (
-    BookmarkProgress,
     ByMark,
     ByPosition,
     State,
@@ -137,7 +136,7 @@ class Tracking:
         self._auto = manner.auto
         self._lock = threading.Lock()
         progress = ByMark if manner.by_mark else ByPosition
-        self._progress: BookmarkProgress = progress(self.stored)
+        self._progress: ByMark | ByPosition = progress(self.stored)
         # the batch in hand, if the reader discards it by going on, and how much of it is passed;
         # the progress is told of that when it is asked
         self._hand: list[Message] = []

@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from zbroker.client.message import Message
 from zbroker.errors import ZBrokerError
@@ -47,28 +47,6 @@ def resume_point(state: State) -> Vector:
         origin: reached.open[0] - 1 if reached.open else reached.top
         for origin, reached in state.items()
     }
-
-
-class BookmarkProgress(Protocol):
-    """What a subscription tells, and what of it is to be stored."""
-
-    def receive(self, messages: list[Message]) -> list[Message]:
-        """A batch is handed out; gives those of its messages that are not processed yet.
-
-        Raises: ZBrokerError too_many.
-        """
-
-    def discard(self, message: Message) -> bool:
-        """The message is processed; False if it was already or is not of this subscription."""
-
-    def discard_part(self, messages: list[Message], begin: int, end: int) -> None:
-        """The same for some of a list that `receive` gave; those before them are processed."""
-
-    def advance(self, vector: Mapping[Origin, int]) -> None:
-        """Everything up to there was received, and is durable."""
-
-    def state(self) -> State:
-        """What is to be stored; empty as long as nothing is known."""
 
 
 @dataclass(slots=True)
@@ -179,13 +157,21 @@ class _OriginProgress:
 
 
 class ByPosition:
-    """Progress where each message has a durable position of its own."""
+    """Progress where each message has a durable position of its own.
+
+    receive: a batch is handed out; gives those of its messages that are not processed yet. discard:
+    a message is processed; False if it was already, or is not of this subscription. discard_part:
+    the same for some of a list that `receive` gave; those before them are processed. advance:
+    everything up to a vector was received, and is durable. state: what is to be stored; empty as
+    long as nothing is known.
+    """
 
     def __init__(self, stored: State) -> None:
         self._lines = {origin: _OriginProgress(reached) for origin, reached in stored.items()}
         self._open = 0
 
     def receive(self, messages: list[Message]) -> list[Message]:
+        """Raises: ZBrokerError too_many."""
         origin, first = messages[0].origin, messages[0].position
         line = self._lines.get(origin)
         if line is None:
@@ -228,7 +214,7 @@ class _Mark:
 
 
 class ByMark:
-    """Progress by durable vectors and whole batches."""
+    """Progress by durable vectors and whole batches; else as ByPosition."""
 
     def __init__(self, stored: State) -> None:
         self._durable = resume_point(stored)

@@ -125,6 +125,7 @@ class PublisherPort:
         self.largest = max((len(one.value) for one in self.inbox), default=0)  # type: ignore[arg-type]
         self._followers: weakref.WeakSet[Follower] = weakref.WeakSet()
         self._following = threading.Lock()
+        self._prepare()
 
     def follow(self, follower: Follower) -> None:
         """Has `follower` told when the client ends; at once if it has. From any thread."""
@@ -159,6 +160,9 @@ class PublisherPort:
         self._perform(self._core.beat_each(self.heartbeat_s, self.clock.mono_ms()))
 
     # -- what a shell adds --------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Makes what the shell has besides."""
 
     def start(self) -> None:
         """Begins to connect."""
