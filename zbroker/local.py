@@ -17,7 +17,6 @@ import tempfile
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -127,21 +126,11 @@ class LocalBroker:
         """Stops it, if it runs; removes what is temporary."""
         process, self._process = self._process, None
         if process is not None:
-            self._stop(process)
+            _stop(process)
             self._finalizer.detach()
         if self._own.exists():
             directory.clean_after_kill(self.data_dir)
             shutil.rmtree(self._own, ignore_errors=True)  # leftovers are in a temporary place
-
-    def _stop(self, process: subprocess.Popen[bytes]) -> None:
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()  # its rooms end with it
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
 
     def __enter__(self) -> LocalBroker:
         return self
@@ -150,13 +139,20 @@ class LocalBroker:
         self.close()
 
 
-def _end(process: subprocess.Popen[bytes], own: Path) -> None:
-    """Stops a broker that was not closed."""
+def _stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    with suppress(subprocess.TimeoutExpired):
+    try:
         process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()  # its processes end with it
+        process.wait()
     if process.stdout is not None:
         process.stdout.close()
+
+
+def _end(process: subprocess.Popen[bytes], own: Path) -> None:
+    """Stops a broker that was not closed."""
+    _stop(process)
     shutil.rmtree(own, ignore_errors=True)
 
 

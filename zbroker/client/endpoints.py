@@ -8,7 +8,7 @@ from typing import Final, Literal
 import zmq
 
 from zbroker import endpoints
-from zbroker.client.effects import GetToken, Lost, NewToken
+from zbroker.client.effects import GetToken, NewToken
 from zbroker.client.ports import CLOSE_LINGER_MS, ClientLink, Context
 from zbroker.client.publisher.publisher import Follower, LogonResult, PublisherPort
 from zbroker.engine.contract import Now
@@ -148,13 +148,7 @@ def _ask(
         link.send(ListenerLogon(session.answer.token or "", cid="logon"))
         command.cid = "ranges"
         link.send(command)
-        while (left := end - clock.monotonic()) > 0:
-            link.wait(int(left * 1_000) + 1)
-            while (received := link.receive()) is not None:
-                if isinstance(received[0], RangeList | Error):
-                    return received[0]
-            if any(isinstance(event, Lost) for event in link.events()):
-                return None
-        return None
+        answers = link.answers(end)
+        return next((each for each in answers if isinstance(each, RangeList | Error)), None)
     finally:
         link.close(CLOSE_LINGER_MS)

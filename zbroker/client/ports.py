@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -135,6 +136,15 @@ class ClientLink:
                 continue  # a newer broker may say more than this library understands
             return answer, frames[1].bytes if len(frames) > 1 else b""
         return None
+
+    def answers(self, until: float) -> Iterator[AnyAnswer | AnyQueuesAnswer]:
+        """What comes until that time of the monotonic clock, or until the connection is lost."""
+        while (left := until - time.monotonic()) > 0:
+            self.wait(min(int(left * 1_000) + 1, WAIT_MAX_MS))
+            while (received := self.receive()) is not None:
+                yield received[0]
+            if any(isinstance(event, Lost) for event in self.events()):
+                return
 
     def events(self) -> list[Connected | Unreached | Lost]:
         """What became of the connection since the last call."""

@@ -112,15 +112,11 @@ class _Asker:
 
     def ask(self, wanted: type[A], command: ClientCommand, body: bytes | None = None) -> A:
         self._link.send(command, body)
-        until = self._until()
-        while (left := until - time.monotonic()) > 0:
-            self._link.wait(min(int(left * 1_000) + 1, 1_000))
-            while (found := self._link.receive()) is not None:
-                if isinstance(found[0], Error):
-                    raise ClientError(found[0].code, found[0].reason, found[0].hint)
-                if isinstance(found[0], wanted):
-                    return found[0]
-            self._link.events()
+        for answer in self._link.answers(self._until()):
+            if isinstance(answer, Error):
+                raise ClientError(answer.code, answer.reason, answer.hint)
+            if isinstance(answer, wanted):
+                return answer
         raise ClientError("timeout", f"{self._url} does not answer", "it is safe to ask again")
 
     def close(self) -> None:

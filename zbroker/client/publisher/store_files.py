@@ -18,10 +18,12 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, cast
 
 from google_crc32c import value as crc32c
+from msgspec.structs import replace
 
 from zbroker.client.publisher import packer
 from zbroker.errors import StorageError, ZBrokerError
@@ -135,10 +137,7 @@ def load(disk: Disk, batch: packer.PackedBatch) -> packer.PackedBatch:
     body = b"" if isinstance(found, ParseStop) else data[found.header_length :][: batch.size]
     if isinstance(found, ParseStop) or crc32c(body) != batch.crc:
         raise damaged(f"the batch from sequence {batch.first} on")
-    return packer.PackedBatch(
-        batch.count, body, batch.crc, batch.topic, batch.topics, found.columns, batch.first,
-        batch.last, batch.prev, batch.round, batch.size, batch.place,
-    )  # fmt: skip
+    return replace(batch, body=body, columns=found.columns)
 
 
 def damaged(what: str) -> StorageError:
@@ -190,12 +189,9 @@ def _read_note(disk: Disk) -> StoreNote:
         if len(slot) == _NOTE.size:
             magic, version, _, *values, crc = _NOTE.unpack(slot)
             good = magic == _MAGIC and version == 1 and crc32c(slot[:-4]) == crc
-            newest = max(newest, StoreNote(*values), key=_counter) if good else newest
+            note = StoreNote(*values) if good else newest
+            newest = max(newest, note, key=attrgetter("counter"))
     return newest
-
-
-def _counter(note: StoreNote) -> int:
-    return note.counter
 
 
 def _first_segment(disk: Disk, publisher: int) -> LogTail:
