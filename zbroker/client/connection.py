@@ -60,11 +60,7 @@ class Phase(Enum):
     ENDED = "ended"
 
 
-IDLE: Final = (
-    Phase.NO_TOKEN,
-    Phase.DOWN,
-    Phase.CONNECTING,
-)  # there is no connection to lose
+IDLE: Final = (Phase.NO_TOKEN, Phase.DOWN, Phase.CONNECTING)  # there is no connection to lose
 
 
 class Connection:
@@ -73,10 +69,7 @@ class Connection:
     logon_answer_ms: int  # how long an answer to a logon may take
 
     def __init__(
-        self,
-        jitter: Callable[[], float],
-        heartbeat_s: float | None,
-        state: Phase = Phase.DOWN,
+        self, jitter: Callable[[], float], heartbeat_s: float | None, state: Phase = Phase.DOWN
     ) -> None:
         self.state = state
         self._deadline_ms: int | None = 0 if state is Phase.DOWN else None  # of the state

@@ -167,9 +167,7 @@ def opened(msg: Msg | Job, body: bytes, body_max: int) -> list[bytes]:
     """The payloads of a batch that count. Raises: as `decode`."""
     if msg.crc is not None and google_crc32c.value(body) != msg.crc:
         raise ZBrokerError(
-            "bad_checksum",
-            f"{_name(msg)} was changed on its way",
-            "subscribe again",
+            "bad_checksum", f"{_name(msg)} was changed on its way", "subscribe again"
         )
     bodies = packed.unpack(body, msg.codec, msg.count, body_max)
     first, last = msg.skip, len(bodies) if msg.take is None else msg.skip + msg.take

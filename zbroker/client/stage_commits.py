@@ -139,10 +139,7 @@ class _Asker:
 
 
 def _ask(
-    url: URLs,
-    credentials: Credentials | None,
-    timeout: float,
-    question: Callable[[_Asker, Ack], A],
+    url: URLs, credentials: Credentials | None, timeout: float, question: Callable[[_Asker, Ack], A]
 ) -> A:
     """What `question` returns for a connection that is logged on, tried until `timeout`."""
     deadline, chooser = time.monotonic() + timeout, servers(url)

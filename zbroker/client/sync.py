@@ -21,12 +21,7 @@ from zbroker.client import values
 from zbroker.client.base_client import BaseClient
 from zbroker.client.consumer.consumer import Consumer
 from zbroker.client.consumer.worker import Worker
-from zbroker.client.options import (
-    ConnectOptions,
-    connect_options,
-    method_takes,
-    takes,
-)
+from zbroker.client.options import ConnectOptions, connect_options, method_takes, takes
 from zbroker.client.publisher.backpressure import Backpressure
 from zbroker.client.publisher.loop import IOThread
 from zbroker.client.publisher.publisher import SMALL_BYTES

@@ -75,10 +75,7 @@ def to_expiry(expires: datetime | timedelta | int | str, from_ns: int) -> int:
 
 
 def to_extra(
-    key: object,
-    headers: object,
-    expires: datetime | timedelta | int | str | None,
-    from_ns: int,
+    key: object, headers: object, expires: datetime | timedelta | int | str | None, from_ns: int
 ) -> tuple[Extra, int]:
     """What a message has beside its payload, and the bytes of its key and headers.
 

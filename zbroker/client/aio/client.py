@@ -19,12 +19,7 @@ from zbroker.client.aio.publisher import AsyncBackpressure, AsyncPublisher, Asyn
 from zbroker.client.aio.subscription import AsyncCombined, AsyncSubscription
 from zbroker.client.aio.transport import check_loop, running
 from zbroker.client.base_client import BaseClient
-from zbroker.client.options import (
-    ConnectOptions,
-    connect_options,
-    method_takes,
-    takes,
-)
+from zbroker.client.options import ConnectOptions, connect_options, method_takes, takes
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.subscriber.merge import pause_together, resume_together
 from zbroker.client.subscriber.options import TIMEOUT_S, RangesOptions, ranges_options

@@ -12,12 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Self, get_args
 
 from zbroker.client.bookmark_stores.format import Key
-from zbroker.client.bookmark_stores.progress import (
-    ByMark,
-    ByPosition,
-    State,
-    resume_point,
-)
+from zbroker.client.bookmark_stores.progress import ByMark, ByPosition, State, resume_point
 from zbroker.client.message import Message
 from zbroker.client.subscriber.options import Discard, SubscribeOptions
 from zbroker.errors import ZBrokerError

@@ -32,11 +32,7 @@ class BaseWorker(Generic[C]):
     _lock: AbstractContextManager[Any] = nullcontext()  # of the counters
 
     def __init__(
-        self,
-        consume: Callable[[], C],
-        handler: Handler,
-        concurrency: int,
-        on_error: OnError | None,
+        self, consume: Callable[[], C], handler: Handler, concurrency: int, on_error: OnError | None
     ) -> None:
         whole = isinstance(concurrency, int) and not isinstance(concurrency, bool)
         if not whole or concurrency < 1:
