@@ -18,7 +18,7 @@ from zbroker.client.publisher.core import Policy
 from zbroker.client.publisher.file_store import FileStore, Sync
 from zbroker.client.publisher.publisher import NEVER, PublisherSettings
 from zbroker.client.publisher.store import MemoryStore
-from zbroker.client.subscriber.options import TIMEOUT_S, Duration, seconds
+from zbroker.client.subscriber.options import TIMEOUT_S, Duration, choice, seconds, whole_number
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, publisher_id
 from zbroker.limits import GIB, MIB
@@ -132,10 +132,10 @@ def connect_options(  # noqa: PLR0913 - every option by its name
     client = name or f"client-{secrets.token_hex(8)}"
     heartbeat_s = None if heartbeat is None else seconds("heartbeat", heartbeat)
     interval_s = None if ack_interval is None else seconds("ack_interval", ack_interval)
+    room = MEMORY_BYTES if publish_store == "memory" else FILE_BYTES
     settings = PublisherSettings(
-        _limit("store_bytes", store_bytes)
-        or (MEMORY_BYTES if publish_store == "memory" else FILE_BYTES),
-        _limit("store_messages", store_messages) or NEVER,
+        room if store_bytes is None else whole_number("store_bytes", store_bytes),
+        NEVER if store_messages is None else whole_number("store_messages", store_messages),
         _policy(give_up, broker_behind, stage, several=_is_choice(url)),
         [on_state] if callable(on_state) else list(on_state or ()),
         on_refused,
@@ -200,15 +200,8 @@ def _bookmarks(wish: BookmarkStore | None, name: str | None) -> MemoryBookmarkSt
 def _policy(
     give_up: Duration | None, broker_behind: str, stage: str | None, *, several: bool
 ) -> Policy:
-    if broker_behind not in ("fail", "go_on"):
-        raise ZBrokerError("bad_field", f"broker_behind={broker_behind!r} is not fail or go_on")
+    choice("broker_behind", broker_behind, ("fail", "go_on"))
     give_up_ms = None if give_up is None else int(seconds("give_up", give_up) * 1_000)
     if stage is not None and not 0 < len(stage.encode()) <= STAGE_MAX_BYTES:
         raise ZBrokerError("bad_field", f"a stage has a token of 1 to {STAGE_MAX_BYTES} bytes")
     return Policy(broker_behind == "go_on", give_up_ms, several, stage)
-
-
-def _limit(what: str, value: int | None) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ZBrokerError("bad_field", f"{what}={value!r} is not a number from 1 on")
-    return value

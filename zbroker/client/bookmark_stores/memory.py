@@ -14,7 +14,7 @@ from typing import NamedTuple, Self, get_args
 from zbroker.client.bookmark_stores.format import Key
 from zbroker.client.bookmark_stores.progress import ByMark, ByPosition, State, resume_point
 from zbroker.client.message import Message
-from zbroker.client.subscriber.options import Discard, SubscribeOptions
+from zbroker.client.subscriber.options import Discard, SubscribeOptions, choice
 from zbroker.errors import ZBrokerError
 from zbroker.ids import EPOCH, Origin, check_client_name, format_vector
 from zbroker.wire.messages import Options
@@ -218,8 +218,7 @@ def tracked(
 
     Raises: ZBrokerError bad_field, name_in_use, closed, StorageError store_failed.
     """
-    if wanted.discard not in get_args(Discard):
-        raise ZBrokerError("bad_field", f"discard={wanted.discard!r} is neither auto nor manual")
+    choice("discard", wanted.discard, get_args(Discard))
     if wanted.name is None:
         if wanted.recent or wanted.discard == "manual":
             what = "since='recent'" if wanted.recent else "discard='manual'"

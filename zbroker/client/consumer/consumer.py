@@ -17,7 +17,7 @@ from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import ACK
 from zbroker.client.consumer.transport import ConsumerThread, ConsumerTransport
 from zbroker.client.endpoints import ListenerEndpoints
-from zbroker.client.subscriber.options import ConsumeOptions
+from zbroker.client.subscriber.options import ConsumeOptions, whole_number
 from zbroker.client.waits import end_of, run
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
@@ -133,8 +133,7 @@ class BaseConsumer:
         return messages
 
     async def _fetch(self, most: int, timeout: float | None) -> list[QueueMessage]:
-        if most < 1:
-            raise ZBrokerError("bad_field", f"most={most!r} is not a number from 1 on")
+        whole_number("most", most)
         found = await self._take(most, end_of(timeout)) or []
         while 0 < len(found) < most and (more := self._port.take_now(most - len(found))):
             found += more

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from zbroker.client.consumer.consumer import CLOSE_S, BaseConsumer, Consumer
 from zbroker.client.consumer.message import QueueMessage, Reject
+from zbroker.client.subscriber.options import whole_number
 from zbroker.client.waits import end_of, left_until, run
 from zbroker.errors import ZBrokerError
 
@@ -34,16 +35,12 @@ class BaseWorker(Generic[C]):
     def __init__(
         self, consume: Callable[[], C], handler: Handler, concurrency: int, on_error: OnError | None
     ) -> None:
-        whole = isinstance(concurrency, int) and not isinstance(concurrency, bool)
-        if not whole or concurrency < 1:
-            what = f"concurrency={concurrency!r} is not a number from 1 on"
-            raise ZBrokerError("bad_field", what)
         self.handled = 0  # messages whose handler returned
         self.failed = 0  # and those whose handler raised
         self.error: BaseException | None = None  # what ended it
         self._consume = consume
         self._handler = handler
-        self._concurrency = concurrency
+        self._concurrency = whole_number("concurrency", concurrency)
         self._on_error = on_error
         self._consumer: C | None = None
         self._stopping = False

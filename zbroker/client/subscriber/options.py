@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, TypeVar, get_args
 
 from zbroker.client.message import Message
 from zbroker.client.subscriber import points
@@ -23,6 +23,9 @@ Clock = Literal["replay", "log"]
 Duration = int | float | timedelta | str
 #: a message is processed when the next one is asked for, or when `Subscription.discard` says so
 Discard = Literal["auto", "manual"]
+NotFound = Literal["fail", "epoch", "now"]
+
+L = TypeVar("L")
 
 TIMEOUT_S: Final = 10.0  # for the broker to answer
 
@@ -66,7 +69,7 @@ def subscribe_options(  # noqa: PLR0913 - every option by its name
     select: str | None = None,
     limit: int | None = None,
     paused: bool = False,
-    bookmark_not_found: Literal["fail", "epoch", "now"] = "fail",
+    bookmark_not_found: NotFound = "fail",
     bookmark_wait: Duration = 0,
     unrecorded: bool | None = None,
     credit: int = CREDIT_DEFAULT_BYTES,
@@ -79,14 +82,14 @@ def subscribe_options(  # noqa: PLR0913 - every option by its name
     """See `Client.subscribe`. Raises: ZBrokerError bad_field, whose reason names the option."""
     keys = [conflation_key] if isinstance(conflation_key, str) else list(conflation_key or [])
     options = Options(
-        delivery=_delivery(delivery),
+        delivery=choice("delivery", delivery, get_args(Delivery)),
         rate=None if rate is None else _rate(rate),
         rate_max_gap_s=None if rate_max_gap is None else seconds("rate_max_gap", rate_max_gap),
         conflation_s=None if conflation is None else seconds("conflation", conflation),
         conflation_key=[_text("conflation_key", key) for key in keys],
         conflation_clock=_clock(conflation_clock, conflation),
         select=None if select is None else _text("select", select),
-        limit=None if limit is None else _limit(limit),
+        limit=None if limit is None else whole_number("limit", limit),
         paused=_flag("paused", paused),
         wait_s=seconds("bookmark_wait", bookmark_wait, zero=True),
     )
@@ -139,19 +142,17 @@ def consume_options(  # noqa: PLR0913 - as above
     since: points.Point | None = None,
     selector: str | None = None,
     until: points.End | None = None,
-    bookmark_not_found: Literal["fail", "epoch", "now"] = "fail",
+    bookmark_not_found: NotFound = "fail",
     credit: int = CREDIT_DEFAULT_BYTES,
     timeout: float = TIMEOUT_S,
 ) -> ConsumeOptions:
     """See `Client.consume`. Raises: ZBrokerError bad_field, bad_bookmark; TypeError."""
-    if bookmark_not_found not in ("fail", "epoch", "now"):
-        what = f"bookmark_not_found={bookmark_not_found!r} is not fail, epoch or now"
-        raise ZBrokerError("bad_field", what)
+    choice("bookmark_not_found", bookmark_not_found, get_args(NotFound))
     if selector is not None and not selector:
         raise ZBrokerError("bad_field", "an empty selector selects nothing", "leave it out")
     command = Consume(
         "", _queue(queue), filter=filter_text(filter), credit=credit,
-        backlog=0 if backlog is None else _backlog(backlog),
+        backlog=0 if backlog is None else whole_number("backlog", backlog, BACKLOG_MAX),
         since=None if since is None else _since(since),
         selector=None if selector is None else filter_text(selector),
         until=None if until is None else _place(until),
@@ -198,18 +199,27 @@ def _seconds(value: object) -> float | None:
     return None
 
 
-def _delivery(value: Delivery) -> Delivery:
-    if value not in get_args(Delivery):
-        names = ", ".join(get_args(Delivery))
-        raise ZBrokerError("bad_field", f"delivery={value!r} is not one of {names}")
+def choice(name: str, value: L, values: Iterable[object]) -> L:
+    """`value`, which is one of `values`. Raises: ZBrokerError bad_field."""
+    if value not in values:
+        names = ", ".join(map(str, values))
+        raise ZBrokerError("bad_field", f"{name}={value!r} is not one of {names}")
+    return value
+
+
+def whole_number(name: str, value: int, most: int | None = None) -> int:
+    """`value`, which is a number from 1 to `most`. Raises: ZBrokerError bad_field."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < 1 or (most is not None and value > most):
+        bounds = "a number from 1 on" if most is None else f"1 to {most}"
+        raise ZBrokerError("bad_field", f"{name}={value!r} is not {bounds}")
     return value
 
 
 def _clock(value: Clock | None, conflation: Duration | None) -> Clock:
     """By default that of the replay; without conflation there is none to be told."""
-    if value is not None and value not in get_args(Clock):
-        names = " or ".join(get_args(Clock))
-        raise ZBrokerError("bad_field", f"conflation_clock={value!r} is not {names}")
+    if value is not None:
+        choice("conflation_clock", value, get_args(Clock))
     if value is not None and conflation is None:
         raise ZBrokerError("bad_field", "conflation_clock goes with conflation")
     return "log" if conflation is None else value or "replay"
@@ -231,12 +241,6 @@ def _rate(value: Rate) -> Rate:
             'give messages per second (1000), bytes per second ("500KB") or a multiple ("2X")',
         )
     return value.strip() if isinstance(value, str) else value
-
-
-def _limit(value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ZBrokerError("bad_field", f"limit={value!r} is not a number of messages from 1 on")
-    return value
 
 
 def _flag(name: str, value: bool) -> bool:
@@ -268,12 +272,6 @@ def _queue(name: str) -> str:
     if not 0 < len(name.encode()) <= NAME_MAX_BYTES:
         raise ZBrokerError("bad_field", f"queue={name!r} is not 1 to {NAME_MAX_BYTES} bytes")
     return name
-
-
-def _backlog(value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= BACKLOG_MAX:
-        raise ZBrokerError("bad_field", f"backlog={value!r} is not 1 to {BACKLOG_MAX}")
-    return value
 
 
 def _since(point: points.Point) -> str:
