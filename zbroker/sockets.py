@@ -29,6 +29,8 @@ RECONNECT_IPC_MS: Final = 5
 
 MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)  # `|` of two enum members costs more than the send
 LAST: Final = int(zmq.NOBLOCK)
+EVERY_BEAT: Final = b"B"  # first byte of watermarks: of the beat and for new subscribers,
+EVERY_COMMIT: Final = b"C"  # and of a commit
 COPY_MAX_BYTES: Final = 16_384  # below it copying a body is cheaper than sharing it
 
 LAST_DATA_RECV: Final = struct.Struct("=I")  # milliseconds; of struct tcp_info, linux/tcp.h
@@ -161,21 +163,24 @@ def identify(socket: Socket, curve: Curve) -> None:
 
 
 def marks_publisher(context: Context) -> Socket:
-    """The journal's XPUB: answers each new subscriber at once with the newest marks."""
+    """The journal's XPUB, which reports each subscription: it is answered at once."""
     socket = context.socket(zmq.XPUB)
     _common(socket, 1_000, 0)
     socket.setsockopt(zmq.XPUB_VERBOSE, 1)
     return socket
 
 
-def marks_subscriber(context: Context, endpoint: str) -> Socket:
-    """A SUB that keeps only the newest marks frame."""
+def marks_subscriber(context: Context, endpoint: str, *, every_commit: bool = False) -> Socket:
+    """A SUB that keeps only the newest frame. every_commit: of all, else only those of the beat.
+
+    One subscription, before it connects: CONFLATE keeps only the newest of what it sends as well.
+    """
     socket = context.socket(zmq.SUB)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.CONFLATE, 1)
     socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_IPC_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
-    socket.setsockopt(zmq.SUBSCRIBE, b"")
+    socket.setsockopt(zmq.SUBSCRIBE, b"" if every_commit else EVERY_BEAT)
     socket.connect(endpoint)
     return socket
 

@@ -70,7 +70,7 @@ class Journal:
         marks = Watermarks(
             self.incarnation, INSTANCE, 1, self.floor, end, end, self.writer.serial, 0
         )
-        self.xpub.send(codec.encode(marks))
+        self.xpub.send(sockets.EVERY_BEAT + codec.encode(marks))
 
     def serve(self) -> None:
         """Answers what waits."""

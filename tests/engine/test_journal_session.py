@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zbroker.engine.effects import JOURNAL, WATERMARKS, Reconnect, Say
-from zbroker.engine.journal_session import WELCOME_WAIT_MS, JournalSession
+from zbroker.engine.effects import JOURNAL, WATERMARKS, Follow, Reconnect, Say
+from zbroker.engine.journal_session import FOLLOW_MS, WELCOME_WAIT_MS, JournalSession
 from zbroker.wire.internal import Hello, Welcome
 
 MINE, OLD, NEW = 70, 7, 8
@@ -58,3 +58,14 @@ def test_the_same_journal_may_welcome_twice() -> None:
     one.welcome(welcome(OLD))
     assert one.welcome(welcome(OLD)) == [], "nothing old can wait in the subscription"
     assert one.welcome(welcome(NEW)) == [Reconnect(WATERMARKS)]
+
+
+def test_commits_are_followed_from_the_first_need_until_a_while_after_the_last() -> None:
+    one = session()
+    assert one.follow(0, needed=False) == []
+    assert one.follow(1, needed=True) == [Follow(True)]
+    assert one.follow(5, needed=True) == []
+    assert one.follow(4 + FOLLOW_MS, needed=False) == []
+    assert one.follow(5 + FOLLOW_MS, needed=False) == [Follow(False)]
+    assert one.follow(6 + FOLLOW_MS, needed=False) == []
+    assert one.follow(7 + FOLLOW_MS, needed=True) == [Follow(True)]

@@ -157,7 +157,7 @@ def test_nothing_is_read_while_the_journal_has_too_much_to_do() -> None:
     at, positions = _filled()
     at.die()
     for _ in range(UNDER_WAY_MAX + 1):
-        at.turn.hear(Asked(b"admin", SetPoint(1, "p")))
+        at.turn.hear(Asked(b"admin", SetPoint(1, "p", 1)))
     at.later = (Inspect,)
     at.reject(*positions)
     assert at.waiting == []

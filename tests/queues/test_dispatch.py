@@ -301,7 +301,7 @@ def test_nothing_is_offered_while_the_journal_has_too_much_to_do() -> None:
     [one, two] = at.many(2)
     at.die()
     for _ in range(UNDER_WAY_MAX + 1):
-        at.turn.hear(Asked(b"admin", SetPoint(1, "p")))
+        at.turn.hear(Asked(b"admin", SetPoint(1, "p", 1)))
     at.ack(one)
     more = at.many(1)
     assert at.got() == [one, two]

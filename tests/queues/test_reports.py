@@ -223,7 +223,7 @@ def test_the_journal_takes_nothing() -> None:
     at = bench()
     at.die()
     for _ in range(UNDER_WAY_MAX + 1):
-        at.turn.hear(Asked(b"admin", SetPoint(1, "p")))
+        at.turn.hear(Asked(b"admin", SetPoint(1, "p", 1)))
     assert _why(at)[0] == "journal"
 
 

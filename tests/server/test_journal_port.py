@@ -114,7 +114,8 @@ class Bench:
 
     def mark(self, incarnation: int, persisted: int = 1) -> None:
         assert self.publisher is not None
-        self.publisher.send(codec.encode(i.Watermarks(incarnation, 1, 1, 1, 1, persisted, 1, 0)))
+        marks = i.Watermarks(incarnation, 1, 1, 1, 1, persisted, 1, 0)
+        self.publisher.send(sockets.EVERY_BEAT + codec.encode(marks))
 
     def turn(self) -> None:
         """Both sides, once."""

@@ -18,13 +18,14 @@ import pytest
 import zmq
 
 from tests.sim.net import Net, Scheduler
-from tests.sim.ports import JournalLink
+from tests.sim.ports import JournalLink, WatermarksPublisher
 from zbroker import sockets
 from zbroker.engine.contract import Limit
 from zbroker.engine.effects import (
     JOURNAL,
     WATERMARKS,
     Answer,
+    Follow,
     Gate,
     Note,
     Pace,
@@ -32,6 +33,7 @@ from zbroker.engine.effects import (
     Say,
 )
 from zbroker.engine.events import Full, Gone, StopAsked
+from zbroker.journal.effects import PublishWatermarks
 from zbroker.server.ports import (
     CommandsPort,
     JournalPort,
@@ -72,6 +74,12 @@ class Rig(Protocol):
     def publish(self, one: Watermarks) -> None:
         """It has arrived when this returns."""
 
+    def commit(self, one: Watermarks) -> None:
+        """Watermarks of a commit, which go to those that follow; others come after them."""
+
+    def subscribed(self) -> None:
+        """Returns when the journal has had the next subscription."""
+
     def heard(self) -> Iterator[Any]:
         """What the port has now, event by event."""
 
@@ -90,7 +98,7 @@ class Simulated:
 
     def start(self) -> None:
         self._listener = self.net.bind("journal", self._arrived)
-        self._marks = self.net.bind("marks", lambda rid, frame: None)
+        self._marks = WatermarksPublisher(self.net, "marks", lambda: None)
         self._settle()
 
     def _arrived(self, rid: bytes, frame: Any) -> None:
@@ -107,8 +115,17 @@ class Simulated:
         self._settle()
 
     def publish(self, one: Watermarks) -> None:
-        for rid in list(self._marks.pipes):
-            self.net.answer(self._marks, rid, codec.encode(one))
+        self._publish(PublishWatermarks(one))
+
+    def commit(self, one: Watermarks) -> None:
+        self._publish(PublishWatermarks(one, of_commit=True))
+
+    def _publish(self, effect: PublishWatermarks) -> None:
+        for rid in self._marks.readers(effect):
+            self.net.answer(self._marks.listener, rid, codec.encode(effect.message))
+        self._settle()
+
+    def subscribed(self) -> None:
         self._settle()
 
     def heard(self) -> Iterator[Any]:
@@ -138,8 +155,7 @@ class Real:
         self._router.bind(self.paths.ipc("journal"))
         self._pub = sockets.marks_publisher(self.context)
         self._pub.bind(self.paths.ipc("marks"))
-        assert self._pub.poll(int(WAIT_S * 1_000)), "the port subscribes"
-        self._pub.recv()
+        self.subscribed()
 
     def got(self, count: int) -> list[InternalMessage]:
         """Of one connection: what was queued in a socket may still come, by a connection of its
@@ -156,8 +172,18 @@ class Real:
         self._arrived(self.port._dealer)
 
     def publish(self, one: Watermarks) -> None:
-        self._pub.send(codec.encode(one))
+        self._pub.send(sockets.EVERY_BEAT + codec.encode(one))
         self._arrived(self.port._marks)
+
+    def commit(self, one: Watermarks) -> None:
+        self._pub.send(sockets.EVERY_COMMIT + codec.encode(one))
+
+    def subscribed(self) -> None:
+        """A subscription has come."""
+        asked = b"\0"  # a reader has left
+        while not asked[0]:
+            assert self._pub.poll(int(WAIT_S * 1_000)), "the port subscribes"
+            asked = self._pub.recv()
 
     def _arrived(self, socket: Any) -> None:
         assert socket.poll(int(WAIT_S * 1_000)), "it does not arrive"
@@ -259,6 +285,20 @@ def test_the_open_segment_is_that_of_the_watermarks_of_the_same_journal() -> Non
         rig.port.reconnect(Reconnect(JOURNAL))
         assert rig.port.open_segment() == (0, 0)
         rig.close()
+
+
+def test_watermarks_of_commits_come_while_they_are_followed(rig: Rig) -> None:
+    rig.start()
+    rig.commit(marks(7, 1))
+    rig.publish(marks(7, 2))
+    found = list(rig.heard())
+    rig.port.follow(Follow(True))
+    rig.subscribed()
+    rig.port.reconnect(Reconnect(WATERMARKS))
+    rig.subscribed()
+    rig.commit(marks(7, 3))
+    eventually(lambda: len(found) == 2, lambda: found.extend(rig.heard()))
+    assert found == [marks(7, 2), marks(7, 3)]
 
 
 def test_of_watermarks_only_the_newest_is_there(rig: Rig) -> None:

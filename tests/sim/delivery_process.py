@@ -19,7 +19,7 @@ from zbroker.delivery.contract import CloseFiles, Effect, GrantLive, LiveReceive
 from zbroker.delivery.core import DeliveryCore, DeliverySettings
 from zbroker.delivery.ports import BlocksPort, PlansPort
 from zbroker.engine.contract import Limit, Now, TurnPlan
-from zbroker.engine.effects import ForgetBlocks, Reconnect, Say, Send
+from zbroker.engine.effects import Follow, ForgetBlocks, Reconnect, Say, Send
 from zbroker.engine.turn import Turn
 from zbroker.log.disk import Disk
 from zbroker.log.reader import Log
@@ -117,6 +117,7 @@ class DeliveryNode:
         performers |= {
             Read: self._log.read, Send: self.clients.send, Say: self._say,
             PlanRanges: self._plans.begin, Reconnect: self.journal.reconnect,
+            Follow: self.journal.follow,
             GrantLive: self._grant, ForgetBlocks: self._forget,
             CloseFiles: self._log.close_files,
         }  # fmt: skip

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from tests.sim.net import Net, Pipe
 from zbroker.engine.contract import Limit, Ready, TurnPlan
-from zbroker.engine.effects import JOURNAL, WATERMARKS, Reconnect, Say, Send, ToPeer
+from zbroker.engine.effects import JOURNAL, WATERMARKS, Follow, Reconnect, Say, Send, ToPeer
 from zbroker.engine.events import Commands, Gone
+from zbroker.journal.effects import PublishWatermarks
 from zbroker.server.peers import Received
 from zbroker.wire import codec
 
 if TYPE_CHECKING:
     from zbroker.engine.contract import Core, Now
 
+SUBSCRIBE, FOLLOW = b"beats", b"commits"  # what the publisher of watermarks is sent
 DRAWN = (1, 2, 100)  # how much a source has in a turn, and how many blocks are read
 
 
@@ -63,6 +65,7 @@ class JournalLink(Mailbox):
         super().__init__()
         self._net, self._addresses = net, (journal, watermarks)
         self._newest: Any = None
+        self._following = False
         self._dealer = self._open_journal()
         self._marks = self._open_watermarks()
 
@@ -80,6 +83,10 @@ class JournalLink(Mailbox):
         frame = codec.encode(effect.message), [bytes(body) for body in effect.bodies]
         self._net.send(self._dealer, frame)
 
+    def follow(self, effect: Follow) -> None:
+        self._following = effect.on
+        self._renew()
+
     def reconnect(self, effect: Reconnect) -> None:
         if effect.link == JOURNAL:
             self._net.close(self._dealer)
@@ -87,9 +94,12 @@ class JournalLink(Mailbox):
             self._dealer = self._open_journal()
         else:
             assert effect.link == WATERMARKS
-            self._net.close(self._marks)
-            self._newest = None
-            self._marks = self._open_watermarks()
+            self._renew()
+
+    def _renew(self) -> None:
+        self._net.close(self._marks)
+        self._newest = None
+        self._marks = self._open_watermarks()
 
     def _open_journal(self) -> Pipe:
         def arrived(frame: bytes) -> None:
@@ -105,15 +115,36 @@ class JournalLink(Mailbox):
                 self._newest = frame
                 self.arrived()
 
-        marks = Pipe(
-            self._addresses[1], arrived, on_connected=lambda: self._net.send(marks, b"")
-        )  # fmt: skip
+        def connected() -> None:
+            self._net.send(marks, FOLLOW if self._following else SUBSCRIBE)
+
+        marks = Pipe(self._addresses[1], arrived, on_connected=connected)
         return self._net.dealer(marks)
 
     def close(self) -> None:
         """The process is dead."""
         self._net.close(self._dealer)
         self._net.close(self._marks)
+
+
+class WatermarksPublisher:
+    """The twin of zbroker.journal.ports.WatermarksPort. subscribed: called for each new reader."""
+
+    def __init__(self, net: Net, address: str, subscribed: Callable[[], None]) -> None:
+        self._followers: set[bytes] = set()
+        self._subscribed = subscribed
+        self.listener = net.bind(address, self._asked)
+
+    def _asked(self, rid: bytes, asked: bytes) -> None:
+        if asked == FOLLOW:
+            self._followers.add(rid)
+        self._subscribed()
+
+    def readers(self, effect: PublishWatermarks) -> list[bytes]:
+        """To which these watermarks go."""
+        return [
+            rid for rid in self.listener.pipes if rid in self._followers or not effect.of_commit
+        ]
 
 
 class Listener(Mailbox):

@@ -16,7 +16,7 @@ from google_crc32c import value as crc32c
 
 from tests.sim.journal_process import Inbox, SimJournal
 from tests.sim.net import Listener
-from tests.sim.ports import draw
+from tests.sim.ports import WatermarksPublisher, draw
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import Read
 from zbroker.clock import is_time, parse_time
@@ -235,7 +235,7 @@ class JournalNode(SimJournal):
         core = JournalCore(settings, RetentionSettings(READERS, 1 << 40), fold.sessions, end)
         super().__init__(core, ListPort(self), WorldClock(world))
         self.listener = world.net.bind(JOURNAL, self._receive)
-        self.marks = world.net.bind(MARKS, lambda rid, frame: self.done.put(ev.Subscribed()))
+        self.marks = WatermarksPublisher(world.net, MARKS, lambda: self.done.put(ev.Subscribed()))
         self.hear(DOOR, i.Hello("ingest", 1))
         self.hear(ADMIN, i.Hello("admin", 1))
         known = core.commit.sessions.open(PUBLISHER, "", world.wall_ns())
@@ -341,8 +341,8 @@ class JournalNode(SimJournal):
         return self._send(self.listener, effect.rid, effect.message)
 
     def publish_all(self, effect: je.PublishWatermarks) -> None:
-        for rid in list(self.marks.pipes):
-            self._send(self.marks, rid, effect.message)
+        for rid in self.marks.readers(effect):
+            self._send(self.marks.listener, rid, effect.message)
 
     def _send(self, listener: Listener, rid: bytes, message: Any) -> Gone | None:
         lossy = isinstance(message, i.JournalReceipt | i.Watermarks)
@@ -354,5 +354,5 @@ class JournalNode(SimJournal):
     def die(self) -> None:
         self.alive = False
         self.world.net.die(self.listener)
-        self.world.net.die(self.marks)
+        self.world.net.die(self.marks.listener)
         self.world.judge.durable(self.log.crash())

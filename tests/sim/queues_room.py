@@ -14,7 +14,7 @@ from tests.sim.queues_journal import JOURNAL, MARKS
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import Read
 from zbroker.engine.contract import Limit, Now, TurnPlan
-from zbroker.engine.effects import Exit, Reconnect, Say, Send, Tell
+from zbroker.engine.effects import Exit, Follow, Reconnect, Say, Send, Tell
 from zbroker.engine.events import Asked, Commands, StopAsked
 from zbroker.engine.turn import Turn
 from zbroker.errors import StorageError
@@ -121,6 +121,7 @@ class RoomNode:
             Tell: lambda effect: self.world.admin.told(effect.answer),
             TrackDeliveries: self._track, SaveTables: self._save, Exit: self._exit,
             Reconnect: self.journal.reconnect,
+            Follow: self.journal.follow,
         }  # fmt: skip
         return performers
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.sim.disk import SimCrash
 from tests.sim.journal_process import JournalProcess, RigLog, Start
-from tests.sim.ports import draw
+from tests.sim.ports import WatermarksPublisher, draw
 from zbroker.engine import effects as e
 from zbroker.engine.events import Gone, Synced
 from zbroker.journal import effects as je
@@ -75,7 +75,7 @@ class JournalNode(JournalProcess):
         settings = JournalSettings(INSTANCE, next(world.incarnations), credit_bytes=400)
         super().__init__(world.disk, settings, Start(world.clock, SEGMENT, world.salt))
         self.listener = world.net.bind(JOURNAL, self._receive)
-        self.marks = world.net.bind(MARKS, lambda rid, frame: self.done.put(ev.Subscribed()))
+        self.marks = WatermarksPublisher(world.net, MARKS, lambda: self.done.put(ev.Subscribed()))
         world.at.after(0, self._next_turn)
 
     def plant_fold(self, fold: LogFold) -> None:
@@ -134,8 +134,8 @@ class JournalNode(JournalProcess):
         return self._send(self.listener, effect.rid, effect.message)
 
     def publish_all(self, effect: je.PublishWatermarks) -> None:
-        for rid in list(self.marks.pipes):
-            self._send(self.marks, rid, effect.message)
+        for rid in self.marks.readers(effect):
+            self._send(self.marks.listener, rid, effect.message)
 
     def _send(self, listener: Listener, rid: bytes, message: Any) -> Gone | None:
         if self.world.rng.random() < self.world.receipt_loss and isinstance(
@@ -148,7 +148,7 @@ class JournalNode(JournalProcess):
     def die(self) -> None:
         self.alive = False
         self.world.net.die(self.listener)
-        self.world.net.die(self.marks)
+        self.world.net.die(self.marks.listener)
 
 
 # -- planted bugs -----------------------------------------------------------------------------

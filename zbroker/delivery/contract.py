@@ -42,8 +42,8 @@ class CloseFiles(Struct, gc=False):
 
 
 Effect = (
-    e.Send | e.Note | e.Say | e.Reconnect | e.LoggedOff | e.LoggedOn | e.Tell | e.NoteDisconnected
-    | e.ForgetBlocks | e.Exit | PlanRanges | GrantLive | CloseFiles
+    e.Send | e.Note | e.Say | e.Reconnect | e.Follow | e.LoggedOff | e.LoggedOn | e.Tell
+    | e.NoteDisconnected | e.ForgetBlocks | e.Exit | PlanRanges | GrantLive | CloseFiles
 )  # fmt: skip
 
 

@@ -353,6 +353,8 @@ class DeliveryCore:
             self._next_tick_ms = now_ms + TICK_MS
             effects += self._locating.tick(now_ms) + self._progress.due(now_ms)
         effects += self.connections.moved()
+        needed = bool(self.cursors.running) or len(self._asking) > 0
+        effects += self._journal.follow(now_ms, needed=needed)
         effects += self._journal.report(now)
         return effects
 

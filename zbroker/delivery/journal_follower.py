@@ -20,7 +20,7 @@ from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.lookups import Locating, Plans
 from zbroker.delivery.pending_lookups import Asking
 from zbroker.engine.contract import MS_NS, Now
-from zbroker.engine.effects import JOURNAL, ForgetBlocks, Note, Say
+from zbroker.engine.effects import JOURNAL, Follow, ForgetBlocks, Note, Say
 from zbroker.engine.journal_session import JournalSession
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS, HOLDINGS_MAX, U63_MAX
@@ -75,6 +75,10 @@ class JournalFollower:
     def tick(self, now_ms: int) -> list[Effect]:
         """Says Hello, if that is due."""
         return [*self._session.tick(now_ms)]
+
+    def follow(self, now_ms: int, *, needed: bool) -> list[Follow]:
+        """needed: a subscription runs, or something is looked up that may not be there yet."""
+        return self._session.follow(now_ms, needed=needed)
 
     def report(self, now: Now) -> list[Effect]:
         """Which part of the log is needed, if it is another one or a beat is due."""

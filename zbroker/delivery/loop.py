@@ -126,6 +126,7 @@ class DeliveryLoop:
             e.Send: self._listener.send,
             e.Say: self._journal.say,
             e.Reconnect: self._journal.reconnect,
+            e.Follow: self._journal.follow,
             e.LoggedOff: lambda effect: door.forget(effect.rid),
             e.LoggedOn: lambda effect: door.logged_on(effect.rid),
             e.Tell: self._questions.tell,

@@ -65,6 +65,12 @@ class Reconnect(Struct, gc=False):
     link: str
 
 
+class Follow(Struct, gc=False):
+    """Have the watermarks of each commit from now on, or only those of the beat."""
+
+    on: bool
+
+
 class LoggedOff(Struct, gc=False):
     """The listener may close this connection if no client logs on with it."""
 

@@ -6,6 +6,9 @@
 Whenever it is down it says Hello on a new socket: ZeroMQ would hand what is queued in the old one
 to the journal's successor, and a Hello may have gone to a journal that died. The subscription to
 the watermarks is renewed at a Welcome, since watermarks of the dead journal may wait in it.
+
+Watermarks of each commit wake their reader, so a process has them only while something in it waits
+for the log: see `follow`. Those of the beat say whether the journal is another one.
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from zbroker.engine.effects import JOURNAL, WATERMARKS, Reconnect, Say
+from zbroker.engine.effects import JOURNAL, WATERMARKS, Follow, Reconnect, Say
 from zbroker.wire.internal import Hello, Welcome
 
 WELCOME_WAIT_MS: Final = 1_000
+FOLLOW_MS: Final = 1_000  # after the last need: short replays, one after the other, cost no changes
 
 
 class JournalSession:
@@ -28,6 +32,8 @@ class JournalSession:
         self._mine = incarnation
         self._hello, self._hellos = hello, 0
         self._next_hello_ms: int | None = 0
+        self._following = False
+        self._needed_ms = 0
 
     def tick(self, now_ms: int) -> list[Reconnect | Say]:
         """Says Hello if that is due."""
@@ -40,6 +46,15 @@ class JournalSession:
     def next_wake_ms(self) -> int | None:
         """When the next Hello is due; None while the journal listens."""
         return self._next_hello_ms
+
+    def follow(self, now_ms: int, *, needed: bool) -> list[Follow]:
+        """needed: something waits for the end of the log."""
+        if needed:
+            self._needed_ms = now_ms
+        if needed == self._following or (now_ms - self._needed_ms < FOLLOW_MS and not needed):
+            return []
+        self._following = needed
+        return [Follow(needed)]
 
     def watermarks(self, incarnation: int, now_ms: int) -> list[Reconnect | Say]:
         """Watermarks of this incarnation arrived: if it is another one, the session is over."""

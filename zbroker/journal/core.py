@@ -167,7 +167,7 @@ class JournalCore:
         assert group is not None, "written is what was decided before"
         commit.written_to(group.end, event.serial)
         sync = e.Sync(group.end)
-        return [commit.watermarks(), sync] if self.retention.floor.eager else [sync]
+        return [commit.watermarks(of_commit=True), sync] if self.retention.floor.eager else [sync]
 
     def _synced(self, event: ee.Synced) -> Effects:
         group, self._group, self._committing = self._group, None, False

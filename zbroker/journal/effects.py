@@ -68,9 +68,10 @@ class IndexGroup(Struct, gc=False):
 
 
 class PublishWatermarks(Struct, gc=False):
-    """Tell everybody how far the log goes."""
+    """Report how far the log goes. of_commit: only to readers that follow each commit."""
 
     message: m.Watermarks
+    of_commit: bool = False
 
 
 class LocatePoint(e.ToPeer, gc=False):

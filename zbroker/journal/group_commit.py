@@ -359,7 +359,7 @@ class GroupCommit(GroupBuilder):
                 touched[requester.rid] = requester
         here = (r for r in touched.values() if r.rid in self._requesters)
         answers += (self._receipt(r, r.fresh) for r in here)
-        return [*answers, self.watermarks()] if moved else answers
+        return [*answers, self.watermarks(of_commit=True)] if moved else answers
 
     def _receipt(self, requester: Requester, count: int) -> Answer:
         items = list(requester.unconfirmed)[-count:] if count else []
@@ -373,13 +373,14 @@ class GroupCommit(GroupBuilder):
         late = [r for r in self._requesters.values() if r.unconfirmed and not r.fresh]
         return [*(self._receipt(r, len(r.unconfirmed)) for r in late), self.watermarks()]
 
-    def watermarks(self) -> PublishWatermarks:
-        """The one frame that tells all readers how far the log goes."""
+    def watermarks(self, *, of_commit: bool = False) -> PublishWatermarks:
+        """The one frame that tells readers how far the log goes."""
         return PublishWatermarks(
             m.Watermarks(
                 self.settings.incarnation, self.settings.instance, self.generation, self.floor,
                 self.written, self.persisted, self.serial, self.log_time,
-            )
+            ),
+            of_commit,
         )  # fmt: skip
 
     def process_of(self, rid: bytes) -> str:

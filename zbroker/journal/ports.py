@@ -67,9 +67,11 @@ class WatermarksPort:
     def events(self, ready: Ready, limit: Limit) -> Iterator[Subscribed]:
         """A reader subscribed."""
         if self._publisher in ready:
-            while sockets.receive(self._publisher) is not None:
-                yield Subscribed()
+            while (frames := sockets.receive(self._publisher)) is not None:
+                if frames[0].bytes[0]:  # or else a reader has left
+                    yield Subscribed()
 
     def publish(self, effect: PublishWatermarks) -> None:
-        """To everybody; a reader that does not read misses older ones."""
-        self._publisher.send(codec.encode(effect.message), zmq.NOBLOCK)
+        """A reader that does not read misses older ones; where none follows, nothing is sent."""
+        topic = sockets.EVERY_COMMIT if effect.of_commit else sockets.EVERY_BEAT
+        self._publisher.send(topic + codec.encode(effect.message), zmq.NOBLOCK)

@@ -17,7 +17,7 @@ from zbroker.definitions import changed, check_queues, read_table
 from zbroker.engine.effects import Send, Tell
 from zbroker.errors import ClientError
 from zbroker.filters import Filter, compile_at_once
-from zbroker.ids import format_bookmark, format_vector
+from zbroker.ids import NOW, format_bookmark, format_vector
 from zbroker.limits import MIB, NAME_MAX_BYTES
 from zbroker.log import records
 from zbroker.log.format import KIND_POINT, KIND_PURGE
@@ -329,11 +329,25 @@ class AdminCommands:
             raise ClientError("bad_field", "the name of a point is 1 to 255 printable bytes")
         if len(manager.points) >= POINTS_MAX and ask.name not in manager.points:
             raise ClientError("too_many", f"an instance knows at most {POINTS_MAX} points")
+        if not ask.at:  # the end of the log: where no queue runs, only the journal knows it
+            self._shared.locate(NOW, lambda located: self._located_point(rid, ask, located))
+            return
         persisted = manager.following.persisted
-        position = ask.at or persisted
-        if not manager.floor <= position <= persisted:
-            text = f"position {position} is not in the log: it holds {manager.floor} to {persisted}"
+        if not manager.floor <= ask.at <= persisted:
+            text = f"position {ask.at} is not in the log: it holds {manager.floor} to {persisted}"
             raise ClientError("bad_field", f"key `at`: {text}")
+        self._add_point(rid, ask, ask.at)
+
+    def _located_point(self, rid: bytes, ask: s.SetPoint, located: Located) -> None:
+        try:
+            if located.code:
+                raise ClientError(located.code, located.reason)
+            self._add_point(rid, ask, located.persisted)
+        except ClientError as error:
+            self._tell(rid, _refusal(ask, error))
+
+    def _add_point(self, rid: bytes, ask: s.SetPoint, position: int) -> None:
+        manager = self._shared.manager
         record = records.PointRecord(ask.name, self._vector(position))
 
         def done(code: str, reason: str, set_at: int) -> None:

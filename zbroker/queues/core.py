@@ -295,6 +295,7 @@ class QueuesCore:
         effects += self._decided()
         effects += self.shared.connections.moved()
         effects += self.journal.commits(now)
+        effects += self.journal.follow(now.mono_ms)
         effects += self.journal.report(now)  # after the queues have decided what they hold
         effects += self.journal.start()
         effects += self._saves.tick(now.mono_ms)

@@ -142,9 +142,9 @@ class ListSegments(Struct, gc=False):
 
 LogReading = Examine | Search | Reenter | Inspect
 Effect = (
-    e.Send | e.Note | e.Say | e.Reconnect | e.LoggedOff | e.LoggedOn | e.Progress | e.Ready | e.Exit
-    | e.Tell | e.NoteDisconnected | e.ForgetBlocks | Give | LogReading | Load | TrackDeliveries
-    | ListSegments | SaveTables
+    e.Send | e.Note | e.Say | e.Reconnect | e.Follow | e.LoggedOff | e.LoggedOn | e.Progress
+    | e.Ready | e.Exit | e.Tell | e.NoteDisconnected | e.ForgetBlocks | Give | LogReading | Load
+    | TrackDeliveries | ListSegments | SaveTables
 )  # fmt: skip
 
 

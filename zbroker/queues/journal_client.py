@@ -14,7 +14,16 @@ from itertools import accumulate, islice
 from typing import Final
 
 from zbroker.engine.contract import MS_NS, Now
-from zbroker.engine.effects import JOURNAL, ForgetBlocks, Note, Progress, Ready, Reconnect, Say
+from zbroker.engine.effects import (
+    JOURNAL,
+    Follow,
+    ForgetBlocks,
+    Note,
+    Progress,
+    Ready,
+    Reconnect,
+    Say,
+)
 from zbroker.engine.journal_session import JournalSession
 from zbroker.errors import StorageError
 from zbroker.ids import Origin, format_vector
@@ -141,6 +150,12 @@ class JournalClient:
     def tick(self, now_ms: int) -> list[Reconnect | Say]:
         """Says Hello, if that is due."""
         return self._session.tick(now_ms)
+
+    def follow(self, now_ms: int) -> list[Follow]:
+        """Queues are views of the log, and what is committed holds when it was read there."""
+        manager = self._manager
+        needed = bool(manager.running) or manager.commits.open > 0
+        return self._session.follow(now_ms, needed=needed)
 
     def commits(self, now: Now) -> list[Effect]:
         """The units that may be sent now."""

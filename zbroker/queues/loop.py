@@ -124,6 +124,7 @@ class QueuesLoop:
             e.Send: self._listener.send,
             e.Say: self._journal.say,
             e.Reconnect: self._journal.reconnect,
+            e.Follow: self._journal.follow,
             e.LoggedOff: lambda effect: door.forget(effect.rid),
             e.LoggedOn: lambda effect: door.logged_on(effect.rid),
             e.Note: self._supervisor.note,

@@ -18,6 +18,7 @@ from zbroker.engine.effects import (
     JOURNAL,
     WATERMARKS,
     Answer,
+    Follow,
     Gate,
     Note,
     NoteDisconnected,
@@ -60,8 +61,14 @@ class JournalPort:
         self._context, self._paths, self._poller = context, paths, poller
         self._incarnation = 0  # of the journal whose watermarks came last
         self._open_segment = 0, 0
-        self._marks = self._opened(sockets.marks_subscriber(context, paths.ipc("marks")))
+        self._following = False
+        self._marks = self._subscribed()
         self._dealer = self._opened(sockets.dealer(context, paths.ipc("journal")))
+
+    def _subscribed(self) -> zmq.Socket[bytes]:
+        endpoint, every_commit = self._paths.ipc("marks"), self._following
+        socket = sockets.marks_subscriber(self._context, endpoint, every_commit=every_commit)
+        return self._opened(socket)
 
     def _opened(self, socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
         self._poller.register(socket, zmq.POLLIN)
@@ -83,7 +90,7 @@ class JournalPort:
         frames = sockets.receive(socket) if socket in ready else None
         if frames is None:
             return
-        marks = codec.MARKS.decode(frames[0].buffer)
+        marks = codec.MARKS.decode(frames[0].buffer[1:])
         if marks.incarnation != self._incarnation:
             self._incarnation = marks.incarnation
             yield from self._answers()
@@ -107,6 +114,11 @@ class JournalPort:
         """Sends a message with its bodies."""
         say(self._dealer, effect)
 
+    def follow(self, effect: Follow) -> None:
+        """The watermarks of each commit come as well, or no longer; new ones come at once."""
+        self._following = effect.on
+        self._renew()
+
     def reconnect(self, effect: Reconnect) -> None:
         """Messages queued in the old socket are lost with it."""
         self._open_segment = 0, 0
@@ -115,9 +127,11 @@ class JournalPort:
             self._dealer = self._opened(sockets.dealer(self._context, self._paths.ipc("journal")))
         else:
             assert effect.link == WATERMARKS
-            self._close(self._marks)
-            endpoint = self._paths.ipc("marks")
-            self._marks = self._opened(sockets.marks_subscriber(self._context, endpoint))
+            self._renew()
+
+    def _renew(self) -> None:
+        self._close(self._marks)
+        self._marks = self._subscribed()
 
     def _close(self, socket: zmq.Socket[bytes]) -> None:
         self._poller.unregister(socket)
