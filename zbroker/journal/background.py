@@ -60,7 +60,7 @@ class Background:
         self._counted_serial = self._count_ms = 0
         self._noted_serial = 0
         self.performers: dict[type, Callable[[Any], Any]] = {
-            je.IndexGroup: lambda effect: opened.index.add_all(effect.batches, effect.serial),
+            je.IndexGroup: self.committed,
             je.Maintain: self.maintain,
             je.KeepConflicts: self.keep_conflicts,
             je.MeasureSegments: self.measure,
@@ -71,6 +71,11 @@ class Background:
         }
 
     # -- the next segment ---------------------------------------------------------------------
+
+    def committed(self, effect: je.IndexGroup) -> None:
+        """What no receipt waits for."""
+        self._opened.index.add_all(effect.batches, effect.serial)
+        self.prepare()
 
     def prepare(self) -> None:
         """Has a helper thread fill the next segment with zeros, if it is time."""

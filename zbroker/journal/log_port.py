@@ -41,13 +41,8 @@ TELL_MS: Final = 60_000  # between two warnings: near the edge each large batch 
 class LogPort:
     """Performs what the core decides about the log. `performers`: by type of effect."""
 
-    def __init__(
-        self, writer: Writer, space: Space, now_ms: Callable[[], int],
-        written: Callable[[], object] = lambda: None,
-    ) -> None:  # fmt: skip
-        """written: called after each group, such as to prepare the next segment."""
-        self.writer, self.space = writer, space
-        self._now_ms, self._after_write = now_ms, written
+    def __init__(self, writer: Writer, space: Space, now_ms: Callable[[], int]) -> None:
+        self.writer, self.space, self._now_ms = writer, space, now_ms
         self.performers: dict[type, Callable[[Any], Any]] = {
             je.Reserve: self.reserve,
             je.LookForSpace: self.look_for_space,
@@ -66,7 +61,6 @@ class LogPort:
 
     def write(self, effect: je.WriteGroup) -> Written:
         self.writer.write(effect.batches, effect.log_time)
-        self._after_write()
         return Written(self.writer.serial)
 
     def sync(self, _effect: e.Sync) -> Synced | None:
@@ -80,11 +74,9 @@ class LogPort:
 class TimedLogPort(LogPort):
     """The same for a disk that may be slow: measures, warns, and lets a helper thread sync."""
 
-    def __init__(
-        self, process: Process, writer: Writer, helpers: Helpers, written: Callable[[], object]
-    ) -> None:
+    def __init__(self, process: Process, writer: Writer, helpers: Helpers) -> None:
         space = Space(writer, process.paths.journal, process.log)
-        super().__init__(writer, space, process.clock.mono_ms, written)
+        super().__init__(writer, space, process.clock.mono_ms)
         self._helpers, self._log = helpers, process.log
         self._flush_us = process.config.journal.flush_interval  # a write is durable within it
         self._written_s = self.sync_s = 0.0

@@ -9,7 +9,7 @@ Sockets   ROUTER ipc journal (hello, open, append, locate, holds; of queues: com
 Owns      <data>/journal (under a flock of its own), segments in <data>/archive, <data>/conflicts,
           <data>/journal.json, and <data>/index, which may be deleted.
 Settings  [journal] directory, archive_directory, segment_size, preallocate, flush_interval,
-          time, durability; [ingest] spin_us.
+          time, durability.
 Exits     0 when told to stop; 74 when the disk failed (nothing is acknowledged then; recovery
           decides at the next start), or when segments are missing; 78 when the directory is not
           this instance's. A full disk ends nothing: publishers are refused `disk_full` until there
@@ -72,7 +72,7 @@ class JournalLoop:
         self._background = Background(
             process, opened, self._helpers.pool("helper", HELPERS), self._helpers.pool("janitor", 1)
         )
-        self._log = TimedLogPort(process, opened.writer, syncer, self._background.prepare)
+        self._log = TimedLogPort(process, opened.writer, syncer)
         self._requests = RequestsPort(process.context, paths.ipc("journal"), poller)
         self._watermarks = WatermarksPort(process.context, paths.ipc("marks"), poller)
         self._supervisor = SupervisorPort(process, poller, self._stats)
@@ -99,7 +99,6 @@ class JournalLoop:
             e.Answer: self._requests.answer,
             je.PublishWatermarks: self._watermarks.publish,
             je.LocatePoint: self._locate,
-            e.Pace: self._poll.pace,
             e.Note: self._supervisor.note,
             e.Ready: self._ready,
             e.Exit: self._exit,
