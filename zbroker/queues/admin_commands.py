@@ -342,7 +342,7 @@ class AdminCommands:
         try:
             if located.code:
                 raise ClientError(located.code, located.reason)
-            self._add_point(rid, ask, located.persisted)
+            self._add_point(rid, ask, located.position)
         except ClientError as error:
             self._tell(rid, _refusal(ask, error))
 
