@@ -33,7 +33,7 @@ def test_a_private_word_is_noticed(where: str, classes: list[str], part: str) ->
 @pytest.mark.parametrize(
     ("where", "classes"),
     [
-        ("zbroker/cli/journal/verifying.py", ["VerifyReport"]),
+        ("zbroker/cli/journal/verify.py", ["VerifyReport"]),
         ("zbroker/recording.py", ["Recording"]),
         ("zbroker/bookmarks/index.py", ["Bookmarks", "Lifetime", "Mark"]),
     ],

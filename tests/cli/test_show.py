@@ -28,7 +28,7 @@ def test_every_value_is_one_word_or_text(value: object, text: str) -> None:
 
 
 def test_a_row_for_a_pipe_quotes_what_has_blanks() -> None:
-    columns = (show.number("serial"), show.TableColumn("why"), show.byte_size("bytes"))
+    columns = show.columns("serial why bytes", sizes="bytes")
     row = {"serial": 3, "why": 'it is "old"', "bytes": 2048}
     assert show.line(columns, row) == 'serial=3 why="it is \\"old\\"" bytes=2048'
 
@@ -37,7 +37,7 @@ def test_a_table_for_a_person_has_units(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(show, "on_terminal", lambda: True)
-    show.table((show.number("serial"), show.byte_size("bytes")), [{"serial": 3, "bytes": 2048}])
+    show.table(show.columns("serial bytes", sizes="bytes"), [{"serial": 3, "bytes": 2048}])
     assert "2 KiB" in capsys.readouterr().out
 
 
@@ -46,7 +46,7 @@ def test_a_narrow_terminal_gets_the_columns_that_matter(
 ) -> None:
     monkeypatch.setattr(show, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "40")
-    columns = (show.text("name", 0), show.text("why", 3), show.text("state"), show.number("lag", 0))
+    columns = show.columns("name:0 why:3 state lag:0")
     row = {"name": "a-name-of-16-chr", "why": "because of this", "state": "ready", "lag": 7}
     show.table(columns, [row])
     told = capsys.readouterr()
@@ -67,27 +67,44 @@ def test_a_narrow_terminal_gets_the_columns_that_matter(
     ],
 )
 def test_columns_go_by_rank(width: int, kept: list[int]) -> None:
-    columns = (show.text("a", 0), show.text("b", 2), show.text("none"), show.number("d", 0))
+    columns = show.columns("a:0 b:2 none d:0")
     assert show.fitting(columns, [["xxx", "yyy", "-", "1"]], width) == kept
+
+
+def test_columns_of_numbers_are_set_to_the_right(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(show, "on_terminal", lambda: True)
+    rows = [{"lag": 7, "topic": "a", "on": True}, {"lag": None, "topic": "bcdefg", "on": False}]
+    show.table(show.columns("lag topic on"), rows)
+    cells = [row.split("│")[1:-1] for row in capsys.readouterr().out.splitlines() if "│" in row]
+    assert cells == [["   7 ", " a      ", " yes "], ["   - ", " bcdefg ", " no  "]]
 
 
 #: what a person sees first of each list; it has to be there on 80 columns
 ESSENTIAL = {
-    "queue": ("name", "depth", "state", "consumers", "dead"),
+    "queue.queries": ("name", "depth", "state", "consumers", "dead"),
     "subscription": ("client", "topic", "lag", "state"),
     "client": ("client", "door", "address", "messages"),
-    "journal": ("serial", "first", "end", "bytes"),
+    "journal.info": ("serial", "first", "end", "bytes"),
     "topic": ("topic", "messages", "bytes"),
     "action": ("id", "action", "result"),
 }
 
 
+TEXTS = {
+    "name", "kind", "topic", "state", "client", "sid", "filter", "options", "since", "worker",
+    "principal", "door", "address", "room", "place", "packed", "first_time", "last_time", "open",
+    "recorded", "time", "action", "by", "serials", "result", "why", "reason",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("what", ESSENTIAL)
 def test_a_list_fits_80_columns(what: str) -> None:
-    columns = import_module(f"zbroker.cli.{what}.ls").COLUMNS
+    columns = import_module(f"zbroker.cli.{what}").COLUMNS
     samples = {"time": "20261122T201500.123456Z", "address": "192.168.100.200:50312"}
     cells = [
-        samples.get(column.key, "1,234,567" if column.right else "orders.europe")
+        samples.get(column.key, "orders.europe" if column.key in TEXTS else "1,234,567")
         for column in columns
     ]
     kept = [columns[at].key for at in show.fitting(columns, [cells], 80)]

@@ -16,7 +16,7 @@ from tests.sim.disk import SECTOR, SimDisk
 from tests.torture.damage import KINDS, Layout, Place, aim, flipped, make, plant, served
 from tests.torture.engine import Engine, Violation, goes_on, known
 from tests.torture.tracing import scratch
-from zbroker.cli.journal.verifying import verify
+from zbroker.cli.journal.verify import verify
 from zbroker.errors import StorageError
 from zbroker.log.recovery import Recovered
 from zbroker.log.segments import NOTE_FILE, segment_name

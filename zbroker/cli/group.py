@@ -20,25 +20,29 @@ EX_ERROR: Final = 1
 EX_NOT_FOUND: Final = 3
 EX_STORAGE: Final = 74
 EX_CONFIG: Final = 78
+EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are in a table {name: "module:attribute"}."""
+    """A group in the order of its commands; those of `table` are imported when they are used.
 
-    def __init__(self, *args: Any, table: dict[str, str], **kwargs: Any) -> None:  # noqa: ANN401
+    table: {name: "module:attribute"}.
+    """
+
+    def __init__(self, *args: Any, table: dict[str, str] | None = None, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(*args, **kwargs)
-        self.table = table
+        self.table = table or {}
         self.params.append(version_option())
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.table)
+        return [*self.table, *self.commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.table:
-            return None
-        module, _, attribute = self.table[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        if not any(parameter.name == "version" for parameter in command.params):
+        command = self.commands.get(cmd_name)
+        if cmd_name in self.table:
+            module, _, attribute = self.table[cmd_name].partition(":")
+            command = getattr(import_module(module), attribute)
+        if command and not any(parameter.name == "version" for parameter in command.params):
             command.params.append(version_option())
         return command
 
@@ -55,16 +59,44 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            hush()
+            # else Python complains at its end about output that is not read
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except ZBrokerError as error:
             click.echo(f"{ctx.command_path}: {error}", err=True)
             ctx.exit(exit_code(error))
 
 
-def hush() -> None:
-    """Keeps Python from complaining at its end about output that is not read."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+class AdminCommand(click.Command):
+    """A command of `zbroker-admin`: its function gets the Target first; it has `--json`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - click's signature
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(
+                ["--json"],
+                is_flag=True,
+                expose_value=False,
+                callback=_answer_in_json,
+                help="Answer in JSON with stable keys.",
+            )
+        )
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+        assert self.callback is not None, "every command has a function"
+        return ctx.invoke(self.callback, ctx.obj, **ctx.params)
+
+
+class AdminGroup(LazyGroup):
+    """A group of such commands."""
+
+    command_class = AdminCommand
+
+
+def _answer_in_json(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """`--json` may come before the command or after it."""
+    if wanted and not ctx.resilient_parsing:
+        ctx.obj.as_json = True
 
 
 def exit_code(error: ZBrokerError) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,6 +13,8 @@ from zbroker.control.contexts import Context, Login, names, resolve
 
 if TYPE_CHECKING:
     from zbroker.client.connect_types import Credentials
+
+Command = Callable[..., Any]
 
 
 def complete_context(
@@ -44,32 +46,32 @@ class Broker(NamedTuple):
         return {} if self.credentials is None else {"credentials": self.credentials}
 
 
-def options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds them to a command, which gets them as `given`."""
+def login_options(function: Command) -> Command:
+    """Adds the options of credentials to a command, which gets them as `login`."""
 
     @wraps(function)
     def collected(
-        *args: object,
-        context: str | None,
-        key: str | None,
-        server_key: str | None,
-        user: str | None,
-        password_file: str | None,
-        **kwargs: object,
+        *args: object, key: str, server_key: str, user: str, password_file: str, **kwargs: object
     ) -> object:
-        login = Login(key or "", server_key or "", user or "", password_file or "")
-        return function(*args, given=ConnectionOptions(context, login), **kwargs)
+        return function(*args, login=Login(key, server_key, user, password_file), **kwargs)
 
-    for option in reversed(_OPTIONS):
-        collected = option(collected)
+    for name, text in reversed(_LOGIN.items()):
+        collected = click.option(name, default="", help=text)(collected)
     return collected
 
 
-def login_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds those of credentials only."""
-    for option in reversed(_LOGIN):
-        function = option(function)
-    return function
+def options(function: Command) -> Command:
+    """Adds `--context` and those of credentials to a command, which gets them as `given`."""
+
+    @wraps(function)
+    def collected(*args: object, context: str | None, login: Login, **kwargs: object) -> object:
+        return function(*args, given=ConnectionOptions(context, login), **kwargs)
+
+    return click.option(
+        "--context",
+        help="How the broker is reached, by a name: `zbroker-admin context`.",
+        shell_complete=complete_context,
+    )(login_options(collected))
 
 
 def broker(given: ConnectionOptions, url: str | None) -> Broker:
@@ -91,18 +93,10 @@ def topic_of(
     return broker(given, url), topic
 
 
-_LOGIN = (
-    click.option("--key", help="Your secret key file, for a broker that encrypts."),
-    click.option("--server-key", help="The broker's public key, or the file that holds it."),
-    click.option("--user", help="The principal, where the key does not say it."),
-    click.option("--password-file", help="The file with your password, readable by you only."),
-)
-_OPTIONS = (
-    click.option(
-        "--context",
-        help="How the broker is reached, by a name: `zbroker-admin context`.",
-        shell_complete=complete_context,
-    ),
-    *_LOGIN,
-)
+_LOGIN: Final = {
+    "--key": "Your secret key file, for a broker that encrypts.",
+    "--server-key": "The broker's public key, or the file that holds it.",
+    "--user": "The principal, where the key does not say it.",
+    "--password-file": "The file with your password, readable by you only.",
+}
 url_argument = click.argument("url", metavar="[URL]", required=False)

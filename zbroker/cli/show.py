@@ -6,17 +6,20 @@ A plain line is `key=value key=value`, so that pipes keep working when keys are 
 from __future__ import annotations
 
 import json
+import math
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import click
 
 from zbroker.cli.terminal import raw, safe
-from zbroker.control.target import Target
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from zbroker.wire.bodies import Scalar
 
 BORDER: Final = 3  # what a column of a table takes beside its text
 EMPTY_RANK: Final = 99
@@ -28,6 +31,14 @@ json_option = click.option(
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Only say what would be done, and why."
 )
+
+
+def limit_option(
+    default: int, maximum: int | None = None, what: str = "So many at most."
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`--limit` of a list."""
+    kind = click.IntRange(min=1, max=maximum)
+    return click.option("--limit", type=kind, default=default, show_default=True, help=what)
 
 
 def on_terminal() -> bool:
@@ -63,32 +74,36 @@ def plain(value: Any) -> str:  # noqa: ANN401 - a value of JSON
 
 
 class TableColumn(NamedTuple):
-    """A column of a table: the key of its values; how a person is shown them."""
+    """A column of a table: the key of its values; of a narrow terminal's columns the highest rank
+    goes first, 0 never.
+
+    is_size: its values are bytes, which a person is shown with a unit.
+    """
 
     key: str
-    shown: Callable[[Any], str] = plain
-    right: bool = False
     rank: int = 1
+    is_size: bool = False
 
-    def ranked(self, rank: int) -> TableColumn:
-        """The same: of a narrow terminal's columns the highest rank goes first, 0 never."""
-        return self._replace(rank=rank)
-
-
-def text(key: str, rank: int = 1) -> TableColumn:
-    """A column of words."""
-    return TableColumn(key, plain, rank=rank)
+    def shown(self, value: Any) -> str:  # noqa: ANN401 - a value of JSON
+        """A value for a person."""
+        return size(value) if self.is_size and value is not None else plain(value)
 
 
-def number(key: str, rank: int = 1) -> TableColumn:
-    """A column of numbers."""
-    return TableColumn(key, plain, right=True, rank=rank)
+def columns(spec: str, sizes: str = "") -> tuple[TableColumn, ...]:
+    """The columns of a table, such as "name:0 state lag:2": a key and its rank, 1 if it has none.
+
+    sizes: the keys of those whose values are bytes.
+    """
+    parts = [part.partition(":") for part in spec.split()]
+    return tuple(TableColumn(key, int(rank or 1), key in sizes.split()) for key, _, rank in parts)
 
 
-def byte_size(key: str, rank: int = 1) -> TableColumn:
-    """A column of sizes: exact in plain text, with a unit for people."""
-    shown: Callable[[Any], str] = lambda value: "-" if value is None else size(value)  # noqa: E731
-    return TableColumn(key, shown, right=True, rank=rank)
+def listing(columns: Sequence[TableColumn], rows: Sequence[Mapping[str, Any]], empty: str) -> None:
+    """Rows as a table, or the sentence for an empty one."""
+    if rows:
+        table(columns, rows)
+    else:
+        click.echo(empty)
 
 
 def table(
@@ -105,18 +120,25 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    drawn, screen = Table(title=title or None, title_justify="left"), console()
+    drawn, screen, rows = Table(title=title or None, title_justify="left"), console(), list(rows)
     cells = [[safe(column.shown(row.get(column.key))) for column in columns] for row in rows]
     kept = fitting(columns, cells, screen.width)
     for column in (columns[at] for at in kept):
-        justify: Literal["right", "left"] = "right" if column.right else "left"
-        drawn.add_column(heading(column), justify=justify, overflow="fold", no_wrap=column.right)
+        values = (row.get(column.key) for row in rows)
+        numbers = all(value is None or is_number(value) for value in values)
+        justify: Literal["right", "left"] = "right" if numbers else "left"
+        drawn.add_column(heading(column), justify=justify, overflow="fold", no_wrap=numbers)
     for row_cells in cells:
         drawn.add_row(*(Text(row_cells[at]) for at in kept))
     screen.print(drawn)
     if len(kept) < len(columns):
         names = ", ".join(heading(columns[at]) for at in range(len(columns)) if at not in kept)
         warn(f"not shown, for the width: {names}; --json has all")
+
+
+def is_number(value: object) -> bool:
+    """True for numbers; JSON's true and false are none, although Python counts with them."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def console() -> Console:
@@ -168,9 +190,16 @@ def facts(found: Mapping[str, Any], sizes: Sequence[str] = ()) -> None:
         click.echo(f"{key:{width}} {plain(value)}{exact}")
 
 
-def wants_json(target: Target, json_here: bool) -> bool:
-    """`--json` may come before the command or after it."""
-    return json_here or target.as_json
+def answer(
+    in_json: bool, document: Mapping[str, Any], text: str = "", *, sizes: Sequence[str] = ()
+) -> None:
+    """The document as JSON, or the text for people, or if there is none the document as facts."""
+    if in_json:
+        as_json(document)
+    elif text:
+        click.echo(text)
+    else:
+        facts(document, sizes)
 
 
 def warn(text: str) -> None:
@@ -180,3 +209,26 @@ def warn(text: str) -> None:
 
 def _word(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if " " in text else text
+
+
+def extra_row(key: bytes | None, headers: Mapping[str, Scalar] | None) -> dict[str, Any]:
+    """Key and headers under stable keys; what a message does not have is left out."""
+    row: dict[str, Any] = {} if key is None else dict(text_or_base64(key, "key"))
+    if headers:
+        row["headers"] = {name: _plain(value) for name, value in headers.items()}
+    return row
+
+
+def text_or_base64(data: bytes, name: str = "data") -> dict[str, str]:
+    """Under `name` if it is UTF-8, else under `<name>_base64`."""
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(data).decode()}
+
+
+def _plain(value: Scalar) -> object:
+    """Binary becomes an object, which no other header is; null replaces NaN and infinity."""
+    if isinstance(value, bytes):
+        return {"base64": b64encode(value).decode()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -12,28 +12,20 @@ from typing import Any, Final
 import click
 
 from zbroker.cli import show
+from zbroker.cli.group import AdminCommand
 from zbroker.cli.terminal import safe
 from zbroker.control.target import Target
 
 Document = dict[str, Any]
-PROCESSES: Final = (
-    show.text("room", 0),
-    show.number("pid"),
-    show.text("state", 0),
-    show.number("restarts", 0),
-    show.number("uptime_s"),
-    show.text("progress", 2),
-)
+PROCESSES: Final = show.columns("room:0 pid state:0 restarts:0 uptime_s progress:2")
 _QUEUES: Final = ("count", "depth", "consumers", "dead")
 
 
-@click.command()
-@show.json_option
-@click.pass_obj
-def status(target: Target, json_here: bool) -> None:
+@click.command(cls=AdminCommand)
+def status(target: Target) -> None:
     """Say how a running instance is."""
     found = target.ask("/status")
-    if show.wants_json(target, json_here):
+    if target.as_json:
         show.as_json(found)
     elif show.on_terminal():
         _show(found)

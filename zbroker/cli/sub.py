@@ -26,8 +26,8 @@ import click
 import zbroker
 from zbroker.cli import reaching
 from zbroker.cli.completion import complete_topic
-from zbroker.cli.extras import extra_row, text_or_base64
 from zbroker.cli.reaching import ConnectionOptions
+from zbroker.cli.show import extra_row, text_or_base64
 from zbroker.clock import SystemClock, to_datetime
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from typing import Any, Final
 import click
 
 from zbroker.cli import show
+from zbroker.cli.group import AdminCommand
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
@@ -36,7 +37,7 @@ _QUIT: Final = frozenset(b"qQ\x03")
 Look = dict[str, Any]
 
 
-@click.command()
+@click.command(cls=AdminCommand)
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1, max=3600),
@@ -46,9 +47,7 @@ Look = dict[str, Any]
 )
 @click.option("--once", is_flag=True, help="One look, and it ends.")
 @click.option("--count", "looks", type=click.IntRange(min=1), help="End after so many looks.")
-@show.json_option
-@click.pass_obj
-def top(target: Target, interval: float, once: bool, looks: int | None, json_here: bool) -> None:
+def top(target: Target, interval: float, once: bool, looks: int | None) -> None:
     """Watch an instance: rates, watermarks, processes, the largest lags, alarms.
 
     Ends with q or Ctrl-C.
@@ -56,7 +55,7 @@ def top(target: Target, interval: float, once: bool, looks: int | None, json_her
     Example: zbroker-admin top --interval 5
     """
     looks = 1 if once else looks
-    in_json = show.wants_json(target, json_here)
+    in_json = target.as_json
     try:
         if show.on_terminal() and not in_json and not once:
             _watch(target, interval, looks)

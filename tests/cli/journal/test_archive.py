@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.admins import FakeAdmin
 from tests.cli.journals import Maker, admin, run, segments
-from zbroker.cli.journal import following
+from zbroker.cli.journal import admin_actions
 from zbroker.log.disk import RealDisk
 from zbroker.log.reader import Log
 
@@ -23,7 +23,7 @@ ROWS = [
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "POLL_S", 0.0)
+    monkeypatch.setattr(admin_actions, "POLL_S", 0.0)
 
 
 def names(folder: Path) -> list[str]:

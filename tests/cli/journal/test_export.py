@@ -10,7 +10,7 @@ import pytest
 from tests.cli.admins import FakeAdmin
 from tests.cli.journal.test_archive import messages, names
 from tests.cli.journals import INSTANCE, Maker, admin, flip, run, segments, ten_batches
-from zbroker.cli.journal import copying
+from zbroker.cli.journal import export
 from zbroker.limits import MIB
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import HEADER_COPY_AT, Batch
@@ -112,7 +112,7 @@ def test_what_is_written_meanwhile_is_left_out(
     segments(live, 3)
     end = live.batches[-1].end_position
     expected = [bytes(batch.body) for batch in live.batches]
-    real = copying.copy_file
+    real = export.copy_file
     grown: list[int] = []
 
     def copy_file(places, serial, target, copied):
@@ -123,7 +123,7 @@ def test_what_is_written_meanwhile_is_left_out(
             segments(live, 5)
         return real(places, serial, target, copied)
 
-    monkeypatch.setattr(copying, "copy_file", copy_file)
+    monkeypatch.setattr(export, "copy_file", copy_file)
     told = exported(live, tmp_path / "out")
     assert live.writer.serial == 5
     assert (told["end_position"], told["segments"], told["verified"]) == (end, 3, True)
@@ -156,7 +156,7 @@ def test_a_segment_that_moves_meanwhile_is_found_again(
     live: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     segments(live, 3)
-    real = copying._copy_bytes
+    real = export._copy_bytes
     moved: list[str] = []
 
     def copy_bytes(places, place, target, copied):
@@ -168,7 +168,7 @@ def test_a_segment_that_moves_meanwhile_is_found_again(
             (live.directory / name).rename(archive / name)
         return real(places, place, target, copied)
 
-    monkeypatch.setattr(copying, "_copy_bytes", copy_bytes)
+    monkeypatch.setattr(export, "_copy_bytes", copy_bytes)
     assert exported(live, tmp_path / "out")["verified"] is True
     assert len(names(tmp_path / "out" / "journal")) == 3
 
@@ -263,7 +263,7 @@ def test_a_failure_leaves_nothing_behind(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(copying, "_write", full)
+    monkeypatch.setattr(export, "_write", full)
     result = run(maker, "export", "--output", str(tmp_path / "out"))
     assert result.exit_code == 74
     assert "No space left" in result.stderr

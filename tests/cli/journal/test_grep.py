@@ -1,4 +1,4 @@
-"""`zbroker-admin journal grep`, and zbroker/cli/journal/matching.py."""
+"""`zbroker-admin journal grep`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 from tests.cli.journals import PUBLISHER, Maker, admin, flip, run, segments, ten_batches
-from zbroker.cli.journal.matching import LogSearch, MessageCriteria
+from zbroker.cli.journal.grep import LogSearch, MessageCriteria
 from zbroker.log import format as f
 from zbroker.log.reader import Log
 from zbroker.wire.bodies import pack

@@ -1,4 +1,4 @@
-"""zbroker/cli/journal/holding.py and following.py: what is asked of an instance over time."""
+"""zbroker/cli/journal/holders.py and admin_actions.py: what is asked of an instance over time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zbroker.cli.journal.following import follow
-from zbroker.cli.journal.holding import RENEW_MS, TTL_S, hold
+from zbroker.cli.journal.admin_actions import follow
+from zbroker.cli.journal.holders import RENEW_MS, TTL_S, hold
 from zbroker.cli.progress import silent
 from zbroker.control.target import Admin
 from zbroker.errors import ZBrokerError

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.admins import FakeAdmin
 from tests.cli.journals import INSTANCE, PUBLISHER, Maker, admin, flip, run, segments
 from zbroker.bookmarks.index import Index
-from zbroker.cli.journal import following
+from zbroker.cli.journal import admin_actions
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import KIND_PUBLISH
 from zbroker.log.segments import NOTE_FILE, read_note, segment_name, write_note
@@ -75,7 +75,7 @@ def test_damaged_ranges_are_stepped_over(maker: Maker) -> None:
 
 
 def test_a_running_instance_does_it(fake: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "POLL_S", 0.0)
+    monkeypatch.setattr(admin_actions, "POLL_S", 0.0)
     fake.answers["POST /journal/reindex"] = {"id": 4}
     fake.answers["GET /actions/4"] = {
         "id": 4, "action": "reindex", "result": "done", "reason": "", "bytes": 0, "took_s": 2.5,

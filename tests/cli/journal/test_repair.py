@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.journals import INSTANCE, PUBLISHER, Maker, admin, flip, run, segments, ten_batches
-from zbroker.cli.journal.mending import mended
+from zbroker.cli.journal.repair import mended
 from zbroker.journal.fold import LogFold
 from zbroker.limits import MIB
 from zbroker.log import format as f

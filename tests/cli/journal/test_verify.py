@@ -20,7 +20,7 @@ from tests.cli.journals import (
     segments,
     ten_batches,
 )
-from zbroker.cli.journal.verifying import VerifyReport, verify
+from zbroker.cli.journal.verify import VerifyReport, verify
 from zbroker.cli.progress import silent
 from zbroker.limits import MIB
 from zbroker.log import format as f

@@ -9,8 +9,7 @@ from click import Context, Option
 
 from tests.cli.admins import FakeAdmin
 from tests.cli.queue.rows import done, run
-from zbroker.cli.queue.create import create
-from zbroker.cli.queue.settings import complete_key
+from zbroker.cli.queue.changes import complete_key, create
 
 PATH = "/queues/work/create"
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.cli.admins import FakeAdmin
 from tests.cli.queue.rows import run
-from zbroker.cli.journal import following
-from zbroker.cli.queue import purged_segments
+from zbroker.cli.journal import admin_actions
+from zbroker.cli.queue import purge as command
 
 PURGE, REMOVE, ARCHIVE = "/queues/work/purge", "/journal/remove", "/journal/archive"
 #: they end at 10, 20 and 30; the fourth one is open
@@ -66,7 +66,7 @@ def holding(who: str, what: str) -> dict[str, Any]:
 
 @pytest.fixture
 def instance(fake: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> Instance:
-    monkeypatch.setattr(following, "POLL_S", 0.0)
+    monkeypatch.setattr(admin_actions, "POLL_S", 0.0)
     return Instance(fake)
 
 
@@ -117,7 +117,7 @@ def test_a_dry_run_says_both_and_plans_without_the_queue_itself(instance: Instan
 def test_nothing_is_removed_before_the_journal_heard_of_the_purge(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purged_segments, "POLL_S", 0.001)
+    monkeypatch.setattr(command, "POLL_S", 0.001)
     instance.held = [holding("queues", "work")] * 3
     assert purge(instance, "--remove", "--yes").exit_code == 0
     assert [body["dry_run"] for path, body in instance.told if path == REMOVE] == [
@@ -136,8 +136,8 @@ def test_who_holds_a_segment_is_named_and_the_purge_stays_done(instance: Instanc
 def test_a_queue_that_keeps_messages_is_not_waited_for_for_ever(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purged_segments, "POLL_S", 0.01)
-    monkeypatch.setattr(purged_segments, "LET_GO_S", 0.03)
+    monkeypatch.setattr(command, "POLL_S", 0.01)
+    monkeypatch.setattr(command, "LET_GO_S", 0.03)
     instance.held = [holding("queues", "work")] * 99
     result = purge(instance, "--remove", "--yes")
     assert (result.exit_code, "queues (work) from position 5" in result.stderr) == (1, True)

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import click
 
-from zbroker.cli import show
 from zbroker.cli.check import asking, forms
 from zbroker.cli.check.judging import (
     UNKNOWN,
@@ -25,6 +24,7 @@ from zbroker.cli.check.judging import (
     Thresholds,
     judge,
 )
+from zbroker.cli.group import AdminCommand
 from zbroker.control.target import Target
 
 FORMS: Final = {"nagios": forms.nagios, "json": forms.as_json, "prometheus": forms.prometheus}
@@ -32,7 +32,7 @@ _PERCENT: Final = click.FloatRange(0, 100)
 _COUNT: Final = click.FloatRange(min=0)
 
 
-class VerdictCommand(click.Command):
+class VerdictCommand(AdminCommand):
     """A command whose exit code is a verdict: wrong usage does not mean a critical instance."""
 
     def make_context(
@@ -77,9 +77,7 @@ class VerdictCommand(click.Command):
 @click.option("--clients-warning", type=_COUNT, help="Clients that may be logged on.")
 @click.option("--clients-critical", type=_COUNT, help="The same, critical.")
 @click.option("--warn-alarms", is_flag=True, help="An alarm is a warning, never critical.")
-@show.json_option
-@click.pass_obj
-def check(target: Target, /, form: str, warn_alarms: bool, json_here: bool, **given: float) -> None:
+def check(target: Target, /, form: str, warn_alarms: bool, **given: float) -> None:
     """Say in one line whether an instance is well; exit code 0, 1, 2, 3 as Nagios wants it.
 
     Every bound holds for what is above it. An alarm is a warning; disk_full, damage and
@@ -92,7 +90,7 @@ def check(target: Target, /, form: str, warn_alarms: bool, json_here: bool, **gi
         for name in HealthLimits._fields
     }
     verdict = _verdict(target, HealthLimits(**bounds), warn_alarms)
-    _say(verdict, "json" if show.wants_json(target, json_here) else form)
+    _say(verdict, "json" if target.as_json else form)
 
 
 def _verdict(target: Target, limits: HealthLimits, warn_alarms: bool) -> HealthVerdict:

@@ -16,14 +16,14 @@ import click
 
 from zbroker.cli import progress, show
 from zbroker.cli.doctor.finding import Finding
-from zbroker.cli.group import EX_ERROR
+from zbroker.cli.group import EX_ERROR, AdminCommand
 from zbroker.control.target import Target
 
 if TYPE_CHECKING:
     from zbroker.cli.doctor.examining import Examination
 
 
-@click.command()
+@click.command(cls=AdminCommand)
 @click.option("--full", is_flag=True, help="Read every byte of the log, however long it is.")
 @click.option(
     "--disk-warning",
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Percent of a disk that may be used.",
 )
-@show.json_option
-@click.pass_obj
-def doctor(target: Target, full: bool, disk_warning: float, json_here: bool) -> None:
+def doctor(target: Target, full: bool, disk_warning: float) -> None:
     """Find out what is wrong, and which command mends it; exit code 1 if something is.
 
     With credentials it also looks whether the broker knows your key. A log of more than 1 GiB is
@@ -47,7 +45,7 @@ def doctor(target: Target, full: bool, disk_warning: float, json_here: bool) -> 
 
     with progress.bar() as step:
         found = examine(target, DoctorOptions(disk_warning, full, step))
-    if show.wants_json(target, json_here):
+    if target.as_json:
         show.as_json(document(found))
     else:
         _tell(found)

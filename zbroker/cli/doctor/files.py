@@ -9,7 +9,7 @@ from typing import Final
 
 from zbroker.cli.doctor.case import RUNNING, SILENT, Case, quoted
 from zbroker.cli.doctor.finding import Finding, LeftOut
-from zbroker.cli.journal import verifying
+from zbroker.cli.journal import verify
 from zbroker.clock import SystemClock, format_time
 from zbroker.errors import StorageError
 from zbroker.limits import GIB
@@ -72,9 +72,9 @@ def damage(case: Case) -> Iterator[Finding]:
     with closing(Log(paths.journal, paths.archive)) as log:
         size = sum(place.file_bytes for place in log.places.copies())
     if size > READ_MAX_BYTES and not case.options.full:
-        verify = case.command("journal verify")
-        raise LeftOut(f"the log has {size / GIB:.0f} GiB; {verify} reads it, --full does, too")
-    report = verifying.verify(paths.journal, case.options.step, paths.archive)
+        command = case.command("journal verify")
+        raise LeftOut(f"the log has {size / GIB:.0f} GiB; {command} reads it, --full does, too")
+    report = verify.verify(paths.journal, case.options.step, paths.archive)
     if report.damaged or report.gaps:
         worst = [f"{one.file} at {one.start} ({one.why})" for one in report.damaged]
         worst += [f"positions {gap.first} to {gap.end - 1} ({gap.why})" for gap in report.gaps]
@@ -89,7 +89,7 @@ def damage(case: Case) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _lost(report: verifying.VerifyReport) -> str:
+def _lost(report: verify.VerifyReport) -> str:
     positions = sum(gap.end - gap.first for gap in report.gaps)
     return f"{positions} position{'' if positions == 1 else 's'}" if positions else "a spare copy"
 

@@ -18,23 +18,22 @@ from zbroker.cli.group import LazyGroup
 
 _HERE: Final = "zbroker.cli.journal"
 
-#: Adding a command is one line here and one file.
 COMMANDS: Final = {
-    "ls": f"{_HERE}.ls:ls",
+    "ls": f"{_HERE}.info:ls",
     "info": f"{_HERE}.info:info",
     "dump": f"{_HERE}.dump:dump",
     "search": f"{_HERE}.search:search",
     "grep": f"{_HERE}.grep:grep",
-    "verify": f"{_HERE}.verify:verify",
+    "verify": f"{_HERE}.verify:verify_command",
     "repair": f"{_HERE}.repair:repair",
-    "archive": f"{_HERE}.archive:archive",
-    "compress": f"{_HERE}.compress:compress",
-    "remove": f"{_HERE}.remove:remove",
+    "archive": f"{_HERE}.segment_actions:archive",
+    "compress": f"{_HERE}.segment_actions:compress",
+    "remove": f"{_HERE}.segment_actions:remove",
     "holders": f"{_HERE}.holders:holders",
     "conflicts": f"{_HERE}.conflicts:conflicts",
-    "rebuild-index": f"{_HERE}.rebuild_index:rebuild_index",
+    "rebuild-index": f"{_HERE}.maintenance:rebuild_index",
     "export": f"{_HERE}.export:export",
-    "new-generation": f"{_HERE}.new_generation:new_generation",
+    "new-generation": f"{_HERE}.maintenance:new_generation",
 }
 
 

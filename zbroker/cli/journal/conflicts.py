@@ -14,7 +14,8 @@ from typing import Any, Final
 import click
 
 from zbroker.cli import show
-from zbroker.cli.extras import text_or_base64
+from zbroker.cli.group import AdminCommand
+from zbroker.cli.show import text_or_base64
 from zbroker.clock import format_time
 from zbroker.control.target import Target
 from zbroker.errors import ClientError
@@ -23,22 +24,14 @@ from zbroker.journal.conflicts import Conflict, read_conflicts
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire import bodies
 
-COLUMNS: Final = (
-    show.text("time", 2),
-    show.text("name", 0),
-    show.TableColumn("bookmark"),
-    show.number("count", 2),
-    show.number("original_position", 3),
-    show.text("topics", 2),
-    show.byte_size("body_bytes", 3),
+COLUMNS: Final = show.columns(
+    "time:2 name:0 bookmark count:2 original_position:3 topics:2 body_bytes:3", sizes="body_bytes"
 )
 
 
-@click.command()
+@click.command(cls=AdminCommand)
 @click.option("--limit", type=click.IntRange(min=1), help="Only the newest ones.")
-@show.json_option
-@click.pass_obj
-def conflicts(target: Target, limit: int | None, json_here: bool) -> None:
+def conflicts(target: Target, limit: int | None) -> None:
     """Show what a publisher sent twice under the same numbers with different content.
 
     The first one is in the log, at original_position. The second one is only here: a publisher
@@ -48,7 +41,7 @@ def conflicts(target: Target, limit: int | None, json_here: bool) -> None:
     """
     found = read_conflicts(target.paths().conflicts)
     shown = found[-limit:] if limit else found
-    if show.wants_json(target, json_here):
+    if target.as_json:
         show.as_json({"kept": len(found), "conflicts": [as_row(one, full=True) for one in shown]})
     elif shown:
         show.table(COLUMNS, [as_row(one) for one in shown])

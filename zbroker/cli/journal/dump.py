@@ -17,9 +17,9 @@ from typing import Any
 import click
 
 from zbroker.cli.group import EX_ERROR
-from zbroker.cli.journal import opened, points, printing
-from zbroker.cli.journal.matching import MessageCriteria
-from zbroker.cli.journal.payloads import PayloadRenderer
+from zbroker.cli.journal import opened, points, printer
+from zbroker.cli.journal.grep import MessageCriteria
+from zbroker.cli.journal.printer import PayloadRenderer
 from zbroker.cli.journal.rows import READ_BYTES, control_row, header_row, unpack
 from zbroker.control.target import Target
 from zbroker.errors import ClientError
@@ -61,7 +61,7 @@ def dump(  # noqa: PLR0913 - click passes each option by itself
         span = max(begin, first or 0), stop if end is None else min(stop, end)
         dumped = Dump(log, span, PayloadRenderer(target), topic)
         rows = dumped.headers() if headers else dumped.messages()
-        printing.write(printing.json_lines(rows), limit)
+        printer.write(printer.json_lines(rows), limit)
     if dumped.bad:
         click.echo(f"journal dump: {dumped.bad} ranges could not be read, see above", err=True)
         sys.exit(EX_ERROR)

@@ -4,30 +4,38 @@ Asks the running instance (GET /holders). Answer: the log start, the positions f
 need the log, and the processes that have not reported yet. Without an instance there are none: exit
 code 3.
 
+`hold` is such a reader: it keeps a running instance from removing what is being read. It ends with
+its block, or by itself when this process dies.
+
     zbroker-admin --data-dir /var/lib/zbroker journal holders
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import click
 
 from zbroker.cli import show
-from zbroker.control.target import Target
+from zbroker.cli.group import AdminCommand
+from zbroker.clock import Clock, SystemClock
+from zbroker.control.target import Admin, Target
+from zbroker.errors import ZBrokerError
 
-COLUMNS: Final = (
-    show.number("position"),
-    show.TableColumn("who"),
-    show.TableColumn("what"),
-    show.TableColumn("since"),
-)
+TTL_S: Final = 300  # longer than one sync of a segment takes on a slow disk
+RENEW_MS: Final = 60_000
+
+Renew = Callable[[], None]
 
 
-@click.command()
-@show.json_option
-@click.pass_obj
-def holders(target: Target, json_here: bool) -> None:
+COLUMNS: Final = show.columns("position who what since")
+
+
+@click.command(cls=AdminCommand)
+def holders(target: Target) -> None:
     """List the readers that need a part of the log: replays, exports, jobs.
 
     A part that is needed is not removed. `floor` is the oldest position that is served; processes
@@ -36,7 +44,7 @@ def holders(target: Target, json_here: bool) -> None:
     Example: zbroker-admin --data-dir /var/lib/zbroker journal holders
     """
     found = target.ask("/holders")
-    if show.wants_json(target, json_here):
+    if target.as_json:
         show.as_json(found)
         return
     show.facts({key: found[key] for key in ("floor", "persisted", "silent")})
@@ -44,3 +52,45 @@ def holders(target: Target, json_here: bool) -> None:
         show.table(COLUMNS, found["holders"])
     else:
         click.echo("nothing holds the log back")
+
+
+@contextmanager
+def hold(
+    admin: Admin | None, what: str, position: int, clock: Clock | None = None
+) -> Iterator[Renew]:
+    """Holds the log from `position` on; what it gives is to be called often.
+
+    Without an instance there is nothing to hold. Raises: ZBrokerError.
+    """
+    if admin is None:
+        yield lambda: None
+        return
+    held = _Hold(admin, what, position, clock or SystemClock())
+    held.renew()
+    try:
+        yield held
+    finally:
+        with suppress(ZBrokerError):  # the instance ended, or it ends by itself
+            held.tell(0)
+
+
+class _Hold:
+    def __init__(self, admin: Admin, what: str, position: int, clock: Clock) -> None:
+        self._admin = admin
+        self._what = what
+        self._position = position
+        self._clock = clock
+        self._until_ms = 0
+
+    def __call__(self) -> None:
+        if self._clock.mono_ms() >= self._until_ms:
+            self.renew()
+
+    def renew(self) -> None:
+        self.tell(TTL_S)
+        self._until_ms = self._clock.mono_ms() + RENEW_MS
+
+    def tell(self, ttl_s: int) -> None:
+        who = f"{self._what.partition(' ')[0]}-{os.getpid()}"
+        body = {"who": who, "what": self._what, "position": self._position, "ttl_s": ttl_s}
+        self._admin.tell("/journal/hold", body)

@@ -1,9 +1,13 @@
-"""`zbroker-admin journal info`: the log as a whole, or one segment.
+"""`zbroker-admin journal ls | info`: the segments of the log; the log as a whole, or one segment.
 
-Reads the files, every batch header once. Answer: whose log it is, positions, note, counts, times,
-topics, space and compression; of one segment also its header and all its copies.
+Both read the files; with --url `ls` asks the running instance. Answer of `ls`: per segment serial,
+place (journal or archive), packed, positions [first, end), times, bytes of the file, size of the
+segment when it is not compressed, open. Answer of `info`, which reads every batch header once:
+whose log it is, positions, note, counts, times, topics, space and compression; of one segment also
+its header and all its copies.
 
-    zbroker-admin --data-dir /var/lib/zbroker journal info
+    zbroker-admin --data-dir /var/lib/zbroker journal ls
+    zbroker-admin --url tcp://127.0.0.1:9101 --json journal ls
     zbroker-admin --json journal info 17
 """
 
@@ -14,8 +18,9 @@ from typing import Any, Final
 import click
 
 from zbroker.cli import progress, show
+from zbroker.cli.group import AdminCommand
 from zbroker.cli.journal import opened
-from zbroker.cli.journal.describing import describe
+from zbroker.cli.journal.description import describe, segment_rows
 from zbroker.clock import format_time
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
@@ -30,11 +35,44 @@ SIZES: Final = ("bytes", "size", "body_bytes", "journal_bytes", "archive_bytes")
 TOPICS_SHOWN: Final = 20  # in text; JSON has more
 
 
-@click.command()
+COLUMNS: Final = show.columns(
+    "serial:0 place packed:3 first:0 end first_time:4 last_time:2 bytes size:4 open:3",
+    sizes="bytes size",
+)
+
+
+@click.command(cls=AdminCommand)
+def ls(target: Target) -> None:
+    """List the segments of the log, oldest first.
+
+    `first` is the first position in a segment, `end` the one after its last. `bytes` is the size of
+    the file, `size` that of its content uncompressed.
+
+    Example: zbroker-admin --data-dir /var/lib/zbroker journal ls
+    """
+    rows = rows_of(target)
+    if target.as_json:
+        show.as_json({"segments": rows})
+    else:
+        show.table(COLUMNS, rows)
+
+
+def rows_of(target: Target) -> list[dict[str, Any]]:
+    """The segments, as the instance at the URL tells them or as the files do."""
+    if target.url:
+        found: list[dict[str, Any]] = target.ask("/journal")["segments"]
+        return found
+    with opened.log(target) as log:
+        if log.missing:
+            names = f"{log.missing.start} to {log.missing.stop - 1}"
+            reason = f"segments {names} are not there although they were not removed"
+            show.warn(str(ZBrokerError("segments_missing", reason, "is the archive mounted?")))
+        return segment_rows(log)
+
+
+@click.command(cls=AdminCommand)
 @click.argument("serial", required=False, type=click.IntRange(min=1))
-@show.json_option
-@click.pass_obj
-def info(target: Target, serial: int | None, json_here: bool) -> None:
+def info(target: Target, serial: int | None) -> None:
     """Describe the log, or with SERIAL one segment.
 
     `size` is what the segments hold, `bytes` what their files take, `ratio` the one by the other.
@@ -45,7 +83,7 @@ def info(target: Target, serial: int | None, json_here: bool) -> None:
     paths = opened.find(target)
     with opened.log(target) as log, progress.bar() as step:
         found = of_segment(log, paths, serial, step) if serial else of_log(log, paths, step)
-    if show.wants_json(target, json_here):
+    if target.as_json:
         show.as_json(found)
     else:
         _show(found)
@@ -150,6 +188,6 @@ def _show(found: dict[str, Any]) -> None:
         click.echo(f"copy {copy['file']} ({copy['bytes']} bytes)")
     rows = [{"topic": name, "messages": count} for name, count in topics.items()]
     if rows:
-        show.table((show.TableColumn("topic"), show.number("messages")), rows[:TOPICS_SHOWN])
+        show.table(show.columns("topic messages"), rows[:TOPICS_SHOWN])
     if len(rows) > TOPICS_SHOWN:
         click.echo(f"and {len(rows) - TOPICS_SHOWN} more topics: --json shows all")

@@ -12,19 +12,20 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from zbroker.admin.history import History, HistoryEntry
 from zbroker.cli.journal import opened, points
-from zbroker.cli.journal.listing import segment_rows
-from zbroker.cli.journal.selecting import Selection
+from zbroker.cli.journal.admin_actions import Document
+from zbroker.cli.journal.description import segment_rows
+from zbroker.cli.journal.selection import Row, SegmentChoice
 from zbroker.cli.progress import Step
 from zbroker.clock import SystemClock, format_time
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.journal import snapshot_finder
-from zbroker.journal.retention import Kept, LogStart, RemovalLimits, RemovalPlan
+from zbroker.journal.retention import Kept, LogStart, RemovalLimits
 from zbroker.journal.segment_removal import stands_for
 from zbroker.log.archive.archiver import copy
 from zbroker.log.archive.cleanup import tidy
@@ -37,49 +38,55 @@ from zbroker.paths import Paths
 
 _WHY: Final = "by hand, while no instance ran"
 
-Document = dict[str, Any]
+
+class ActionPlan(NamedTuple):
+    """The segments, their size, and the plan as it is reported."""
+
+    serials: list[int]
+    bytes: int
+    document: Document
 
 
-def rewrite(
-    paths: Paths, action: Literal["archive", "compress"], selection: Selection, *,
-    dry_run: bool, step: Step,
-) -> Document:  # fmt: skip
-    """Archives or compresses. Raises: ZBrokerError, StorageError second_writer."""
+def act(
+    paths: Paths, action: str, selection: SegmentChoice, *, dry_run: bool, step: Step
+) -> tuple[Document, list[Row]]:
+    """Archives, compresses or removes; the outcome, and a row for each segment before it.
+
+    Raises: ZBrokerError, StorageError second_writer.
+    """
     with opened.locked(paths) as places:
         log = Log(places=places)
-        through = selection.last(segment_rows(log), partial(points.named, log))
-        found: Document = {"action": action, "dry_run": dry_run, "id": None} | _plan(
-            places, action, through
-        )
-        serials = [row["serial"] for row in found["serials"]]
-        if dry_run or not serials:
-            return found | {"result": "dry run" if dry_run else "nothing to do"}
-        tidy(places)
-
-        def work() -> None:
-            for number, serial in enumerate(serials, 1):
-                _one(places, action, serial, _Part(step, number, len(serials)))
-
-        return found | _done(
-            paths, action, serials, sum(r["bytes"] for r in found["serials"]), work
-        )
+        rows = segment_rows(log)
+        through = selection.last(rows, partial(points.named, log))
+        plan_of, work = (_removal, _remove) if action == "remove" else (_rewrite, _copy_all)
+        plan = plan_of(log, action, through)
+        found = {"action": action, "dry_run": dry_run, "id": None} | plan.document
+        if dry_run or not plan.serials:
+            return found | {"result": "dry run" if dry_run else "nothing to do"}, rows
+        run = partial(work, places, action, plan.serials, step)
+        return found | _recorded(paths, action, plan, run), rows
 
 
-def _plan(places: SegmentPlaces, action: str, through: int) -> Document:
-    by_serial = places.by_serial()
+# -- archive and compress ---------------------------------------------------------------------
+
+
+def _rewrite(log: Log, action: str, through: int) -> ActionPlan:
+    by_serial = log.places.by_serial()
     newest = max(by_serial, default=0)
-    planned: list[dict[str, Any]] = []
-    skipped: list[dict[str, Any]] = []
-    for serial, copies in by_serial.items():
-        if serial > through:
-            break
-        reason = _why_not(action, copies, is_open=serial == newest)
+    planned: list[Row] = []
+    skipped: list[Row] = []
+    for serial in (serial for serial in by_serial if serial <= through):
+        reason = _why_not(action, by_serial[serial], is_open=serial == newest)
         if reason:
             skipped.append({"serial": serial, "reason": reason})
         else:
-            size = sum(place.file_bytes for place in copies)
+            size = sum(place.file_bytes for place in by_serial[serial])
             planned.append({"serial": serial, "bytes": size, "why": _WHY})
-    return {"serials": planned, "skipped": skipped}
+    return ActionPlan(
+        [row["serial"] for row in planned],
+        sum(row["bytes"] for row in planned),
+        {"serials": planned, "skipped": skipped},
+    )
 
 
 def _why_not(action: str, copies: list[SegmentPlace], *, is_open: bool) -> str:
@@ -92,32 +99,20 @@ def _why_not(action: str, copies: list[SegmentPlace], *, is_open: bool) -> str:
     return ""
 
 
-class _Part(NamedTuple):
-    """Shows how far the work on one of several segments is."""
-
-    step: Step
-    number: int
-    of: int
-
-    def watch(self, what: str, steps: Steps, size: int) -> CopyResult:
-        """Does all steps."""
-        name = f"{what} {self.number} of {self.of}"
-        while True:
-            try:
-                self.step(name, next(steps), size)
-            except StopIteration as stop:
-                made: CopyResult = stop.value
-                return made
+def _copy_all(places: SegmentPlaces, action: str, serials: list[int], step: Step) -> None:
+    tidy(places)
+    for number, serial in enumerate(serials, 1):
+        _copy_one(places, action, serial, step, f"{number} of {len(serials)}")
 
 
-def _one(places: SegmentPlaces, action: str, serial: int, part: _Part) -> None:
+def _copy_one(places: SegmentPlaces, action: str, serial: int, step: Step, which: str) -> None:
     """A new copy, then the others go. An archiving that was interrupted is finished first."""
     copies = places.by_serial()[serial]
     halfway = any(place.archived for place in copies) and not all(p.archived for p in copies)
     if action == "compress" and halfway:
-        _one(places, "archive", serial, part)
-    make = copy if action == "archive" else pack
-    made = part.watch(action, make(places, serial), places.size(copies[0]))
+        _copy_one(places, "archive", serial, step, which)
+    steps = (copy if action == "archive" else pack)(places, serial)
+    made = _watched(steps, partial(step, f"{action} {which}"), places.size(copies[0]))
     for place in places.by_serial()[serial]:
         redundant = not place.archived if action == "archive" else not place.packed
         if redundant and place != made.place:
@@ -128,44 +123,44 @@ def _one(places: SegmentPlaces, action: str, serial: int, part: _Part) -> None:
             places.disk(place).sync_dir()
 
 
-# -- removal ----------------------------------------------------------------------------------
+def _watched(steps: Steps, step: Callable[[int, int], None], size: int) -> CopyResult:
+    """Does all steps, and shows how far it is."""
+    while True:
+        try:
+            step(next(steps), size)
+        except StopIteration as stop:
+            made: CopyResult = stop.value
+            return made
 
 
-def remove(paths: Paths, through: int, *, dry_run: bool, step: Step) -> Document:
-    """Removes the oldest segments up to `through`. Raises: ZBrokerError, StorageError."""
-    with opened.locked(paths) as places:
-        log = Log(places=places)
-        if log.missing:
-            names = f"{log.missing.start} to {log.missing.stop - 1}"
-            reason = f"segments {names} are not there although they were not removed"
-            raise StorageError("segments_missing", reason, "is the archive directory mounted?")
-        plan = _removable(log, through)
-        serials = [one.serial for one in plan.segments]
-        found: Document = {
-            "action": "remove", "dry_run": dry_run, "id": None, "serials": serials,
-            "floor": plan.floor, "blocked": plan.blocked, "held_by": [],
-        }  # fmt: skip
-        if dry_run or not serials:
-            return found | {"result": "dry run" if dry_run else "nothing to do"}
-        size = sum(one.bytes for one in plan.segments)
-        return found | _done(paths, "remove", serials, size, lambda: _unlink(places, serials, step))
+# -- remove -----------------------------------------------------------------------------------
 
 
-def _removable(log: Log, through: int) -> RemovalPlan:
-    """Follows the rules of the journal process; if none runs, there are no holders."""
+def _removal(log: Log, _action: str, through: int) -> ActionPlan:
+    """Follows the rules of the journal process; if none runs, there are no holders.
+
+    Raises: StorageError segments_missing.
+    """
+    if log.missing:
+        names = f"{log.missing.start} to {log.missing.stop - 1}"
+        reason = f"segments {names} are not there although they were not removed"
+        raise StorageError("segments_missing", reason, "is the archive directory mounted?")
     by_serial, end = log.places.by_serial(), log.end()
     start = snapshot_finder.newest(log, end)
-    ends = {cursor.serial: cursor.position for cursor in log.starts}
+    firsts = {cursor.serial: cursor.position for cursor in log.starts}
     kept: list[Kept] = []
     for serial, copies in reversed(by_serial.items()):
-        behind = kept[-1].first if kept else end
-        first = ends.get(serial, behind)
-        kept.append(Kept(serial, first, behind, sum(place.file_bytes for place in copies)))
+        after = kept[-1].first if kept else end
+        first = firsts.get(serial, after)
+        kept.append(Kept(serial, first, after, sum(place.file_bytes for place in copies)))
     limits = RemovalLimits(through, start.serial if start else 0, max(by_serial, default=0))
-    return LogStart(log.first_position, readers=()).plan(kept[::-1], limits)
+    plan = LogStart(log.first_position, readers=()).plan(kept[::-1], limits)
+    serials = [one.serial for one in plan.segments]
+    found = {"serials": serials, "floor": plan.floor, "blocked": plan.blocked, "held_by": []}
+    return ActionPlan(serials, sum(one.bytes for one in plan.segments), found)
 
 
-def _unlink(places: SegmentPlaces, serials: list[int], step: Step) -> None:
+def _remove(places: SegmentPlaces, _action: str, serials: list[int], step: Step) -> None:
     """The note first, everywhere, so that a start finishes what a crash interrupts."""
     note = read_note(places.journal)
     if note is None:
@@ -186,16 +181,15 @@ def _unlink(places: SegmentPlaces, serials: list[int], step: Step) -> None:
         places.archive.sync_dir()
 
 
-# -- what is kept of it -----------------------------------------------------------------------
+# -- its record -------------------------------------------------------------------------------
 
 
-def _done(
-    paths: Paths, action: str, serials: list[int], size: int, work: Callable[[], None]
-) -> Document:
+def _recorded(paths: Paths, action: str, plan: ActionPlan, work: Callable[[], None]) -> Document:
     """Does it, and writes it into the history of actions. Raises: what `work` does."""
     history = History(paths.actions, logging.getLogger("zbroker-admin"))
     now = format_time(SystemClock().wall_ns())
-    entry = history.new(HistoryEntry(0, now, action, "hand", _WHY, serials, size, "running"))
+    entry = HistoryEntry(0, now, action, "hand", _WHY, plan.serials, plan.bytes, "running")
+    entry = history.new(entry)
     began = time.monotonic()
     try:
         work()
@@ -208,6 +202,6 @@ def _done(
         if entry.result != "running":  # else it was interrupted, and the next start will say so
             history.add(entry)
     return {
-        "id": entry.id, "result": entry.result, "reason": entry.reason, "bytes": size,
+        "id": entry.id, "result": entry.result, "reason": entry.reason, "bytes": plan.bytes,
         "took_s": entry.took_s,
     }  # fmt: skip

@@ -4,6 +4,11 @@ Reads the files under the lock of the journal directory (so not while the instan
 --segment one sealed segment at any time; writes only to DIR. Never changes what it reads. Answer:
 the saved and the lost positions, and what to do next. Exit code 1 if something was lost.
 
+A segment header of which both copies are damaged is put together from what is good in each. The
+copies say the same, 8 bytes at a time. Where they differ one of them is right, and the CRC tells
+which choice is. A journal that is read through `MendedDirectory` shows it in place of the damaged
+ones; the files stay as they are.
+
     zbroker-admin --data-dir /var/lib/zbroker journal repair --output /mnt/repaired
     zbroker-admin journal repair --output /mnt/repaired --also /mnt/backup
 """
@@ -14,28 +19,31 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from itertools import product
 from pathlib import Path
+from typing import Final
 
 import click
 
 from zbroker.cli import progress, show
-from zbroker.cli.group import EX_ERROR
+from zbroker.cli.group import EX_ERROR, AdminCommand
 from zbroker.cli.journal import opened
-from zbroker.cli.journal.encoding import Output
-from zbroker.cli.journal.fresh import fresh
-from zbroker.cli.journal.mending import MendedDirectory, mend
-from zbroker.cli.journal.repairing import Repaired, RepairSource, repair_log, span_of
+from zbroker.cli.journal.new_journal import Output, fresh
+from zbroker.cli.journal.salvage import Repaired, RepairSource, repair_log, span_of
 from zbroker.clock import SystemClock
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 from zbroker.log.disk import RealDisk
+from zbroker.log.format import HEADER_COPY_AT, SEGMENT, SegmentHeader, decode_segment_header
 from zbroker.log.generations import CopyMark, write_mark
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
 from zbroker.paths import Paths
 
+_WORD: Final = 8
 
-@click.command()
+
+@click.command(cls=AdminCommand)
 @click.option(
     "--output",
     metavar="DIR",
@@ -56,17 +64,12 @@ from zbroker.paths import Paths
     type=click.IntRange(min=1),
     help="Only this sealed segment; also while the instance runs.",
 )
-@show.json_option
-@click.pass_obj
-def repair(
-    target: Target, output: Path, also: tuple[Path, ...], segment: int | None, json_here: bool
-) -> None:
+def repair(target: Target, output: Path, also: tuple[Path, ...], segment: int | None) -> None:
     """Save every intact batch into a new data directory; the old files stay as they are.
 
     Every message keeps its position and its bookmark. Batches without an intact copy become an
-    explicit
-    gap: replays report it, with its bounds, as they do now. If acknowledged messages at the end are
-    lost, their positions are not used again, and a new generation begins.
+    explicit gap: replays report it, with its bounds, as they do now. If acknowledged messages at
+    the end are lost, their positions are not used again, and a new generation begins.
 
     Example: zbroker-admin --data-dir /var/lib/zbroker journal repair --output /mnt/repaired
     """
@@ -86,7 +89,7 @@ def repair(
             if segment is not None:  # the instance may write on meanwhile, after this part
                 write_mark(disk, CopyMark(main.log.instance, report.generation))
     report.mended = mended
-    _say(report, paths, output, segment, in_json=show.wants_json(target, json_here))
+    _say(report, paths, output, segment, in_json=target.as_json)
 
 
 @contextmanager
@@ -140,3 +143,57 @@ def next_commands(paths: Paths, output: Path) -> list[str]:
 
 def _look(output: Path) -> str:
     return f"zbroker-admin --data-dir {shlex.quote(str(output))} journal verify"
+
+
+def mended(first: bytes, second: bytes) -> bytes | None:
+    """The header that both were copies of, or None if a word is damaged in both."""
+    if len(first) < SEGMENT.size or len(second) < SEGMENT.size:
+        return None
+    starts = range(0, SEGMENT.size, _WORD)
+    pairs = [sorted({first[at : at + _WORD], second[at : at + _WORD]}) for at in starts]
+    for words in product(*pairs):
+        data = b"".join(words)
+        if isinstance(decode_segment_header(data), SegmentHeader):
+            return data
+    return None
+
+
+class MendedDirectory(RealDisk):
+    """A directory, read only. `headers`: by file name, what is shown in place of both copies."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, read_only=True)
+        self.headers: dict[str, bytes] = {}
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        data = super().read(name, offset, size)
+        header = self.headers.get(name)
+        if header is None:
+            return data
+        for at in (0, HEADER_COPY_AT):
+            data = _overlaid(data, at - offset, header)
+        return data
+
+
+def _overlaid(data: bytes, at: int, patch: bytes) -> bytes:
+    """`data` with `patch` at `at`, as far as it reaches into it."""
+    start, end = max(at, 0), min(at + len(patch), len(data))
+    return data if start >= end else data[:start] + patch[start - at : end - at] + data[end:]
+
+
+def mend(places: SegmentPlaces) -> list[int]:
+    """Mends what can be mended of unreadable raw segments; the serials of those."""
+    found: list[int] = []
+    for place in places.copies():
+        disk, name = places.disk(place), places.name(place)
+        if place.packed or isinstance(places.header(place), SegmentHeader):
+            continue
+        assert isinstance(disk, MendedDirectory), (
+            "headers are mended in what is read, not in the files"
+        )
+        copies = [places.read(place, at, SEGMENT.size) for at in (0, HEADER_COPY_AT)]
+        header = mended(*copies)
+        if header is not None:
+            disk.headers[name] = header
+            found.append(place.serial)
+    return found

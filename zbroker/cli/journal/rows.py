@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from zbroker.cli.extras import extra_row, text_or_base64
+from zbroker.cli.show import extra_row, text_or_base64
 from zbroker.clock import format_time
 from zbroker.errors import StorageError
 from zbroker.ids import format_bookmark

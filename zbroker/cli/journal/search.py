@@ -14,8 +14,9 @@ from typing import Any
 import click
 
 from zbroker.cli import show
+from zbroker.cli.group import AdminCommand
 from zbroker.cli.journal import opened, points
-from zbroker.cli.journal.payloads import PayloadRenderer
+from zbroker.cli.journal.printer import PayloadRenderer
 from zbroker.cli.journal.rows import control_row, header_row, unpack
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
@@ -23,11 +24,9 @@ from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Cursor, Gap, Log
 
 
-@click.command()
+@click.command(cls=AdminCommand)
 @click.argument("point")
-@show.json_option
-@click.pass_obj
-def search(target: Target, point: str, json_here: bool) -> None:
+def search(target: Target, point: str) -> None:
     """Show the message at POINT, with its place in the log.
 
     POINT is a bookmark, a position, or a time (of the first message from then on).
@@ -48,7 +47,7 @@ def search(target: Target, point: str, json_here: bool) -> None:
         "offset": batch.offset,
         "batch": {key: value for key, value in row.items() if key not in ("serial", "offset")},
     }
-    if show.wants_json(target, json_here):
+    if target.as_json:
         show.as_json(found)
     else:
         inner = {f"batch.{key}": value for key, value in found.pop("batch").items()}

@@ -1,7 +1,9 @@
 """`zbroker-admin queue`: what queues hold, who takes it, why nothing is delivered; changes.
 
-zbroker-admin --data-dir /var/lib/zbroker queue ls
-zbroker-admin queue explain work
+A running instance answers and does it. Exit code 3: there is none, or no such queue.
+
+    zbroker-admin --data-dir /var/lib/zbroker queue ls
+    zbroker-admin queue explain work
 """
 
 from __future__ import annotations
@@ -12,19 +14,18 @@ import click
 
 from zbroker.cli.group import LazyGroup
 
-_HERE: Final = "zbroker.cli.queue"
-
-#: Adding a command is one line here and one file.
+_QUERIES: Final = "zbroker.cli.queue.queries"
+_CHANGES: Final = "zbroker.cli.queue.changes"
 COMMANDS: Final = {
-    "ls": f"{_HERE}.ls:ls",
-    "info": f"{_HERE}.info:info",
-    "browse": f"{_HERE}.browse:browse",
-    "explain": f"{_HERE}.explain:explain",
-    "purge": f"{_HERE}.purge:purge",
-    "requeue": f"{_HERE}.requeue:requeue",
-    "create": f"{_HERE}.create:create",
-    "alter": f"{_HERE}.alter:alter",
-    "delete": f"{_HERE}.delete:delete",
+    "ls": f"{_QUERIES}:ls",
+    "info": f"{_QUERIES}:info",
+    "browse": f"{_QUERIES}:browse",
+    "explain": f"{_QUERIES}:explain",
+    "purge": "zbroker.cli.queue.purge:purge",
+    "requeue": f"{_CHANGES}:requeue",
+    "create": f"{_CHANGES}:create",
+    "alter": f"{_CHANGES}:alter",
+    "delete": f"{_CHANGES}:delete",
 }
 
 

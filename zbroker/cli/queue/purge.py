@@ -1,9 +1,12 @@
 """`zbroker-admin queue purge`: messages leave a queue; in the log they stay.
 
-Tells the running instance (POST /queues/NAME/purge). Answer: `queue`, `dry_run`, `count`, `text`,
-`position` (the place of the purge); with --archive or --remove `journal`: the answer of that
-command. On a terminal it says how many and asks; elsewhere it wants --yes. Exit code 3: no such
-queue or point; 1: purged, but somebody still needs segments that were to be removed.
+Answer: `queue`, `dry_run`, `count`, `text`, `position` (the place of the purge); with --archive or
+--remove `journal`: the answer of that command. On a terminal it says how many and asks; elsewhere
+it wants --yes. Exit code 1: purged, but readers still need segments that were to be removed.
+
+A log of segments gives up whole segments, the oldest first, of all topics: those that end before
+the place of the purge. The journal decides which may be removed; the readers that hold them back
+are named.
 
     zbroker-admin --data-dir /var/lib/zbroker queue purge work --before 1234 --dry-run
     zbroker-admin queue purge work --point end-of-day --archive --yes
@@ -12,27 +15,34 @@ queue or point; 1: purged, but somebody still needs segments that were to be rem
 from __future__ import annotations
 
 import sys
-from typing import Final
+import time
+from collections.abc import Sequence
+from typing import Any, Final
 
 import click
 
-from zbroker.cli import show
+from zbroker.cli import progress, show
 from zbroker.cli.completion import complete_point
-from zbroker.cli.journal import managing
-from zbroker.cli.journal.remove import check_held
-from zbroker.cli.queue import purged_segments
-from zbroker.cli.queue.asking import Document, change, messages, name_argument, say
-from zbroker.control.target import Target
+from zbroker.cli.group import AdminCommand
+from zbroker.cli.journal import segment_actions
+from zbroker.cli.journal.admin_actions import by_admin, check
+from zbroker.cli.journal.selection import Row, ending_before
+from zbroker.cli.queue.changes import Document, change, messages, report
+from zbroker.cli.queue.queries import name_argument
+from zbroker.control.target import Admin, Target
 from zbroker.limits import U63_MAX
 
-_THEN: Final[dict[purged_segments.Action | None, str]] = {
-    None: "",
+LET_GO_S: Final = 10.0  # queues report to the journal each second what they need
+POLL_S: Final = 0.2
+
+_THEN: Final = {
+    "": "",
     "archive": ", then the journal's segments before that place are archived",
     "remove": ", then the journal's segments before that place are removed for good",
 }
 
 
-@click.command()
+@click.command(cls=AdminCommand)
 @name_argument
 @click.option(
     "--before",
@@ -53,8 +63,6 @@ _THEN: Final[dict[purged_segments.Action | None, str]] = {
 )
 @show.dry_run_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@show.json_option
-@click.pass_obj
 def purge(  # noqa: PLR0913 - click passes each option by itself
     target: Target,
     name: str,
@@ -67,7 +75,6 @@ def purge(  # noqa: PLR0913 - click passes each option by itself
     remove: bool,
     dry_run: bool,
     yes: bool,
-    json_here: bool,
 ) -> None:
     """Have messages leave the queue NAME: those before a place, or all.
 
@@ -79,52 +86,67 @@ def purge(  # noqa: PLR0913 - click passes each option by itself
 
     Example: zbroker-admin queue purge work --before 1234 --dry-run
     """
-    action = _action(archive=archive, remove=remove)
-    body = _what(before, point, all_of_it) | {"leased": leased, "dead_letters": dead_letter}
-    in_json = show.wants_json(target, json_here)
+    if archive and remove:
+        raise click.UsageError("give one of --archive and --remove")
+    action = "archive" if archive else "remove" if remove else ""
+    places: Document = {"before": before, "point": point, "all": all_of_it}
+    body: Document = {key: value for key, value in places.items() if value}
+    if len(body) != 1:
+        raise click.UsageError("give one of --before, --point and --all")
+    body |= {"leased": leased, "dead_letters": dead_letter}
     if dry_run or not yes:
-        may_ask = sys.stdin.isatty() and not in_json
-        if not dry_run and not may_ask:
+        if not dry_run and (target.as_json or not sys.stdin.isatty()):
             raise click.UsageError("this takes messages away: give --yes, or --dry-run first")
         planned = change(target, name, "purge", body | {"dry_run": True})
         if dry_run:
-            _tell(target, planned, action, f"{messages(planned['count'])} would be purged", in_json)
+            _report(target, planned, action, f"{messages(planned['count'])} would be purged")
             return
         leave = f"{messages(planned['count'])} leave {name}{_THEN[action]}"
         click.confirm(f"{leave}; go on?", abort=True)
     found = change(target, name, "purge", body)
-    _tell(target, found, action, f"{messages(found['count'])} purged", in_json)
+    _report(target, found, action, f"{messages(found['count'])} purged")
 
 
-def _tell(
-    target: Target, found: Document, action: purged_segments.Action | None, line: str, in_json: bool
-) -> None:
+def _report(target: Target, purged: Document, action: str, line: str) -> None:
     """The purge, then the segments: they are begun with when the purge is durable, never before."""
-    if action is None:
-        say(found, line, in_json=in_json)
+    if not action or not target.as_json:
+        report(target, purged, line)
+    if not action:
         return
-    if not in_json:
-        say(found, line, in_json=False)
-    segments = purged_segments.after(target.admin(), action, found)
-    if in_json:
-        show.as_json(found | {"journal": segments.document})
+    admin = target.admin()
+    segments = [row for row in admin.ask("/journal")["segments"] if not row["open"]]
+    found = _give_up_segments(admin, action, purged, segments)
+    if target.as_json:
+        show.as_json(purged | {"journal": found})
     else:
-        managing.say(segments.document, segments.rows, in_json=False)
-    managing.check(segments.document)
-    check_held(segments.document)
+        segment_actions.report(found, segments)
+    check(found)
 
 
-def _action(*, archive: bool, remove: bool) -> purged_segments.Action | None:
-    """Raises: UsageError, if both are given."""
-    if archive and remove:
-        raise click.UsageError("give one of --archive and --remove")
-    return "archive" if archive else "remove" if remove else None
+def _give_up_segments(
+    admin: Admin, action: str, purged: Document, segments: Sequence[Row]
+) -> Document:
+    """The outcome for the segments before the place of a purge. Raises: ZBrokerError.
+
+    purged: the answer of the instance to the purge, which is durable unless it was a dry run.
+    """
+    dry_run, queue = bool(purged["dry_run"]), purged["queue"]
+    through = ending_before(segments, purged["position"])
+    if not through:
+        return segment_actions.nothing(action, dry_run=dry_run)
+    body: dict[str, Any] = {"through": through, "dry_run": dry_run}
+    if action == "remove" and dry_run:
+        body["without"] = queue
+    elif action == "remove":
+        _wait(admin, through, queue)
+    with progress.bar("bytes" if action == "archive" else "") as step:
+        return by_admin(admin, action, body, step)
 
 
-def _what(before: int | None, point: str, all_of_it: bool) -> Document:
-    """Raises: UsageError, unless exactly one of them is given."""
-    given: Document = {"before": before, "point": point, "all": all_of_it}
-    given = {key: value for key, value in given.items() if value}
-    if len(given) != 1:
-        raise click.UsageError("give one of --before, --point and --all")
-    return given
+def _wait(admin: Admin, through: int, queue: str) -> None:
+    """Until the journal heard that the queue let go, for a while: leased messages may hold on."""
+    for _ in range(int(LET_GO_S / POLL_S)):
+        planned = admin.tell("/journal/remove", {"through": through, "dry_run": True})
+        if not any((one["who"], one["what"]) == ("queues", queue) for one in planned["held_by"]):
+            return
+        time.sleep(POLL_S)

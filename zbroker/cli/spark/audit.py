@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     from zbroker.spark.jobs.audit import AuditReport
 
 SHOWN: Final = 100  # findings in a table; JSON has them all
-_COLUMNS: Final = (
-    show.TableColumn("kind"),
-    show.TableColumn("publisher"),
-    *map(show.number, ("first", "last", "position")),
-)
+_COLUMNS: Final = show.columns("kind publisher first last position")
 
 
 @click.command()

@@ -16,21 +16,13 @@ from zbroker.cli.reaching import ConnectionOptions
 from zbroker.cli.spark import choosing
 from zbroker.cli.spark.choosing import LogChoice
 
-_TOPICS: Final = (
-    show.TableColumn("hour"),
-    show.TableColumn("topic"),
-    show.number("messages"),
-    show.byte_size("bytes"),
-    show.number("per_s"),
-    *map(show.byte_size, ("size_min", "size_mean", "size_p50", "size_p99", "size_max")),
-    *map(show.number, ("gap_mean_s", "gap_max_s")),
+_TOPICS: Final = show.columns(
+    "hour topic messages bytes per_s size_min size_mean size_p50 size_p99 size_max gap_mean_s "
+    "gap_max_s",
+    sizes="bytes size_min size_mean size_p50 size_p99 size_max",
 )
-_QUEUES: Final = (
-    show.TableColumn("queue"),
-    *map(show.number, ("left", "redelivered", "age_p50_s", "age_p99_s", "age_max_s")),
-    show.number("age_unknown"),
-    show.TableColumn("left_why"),
-    show.TableColumn("redelivered_why"),
+_QUEUES: Final = show.columns(
+    "queue left redelivered age_p50_s age_p99_s age_max_s age_unknown left_why redelivered_why"
 )
 
 

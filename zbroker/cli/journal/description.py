@@ -1,0 +1,142 @@
+"""Describes a part of the log: counts, topics, publishers, times. By headers; no body is read."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from zbroker.cli.progress import Step, silent
+from zbroker.clock import format_time
+from zbroker.log.archive.summaries import summary
+from zbroker.log.format import KIND_PUBLISH, Batch, SegmentHeader
+from zbroker.log.places import SegmentPlace
+from zbroker.log.reader import Gap, Log, first_time, last_time
+
+TOPICS_MAX: Final = 100_000  # counted by name; the rest together
+_STEP_BATCHES: Final = 10_000  # between two looks at the progress bar
+
+
+@dataclass(slots=True)
+class Described:
+    """The findings. Times are those of messages."""
+
+    first_time: int | None = None
+    last_time: int | None = None
+    batches: int = 0
+    messages: int = 0
+    control_records: int = 0
+    body_bytes: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    topics: dict[str, int] = field(default_factory=dict)
+    other_topics: int = 0  # messages of topics beyond TOPICS_MAX
+    publishers: set[int] = field(default_factory=set)
+
+    def as_dict(self) -> dict[str, Any]:
+        """With stable keys, for JSON."""
+        return {
+            "first_time": _time(self.first_time),
+            "last_time": _time(self.last_time),
+            "batches": self.batches,
+            "messages": self.messages,
+            "control_records": self.control_records,
+            "body_bytes": self.body_bytes,
+            "gaps": [gap._asdict() for gap in self.gaps],
+            "publishers": len(self.publishers),
+            "topics": dict(sorted(self.topics.items(), key=lambda item: (-item[1], item[0]))),
+            "other_topics": self.other_topics,
+        }
+
+    def add(self, batch: Batch) -> None:
+        """Counts one batch."""
+        self.batches += 1
+        self.body_bytes += batch.body_length
+        if batch.kind != KIND_PUBLISH:
+            self.control_records += batch.taken
+            return
+        self.messages += batch.taken
+        self.publishers.add(batch.publisher)
+        self.last_time = last_time(batch)
+        if self.first_time is None:
+            self.first_time = first_time(batch)
+        self._count_topics(batch)
+
+    def _count_topics(self, batch: Batch) -> None:
+        columns = batch.columns
+        if columns is None or columns.index is None:
+            self._count(batch.topics[0], batch.taken)
+            return
+        for at in array("H", columns.index)[batch.skip : batch.skip + batch.taken]:
+            self._count(batch.topics[at], 1)
+
+    def _count(self, topic: str, messages: int) -> None:
+        if topic in self.topics or len(self.topics) < TOPICS_MAX:
+            self.topics[topic] = self.topics.get(topic, 0) + messages
+        else:
+            self.other_topics += messages
+
+
+def describe(log: Log, span: tuple[int, int], step: Step = silent) -> Described:
+    """Describes positions [first, end)."""
+    first, end = span
+    found = Described()
+    if first >= end:
+        return found
+    for item in log.headers(log.seek(first), end):
+        if isinstance(item, Gap):
+            found.gaps.append(item)
+            continue
+        found.add(item[0])
+        if found.batches % _STEP_BATCHES == 0:
+            step("reading headers", item[0].position - first, end - first)
+    return found
+
+
+def times(log: Log, serial: int) -> tuple[int | None, int | None]:
+    """Log time of the first and of the last message of a segment; None where there is none."""
+    kept = summary(log, serial)
+    if kept is not None:
+        return kept.first_time, kept.last_time
+    start = next((cursor for cursor in log.starts if cursor.serial == serial), None)
+    if start is None:
+        return None, None
+    found = describe(log, (start.position, log.end()))
+    return found.first_time, found.last_time
+
+
+def _time(ns: int | None) -> str | None:
+    return format_time(ns) if ns is not None else None
+
+
+def segment_rows(log: Log) -> list[dict[str, Any]]:
+    """A row per segment, oldest first."""
+    places = log.places.list()
+    headers = [_header(log, place) for place in places]
+    rows = []
+    for at, place in enumerate(places):
+        header = headers[at]
+        follower = headers[at + 1] if at + 1 < len(places) else None
+        newest = at + 1 == len(places)
+        first_time, last_time = times(log, place.serial)
+        rows.append({
+            "serial": place.serial,
+            "place": "archive" if place.archived else "journal",
+            "packed": place.packed,
+            "first": header.first_position if header else None,
+            "end": follower.first_position if follower else None,
+            "first_time": _stamp(first_time),
+            "last_time": _stamp(last_time),
+            "bytes": place.file_bytes,
+            "size": log.places.size(place),
+            "open": newest,
+        })  # fmt: skip
+    return rows
+
+
+def _header(log: Log, place: SegmentPlace) -> SegmentHeader | None:
+    header = log.places.header(place)
+    return header if isinstance(header, SegmentHeader) else None
+
+
+def _stamp(ns: int | None) -> str | None:
+    return format_time(ns) if ns is not None else None

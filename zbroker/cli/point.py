@@ -1,0 +1,78 @@
+"""`zbroker-admin point`: places of the log with a name.
+
+zbroker-admin --data-dir /var/lib/zbroker point set end-of-day
+zbroker-admin --json point set before-the-crash --at 123456
+zbroker-admin point rm end-of-day --dry-run
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from zbroker.cli import show
+from zbroker.cli.completion import complete_point
+from zbroker.cli.group import AdminGroup
+from zbroker.control.target import Target
+from zbroker.limits import U63_MAX
+
+COLUMNS: Final = show.columns("name position vector set_at")
+
+
+@click.group(cls=AdminGroup)
+def point() -> None:
+    """Give places of the log a name."""
+
+
+@point.command("set")
+@click.argument("name", shell_complete=complete_point)
+@click.option(
+    "--at",
+    type=click.IntRange(min=1, max=U63_MAX),
+    help="This position, in place of the end of the log.",
+)
+def set_one(target: Target, name: str, at: int | None) -> None:
+    """Call the end of the log, or a position, NAME.
+
+    Consumers of replayable queues begin there, and queue purge ends there.
+
+    Example: zbroker-admin point set end-of-day
+    """
+    body: dict[str, Any] = {"name": name} | ({} if at is None else {"at": at})
+    found = target.admin().tell("/points", body)
+    text = f"{found['name']}: position {found['position']}, vector {found['vector']}"
+    show.answer(target.as_json, found, text)
+
+
+@point.command()
+def ls(target: Target) -> None:
+    """List points, by name.
+
+    Messages before `position` are before the point; `vector` says the same for every instance.
+    `set_at` is the position of the record that set it.
+
+    Example: zbroker-admin point ls
+    """
+    found = target.ask("/points")
+    if target.as_json:
+        show.as_json(found)
+    else:
+        show.listing(COLUMNS, found["points"], "no place of the log has a name; see point set")
+
+
+@point.command()
+@click.argument("name", shell_complete=complete_point)
+@show.dry_run_option
+def rm(target: Target, name: str, dry_run: bool) -> None:
+    """Remove the point NAME. No message is removed, and NAME can be set again.
+
+    What began or ends at the point goes on as it is. A replay, purge or consumer that names the
+    point from now on gets unknown_point.
+
+    Example: zbroker-admin point rm end-of-day --dry-run
+    """
+    found = target.admin().tell("/points/remove", {"name": name, "dry_run": dry_run})
+    done = "would be removed (dry run)" if found["dry_run"] else "removed"
+    text = f"{found['name']}: {done}; it was position {found['position']}"
+    show.answer(target.as_json, found, text)
