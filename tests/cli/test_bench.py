@@ -14,7 +14,7 @@ from tests.client.fakes import FakeBroker
 from zbroker import LocalBroker
 from zbroker.cli.admin_main import main as admin
 from zbroker.cli.bench.plan import PREFIX, BenchPlan, latency, quantile, rate
-from zbroker.cli.bench.running import BenchRun
+from zbroker.cli.bench.run import BenchRun
 from zbroker.cli.main import main
 from zbroker.errors import ZBrokerError
 

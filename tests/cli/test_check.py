@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.cli.admins import FakeAdmin
 from zbroker.cli.admin_main import main
-from zbroker.cli.check import forms
-from zbroker.cli.check.judging import (
+from zbroker.cli.check import verdict
+from zbroker.cli.check.verdict import (
     CRITICAL,
     OK,
     UNKNOWN,
@@ -132,14 +132,14 @@ VERDICT = HealthVerdict(
 
 
 def test_nagios_gets_a_line_with_performance_data() -> None:
-    assert forms.nagios(VERDICT) == [
+    assert verdict.nagios(VERDICT) == [
         "ZBROKER CRITICAL: lag 50, over 40; x | lag=50;10;40;0 disk=40.5%;;;0", "a/b c",
     ]  # fmt: skip
-    assert forms.nagios(HealthVerdict((), (), "ready")) == ["ZBROKER OK: ready"]
+    assert verdict.nagios(HealthVerdict((), (), "ready")) == ["ZBROKER OK: ready"]
 
 
 def test_json_has_stable_keys() -> None:
-    found = json.loads("\n".join(forms.as_json(VERDICT)))
+    found = json.loads("\n".join(verdict.as_json(VERDICT)))
     assert list(found) == ["state", "code", "text", "reasons", "values"]
     assert (found["state"], found["code"]) == ("critical", 2)
     assert found["values"]["lag"] == {"value": 50, "unit": "", "warning": 10, "critical": 40}
@@ -148,7 +148,7 @@ def test_json_has_stable_keys() -> None:
 def test_prometheus_can_read_it() -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
-    families = text_string_to_metric_families("\n".join(forms.prometheus(VERDICT)) + "\n")
+    families = text_string_to_metric_families("\n".join(verdict.prometheus(VERDICT)) + "\n")
     samples = {
         (one.name, one.labels.get("name")): one.value for each in families for one in each.samples
     }

@@ -19,9 +19,8 @@ from tests.cli.journals import INSTANCE, Maker, flip, segments, ten_batches
 from zbroker import LocalBroker, config
 from zbroker.access import keys
 from zbroker.cli.admin_main import main
-from zbroker.cli.doctor import lines, live, locks, machine, places, processes
-from zbroker.cli.doctor.case import Case, DoctorOptions
-from zbroker.cli.doctor.finding import Finding
+from zbroker.cli.doctor import files, lines, live, machine
+from zbroker.cli.doctor.case import Case, DoctorOptions, Finding, holder_in
 from zbroker.clock import SystemClock
 from zbroker.control.target import Target
 from zbroker.log.disk import RealDisk
@@ -139,7 +138,7 @@ def test_where_no_instance_ever_was_nothing_is_wrong(tmp_path: Path) -> None:
 
 
 def test_a_finding_is_three_lines() -> None:
-    text = lines([Finding("disk", "full", "bad", "rm x")])
+    text = lines([Finding("full", "bad", "rm x", "disk")])
     assert text == ["disk: full", "  means: bad", "  do: rm x"]
 
 
@@ -245,10 +244,8 @@ def test_a_data_directory_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_data_directory_that_cannot_be_written() -> None:
-    place = places.PathFacts(
-        Path("/d"), exists=True, is_directory=True, writable=False, owner="bob"
-    )
-    (found,) = places.unusable(place, Path("/d"), "ann")
+    place = files.PathFacts(Path("/d"), exists=True, is_directory=True, writable=False, owner="bob")
+    (found,) = files.unusable(place, Path("/d"), "ann")
     assert "belongs to bob and cannot be written by ann" in found.what
 
 
@@ -349,7 +346,7 @@ def test_a_port_that_another_process_has(patient: Patient) -> None:
     ],
 )
 def test_who_listens_where_takes_a_door(door: str, host: str, is_taken: bool) -> None:
-    found = list(processes.taken({"ingest": door}, [processes.ListeningPort(host, 5, 0)]))
+    found = list(machine.taken({"ingest": door}, [machine.ListeningPort(host, 5, 0)]))
     assert bool(found) == is_taken
     assert all("ss -ltnp" in one.fix for one in found)
 
@@ -361,7 +358,7 @@ def test_a_lock_is_found_by_its_inode() -> None:
         "2: -> FLOCK  ADVISORY  WRITE 13 fe:00:78 0 EOF\n"
         "3: FLOCK  ADVISORY  WRITE -1 fe:00:79 0 EOF\n"
     )
-    assert [locks.holder_in(text, inode) for inode in (77, 78, 79)] == [12, None, 0]
+    assert [holder_in(text, inode) for inode in (77, 78, 79)] == [12, None, 0]
 
 
 # -- files ----------------------------------------------------------------------------------------

@@ -20,8 +20,9 @@ import click
 
 import zbroker
 from zbroker.cli import reaching
+from zbroker.cli.group import EX_INTERRUPTED
 from zbroker.cli.reaching import ConnectionOptions
-from zbroker.cli.sub import EX_INTERRUPTED, as_line, hush, json_line, moment, row_of
+from zbroker.cli.sub import as_line, json_line, moment, row_of
 from zbroker.clock import SystemClock, to_datetime
 
 if TYPE_CHECKING:
@@ -88,8 +89,6 @@ def consume(  # noqa: PLR0913 - every option by its name
             write(consumer, sys.stdout.buffer, (limit, wait), ack=ack, as_json=as_json)
     except KeyboardInterrupt:
         sys.exit(EX_INTERRUPTED)
-    except BrokenPipeError:
-        hush()
 
 
 def write(

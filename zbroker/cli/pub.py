@@ -22,10 +22,10 @@ import click
 import zbroker
 from zbroker.cli import reaching
 from zbroker.cli.completion import complete_topic
+from zbroker.cli.group import EX_INTERRUPTED
 from zbroker.cli.reaching import ConnectionOptions
 from zbroker.errors import ZBrokerError
 
-EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
 CONFIRM_S: Final = 30.0
 _SLEEP_MIN_S: Final = 0.001  # shorter sleeps take longer than they say
 

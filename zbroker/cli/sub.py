@@ -14,7 +14,6 @@ output is no longer read; 130 after Ctrl-C.
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections.abc import Iterable
@@ -26,6 +25,7 @@ import click
 import zbroker
 from zbroker.cli import reaching
 from zbroker.cli.completion import complete_topic
+from zbroker.cli.group import EX_INTERRUPTED
 from zbroker.cli.reaching import ConnectionOptions
 from zbroker.cli.show import extra_row, text_or_base64
 from zbroker.clock import SystemClock, to_datetime
@@ -33,7 +33,6 @@ from zbroker.clock import SystemClock, to_datetime
 if TYPE_CHECKING:
     from zbroker.client.subscriber.points import Range
 
-EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
 _AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)([smhd])")
 _RANGE: Final = re.compile(r"([\[(])((?:point:)?[^:]*):((?:point:)?[^:]*)([\])])")
 #: as the client has them; help must not wait for that to be imported
@@ -118,8 +117,6 @@ def sub(
             write(subscription.batches(), sys.stdout.buffer, as_json=as_json)
     except KeyboardInterrupt:
         sys.exit(EX_INTERRUPTED)
-    except BrokenPipeError:
-        hush()
 
 
 def point(text: str, now: datetime) -> str | datetime | Range:
@@ -175,8 +172,3 @@ def row_of(message: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
     if message.expires is not None:
         found["expires"] = message.expires.isoformat()
     return found | extra_row(message.key, message.headers) | text_or_base64(message.data)
-
-
-def hush() -> None:
-    """Keeps Python from complaining at its end about output that is not read."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -26,11 +26,10 @@ from typing import Any, Final
 import click
 
 from zbroker.cli import show
-from zbroker.cli.group import AdminCommand
+from zbroker.cli.group import EX_INTERRUPTED, AdminCommand
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
-EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
 FARTHEST: Final = 10  # subscriptions of a look
 _QUIT: Final = frozenset(b"qQ\x03")
 

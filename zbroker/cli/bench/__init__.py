@@ -13,64 +13,43 @@ Exit code 0; 1 if a measurement failed; 130 after Ctrl-C, with what was measured
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 import click
 
 from zbroker.cli import progress, reaching, show
-from zbroker.cli.bench.plan import PREFIX, BenchPlan
-from zbroker.cli.reaching import ConnectionOptions
+from zbroker.cli.bench.plan import PREFIX, STAMP_BYTES, BenchPlan
+from zbroker.cli.group import EX_INTERRUPTED
+from zbroker.cli.reaching import Command, ConnectionOptions
 
-EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
+
+def _number(
+    name: str, default: int, maximum: int, what: str, *, minimum: int = 1
+) -> Callable[[Command], Command]:
+    kind = click.IntRange(minimum, maximum)
+    return click.option(name, type=kind, default=default, show_default=True, help=what)
 
 
 @click.command()
 @reaching.url_argument
-@click.option(
-    "--messages",
-    type=click.IntRange(min=1, max=100_000_000),
-    default=100_000,
-    show_default=True,
-    help="To publish and to replay.",
-)
-@click.option(
-    "--size",
-    type=click.IntRange(min=8, max=16 << 20),
-    default=100,
-    show_default=True,
-    help="Bytes of each message.",
-)
+@_number("--messages", 100_000, 100_000_000, "To publish and to replay.")
+@_number("--size", 100, 16 << 20, "Bytes of each message.", minimum=STAMP_BYTES)
 @click.option(
     "--batch/--single",
     default=True,
     show_default=True,
     help="Publish lists of messages, or one message per call.",
 )
-@click.option(
-    "--publishers",
-    type=click.IntRange(min=1, max=64),
-    default=1,
-    show_default=True,
-    help="Clients that publish at the same time, in threads of this process.",
+@_number(
+    "--publishers", 1, 64, "Clients that publish at the same time, in threads of this process."
 )
-@click.option(
-    "--subscribers",
-    type=click.IntRange(min=1, max=64),
-    default=1,
-    show_default=True,
-    help="Clients that each read everything, likewise.",
-)
+@_number("--subscribers", 1, 64, "Clients that each read everything, likewise.")
 @click.option(
     "--topic",
     help=f"Begins with {PREFIX}; a new one each time by default. Others are refused.",
 )
-@click.option(
-    "--sync",
-    type=click.IntRange(min=1, max=1_000_000),
-    default=200,
-    show_default=True,
-    help="Messages whose latency is measured, one at a time.",
-)
+@_number("--sync", 200, 1_000_000, "Messages whose latency is measured, one at a time.")
 @click.option("--json", "in_json", is_flag=True, help="Answer in JSON with stable keys.")
 @reaching.options
 def bench(*, given: ConnectionOptions, url: str | None, in_json: bool, **options: Any) -> None:  # noqa: ANN401
@@ -81,8 +60,7 @@ def bench(*, given: ConnectionOptions, url: str | None, in_json: bool, **options
 
     Example: zbroker bench tcp://127.0.0.1:9101 --messages 1000000
     """
-    from zbroker.cli.bench import machine  # the client library, when it is used
-    from zbroker.cli.bench.running import BenchRun
+    from zbroker.cli.bench.run import BenchRun, surroundings  # the client library, when used
 
     broker = reaching.broker(given, url)
     plan = BenchPlan.of(**options)
@@ -92,7 +70,7 @@ def bench(*, given: ConnectionOptions, url: str | None, in_json: bool, **options
         run = BenchRun(broker, plan, step)
         try:
             run.connect()
-            document["machine"] = machine.document(broker)
+            document["machine"] = surroundings(broker)
             run.all()
         except KeyboardInterrupt:
             interrupted = True

@@ -12,6 +12,7 @@ from zbroker.errors import ZBrokerError
 from zbroker.ids import check_topic
 
 PREFIX: Final = "bench/"
+STAMP_BYTES: Final = 8  # when a live message was sent, in ns of this host's monotonic clock
 
 
 @dataclass(slots=True, frozen=True)

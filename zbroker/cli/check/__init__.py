@@ -9,15 +9,19 @@ one should run there: at the URL that was given, or on a data directory that an 
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from zbroker.cli.check import asking, forms
-from zbroker.cli.check.judging import (
+from zbroker.cli.check.verdict import (
+    CRITICAL,
+    FORMS,
     UNKNOWN,
+    AdminAnswers,
     HealthLimits,
     HealthVerdict,
     Reason,
@@ -26,10 +30,12 @@ from zbroker.cli.check.judging import (
 )
 from zbroker.cli.group import AdminCommand
 from zbroker.control.target import Target
+from zbroker.errors import ZBrokerError
 
-FORMS: Final = {"nagios": forms.nagios, "json": forms.as_json, "prometheus": forms.prometheus}
 _PERCENT: Final = click.FloatRange(0, 100)
 _COUNT: Final = click.FloatRange(min=0)
+
+Function = Callable[..., Any]
 
 
 class VerdictCommand(AdminCommand):
@@ -49,6 +55,27 @@ class VerdictCommand(AdminCommand):
             raise
 
 
+def _bounds(
+    name: str, what: str, kind: click.FloatRange = _COUNT, defaults: tuple[Any, Any] = (None, None)
+) -> Callable[[Function], Function]:
+    """`--NAME-warning` and `--NAME-critical`."""
+
+    def add(function: Function) -> Function:
+        texts = {"critical": "The same, critical.", "warning": what}
+        for (level, text), default in zip(texts.items(), reversed(defaults), strict=True):
+            option = click.option(
+                f"--{name}-{level}",
+                type=kind,
+                default=default,
+                show_default=bool(default),
+                help=text,
+            )
+            function = option(function)
+        return function
+
+    return add
+
+
 @click.command(cls=VerdictCommand)
 @click.option(
     "--format",
@@ -58,24 +85,11 @@ class VerdictCommand(AdminCommand):
     show_default=True,
     help="nagios: a line with performance data; prometheus: for a textfile collector.",
 )
-@click.option("--lag-warning", type=_COUNT, help="The largest lag of a subscription, in messages.")
-@click.option("--lag-critical", type=_COUNT, help="The same, critical.")
-@click.option("--lag-s-warning", type=_COUNT, help="The largest lag, in seconds of log time.")
-@click.option("--lag-s-critical", type=_COUNT, help="The same, critical.")
-@click.option(
-    "--disk-warning",
-    type=_PERCENT,
-    default=80.0,
-    show_default=True,
-    help="Percent of a log's disk.",
-)
-@click.option(
-    "--disk-critical", type=_PERCENT, default=90.0, show_default=True, help="The same, critical."
-)
-@click.option("--sync-ms-warning", type=_COUNT, help="Milliseconds that the last sync may take.")
-@click.option("--sync-ms-critical", type=_COUNT, help="The same, critical.")
-@click.option("--clients-warning", type=_COUNT, help="Clients that may be logged on.")
-@click.option("--clients-critical", type=_COUNT, help="The same, critical.")
+@_bounds("lag", "The largest lag of a subscription, in messages.")
+@_bounds("lag-s", "The largest lag, in seconds of log time.")
+@_bounds("disk", "Percent of a log's disk.", _PERCENT, (80.0, 90.0))
+@_bounds("sync-ms", "Milliseconds that the last sync may take.")
+@_bounds("clients", "Clients that may be logged on.")
 @click.option("--warn-alarms", is_flag=True, help="An alarm is a warning, never critical.")
 def check(target: Target, /, form: str, warn_alarms: bool, **given: float) -> None:
     """Say in one line whether an instance is well; exit code 0, 1, 2, 3 as Nagios wants it.
@@ -89,20 +103,59 @@ def check(target: Target, /, form: str, warn_alarms: bool, **given: float) -> No
         name: Thresholds(given.get(f"{name}_warning"), given.get(f"{name}_critical"))
         for name in HealthLimits._fields
     }
-    verdict = _verdict(target, HealthLimits(**bounds), warn_alarms)
-    _say(verdict, "json" if target.as_json else form)
-
-
-def _verdict(target: Target, limits: HealthLimits, warn_alarms: bool) -> HealthVerdict:
     try:
-        found = asking.ask(target)
-        return found if isinstance(found, HealthVerdict) else judge(found, limits, warn_alarms)
+        answers = ask(target)
+        found = (
+            answers
+            if isinstance(answers, HealthVerdict)
+            else judge(answers, HealthLimits(**bounds), warn_alarms)
+        )
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
-        # whatever answers there is no admin of an instance
-        return HealthVerdict((Reason(UNKNOWN, f"its answer cannot be read: {error}"),))
+        # whatever answers there is not the admin of an instance
+        found = HealthVerdict((Reason(UNKNOWN, f"its answer cannot be read: {error}"),))
+    click.echo("\n".join(FORMS["json" if target.as_json else form](found)))
+    sys.exit(found.code)
 
 
-def _say(verdict: HealthVerdict, form: str) -> None:
-    lines: Sequence[str] = FORMS[form](verdict)
-    click.echo("\n".join(lines))
-    sys.exit(verdict.code)
+def ask(target: Target) -> AdminAnswers | HealthVerdict:
+    """What the instance says, or the verdict where it says nothing.
+
+    Raises: ValueError, TypeError, AttributeError, where something else answers.
+    """
+    try:
+        status = target.ask("/status")
+        if status.get("state") == "starting":  # the rooms that know the rest are not there yet
+            return AdminAnswers(status, {}, None)
+        subscriptions = target.ask("/subscriptions?limit=1")
+        return AdminAnswers(status, subscriptions, _disks(target.ask("/journal")))
+    except ZBrokerError as error:
+        absent = error.code in ("not_found", "not_ready", "internal")
+        code = CRITICAL if absent and _should_run(target) else UNKNOWN
+        return HealthVerdict((Reason(code, f"{error.code}: {error.reason}", error.hint),))
+
+
+def _should_run(target: Target) -> bool:
+    """True at a URL that was given, and where an instance keeps its log."""
+    if target.url:
+        return True
+    try:
+        return target.config().paths(0).identity.exists()
+    except (ZBrokerError, OSError):
+        return False
+
+
+def _disks(journal: dict[str, Any]) -> dict[str, float]:
+    """Percent used of each disk of the log, as far as they are of this host."""
+    found: dict[int, tuple[str, float]] = {}
+    for key in ("directory", "archive_directory"):
+        directory = str(journal.get(key) or "")
+        try:
+            state = os.statvfs(directory)
+            device = Path(directory).stat().st_dev
+        except OSError:
+            continue  # it was moved, or is on the instance's host
+        # what only root may use is neither free nor used
+        total = state.f_blocks - (state.f_bfree - state.f_bavail)
+        if total > 0:
+            found.setdefault(device, (directory, 100 * (1 - state.f_bavail / total)))
+    return dict(found.values())

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zbroker.cli import progress, show
-from zbroker.cli.doctor.finding import Finding
+from zbroker.cli.doctor.case import Finding
 from zbroker.cli.group import EX_ERROR, AdminCommand
 from zbroker.control.target import Target
 
 if TYPE_CHECKING:
-    from zbroker.cli.doctor.examining import Examination
+    from zbroker.cli.doctor.examination import Examination
 
 
 @click.command(cls=AdminCommand)
@@ -41,7 +41,7 @@ def doctor(target: Target, full: bool, disk_warning: float) -> None:
     Example: zbroker-admin -c /etc/zbroker.toml doctor
     """
     from zbroker.cli.doctor.case import DoctorOptions  # it needs half of the package
-    from zbroker.cli.doctor.examining import examine
+    from zbroker.cli.doctor.examination import examine
 
     with progress.bar() as step:
         found = examine(target, DoctorOptions(disk_warning, full, step))
@@ -58,7 +58,7 @@ def document(found: Examination) -> dict[str, Any]:
     return {
         "instance": found.instance,
         "data_dir": found.data_dir,
-        "findings": [finding._asdict() for finding in found.findings],
+        "findings": [{"check": one.check, **one._asdict()} for one in found.findings],
         "checked": found.checked,
         "not_checked": [{"check": name, "why": why} for name, why in found.left_out.items()],
     }

@@ -1,8 +1,9 @@
-"""What all checks of the doctor know: the settings, the places, and the instance, if it runs."""
+"""What all checks of the doctor share: what they know of an instance, and what they find."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from zbroker.cli import progress
-from zbroker.cli.doctor.locks import holder
 from zbroker.config import Config
 from zbroker.control.target import Admin, Target
 from zbroker.errors import ZBrokerError
@@ -20,6 +20,22 @@ RUNNING: Final = "running"
 STOPPED: Final = "stopped"
 SILENT: Final = "silent"  # its lock is held, and its admin does not answer
 ABSENT: Final = "absent"  # none was ever started there
+
+
+_LOCKS: Final = Path("/proc/locks")
+
+
+class Finding(NamedTuple):
+    """A fault. means: for the data and those who use it. fix: a command. check: which found it."""
+
+    what: str
+    means: str
+    fix: str
+    check: str = ""  # the one that runs, if it says nothing
+
+
+class LeftOut(Exception):
+    """A check that could not be made, and why."""
 
 
 class DoctorOptions(NamedTuple):
@@ -124,3 +140,39 @@ def _instance(path: Path) -> int:
         return int(str(_document(path).get("instance", "0")), 16)
     except ValueError:
         return 0
+
+
+# -- locks: read without taking them, which could keep others from starting -----------------------
+
+
+def holder(path: Path) -> int | None:
+    """The process that has the flock of a file or directory; 0 if the system does not say which.
+
+    None: it is free.
+    """
+    try:
+        inode = path.stat().st_ino
+        text = _LOCKS.read_text()
+    except OSError:
+        return None
+    return holder_in(text, inode)
+
+
+def holder_in(text: str, inode: int) -> int | None:
+    """The same from the lines of /proc/locks; the number of the file system is not compared."""
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 6 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode):
+            return max(0, int(words[4]))
+    return None
+
+
+def name_of(pid: int) -> str:
+    """A process for people: its number and command."""
+    if not pid:
+        return "another process"
+    try:
+        command = Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return f"process {pid}"
+    return f"process {pid} ({command}{', this one' if pid == os.getpid() else ''})"

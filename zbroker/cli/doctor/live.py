@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import zbroker
-from zbroker.cli.doctor.case import RUNNING, Case, quoted
-from zbroker.cli.doctor.finding import Finding
+from zbroker.cli.doctor.case import RUNNING, Case, Finding, quoted
 from zbroker.errors import ZBrokerError
 
 RESTARTS_MIN: Final = 3  # fewer is bad luck
@@ -17,7 +16,8 @@ LOOK_AGAIN_S: Final = 1.0  # a reader that reads gives credit within that
 STUCK_NAMED: Final = 5
 _ASK: Final = "/subscriptions?limit=1000"
 
-Rows = Sequence[Mapping[str, Any]]
+Document = Mapping[str, Any]
+Rows = Sequence[Document]
 
 
 def answer(case: Case) -> Iterator[Finding]:
@@ -27,25 +27,22 @@ def answer(case: Case) -> Iterator[Finding]:
         if error is not None and case.target.url:
             means = "clients cannot publish or read there; publishers keep unacknowledged messages"
             fix = "on its host: systemctl status zbroker, or zbroker start"
-            yield Finding("answer", error.reason, means, fix)
+            yield Finding(error.reason, means, fix)
         return
     yield Finding(
-        "answer",
         f"it does not answer this: {error}",
         "the instance serves its clients; only this program is refused",
         error.hint or "zbroker-admin --help: --key, --server-key, --context",
     )
 
 
-def rooms(case: Case) -> Iterator[Finding]:
+def rooms(case: Case, status: Document) -> Iterator[Finding]:
     """Whether its processes run, and keep running."""
-    status = _status(case)
     for one in status.get("processes", ()):
         restarts, name = int(one.get("restarts") or 0), one.get("room")
         young = one.get("state") != "ready" or int(one.get("uptime_s") or 0) < HEALTHY_S
         if restarts >= RESTARTS_MIN and young:
             yield Finding(
-                "rooms",
                 f"{name} is in a crash loop: {restarts} restarts, now {one.get('state')}",
                 "nothing acknowledged is lost; what this process does is interrupted again and "
                 "again",
@@ -54,51 +51,48 @@ def rooms(case: Case) -> Iterator[Finding]:
             )
         elif one.get("state") == "starting" and one.get("progress"):
             yield Finding(
-                "rooms",
                 f"{name} starts: {one['progress']}",
                 "clients wait; a long log takes a while after a kill",
                 case.command("top") + " shows how far it is",
             )
 
 
-def version(case: Case) -> Iterator[Finding]:
+def version(case: Case, status: Document) -> Iterator[Finding]:
     """Whether it runs the release that is installed."""
-    runs = _status(case).get("version")
+    runs = status.get("version")
     if runs and runs != zbroker.__version__:
         yield Finding(
-            "version",
             f"the instance runs {runs}, this program is {zbroker.__version__}",
             "nothing is wrong with the data; new messages are not there yet",
             f"restart it: kill {case.lock_pid or 'PID'}, then {case.start()}",
         )
 
 
-def alarms(case: Case) -> Iterator[Finding]:
+def alarms(case: Case, status: Document) -> Iterator[Finding]:
     """Whatever it says itself; its clock, disk and damage alarms count as these checks."""
-    for alarm in _status(case).get("alarms", ()):
+    for alarm in status.get("alarms", ()):
         if alarm.get("code") == "access_file":
             continue  # `rules` says it
         yield Finding(
-            str(alarm.get("code")),
             f"{alarm.get('what')} (since {alarm.get('since')})",
             str(alarm.get("means") or "see docs/reference/admin.md"),
             str(alarm.get("next") or case.command("status")),
+            str(alarm.get("code")),
         )
 
 
-def rules(case: Case) -> Iterator[Finding]:
+def rules(_: Case, status: Document) -> Iterator[Finding]:
     """Whether it goes by the access file as that is now."""
-    security = _status(case).get("security") or {}
+    security = status.get("security") or {}
     if security.get("problem"):
         yield Finding(
-            "rules",
             f"the access file was changed and cannot be used: {security['problem']}",
             "the rules before it hold on; changes since then have no effect",
             "mend it; zbroker-admin access check FILE says when it is right",
         )
 
 
-def stuck_subscriptions(case: Case) -> Iterator[Finding]:
+def stuck_subscriptions(case: Case, _: Document) -> Iterator[Finding]:
     """Whether readers stopped reading."""
     first = without_credit(case.admin.ask(_ASK)["subscriptions"])
     if not first:
@@ -130,7 +124,6 @@ def stuck(
     for row in found[:STUCK_NAMED]:
         client = str(row.get("client"))
         yield Finding(
-            "stuck_subscriptions",
             f"{client} does not read {row.get('topic')!r}: a lag of {row.get('lag')} messages, "
             "without credit",
             "it gets no more and does not delay others; the log is kept from its position on",
@@ -139,7 +132,7 @@ def stuck(
         )
 
 
-def held(case: Case) -> Iterator[Finding]:
+def held(case: Case, _: Document) -> Iterator[Finding]:
     """Whether somebody who cannot be asked holds up the removal of old segments."""
     try:
         silent = case.admin.ask("/holders").get("silent", ())
@@ -149,13 +142,7 @@ def held(case: Case) -> Iterator[Finding]:
         raise
     if silent and case.instance == RUNNING:
         yield Finding(
-            "held",
             f"{', '.join(map(str, silent))} did not say what part of the log is needed",
             "nothing is lost; no segment is removed until it does, and the disk may fill up",
             case.command("journal holders") + "; restart the instance if it lasts",
         )
-
-
-def _status(case: Case) -> Mapping[str, Any]:
-    assert case.status is not None, "CHECKS says that it is needed"
-    return case.status

@@ -1,33 +1,33 @@
-"""Checks of the machine: disks and limits."""
+"""Checks of the machine: its disks and limits, who has locks and ports, what a kill left."""
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from zbroker import limits
-from zbroker.cli.doctor.case import Case, quoted
-from zbroker.cli.doctor.finding import Finding
+from zbroker import endpoints, limits
+from zbroker.cli.doctor.case import RUNNING, SILENT, Case, Finding, LeftOut, holder, name_of, quoted
 from zbroker.cli.show import size
-from zbroker.config import Config
+from zbroker.config import Config, doors
 from zbroker.endpoints import is_loopback
 from zbroker.errors import ZBrokerError
+from zbroker.paths import Paths
 
 OWN_FILES: Final = 256  # segments, sockets, threads: what a room has open beside its connections
 COMPRESS_SEGMENTS: Final = 2  # so many segments must be free, or compressing only fails
 KEEPER_PART: Final = 2  # a queue that needs half of the log or more is named
 OPEN_FILES_MIN: Final = 1_024  # for clients of this host only
+_EVERYWHERE: Final = frozenset({"*", "0.0.0.0", "[::]", "::"})
 
 
-def disk(case: Case) -> Iterator[Finding]:
+def disk(case: Case, paths: Paths) -> Iterator[Finding]:
     """Whether the disks of the log have room."""
-    assert case.paths is not None, "CHECKS says that they are needed"
     seen = set()
-    for path in (case.paths.journal, case.paths.archive, case.paths.data):
+    for path in (paths.journal, paths.archive, paths.data):
         if not path.is_dir() or path.stat().st_dev in seen:
             continue
         seen.add(path.stat().st_dev)
@@ -43,7 +43,6 @@ def full(path: Path, percent: float, free_bytes: int, case: Case) -> Iterator[Fi
     """A disk of which more is used than should be."""
     if percent > case.options.disk_percent:
         yield Finding(
-            "disk",
             f"the disk of {path} is {percent:.0f} % full, {size(free_bytes)} are free",
             "when it is full, publishers are refused with disk_full; reading goes on",
             _fix(path, free_bytes, case),
@@ -81,10 +80,9 @@ def _keeper(case: Case) -> tuple[str, int, int]:
     return "", 0, 0
 
 
-def open_files(case: Case) -> Iterator[Finding]:
+def open_files(case: Case, config: Config) -> Iterator[Finding]:
     """Whether the instance may have as many connections as its config allows."""
-    assert case.config is not None, "CHECKS says that it is needed"
-    yield from too_few(_limit(case), needed(case.config))
+    yield from too_few(_limit(case), needed(config))
 
 
 def needed(config: Config) -> int:
@@ -101,7 +99,6 @@ def too_few(limit: int, wanted: int) -> Iterator[Finding]:
     """The system's limit is below what is wanted."""
     if limit < wanted:
         yield Finding(
-            "open_files",
             f"a process may have {limit} files open, limits.connections needs {wanted}",
             "nothing is lost; fewer clients can connect than limits.connections says",
             f"ulimit -n {wanted} before the start, LimitNOFILE={wanted} in the systemd unit, or "
@@ -116,3 +113,92 @@ def _limit(case: Case) -> int:
         with suppress(OSError):  # of another user: this one's is the best guess
             soft, _ = resource.prlimit(case.lock_pid, resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else 1 << 62
+
+
+# -- processes --------------------------------------------------------------------------------
+
+
+def lock(case: Case, paths: Paths) -> Iterator[Finding]:
+    """Whether somebody has the data directory and does not answer."""
+    if case.instance != SILENT or case.status_error is None:
+        return
+    if case.status_error.code not in ("not_found", "not_ready"):
+        return  # it answers, but not us: see `answer`
+    pid = case.lock_pid or 0
+    yield Finding(
+        f"{name_of(pid)} has {paths.data} locked, and no instance answers there",
+        "it starts, stops or hangs; no other instance starts on this directory meanwhile",
+        f"ps -fp {pid or 'PID'}; wait if it recovers a long log (its log says so), else kill it",
+    )
+
+
+def journal_lock(case: Case, paths: Paths) -> Iterator[Finding]:
+    """Whether somebody works on the files of the log while no instance runs."""
+    if case.instance in (RUNNING, SILENT):
+        return
+    pid = holder(paths.journal)
+    if pid is not None:
+        yield Finding(
+            f"{name_of(pid)} has the journal directory {paths.journal} locked",
+            "a tool moves, compresses or removes segments; no instance starts until it ends",
+            f"ps -fp {pid or 'PID'}; wait until it has ended",
+        )
+
+
+def stale(case: Case, paths: Paths) -> Iterator[Finding]:
+    """Whether an instance was killed: it removes what it says of itself when it stops."""
+    running = paths.running
+    if case.instance in (RUNNING, SILENT) or not running.exists():
+        return
+    when = f", since {case.running['started']}" if case.running.get("started") else ""
+    yield Finding(
+        f"the instance on {paths.data} was killed (pid {case.running.get('pid', '?')}{when})",
+        "nothing acknowledged is lost; clients cannot connect until it is started",
+        case.start(),
+    )
+
+
+class ListeningPort(NamedTuple):
+    """A process that listens on a port. host: an address; pid: 0 if the system does not say."""
+
+    host: str
+    port: int
+    pid: int
+
+
+def ports(case: Case, config: Config) -> Iterator[Finding]:
+    """Whether other processes have the ports of an instance that does not run."""
+    if case.instance in (RUNNING, SILENT):
+        return
+    import psutil
+
+    try:
+        found = psutil.net_connections(kind="tcp")
+    except psutil.AccessDenied:
+        raise LeftOut("this user may not see who listens") from None
+    listeners = [
+        ListeningPort(one.laddr.ip, one.laddr.port, one.pid or 0)
+        for one in found
+        if one.status == psutil.CONN_LISTEN
+    ]
+    yield from taken(doors(config), listeners)
+
+
+def taken(wanted: dict[str, str], listeners: Iterable[ListeningPort]) -> Iterator[Finding]:
+    """Doors that cannot be opened, since somebody listens there."""
+    for room, endpoint in wanted.items():
+        at = endpoints.split(endpoint)
+        mine = [one for one in listeners if one.port == at.port and _meet(at.host, one.host)]
+        if at.port and mine:
+            pid = next((one.pid for one in mine if one.pid), 0)
+            yield Finding(
+                f"{name_of(pid)} listens on {endpoint}, the door of {room}",
+                "the instance does not start; publishers keep what is not acknowledged",
+                f"kill {pid}" if pid else f"ss -ltnp 'sport = :{at.port}' names it; stop it",
+            )
+
+
+def _meet(one: str, other: str) -> bool:
+    """True if both addresses cannot be listened on at one port."""
+    one = "127.0.0.1" if one == "localhost" else one.strip("[]")
+    return one == other or one in _EVERYWHERE or other in _EVERYWHERE

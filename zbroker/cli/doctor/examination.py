@@ -6,36 +6,35 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from zbroker.cli.doctor import files, keys, live, machine, places, processes, settings
-from zbroker.cli.doctor.case import RUNNING, Case, DoctorOptions, gather
-from zbroker.cli.doctor.finding import Finding, LeftOut
+from zbroker.cli.doctor import files, live, machine, settings
+from zbroker.cli.doctor.case import RUNNING, Case, DoctorOptions, Finding, LeftOut, gather
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 
 class Check(NamedTuple):
-    """One check. needs: attributes of Case without which it cannot be made."""
+    """One check. needs: attributes of Case without which it cannot be made; it gets them."""
 
     name: str
-    run: Callable[[Case], Iterable[Finding]]
+    run: Callable[..., Iterable[Finding]]
     needs: tuple[str, ...] = ()
 
 
 #: in the order in which one would look: what stops a start first
 CHECKS: Final = (
-    Check("config", settings.config),
-    Check("security_key", keys.security_key, ("config",)),
-    Check("access_file", keys.access_file, ("config",)),
-    Check("client_key", keys.client_key),
-    Check("data_directory", places.data_directory, ("paths",)),
-    Check("identity", places.identity, ("paths",)),
-    Check("archive_directory", places.archive_directory, ("config", "paths")),
-    Check("sockets_directory", places.sockets_directory, ("paths",)),
-    Check("secrets", places.secrets, ("paths",)),
-    Check("lock", processes.lock, ("paths",)),
-    Check("journal_lock", processes.journal_lock, ("paths",)),
-    Check("stale", processes.stale, ("paths",)),
-    Check("ports", processes.ports, ("config",)),
+    Check("config", settings.settings),
+    Check("security_key", settings.security_key, ("config",)),
+    Check("access_file", settings.access_file, ("config",)),
+    Check("client_key", settings.client_key),
+    Check("data_directory", files.data_directory, ("paths",)),
+    Check("identity", files.identity, ("paths",)),
+    Check("archive_directory", files.archive_directory, ("paths", "config")),
+    Check("sockets_directory", files.sockets_directory, ("paths",)),
+    Check("secrets", files.secrets, ("paths",)),
+    Check("lock", machine.lock, ("paths",)),
+    Check("journal_lock", machine.journal_lock, ("paths",)),
+    Check("stale", machine.stale, ("paths",)),
+    Check("ports", machine.ports, ("config",)),
     Check("segments", files.segments, ("paths",)),
     Check("foreign_segments", files.foreign_segments, ("paths",)),
     Check("damage", files.damage, ("paths",)),
@@ -76,18 +75,19 @@ def examine(target: Target, options: DoctorOptions) -> Examination:
     found = Examination(case.instance, str(case.paths.data) if case.paths else "")
     for check in CHECKS:
         missing = [need for need in check.needs if getattr(case, need) is None]
-        if missing:
-            # if no instance is expected, a stopped one is not a finding
-            if missing != ["status"] or found.instance == RUNNING:
-                found.left_out[check.name] = _WHY_NOT[missing[0]]
-            continue
-        _make(check, case, found)
+        if not missing:
+            _make(check, case, found)
+        # if no instance is expected, a stopped one is not a finding
+        elif missing != ["status"] or found.instance == RUNNING:
+            found.left_out[check.name] = _WHY_NOT[missing[0]]
     return found
 
 
 def _make(check: Check, case: Case, found: Examination) -> None:
+    known = (getattr(case, need) for need in check.needs)
     try:
-        found.findings += check.run(case)
+        for finding in check.run(case, *known):
+            found.findings.append(finding._replace(check=finding.check or check.name))
         found.checked.append(check.name)
     except LeftOut as reason:
         found.left_out[check.name] = str(reason)

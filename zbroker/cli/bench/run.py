@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import zbroker
-from zbroker.cli.bench.plan import BenchPlan, latency, rate
+from zbroker.cli.bench.plan import STAMP_BYTES, BenchPlan, latency, rate
 from zbroker.cli.progress import Step
 from zbroker.cli.reaching import Broker
+from zbroker.control.logon import log_on
+from zbroker.control.target import Admin
 from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 CHUNK: Final = 1_000  # messages of one call, and between two looks at the clock of the bar
 PATIENCE_S: Final = 60.0  # for one message, and for what is left at the end of publishing
 LOOK_S: Final = 0.1
-STAMP_BYTES: Final = 8  # when a live message was sent, in ns of this host's monotonic clock
+UNKNOWN: Final = "unknown"
 
 
 class BenchRun:
@@ -66,12 +70,13 @@ class BenchRun:
     # -- publishing ---------------------------------------------------------------------------
 
     def _publish(self, publishers: list[Client]) -> None:
-        done = [0] * len(publishers)
-        works: list[Callable[[], None]] = [
-            lambda client=client, share=share, at=at: self._feed(client, share, done, at)  # type: ignore[misc]
-            for at, (client, share) in enumerate(zip(publishers, self._plan.shares(), strict=True))
-        ]
-        seconds = self._together("publish", works, done, self._plan.messages)
+        shares, done = self._plan.shares(), [0] * len(publishers)
+        seconds = self._together(
+            "publish",
+            lambda at: self._feed(publishers[at], shares[at], done, at),
+            done,
+            self._plan.messages,
+        )
         self.results["publish"] = rate(self._plan.messages, self._plan.size, seconds)
 
     def _feed(self, client: Client, share: int, done: list[int], at: int) -> None:
@@ -103,12 +108,10 @@ class BenchRun:
     def _replay(self) -> None:
         readers = [self._connect() for _ in range(self._plan.subscribers)]
         done = [0] * len(readers)
-        works: list[Callable[[], None]] = [
-            lambda client=client, at=at: self._read(client, done, at)  # type: ignore[misc]
-            for at, client in enumerate(readers)
-        ]
         total = self._plan.messages * len(readers)
-        seconds = self._together("replay", works, done, total)
+        seconds = self._together(
+            "replay", lambda at: self._read(readers[at], done, at), done, total
+        )
         self.results["replay"] = rate(total, self._plan.size, seconds)
 
     def _read(self, client: Client, done: list[int], at: int) -> None:
@@ -152,20 +155,25 @@ class BenchRun:
     # -- threads ------------------------------------------------------------------------------
 
     def _together(
-        self, what: str, works: list[Callable[[], None]], done: list[int], total: int
+        self, what: str, work: Callable[[int], None], done: list[int], total: int
     ) -> float:
-        """Does all of it at the same time; the seconds that took. Raises: what one of them did."""
+        """Runs `work` with each index of `done` at the same time; the seconds that took.
+
+        Raises: the first error of `work`.
+        """
         errors: list[BaseException] = []
         ends: list[float] = []
 
-        def guarded(work: Callable[[], None]) -> None:
+        def guarded(at: int) -> None:
             try:
-                work()
+                work(at)
             except BaseException as error:  # raised again, where it is waited for
                 errors.append(error)
             ends.append(time.perf_counter())
 
-        threads = [threading.Thread(target=guarded, args=(work,), daemon=True) for work in works]
+        threads = [
+            threading.Thread(target=guarded, args=(at,), daemon=True) for at in range(len(done))
+        ]
         began = time.perf_counter()
         for thread in threads:
             thread.start()
@@ -175,3 +183,26 @@ class BenchRun:
         if errors:
             raise errors[0]
         return max(ends) - began
+
+
+def surroundings(broker: Broker) -> dict[str, Any]:
+    """What figures depend on: this machine, and how durable the broker is; with stable keys.
+
+    What the admin does not tell us is unknown: it is for its own host.
+    """
+    journal, version = {}, UNKNOWN
+    with suppress(ZBrokerError):
+        session = log_on(broker.url, broker.credentials)
+        token = session.token if broker.credentials else ""
+        status = Admin(session.admin, token=token).ask("/status")
+        journal, version = status.get("journal", {}), status.get("version", UNKNOWN)
+    return {
+        "url": broker.url,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "client_version": zbroker.__version__,
+        "broker_version": version,
+        "durability": journal.get("durability", UNKNOWN),
+        "encrypted": broker.credentials is not None,
+    }
