@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from tests.cli.admins import FakeAdmin
 from zbroker.cli import admin_main, main
 from zbroker.cli.completion import SHELLS, complete_point, complete_queue, complete_topic
-from zbroker.cli.reaching import complete_context
+from zbroker.cli.options import complete_context
 from zbroker.control import contexts
 from zbroker.control.contexts import Context
 

@@ -18,6 +18,7 @@ import msgspec
 from zbroker.admin.history import History
 from zbroker.cli import show
 from zbroker.cli.group import AdminGroup
+from zbroker.cli.options import limit_option
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
@@ -32,7 +33,7 @@ def action() -> None:
 
 
 @action.command()
-@show.limit_option(20, what="The newest ones.")
+@limit_option(20, what="The newest ones.")
 def ls(target: Target, limit: int) -> None:
     """List what was archived, compressed, removed and rebuilt, newest first.
 

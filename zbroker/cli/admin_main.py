@@ -7,9 +7,8 @@ from typing import Final
 
 import click
 
-from zbroker.cli import reaching
 from zbroker.cli.group import LazyGroup
-from zbroker.cli.reaching import ConnectionOptions
+from zbroker.cli.options import ConnectionOptions, connection_options
 from zbroker.control.target import Target
 
 #: Adding a command is one line here and one file.
@@ -40,7 +39,7 @@ _NO_TARGET: Final = frozenset({"context", "completion", "key", "access"})
 @click.option("-c", "--config", "path", type=click.Path(path_type=Path), help="Its config file.")
 @click.option("--data-dir", help="Its data directory; ./zbroker-data by default.")
 @click.option("--json", "as_json", is_flag=True, help="Answer in JSON with stable keys.")
-@reaching.options
+@connection_options
 @click.pass_context
 def main(
     ctx: click.Context,

@@ -14,6 +14,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.group import AdminGroup
+from zbroker.cli.options import dry_run_option, limit_option
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
@@ -33,7 +34,7 @@ def client() -> None:
 
 @client.command()
 @click.option("--client", default="", help="Only connections of the client with this name.")
-@show.limit_option(LIMIT_MAX, LIMIT_MAX)
+@limit_option(LIMIT_MAX, LIMIT_MAX)
 def ls(target: Target, client: str, limit: int) -> None:
     """List connections, those of one client together.
 
@@ -57,7 +58,7 @@ def ls(target: Target, client: str, limit: int) -> None:
 
 @client.command()
 @click.argument("name")
-@show.dry_run_option
+@dry_run_option
 def disconnect(target: Target, name: str, dry_run: bool) -> None:
     """End the sessions of the client NAME on every door.
 

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 import zbroker
-from zbroker.cli import reaching
 from zbroker.cli.group import EX_INTERRUPTED
-from zbroker.cli.reaching import ConnectionOptions
+from zbroker.cli.options import ConnectionOptions, connection_options, topic_of, url_argument
 from zbroker.cli.sub import as_line, json_line, moment, row_of
 from zbroker.clock import SystemClock, to_datetime
 
@@ -33,7 +32,7 @@ FLUSH_S: Final = 30.0
 
 
 @click.command()
-@reaching.url_argument
+@url_argument
 @click.argument("queue", metavar="QUEUE", required=False)
 @click.option("--ack", is_flag=True, help="They are done once they were written.")
 @click.option("--limit", type=click.IntRange(min=1), help="Stop after so many messages.")
@@ -58,7 +57,7 @@ FLUSH_S: Final = 30.0
     default="fail",
     help="Likewise: where to begin if the queue does not have what --since asks for any more.",
 )
-@reaching.options
+@connection_options
 def consume(  # noqa: PLR0913 - every option by its name
     *,
     given: ConnectionOptions,
@@ -76,7 +75,7 @@ def consume(  # noqa: PLR0913 - every option by its name
 
     Without --ack they go back to it at the end. Without URL it is the broker of the context.
     """
-    broker, name = reaching.topic_of(given, url, queue, "QUEUE")
+    broker, name = topic_of(given, url, queue, "QUEUE")
     now = to_datetime(SystemClock().wall_ns())
     start, end = (moment(text, now) if text is not None else None for text in (since, until))
     if not ack and limit is not None and options["backlog"] is None:

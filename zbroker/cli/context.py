@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import click
 
-from zbroker.cli import reaching, show
+from zbroker.cli import show
 from zbroker.cli.group import AdminGroup
-from zbroker.cli.reaching import complete_context
+from zbroker.cli.options import complete_context, dry_run_option, login_options
 from zbroker.control import contexts
 from zbroker.control.contexts import Context, Login
 from zbroker.control.target import Target
@@ -39,7 +39,7 @@ def context() -> None:
 @click.option("--url", help="The ingest URL of the instance.")
 @click.option("--data-dir", help="Its data directory, if it is on this host.")
 @click.option("-c", "--config", help="Its config file, if it is on this host.")
-@reaching.login_options
+@login_options
 @click.option("--use", "at_once", is_flag=True, help="Use it from now on.")
 @click.option("--force", is_flag=True, help="Replace one of that name.")
 def add(  # noqa: PLR0913 - click passes each option by itself
@@ -128,7 +128,7 @@ def show_one(target: Target, name: str | None) -> None:
 
 @context.command()
 @click.argument("name", shell_complete=complete_context)
-@show.dry_run_option
+@dry_run_option
 def rm(target: Target, name: str, dry_run: bool) -> None:
     """Forget the context NAME. Files of keys and passwords stay.
 

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from zbroker.cli import terminal
 from zbroker.cli.group import EX_ERROR
+from zbroker.cli.options import with_default
 from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:
@@ -30,12 +31,11 @@ DEFAULT_URL: Final = "tcp://127.0.0.1:9101"
 
 
 @click.command()
-@click.option(
+@with_default(
     "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("zbroker-demo"),
-    show_default=True,
-    help="Where the log of the demo goes. An earlier demo's that was not used since is replaced.",
+    Path("zbroker-demo"),
+    "Where the log of the demo goes. An earlier demo's that was not used since is replaced.",
+    click.Path(path_type=Path, file_okay=False),
 )
 @click.option("--keep/--no-keep", default=True, show_default=True, help="Leave the log there.")
 @click.option("--rows", type=click.IntRange(min=2), help="Only so many flights, spread over 2013.")

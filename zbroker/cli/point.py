@@ -14,8 +14,8 @@ import click
 from zbroker.cli import show
 from zbroker.cli.completion import complete_point
 from zbroker.cli.group import AdminGroup
+from zbroker.cli.options import POSITION, dry_run_option
 from zbroker.control.target import Target
-from zbroker.limits import U63_MAX
 
 COLUMNS: Final = show.columns("name position vector set_at")
 
@@ -29,7 +29,7 @@ def point() -> None:
 @click.argument("name", shell_complete=complete_point)
 @click.option(
     "--at",
-    type=click.IntRange(min=1, max=U63_MAX),
+    type=POSITION,
     help="This position, in place of the end of the log.",
 )
 def set_one(target: Target, name: str, at: int | None) -> None:
@@ -63,7 +63,7 @@ def ls(target: Target) -> None:
 
 @point.command()
 @click.argument("name", shell_complete=complete_point)
-@show.dry_run_option
+@dry_run_option
 def rm(target: Target, name: str, dry_run: bool) -> None:
     """Remove the point NAME. No message is removed, and NAME can be set again.
 

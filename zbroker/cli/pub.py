@@ -20,10 +20,15 @@ from typing import BinaryIO, Final, Protocol
 import click
 
 import zbroker
-from zbroker.cli import reaching
 from zbroker.cli.completion import complete_topic
 from zbroker.cli.group import EX_INTERRUPTED
-from zbroker.cli.reaching import ConnectionOptions
+from zbroker.cli.options import (
+    ConnectionOptions,
+    connection_options,
+    topic_of,
+    url_argument,
+    with_default,
+)
 from zbroker.errors import ZBrokerError
 
 CONFIRM_S: Final = 30.0
@@ -68,20 +73,19 @@ class InputPosition:
 
 
 @click.command()
-@reaching.url_argument
+@url_argument
 @click.argument("topic", metavar="TOPIC", required=False, shell_complete=complete_topic)
 @click.option("--file", type=click.File("rb"), default="-", help="Read here instead of stdin.")
 @click.option("--count", type=click.IntRange(min=0), help="Stop after so many lines.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Lines per second.")
 @click.option("--name", help="The publisher's name; a new one each time by default.")
-@click.option(
+@with_default(
     "--timeout",
-    type=click.FloatRange(min=0),
-    default=CONFIRM_S,
-    show_default=True,
-    help="Seconds to wait at the end until all is persisted.",
+    CONFIRM_S,
+    "Seconds to wait at the end until all is persisted.",
+    click.FloatRange(min=0),
 )
-@reaching.options
+@connection_options
 def pub(  # noqa: PLR0913 - click passes each option by itself
     *,
     given: ConnectionOptions,
@@ -97,7 +101,7 @@ def pub(  # noqa: PLR0913 - click passes each option by itself
 
     Without URL it is the broker of the context.
     """
-    broker, name_of_topic = reaching.topic_of(given, url, topic)
+    broker, name_of_topic = topic_of(given, url, topic)
     began = time.monotonic()
     with zbroker.connect(broker.url, name, **broker.options) as client:
         pace = Throttle(rate) if rate is not None else None

@@ -9,7 +9,7 @@ import json
 import math
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import click
@@ -24,21 +24,6 @@ if TYPE_CHECKING:
 BORDER: Final = 3  # what a column of a table takes beside its text
 EMPTY_RANK: Final = 99
 _STEPS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
-
-json_option = click.option(
-    "--json", "json_here", is_flag=True, help="Answer in JSON with stable keys."
-)
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Only say what would be done, and why."
-)
-
-
-def limit_option(
-    default: int, maximum: int | None = None, what: str = "So many at most."
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`--limit` of a list."""
-    kind = click.IntRange(min=1, max=maximum)
-    return click.option("--limit", type=kind, default=default, show_default=True, help=what)
 
 
 def on_terminal() -> bool:

@@ -23,10 +23,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 import zbroker
-from zbroker.cli import reaching
 from zbroker.cli.completion import complete_topic
 from zbroker.cli.group import EX_INTERRUPTED
-from zbroker.cli.reaching import ConnectionOptions
+from zbroker.cli.options import (
+    ConnectionOptions,
+    connection_options,
+    topic_of,
+    url_argument,
+    with_default,
+)
 from zbroker.cli.show import extra_row, text_or_base64
 from zbroker.clock import SystemClock, to_datetime
 
@@ -42,7 +47,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 @click.command()
-@reaching.url_argument
+@url_argument
 @click.argument("topic", metavar="TOPIC", required=False, shell_complete=complete_topic)
 @click.option(
     "--since",
@@ -71,27 +76,20 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
     type=click.Choice(CLOCKS),
     help="Intervals of the time in which it is replayed (without this option), or of log time.",
 )
-@click.option(
+@with_default(
     "--delivery",
-    type=click.Choice(DELIVERY),
-    default="persisted",
-    show_default=True,
-    help="What must have happened to a new message before it is sent.",
+    "persisted",
+    "What must have happened to a new message before it is sent.",
+    click.Choice(DELIVERY),
 )
-@click.option(
+@with_default(
     "--bookmark-not-found",
-    type=click.Choice(["fail", "epoch", "now"]),
-    default="fail",
-    show_default=True,
-    help="Where to start if the log does not hold the bookmark.",
+    "fail",
+    "Where to start if the log does not hold the bookmark.",
+    click.Choice(["fail", "epoch", "now"]),
 )
-@click.option(
-    "--bookmark-wait",
-    default="0s",
-    show_default=True,
-    help="How long the bookmark may be not here yet.",
-)
-@reaching.options
+@with_default("--bookmark-wait", "0s", "How long the bookmark may be not here yet.")
+@connection_options
 def sub(
     *,
     given: ConnectionOptions,
@@ -106,7 +104,7 @@ def sub(
 
     Without URL it is the broker of the context.
     """
-    broker, pattern = reaching.topic_of(given, url, topic)
+    broker, pattern = topic_of(given, url, topic)
     now = to_datetime(SystemClock().wall_ns())
     start, end = (point(text, now) if text is not None else None for text in (since, until))
     try:
@@ -130,10 +128,14 @@ def point(text: str, now: datetime) -> str | datetime | Range:
 
 def moment(text: str, now: datetime) -> str | datetime:
     """`point` for a text that is not a range."""
+    back = ago(text)
+    return text if back is None else now - back
+
+
+def ago(text: str) -> timedelta | None:
+    """How long ago `-1h` and the like are; None for another text."""
     match = _AGO.fullmatch(text)
-    if match is None:
-        return text
-    return now - timedelta(**{_UNITS[match[2]]: float(match[1])})
+    return timedelta(**{_UNITS[match[2]]: float(match[1])}) if match else None
 
 
 def write(batches: Iterable[list[Any]], out: BinaryIO, *, as_json: bool) -> None:

@@ -27,23 +27,23 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.group import EX_INTERRUPTED, AdminCommand
+from zbroker.cli.options import with_default
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 FARTHEST: Final = 10  # subscriptions of a look
+#: what a look has of a status as it is
+STATUS: Final = ("state", "name", "url", "version", "clients", "subscriptions")
+JOURNAL: Final = (
+    "first_position", "written", "persisted", "segments", "bytes", "free_bytes", "sync_ms",
+)  # fmt: skip
 _QUIT: Final = frozenset(b"qQ\x03")
 
 Look = dict[str, Any]
 
 
 @click.command(cls=AdminCommand)
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.1, max=3600),
-    default=1.0,
-    show_default=True,
-    help="Seconds between two looks.",
-)
+@with_default("--interval", 1.0, "Seconds between two looks.", click.FloatRange(min=0.1, max=3600))
 @click.option("--once", is_flag=True, help="One look, and it ends.")
 @click.option("--count", "looks", type=click.IntRange(min=1), help="End after so many looks.")
 def top(target: Target, interval: float, once: bool, looks: int | None) -> None:
@@ -78,12 +78,7 @@ def document(status: Look, farthest: list[dict[str, Any]], now: datetime) -> Loo
     journal = status.get("journal", {})
     return {
         "time": now.isoformat(timespec="seconds"),
-        "state": status.get("state"),
-        "name": status.get("name"),
-        "url": status.get("url"),
-        "version": status.get("version"),
-        "clients": status.get("clients"),
-        "subscriptions": status.get("subscriptions"),
+        **{key: status.get(key) for key in STATUS},
         "queues": status.get("queues", {}),
         "rates": status.get("rates", {}),
         "lag_max": max((row.get("lag") or 0 for row in farthest), default=0),
@@ -93,11 +88,6 @@ def document(status: Look, farthest: list[dict[str, Any]], now: datetime) -> Loo
         "alarms": status.get("alarms", []),
         "security": status.get("security", {}),
     }
-
-
-JOURNAL: Final = (
-    "first_position", "written", "persisted", "segments", "bytes", "free_bytes", "sync_ms",
-)  # fmt: skip
 
 
 def line(found: Look) -> str:

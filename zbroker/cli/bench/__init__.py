@@ -14,33 +14,35 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import click
 
-from zbroker.cli import progress, reaching, show
+from zbroker.cli import progress, show
 from zbroker.cli.bench.plan import PREFIX, STAMP_BYTES, BenchPlan
 from zbroker.cli.group import EX_INTERRUPTED
-from zbroker.cli.reaching import Command, ConnectionOptions
+from zbroker.cli.options import (
+    ConnectionOptions,
+    F,
+    broker_of,
+    connection_options,
+    url_argument,
+    with_default,
+)
 
 
 def _number(
     name: str, default: int, maximum: int, what: str, *, minimum: int = 1
-) -> Callable[[Command], Command]:
-    kind = click.IntRange(minimum, maximum)
-    return click.option(name, type=kind, default=default, show_default=True, help=what)
+) -> Callable[[F], F]:
+    return with_default(name, default, what, click.IntRange(minimum, maximum))
 
 
 @click.command()
-@reaching.url_argument
+@url_argument
 @_number("--messages", 100_000, 100_000_000, "To publish and to replay.")
 @_number("--size", 100, 16 << 20, "Bytes of each message.", minimum=STAMP_BYTES)
-@click.option(
-    "--batch/--single",
-    default=True,
-    show_default=True,
-    help="Publish lists of messages, or one message per call.",
-)
+@with_default("--batch/--single", True, "Publish lists of messages, or one message per call.")
 @_number(
     "--publishers", 1, 64, "Clients that publish at the same time, in threads of this process."
 )
@@ -51,7 +53,7 @@ def _number(
 )
 @_number("--sync", 200, 1_000_000, "Messages whose latency is measured, one at a time.")
 @click.option("--json", "in_json", is_flag=True, help="Answer in JSON with stable keys.")
-@reaching.options
+@connection_options
 def bench(*, given: ConnectionOptions, url: str | None, in_json: bool, **options: Any) -> None:  # noqa: ANN401
     """Measure rates and latencies of the broker at URL.
 
@@ -62,9 +64,9 @@ def bench(*, given: ConnectionOptions, url: str | None, in_json: bool, **options
     """
     from zbroker.cli.bench.run import BenchRun, surroundings  # the client library, when used
 
-    broker = reaching.broker(given, url)
+    broker = broker_of(given, url)
     plan = BenchPlan.of(**options)
-    document: dict[str, Any] = {"plan": plan.as_dict()}
+    document: dict[str, Any] = {"plan": asdict(plan)}
     interrupted = False
     with progress.bar(rate="messages") as step:
         run = BenchRun(broker, plan, step)

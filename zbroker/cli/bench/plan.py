@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from zbroker.errors import ZBrokerError
@@ -36,10 +36,6 @@ class BenchPlan:
             raise ZBrokerError("bad_topic", reason, "so that no data of yours is touched")
         check_topic(topic)
         return cls(topic=topic, **options)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
     def shares(self) -> list[int]:
         """How many messages each publisher publishes."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zbroker
 from zbroker.cli.bench.plan import STAMP_BYTES, BenchPlan, latency, rate
+from zbroker.cli.options import Broker
 from zbroker.cli.progress import Step
-from zbroker.cli.reaching import Broker
 from zbroker.control.logon import log_on
 from zbroker.control.target import Admin
 from zbroker.errors import ZBrokerError

@@ -29,13 +29,12 @@ from zbroker.cli.check.verdict import (
     judge,
 )
 from zbroker.cli.group import AdminCommand
+from zbroker.cli.options import F
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 _PERCENT: Final = click.FloatRange(0, 100)
 _COUNT: Final = click.FloatRange(min=0)
-
-Function = Callable[..., Any]
 
 
 class VerdictCommand(AdminCommand):
@@ -57,10 +56,10 @@ class VerdictCommand(AdminCommand):
 
 def _bounds(
     name: str, what: str, kind: click.FloatRange = _COUNT, defaults: tuple[Any, Any] = (None, None)
-) -> Callable[[Function], Function]:
+) -> Callable[[F], F]:
     """`--NAME-warning` and `--NAME-critical`."""
 
-    def add(function: Function) -> Function:
+    def add(function: F) -> F:
         texts = {"critical": "The same, critical.", "warning": what}
         for (level, text), default in zip(texts.items(), reversed(defaults), strict=True):
             option = click.option(

@@ -17,6 +17,7 @@ import click
 from zbroker.cli import progress, show
 from zbroker.cli.doctor.case import Finding
 from zbroker.cli.group import EX_ERROR, AdminCommand
+from zbroker.cli.options import with_default
 from zbroker.control.target import Target
 
 if TYPE_CHECKING:
@@ -25,12 +26,8 @@ if TYPE_CHECKING:
 
 @click.command(cls=AdminCommand)
 @click.option("--full", is_flag=True, help="Read every byte of the log, however long it is.")
-@click.option(
-    "--disk-warning",
-    type=click.FloatRange(0, 100),
-    default=80.0,
-    show_default=True,
-    help="Percent of a disk that may be used.",
+@with_default(
+    "--disk-warning", 80.0, "Percent of a disk that may be used.", click.FloatRange(0, 100)
 )
 def doctor(target: Target, full: bool, disk_warning: float) -> None:
     """Find out what is wrong, and which command mends it; exit code 1 if something is.

@@ -10,14 +10,13 @@ from zbroker.cli.progress import Step, silent
 from zbroker.clock import format_time
 from zbroker.log.archive.summaries import summary
 from zbroker.log.format import KIND_PUBLISH, Batch, SegmentHeader
-from zbroker.log.places import SegmentPlace
 from zbroker.log.reader import Gap, Log, first_time, last_time
 
 TOPICS_MAX: Final = 100_000  # counted by name; the rest together
 _STEP_BATCHES: Final = 10_000  # between two looks at the progress bar
 
 
-@dataclass(slots=True)
+@dataclass
 class Described:
     """The findings. Times are those of messages."""
 
@@ -28,23 +27,19 @@ class Described:
     control_records: int = 0
     body_bytes: int = 0
     gaps: list[Gap] = field(default_factory=list)
+    publishers: set[int] = field(default_factory=set)
     topics: dict[str, int] = field(default_factory=dict)
     other_topics: int = 0  # messages of topics beyond TOPICS_MAX
-    publishers: set[int] = field(default_factory=set)
 
     def as_dict(self) -> dict[str, Any]:
         """With stable keys, for JSON."""
-        return {
-            "first_time": _time(self.first_time),
-            "last_time": _time(self.last_time),
-            "batches": self.batches,
-            "messages": self.messages,
-            "control_records": self.control_records,
-            "body_bytes": self.body_bytes,
+        topics = sorted(self.topics.items(), key=lambda item: (-item[1], item[0]))
+        return vars(self) | {
+            "first_time": time_text(self.first_time),
+            "last_time": time_text(self.last_time),
             "gaps": [gap._asdict() for gap in self.gaps],
             "publishers": len(self.publishers),
-            "topics": dict(sorted(self.topics.items(), key=lambda item: (-item[1], item[0]))),
-            "other_topics": self.other_topics,
+            "topics": dict(topics),
         }
 
     def add(self, batch: Batch) -> None:
@@ -104,39 +99,29 @@ def times(log: Log, serial: int) -> tuple[int | None, int | None]:
     return found.first_time, found.last_time
 
 
-def _time(ns: int | None) -> str | None:
-    return format_time(ns) if ns is not None else None
-
-
 def segment_rows(log: Log) -> list[dict[str, Any]]:
-    """A row per segment, oldest first."""
+    """A row per segment, oldest first; the same as the admin answers to GET /journal."""
     places = log.places.list()
-    headers = [_header(log, place) for place in places]
+    headers = [log.places.header(place) for place in places]
+    firsts = [one.first_position if isinstance(one, SegmentHeader) else None for one in headers]
     rows = []
-    for at, place in enumerate(places):
-        header = headers[at]
-        follower = headers[at + 1] if at + 1 < len(places) else None
-        newest = at + 1 == len(places)
+    for place, first, end in zip(places, firsts, [*firsts[1:], None], strict=True):
         first_time, last_time = times(log, place.serial)
         rows.append({
             "serial": place.serial,
             "place": "archive" if place.archived else "journal",
             "packed": place.packed,
-            "first": header.first_position if header else None,
-            "end": follower.first_position if follower else None,
-            "first_time": _stamp(first_time),
-            "last_time": _stamp(last_time),
+            "first": first,
+            "end": end,
+            "first_time": time_text(first_time),
+            "last_time": time_text(last_time),
             "bytes": place.file_bytes,
             "size": log.places.size(place),
-            "open": newest,
+            "open": place is places[-1],
         })  # fmt: skip
     return rows
 
 
-def _header(log: Log, place: SegmentPlace) -> SegmentHeader | None:
-    header = log.places.header(place)
-    return header if isinstance(header, SegmentHeader) else None
-
-
-def _stamp(ns: int | None) -> str | None:
+def time_text(ns: int | None) -> str | None:
+    """A time as it is in JSON."""
     return format_time(ns) if ns is not None else None

@@ -18,13 +18,11 @@ import click
 
 from zbroker.cli.group import EX_ERROR
 from zbroker.cli.journal import opened, points, printer
-from zbroker.cli.journal.grep import MessageCriteria
+from zbroker.cli.journal.grep import LogSearch, MessageCriteria
 from zbroker.cli.journal.printer import PayloadRenderer
-from zbroker.cli.journal.rows import READ_BYTES, control_row, header_row, unpack
+from zbroker.cli.journal.rows import MessageRow, control_row, header_row
 from zbroker.control.target import Target
-from zbroker.errors import ClientError
-from zbroker.log import format as f
-from zbroker.log.reader import Gap, Log
+from zbroker.log.reader import Gap
 
 
 @click.command()
@@ -59,74 +57,29 @@ def dump(  # noqa: PLR0913 - click passes each option by itself
     with opened.log(target) as log:
         begin, stop = points.span(log, since, until)
         span = max(begin, first or 0), stop if end is None else min(stop, end)
-        dumped = Dump(log, span, PayloadRenderer(target), topic)
-        rows = dumped.headers() if headers else dumped.messages()
+        search = LogSearch(log, MessageCriteria(topic=topic), span)
+        rows = header_rows(search) if headers else item_rows(search, PayloadRenderer(target))
         printer.write(printer.json_lines(rows), limit)
-    if dumped.bad:
-        click.echo(f"journal dump: {dumped.bad} ranges could not be read, see above", err=True)
+    if search.gaps:
+        click.echo(
+            f"journal dump: {len(search.gaps)} ranges could not be read, see above", err=True
+        )
         sys.exit(EX_ERROR)
 
 
-class Dump:
-    """Positions [first, end) of a log as rows.
-
-    topic: only messages of such topics, no control records. bad: damaged ranges met so far.
-    """
-
-    def __init__(
-        self, log: Log, span: tuple[int, int], payloads: PayloadRenderer, topic: str | None = None
-    ) -> None:
-        self.bad = 0
-        self._log = log
-        self._first, self._end = span
-        self._payloads = payloads
-        self._wanted = MessageCriteria(topic=topic) if topic is not None else None
-
-    def messages(self) -> Iterator[dict[str, Any]]:
-        """A row per message or control record."""
-        if self._first >= self._end:
-            return
-        cursor = self._log.seek(self._first)
-        while cursor.position < self._end:
-            items, cursor = self._log.read(cursor, self._end, READ_BYTES)
-            if not items:
-                return
-            for item in items:
-                yield from self._rows(item)
-
-    def headers(self) -> Iterator[dict[str, Any]]:
-        """A row per record batch."""
-        if self._first >= self._end:
-            return
-        for item in self._log.headers(self._log.seek(self._first), self._end):
-            if isinstance(item, Gap):
-                yield from self._gap(item)
-            elif self._wanted is None or self._wanted.may_hold(item[0]):
-                yield header_row(item[0], item[1].serial)
-
-    def _rows(self, item: f.Batch | Gap) -> Iterator[dict[str, Any]]:
+def item_rows(search: LogSearch, payloads: PayloadRenderer) -> Iterator[dict[str, Any]]:
+    """A row for each message, control record and damaged range."""
+    for item in search.items():
         if isinstance(item, Gap):
-            yield from self._gap(item)
-        elif self._wanted is not None and not self._wanted.may_hold(item):
-            return
-        elif item.kind != f.KIND_PUBLISH:
-            if item.position >= self._first:
-                yield control_row(item)
+            yield {"gap": item._asdict()}
         else:
-            yield from self._messages(item)
+            yield payloads.row(item) if isinstance(item, MessageRow) else control_row(item)
 
-    def _messages(self, batch: f.Batch) -> Iterator[dict[str, Any]]:
-        try:
-            messages = unpack(batch)
-        except ClientError as error:
-            yield from self._gap(Gap(batch.position, batch.end_position, error.reason))
-            return
-        for message in messages:
-            wanted = self._wanted is None or self._wanted.has_topic(message.topic)
-            if wanted and self._first <= message.position < self._end:
-                yield self._payloads.row(message)
 
-    def _gap(self, gap: Gap) -> Iterator[dict[str, Any]]:
-        if gap.end > self._first:
-            self.bad += 1
-            yield {"gap": gap._asdict()}
+def header_rows(search: LogSearch) -> Iterator[dict[str, Any]]:
+    """A row for each record batch and damaged range."""
+    for item in search.headers():
+        if isinstance(item, Gap):
+            yield {"gap": item._asdict()}
+        else:
+            yield header_row(item[0], item[1].serial)

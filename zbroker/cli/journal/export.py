@@ -33,6 +33,7 @@ from zbroker.cli.journal import opened, points, verify
 from zbroker.cli.journal.holders import Renew, hold
 from zbroker.cli.journal.new_journal import fresh
 from zbroker.cli.journal.verify import Unpacked
+from zbroker.cli.options import output_option
 from zbroker.control.target import Target
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.journal import snapshot_finder
@@ -51,13 +52,7 @@ Copied = Callable[[int], None]  # bytes that were copied just now
 
 
 @click.command(cls=AdminCommand)
-@click.option(
-    "--output",
-    metavar="DIR",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="The new data directory; must not exist.",
-)
+@output_option
 @click.option(
     "--from", "first", metavar="POINT", help="From the segment with this position or time."
 )

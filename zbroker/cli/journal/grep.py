@@ -12,7 +12,7 @@ Answer: a line per message, with --json as `journal dump` prints it; with --coun
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -93,6 +93,7 @@ class MessageCriteria:
         self.content = _content(text, regex=regex, ignore_case=ignore_case) if text else None
         self._anywhere = None if regex else self.content  # a pattern may look at ends of payloads
         self.by_header = topic is not None or publisher is not None
+        self.everything = not self.by_header and self.content is None
         self._topics = printer.whole(topic) if topic is not None else None
         self._publishers = _ids(publisher) if publisher is not None else None
 
@@ -166,35 +167,63 @@ class LogSearch:
         self._stepped = 0
 
     def messages(self) -> Iterator[MessageRow]:
-        """Those that are wanted, in order."""
-        for batch in self._batches() if self._wanted.by_header else self._everything():
-            if not self._wanted.may_hold(batch) or not self._wanted.may_contain(batch):
-                continue
-            try:
-                found = unpack(batch, self._wanted.content)
-            except ClientError as error:
-                self.gaps.append(Gap(batch.position, batch.end_position, error.reason))
-                continue
-            yield from (message for message in found if self._is_in(message))
+        """Those that are wanted, in order. Segments and batches without any are not read."""
+        batches = self._batches() if self._wanted.by_header else self._read_all()
+        return (item for item in self._items(batches) if isinstance(item, MessageRow))
+
+    def items(self) -> Iterator[MessageRow | Batch | Gap]:
+        """The same, with control records unless some messages are wanted, and with damaged ranges.
+
+        All of the range is read.
+        """
+        return self._items(self._read_all())
+
+    def headers(self) -> Iterator[tuple[Batch, Cursor] | Gap]:
+        """Headers of what `items` looks at, and damaged ranges."""
+        if self._first >= self._end:
+            return
+        for item in self._log.headers(self._log.seek(self._first), self._end):
+            if isinstance(item, Gap):
+                yield from self._missed(item)
+            elif self._wanted.everything or self._wanted.may_hold(item[0]):
+                yield item
 
     def count(self) -> int:
         """How many there are; bodies are read only to look at their content."""
         if self._wanted.content is not None:
             return sum(1 for _ in self.messages())
-        return sum(self._counted(batch) for batch, _ in self._headers())
+        return sum(self._counted(batch) for batch, _ in self._likely())
 
-    def _is_in(self, message: MessageRow) -> bool:
-        within = self._first <= message.position < self._end
-        return within and self._wanted.has_topic(message.topic)
+    def _items(self, batches: Iterable[Batch | Gap]) -> Iterator[MessageRow | Batch | Gap]:
+        for item in batches:
+            if isinstance(item, Gap):
+                yield item
+            elif item.kind != KIND_PUBLISH:
+                if self._wanted.everything and item.position >= self._first:
+                    yield item
+            elif self._wanted.may_hold(item) and self._wanted.may_contain(item):
+                yield from self._unpacked(item)
 
-    def _everything(self) -> Iterator[Batch]:
+    def _unpacked(self, batch: Batch) -> Iterator[MessageRow | Gap]:
+        try:
+            messages = unpack(batch, self._wanted.content)
+        except ClientError as error:
+            yield from self._missed(Gap(batch.position, batch.end_position, error.reason))
+            return
+        for message in messages:
+            within = self._first <= message.position < self._end
+            if within and self._wanted.has_topic(message.topic):
+                yield message
+
+    def _read_all(self) -> Iterator[Batch | Gap]:
         """Every batch with its body."""
-        yield from self._read(self._log.seek(self._first), self._end)
+        if self._first < self._end:
+            yield from self._read(self._log.seek(self._first), self._end)
 
-    def _batches(self) -> Iterator[Batch]:
+    def _batches(self) -> Iterator[Batch | Gap]:
         """Batches with their bodies, if the header does not rule them out."""
         run: _BatchRun | None = None
-        for batch, cursor in self._headers():
+        for batch, cursor in self._likely():
             if run is not None and (cursor.position != run.end or run.size >= READ_BYTES
                                     or cursor.serial != run.start.serial):  # fmt: skip
                 yield from self._read(run.start, run.end)
@@ -204,7 +233,7 @@ class LogSearch:
         if run is not None:
             yield from self._read(run.start, run.end)
 
-    def _headers(self) -> Iterator[tuple[Batch, Cursor]]:
+    def _likely(self) -> Iterator[tuple[Batch, Cursor]]:
         """Headers of the batches that may hold something."""
         for first, end in self._parts():
             for item in self._log.headers(self._log.seek(first), end):
@@ -239,21 +268,20 @@ class LogSearch:
             return False
         return not any(map(self._wanted.has_topic, kept.topics))
 
-    def _read(self, cursor: Cursor, end: int) -> Iterator[Batch]:
+    def _read(self, cursor: Cursor, end: int) -> Iterator[Batch | Gap]:
         while cursor.position < end:
             items, cursor = self._log.read(cursor, end, READ_BYTES)
             if not items:
                 return
             for item in items:
-                if isinstance(item, Gap):
-                    self._missed(item)
-                else:
-                    yield item
+                yield from self._missed(item) if isinstance(item, Gap) else (item,)
             self._passed(cursor.position)
 
-    def _missed(self, gap: Gap) -> None:
-        if gap.end > self._first:
-            self.gaps.append(gap)
+    def _missed(self, gap: Gap) -> list[Gap]:
+        """Notes a damaged range, if it reaches into what is looked at; it, or nothing."""
+        found = [gap] if gap.end > self._first else []
+        self.gaps += found
+        return found
 
     def _passed(self, position: int) -> None:
         done = min(position, self._end) - self._first

@@ -48,10 +48,7 @@ def holders(target: Target) -> None:
         show.as_json(found)
         return
     show.facts({key: found[key] for key in ("floor", "persisted", "silent")})
-    if found["holders"]:
-        show.table(COLUMNS, found["holders"])
-    else:
-        click.echo("nothing holds the log back")
+    show.listing(COLUMNS, found["holders"], "nothing holds the log back")
 
 
 @contextmanager
@@ -65,32 +62,18 @@ def hold(
     if admin is None:
         yield lambda: None
         return
-    held = _Hold(admin, what, position, clock or SystemClock())
-    held.renew()
+    clock, until_ms = clock or SystemClock(), 0
+    reader = {"who": f"{what.partition(' ')[0]}-{os.getpid()}", "what": what, "position": position}
+
+    def renew() -> None:
+        nonlocal until_ms
+        if clock.mono_ms() >= until_ms:
+            admin.tell("/journal/hold", reader | {"ttl_s": TTL_S})
+            until_ms = clock.mono_ms() + RENEW_MS
+
+    renew()
     try:
-        yield held
+        yield renew
     finally:
         with suppress(ZBrokerError):  # the instance ended, or it ends by itself
-            held.tell(0)
-
-
-class _Hold:
-    def __init__(self, admin: Admin, what: str, position: int, clock: Clock) -> None:
-        self._admin = admin
-        self._what = what
-        self._position = position
-        self._clock = clock
-        self._until_ms = 0
-
-    def __call__(self) -> None:
-        if self._clock.mono_ms() >= self._until_ms:
-            self.renew()
-
-    def renew(self) -> None:
-        self.tell(TTL_S)
-        self._until_ms = self._clock.mono_ms() + RENEW_MS
-
-    def tell(self, ttl_s: int) -> None:
-        who = f"{self._what.partition(' ')[0]}-{os.getpid()}"
-        body = {"who": who, "what": self._what, "position": self._position, "ttl_s": ttl_s}
-        self._admin.tell("/journal/hold", body)
+            admin.tell("/journal/hold", reader | {"ttl_s": 0})

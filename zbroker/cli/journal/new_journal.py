@@ -17,6 +17,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -206,12 +207,7 @@ class _Segment:
             self._write()
         size = pad(self._end, _PAGE)
         self._disk.write(self._name, self._end, [bytes(size - self._end)])
-        fields = self.header
-        header = SegmentHeader(
-            fields.instance, fields.generation, fields.serial, fields.first_position,
-            fields.previous_last_position, fields.previous_end, fields.salt, fields.created_ns,
-            size,
-        )  # fmt: skip
+        header = replace(self.header, size=size)
         for at in (0, HEADER_COPY_AT):
             self._disk.write(self._name, at, [header.encode()])
         self._disk.sync(self._name)

@@ -6,11 +6,12 @@ of the first three ends before it, a bookmark with its message. So it is for sub
 
 from __future__ import annotations
 
-import re
+from datetime import timedelta
 from typing import Final
 
 import click
 
+from zbroker.cli.sub import ago
 from zbroker.clock import SystemClock, is_time, parse_time
 from zbroker.errors import ClientError, ZBrokerError, unknown_point
 from zbroker.ids import POINT, format_bookmark, parse_bookmark, parse_vector
@@ -19,9 +20,6 @@ from zbroker.log.format import FLAG_SHOWS, SEQUENCED
 from zbroker.log.reader import Gap, Log
 from zbroker.log.records import POINT as POINT_RECORD
 
-_AGO: Final = re.compile(r"-(\d+(?:\.\d+)?)([smhd])")
-_UNITS_NS: Final = {unit: s * 1_000_000_000 for unit, s in
-                    {"s": 1, "m": 60, "h": 3_600, "d": 86_400}.items()}  # fmt: skip
 _FORMS: Final = "a position, a bookmark, a time YYYYmmddTHHMMSS, -1h, point:NAME, epoch or now"
 
 since_option = click.option(
@@ -91,11 +89,17 @@ def _folded(log: Log) -> LogFold:
 
 
 def time_ns(text: str) -> int | None:
-    """Nanoseconds since 1970 of a time, or of -1h; None if it is neither."""
-    ago = _AGO.fullmatch(text)
-    if ago is not None:
-        return SystemClock().wall_ns() - int(float(ago[1]) * _UNITS_NS[ago[2]])
-    return _parsed(text) if is_time(text) else None
+    """Nanoseconds since 1970 of a time, or of -1h; None if it is neither.
+
+    Raises: click.UsageError for a time that does not exist.
+    """
+    back = ago(text)
+    if back is not None:
+        return SystemClock().wall_ns() - back // timedelta(microseconds=1) * 1_000
+    try:
+        return parse_time(text) if is_time(text) else None
+    except ClientError as error:
+        raise click.UsageError(error.reason) from None
 
 
 def is_bookmark(text: str) -> bool:
@@ -114,10 +118,3 @@ def _of_bookmark(log: Log, text: str) -> int:
         hint = "it may be older than the oldest segment: `journal info` says where the log begins"
         raise ZBrokerError("not_found", reason, hint)
     return position
-
-
-def _parsed(text: str) -> int:
-    try:
-        return parse_time(text)
-    except ClientError as error:
-        raise click.UsageError(error.reason) from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -26,7 +27,6 @@ from zbroker.topics import TopicPattern
 CHUNK: Final = 1_000  # lines that are printed at once
 TOPICS_MAX: Final = 10_000  # whose types are remembered
 _READABLE: Final = frozenset({"auto", "json", "binary"})  # text or base64 says all there is
-
 _TEXTS: Final = frozenset({"auto", "json", "nvfix", "fix", "xml"})  # bytes that people write
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -41,7 +41,7 @@ class PayloadRenderer:
             (whole(one.topic) if one.regex else one.topic.__eq__, one.payload_type)
             for one in records
         ]
-        self._known: dict[str, str] = {}
+        self.type_of = lru_cache(TOPICS_MAX)(self._type_of)
 
     def row(self, message: MessageRow) -> dict[str, Any]:
         """A message with stable keys; `value` is the payload by its type where that says more."""
@@ -59,28 +59,13 @@ class PayloadRenderer:
     def text(self, message: MessageRow) -> bytes:
         """A payload in one line. Text is shown as it was published: grep looks in that."""
         type_, data = self.type_of(message.topic), bytes(message.data)
-        if type_ in _TEXTS and is_text(data):
+        if type_ in _TEXTS and "data" in show.text_or_base64(data):
             return data.replace(b"\n", b"\\n")
         return _encode(formats.show(type_, data))
 
-    def type_of(self, topic: str) -> str:
+    def _type_of(self, topic: str) -> str:
         """The message type of a topic: of the first rule that fits."""
-        known = self._known.get(topic)
-        if known is None:
-            fitting = (type_ for fits, type_ in self._rules if fits(topic))
-            known = next(fitting, "auto")
-            if len(self._known) < TOPICS_MAX:
-                self._known[topic] = known
-        return known
-
-
-def is_text(data: bytes) -> bool:
-    """True if they are UTF-8."""
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        return next((type_ for fits, type_ in self._rules if fits(topic)), "auto")
 
 
 def whole(pattern: str) -> Callable[[str], bool]:

@@ -30,6 +30,7 @@ from zbroker.cli.group import EX_ERROR, AdminCommand
 from zbroker.cli.journal import opened
 from zbroker.cli.journal.new_journal import Output, fresh
 from zbroker.cli.journal.salvage import Repaired, RepairSource, repair_log, span_of
+from zbroker.cli.options import output_option
 from zbroker.clock import SystemClock
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
@@ -44,13 +45,7 @@ _WORD: Final = 8
 
 
 @click.command(cls=AdminCommand)
-@click.option(
-    "--output",
-    metavar="DIR",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="The new data directory; must not exist.",
-)
+@output_option
 @click.option(
     "--also",
     metavar="DIR",
@@ -88,7 +83,7 @@ def repair(target: Target, output: Path, also: tuple[Path, ...], segment: int | 
             report = repair_log([main, *others], new, span, step)
             if segment is not None:  # the instance may write on meanwhile, after this part
                 write_mark(disk, CopyMark(main.log.instance, report.generation))
-    report.mended = mended
+    report.mended_headers = mended
     _say(report, paths, output, segment, in_json=target.as_json)
 
 

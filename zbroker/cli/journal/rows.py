@@ -163,19 +163,14 @@ def _fact(fact: queue_records.AnyFact) -> dict[str, Any]:
 
 def header_row(batch: f.Batch, serial: int) -> dict[str, Any]:
     """A record batch without its messages, and its position."""
+    plain = ("session", "sequence", "prev", "count", "skip", "cut", "topics")
     return {
         "position": batch.position,
         "end": batch.end_position,
         "kind": KINDS.get(batch.kind, str(batch.kind)),
         "time": format_time(batch.log_time),
         "publisher": str(batch.publisher),
-        "session": batch.session,
-        "sequence": batch.sequence,
-        "prev": batch.prev,
-        "count": batch.count,
-        "skip": batch.skip,
-        "cut": batch.cut,
-        "topics": batch.topics,
+        **{name: getattr(batch, name) for name in plain},
         "flags": [name for flag, name in FLAGS.items() if batch.flags & flag],
         "origin": [f"{batch.origin_instance:016x}", batch.origin_generation, batch.origin_position],
         "serial": serial,

@@ -54,26 +54,19 @@ class Repaired:
     bytes: int = 0
     batches: int = 0
     messages: int = 0
-    mended: list[int] = field(default_factory=list)
-    filled: list[Filled] = field(default_factory=list)
+    lost_positions: int = 0
     lost: list[Gap] = field(default_factory=list)
+    filled: list[Filled] = field(default_factory=list)
+    mended_headers: list[int] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """With stable keys, for JSON."""
         return {
             "ok": not self.lost,
+            **vars(self),
             "instance": f"{self.instance:016x}",
-            "generation": self.generation,
-            "first_position": self.first_position,
-            "end_position": self.end_position,
-            "segments": self.segments,
-            "bytes": self.bytes,
-            "batches": self.batches,
-            "messages": self.messages,
-            "lost_positions": sum(gap.end - gap.first for gap in self.lost),
             "lost": [gap._asdict() for gap in self.lost],
             "filled": [part._asdict() for part in self.filled],
-            "mended_headers": self.mended,
         }
 
     def lines(self) -> list[str]:
@@ -81,7 +74,7 @@ class Repaired:
         found = self.as_dict()
         lost = found.pop("lost")
         del found["ok"], found["filled"]
-        found["mended_headers"] = ", ".join(map(str, self.mended)) or "none"
+        found["mended_headers"] = ", ".join(map(str, self.mended_headers)) or "none"
         text = [f"{name:18} {value}" for name, value in found.items()]
         text += [f"lost: positions {g['first']} to {g['end'] - 1}, {g['why']}" for g in lost]
         for part in self.filled:
@@ -194,6 +187,7 @@ def repair_log(
             report.messages += item.taken if item.kind == KIND_PUBLISH else 0
         step("saving", behind - first, end - first)
     report.lost = _joined(report.lost)
+    report.lost_positions = sum(gap.end - gap.first for gap in report.lost)
     tail_lost = whole and bool(report.lost) and report.lost[-1].end == end
     report.generation = main.log.generation if whole else main.generation(first)
     if tail_lost:

@@ -27,6 +27,7 @@ from zbroker.cli.group import AdminCommand
 from zbroker.cli.journal import offline, opened
 from zbroker.cli.journal.admin_actions import Document, by_admin, check, wait_option
 from zbroker.cli.journal.selection import Row, SegmentChoice, selection_options
+from zbroker.cli.options import dry_run_option
 from zbroker.control.target import Admin, Target
 from zbroker.errors import unknown_point
 
@@ -36,7 +37,7 @@ SKIPPED_SHOWN: Final = 20  # in text, unless it is a dry run; JSON has all
 
 def _command(function: Callable[..., None]) -> click.Command:
     """A command with the options of all three."""
-    decorated = selection_options(show.dry_run_option(wait_option(function)))
+    decorated = selection_options(dry_run_option(wait_option(function)))
     return click.command(cls=AdminCommand)(decorated)
 
 

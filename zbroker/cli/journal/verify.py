@@ -25,9 +25,9 @@ import click
 from zbroker.cli import progress, show
 from zbroker.cli.group import EX_ERROR, AdminCommand
 from zbroker.cli.journal import opened
+from zbroker.cli.journal.description import time_text
 from zbroker.cli.journal.rows import READ_BYTES
 from zbroker.cli.progress import Step
-from zbroker.clock import format_time
 from zbroker.control.target import Target
 from zbroker.errors import ClientError, StorageError
 from zbroker.journal import snapshot_finder
@@ -97,8 +97,6 @@ class VerifyReport:
     generation: int = 0
     first_position: int = 1
     end_position: int = 1
-    first_time: int | None = None
-    last_time: int | None = None
     messages: int = 0
     control_records: int = 0
     batches: int = 0
@@ -108,34 +106,33 @@ class VerifyReport:
     packed: int = 0
     bytes: int = 0
     bytes_behind_end: int = 0
-    high: dict[int, int] = field(default_factory=dict)  # publisher -> its highest sequence so far
+    publishers: dict[int, int] = field(default_factory=dict)  # to the highest sequence so far
+    first_time: int | None = None
+    last_time: int | None = None
+    missing_sequences: int = 0  # of all holes
     holes: list[MissingSequences] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
-    missing: list[int] = field(default_factory=list)  # serials that are not there
+    missing_segments: list[int] = field(default_factory=list)  # serials that are not there
     snapshot: int | None = None  # newest segment with a complete state snapshot
 
     @property
     def ok(self) -> bool:
         """True if every byte is as it was written, and nothing is missing."""
-        return not self.gaps and not self.damaged and not self.missing
+        return not self.gaps and not self.damaged and not self.missing_segments
 
     def as_dict(self) -> dict[str, Any]:
         """With stable keys, for JSON."""
         return {
             "ok": self.ok,
+            **vars(self),
             "instance": f"{self.instance:016x}",
-            "generation": self.generation,
-            **{name: getattr(self, name) for name in _COUNTS},
-            "publishers": len(self.high),
-            "first_time": format_time(self.first_time) if self.first_time is not None else None,
-            "last_time": format_time(self.last_time) if self.last_time is not None else None,
-            "missing_sequences": sum(hole.last - hole.first + 1 for hole in self.holes),
+            "publishers": len(self.publishers),
+            "first_time": time_text(self.first_time),
+            "last_time": time_text(self.last_time),
             "holes": [hole.as_row() for hole in self.holes],
             "gaps": [gap._asdict() for gap in self.gaps],
             "damaged": [place._asdict() for place in self.damaged],
-            "missing_segments": self.missing,
-            "snapshot": self.snapshot,
         }
 
     def lines(self) -> list[str]:
@@ -143,7 +140,7 @@ class VerifyReport:
         found = self.as_dict()
         lists = {name: found.pop(name) for name in ("holes", "gaps", "damaged")}
         del found["ok"]
-        found["missing_segments"] = ", ".join(map(str, self.missing)) or "none"
+        found["missing_segments"] = ", ".join(map(str, self.missing_segments)) or "none"
         text = [f"{name:18} {value}" for name, value in found.items()]
         for name, items in lists.items():
             text.append(f"{name:18} {len(items)}")
@@ -163,12 +160,6 @@ class VerifyReport:
         return "INCOMPLETE: the rest is as it was written, but see gaps and missing segments"
 
 
-_COUNTS: Final = (
-    "first_position", "end_position", "messages", "control_records", "batches", "groups",
-    "segments", "archived", "packed", "bytes", "bytes_behind_end",
-)  # fmt: skip
-
-
 def verify(directory: Path, step: Step, archive: Path | None = None) -> VerifyReport:
     """Reads the whole journal in `directory` and its archive."""
     report = VerifyReport()
@@ -181,10 +172,11 @@ def verify(directory: Path, step: Step, archive: Path | None = None) -> VerifyRe
             end = max(end, note.position)  # acknowledged positions that are not there are a gap
         report.instance, report.generation = log.instance, log.generation
         report.first_position, report.end_position = log.first_position, end
-        report.missing = list(log.missing)
+        report.missing_segments = list(log.missing)
         found = snapshot_finder.newest(log, end)
         report.snapshot = found.serial if found is not None else None
         _read(log, report, step)
+        report.missing_sequences = sum(hole.last - hole.first + 1 for hole in report.holes)
         _scan(places, report, step)
     return report
 
@@ -250,12 +242,12 @@ def _take(item: f.Batch | Gap, report: VerifyReport) -> None:
 def _sequences(batch: f.Batch, report: VerifyReport) -> None:
     """`prev` is what this publisher issued before: numbers that it never used are not a hole."""
     last = batch.sequence + batch.taken - 1
-    high = report.high.get(batch.publisher)
+    high = report.publishers.get(batch.publisher)
     if high is not None and batch.prev > high:
         report.holes.append(MissingSequences(batch.publisher, high + 1, batch.prev))
     if batch.flags & f.FLAG_LATE:
         report.holes = [part for hole in report.holes for part in _without(hole, batch)]
-    report.high[batch.publisher] = max(last, high or 0)
+    report.publishers[batch.publisher] = max(last, high or 0)
 
 
 def _without(hole: MissingSequences, batch: f.Batch) -> list[MissingSequences]:

@@ -23,6 +23,7 @@ from zbroker.admin.queue_requests import BOOKMARKS_MAX, REQUEUED_MAX
 from zbroker.cli import show
 from zbroker.cli.completion import complete_topic
 from zbroker.cli.group import AdminCommand
+from zbroker.cli.options import dry_run_option, limit_option
 from zbroker.cli.queue.queries import name_argument, path_of
 from zbroker.control.target import Target
 from zbroker.errors import ClientError
@@ -54,8 +55,8 @@ set_option = click.option(
 @click.option(
     "--bookmark", "bookmarks", multiple=True, help="Only this dead letter. Any number of times."
 )
-@show.limit_option(1_000, REQUEUED_MAX, "The newest ones.")
-@show.dry_run_option
+@limit_option(1_000, REQUEUED_MAX, "The newest ones.")
+@dry_run_option
 def requeue(
     target: Target, name: str, bookmarks: tuple[str, ...], limit: int, dry_run: bool
 ) -> None:
@@ -83,7 +84,7 @@ def requeue(
     shell_complete=complete_topic,
 )
 @set_option
-@show.dry_run_option
+@dry_run_option
 def create(
     target: Target, name: str, topic: str | None, pairs: tuple[str, ...], dry_run: bool
 ) -> None:
@@ -101,7 +102,7 @@ def create(
 @click.command(cls=AdminCommand)
 @name_argument
 @set_option
-@show.dry_run_option
+@dry_run_option
 def alter(target: Target, name: str, pairs: tuple[str, ...], dry_run: bool) -> None:
     """Change settings of the queue NAME; what it holds stays.
 
@@ -120,7 +121,7 @@ def alter(target: Target, name: str, pairs: tuple[str, ...], dry_run: bool) -> N
 
 @click.command(cls=AdminCommand)
 @name_argument
-@show.dry_run_option
+@dry_run_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(target: Target, name: str, dry_run: bool, yes: bool) -> None:
     """Delete the queue NAME. The messages stay in the log, which is not kept for it any more.

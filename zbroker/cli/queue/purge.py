@@ -27,10 +27,10 @@ from zbroker.cli.group import AdminCommand
 from zbroker.cli.journal import segment_actions
 from zbroker.cli.journal.admin_actions import by_admin, check
 from zbroker.cli.journal.selection import Row, ending_before
+from zbroker.cli.options import POSITION, dry_run_option
 from zbroker.cli.queue.changes import Document, change, messages, report
 from zbroker.cli.queue.queries import name_argument
 from zbroker.control.target import Admin, Target
-from zbroker.limits import U63_MAX
 
 LET_GO_S: Final = 10.0  # queues report to the journal each second what they need
 POLL_S: Final = 0.2
@@ -46,7 +46,7 @@ _THEN: Final = {
 @name_argument
 @click.option(
     "--before",
-    type=click.IntRange(min=1, max=U63_MAX),
+    type=POSITION,
     help="All messages before this position.",
 )
 @click.option(
@@ -61,7 +61,7 @@ _THEN: Final = {
 @click.option(
     "--remove", is_flag=True, help="Then remove their segments for good, if no reader needs them."
 )
-@show.dry_run_option
+@dry_run_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(  # noqa: PLR0913 - click passes each option by itself
     target: Target,

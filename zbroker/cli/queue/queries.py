@@ -16,6 +16,7 @@ import click
 from zbroker.cli import show
 from zbroker.cli.completion import complete_queue
 from zbroker.cli.group import AdminCommand
+from zbroker.cli.options import POSITION, limit_option
 from zbroker.control.target import Target
 from zbroker.limits import U63_MAX
 
@@ -93,7 +94,7 @@ def info(target: Target, name: str) -> None:
     default=0,
     help="Only messages after this position.",
 )
-@show.limit_option(100, BROWSED_MAX)
+@limit_option(100, BROWSED_MAX)
 @click.option(
     "--filter", "filter_text", default="", help='Only what this is true for: "/price > 1".'
 )
@@ -126,7 +127,7 @@ def browse(  # noqa: PLR0913 - click passes each option by itself
 
 @click.command(cls=AdminCommand)
 @name_argument
-@click.option("--position", type=click.IntRange(min=1, max=U63_MAX), help="Why this message waits.")
+@click.option("--position", type=POSITION, help="Why this message waits.")
 @click.option("--bookmark", default="", help="The same, named by its bookmark.")
 def explain(target: Target, name: str, position: int | None, bookmark: str) -> None:
     """Say why the queue NAME delivers nothing, or why one message of it waits.

@@ -15,7 +15,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.group import EX_ERROR
-from zbroker.cli.reaching import ConnectionOptions
+from zbroker.cli.options import ConnectionOptions, json_option
 from zbroker.cli.spark import choosing
 from zbroker.cli.spark.choosing import LogChoice
 
@@ -34,7 +34,7 @@ _COLUMNS: Final = show.columns("kind publisher first last position")
 )
 @click.option("--strict", is_flag=True, help="A jump is a failure, too.")
 @choosing.master_option
-@show.json_option
+@json_option
 def audit(
     *,
     given: ConnectionOptions,

@@ -11,14 +11,20 @@ from __future__ import annotations
 
 import click
 
-from zbroker.cli import reaching, show
-from zbroker.cli.reaching import ConnectionOptions
+from zbroker.cli import show
+from zbroker.cli.options import (
+    ConnectionOptions,
+    broker_of,
+    connection_options,
+    json_option,
+    url_argument,
+)
 from zbroker.cli.spark import choosing
 
 
 @click.command()
 @click.argument("input_", metavar="INPUT")
-@reaching.url_argument
+@url_argument
 @click.option("--topic", default="", help="The topic of all rows; wins over --topic-column.")
 @click.option("--topic-column", default="", help="The column that holds each row's topic.")
 @click.option("--format", "format_", default="", help="parquet, csv, json, ... Default: by names.")
@@ -35,8 +41,8 @@ from zbroker.cli.spark import choosing
     help="What runs under one id publishes once. Default: by paths, sizes and times of the files.",
 )
 @choosing.master_option
-@show.json_option
-@reaching.options
+@json_option
+@connection_options
 def backfill(  # noqa: PLR0913 - every option by its name
     *,
     given: ConnectionOptions,
@@ -60,16 +66,13 @@ def backfill(  # noqa: PLR0913 - every option by its name
     from zbroker.spark.jobs import sink_job
     from zbroker.spark.jobs.job_runner import spark_session
 
-    broker = reaching.broker(given, url)
+    broker = broker_of(given, url)
     what = job.Input(input_, format_, payload, topic_column, key_column, order_by)
     to = sink_job.JobTarget(broker.url, topic, broker.credentials)
     sink_job.announce(broker.credentials)
     with choosing.steps() as step, spark_session("zbroker backfill", master) as spark:
         report = job.backfill(spark, what, to, step, publish_id)
-    if json_here:
-        show.as_json(report._asdict())
-    else:
-        show.facts(report._asdict())
+    show.answer(json_here, report._asdict())
 
 
 if __name__ == "__main__":  # the file that `spark-submit` is given

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from zbroker.cli import progress, reaching
+from zbroker.cli import progress
+from zbroker.cli.options import ConnectionOptions, connection_options, with_default
 from zbroker.cli.progress import Step
-from zbroker.cli.reaching import ConnectionOptions
 from zbroker.cli.sub import point
 from zbroker.clock import SystemClock, to_datetime
 from zbroker.formats import TYPES
@@ -61,7 +61,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     for option in reversed(_OPTIONS):
         collected = option(collected)
-    return reaching.options(collected)
+    return connection_options(collected)
 
 
 def place_of(given: ConnectionOptions, source: str | None) -> tuple[str, Any]:
@@ -107,24 +107,22 @@ _OPTIONS: Final = (
     click.option(
         "--filter", "filter_", help="Only messages whose content it is true for: '/price > 100'."
     ),
-    click.option(
+    with_default(
         "--filter-type",
-        type=click.Choice([name for name in TYPES if name != "protobuf"]),
-        default=TYPE_DEFAULT,
-        show_default=True,
-        help="What payloads in a directory are, for --filter.",
+        TYPE_DEFAULT,
+        "What payloads in a directory are, for --filter.",
+        click.Choice([name for name in TYPES if name != "protobuf"]),
     ),
     click.option(
         "--since",
         help="epoch (default), a bookmark (after it), a UTC time YYYYmmddTHHMMSS, a vector, -1h.",
     ),
     click.option("--until", help="now (default), a bookmark (with it), a time (without it), -5m."),
-    click.option(
+    with_default(
         "--partitions",
-        type=click.IntRange(min=1),
-        default=4,
-        show_default=True,
-        help="At least so many tasks, as far as there are messages.",
+        4,
+        "At least so many tasks, as far as there are messages.",
+        click.IntRange(min=1),
     ),
 )
 master_option = click.option(

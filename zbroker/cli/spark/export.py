@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from zbroker.cli import show
-from zbroker.cli.reaching import ConnectionOptions
+from zbroker.cli.options import ConnectionOptions, json_option, with_default
 from zbroker.cli.spark import choosing
 from zbroker.cli.spark.choosing import LogChoice
 from zbroker.limits import MIB
@@ -27,15 +27,14 @@ from zbroker.limits import MIB
     type=click.Path(path_type=Path, file_okay=False),
     help="The directory, the same one each time; all executors have to see it.",
 )
-@click.option(
+@with_default(
     "--unit-mib",
-    type=click.IntRange(min=1),
-    default=64,
-    show_default=True,
-    help="About so much of the log is written as a whole; a task holds it in memory.",
+    64,
+    "About so much of the log is written as a whole; a task holds it in memory.",
+    click.IntRange(min=1),
 )
 @choosing.master_option
-@show.json_option
+@json_option
 def export(
     *,
     given: ConnectionOptions,
@@ -59,10 +58,7 @@ def export(
             spark, chosen.stretch, to, step, since_given=chosen.since_given, parts=chosen.parts,
             unit_bytes=unit_mib * MIB,
         )  # fmt: skip
-    if json_here:
-        show.as_json(report._asdict())
-    else:
-        show.facts(report._asdict(), ("payload_bytes",))
+    show.answer(json_here, report._asdict(), sizes=("payload_bytes",))
 
 
 if __name__ == "__main__":  # the file that `spark-submit` is given

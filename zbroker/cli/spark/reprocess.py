@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from zbroker.cli import show
-from zbroker.cli.reaching import ConnectionOptions
+from zbroker.cli.options import ConnectionOptions, json_option, with_default
 from zbroker.cli.spark import choosing
 from zbroker.cli.spark.choosing import LogChoice
 
@@ -24,12 +24,11 @@ from zbroker.cli.spark.choosing import LogChoice
 @click.argument("function", metavar="MODULE:FUNCTION")
 @click.argument("to_url", metavar="[TO]", required=False)
 @click.option("--to-topic", default="", help="The topic of all; wins over what it yields.")
-@click.option(
+@with_default(
     "--form",
-    type=click.Choice(["messages", "arrow"]),
-    default="messages",
-    show_default=True,
-    help="What the function gets: a list of messages, or a pyarrow.RecordBatch.",
+    "messages",
+    "What the function gets: a list of messages, or a pyarrow.RecordBatch.",
+    click.Choice(["messages", "arrow"]),
 )
 @click.option("--publish-id", default="", help="Default: made of the range and the function.")
 @click.option("--checkpoint", help="Goes on where the last run with this directory ended.")
@@ -37,7 +36,7 @@ from zbroker.cli.spark.choosing import LogChoice
     "--every", type=click.FloatRange(min=0), help="With --checkpoint: for ever, every so many s."
 )
 @choosing.master_option
-@show.json_option
+@json_option
 def reprocess(  # noqa: PLR0913 - every option by its name
     *,
     given: ConnectionOptions,
@@ -74,10 +73,7 @@ def reprocess(  # noqa: PLR0913 - every option by its name
             report = job.reprocess(spark, chosen.stretch, what, to, step, publish_id, chosen.parts)
         else:
             report = job.reprocess_stream(spark, chosen.stretch, what, to, step, checkpoint, every)
-    if json_here:
-        show.as_json(report._asdict())
-    else:
-        show.facts(report._asdict())
+    show.answer(json_here, report._asdict())
 
 
 def _check(chosen: LogChoice, publish_id: str, checkpoint: str | None, every: float | None) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from zbroker.cli import show
-from zbroker.cli.reaching import ConnectionOptions
+from zbroker.cli.options import ConnectionOptions, json_option
 from zbroker.cli.spark import choosing
 from zbroker.cli.spark.choosing import LogChoice
 
@@ -29,7 +29,7 @@ _QUEUES: Final = show.columns(
 @click.command()
 @choosing.source_options
 @choosing.master_option
-@show.json_option
+@json_option
 def stats(*, given: ConnectionOptions, chosen: LogChoice, master: str, json_here: bool) -> None:
     """Count messages, bytes, sizes, rates and times between appends, by topic and hour (UTC).
 

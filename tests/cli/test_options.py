@@ -1,4 +1,4 @@
-"""zbroker/cli/reaching.py: where `zbroker pub`, `sub` and `bench` connect to, and as whom."""
+"""zbroker/cli/options.py: where `zbroker pub`, `sub` and `bench` connect to, and as whom."""
 
 from __future__ import annotations
 

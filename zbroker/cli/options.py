@@ -1,20 +1,60 @@
-"""The options that say how a broker is reached: a context, and credentials."""
+"""Options that several commands have: how a broker is reached, and what its answer is like."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from zbroker.control.contexts import Context, Login, names, resolve
+from zbroker.limits import U63_MAX
 
 if TYPE_CHECKING:
     from zbroker.client.connect_types import Credentials
 
 Command = Callable[..., Any]
+F = TypeVar("F", bound=Command)
+
+POSITION: Final = click.IntRange(min=1, max=U63_MAX)
+
+json_option = click.option(
+    "--json", "json_here", is_flag=True, help="Answer in JSON with stable keys."
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Only say what would be done, and why."
+)
+output_option = click.option(
+    "--output",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The new data directory; must not exist.",
+)
+url_argument = click.argument("url", metavar="[URL]", required=False)
+
+
+def with_default(
+    name: str,
+    default: object,
+    what: str,
+    kind: Any = None,  # noqa: ANN401 - a type of click
+) -> Callable[[F], F]:
+    """An option whose help says its default."""
+    return click.option(name, type=kind, default=default, show_default=True, help=what)
+
+
+def limit_option(
+    default: int, maximum: int | None = None, what: str = "So many at most."
+) -> Callable[[F], F]:
+    """`--limit` of a list."""
+    return with_default("--limit", default, what, click.IntRange(1, maximum))
+
+
+# -- how a broker is reached ------------------------------------------------------------------
 
 
 def complete_context(
@@ -60,7 +100,7 @@ def login_options(function: Command) -> Command:
     return collected
 
 
-def options(function: Command) -> Command:
+def connection_options(function: Command) -> Command:
     """Adds `--context` and those of credentials to a command, which gets them as `given`."""
 
     @wraps(function)
@@ -74,7 +114,7 @@ def options(function: Command) -> Command:
     )(login_options(collected))
 
 
-def broker(given: ConnectionOptions, url: str | None) -> Broker:
+def broker_of(given: ConnectionOptions, url: str | None) -> Broker:
     """The broker at `url`, or that of the context. Raises: UsageError, ZBrokerError."""
     context = given.resolve(url or "")
     if not context.url:
@@ -90,7 +130,7 @@ def topic_of(
         url, topic = None, url
     if topic is None or "://" in topic:
         raise click.UsageError(f"Missing argument '{what}'.")
-    return broker(given, url), topic
+    return broker_of(given, url), topic
 
 
 _LOGIN: Final = {
@@ -99,4 +139,3 @@ _LOGIN: Final = {
     "--user": "The principal, where the key does not say it.",
     "--password-file": "The file with your password, readable by you only.",
 }
-url_argument = click.argument("url", metavar="[URL]", required=False)
