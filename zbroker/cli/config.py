@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from zbroker import config as settings
-from zbroker.cli.group import version_option
+from zbroker.cli.group import add_version
 from zbroker.server import security
 
 _file = click.option(
@@ -47,4 +47,4 @@ def example() -> None:
 
 
 for _command in config.commands.values():
-    _command.params.append(version_option())
+    add_version(_command)

@@ -23,6 +23,12 @@ EX_CONFIG: Final = 78
 EX_INTERRUPTED: Final = 130  # as shells say it of a program that Ctrl-C ended
 
 
+#: adds `--version`, which every command has
+add_version: Final = click.version_option(
+    zbroker.__version__, prog_name="zbroker", message="%(prog)s %(version)s"
+)
+
+
 class LazyGroup(click.Group):
     """A group in the order of its commands; those of `table` are imported when they are used.
 
@@ -32,7 +38,7 @@ class LazyGroup(click.Group):
     def __init__(self, *args: Any, table: dict[str, str] | None = None, **kwargs: Any) -> None:  # noqa: ANN401
         super().__init__(*args, **kwargs)
         self.table = table or {}
-        self.params.append(version_option())
+        add_version(self)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.table, *self.commands]
@@ -43,7 +49,7 @@ class LazyGroup(click.Group):
             module, _, attribute = self.table[cmd_name].partition(":")
             command = getattr(import_module(module), attribute)
         if command and not any(parameter.name == "version" for parameter in command.params):
-            command.params.append(version_option())
+            add_version(command)
         return command
 
     def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's signature
@@ -72,15 +78,13 @@ class AdminCommand(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - click's signature
         super().__init__(*args, **kwargs)
-        self.params.append(
-            click.Option(
-                ["--json"],
-                is_flag=True,
-                expose_value=False,
-                callback=_answer_in_json,
-                help="Answer in JSON with stable keys.",
-            )
-        )
+        click.option(
+            "--json",
+            is_flag=True,
+            expose_value=False,
+            callback=_answer_in_json,
+            help="Answer in JSON with stable keys.",
+        )(self)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         assert self.callback is not None, "every command has a function"
@@ -106,21 +110,3 @@ def exit_code(error: ZBrokerError) -> int:
     if isinstance(error, StorageError):
         return EX_STORAGE
     return EX_NOT_FOUND if error.code == "not_found" else EX_ERROR
-
-
-def version_option() -> click.Option:
-    """`--version`, which every command has."""
-    return click.Option(
-        ["--version"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_show_version,
-        help="Show the version and exit.",
-    )
-
-
-def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        click.echo(f"zbroker {zbroker.__version__}")
-        ctx.exit()

@@ -40,15 +40,9 @@ _COUNT: Final = click.FloatRange(min=0)
 class VerdictCommand(AdminCommand):
     """A command whose exit code is a verdict: wrong usage does not mean a critical instance."""
 
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,  # noqa: ANN401 - click's signature
-    ) -> click.Context:
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:  # noqa: ANN401 - click's
         try:
-            return super().make_context(info_name, args, parent, **extra)
+            return super().make_context(*args, **kwargs)
         except click.UsageError as error:
             setattr(error, "exit_code", UNKNOWN)  # noqa: B010 - click has it in the class
             raise

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from zbroker.cli.progress import Step, silent
 from zbroker.clock import format_time
+from zbroker.journal import snapshot_finder
 from zbroker.log.archive.summaries import summary
 from zbroker.log.format import KIND_PUBLISH, Batch, SegmentHeader
 from zbroker.log.reader import Gap, Log, first_time, last_time
@@ -120,6 +121,12 @@ def segment_rows(log: Log) -> list[dict[str, Any]]:
             "open": place is places[-1],
         })  # fmt: skip
     return rows
+
+
+def newest_snapshot(log: Log, end: int) -> int | None:
+    """The newest segment with a complete state snapshot before the position `end`."""
+    found = snapshot_finder.newest(log, end)
+    return found.serial if found is not None else None
 
 
 def time_text(ns: int | None) -> str | None:

@@ -30,13 +30,13 @@ import click
 from zbroker.cli import progress, show
 from zbroker.cli.group import EX_ERROR, AdminCommand
 from zbroker.cli.journal import opened, points, verify
+from zbroker.cli.journal.description import newest_snapshot
 from zbroker.cli.journal.holders import Renew, hold
 from zbroker.cli.journal.new_journal import fresh
 from zbroker.cli.journal.verify import Unpacked
 from zbroker.cli.options import output_option
 from zbroker.control.target import Target
 from zbroker.errors import StorageError, ZBrokerError
-from zbroker.journal import snapshot_finder
 from zbroker.limits import MIB, U63_MAX
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import DATA_AT, AckedNote, SegmentHeader
@@ -114,8 +114,7 @@ def _look_at(done: Exported, output: Path, *, check: bool) -> None:
     """The copy as it is read back."""
     journal = output / "journal"
     with closing(Log(journal)) as log:
-        found = snapshot_finder.newest(log, done.end_position)
-    done.snapshot = found.serial if found is not None else None
+        done.snapshot = newest_snapshot(log, done.end_position)
     if check:
         with progress.bar() as step:
             done.verified = verify.verify(journal, step).ok

@@ -14,7 +14,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 import re2
@@ -44,17 +44,13 @@ _STEP_POSITIONS: Final = 10_000  # between two looks at the progress bar
 @points.until_option
 @click.option("--limit", type=click.IntRange(min=1), help="Stop after so many messages.")
 @click.option("--count", is_flag=True, help="Print only how many there are.")
-def grep(  # noqa: PLR0913 - click passes each option by itself
+def grep(
     target: Target,
-    text: str,
-    regex: bool,
-    ignore_case: bool,
-    topic: str | None,
-    publisher: str | None,
     since: str | None,
     until: str | None,
     limit: int | None,
     count: bool,
+    **criteria: Any,  # noqa: ANN401 - named as in MessageCriteria
 ) -> None:
     """Find messages whose payload holds TEXT, or all of a topic, publisher or time.
 
@@ -62,11 +58,8 @@ def grep(  # noqa: PLR0913 - click passes each option by itself
 
     Example: zbroker-admin journal grep '"id": 4711' --topic orders --since -1h
     """
-    wanted = MessageCriteria(
-        text, regex=regex, ignore_case=ignore_case, topic=topic, publisher=publisher
-    )
     with opened.log(target) as log, progress.bar("messages") as step:
-        search = LogSearch(log, wanted, points.span(log, since, until), step)
+        search = LogSearch(log, MessageCriteria(**criteria), points.span(log, since, until), step)
         if count:
             number = search.count()
             show.answer(target.as_json, {"count": number}, str(number))

@@ -20,13 +20,11 @@ import click
 from zbroker.cli import progress, show
 from zbroker.cli.group import AdminCommand
 from zbroker.cli.journal import opened
-from zbroker.cli.journal.description import describe, segment_rows
+from zbroker.cli.journal.description import describe, newest_snapshot, segment_rows
 from zbroker.clock import format_time
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
-from zbroker.journal import snapshot_finder
 from zbroker.log.format import SegmentHeader
-from zbroker.log.places import SegmentPlace
 from zbroker.log.reader import Log
 from zbroker.log.segments import read_note
 from zbroker.paths import Paths
@@ -111,7 +109,7 @@ def of_log(log: Log, paths: Paths, step: progress.Step) -> dict[str, Any]:
         "bytes": taken,
         "size": size,
         "ratio": _ratio(size, taken),
-        "snapshot": found.serial if (found := snapshot_finder.newest(log, end)) else None,
+        "snapshot": newest_snapshot(log, end),
         **describe(log, (log.first_position, end), step).as_dict(),
     }
 
@@ -132,28 +130,7 @@ def of_segment(log: Log, paths: Paths, serial: int, step: progress.Step) -> dict
     end = after.first_position if isinstance(after, SegmentHeader) else log.end()
     size = log.places.size(place)
     return {
-        **_header(header),
-        "end": end,
-        "open": follower is None,
-        "copies": [_copy(paths, copy) for copy in by_serial[serial]],
-        "bytes": place.file_bytes,
-        "size": size,
-        "used_bytes": after.previous_end if isinstance(after, SegmentHeader) else None,
-        "ratio": _ratio(size, place.file_bytes),
-        "snapshot": _has_snapshot(log, serial, end),
-        **describe(log, (header.first_position, end), step).as_dict(),
-    }
-
-
-def _has_snapshot(log: Log, serial: int, end: int) -> bool:
-    """True if the newest complete state snapshot below `end` is in this segment."""
-    found = snapshot_finder.newest(log, end)
-    return found is not None and found.serial == serial
-
-
-def _header(header: SegmentHeader) -> dict[str, Any]:
-    return {
-        "serial": header.serial,
+        "serial": serial,
         "instance": f"{header.instance:016x}",
         "generation": header.generation,
         "first": header.first_position,
@@ -161,15 +138,23 @@ def _header(header: SegmentHeader) -> dict[str, Any]:
         "previous_end": header.previous_end,
         "salt": f"{header.salt:016x}",
         "created": format_time(header.created_ns),
-    }
-
-
-def _copy(paths: Paths, place: SegmentPlace) -> dict[str, Any]:
-    return {
-        "file": str(opened.file_of(paths, place)),
-        "place": "archive" if place.archived else "journal",
-        "packed": place.packed,
+        "end": end,
+        "open": follower is None,
+        "copies": [
+            {
+                "file": str(opened.file_of(paths, copy)),
+                "place": "archive" if copy.archived else "journal",
+                "packed": copy.packed,
+                "bytes": copy.file_bytes,
+            }
+            for copy in by_serial[serial]
+        ],
         "bytes": place.file_bytes,
+        "size": size,
+        "used_bytes": after.previous_end if isinstance(after, SegmentHeader) else None,
+        "ratio": _ratio(size, place.file_bytes),
+        "snapshot": newest_snapshot(log, end) == serial,
+        **describe(log, (header.first_position, end), step).as_dict(),
     }
 
 

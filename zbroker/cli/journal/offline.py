@@ -19,12 +19,11 @@ from msgspec.structs import replace
 from zbroker.admin.history import History, HistoryEntry
 from zbroker.cli.journal import opened, points
 from zbroker.cli.journal.admin_actions import Document
-from zbroker.cli.journal.description import segment_rows
+from zbroker.cli.journal.description import newest_snapshot, segment_rows
 from zbroker.cli.journal.selection import Row, SegmentChoice
 from zbroker.cli.progress import Step
 from zbroker.clock import SystemClock, format_time
 from zbroker.errors import StorageError, ZBrokerError
-from zbroker.journal import snapshot_finder
 from zbroker.journal.retention import Kept, LogStart, RemovalLimits
 from zbroker.journal.segment_removal import stands_for
 from zbroker.log.archive.archiver import copy
@@ -146,14 +145,13 @@ def _removal(log: Log, _action: str, through: int) -> ActionPlan:
         reason = f"segments {names} are not there although they were not removed"
         raise StorageError("segments_missing", reason, "is the archive directory mounted?")
     by_serial, end = log.places.by_serial(), log.end()
-    start = snapshot_finder.newest(log, end)
     firsts = {cursor.serial: cursor.position for cursor in log.starts}
     kept: list[Kept] = []
     for serial, copies in reversed(by_serial.items()):
         after = kept[-1].first if kept else end
         first = firsts.get(serial, after)
         kept.append(Kept(serial, first, after, sum(place.file_bytes for place in copies)))
-    limits = RemovalLimits(through, start.serial if start else 0, max(by_serial, default=0))
+    limits = RemovalLimits(through, newest_snapshot(log, end) or 0, max(by_serial, default=0))
     plan = LogStart(log.first_position, readers=()).plan(kept[::-1], limits)
     serials = [one.serial for one in plan.segments]
     found = {"serials": serials, "floor": plan.floor, "blocked": plan.blocked, "held_by": []}

@@ -25,12 +25,11 @@ import click
 from zbroker.cli import progress, show
 from zbroker.cli.group import EX_ERROR, AdminCommand
 from zbroker.cli.journal import opened
-from zbroker.cli.journal.description import time_text
+from zbroker.cli.journal.description import newest_snapshot, time_text
 from zbroker.cli.journal.rows import READ_BYTES
 from zbroker.cli.progress import Step
 from zbroker.control.target import Target
 from zbroker.errors import ClientError, StorageError
-from zbroker.journal import snapshot_finder
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.log import format as f
 from zbroker.log.disk import RealDisk
@@ -173,8 +172,7 @@ def verify(directory: Path, step: Step, archive: Path | None = None) -> VerifyRe
         report.instance, report.generation = log.instance, log.generation
         report.first_position, report.end_position = log.first_position, end
         report.missing_segments = list(log.missing)
-        found = snapshot_finder.newest(log, end)
-        report.snapshot = found.serial if found is not None else None
+        report.snapshot = newest_snapshot(log, end)
         _read(log, report, step)
         report.missing_sequences = sum(hole.last - hole.first + 1 for hole in report.holes)
         _scan(places, report, step)
