@@ -17,17 +17,16 @@ from typing import Any, Final
 import click
 
 from zbroker.access.core import ACTIONS, Access
-from zbroker.access.example import EXAMPLE
-from zbroker.access.explanation import explain as decide
+from zbroker.access.core import explain as decide
 from zbroker.access.file import read
-from zbroker.access.format import parse
+from zbroker.access.format import EXAMPLE, parse
 from zbroker.access.grants import Grant
-from zbroker.access.lines import find_line
 from zbroker.cli import show
 from zbroker.cli.group import EX_ERROR, AdminGroup
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_topic
+from zbroker.toml_source import find_line
 
 COLUMNS: Final = show.columns("principal keys password roles names may")
 #: "some": for the messages that a filter lets through

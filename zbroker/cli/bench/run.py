@@ -14,8 +14,7 @@ import zbroker
 from zbroker.cli.bench.plan import STAMP_BYTES, BenchPlan, latency, rate
 from zbroker.cli.options import Broker
 from zbroker.cli.progress import Step
-from zbroker.control.logon import log_on
-from zbroker.control.target import Admin
+from zbroker.control.target import Admin, log_on
 from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:

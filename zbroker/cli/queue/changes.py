@@ -19,7 +19,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from zbroker.admin.queue_requests import BOOKMARKS_MAX, REQUEUED_MAX
+from zbroker.admin.requests import BOOKMARKS_MAX, REQUEUED_MAX
 from zbroker.cli import show
 from zbroker.cli.completion import complete_topic
 from zbroker.cli.group import AdminCommand
@@ -35,7 +35,7 @@ def complete_key(
     _ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Keys that begin like this, for a shell."""
-    from zbroker.admin.queue_settings import keys
+    from zbroker.admin.documents import keys
 
     return [CompletionItem(f"{key}=") for key in keys() if key.startswith(incomplete)]
 
@@ -94,7 +94,7 @@ def create(
 
     Example: zbroker-admin queue create work --topic orders --set lease=1m --set retry_delay=1s,10s
     """
-    definition = read_definition(pairs, {} if topic is None else {"topic": topic})
+    definition = definition_of(pairs, {} if topic is None else {"topic": topic})
     found = change(target, name, "create", {"definition": definition, "dry_run": dry_run})
     report(target, found, "it can be made" if dry_run else "made")
 
@@ -112,7 +112,7 @@ def alter(target: Target, name: str, pairs: tuple[str, ...], dry_run: bool) -> N
 
     Example: zbroker-admin queue alter work --set lease=5m --set max_deliveries=3
     """
-    definition = read_definition(pairs)
+    definition = definition_of(pairs)
     if not definition:
         raise click.UsageError("say what changes: --set KEY=VALUE")
     found = change(target, name, "alter", {"definition": definition, "dry_run": dry_run})
@@ -153,9 +153,9 @@ def _lost(target: Target, name: str) -> str:
     )
 
 
-def read_definition(pairs: Sequence[str], given: dict[str, str] | None = None) -> dict[str, Any]:
+def definition_of(pairs: Sequence[str], given: dict[str, str] | None = None) -> dict[str, Any]:
     """The definition that they make, with what other options `given`. Raises: UsageError."""
-    from zbroker.admin.queue_settings import definition  # it reads the whole config
+    from zbroker.admin.documents import read_definition  # it reads the whole config
 
     texts = dict(given or {})
     for pair in pairs:
@@ -166,7 +166,7 @@ def read_definition(pairs: Sequence[str], given: dict[str, str] | None = None) -
             raise click.UsageError(f"--set {pair!r}: {key} is given twice")
         texts[key] = value
     try:
-        return definition(texts, texts=True)
+        return read_definition(texts, texts=True)
     except ClientError as error:
         hint = f" ({error.hint})" if error.hint else ""
         raise click.UsageError(f"--set: {error.reason}{hint}") from None
