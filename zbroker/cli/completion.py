@@ -10,6 +10,7 @@ and queues asked from an instance that runs on this host, within half a second o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
@@ -20,6 +21,8 @@ from zbroker.errors import ZBrokerError
 SHELLS: Final = ("bash", "zsh", "fish")
 NAMES_MAX: Final = 100
 _PATIENCE_S: Final = 0.5
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 _shell_argument = click.argument("shell", type=click.Choice(SHELLS))
 
@@ -65,18 +68,12 @@ def complete_topic(
     return _names(ctx, incomplete, f"/topics?{query}", "topics", "topic")
 
 
-def complete_queue(
-    ctx: click.Context, _param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Queues that begin like this, of an instance on this host."""
-    return _names(ctx, incomplete, "/queues", "queues", "name")
+def _completer(path: str, rows: str) -> Complete:
+    """Completes names in the answer of an instance on this host to GET `path`."""
+    return lambda ctx, _param, incomplete: _names(ctx, incomplete, path, rows, "name")
 
 
-def complete_point(
-    ctx: click.Context, _param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Points likewise."""
-    return _names(ctx, incomplete, "/points", "points", "name")
+complete_queue, complete_point = _completer("/queues", "queues"), _completer("/points", "points")
 
 
 def _names(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import psutil
@@ -10,11 +10,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from zbroker.cli.show import plain, size
+from zbroker.cli.show import is_number, plain, size
 from zbroker.cli.terminal import safe
 
 _MARKS: Final = ("first_position", "written", "persisted")
 _QUEUES: Final = ("count", "depth", "ready", "leased", "delayed", "consumers", "dead")
+_PROCESSES: Final = "process", "pid", "state", "restarts", "up s", "cpu %", "memory", "progress"
+_FARTHEST: Final = "client", "topic", "state", "lag", "lag s", "in hand", "sent", "credit"
 _FIXED_LINES: Final = 13  # of everything that is there with few processes and no subscriptions
 _STYLES: Final = {"ready": "bold green", "starting": "bold yellow"}
 
@@ -48,16 +50,12 @@ def drawn(
     processes = found["processes"]
     room = height - _FIXED_LINES - len(processes) - 2 * len(found["alarms"])
     parts: list[RenderableType] = [_head(found, missing), _numbers(found)]
-    parts += [
-        Text(
-            safe(f"alarm {alarm.get('code')}: {alarm.get('what')}\n  {alarm.get('next')}"),
-            "bold red",
-        )
-        for alarm in found["alarms"]
-    ]
-    parts.append(_processes(processes, usage))
+    for alarm in found["alarms"]:
+        text = f"alarm {alarm.get('code')}: {alarm.get('what')}\n  {alarm.get('next')}"
+        parts.append(Text(safe(text), "bold red"))
+    parts.append(_table(_PROCESSES, (_process(one, usage) for one in processes)))
     if found["farthest"] and room > 0:
-        parts.append(_farthest(found["farthest"][:room]))
+        parts.append(_table(_FARTHEST, map(_subscription, found["farthest"][:room])))
     return Group(*parts)
 
 
@@ -81,7 +79,7 @@ def _numbers(found: Row) -> Table:
     """Rates, marks and, if there are any, queues: rows of name and value."""
     journal = found["journal"]
     table = Table.grid(padding=(0, 2))
-    rates = {name: f"{value:,.0f}" for name, value in found["rates"].items() if _is_number(value)}
+    rates = {name: f"{value:,.0f}" for name, value in found["rates"].items() if is_number(value)}
     table.add_row(*_pairs(rates | {key: plain(found[key]) for key in ("clients", "subscriptions")}))
     marks = {key: plain(journal[key]) for key in _MARKS}
     more = {
@@ -99,36 +97,27 @@ def _pairs(values: Mapping[str, str]) -> list[Text]:
     return [Text.assemble((f"{name} ", "dim"), (value, "bold")) for name, value in values.items()]
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float)
-
-
 def _size(value: object) -> str:
     return size(int(value)) if isinstance(value, int | float) else "-"
 
 
-def _processes(processes: Sequence[Row], usage: Mapping[int, tuple[float, int]]) -> Table:
-    table = Table("process", "pid", "state", "restarts", "up s", "cpu %", "memory", "progress")
-    for one in processes:
-        percent, memory = usage.get(int(one.get("pid") or 0), (None, None))
-        state = str(one.get("state"))
-        table.add_row(
-            plain(one.get("room")), plain(one.get("pid")),
-            Text(state, "" if state == "ready" else "bold yellow"),
-            plain(one.get("restarts")), plain(one.get("uptime_s")),
-            "-" if percent is None else f"{percent:.0f}", _size(memory), _text(one.get("progress")),
-        )  # fmt: skip
-    return table
-
-
-def _farthest(rows: Sequence[Row]) -> Table:
-    table = Table("client", "topic", "state", "lag", "lag s", "in hand", "sent", "credit")
+def _table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Values as text, which may be of others."""
+    table = Table(*headings)
     for row in rows:
-        topic = f"/{row.get('topic')}/" if row.get("regex") else row.get("topic")
-        table.add_row(
-            _text(row.get("client")), _text(topic),
-            _text(row.get("state")),
-            plain(row.get("lag")), plain(row.get("lag_s")), plain(row.get("in_hand")),
-            plain(row.get("sent_messages")), _size(row.get("credit")),
-        )  # fmt: skip
+        table.add_row(*(value if isinstance(value, Text) else _text(value) for value in row))
     return table
+
+
+def _process(one: Row, usage: Mapping[int, tuple[float, int]]) -> Sequence[object]:
+    percent, memory = usage.get(int(one.get("pid") or 0), (None, None))
+    state = _text(one.get("state"), "" if one.get("state") == "ready" else "bold yellow")
+    numbers = one.get("restarts"), one.get("uptime_s")
+    use = None if percent is None else f"{percent:.0f}", _size(memory)
+    return one.get("room"), one.get("pid"), state, *numbers, *use, one.get("progress")
+
+
+def _subscription(row: Row) -> Sequence[object]:
+    topic = f"/{row.get('topic')}/" if row.get("regex") else row.get("topic")
+    plain_ones = (row.get(key) for key in ("state", "lag", "lag_s", "in_hand", "sent_messages"))
+    return row.get("client"), topic, *plain_ones, _size(row.get("credit"))

@@ -9,7 +9,6 @@ one should run there: at the URL that was given, or on a data directory that an 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -139,16 +138,14 @@ def _should_run(target: Target) -> bool:
 
 def _disks(journal: dict[str, Any]) -> dict[str, float]:
     """Percent used of each disk of the log, as far as they are of this host."""
+    import psutil
+
     found: dict[int, tuple[str, float]] = {}
     for key in ("directory", "archive_directory"):
         directory = str(journal.get(key) or "")
         try:
-            state = os.statvfs(directory)
-            device = Path(directory).stat().st_dev
+            device, used = Path(directory).stat().st_dev, psutil.disk_usage(directory).percent
         except OSError:
             continue  # it was moved, or is on the instance's host
-        # what only root may use is neither free nor used
-        total = state.f_blocks - (state.f_bfree - state.f_bavail)
-        if total > 0:
-            found.setdefault(device, (directory, 100 * (1 - state.f_bavail / total)))
+        found.setdefault(device, (directory, used))
     return dict(found.values())

@@ -23,17 +23,20 @@ Rows = Sequence[Document]
 def answer(case: Case) -> Iterator[Finding]:
     """Whether it answers whoever asks."""
     error = case.status_error
-    if error is None or error.code in ("not_found", "not_ready"):
-        if error is not None and case.target.url:
-            means = "clients cannot publish or read there; publishers keep unacknowledged messages"
-            fix = "on its host: systemctl status zbroker, or zbroker start"
-            yield Finding(error.reason, means, fix)
+    if error is None:
         return
-    yield Finding(
-        f"it does not answer this: {error}",
-        "the instance serves its clients; only this program is refused",
-        error.hint or "zbroker-admin --help: --key, --server-key, --context",
-    )
+    if error.code not in ("not_found", "not_ready"):
+        yield Finding(
+            f"it does not answer this: {error}",
+            "the instance serves its clients; only this program is refused",
+            error.hint or "zbroker-admin --help: --key, --server-key, --context",
+        )
+    elif case.target.url:
+        yield Finding(
+            error.reason,
+            "clients cannot publish or read there; publishers keep unacknowledged messages",
+            "on its host: systemctl status zbroker, or zbroker start",
+        )
 
 
 def rooms(case: Case, status: Document) -> Iterator[Finding]:

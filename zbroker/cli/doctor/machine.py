@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
+
+import psutil
 
 from zbroker import endpoints, limits
 from zbroker.cli.doctor.case import RUNNING, SILENT, Case, Finding, LeftOut, holder, name_of, quoted
@@ -31,12 +32,8 @@ def disk(case: Case, paths: Paths) -> Iterator[Finding]:
         if not path.is_dir() or path.stat().st_dev in seen:
             continue
         seen.add(path.stat().st_dev)
-        state = os.statvfs(path)
-        # what only root may use is neither free nor used
-        total = state.f_blocks - (state.f_bfree - state.f_bavail)
-        free = state.f_bavail * state.f_frsize
-        used = 100 * (1 - state.f_bavail / total) if total > 0 else 0.0
-        yield from full(path, used, free, case)
+        use = psutil.disk_usage(str(path))
+        yield from full(path, use.percent, use.free, case)
 
 
 def full(path: Path, percent: float, free_bytes: int, case: Case) -> Iterator[Finding]:
@@ -170,8 +167,6 @@ def ports(case: Case, config: Config) -> Iterator[Finding]:
     """Whether other processes have the ports of an instance that does not run."""
     if case.instance in (RUNNING, SILENT):
         return
-    import psutil
-
     try:
         found = psutil.net_connections(kind="tcp")
     except psutil.AccessDenied:

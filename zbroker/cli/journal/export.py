@@ -16,11 +16,10 @@ the log was durable at one moment, and the note of the copy says so.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -98,14 +97,12 @@ def _copy(log: Log, output: Path, plan: CopyPlan, renew: Renew, step: progress.S
         step("copying", done.bytes, plan.bytes)
         renew()
 
-    with fresh(output, log.instance, plan.bytes) as journal:
+    with fresh(output, log.instance, plan.bytes) as journal, closing(RealDisk(journal)) as disk:
         for one in plan.segments[:-1]:
-            place = copy_file(log.places, one.serial, journal, copied)
-            done.packed += place.packed
-        last = plan.segments[-1].serial
-        position = copy_last(log.places, last, journal, plan.below, copied)
+            done.packed += copy_file(log.places, one.serial, disk, copied).packed
+        position = copy_last(log.places, plan.segments[-1].serial, disk, plan.below, copied)
         done.end_position = max(position, plan.note.position)
-        write_notes(journal, plan.note._replace(position=done.end_position))
+        write_notes(disk, plan.note._replace(position=done.end_position))
     done.segments = len(plan.segments)
     return done
 
@@ -230,27 +227,29 @@ def chosen(segments: list[SegmentBounds], first: int, end: int) -> list[SegmentB
     return found
 
 
-def copy_file(places: SegmentPlaces, serial: int, target: Path, copied: Copied) -> SegmentPlace:
+def copy_file(places: SegmentPlaces, serial: int, target: RealDisk, copied: Copied) -> SegmentPlace:
     """Copies a sealed segment as its best file is; which one that was. Raises: StorageError."""
     for left in reversed(range(LOOKS_MAX)):
         place = places.find(serial)
         if place is None:
             raise StorageError("file_missing", f"segment {serial} was removed meanwhile")
         try:
-            _copy_bytes(places, place, target / places.name(place), copied)
+            _copy_bytes(places, place, target, copied)
         except StorageError as error:
             if error.code != "file_missing" or not left:
                 raise
-            with suppress(FileNotFoundError):  # it was archived or packed meanwhile
-                (target / places.name(place)).unlink()
+            if target.exists(places.name(place)):  # it was archived or packed meanwhile
+                target.unlink(places.name(place))
             continue
         return place
     raise AssertionError("the last look raises")
 
 
-def _copy_bytes(places: SegmentPlaces, place: SegmentPlace, target: Path, copied: Copied) -> None:
-    disk, name = places.disk(place), places.name(place)
-    _write(target, place.file_bytes, _chunks(disk.read, name, place.file_bytes), copied)
+def _copy_bytes(
+    places: SegmentPlaces, place: SegmentPlace, target: RealDisk, copied: Copied
+) -> None:
+    name, size = places.name(place), place.file_bytes
+    _write(target, name, size, _chunks(places.disk(place).read, name, size), copied)
 
 
 def _chunks(
@@ -266,7 +265,7 @@ def _chunks(
 
 
 def copy_last(
-    places: SegmentPlaces, serial: int, target: Path, below: int | None, copied: Copied
+    places: SegmentPlaces, serial: int, target: RealDisk, below: int | None, copied: Copied
 ) -> int:
     """Copies the newest segment of the copy, raw. Returns: the position after its last one.
 
@@ -276,13 +275,10 @@ def copy_last(
     header = places.header(place) if place is not None else None
     if place is None or not isinstance(header, SegmentHeader):
         raise StorageError("file_missing", f"segment {serial} was removed meanwhile")
-    size = places.size(place)
-    disk = places.disk(place)
-    assert isinstance(disk, RealDisk), "files are copied from a real disk"
-    unpacked = Unpacked(disk.directory, places, place)
+    size, unpacked = places.size(place), Unpacked(places, place)
     used, position = _used(SegmentScan(unpacked, header, size), below)
     name = segment_name(serial)
-    _write(target / name, size, _chunks(unpacked.read, name, min(used, size)), copied)
+    _write(target, name, size, _chunks(unpacked.read, name, min(used, size)), copied)
     return position
 
 
@@ -304,25 +300,19 @@ def _used(scan: SegmentScan, below: int | None) -> tuple[int, int]:
     return (groups_end if complete else data_end), position
 
 
-def _write(path: Path, size: int, chunks: Iterator[tuple[int, bytes]], copied: Copied) -> None:
+def _write(
+    disk: RealDisk, name: str, size: int, chunks: Iterator[tuple[int, bytes]], copied: Copied
+) -> None:
     """A new file of `size` bytes, zeros where there is no chunk; durable when it returns."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.ftruncate(descriptor, size)
-        for offset, data in chunks:
-            written = 0
-            while written < len(data):
-                written += os.pwrite(descriptor, data[written:], offset + written)
-            copied(len(data))
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    disk.create(name, size)
+    for offset, data in chunks:
+        disk.write(name, offset, [data])
+        copied(len(data))
+    disk.sync(name)
 
 
-def write_notes(target: Path, note: AckedNote) -> None:
+def write_notes(disk: RealDisk, note: AckedNote) -> None:
     """The acked-through note of the copy, in all its places, and that it is a copy; durable."""
-    disk = RealDisk(target)
     disk.create(NOTE_FILE, NOTE_FILE_BYTES)
     give_up(disk, note._replace(counter=0))
     write_mark(disk, CopyMark(note.instance, note.generation))
-    disk.close()

@@ -192,8 +192,10 @@ class Direct(RealDisk):
 class Unpacked(Direct):
     """One copy of a segment as a directory of its own, for code that reads raw files by name."""
 
-    def __init__(self, directory: Path, places: SegmentPlaces, place: SegmentPlace) -> None:
-        super().__init__(directory)
+    def __init__(self, places: SegmentPlaces, place: SegmentPlace) -> None:
+        disk = places.disk(place)
+        assert isinstance(disk, RealDisk), "files are read past the cache of a real disk"
+        super().__init__(disk.directory)
         self._places = places
         self._place = place
 
@@ -307,13 +309,11 @@ def _scan_copy(
         why = f"header: {header.why}"
         report.damaged.append(Damaged(place.serial, 0, f.DATA_AT, why, file))
         return
-    disk = places.disk(place)
-    assert isinstance(disk, RealDisk), "files are read past the cache of a real disk"
     if place.packed:
         report.damaged += (
             Damaged(place.serial, 0, 0, why, file) for why in _bad_lists(places, place)
         )
-    scan = SegmentScan(Unpacked(disk.directory, places, place), header, places.size(place))
+    scan = SegmentScan(Unpacked(places, place), header, places.size(place))
     _scan_segment(scan, end, report, file)
 
 

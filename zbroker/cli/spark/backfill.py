@@ -23,7 +23,7 @@ from zbroker.cli.spark import choosing
 
 
 @click.command()
-@click.argument("input_", metavar="INPUT")
+@click.argument("path", metavar="INPUT")
 @url_argument
 @click.option("--topic", default="", help="The topic of all rows; wins over --topic-column.")
 @click.option("--topic-column", default="", help="The column that holds each row's topic.")
