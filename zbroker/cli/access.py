@@ -49,12 +49,9 @@ def check(target: Target, file: Path) -> None:
     rows = [_principal(rules, name) for name in rules.principals]
     used = {role for one in rules.principals.values() for role in one.roles}
     unused = [role for role in rules.roles if role not in used]
-    if target.as_json:
-        show.as_json({"principals": rows, "roles": list(rules.roles), "unused_roles": unused})
-        return
-    show.table(COLUMNS, rows)
-    for role in unused:
-        show.warn(f"no principal has the role {role!r}")
+    document = {"principals": rows, "roles": list(rules.roles), "unused_roles": unused}
+    notes = [f"no principal has the role {role!r}" for role in unused]
+    show.listing(target.as_json, document, COLUMNS, rows, "it has no principal", notes)
 
 
 @access.command()

@@ -41,10 +41,9 @@ def ls(target: Target, limit: int) -> None:
     """
     found = actions_of(target)
     newest = found["actions"][:limit]
-    if target.as_json:
-        show.as_json({"running": found["running"], "actions": newest})
-    else:
-        show.listing(COLUMNS, [shortened(row) for row in newest], "nothing was done yet")
+    document = {"running": found["running"], "actions": newest}
+    rows = [shortened(row) for row in newest]
+    show.listing(target.as_json, document, COLUMNS, rows, "nothing was done yet")
 
 
 @action.command("show")

@@ -45,15 +45,12 @@ def ls(target: Target, client: str, limit: int) -> None:
     Example: zbroker-admin client ls --client pricer
     """
     found = connections(target, client, limit)
-    if target.as_json:
-        show.as_json(found)
-        return
     rows = sorted(found["clients"], key=lambda row: (row["client"], row["door"]))
-    show.listing(COLUMNS, rows, "there is no such client" if client else "no client is connected")
-    for room in found["silent"]:
-        show.warn(f"{room} does not answer: its clients are not among these")
+    empty = "there is no such client" if client else "no client is connected"
+    notes = [f"{room} does not answer: its clients are not among these" for room in found["silent"]]
     if found["left_out"]:
-        show.warn(f"{found['left_out']} more; see --limit and --client")
+        notes.append(f"{found['left_out']} more; see --limit and --client")
+    show.listing(target.as_json, found, COLUMNS, rows, empty, notes)
 
 
 @client.command()

@@ -101,11 +101,9 @@ def ls(target: Target) -> None:
     """
     in_use = contexts.current()
     rows = [_row(name) | {"in_use": name == in_use} for name in contexts.names()]
-    if target.as_json:
-        show.as_json({"contexts": rows})
-        return
+    shown = [row | row["credentials"] for row in rows]
     empty = "there is no context; zbroker-admin context add makes one"
-    show.listing(COLUMNS, [row | row["credentials"] for row in rows], empty)
+    show.listing(target.as_json, {"contexts": rows}, COLUMNS, shown, empty)
 
 
 @context.command("show")

@@ -55,10 +55,8 @@ def ls(target: Target) -> None:
     Example: zbroker-admin point ls
     """
     found = target.ask("/points")
-    if target.as_json:
-        show.as_json(found)
-    else:
-        show.listing(COLUMNS, found["points"], "no place of the log has a name; see point set")
+    empty = "no place of the log has a name; see point set"
+    show.listing(target.as_json, found, COLUMNS, found["points"], empty)
 
 
 @point.command()

@@ -83,12 +83,24 @@ def columns(spec: str, sizes: str = "") -> tuple[TableColumn, ...]:
     return tuple(TableColumn(key, int(rank or 1), key in sizes.split()) for key, _, rank in parts)
 
 
-def listing(columns: Sequence[TableColumn], rows: Sequence[Mapping[str, Any]], empty: str) -> None:
-    """Rows as a table, or the sentence for an empty one."""
+def listing(
+    in_json: bool,
+    document: Mapping[str, Any],
+    columns: Sequence[TableColumn],
+    rows: Sequence[Mapping[str, Any]],
+    empty: str,
+    notes: Sequence[str] = (),
+) -> None:
+    """The document as JSON; or rows as a table or the sentence for an empty one, then the notes."""
+    if in_json:
+        as_json(document)
+        return
     if rows:
         table(columns, rows)
     else:
         click.echo(empty)
+    for note in notes:
+        warn(note)
 
 
 def table(

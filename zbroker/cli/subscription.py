@@ -44,15 +44,13 @@ def ls(target: Target, client: str, topic: str, limit: int) -> None:
     Example: zbroker-admin subscription ls --client spark --limit 10
     """
     found = target.ask("/subscriptions", {"client": client, "topic": topic, "limit": limit})
-    if target.as_json:
-        show.as_json(found)
-        return
+    rows = [shown(row) for row in found["subscriptions"]]
     empty = "there is no such subscription" if client or topic else "no client is subscribed"
-    show.listing(COLUMNS, [shown(row) for row in found["subscriptions"]], empty)
-    for worker in found["silent"]:
-        show.warn(f"{worker} does not answer: its subscriptions are not among these")
+    text = "{} does not answer: its subscriptions are not among these"
+    notes = list(map(text.format, found["silent"]))
     if found["left_out"]:
-        show.warn(f"{found['left_out']} more have a smaller lag; see --limit, --client, --topic")
+        notes.append(f"{found['left_out']} more have a smaller lag; see --limit, --client, --topic")
+    show.listing(target.as_json, found, COLUMNS, rows, empty, notes)
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:

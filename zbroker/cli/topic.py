@@ -38,12 +38,10 @@ def ls(target: Target, match: str, limit: int) -> None:
     Example: zbroker-admin topic ls --match 'orders.*'
     """
     found = target.ask("/topics", {"match": match, "limit": limit})
-    if target.as_json:
-        show.as_json(found)
-        return
     empty = "there is no such topic" if match else "the log holds no topic"
-    show.listing(COLUMNS, found["topics"], empty)
+    notes = []
     if not found["complete"]:
-        show.warn("the log is still being counted: there may be more of each")
+        notes.append("the log is still being counted: there may be more of each")
     if found["left_out"]:
-        show.warn(f"{found['left_out']} more; see --limit and --match")
+        notes.append(f"{found['left_out']} more; see --limit and --match")
+    show.listing(target.as_json, found, COLUMNS, found["topics"], empty, notes)

@@ -41,12 +41,9 @@ def conflicts(target: Target, limit: int | None) -> None:
     """
     found = read_conflicts(target.paths().conflicts)
     shown = found[-limit:] if limit else found
-    if target.as_json:
-        show.as_json({"kept": len(found), "conflicts": [as_row(one, full=True) for one in shown]})
-    elif shown:
-        show.table(COLUMNS, [as_row(one) for one in shown])
-    else:
-        click.echo("no conflicts: nothing came twice with different content")
+    rows = [as_row(one, full=target.as_json) for one in shown]
+    empty = "no conflicts: nothing came twice with different content"
+    show.listing(target.as_json, {"kept": len(found), "conflicts": rows}, COLUMNS, rows, empty)
 
 
 def as_row(one: Conflict, *, full: bool = False) -> dict[str, Any]:

@@ -44,11 +44,10 @@ def holders(target: Target) -> None:
     Example: zbroker-admin --data-dir /var/lib/zbroker journal holders
     """
     found = target.ask("/holders")
-    if target.as_json:
-        show.as_json(found)
-        return
-    show.facts({key: found[key] for key in ("floor", "persisted", "silent")})
-    show.listing(COLUMNS, found["holders"], "nothing holds the log back")
+    if not target.as_json:
+        show.facts({key: found[key] for key in ("floor", "persisted", "silent")})
+    empty = "nothing holds the log back"
+    show.listing(target.as_json, found, COLUMNS, found["holders"], empty)
 
 
 @contextmanager

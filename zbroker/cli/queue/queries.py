@@ -53,11 +53,8 @@ def ls(target: Target) -> None:
     Example: zbroker-admin queue ls
     """
     found = target.ask("/queues")
-    if target.as_json:
-        show.as_json(found)
-        return
     empty = "there is no queue; see [[queue]] in the config, and queue create"
-    show.listing(COLUMNS, [shown(row) for row in found["queues"]], empty)
+    show.listing(target.as_json, found, COLUMNS, [shown(row) for row in found["queues"]], empty)
 
 
 @click.command(cls=AdminCommand)
@@ -116,13 +113,11 @@ def browse(  # noqa: PLR0913 - click passes each option by itself
         {"after": after, "limit": limit, "filter": filter_text, "state": state, "data": int(data)},
         contents=data or bool(filter_text),
     )
-    if target.as_json:
-        show.as_json(found)
-        return
+    columns = (*MESSAGES, *_PAYLOADS) if data else MESSAGES
     empty = "there is no such message" if after or filter_text or state else "it is empty"
-    show.listing((*MESSAGES, *_PAYLOADS) if data else MESSAGES, found["messages"], empty)
-    if found["next"] is not None:
-        show.warn(f"there may be more; see --limit, and --after {found['next']}")
+    more = f"there may be more; see --limit, and --after {found['next']}"
+    notes = [more] if found["next"] is not None else []
+    show.listing(target.as_json, found, columns, found["messages"], empty, notes)
 
 
 @click.command(cls=AdminCommand)
