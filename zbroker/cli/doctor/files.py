@@ -72,8 +72,7 @@ def unusable(place: PathFacts, wanted: Path, user: str) -> Iterator[Finding]:
     means = "an instance of this user does not start; the log does not change"
     if not place.is_directory:
         what = f"{place.path} is not a directory, and {wanted} should be one"
-        fix = f"mv {quoted(place.path)} {quoted(place.path)}.old"
-        yield Finding(what, means, fix)
+        yield Finding(what, means, f"mv {quoted(place.path)} {quoted(place.path)}.old")
     elif not place.writable:
         what = f"{place.path} belongs to {place.owner} and cannot be written by {user}"
         fix = (
@@ -94,10 +93,8 @@ def identity(_: Case, paths: Paths) -> Iterator[Finding]:
         yield Finding(error.reason, means, fix)
         return
     except OSError as error:
-        yield Finding(
-            f"{paths.identity}: {error.strerror}", "the instance does not start",
-            f"ls -l {quoted(paths.identity)}",
-        )  # fmt: skip
+        what = f"{paths.identity}: {error.strerror}"
+        yield Finding(what, "the instance does not start", f"ls -l {quoted(paths.identity)}")
         return
     if known is None and any(paths.journal.glob("*.journal*")):
         yield Finding(

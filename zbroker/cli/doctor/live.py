@@ -17,7 +17,7 @@ STUCK_NAMED: Final = 5
 _ASK: Final = "/subscriptions?limit=1000"
 
 Document = Mapping[str, Any]
-Rows = Sequence[Document]
+Waiting = Mapping[tuple[str, str, str], Document]  # by worker, client and sid
 
 
 def answer(case: Case) -> Iterator[Finding]:
@@ -104,7 +104,7 @@ def stuck_subscriptions(case: Case, _: Document) -> Iterator[Finding]:
     yield from stuck(first, without_credit(case.admin.ask(_ASK)["subscriptions"]), case)
 
 
-def without_credit(rows: Rows) -> dict[tuple[str, str, str], Mapping[str, Any]]:
+def without_credit(rows: Sequence[Document]) -> Waiting:
     """Subscriptions that wait for their readers."""
     return {
         (str(row.get("worker")), str(row.get("client")), str(row.get("sid"))): row
@@ -113,11 +113,7 @@ def without_credit(rows: Rows) -> dict[tuple[str, str, str], Mapping[str, Any]]:
     }
 
 
-def stuck(
-    first: Mapping[tuple[str, str, str], Mapping[str, Any]],
-    second: Mapping[tuple[str, str, str], Mapping[str, Any]],
-    case: Case,
-) -> Iterator[Finding]:
+def stuck(first: Waiting, second: Waiting, case: Case) -> Iterator[Finding]:
     """Those that got nothing in between."""
     found = [
         row

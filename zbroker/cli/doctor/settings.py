@@ -14,6 +14,7 @@ from zbroker.config import Config
 from zbroker.control.contexts import Login
 from zbroker.errors import ConfigError
 
+_NO_LOGON = "nothing can log on with these credentials"
 _NO_START = "the instance does not start; nothing is open to anybody meanwhile"
 
 
@@ -61,8 +62,7 @@ def client_key(case: Case) -> Iterator[Finding]:
         credentials = login.credentials()
         curve = credentials.curve() if credentials else None
     except ConfigError as error:
-        means = "nothing can log on with these credentials"
-        yield Finding(error.reason, means, error.hint)
+        yield Finding(error.reason, _NO_LOGON, error.hint)
         return
     if curve is not None and case.config is not None and case.config.security.on:
         yield from _known(login, curve.public.decode(), curve.server.decode(), case.config)
@@ -78,20 +78,20 @@ def _known(login: Login, public: str, server: str, config: Config) -> Iterator[F
     if server != own:
         yield Finding(
             "the server key of the credentials is not that of the instance",
-            "nothing can log on with these credentials; connections end at their handshake",
+            f"{_NO_LOGON}; connections end at their handshake",
             f"zbroker-admin key show {quoted(config.security.key)} prints the right one",
         )
     principals = rules.principals_of(public)
     if not principals:
         yield Finding(
             f"the key of {login.key} belongs to no principal of {config.security.access}",
-            "nothing can log on with these credentials; connections end at their handshake",
+            f"{_NO_LOGON}; connections end at their handshake",
             f"add {public!r} to `keys` of a principal, then zbroker-admin access check {access}",
         )
     elif login.user and login.user not in principals:
         yield Finding(
             f"the key of {login.key} is not one of the principal {login.user!r}",
-            "nothing can log on with these credentials: auth_failed",
+            f"{_NO_LOGON}: auth_failed",
             f"add {public!r} to its `keys`, then zbroker-admin access check {access}",
         )
 

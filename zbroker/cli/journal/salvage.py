@@ -83,21 +83,20 @@ class Repaired:
 
 
 class RepairSource:
-    """One copy of the log, and which generation each of its positions is of."""
+    """One copy of the log. headers: of the segments that have a readable one."""
 
     def __init__(self, name: str, log: Log) -> None:
         self.name = name
         self.log = log
-        headers = [log.places.header(place) for place in log.places.list()]
-        good = [header for header in headers if isinstance(header, SegmentHeader)]
-        self.starts = [header.first_position for header in good]
-        self.generations = [header.generation for header in good]
+        headers = (log.places.header(place) for place in log.places.list())
+        self.headers = [header for header in headers if isinstance(header, SegmentHeader)]
+        self.starts = [header.first_position for header in self.headers]
         self.end = _end(log)
 
     def generation(self, position: int) -> int:
-        """The serial of the segment that has this position, or would have it."""
+        """The generation of this position, or of the segment that would have it."""
         index = bisect_right(self.starts, position) - 1
-        return self.generations[max(index, 0)] if self.generations else 0
+        return self.headers[max(index, 0)].generation if self.headers else 0
 
     def items(self, first: int, end: int) -> Iterator[Batch | Gap]:
         """Whole batches within [first, end), and gaps where there are none."""
@@ -150,12 +149,11 @@ def span_of(main: RepairSource, segment: int | None) -> RepairRange:
         return RepairRange(first, main.end, serials[0], whole=True)
     if segment not in serials[:-1]:
         raise ZBrokerError("not_found", f"there is no sealed segment {segment}", "see `journal ls`")
-    wanted = (segment, segment + 1)
-    bounds = [places.header(place) for place in places.list() if place.serial in wanted]
-    if not all(isinstance(header, SegmentHeader) for header in bounds):
+    bounds = [header for header in main.headers if header.serial in (segment, segment + 1)]
+    if len(bounds) < 2:
         reason = f"where segment {segment} begins or ends is not known: a header is damaged"
         raise StorageError("damaged", reason, "stop the instance and repair the whole log")
-    first, end = (header.first_position for header in bounds if isinstance(header, SegmentHeader))
+    first, end = (header.first_position for header in bounds)
     return RepairRange(first, end, segment, whole=False)
 
 

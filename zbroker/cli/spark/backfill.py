@@ -9,6 +9,8 @@ Exit code 0 when all rows are published, now or by an earlier run under the same
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from zbroker.cli import show
@@ -25,15 +27,20 @@ from zbroker.cli.spark import choosing
 @click.command()
 @click.argument("path", metavar="INPUT")
 @url_argument
-@click.option("--topic", default="", help="The topic of all rows; wins over --topic-column.")
-@click.option("--topic-column", default="", help="The column that holds each row's topic.")
-@click.option("--format", "format_", default="", help="parquet, csv, json, ... Default: by names.")
+@click.option(
+    "--topic", "to_topic", default="", help="The topic of all rows; wins over --topic-column."
+)
+@click.option("--topic-column", "topic", default="", help="The column that holds each row's topic.")
+@click.option("--format", default="", help="parquet, csv, json, ... Default: by names.")
 @click.option(
     "--payload", default="", help="The column that is published. Default: the row, as JSON."
 )
-@click.option("--key-column", default="", help="The column that holds each row's key.")
+@click.option("--key-column", "key", default="", help="The column that holds each row's key.")
 @click.option(
-    "--order-by", multiple=True, help="A column; may be given several times. Default: no order."
+    "--order-by",
+    "order",
+    multiple=True,
+    help="A column; may be given several times. Default: no order.",
 )
 @click.option(
     "--publish-id",
@@ -43,20 +50,15 @@ from zbroker.cli.spark import choosing
 @choosing.master_option
 @json_option
 @connection_options
-def backfill(  # noqa: PLR0913 - every option by its name
+def backfill(
     *,
     given: ConnectionOptions,
-    input_: str,
     url: str | None,
-    topic: str,
-    topic_column: str,
-    format_: str,
-    payload: str,
-    key_column: str,
-    order_by: tuple[str, ...],
+    to_topic: str,
     publish_id: str,
     master: str,
     json_here: bool,
+    **table: Any,  # noqa: ANN401 - what is left is named as in job.Input
 ) -> None:
     """Publish the rows of INPUT, whatever Spark reads, to the broker at URL: all, and once.
 
@@ -67,11 +69,10 @@ def backfill(  # noqa: PLR0913 - every option by its name
     from zbroker.spark.jobs.job_runner import spark_session
 
     broker = broker_of(given, url)
-    what = job.Input(input_, format_, payload, topic_column, key_column, order_by)
-    to = sink_job.JobTarget(broker.url, topic, broker.credentials)
+    to = sink_job.JobTarget(broker.url, to_topic, broker.credentials)
     sink_job.announce(broker.credentials)
     with choosing.steps() as step, spark_session("zbroker backfill", master) as spark:
-        report = job.backfill(spark, what, to, step, publish_id)
+        report = job.backfill(spark, job.Input(**table), to, step, publish_id)
     show.answer(json_here, report._asdict())
 
 
