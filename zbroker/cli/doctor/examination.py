@@ -7,17 +7,22 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from zbroker.cli.doctor import files, live, machine, settings
-from zbroker.cli.doctor.case import RUNNING, Case, DoctorOptions, Finding, LeftOut, gather
+from zbroker.cli.doctor.case import RUNNING, SILENT, Case, DoctorOptions, Finding, LeftOut, gather
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
 
 class Check(NamedTuple):
-    """One check. needs: attributes of Case without which it cannot be made; it gets them."""
+    """One check.
+
+    needs: attributes of Case without which it cannot be made; it gets them. at_rest: it is about an
+    instance that does not run, and finds nothing in one that does.
+    """
 
     name: str
     run: Callable[..., Iterable[Finding]]
     needs: tuple[str, ...] = ()
+    at_rest: bool = False
 
 
 #: in the order in which one would look: what stops a start first
@@ -32,14 +37,14 @@ CHECKS: Final = (
     Check("sockets_directory", files.sockets_directory, ("paths",)),
     Check("secrets", files.secrets, ("paths",)),
     Check("lock", machine.lock, ("paths",)),
-    Check("journal_lock", machine.journal_lock, ("paths",)),
-    Check("stale", machine.stale, ("paths",)),
-    Check("ports", machine.ports, ("config",)),
+    Check("journal_lock", machine.journal_lock, ("paths",), at_rest=True),
+    Check("stale", machine.stale, ("paths",), at_rest=True),
+    Check("ports", machine.ports, ("config",), at_rest=True),
     Check("segments", files.segments, ("paths",)),
     Check("foreign_segments", files.foreign_segments, ("paths",)),
     Check("damage", files.damage, ("paths",)),
-    Check("index", files.index, ("paths",)),
-    Check("queue_tables", files.queue_tables, ("paths",)),
+    Check("index", files.index, ("paths",), at_rest=True),
+    Check("queue_tables", files.queue_tables, ("paths",), at_rest=True),
     Check("clock", files.clock, ("paths", "config")),
     Check("disk", machine.disk, ("paths",)),
     Check("open_files", machine.open_files, ("config",)),
@@ -85,8 +90,9 @@ def examine(target: Target, options: DoctorOptions) -> Examination:
 
 def _make(check: Check, case: Case, found: Examination) -> None:
     known = (getattr(case, need) for need in check.needs)
+    idle = check.at_rest and case.instance in (RUNNING, SILENT)
     try:
-        for finding in check.run(case, *known):
+        for finding in () if idle else check.run(case, *known):
             found.findings.append(finding._replace(check=finding.check or check.name))
         found.checked.append(check.name)
     except LeftOut as reason:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from zbroker.cli.doctor.case import RUNNING, SILENT, Case, Finding, LeftOut, quoted
+from zbroker.cli.doctor.case import Case, Finding, LeftOut, quoted
 from zbroker.cli.journal import verify
 from zbroker.clock import SystemClock, format_time
 from zbroker.config import Config
@@ -228,7 +228,7 @@ def _lost(report: verify.VerifyReport) -> str:
 
 def index(case: Case, paths: Paths) -> Iterator[Finding]:
     """Whether the index of bookmarks can be opened. One that serves tells that by an alarm."""
-    why = _why_not_opened(case, paths, paths.index)
+    why = _why_not_opened(paths, paths.index)
     if why:
         yield Finding(
             f"the index of bookmarks {paths.index} is damaged: {why}",
@@ -237,9 +237,9 @@ def index(case: Case, paths: Paths) -> Iterator[Finding]:
         )
 
 
-def queue_tables(case: Case, paths: Paths) -> Iterator[Finding]:
+def queue_tables(_: Case, paths: Paths) -> Iterator[Finding]:
     """Whether the tables of queues can be opened; they only make a start fast."""
-    why = _why_not_opened(case, paths, paths.queues)
+    why = _why_not_opened(paths, paths.queues)
     if why:
         yield Finding(
             f"the tables of queues {paths.queues} are damaged: {why}",
@@ -249,10 +249,8 @@ def queue_tables(case: Case, paths: Paths) -> Iterator[Finding]:
         )
 
 
-def _why_not_opened(case: Case, paths: Paths, database: Path) -> str:
-    """The reason; empty where it can be opened, and while an instance has it open."""
-    if case.instance in (RUNNING, SILENT):
-        return ""
+def _why_not_opened(paths: Paths, database: Path) -> str:
+    """The reason; empty where it can be opened."""
     _need_log(paths)
     from zbroker.bookmarks.files import reason_not_to_open
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import psutil
 
 from zbroker import endpoints, limits
-from zbroker.cli.doctor.case import RUNNING, SILENT, Case, Finding, LeftOut, holder, name_of, quoted
+from zbroker.cli.doctor.case import SILENT, Case, Finding, LeftOut, holder, name_of, quoted
 from zbroker.cli.show import size
 from zbroker.config import Config, doors
 from zbroker.endpoints import is_loopback
@@ -129,10 +129,8 @@ def lock(case: Case, paths: Paths) -> Iterator[Finding]:
     )
 
 
-def journal_lock(case: Case, paths: Paths) -> Iterator[Finding]:
+def journal_lock(_: Case, paths: Paths) -> Iterator[Finding]:
     """Whether somebody works on the files of the log while no instance runs."""
-    if case.instance in (RUNNING, SILENT):
-        return
     pid = holder(paths.journal)
     if pid is not None:
         yield Finding(
@@ -144,8 +142,7 @@ def journal_lock(case: Case, paths: Paths) -> Iterator[Finding]:
 
 def stale(case: Case, paths: Paths) -> Iterator[Finding]:
     """Whether an instance was killed: it removes what it says of itself when it stops."""
-    running = paths.running
-    if case.instance in (RUNNING, SILENT) or not running.exists():
+    if not paths.running.exists():
         return
     when = f", since {case.running['started']}" if case.running.get("started") else ""
     yield Finding(
@@ -163,10 +160,8 @@ class ListeningPort(NamedTuple):
     pid: int
 
 
-def ports(case: Case, config: Config) -> Iterator[Finding]:
+def ports(_: Case, config: Config) -> Iterator[Finding]:
     """Whether other processes have the ports of an instance that does not run."""
-    if case.instance in (RUNNING, SILENT):
-        return
     try:
         found = psutil.net_connections(kind="tcp")
     except psutil.AccessDenied:
