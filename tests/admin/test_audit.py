@@ -293,7 +293,7 @@ def looked(*answers: RefusalRows | ClientError | None) -> tuple[Desks, Lines]:
     desks, lines = Desks(*answers), Lines()
     refusals = RefusalReports(desks, lines)  # type: ignore[arg-type]
     for _ in answers:
-        refusals.look("ingest")
+        refusals.look_at("ingest")
     return desks, lines
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.admin.queue_rows import SECOND_NS, Clock, Room, consumer, message, row
-from zbroker.admin import queues
 from zbroker.admin.queues import STALE_MS, QueueReports, QueueWatch
 from zbroker.config.queues import QueueConfig
 from zbroker.errors import ClientError
@@ -416,7 +415,7 @@ def test_dead_letters_of_late_are_seen(watch_bench: WatchBench) -> None:
 
 @pytest.fixture
 def running(watch_bench: WatchBench, monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchBench]:
-    monkeypatch.setattr(queues, "EVERY_S", 0.001)
+    monkeypatch.setattr(watch_bench.watch, "every_s", 0.001)
     yield watch_bench
     watch_bench.watch.stop()
     watch_bench.watch._thread.join(BOUND_S)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from zbroker.admin import audit_format as fmt
-from zbroker.admin.process_link import ProcessLink
+from zbroker.admin.process_link import PeriodicThread, ProcessLink
 from zbroker.clock import Clock, format_time
 from zbroker.errors import ClientError
 from zbroker.limits import MIB
@@ -233,38 +233,26 @@ def _state(path: Path) -> tuple[int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-EVERY_S: Final = 1.0
-
-
-class RefusalReports:
-    """Begins with `start`."""
+class RefusalReports(PeriodicThread):
+    """Writes what other processes refused for want of rights as lines of the audit log."""
 
     def __init__(self, desks: ProcessLink, audit: Audit) -> None:
+        super().__init__("refusals")
         self._desks = desks
         self._audit = audit
-        self._seen = dict.fromkeys(desks.rooms, 0)  # the newest number of each room
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="refusals", daemon=True)
+        self._seen = dict.fromkeys(desks.rooms, 0)  # the newest number of each process
 
-    def start(self) -> None:
-        """From now on."""
-        self._thread.start()
+    def look(self) -> None:
+        """Asks each process, and writes down what is new."""
+        for room in self._seen:
+            self.look_at(room)
 
-    def stop(self) -> None:
-        """At the latest when a question that is under way is given up."""
-        self._stop.set()
-
-    def _run(self) -> None:
-        while not self._stop.wait(EVERY_S):
-            for room in self._seen:
-                self.look(room)
-
-    def look(self, room: str) -> None:
-        """Asks one room, and writes down what is new."""
+    def look_at(self, room: str) -> None:
+        """Asks one process."""
         try:
             told = self._desks.ask(RefusalRows, AskRefusals(0, self._seen[room]), [room])[room]
         except ClientError:
-            return  # others ask, or the admin stops: what is new is asked for again
+            return  # too many questions, or the admin stops: what is new is asked for again
         if told is None:
             return
         for row in told.rows:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from zbroker.admin.documents import row_document, time_text
 from zbroker.admin.journal_link import AdminJournalLink
 from zbroker.admin.process_link import ProcessLink
 from zbroker.admin.requests import ClientsQuery, SubscriptionsQuery
@@ -21,35 +22,46 @@ from zbroker.log.reader import Cursor, Gap, Log, first_time
 from zbroker.server.disconnects_file import DisconnectsFile
 from zbroker.wire import internal as m
 from zbroker.wire import surveys as s
-from zbroker.wire.surveys import AskSubscriptions, SubscriptionRow
-from zbroker.wire.surveys import Subscriptions as Told
+
+NEWEST_WAIT_S: Final = 1.0  # for the journal: without it lags are reported in messages only
+NS_PER_S: Final = 1_000_000_000
+
+Report = dict[str, Any]
+
+
+def _merged(
+    told: Mapping[str, Any], limit: int, order: Callable[[str, Any], tuple[Any, ...]]
+) -> tuple[list[tuple[str, Any]], Report]:
+    """The first rows of all answers, each with its process, and what they leave out.
+
+    told: the answer of each process, None for one that is silent.
+    """
+    found = [(room, row) for room, answer in told.items() if answer for row in answer.rows]
+    found.sort(key=lambda one: order(*one))
+    more = sum(answer.left_out for answer in told.values() if answer)
+    silent = [room for room, answer in told.items() if answer is None]
+    return found[:limit], {"silent": silent, "left_out": more + max(0, len(found) - limit)}
 
 
 class ClientReports:
-    """Answers from any thread."""
+    """GET /clients. Answers from any thread."""
 
     def __init__(self, desks: ProcessLink, disconnects: DisconnectsFile) -> None:
         self._desks = desks
         self._disconnects = disconnects
 
-    def answer(self, wanted: ClientsQuery) -> dict[str, Any]:
+    def answer(self, wanted: ClientsQuery) -> Report:
         """Every connection, by name. Raises: ClientError not_ready."""
         ask = s.AskClients(0, wanted.client, wanted.limit)
         told = self._desks.ask(s.Clients, ask, self._desks.rooms)
-        answers = {room: answer for room, answer in told.items() if answer is not None}
-        found = [(row.client, room, row) for room, one in answers.items() for row in one.rows]
-        found.sort(key=lambda one: one[:2])
-        shown = found[: wanted.limit]
-        return {
-            "silent": [room for room, answer in told.items() if answer is None],
-            "left_out": sum(one.left_out for one in answers.values()) + len(found) - len(shown),
-            "clients": [_told(room, row) for _, room, row in shown],
-        }
+        shown, report = _merged(told, wanted.limit, lambda room, row: (row.client, room))
+        return report | {"clients": [_client(room, row) for room, row in shown]}
 
-    def disconnect(self, client: str) -> dict[str, Any]:
-        """Ends them, and its tokens, at every door. Raises: ClientError not_found, not_ready.
+    def disconnect(self, client: str) -> Report:
+        """Ends its connections and tokens at every listener.
 
-        Its tokens end also where it is not connected: somebody may keep one for later.
+        Tokens end also where it is not connected: it may keep one for later.
+        Raises: ClientError not_found, not_ready.
         """
         ask = s.Disconnect(0, client, self._disconnects.add(client))
         told = self._desks.ask(s.Disconnected, ask, self._desks.rooms)
@@ -64,110 +76,75 @@ class ClientReports:
         return {"disconnected": ended}
 
 
-def _told(room: str, row: s.ClientRow) -> dict[str, Any]:
-    return {
-        "door": setting_of(room),
-        "room": room,
-        "client": row.client,
-        "principal": row.principal,
-        "instance": row.instance,
-        "address": row.address,
-        "connected_s": None if row.connected_ms is None else row.connected_ms / 1_000,
-        "session": row.session,
-        "publisher": None if row.publisher is None else str(row.publisher),
-        "acked": row.acked,
-        "window_bytes": row.window_bytes,
-        "messages": row.messages,
-        "subscriptions": row.subscriptions,
-        "heartbeat_s": row.heartbeat_s,
-    }
-
-
-NEWEST_WAIT_S: Final = 1.0  # for the journal: without it lags are told in messages only
-NS_PER_S: Final = 1_000_000_000
-
-
-class _Found(NamedTuple):
-    """A row, and who told it."""
-
-    worker: str
-    row: SubscriptionRow
+def _client(room: str, row: s.ClientRow) -> Report:
+    return row_document(
+        row, "connected_ms", door=setting_of(room), room=room,
+        connected_s=None if row.connected_ms is None else row.connected_ms / 1_000,
+        publisher=None if row.publisher is None else str(row.publisher),
+    )  # fmt: skip
 
 
 class SubscriptionReports:
-    """Answers from any thread."""
+    """GET /subscriptions: those of all delivery workers. Answers from any thread."""
 
     def __init__(self, desks: ProcessLink, journal: AdminJournalLink, times: LogTimes) -> None:
         self._desks = desks
         self._journal = journal
         self._times = times
 
-    def answer(self, wanted: SubscriptionsQuery) -> dict[str, Any]:
-        """The whole document. Raises: ClientError not_ready."""
-        ask = AskSubscriptions(0, wanted.client, wanted.topic, wanted.limit)
+    def answer(self, wanted: SubscriptionsQuery) -> Report:
+        """The subscriptions with the largest lag. Raises: ClientError not_ready."""
+        ask = s.AskSubscriptions(0, wanted.client, wanted.topic, wanted.limit)
         rooms = [room for room in self._desks.rooms if setting_of(room) == "delivery"]
-        told = self._desks.ask(Told, ask, rooms)
-        answers = {worker: answer for worker, answer in told.items() if answer is not None}
-        found = [_Found(worker, row) for worker, one in answers.items() for row in one.rows]
-        found.sort(key=lambda one: (-one.row.lag, one.row.client, one.row.sid))
-        shown = found[: wanted.limit]
-        lags = self._lags([one.row for one in shown])
-        return {
-            "persisted": max((answer.persisted for answer in answers.values()), default=0),
-            "silent": [worker for worker, answer in told.items() if answer is None],
-            "left_out": sum(one.left_out for one in answers.values()) + len(found) - len(shown),
-            "subscriptions": [_subscription(one, lags.get(one.row.handled)) for one in shown],
+        told = self._desks.ask(s.Subscriptions, ask, rooms)
+        shown, report = _merged(told, wanted.limit, lambda _, row: (-row.lag, row.client, row.sid))
+        lags = self._lags([row for _, row in shown])
+        return report | {
+            "persisted": max((answer.persisted for answer in told.values() if answer), default=0),
+            "subscriptions": [
+                _subscription(worker, row, lags.get(row.handled)) for worker, row in shown
+            ],
         }
 
-    def _lags(self, rows: list[SubscriptionRow]) -> dict[int, float]:
-        """By position how far behind in log time, in s, where that can be told."""
-        behind = [row.handled for row in rows if row.lag]
+    def _lags(self, rows: list[s.SubscriptionRow]) -> dict[int, float]:
+        """The lag in log time (s) by position, as far as it can be estimated."""
+        late = [row.handled for row in rows if row.lag]
         lags = {row.handled: 0.0 for row in rows if row.handled and not row.lag}
-        if not behind:
+        if not late:
             return lags
         try:
             holders = self._journal.ask(m.Holders, m.AskHolders, NEWEST_WAIT_S)
         except ClientError:
             return lags  # the journal is restarting: positions are all that is known
         newest = Moment(holders.persisted, holders.log_time_ns)
-        times = self._times.of(behind, newest)
+        times = self._times.of(late, newest)
         return lags | {at: round(max(0, newest.ns - ns) / NS_PER_S, 3) for at, ns in times.items()}
 
 
-def _subscription(found: _Found, lag_s: float | None) -> dict[str, Any]:
-    row = found.row
-    return {
-        "worker": found.worker,
-        "client": row.client,
-        "sid": row.sid,
-        "topic": row.topic,
-        "regex": row.regex,
-        "filter": row.filter,
-        "options": msgspec.to_builtins(row.options),
-        "state": row.state,
-        "due_ms": row.due_ms,
-        "starts": None if row.starts_ns is None else format_time(row.starts_ns),
-        "position": row.position,
-        "handled": row.handled,
-        "in_hand": row.in_hand,
-        "lag": row.lag,
-        "lag_s": lag_s,
-        "credit": row.credit,
-        "sent_messages": row.sent_messages,
-        "sent_bytes": row.sent_bytes,
-        "since": format_time(row.since_ms * 1_000_000) if row.since_ms else None,
-    }
+def _subscription(worker: str, row: s.SubscriptionRow, lag_s: float | None) -> Report:
+    return row_document(
+        row, "starts_ns", "since_ms", worker=worker, lag_s=lag_s,
+        options=msgspec.to_builtins(row.options), starts=time_text(row.starts_ns),
+        since=format_time(row.since_ms * 1_000_000) if row.since_ms else None,
+    )  # fmt: skip
+
+
+# -- the log time of a position -------------------------------------------------------------------
 
 
 class Moment(NamedTuple):
-    """What stands at `position` was placed at `ns`."""
+    """The message at `position` was placed at `ns`."""
 
     position: int
     ns: int
 
 
 def between(position: int, low: Moment, high: Moment) -> int:
-    """The log time of `position`, if it goes evenly from `low` to `high`."""
+    """The log time of `position`, if time goes evenly from `low` to `high`.
+
+    That is an estimate, off by a segment's time at most: it costs one header per segment where the
+    exact time would cost a walk.
+    """
     if high.position <= low.position:
         return low.ns
     share = (position - low.position) * (high.ns - low.ns) // (high.position - low.position)
@@ -175,7 +152,10 @@ def between(position: int, low: Moment, high: Moment) -> int:
 
 
 class LogTimes:
-    """Thread-safe; keeps no file open between two questions."""
+    """Estimates log times from the first message of each segment.
+
+    Thread-safe; keeps no file open between two questions.
+    """
 
     def __init__(self, journal: Path, archive: Path) -> None:
         self._places = (journal, archive)
@@ -183,12 +163,15 @@ class LogTimes:
         self._lock = threading.Lock()
 
     def of(self, positions: Iterable[int], newest: Moment) -> dict[int, int]:
-        """The log times of those that can be told; `newest` is the end of the log."""
+        """The log times of the positions for which there is an estimate.
+
+        newest: the end of the log.
+        """
         with self._lock:
             try:
                 return self._of(sorted(set(positions)), newest)
             except StorageError:
-                return {}  # damage is told by the journal and by `journal verify`
+                return {}  # damage is reported by the journal and by `journal verify`
             finally:
                 if self._log is not None:
                     self._log.close()

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple, get_origin, get_type_hints
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from zbroker.clock import format_time
 from zbroker.config import setting_of
@@ -20,11 +20,35 @@ from zbroker.wire import queue_surveys as q
 from zbroker.wire.internal import Status
 from zbroker.wire.queue_messages import BrowsedRow
 
+COUNTERS: Final = q.QueueCounters.__struct_fields__
+#: numbers of a row that are added up over all queues
+SUMS: Final = ("depth", "ready", "leased", "delayed", "consumers", *COUNTERS)
+NS_PER_S: Final = 1_000_000_000
+CODE: Final = "bad_queue"
+
 _JOURNAL_KEYS: Final = ("first_position", "written", "persisted", "segments", "bytes", "durability")
 _PROCESS_KEYS: Final = ("room", "pid", "state", "restarts", "uptime_s", "progress")
+_INSTANCE_KEYS: Final = ("instance", "name", "group", "url", "version", "started")
 _MAX: Final = "_max"  # how the name of a number ends that is the largest one, not a count
+_DEFAULTS: Final = QueueConfig(name="-")
 
 Stats = dict[str, Any]
+
+
+def row_document(row: Struct, *left_out: str, **more: object) -> dict[str, Any]:
+    """The fields of a row, but for some, and more: what JSON says of it."""
+    found = structs.asdict(row)
+    for name in left_out:
+        del found[name]
+    return found | more
+
+
+def time_text(ns: int | None) -> str | None:
+    """A time of the log (ns since 1970) as text; None where it is not known."""
+    return None if ns is None else format_time(ns)
+
+
+# -- /status --------------------------------------------------------------------------------------
 
 
 class LocalFacts(NamedTuple):
@@ -42,13 +66,13 @@ class LocalFacts(NamedTuple):
 
 
 def stats_of(status: Status) -> dict[str, Stats]:
-    """The numbers of each room."""
+    """The numbers of each process."""
     rooms: list[dict[str, Any]] = [dict(room) for room in status.rooms]
     return {str(room["room"]): dict(room.get("stats", {})) for room in rooms}
 
 
 def added(workers: list[Stats]) -> Stats:
-    """The numbers of several workers together; what is no number is the first one's."""
+    """The numbers of several workers together; a text is the first one's."""
     total: Stats = {}
     for numbers in workers:
         for key, value in numbers.items():
@@ -66,133 +90,78 @@ def delivery_of(stats: dict[str, Stats]) -> Stats:
 
 
 def document(status: Status, here: LocalFacts) -> dict[str, Any]:
-    """Keys are added over time, never changed."""
+    """The document of GET /status. Keys are added over time, never changed."""
     running, stats = here.running, stats_of(status)
     delivery = delivery_of(stats)
-    journal = stats.get("journal", {})
+    journal, ingest = stats.get("journal", {}), stats.get("ingest", {})
     first = {key: journal.pop(key) for key in _JOURNAL_KEYS if key in journal}
     return {
-        "instance": running.get("instance", ""),
-        "name": running.get("name", ""),
-        "group": running.get("group", ""),
+        **{key: running.get(key, "") for key in _INSTANCE_KEYS},
         "state": status.state,
-        "url": running.get("url", ""),
-        "version": running.get("version", ""),
-        "started": running.get("started", ""),
         "data_dir": here.data_dir,
         "alarms": here.alarms,
         "endpoints": running.get("endpoints", {}),
-        "clients": stats.get("ingest", {}).get("clients", 0),
+        "clients": ingest.get("clients", 0),
         "subscriptions": delivery.get("subscriptions", 0),
         "queues": here.queues,
         "rates": here.rates,
         "security": here.security,
         "journal": first | journal,
-        "ingest": stats.get("ingest", {}),
+        "ingest": ingest,
         "delivery": delivery,
         "supervisor": stats.get("supervisor", {}),
         "processes": [{key: room.get(key, "") for key in _PROCESS_KEYS} for room in status.rooms],
     }
 
 
-NS_PER_S: Final = 1_000_000_000
-COUNTERS: Final = q.QueueCounters.__struct_fields__
-_DEFAULTS: Final = QueueConfig(name="-")
-#: numbers of a row that are added up over all queues
-SUMS: Final = ("depth", "ready", "leased", "delayed", "consumers", *COUNTERS)
+# -- queues ---------------------------------------------------------------------------------------
 
 
 def queue(row: q.QueueRow, rates: Mapping[str, float], now_ns: int) -> dict[str, Any]:
-    """One queue as it stands in a list."""
+    """One queue of a list: every field of its row but the definition."""
     here = row.depth > 0
-    return {
-        "name": row.name,
-        "kind": row.kind,
-        "topic": row.topic,
-        "regex": row.regex,
-        "source": row.source,
-        "life": row.life,
-        "created": row.created,
-        "state": row.state,
-        "depth": row.depth,
-        "ready": row.ready,
-        "leased": row.leased,
-        "delayed": row.delayed,
-        "going": row.going,
-        "consumers": row.consumers,
-        "first": row.first if here else None,
-        "last": row.last if here else None,
-        "oldest": None if row.oldest_ns is None else format_time(row.oldest_ns),
-        "oldest_s": age_s(row, now_ns),
-        "behind": row.behind,
-        "barrier": row.barrier,
-        "holding": row.holding,
-        "bytes": row.bytes,
-        "idle_s": None if row.idle_ms is None else row.idle_ms / 1_000,
-        "memory_bytes": row.memory_bytes,
-        **{name: getattr(row, name) for name in COUNTERS},
-        "rates": dict(rates),
-    }
+    return row_document(
+        row, "definition", "oldest_ns", "idle_ms",
+        first=row.first if here else None, last=row.last if here else None,
+        oldest=time_text(row.oldest_ns), oldest_s=age_s(row, now_ns),
+        idle_s=None if row.idle_ms is None else row.idle_ms / 1_000, rates=dict(rates),
+    )  # fmt: skip
 
 
 def age_s(row: q.QueueRow, now_ns: int) -> float | None:
     """How old its oldest message is, by log time."""
-    if row.oldest_ns is None:
-        return None
-    return round(max(0, now_ns - row.oldest_ns) / NS_PER_S, 3)
+    return None if row.oldest_ns is None else round(max(0, now_ns - row.oldest_ns) / NS_PER_S, 3)
 
 
 def definition(row: q.QueueRow) -> dict[str, Any]:
-    """All that the queue is, also what nobody set: durations in ms, sizes in bytes."""
-    known = {name: getattr(_DEFAULTS, name) for name in QueueConfig.__struct_fields__}
-    return known | {"name": row.name} | row.definition
+    """Every key of its definition, with defaults: durations in ms, sizes in bytes."""
+    return structs.asdict(_DEFAULTS) | {"name": row.name} | row.definition
 
 
 def setting(row: q.QueueRow, name: str) -> Any:  # noqa: ANN401 - what the config has there
-    """One key of it."""
+    """One key of its definition."""
     return row.definition.get(name, getattr(_DEFAULTS, name))
 
 
 def totals(rows: Sequence[q.QueueRow]) -> dict[str, Any]:
-    """Of all queues together, for the status."""
+    """All queues together, for the status."""
     return {"count": len(rows)} | {name: sum(getattr(row, name) for row in rows) for name in SUMS}
-
-
-def consumer(row: q.ConsumerRow) -> dict[str, Any]:
-    """A consumer as it is in a list: the keys are the fields of its row."""
-    return structs.asdict(row)
 
 
 def message(row: BrowsedRow) -> dict[str, Any]:
     """One message of a queue."""
-    return {
-        "position": row.position,
-        "bookmark": row.bookmark,
-        "topic": row.topic,
-        "time": format_time(row.time_ns),
-        "size": row.size,
-        "state": row.state,
-        "deliveries": row.deliveries,
-        "failures": row.failures,
-        "owner": row.owner,
-        "due_ms": row.due_ms,
-    }
+    return row_document(row, "time_ns", time=format_time(row.time_ns))
 
 
 def payload(data: bytes) -> dict[str, str]:
-    """As JSON can hold it."""
+    """The payload of a message, in base64 if it is not text."""
     try:
         return {"data": data.decode()}
     except UnicodeDecodeError:
         return {"data_base64": b64encode(data).decode()}
 
 
-def point(row: q.PointRow) -> dict[str, Any]:
-    """One named place. set_at: the position of the record that set it."""
-    return structs.asdict(row)
-
-
-CODE: Final = "bad_queue"
+# -- definitions as people write them: "30s", "10GiB" ---------------------------------------------
 
 
 def read_definition(given: Mapping[str, Any], *, texts: bool = False) -> dict[str, Any]:
@@ -204,7 +173,7 @@ def read_definition(given: Mapping[str, Any], *, texts: bool = False) -> dict[st
 
 
 def keys() -> list[str]:
-    """What a definition may have; the name of a queue stands elsewhere."""
+    """The keys of a definition; the name of the queue is not one of them."""
     return [key for key in _fields() if key != "name"]
 
 

@@ -1,4 +1,8 @@
-"""The admin's questions to rooms with doors: who is connected there, and what it wants or holds."""
+"""The admin's questions to the other processes of the instance, and what is asked every second.
+
+ProcessLink asks processes with a listener, QueueLink the queues process, SupervisorLink the
+supervisor; Sampler keeps what the supervisor reports for /history and for rates.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,13 @@ from zbroker.wire import codec
 from zbroker.wire import internal as m
 from zbroker.wire import queue_surveys as q
 from zbroker.wire import surveys as s
-from zbroker.wire.internal import Status
 
-ANSWER_MAX_MS: Final = 2_000  # a room answers in one turn; one that does not is named instead
+ANSWER_MAX_MS: Final = 2_000  # a process answers in one turn; a silent one is named instead
 ASKING_MAX: Final = 8  # questions at once: each has sockets of its own
 LOOK_MS: Final = 100  # how soon a question is given up when the admin stops
+ROOM: Final = "queues"
+CHANGE_MAX_MS: Final = 5_000  # a change is answered when it is durable
+STATUS_MAX_MS: Final = 2_000  # the supervisor answers in one turn
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Question = s.Question | q.QueuesQuestion
@@ -36,7 +42,7 @@ A = TypeVar(
 
 
 class ProcessLink:
-    """Asks several rooms at once, from any thread. `desks`: by room."""
+    """Asks several processes at once, from any thread. desks: their endpoints, by process."""
 
     def __init__(self, context: Context, desks: Mapping[str, str], clock: Clock) -> None:
         self._context = context
@@ -48,24 +54,19 @@ class ProcessLink:
 
     @property
     def rooms(self) -> Collection[str]:
-        """Every room with a desk."""
+        """Every process that can be asked."""
         return self._desks.keys()
 
     def ask(
-        self,
-        answer: type[A],
-        question: Question,
-        rooms: Collection[str],
-        wait_ms: int = 0,
+        self, answer: type[A], question: Question, rooms: Collection[str], wait_ms: int = 0
     ) -> dict[str, A | None]:
-        """What each of `rooms` answers; None for one that does not in time.
+        """The answer of each of `rooms`; None for one that is silent for `wait_ms`.
 
-        wait_ms: how long that is, 0: ANSWER_MAX_MS.
-
-        Raises: ClientError not_ready, if too many others ask, or the admin stops.
+        Units: wait_ms 0 is ANSWER_MAX_MS.
+        Raises: ClientError not_ready, if too many questions are under way, or the admin stops.
         """
         if not self._free.acquire(timeout=ANSWER_MAX_MS / 1_000):
-            raise ClientError("not_ready", "others ask the doors", "try again")
+            raise ClientError("not_ready", "too many questions are under way", "try again")
         desks = {room: self._desks[room] for room in rooms}
         try:
             question = msgspec.structs.replace(question, cid=next(self._cids))
@@ -76,7 +77,7 @@ class ProcessLink:
     def _ask(
         self, kind: type[A], question: Question, desks: Mapping[str, str], wait_ms: int
     ) -> dict[str, A | None]:
-        """On new sockets: what is queued in an old one would go to a room's successor."""
+        """Asks on new sockets: messages queued in an old one would go to the next process."""
         answers: dict[str, A | None] = dict.fromkeys(desks)
         poller = zmq.Poller()
         waiting = {sockets.dealer(self._context, at): room for room, at in desks.items()}
@@ -105,21 +106,17 @@ class ProcessLink:
         """Gives up the questions that are under way."""
         self._closed = True
         got = [self._free.acquire(timeout=ANSWER_MAX_MS / 1_000) for _ in range(ASKING_MAX)]
-        self._free.release(sum(got))  # who asks later finds out at once
-
-
-ROOM: Final = "queues"
-CHANGE_MAX_MS: Final = 5_000  # what changes something is answered when it is durable
+        self._free.release(sum(got))  # a later question is refused at once
 
 
 class QueueLink:
-    """Answers to any thread."""
+    """Asks the queues process, from any thread."""
 
     def __init__(self, link: ProcessLink) -> None:
         self._link = link
 
     def look(self, kind: type[A], question: q.QueuesQuestion) -> A:
-        """What is. Raises: ClientError not_ready, or what the room says."""
+        """What there is. Raises: ClientError not_ready, or the refusal of the process."""
         answer = self._link.ask(kind, question, [ROOM])[ROOM]
         if answer is None:
             raise ClientError("not_ready", "the queues room does not answer", "try again")
@@ -128,7 +125,7 @@ class QueueLink:
         return answer
 
     def change(self, question: q.QueuesQuestion) -> q.Changed:
-        """What has become so. Raises: ClientError likewise."""
+        """Makes a change; it is durable then. Raises: ClientError likewise."""
         answer = self._link.ask(q.Changed, question, [ROOM], CHANGE_MAX_MS)[ROOM]
         if answer is None:
             reason = "the queues room did not answer in time; it may be done all the same"
@@ -138,22 +135,44 @@ class QueueLink:
         return answer
 
 
-STATUS_MAX_MS: Final = 2_000  # the supervisor answers in one turn
+class PeriodicThread:
+    """Calls `look` each second in a thread of its own: a process that hangs delays nothing else."""
+
+    every_s = 1.0
+
+    def __init__(self, name: str) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begins now."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends at the latest when a question that is under way is given up."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.look()
+            self._stop.wait(self.every_s)
+
+    def look(self) -> None:
+        """Asks once."""
+        raise NotImplementedError
 
 
 class SupervisorLink:
     """Asks the supervisor, one request at a time, from any thread."""
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, clock: Clock
-    ) -> None:
+    def __init__(self, context: Context, endpoint: str, clock: Clock) -> None:
         self._lock = threading.Lock()
         self._dealer = sockets.dealer(context, endpoint)
         self._clock = clock
         self._cid = 0
 
     def status(self) -> m.Status | None:
-        """What it knows, or None when it does not answer in time."""
+        """The state of all processes; None if it does not answer in time."""
         with self._lock:
             if self._dealer.closed:
                 return None
@@ -176,7 +195,10 @@ class SupervisorLink:
 
 
 class Sampler:
-    """`take` by the loop's thread, the rest by any."""
+    """Numbers of all processes, each second. The loop's thread calls `take`, any thread the rest.
+
+    status: the state of all processes as it is now.
+    """
 
     def __init__(
         self,
@@ -184,16 +206,16 @@ class Sampler:
         clock: Clock,
         more: Callable[[], Mapping[str, Stats]] = dict,
     ) -> None:
-        """more: statistics of rooms beside those that they tell the supervisor."""
-        self._supervisor = supervisor
+        """more: statistics of processes beside those that they report to the supervisor."""
+        self.status = supervisor.status
         self._more = more
         self._clock = clock
         self._rings = Rings()
         self._lock = threading.Lock()  # of the rings
 
-    def take(self) -> Status | None:
+    def take(self) -> m.Status | None:
         """Asks; None if the supervisor is silent: then this second has no sample."""
-        status = self._supervisor.status()
+        status = self.status()
         if status is not None:
             stats = stats_of(status)
             for room, numbers in self._more().items():
@@ -202,12 +224,8 @@ class Sampler:
                 self._rings.take(stats, self._now_s())
         return status
 
-    def status(self) -> Status | None:
-        """As it is now."""
-        return self._supervisor.status()
-
     def rates(self) -> dict[str, float]:
-        """Of the last seconds."""
+        """The mean of the last seconds."""
         with self._lock:
             return self._rings.rates()
 

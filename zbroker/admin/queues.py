@@ -1,23 +1,27 @@
-"""/queues/... and /points: what queues hold, who takes it, why nothing is delivered; changes."""
+"""/queues/... and /points: the state of queues and points, and changes to them."""
 
 from __future__ import annotations
 
 import threading
 from typing import Any, Final
 
+from msgspec.structs import asdict
+
 from zbroker.admin import documents as document
 from zbroker.admin import requests as asking
 from zbroker.admin.alarms import QueueObservation
-from zbroker.admin.documents import read_definition, totals
-from zbroker.admin.process_link import ROOM, QueueLink
+from zbroker.admin.documents import read_definition
+from zbroker.admin.process_link import ROOM, PeriodicThread, QueueLink
 from zbroker.admin.rates import Growth, Key, key_of
 from zbroker.admin.requests import EmptyRequest, parse, parse_query
 from zbroker.clock import Clock
 from zbroker.errors import Bug, ClientError
 from zbroker.wire import queue_surveys as q
-from zbroker.wire.queue_surveys import AskQueues, QueueRow, Queues
 
 Document = dict[str, Any]
+
+
+STALE_MS: Final = 10_000  # older rows are not reported as if they were current
 
 
 class QueueReports:
@@ -28,7 +32,7 @@ class QueueReports:
         self._clock = clock
         self.watch = watch
 
-    # -- what is --------------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------
 
     def all(self) -> Document:
         """Every queue, by name. Raises: ClientError not_ready."""
@@ -49,10 +53,10 @@ class QueueReports:
         return self._row(row) | {"definition": document.definition(row)}
 
     def points(self) -> Document:
-        """Every named place of the log."""
+        """Every point: a named place of the log."""
         told = self._desk.look(q.Points, q.AskPoints(0))
         rows = sorted(told.rows, key=lambda row: row.name)
-        return {"points": [document.point(row) for row in rows]}
+        return {"points": [asdict(row) for row in rows]}
 
     def _row(self, row: q.QueueRow) -> Document:
         return document.queue(row, self.watch.rates(row), self._clock.wall_ns())
@@ -67,17 +71,11 @@ class QueueReports:
     def _consumers(self, name: str, wanted: asking.ConsumersQuery) -> Document:
         told = self._desk.look(q.Consumers, q.AskConsumers(0, name, wanted.limit))
         if not told.rows:
-            self._one(name)  # nobody consumes it, or it is not there
-        return {
-            "left_out": told.left_out,
-            "consumers": [document.consumer(row) for row in told.rows],
-        }
+            self._one(name)  # it has no consumer, or it is not there
+        return {"left_out": told.left_out, "consumers": [asdict(row) for row in told.rows]}
 
     def _browse(self, name: str, wanted: asking.BrowseQuery) -> Document:
-        ask = q.BrowseQueue(
-            0, name, wanted.after, wanted.limit, wanted.filter, wanted.state, wanted.data
-        )
-        told = self._desk.look(q.Browsed, ask)
+        told = self._desk.look(q.Browsed, q.BrowseQueue(0, name, **asdict(wanted)))
         rows = [document.message(row) for row in told.rows]
         for row, data in zip(rows, told.payloads, strict=False):
             row |= document.payload(data)
@@ -85,21 +83,16 @@ class QueueReports:
 
     def _explain(self, name: str, wanted: asking.ExplainQuery) -> Document:
         asking.check_why(wanted)
-        told = self._desk.look(q.Explained, q.Explain(0, name, wanted.position, wanted.bookmark))
+        told = self._desk.look(q.Explained, q.Explain(0, name, **asdict(wanted)))
         return {"queue": name, "state": told.state, "lines": told.lines}
 
-    # -- what shall be --------------------------------------------------------------------------
+    # -- changing -------------------------------------------------------------------------------
 
     def post(self, name: str, what: str, body: bytes) -> Document:
         """POST /queues/`name`/`what`; it is durable when this returns. Raises: ClientError."""
         question = _question(name, what, body)
         done = self._desk.change(question)
-        told: Document = {
-            "queue": name,
-            "dry_run": question.dry_run,
-            "count": done.count,
-            "text": done.text,
-        }
+        told = {"queue": name, "dry_run": question.dry_run, "count": done.count, "text": done.text}
         return told | {"position": done.position} if what == "purge" else told
 
     def set_point(self, body: bytes) -> Document:
@@ -117,7 +110,7 @@ class QueueReports:
 
 
 def _question(name: str, what: str, body: bytes) -> q.Purge | q.Requeue | q.Define:
-    """What the room is asked to do. Raises: ClientError bad_field, bad_queue."""
+    """The question that a request becomes. Raises: ClientError bad_field, bad_queue."""
     if what == "purge":
         purge = parse(asking.PurgeRequest, body)
         asking.check_purge(purge)
@@ -125,7 +118,7 @@ def _question(name: str, what: str, body: bytes) -> q.Purge | q.Requeue | q.Defi
         return q.Purge(0, name, before, point, purge.leased, purge.dry_run, purge.dead_letters)
     if what == "requeue":
         requeue = parse(asking.RequeueRequest, body)
-        return q.Requeue(0, name, requeue.bookmarks, requeue.limit, requeue.dry_run)
+        return q.Requeue(0, name, **asdict(requeue))
     if what == "delete":
         return q.Define(0, what, name, dry_run=parse(asking.DeleteRequest, body).dry_run)
     if what not in ("create", "alter"):
@@ -134,52 +127,38 @@ def _question(name: str, what: str, body: bytes) -> q.Purge | q.Requeue | q.Defi
     return q.Define(0, what, name, read_definition(define.definition), define.dry_run)
 
 
-EVERY_S: Final = 1.0
-STALE_MS: Final = 10_000  # what is older is not told as if it were so
+class QueueWatch(PeriodicThread):
+    """What the queues process reports each second: for rates, history, metrics, alarms.
 
-
-class QueueWatch:
-    """Begins with `start`; what is told, to any thread."""
+    Only what changed is asked for, and only queues with messages or dead letters are looked at for
+    alarms: a queue at which nothing happens costs nothing. Answers any thread.
+    """
 
     def __init__(self, desk: QueueLink, clock: Clock) -> None:
+        super().__init__("queues")
         self._desk = desk
         self._clock = clock
         self._lock = threading.Lock()  # of all that follows
         self._growth = Growth()
-        self._rows: dict[str, QueueRow] = {}
-        self._filled: dict[str, QueueRow] = {}  # those with messages
-        self._row_ms: dict[str, int] = {}  # when a row was told
+        self._rows: dict[str, q.QueueRow] = {}
+        self._filled: dict[str, q.QueueRow] = {}  # those with messages
+        self._row_ms: dict[str, int] = {}  # when a row was reported
         self._depth = 0  # of all of them
-        self._look = self._incarnation = 0  # of the last answer
+        self._newest = self._incarnation = 0  # of the last answer
         self._first_ms: dict[Key, int | None] = {}  # when it was seen first; None: it was there
         self._told_ms: int | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="queues", daemon=True)
-
-    def start(self) -> None:
-        """From now on."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """At the latest when a question that is under way is given up."""
-        self._stop.set()
-
-    def _run(self) -> None:
-        self.look()
-        while not self._stop.wait(EVERY_S):
-            self.look()
 
     def look(self) -> None:
         """Asks once."""
         try:
-            ask = AskQueues(0, since=self._look, of=self._incarnation)
-            told = self._desk.look(Queues, ask)
+            ask = q.AskQueues(0, since=self._newest, of=self._incarnation)
+            told = self._desk.look(q.Queues, ask)
         except ClientError:
-            return  # it starts, or hangs: what was told before grows old
+            return  # it starts, or hangs: the rows from before grow old
         with self._lock:
             self._take(told, self._clock.mono_ms())
 
-    def _take(self, told: Queues, now_ms: int) -> None:
+    def _take(self, told: q.Queues, now_ms: int) -> None:
         since = None if self._told_ms is None else now_ms
         names = [row.name for row in told.rows]
         over = self._rows.keys() - set(names) if told.whole else told.gone
@@ -194,9 +173,9 @@ class QueueWatch:
             if row.depth or row.bytes:
                 self._filled[row.name] = row
         self._growth.take(told.rows, now_ms / 1_000, gone)
-        self._look, self._incarnation, self._told_ms = told.look, told.incarnation, now_ms
+        self._newest, self._incarnation, self._told_ms = told.look, told.incarnation, now_ms
 
-    def _forget(self, name: str) -> QueueRow | None:
+    def _forget(self, name: str) -> q.QueueRow | None:
         row = self._rows.pop(name, None)
         if row is not None:
             self._depth -= row.depth
@@ -206,27 +185,27 @@ class QueueWatch:
 
     # -- from any thread ------------------------------------------------------------------------
 
-    def rows(self) -> list[QueueRow]:
-        """Every queue as it was when it changed last; none, if nobody told for a while."""
+    def rows(self) -> list[q.QueueRow]:
+        """Every queue as of its last change; none, if no report came for a while."""
         with self._lock:
             return list(self._rows.values()) if self._is_fresh() else []
 
-    def filled(self) -> list[QueueRow]:
-        """Those with messages, likewise."""
+    def filled(self) -> list[q.QueueRow]:
+        """The queues with messages, likewise."""
         with self._lock:
             return list(self._filled.values()) if self._is_fresh() else []
 
-    def rates(self, row: QueueRow) -> dict[str, float]:
-        """Of one queue, over the last seconds."""
+    def rates(self, row: q.QueueRow) -> dict[str, float]:
+        """The rates of one queue over the last seconds."""
         with self._lock:
             return self._growth.rates(key_of(row))
 
-    def totals(self) -> dict[str, Any]:
-        """Of all queues, for the status."""
-        return totals(self.rows())
+    def totals(self) -> Document:
+        """All queues together, for the status."""
+        return document.totals(self.rows())
 
-    def numbers(self) -> dict[str, dict[str, Any]]:
-        """For the history, as statistics of the room; nothing while it does not tell."""
+    def numbers(self) -> dict[str, Document]:
+        """Statistics of the queues process for the history; none while it is silent."""
         with self._lock:
             if not self._is_fresh():
                 return {}
@@ -234,7 +213,7 @@ class QueueWatch:
             return {ROOM: {"depth": self._depth} | grown}
 
     def seen(self, up_ms: int) -> QueueObservation:
-        """Queues that there may be something to say of, for alarms. up_ms: of the room."""
+        """The queues that may be reason for an alarm. up_ms: how long the process has run."""
         now_ms = self._clock.mono_ms()
         with self._lock:
             dead = self._growth.dead()
