@@ -1,11 +1,11 @@
-"""The answers to requests, from what processes, files and the journal say. Any thread."""
+"""The answers to requests, from what processes, files and the journal report. Any thread."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from msgspec.structs import asdict
 
@@ -14,13 +14,12 @@ from zbroker.admin import alarms, core, requests, retention
 from zbroker.admin.alarms import Alarm, AlarmFacts, AlarmWatch, held_limit
 from zbroker.admin.audit import Audit
 from zbroker.admin.client_reports import ClientReports, SubscriptionReports
-from zbroker.admin.documents import LocalFacts, document, stats_of
+from zbroker.admin.documents import LocalFacts, document, stats_of, time_text
 from zbroker.admin.history import HistoryEntry
 from zbroker.admin.jobs import Rewrite
 from zbroker.admin.process_link import ROOM as QUEUES
 from zbroker.admin.process_link import Sampler
 from zbroker.admin.queues import QueueReports
-from zbroker.admin.retention import SegmentView
 from zbroker.admin.survey import SegmentRow, Tools
 from zbroker.admin.topics import TopicReports
 from zbroker.admin.worker import AdminWorker
@@ -30,22 +29,25 @@ from zbroker.wire import internal as m
 
 JSON: Final = "application/json"
 
+Document = dict[str, Any]
+T = TypeVar("T")
+
 
 class Reply(NamedTuple):
-    """What is sent."""
+    """An HTTP answer."""
 
     body: bytes
     status: int = 200
     content_type: str = JSON
 
     @classmethod
-    def of(cls, document: dict[str, Any], status: int = 200) -> Self:
-        """As JSON."""
+    def of(cls, document: Document, status: int = 200) -> Self:
+        """A document as JSON."""
         return cls(json.dumps(document).encode() + b"\n", status)
 
 
 class AnswerSources(NamedTuple):
-    """Those who know."""
+    """Where answers come from."""
 
     tools: Tools
     worker: AdminWorker
@@ -68,26 +70,30 @@ class Answers:
         self._watch = AlarmWatch()
         self._alarms: list[Alarm] = []
         self._lock = threading.Lock()  # of the watch
-        self._documents: dict[str, Callable[[str], dict[str, Any]]] = {
+        self._reads: dict[str, Callable[[str], Document]] = {
             "/status": lambda _: self.status(),
             "/journal": lambda _: self.journal(),
             "/holders": lambda _: self.holders(),
             "/actions": lambda _: self.actions(),
             "/queues": lambda _: parts.queues.all(),
             "/points": lambda _: parts.queues.points(),
-            "/topics": lambda q: parts.topics.answer(requests.parse_query(requests.TopicsQuery, q)),
-            "/clients": lambda q: parts.clients.answer(
-                requests.parse_query(requests.ClientsQuery, q)
+            "/topics": _asked(requests.TopicsQuery, parts.topics.answer),
+            "/clients": _asked(requests.ClientsQuery, parts.clients.answer),
+            "/subscriptions": _asked(requests.SubscriptionsQuery, parts.subscriptions.answer),
+            "/history": _asked(requests.HistoryQuery, lambda q: parts.sampling.history(q.seconds)),
+            "/audit": _asked(requests.AuditQuery, lambda q: parts.audit.document(q.limit)),
+        }
+        self._writes: dict[str, Callable[[bytes], Document]] = {
+            "/journal/archive": _posted(requests.SegmentSelection, self.archive),
+            "/journal/compress": _posted(requests.SegmentSelection, self.compress),
+            "/journal/remove": _posted(requests.RemovalQuery, self.remove),
+            "/journal/reindex": _posted(requests.EmptyRequest, lambda _: self.reindex()),
+            "/journal/hold": _posted(requests.HoldRequest, self.hold),
+            "/clients/disconnect": _posted(
+                requests.ClientQuery, lambda ask: parts.clients.disconnect(ask.client)
             ),
-            "/subscriptions": lambda q: parts.subscriptions.answer(
-                requests.parse_query(requests.SubscriptionsQuery, q)
-            ),
-            "/history": lambda q: parts.sampling.history(
-                requests.parse_query(requests.HistoryQuery, q).seconds
-            ),
-            "/audit": lambda q: parts.audit.document(
-                requests.parse_query(requests.AuditQuery, q).limit
-            ),
+            "/points": parts.queues.set_point,
+            "/points/remove": parts.queues.remove_point,
         }
 
     def reply(self, path: str, query: str = "") -> Reply:
@@ -96,40 +102,25 @@ class Answers:
             return self.health(requests.parse_query(requests.HealthQuery, query))
         return self.metrics() if path == "/metrics" else Reply.of(self.get(path, query))
 
-    def get(self, path: str, query: str = "") -> dict[str, Any]:
-        """The same for what is a document."""
+    def get(self, path: str, query: str = "") -> Document:
+        """The same for a path with a document."""
         queue = core.queue_of(path)
         if queue is not None:
             return self._parts.queues.get(queue.name, queue.what, query)
         number = core.action_number(path)
-        return self._documents[path](query) if number is None else self.action(number)
+        return self._reads[path](query) if number is None else self.action(number)
 
-    def post(self, path: str, body: bytes) -> dict[str, Any]:
+    def post(self, path: str, body: bytes) -> Document:
         """POST likewise."""
         queue = core.queue_of(path)
         if queue is not None:
             return self._parts.queues.post(queue.name, queue.what, body)
-        if path == "/points":
-            return self._parts.queues.set_point(body)
-        if path == "/points/remove":
-            return self._parts.queues.remove_point(body)
-        if path == "/clients/disconnect":
-            return self._parts.clients.disconnect(requests.parse(requests.ClientQuery, body).client)
-        if path == "/journal/remove":
-            return self.remove(requests.parse(requests.RemovalQuery, body))
-        if path == "/journal/reindex":
-            requests.parse(requests.EmptyRequest, body)
-            return self.reindex()
-        if path == "/journal/hold":
-            return self.hold(requests.parse(requests.HoldRequest, body))
-        return self.rewrite(
-            path.rpartition("/")[2], requests.parse(requests.SegmentSelection, body)
-        )
+        return self._writes[path](body)
 
-    # -- what is --------------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------
 
     def health(self, wanted: requests.HealthQuery) -> Reply:
-        """For who starts and stops instances: 200, or 503 while not every room is ready."""
+        """For service managers: 200, or 503 while not every process is ready."""
         if wanted.live:
             return Reply.of({"state": "live"})
         status = self._parts.sampling.status()
@@ -148,8 +139,8 @@ class Answers:
         )  # fmt: skip
         return Reply(text, content_type=metrics.CONTENT_TYPE)
 
-    def status(self) -> dict[str, Any]:
-        """What all processes say, and what is wrong."""
+    def status(self) -> Document:
+        """What all processes report, and the alarms."""
         return self._document(self._status())
 
     def _status(self) -> m.Status:
@@ -158,25 +149,26 @@ class Answers:
             raise ClientError("not_ready", "the supervisor does not answer", "try again")
         return status
 
-    def _document(self, status: m.Status) -> dict[str, Any]:
+    def _document(self, status: m.Status) -> Document:
         try:
             running = json.loads(self._tools.paths.running.read_text())
         except (OSError, ValueError):
             running = {}  # not written yet: the status says `starting`
-        alarms = [_told(alarm) for alarm in self._look(status)]
+        alarms = [
+            alarm.finding._asdict() | {"since": format_time(alarm.since_ns)}
+            for alarm in self._look(status)
+        ]
         data_dir, rates = str(self._tools.paths.data), self._parts.sampling.rates()
         queues = self._parts.queues.watch.totals()
         return document(
             status, LocalFacts(running, alarms, data_dir, rates, self._security(), queues)
         )
 
-    def _security(self) -> dict[str, Any]:
-        access = self._parts.access
+    def _security(self) -> Document:
+        file = self._parts.access
         return {
-            "on": access.access.on,
-            "access_version": access.version,
-            "problem": access.problem,
-        }
+            "on": file.access.on, "access_version": file.version, "problem": file.problem
+        }  # fmt: skip
 
     def watch(self, status: m.Status | None) -> int:
         """Looks for alarms and logs those that begin or end; how many there are."""
@@ -216,8 +208,8 @@ class Answers:
             log.info("alarm %(alarm)s is over", {"alarm": code}, extra={"code": "admin.alarm_over"})
         return found
 
-    def journal(self) -> dict[str, Any]:
-        """Every segment, and who needs what."""
+    def journal(self) -> Document:
+        """Every segment, and the readers that need some."""
         tools, worker = self._tools, self._worker
         rows = tools.catalog.rows()
         holders = worker.survey.holders()
@@ -239,31 +231,37 @@ class Answers:
             "segments": [_segment(row) for row in rows],
         }
 
-    def holders(self) -> dict[str, Any]:
-        """Who needs which part of the log."""
+    def holders(self) -> Document:
+        """The readers, and the part of the log that each needs."""
         return _holders(self._worker.survey.holders())
 
-    def actions(self) -> dict[str, Any]:
-        """What is done, and what was."""
+    def actions(self) -> Document:
+        """The action that runs, and earlier ones."""
         running = self._worker.running()
         return {
             "running": _action(running) if running else None,
             "actions": [_action(entry) for entry in self._tools.history.newest()],
         }
 
-    def action(self, number: int) -> dict[str, Any]:
-        """One of them."""
+    def action(self, number: int) -> Document:
+        """One action. Raises: ClientError not_found."""
         entry = self._tools.history.get(number)
         if entry is None:
             raise ClientError("not_found", f"there is no action {number}", "old ones are forgotten")
         return _action(entry)
 
-    # -- what shall be --------------------------------------------------------------------------
+    # -- changing -------------------------------------------------------------------------------
 
-    def rewrite(self, action: str, select: requests.SegmentSelection) -> dict[str, Any]:
-        """Archives or compresses in the background; `dry_run` only says what would be done."""
+    def archive(self, select: requests.SegmentSelection) -> Document:
+        """Archives segments in the background; `dry_run` only says which."""
+        return self._rewrite("archive", select)
+
+    def compress(self, select: requests.SegmentSelection) -> Document:
+        """Compresses segments likewise."""
+        return self._rewrite("compress", select)
+
+    def _rewrite(self, kind: Rewrite, select: requests.SegmentSelection) -> Document:
         wanted, through = requests.wanted(select)
-        kind: Rewrite = "archive" if action == "archive" else "compress"
         worker = self._worker
         state = worker.state(worker.survey.holders())
         taken, skipped = retention.by_hand(kind, state, wanted, through)
@@ -273,12 +271,15 @@ class Answers:
             number = worker.submit(kind, serials, size, "asked for by hand")
         return {
             "id": number,
-            "serials": [_taken(segment, kind) for segment in taken],
-            "skipped": [{"serial": row.serial, "reason": row.reason} for row in skipped],
+            "serials": [
+                {"serial": one.serial, "bytes": one.bytes, "why": f"{kind} by hand"}
+                for one in taken
+            ],
+            "skipped": [row._asdict() for row in skipped],
         }
 
-    def remove(self, ask: requests.RemovalQuery) -> dict[str, Any]:
-        """Gives up the oldest segments; the files go as soon as nobody reads them."""
+    def remove(self, ask: requests.RemovalQuery) -> Document:
+        """Gives up the oldest segments; the files go as soon as no reader has them open."""
         requests.check_through(ask)
         worker = self._worker
         entry = worker.entry("remove", "hand", f"asked for by hand, up to segment {ask.through}")
@@ -293,12 +294,12 @@ class Answers:
             "held_by": [_holding(held) for held in removal.held_by],
         }
 
-    def reindex(self) -> dict[str, Any]:
-        """Has the bookmark index made anew from the log."""
+    def reindex(self) -> Document:
+        """Rebuilds the bookmark index from the log."""
         return {"id": self._worker.reindex().id}
 
-    def hold(self, ask: requests.HoldRequest) -> dict[str, Any]:
-        """Keeps a part of the log for somebody without a cursor."""
+    def hold(self, ask: requests.HoldRequest) -> Document:
+        """Keeps a part of the log for a reader without a cursor."""
         since_ms = self._tools.clock.wall_ns() // 1_000_000
         holding = m.Holding(ask.who, ask.what, ask.position, since_ms)
         self._tools.leases.hold(self._tools.link, holding, ask.ttl_s)
@@ -306,23 +307,22 @@ class Answers:
 
 
 def _up_ms(status: m.Status) -> int:
-    """For how long the queues room has run."""
+    """How long the queues process has run."""
     rooms = {str(room["room"]): room for room in status.rooms}
     return int(float(str(rooms.get(QUEUES, {}).get("uptime_s") or 0)) * 1_000)
 
 
-def _told(alarm: Alarm) -> dict[str, str]:
-    finding = alarm.finding
-    return {
-        "code": finding.code,
-        "since": format_time(alarm.since_ns),
-        "what": finding.what,
-        "means": finding.means,
-        "next": finding.next,
-    }
+def _asked(kind: type[T], answer: Callable[[T], Document]) -> Callable[[str], Document]:
+    """The answer to a query of this kind."""
+    return lambda query: answer(requests.parse_query(kind, query))
 
 
-def _holders(holders: m.Holders) -> dict[str, Any]:
+def _posted(kind: type[T], answer: Callable[[T], Document]) -> Callable[[bytes], Document]:
+    """The answer to a body of this kind."""
+    return lambda body: answer(requests.parse(kind, body))
+
+
+def _holders(holders: m.Holders) -> Document:
     return {
         "floor": holders.floor,
         "persisted": holders.persisted,
@@ -331,12 +331,12 @@ def _holders(holders: m.Holders) -> dict[str, Any]:
     }
 
 
-def _holding(held: m.Holding) -> dict[str, Any]:
+def _holding(held: m.Holding) -> Document:
     since = format_time(held.since_ms * 1_000_000) if held.since_ms else None
     return {"who": held.who, "what": held.what, "position": held.position, "since": since}
 
 
-def _segment(row: SegmentRow) -> dict[str, Any]:
+def _segment(row: SegmentRow) -> Document:
     best = row.copies[0]
     return {
         "serial": row.serial,
@@ -344,17 +344,13 @@ def _segment(row: SegmentRow) -> dict[str, Any]:
         "packed": best.packed,
         "first": row.first,
         "end": row.end,
-        "first_time": None if row.first_time is None else format_time(row.first_time),
-        "last_time": None if row.last_time is None else format_time(row.last_time),
+        "first_time": time_text(row.first_time),
+        "last_time": time_text(row.last_time),
         "bytes": row.segment().bytes,
         "size": row.size,
         "open": row.is_open,
     }
 
 
-def _taken(segment: SegmentView, action: str) -> dict[str, Any]:
-    return {"serial": segment.serial, "bytes": segment.bytes, "why": f"{action} by hand"}
-
-
-def _action(entry: HistoryEntry) -> dict[str, Any]:
+def _action(entry: HistoryEntry) -> Document:
     return asdict(entry) | {"progress": asdict(entry.progress)}

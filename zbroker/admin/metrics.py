@@ -1,13 +1,14 @@
 """GET /metrics: the numbers of /status for Prometheus, in its text format.
 
 Labels are few and bounded: room, door, code, state, and queue (QUEUES_MAX of them at most). Nothing
-that a client chooses (names, topics, filters) becomes one; queues are named by those who operate
-the broker. A counter begins at 0 with its room's process, as Prometheus expects.
+that a client chooses (names, topics, filters) becomes one; queues are named by operators. A counter
+begins at 0 with its process, as Prometheus expects.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -21,10 +22,18 @@ from zbroker.config import setting_of
 from zbroker.errors import CODES
 from zbroker.wire.queue_surveys import QueueRow
 
+Family = CounterMetricFamily | GaugeMetricFamily
+
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 STATES: Final = ("starting", "ready", "degraded", "stopping")
-#: door: (metric, statistic, what it is), for each of its rooms
-COUNTERS: Final = {
+Row = tuple[str, str, str]  # metric, statistic, what it is
+
+_LISTENER_GAUGES: Final[tuple[Row, ...]] = (
+    ("clients", "clients", "Connections that are logged on."),
+    ("connections", "connections", "Connections of a listener, whether logged on or not."),
+)
+#: for each process with this listener
+COUNTERS: Final[dict[str, tuple[Row, ...]]] = {
     "ingest": (
         ("messages_in", "messages", "Messages taken from publishers."),
         ("unrecorded", "unrecorded", "Messages that went to delivery only."),
@@ -36,35 +45,28 @@ COUNTERS: Final = {
     ),
     "queues": (),
 }
-GAUGES: Final = {
-    "ingest": (
-        ("clients", "clients", "Connections that are logged on."),
-        ("connections", "connections", "Connections of a door, whether logged on or not."),
-    ),
+GAUGES: Final[dict[str, tuple[Row, ...]]] = {
+    "ingest": _LISTENER_GAUGES,
     "delivery": (
-        ("clients", "clients", "Connections that are logged on."),
-        ("connections", "connections", "Connections of a door, whether logged on or not."),
+        *_LISTENER_GAUGES,
         ("subscriptions", "subscriptions", "Running subscriptions."),
-        ("lag_max_messages", "lag_max", "How far what the slowest one has handled is behind."),
+        ("lag_max_messages", "lag_max", "The lag of the slowest subscription, in messages."),
     ),
-    "queues": (
-        ("clients", "clients", "Connections that are logged on."),
-        ("connections", "connections", "Connections of a door, whether logged on or not."),
-    ),
+    "queues": _LISTENER_GAUGES,
 }
 QUEUE_COUNTERS: Final = (
     ("queue_entered", "entered", "Messages that came into the queue."),
-    ("queue_delivered", "delivered", "Messages sent to consumers, each time that they were."),
-    ("queue_redelivered", "redelivered", "Of these, those that were sent before."),
+    ("queue_delivered", "delivered", "Messages sent to consumers, each time that they were sent."),
+    ("queue_redelivered", "redelivered", "Messages sent to consumers again."),
     ("queue_acked", "acked", "Messages that were acknowledged."),
-    ("queue_failed", "failed", "Deliveries that failed: given back, or their lease ended."),
+    ("queue_failed", "failed", "Deliveries that failed: released, or their lease ended."),
     ("queue_dead", "dead", "Dead letters."),
     ("queue_expired", "expired", "Messages that expired."),
 )
 QUEUE_GAUGES: Final = (
     ("queue_depth", "depth", "Messages in the queue."),
     ("queue_ready", "ready", "Messages that a consumer may have at once."),
-    ("queue_leased", "leased", "Messages that consumers have."),
+    ("queue_leased", "leased", "Messages that consumers have leased."),
     ("queue_delayed", "delayed", "Messages that wait for the end of a delay."),
     ("queue_consumers", "consumers", "Consumers of the queue."),
     ("queue_behind_positions", "behind", "Positions of the log that the queue has not read yet."),
@@ -82,15 +84,15 @@ JOURNAL_GAUGES: Final = (
     ("log_bytes", "bytes", "Bytes of all files of the log."),
     ("log_segments", "segments", "Segments of the log."),
     ("log_first_position", "first_position", "The oldest position that is kept."),
-    ("log_persisted_position", "persisted", "The position behind the newest durable message."),
+    ("log_persisted_position", "persisted", "The position after the newest durable message."),
     ("log_damage", "damage", "Damaged places in the log."),
     ("disk_free_bytes", "free_bytes", "Free bytes on the disk of the log."),
     ("disk_bytes", "disk_bytes", "Size of the disk of the log."),
     ("publishing_accepted", "accepting", "1 unless the disk is nearly full."),
 )
 PROCESS_GAUGES: Final = (
-    ("room_uptime_seconds", "uptime_s", "Seconds since this room was started."),
-    ("room_restarts", "restarts", "How often this room was restarted."),
+    ("room_uptime_seconds", "uptime_s", "Seconds since this process was started."),
+    ("room_restarts", "restarts", "How often this process was restarted."),
 )
 _CODE: Final = re.compile(r"(error|refused|cut)_([a-z_]+)")
 
@@ -104,139 +106,122 @@ def text(
 ) -> bytes:
     """Everything.
 
-    rooms: their numbers; status: see document; refused: requests here, by code; queues: as of now;
-    now_ns: wall clock, for their ages.
+    rooms: the numbers of each process; status: see documents; refused: requests here, by code;
+    queues: as of now; now_ns: wall clock, for their ages.
     """
+    found = _Families(
+        *_instance(status, refused), *_processes(status["processes"]),
+        *_listeners(rooms, COUNTERS, CounterMetricFamily),
+        *_listeners(rooms, GAUGES, GaugeMetricFamily),
+        *_codes(rooms), *_journal(rooms.get("journal", {})), *_queues(queues, now_ns),
+    )  # fmt: skip
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Numbers(rooms, status, refused))
-    registry.register(_Queues(queues, now_ns))
+    registry.register(found)
     return generate_latest(registry)
 
 
-class _Numbers(Collector):
-    """Of one moment."""
+class _Families(Collector):
+    """The metrics of one moment, in the order in which they are shown."""
 
-    def __init__(
-        self, rooms: Mapping[str, Stats], status: Mapping[str, Any], refused: Mapping[str, int]
-    ) -> None:
-        self._rooms = rooms
-        self._status = status
-        self._refused = refused
+    def __init__(self, *families: Metric) -> None:
+        self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        """In the order in which they are told."""
-        yield from self._instance()
-        yield from self._processes()
-        yield from self._doors(COUNTERS, CounterMetricFamily)
-        yield from self._doors(GAUGES, GaugeMetricFamily)
-        yield from self._codes()
-        yield from self._journal()
+        return self._families
 
-    def _instance(self) -> Iterator[Metric]:
-        status = self._status
-        state = _gauge("state", "The state of the instance: 1 for the one that it is in.", "state")
-        for name in STATES:
-            state.add_metric([name], float(status["state"] == name))
-        state.add_metric(["other"], float(status["state"] not in STATES))
-        yield state
-        alarms = _gauge("alarm", "1 for each alarm that stands.", "code")
-        for alarm in status["alarms"]:
-            alarms.add_metric([alarm["code"]], 1)
-        yield alarms
-        refused = _counter("http_refused", "Requests here of somebody who may not.", "code")
-        for code, count in sorted(self._refused.items()):
-            refused.add_metric([code], count)
-        yield refused
-        problem = float(bool(status["security"].get("problem")))
-        yield _gauge(
-            "access_file_problem", "1 while the access file cannot be used.", value=problem
-        )
 
-    def _processes(self) -> Iterator[Metric]:
-        rows = self._status["processes"]
-        up = _gauge("room_ready", "1 if this room is ready.", "room")
+def _instance(status: Mapping[str, Any], refused: Mapping[str, int]) -> Iterator[Metric]:
+    state = _gauge("state", "The state of the instance: 1 for the one that it is in.", "state")
+    for name in STATES:
+        state.add_metric([name], float(status["state"] == name))
+    state.add_metric(["other"], float(status["state"] not in STATES))
+    yield state
+    alarms = _gauge("alarm", "1 for each alarm that is raised.", "code")
+    for alarm in status["alarms"]:
+        alarms.add_metric([alarm["code"]], 1)
+    yield alarms
+    refusals = _counter(
+        "http_refused", "Requests here that were refused for want of rights.", "code"
+    )
+    for code, count in sorted(refused.items()):
+        refusals.add_metric([code], count)
+    yield refusals
+    problem = float(bool(status["security"].get("problem")))
+    yield _gauge("access_file_problem", "1 while the access file cannot be used.", value=problem)
+
+
+def _processes(rows: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    up = _gauge("room_ready", "1 if this process is ready.", "room")
+    for row in rows:
+        up.add_metric([row["room"]], float(row["state"] == "ready"))
+    yield up
+    for name, key, what in PROCESS_GAUGES:
+        found = _gauge(name, what, "room")
         for row in rows:
-            up.add_metric([row["room"]], float(row["state"] == "ready"))
-        yield up
-        for name, key, what in PROCESS_GAUGES:
-            found = _gauge(name, what, "room")
-            for row in rows:
-                found.add_metric([row["room"]], _number(row.get(key)))
-            yield found
+            found.add_metric([row["room"]], _number(row.get(key)))
+        yield found
 
-    def _doors(
-        self,
-        table: Mapping[str, tuple[tuple[str, str, str], ...]],
-        kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
-    ) -> Iterator[Metric]:
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        for room, numbers in self._rooms.items():
-            for name, key, what in table.get(setting_of(room), ()):
-                if key in numbers:
-                    family = families.setdefault(
-                        name, kind(f"zbroker_{name}", what, labels=["room"])
-                    )
-                    family.add_metric([room], _number(numbers[key]))
-        yield from families.values()
 
-    def _codes(self) -> Iterator[Metric]:
-        """What doors count, as `error_CODE`, `refused_WHAT` and `cut_WHY`."""
-        errors = _counter("errors", "Commands that a door answered with this code.", "door", "code")
-        refused = _counter("refused", "Peers that a door refused, by what.", "door", "code")
-        cut = _counter("cut", "Connections that a door cut, by why.", "door", "code")
-        families = {"error": errors, "refused": refused, "cut": cut}
-        found: dict[tuple[str, str, str], float] = {}
-        for room, numbers in self._rooms.items():
-            for key, value in numbers.items():
-                match = _CODE.fullmatch(key)
-                if match and setting_of(room) in COUNTERS:
-                    code = "other" if match[1] == "error" and match[2] not in CODES else match[2]
-                    at = (match[1], setting_of(room), code)
-                    found[at] = found.get(at, 0) + _number(value)
-        for (kind, door, code), count in sorted(found.items()):
-            families[kind].add_metric([door, code], count)
-        yield from families.values()
-
-    def _journal(self) -> Iterator[Metric]:
-        numbers = self._rooms.get("journal", {})
-        for name, key, what in JOURNAL_COUNTERS:
+def _listeners(
+    rooms: Mapping[str, Stats], table: Mapping[str, tuple[Row, ...]], kind: type[Family]
+) -> Iterable[Metric]:
+    families: dict[str, Family] = {}
+    for room, numbers in rooms.items():
+        for name, key, what in table.get(setting_of(room), ()):
             if key in numbers:
-                yield CounterMetricFamily(f"zbroker_{name}", what, value=_number(numbers[key]))
-        for name, key, what in JOURNAL_GAUGES:
+                family = families.setdefault(name, kind(f"zbroker_{name}", what, labels=["room"]))
+                family.add_metric([room], _number(numbers[key]))
+    return families.values()
+
+
+def _codes(rooms: Mapping[str, Stats]) -> Iterable[Metric]:
+    """What listeners count, as `error_CODE`, `refused_WHAT` and `cut_WHY`."""
+    labels = ("door", "code")
+    families = {
+        "error": _counter("errors", "Commands that were answered with this code.", *labels),
+        "refused": _counter("refused", "Peers that a listener refused, by what.", *labels),
+        "cut": _counter("cut", "Connections that a listener cut, by why.", *labels),
+    }
+    found: Counter[tuple[str, str, str]] = Counter()
+    for room, numbers in rooms.items():
+        for key, value in numbers.items():
+            match = _CODE.fullmatch(key)
+            if match and setting_of(room) in COUNTERS:
+                code = "other" if match[1] == "error" and match[2] not in CODES else match[2]
+                found[match[1], setting_of(room), code] += int(_number(value))
+    for (kind, door, code), count in sorted(found.items()):
+        families[kind].add_metric([door, code], count)
+    return families.values()
+
+
+def _journal(numbers: Stats) -> Iterator[Metric]:
+    for table, make in (
+        (JOURNAL_COUNTERS, CounterMetricFamily),
+        (JOURNAL_GAUGES, GaugeMetricFamily),
+    ):
+        for name, key, what in table:
             if key in numbers:
-                yield GaugeMetricFamily(f"zbroker_{name}", what, value=_number(numbers[key]))
-        if "sync_ms" in numbers:
-            seconds = _number(numbers["sync_ms"]) / 1_000
-            yield _gauge("sync_seconds", "How long the last sync of the log took.", value=seconds)
+                yield make(f"zbroker_{name}", what, value=_number(numbers[key]))
+    if "sync_ms" in numbers:
+        seconds = _number(numbers["sync_ms"]) / 1_000
+        yield _gauge("sync_seconds", "How long the last sync of the log took.", value=seconds)
 
 
-class _Queues(Collector):
-    """Of one moment."""
-
-    def __init__(self, rows: Sequence[QueueRow], now_ns: int) -> None:
-        self._count = len(rows)
-        self._rows = sorted(rows, key=lambda row: row.name)[:QUEUES_MAX]
-        self._now_ns = now_ns
-
-    def collect(self) -> Iterable[Metric]:
-        """In the order in which they are told."""
-        yield _gauge("queues", "Queues that there are.", value=float(self._count))
-        if not self._rows:
-            return
-        for name, key, what in QUEUE_COUNTERS:
-            counter = _counter(name, what, "queue")
-            for row in self._rows:
-                counter.add_metric([row.name], getattr(row, key))
-            yield counter
-        for name, key, what in QUEUE_GAUGES:
-            gauge = _gauge(name, what, "queue")
-            for row in self._rows:
-                gauge.add_metric([row.name], getattr(row, key))
-            yield gauge
-        ages = _gauge("queue_oldest_seconds", "Age of the oldest message; 0: none.", "queue")
-        for row in self._rows:
-            ages.add_metric([row.name], age_s(row, self._now_ns) or 0.0)
-        yield ages
+def _queues(rows: Sequence[QueueRow], now_ns: int) -> Iterator[Metric]:
+    yield _gauge("queues", "Queues that there are.", value=float(len(rows)))
+    shown = sorted(rows, key=lambda row: row.name)[:QUEUES_MAX]
+    if not shown:
+        return
+    for table, make in ((QUEUE_COUNTERS, _counter), (QUEUE_GAUGES, _gauge)):
+        for name, key, what in table:
+            family = make(name, what, "queue")
+            for row in shown:
+                family.add_metric([row.name], getattr(row, key))
+            yield family
+    ages = _gauge("queue_oldest_seconds", "Age of the oldest message; 0: none.", "queue")
+    for row in shown:
+        ages.add_metric([row.name], age_s(row, now_ns) or 0.0)
+    yield ages
 
 
 def _number(value: object) -> float:
