@@ -263,8 +263,8 @@ def test_a_queue_that_nobody_ever_took_from_says_so() -> None:
 def test_a_queue_that_is_not_taken_from_any_more_says_since_when() -> None:
     [finding] = queue_findings(seen(waiting(90 * 60_000)))
     assert finding.what == (
-        "work has messages, and nobody takes any since 19700105T023000Z (1.5 h): 3 messages; it "
-        "holds the log from position 7 on"
+        "work has messages, and no consumer takes any since 19700105T023000Z (1.5 h): 3 messages; "
+        "it holds the log from position 7 on"
     )
 
 

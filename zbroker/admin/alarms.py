@@ -1,9 +1,10 @@
-"""From numbers to alarms: what is wrong, what it means for the data, what to do. Pure.
+"""Alarms from numbers: the problem, what it means for the data, what to do. Pure.
 
-    found(facts)         what is wrong now; one entry per code
-    Watch.look(facts)    the same with memory: since when, and counters that grew lately
+    found(facts)              the problems of now, one entry per code
+    AlarmWatch.look(facts)    the same with memory: since when, and counters that grew lately
+    queue_findings(seen)      the problems of queues
 
-An alarm stands in /status as long as its reason lasts. Nothing here acts: what acts says so itself.
+An alarm is in /status as long as its reason lasts. Limits of a queue are part of its definition.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from zbroker.clock import format_time
 from zbroker.config import RetentionConfig
 from zbroker.wire.queue_surveys import QueueRow
 
-DISK_PERCENT: Final = 80  # from here on somebody should look
+DISK_PERCENT: Final = 80  # from here on an operator should look
 LATELY_NS: Final = 600 * 1_000_000_000  # how long an alarm outlives the last growth of its counter
 PATIENCE_NS: Final = {"held": 30 * 1_000_000_000}  # a reader may need a moment to let go
 HELD_PART: Final = 10  # of what a rule allows: held back for a while, that is an alarm
@@ -57,8 +58,8 @@ class AlarmFacts(NamedTuple):
     """Everything that alarms are made of.
 
     journal: its statistics. grown: by which counters of it grew lately. blocked: removal that does
-    not happen. held_alarm: bytes. clock_behind_ms: the clock of ages behind the wall clock. queues:
-    what is wrong with those (zbroker.admin.alarms). rules: why the access file is not used.
+    not happen. held_alarm: bytes. clock_behind_ms: how late the clock of ages is. queues: their
+    problems, see queue_findings. rules: why the access file is not used.
     keeper: the queue that needs most of the log, and how much.
     """
 
@@ -82,14 +83,14 @@ class Alarm(NamedTuple):
 
 
 def found(facts: AlarmFacts) -> list[AlarmFinding]:
-    """What is wrong, the worst first."""
+    """The problems of now, the worst first."""
     return [
         *_disks(facts), *_journal(facts), *_rules(facts), *_retention(facts), *facts.queues
     ]  # fmt: skip
 
 
 def held_limit(settings: RetentionConfig) -> int:
-    """How much may be held back before somebody should know: a part of what the rules allow."""
+    """How much may be held back without an alarm: a part of what the rules allow."""
     rules = [rule // HELD_PART for rule in (settings.max_bytes, settings.min_free) if rule]
     return min([settings.held_alarm, *rules])
 
@@ -150,7 +151,7 @@ def _journal(facts: AlarmFacts) -> Iterator[AlarmFinding]:
         yield AlarmFinding(
             "conflicts",
             f"{conflicts} batches came again with another content",
-            "the first content stands in the log, the other one was not stored there",
+            "the first content is in the log, the other one was not stored there",
             "zbroker-admin journal conflicts shows them; two programs use one client name, or a "
             "publisher forgot what it sent",
         )
@@ -158,7 +159,7 @@ def _journal(facts: AlarmFacts) -> Iterator[AlarmFinding]:
         yield AlarmFinding(
             "index_failed",
             f"the bookmark index cannot be written: {failed}",
-            "no message is lost; replays from a bookmark take longer until it is made anew",
+            "no message is lost; replays from a bookmark take longer until it is rebuilt",
             "free space or repair the disk, then zbroker-admin journal rebuild-index",
         )
     if grown.get("flush_late"):
@@ -183,7 +184,7 @@ def _rules(facts: AlarmFacts) -> Iterator[AlarmFinding]:
         yield AlarmFinding(
             "access_file",
             f"the access file cannot be used: {facts.rules}",
-            "the rules before it hold on: a key that was taken out still opens the doors, a new "
+            "the rules before it hold on: a key that was taken out still lets clients in, a new "
             "one does not",
             "mend it; zbroker-admin access check FILE says when it is right",
         )
@@ -227,7 +228,7 @@ def _blocked(blocked: BlockedRemoval) -> AlarmFinding:
         return AlarmFinding(
             "held",
             f"{size} should be removed and are still needed: {blocked.why}",
-            "nothing is lost; the disk fills up until whoever needs them goes on",
+            "nothing is lost; the disk fills up until its readers go on",
             "zbroker-admin journal holders; end what is stuck",
         )
     means = "nothing is removed; the disk may fill up"
@@ -254,7 +255,7 @@ def _failed(failures: tuple[Failure, ...]) -> AlarmFinding:
 
 
 class AlarmWatch:
-    """Remembers since when each alarm stands."""
+    """Remembers since when each alarm is raised."""
 
     def __init__(self) -> None:
         self._since: dict[str, int] = {}
@@ -262,7 +263,7 @@ class AlarmWatch:
         self._grown: dict[str, list[tuple[int, int]]] = {name: [] for name in COUNTERS}
 
     def look(self, facts: AlarmFacts, now_ns: int) -> list[Alarm]:
-        """The alarms that stand now; `facts.grown` is filled in here."""
+        """The alarms of now; `facts.grown` is filled in here."""
         grown = {name: self._growth(name, facts.journal, now_ns) for name in COUNTERS}
         findings = found(facts._replace(grown=grown))
         self._since = {f.code: self._since.get(f.code, now_ns) for f in findings}
@@ -288,8 +289,8 @@ _NS_PER_MS: Final = 1_000_000
 class QueueObservation(NamedTuple):
     """What rows are judged by.
 
-    known_ms: for how long a queue that nobody ever took from is known to be so, by name. dead: dead
-    letters of late, by name. now_ns: wall clock. ago_ms: how long ago a row was told, by name.
+    known_ms: how long a queue is known to have had no consumer, by name. dead: recent dead letters,
+    by name. now_ns: wall clock. ago_ms: how long ago a row was reported, by name.
     """
 
     rows: Sequence[QueueRow]
@@ -339,15 +340,15 @@ def _idle(seen: QueueObservation) -> Iterator[AlarmFinding]:
             _few(told),
             "nothing is lost; the log is kept for these messages, and the disk may fill up",
             "start its consumers; zbroker-admin queue explain says why nothing is delivered; "
-            "zbroker-admin queue delete, if nobody wants it any more",
+            "zbroker-admin queue delete, if it is not needed any more",
         )
 
 
 def _idle_ms(row: QueueRow, seen: QueueObservation) -> int | None:
-    """For how long messages that somebody could take lie there; None: not too long.
+    """How long messages that a consumer could take have waited; None: not too long.
 
-    What is leased or delayed waits for nobody. A message that has just come does not wait long,
-    however long nobody took one before. A replayable queue is there to be read some day.
+    Leased and delayed messages do not count. A new message does not wait long, however long no
+    message was taken before. A replayable queue may be read some day.
     """
     limit = setting(row, "idle_alarm")
     waiting = row.depth - row.leased - row.delayed - row.going
@@ -367,7 +368,7 @@ def _lying(row: QueueRow, idle_ms: int, seen: QueueObservation) -> str:
     if row.idle_ms is None:
         what = f"was never consumed since {since}"
     else:
-        what = f"has messages, and nobody takes any since {since}"
+        what = f"has messages, and no consumer takes any since {since}"
     return (
         f"{row.name} {what} ({words.duration(idle_ms)}): {row.depth} messages; "
         f"it holds the log from position {row.holding} on"

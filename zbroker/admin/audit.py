@@ -1,10 +1,10 @@
-"""<data>/audit: who changed something, and who was refused; lines of audit_format, newest last.
+"""<data>/audit: changes and refusals, as lines of audit_format, the newest last.
 
 Every line is on stable storage before its request is answered. The file is bounded: at
 FILE_MAX_BYTES it becomes audit.1, in the place of an older one, and the chain goes on in a new one.
-Refusals beyond REFUSED_MAX a minute are counted, in one line at the end of it, so that who floods
-the admin does not fill the disk. A line that cannot be written is an error of the log and costs the
-line only: whoever has to make room on a full disk is not kept from it.
+Refusals beyond REFUSED_MAX a minute are counted, in one line at the end of it, so that a
+flood of requests does not fill the disk. A line that cannot be written is an error of the log and
+costs the line only: an operator who has to make room on a full disk is not kept from it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DONE: Final = "done"
 
 
 class AuditedRequest(NamedTuple):
-    """Who asked from where for what."""
+    """A request: the caller, its address, and what it asked for."""
 
     who: str
     origin: str
@@ -68,7 +68,7 @@ class Audit:
         return self._path.with_name(self._path.name + ".1")
 
     def _begin(self) -> tuple[str, int]:
-        """Goes on behind the last line; what a power cut left of one is cut off."""
+        """Continues after the last line; a torn one, left by a power cut, is cut off."""
         try:
             size = _cut_torn(self._path)
         except OSError as error:
@@ -85,7 +85,7 @@ class Audit:
             self._write(asked, outcome)
 
     def refuse(self, asked: AuditedRequest, code: str) -> None:
-        """A request of somebody who may not."""
+        """A request that was refused for want of rights."""
         with self._lock:
             self.refused[code] += 1
             self._end_minute()
@@ -98,7 +98,7 @@ class Audit:
             self._write(asked, code)
 
     def tick(self) -> None:
-        """To be called now and then: tells what was left out."""
+        """To be called now and then: writes how many lines were left out."""
         with self._lock:
             self._end_minute()
 
@@ -217,7 +217,7 @@ def _tail(path: Path, count: int) -> list[bytes]:
             file.seek(max(0, path.stat().st_size - count * fmt.LINE_MAX_BYTES))
             return [line for line in file.read().split(b"\n") if line][-count:]
     except OSError:
-        return []  # it is not there yet, or the log has told why
+        return []  # it does not exist yet, or the log says why
 
 
 def _last(path: Path) -> fmt.AuditEntry | None:
@@ -252,7 +252,7 @@ class RefusalReports(PeriodicThread):
         try:
             told = self._desks.ask(RefusalRows, AskRefusals(0, self._seen[room]), [room])[room]
         except ClientError:
-            return  # too many questions, or the admin stops: what is new is asked for again
+            return  # too many questions, or the admin stops: asked again in a second
         if told is None:
             return
         for row in told.rows:

@@ -2,10 +2,10 @@
 
     {"time": T, "who": W, "from": F, "what": X, "outcome": O, "prev": H, "hash": H}
 
-`hash` is BLAKE2b-256 of the line as it stands without `,"hash":"..."` (and without its end), in
-hex; `prev` is the `hash` of the line before, 64 zeros in the very first. So nobody can change,
-remove or insert a line without changing all that follow. What the last line is stands nowhere else:
-who wants to notice that the end was cut off keeps a newer `hash` somewhere else.
+`hash` is BLAKE2b-256 of the line without `,"hash":"..."` and without its end, in hex; `prev` is the
+`hash` of the line before, 64 zeros in the very first. So a line cannot be changed, removed or
+inserted without changing all that follow. To notice that the end was cut off, keep a newer `hash`
+somewhere else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 FIRST: Final = "0" * 64
-LINE_MAX_BYTES: Final = 4_096  # what is told of a request is cut long before
+LINE_MAX_BYTES: Final = 4_096  # the text of a request is cut long before
 _MARK: Final = b',"hash":"'
 _TAIL_BYTES: Final = len(_MARK) + len(FIRST) + len(b'"}')
 _ENCODER: Final = msgspec.json.Encoder()
@@ -67,10 +67,10 @@ def decode(data: bytes) -> AuditEntry | None:
 
 
 def check(data: bytes, prev: str | None) -> tuple[str, str]:
-    """The hash of a line behind `prev` (None: whichever), and what is wrong with it or ""."""
+    """The hash of a line that follows `prev` (None: any), and its fault or ""."""
     body, entry = data[:-_TAIL_BYTES] + b"}", decode(data)
     if entry is None or data[-_TAIL_BYTES : -len(FIRST) - 2] != _MARK:
-        return "", "it is no line of the audit log"
+        return "", "it is not a line of the audit log"
     if _hash(body) != entry.hash:
         return "", "it was changed: its hash is another one"
     if prev is not None and entry.prev != prev:

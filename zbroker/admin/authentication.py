@@ -46,7 +46,7 @@ class Doorkeeper:
         return self._access.access.on
 
     def who(self, shown: str) -> Caller:
-        """Whom `shown`, as it came in a header, stands for."""
+        """The caller that `shown`, a token from a header, names."""
         if not shown:
             return NOBODY
         if _same(shown, self._secrets.admin):

@@ -34,7 +34,7 @@ def _merged(
 ) -> tuple[list[tuple[str, Any]], Report]:
     """The first rows of all answers, each with its process, and what they leave out.
 
-    told: the answer of each process, None for one that is silent.
+    A silent process has None in place of an answer.
     """
     found = [(room, row) for room, answer in told.items() if answer for row in answer.rows]
     found.sort(key=lambda one: order(*one))

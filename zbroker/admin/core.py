@@ -1,20 +1,20 @@
-"""Who is answered over HTTP: decided here, moved by http and loop. Pure.
+"""The requests of the admin, and whether one is answered. Pure.
 
-    GET /health               200 when every room is ready; ?live=1: whenever it answers
-    GET /status               everything that processes say, rates and alarms
-    GET /journal              segments, marks, who needs what
-    GET /holders              who needs which part of the log
+    GET /health               200 when every process is ready; ?live=1: whenever it answers
+    GET /status               everything that processes report, rates and alarms
+    GET /journal              segments, watermarks, and the readers that need some
+    GET /holders              readers, and the part of the log that each needs
     GET /topics               what is in the log, by topic; ?match=, ?limit=
-    GET /clients              who is connected; ?client=, ?limit=
-    GET /subscriptions        who is how far behind, and why; ?client=, ?topic=, ?limit=
+    GET /clients              connections; ?client=, ?limit=
+    GET /subscriptions        their lag, and why; ?client=, ?topic=, ?limit=
     GET /history              numbers of the last hour; ?seconds=
     GET /metrics              numbers for Prometheus
-    GET /audit                who changed what, and who was refused; ?limit=
-    GET /queues               what they hold, who takes it; /queues/NAME is one of them
+    GET /audit                changes and refusals; ?limit=
+    GET /queues               their state; /queues/NAME is one of them
     GET /queues/NAME/...      consumers; browse: its messages; explain: why nothing is delivered
     GET /points               named places of the log
     GET /actions              what was done to segments and why; /actions/ID is one of them
-    GET /, /console/...       the console: files, for everybody
+    GET /, /console/...       the files of the console, without a token
     POST /journal/archive     {"through": serial} or {"serials": [...]}, "dry_run"?
     POST /journal/compress    likewise
     POST /journal/remove      {"through": serial}, "dry_run"? with "without": queue
@@ -26,11 +26,11 @@
     POST /points/remove       {"name"}, "dry_run"?
 
 Only peers on loopback are answered, and only when the Host header names this machine's loopback: a
-web page that points its own name at 127.0.0.1 would otherwise read it from the user's browser. What
-changes something needs a token besides; with security on, so does what reads. A token is that of
-the admin or of its readers, which stand in files that their owner alone can read, or that of a
-session whose principal may (zbroker.admin.authentication finds out). Who reads numbers reads no
-messages: browsing with payloads, or with a filter, which tells of them, needs what changing does.
+web page that points its own name at 127.0.0.1 would otherwise read it from the user's browser. A
+change needs a token besides; with security on, reading does, too. A token is that of the admin or
+of its readers, in files that their owner alone can read, or that of a session whose principal has
+the right (zbroker.admin.authentication). The right to read numbers is not one to read messages:
+browsing with payloads, or with a filter, which tells about them, needs the right to change.
 """
 
 from __future__ import annotations
@@ -101,13 +101,13 @@ _STATUS: Final = {
     "not_ready": 503,
     "disk_full": 507,
 }  # any other code is the request's own fault: 400
-#: what somebody wants: in words, and which right that needs
+#: a kind of request: in words, and the right that it needs
 _WHAT: Final = {
     "read": ("read here", "read"),
     "contents": ("read messages here", "write"),
     "write": ("change anything", "write"),
 }
-#: of refusals, those that are about who asks: they stand in the audit log
+#: refusals that are about the caller: they are lines of the audit log
 REFUSED: Final = frozenset({"auth_failed", "not_entitled", "forbidden"})
 
 
@@ -122,7 +122,7 @@ class AdminRequest(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Who asks, by what was shown. known: it was something that counts; problem: why it was not."""
+    """The caller that a token names. known: the token is valid; problem: why it is not."""
 
     name: str = ""
     known: bool = False
@@ -135,7 +135,7 @@ NOBODY: Final = Caller()
 
 
 class Refusal(NamedTuple):
-    """An HTTP status and what stands in the JSON body."""
+    """An HTTP status, and the content of the JSON body."""
 
     status: int
     code: str
@@ -209,13 +209,13 @@ def _unentitled(who: Caller, kind: str, *, secured: bool) -> Refusal | None:
 
 
 def bearer(authorization: str, token: str) -> str:
-    """What was shown: `Authorization: Bearer T`, else the header `X-ZBroker-Token`."""
+    """The token of a request: `Authorization: Bearer T`, else the header `X-ZBroker-Token`."""
     scheme, _, shown = authorization.partition(" ")
     return shown.strip() if scheme.lower() == "bearer" else token
 
 
 def queue_of(path: str) -> OfQueue | None:
-    """Which queue a path is about; its name stands there as in any URL, with %2F for a slash."""
+    """The queue of a path, whose name is quoted as in any URL, with %2F for a slash."""
     match = _QUEUE.fullmatch(path)
     if match is None or match[2] not in (None, *QUEUE_READS, *QUEUE_WRITES):
         return None

@@ -1,10 +1,10 @@
-"""What was done to segments and why: <data>/actions, one JSON object per line, newest last.
+"""Actions on segments and their reasons: <data>/actions, one JSON object per line, newest last.
 
 An action has a line when it begins and one when it ends; of two lines with the same id the later
-one counts. What has no second line after a restart was interrupted. The file is bounded: when it is
-over FILE_MAX_BYTES it is written anew with the newest half. Each line has its format version, `v`.
-A line that cannot be read, or of a newer version, is left out,
-and a history that cannot be written costs the history only: no action waits for it or fails by it.
+one counts. An action without a second line after a restart was interrupted. The file is bounded:
+over FILE_MAX_BYTES it is rewritten with the newest half. Each line has its format version, `v`. A
+line that cannot be read, or of a newer version, is left out, and a history that cannot be written
+costs the history only: no action waits for it or fails by it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 FILE_MAX_BYTES: Final = 2 << 20  # some ten thousand lines; read whole at each start
-ENTRIES_MAX: Final = 1_000  # kept in memory and told by GET /actions
-INTERRUPTED: Final = "the admin ended before it did; what was left is finished or thrown away now"
+ENTRIES_MAX: Final = 1_000  # kept in memory, and in GET /actions
+INTERRUPTED: Final = "the admin ended before it did; its leftovers are finished or thrown away now"
 
 
 class JobProgress(Struct, frozen=True):
@@ -56,7 +56,7 @@ VERSION: Final = 1
 
 
 class HistoryLine(HistoryEntry, frozen=True):
-    """An entry as it stands in the file."""
+    """An entry as a line of the file."""
 
     v: int = VERSION
 
@@ -111,7 +111,7 @@ class History:
             self._append(b"\n")  # a line that was cut off must not swallow the next one
 
     def interrupted(self) -> list[HistoryEntry]:
-        """What was under way when the last process ended."""
+        """The actions that were under way when the last process ended."""
         with self._lock:
             return [entry for entry in self._entries.values() if not entry.ended]
 
@@ -128,7 +128,7 @@ class History:
             return self._entries.get(number)
 
     def newest(self) -> list[HistoryEntry]:
-        """All that is kept, newest first."""
+        """All entries, newest first."""
         with self._lock:
             return [self._entries[number] for number in sorted(self._entries, reverse=True)]
 
@@ -138,7 +138,7 @@ class History:
             self._write(entry)
 
     def progress(self, number: int, done: int, total: int) -> None:
-        """Told to who asks, not written."""
+        """Changes the progress in memory; it is not written."""
         with self._lock:
             entry = self._entries.get(number)
             if entry is not None:

@@ -1,4 +1,4 @@
-"""The admin's door: a socket on loopback, served by a thread of its own."""
+"""The HTTP listener of the admin: a socket on loopback, served by a thread of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STOP_WAIT_S: Final = 1.9  # then the process ends all the same
 
 
 class Site(NamedTuple):
-    """What answers are made of."""
+    """Everything that an answer needs."""
 
     answers: Answers
     doorkeeper: Doorkeeper
@@ -35,7 +35,7 @@ class Site(NamedTuple):
 
 
 class Server:
-    """Listens at once; who connects before the thread is ready waits."""
+    """Listens at once; connections wait until the thread is ready."""
 
     def __init__(self, at: tuple[str, int], log: logging.Logger) -> None:
         """at: host and port, 0 for a free one. Raises: OSError."""
@@ -63,7 +63,7 @@ class Server:
             raise Bug("the thread that answers HTTP has ended")
 
     def _run(self, site: Site) -> None:
-        # imported here: it takes 100 ms, and no other room needs it, nor does a start wait for it
+        # imported here: it takes 100 ms, no other process needs it, no start waits for it
         from zbroker.admin import web
         from zbroker.admin.web import App
 
@@ -72,10 +72,10 @@ class Server:
             if not self._stopping.is_set():
                 web.serve(self._uvicorn, self._listening)
         except Exception:
-            self._log.exception("the thread that answers HTTP has ended; this room starts again")
+            self._log.exception("the thread that answers HTTP has ended; this process starts again")
 
     def stop(self) -> None:
-        """Answers what is under way; returns within two seconds."""
+        """Finishes the answers under way; returns within two seconds."""
         self._stopping.set()
         if self._uvicorn is not None:
             self._uvicorn.should_exit = True
@@ -96,7 +96,7 @@ TYPES: Final = {
 
 
 class File(NamedTuple):
-    """What is sent."""
+    """A file of the console."""
 
     body: bytes
     content_type: str

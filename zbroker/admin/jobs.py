@@ -35,9 +35,9 @@ from zbroker.wire import internal as m
 #: of a segment; each byte is written, compared and checked, so thrice that for the disk. On a busy
 #: machine with two cores compressing at 32 MiB/s doubled the p99 of publishing, 16 did nearly, 8
 #: added a third; it is the syncs, not the CPU, so a lower priority changes nothing
-PACE_BYTES_S: Final = 8 * MIB  # while somebody publishes
-PACE_IDLE_BYTES_S: Final = 256 * MIB  # while nobody does
-PACE_LOOK_S: Final = 1.0  # so long it takes to notice that somebody does
+PACE_BYTES_S: Final = 8 * MIB  # while messages are published
+PACE_IDLE_BYTES_S: Final = 256 * MIB  # while none are
+PACE_LOOK_S: Final = 1.0  # so long it takes to notice a change
 SUMMARIES_MAX_S: Final = 2.0  # of one evaluation; a log that never had any is planned for, too
 
 Rewrite = Literal["archive", "compress"]
@@ -65,7 +65,7 @@ class Jobs:
         return SegmentPlaces(RealDisk(paths.journal), RealDisk(paths.archive), paths.instance)
 
     def tidy(self) -> int:
-        """Throws away what was not finished; how many files. Raises: StorageError."""
+        """Throws away unfinished files; how many there were. Raises: StorageError."""
         with closing(self._open()) as places:
             return len(archive.tidy(places))
 
@@ -100,7 +100,7 @@ class Jobs:
         self._retire(copies, made.place)
 
     def _run(self, steps: archive.Steps, tell: Tell) -> archive.CopyResult:
-        """Every step, at the pace: whoever serves clients goes first."""
+        """Every step, at the pace: processes that serve clients go first."""
         pace, before = JobPace(self._link), 0
         while True:
             try:
@@ -120,7 +120,7 @@ class Jobs:
         return 2 * self._segment_bytes if shared else 0
 
     def _retire(self, copies: list[SegmentPlace], made: SegmentPlace) -> None:
-        """Asks the journal to unlink every copy that the new one stands for."""
+        """Asks the journal to unlink every copy that the new one replaces."""
         assert made in copies, "the new copy is there before an old one goes"
         for old in copies:
             if old.archived < made.archived or old.packed < made.packed:
@@ -163,7 +163,11 @@ End = Callable[[HistoryEntry, str, str, float], None]  # entry, result, reason, 
 
 
 class JournalActions:
-    """Begun by any thread, looked after by the worker's."""
+    """Actions that the journal carries out: removals and reindexing.
+
+    Any thread begins one; the thread of the worker follows it. A removal is done when its last file
+    is gone, which may take as long as a reader has it open.
+    """
 
     def __init__(self, tools: Tools, survey: Survey, end: End) -> None:
         self._tools = tools
@@ -179,7 +183,7 @@ class JournalActions:
         return bool(self._removals or self._indexing)
 
     def entries(self) -> list[HistoryEntry]:
-        """What is under way."""
+        """The actions under way."""
         with self._lock:
             return [*self._removals, *(entry for entry, _, _ in self._indexing)]
 

@@ -2,10 +2,10 @@
 
     down --Welcome--> up --the connection ended, or no answer in time--> down (new socket, Hello)
 
-A socket to a journal that died is thrown away: ZeroMQ would hand what is queued in it to the
-journal's successor. Its end is seen by the socket's monitor; subscribing to the marks would wake
-this process at every commit. What was asked and not answered then fails with not_ready, and whoever
-asked decides whether to ask again: a Remove or Retire that was done is found done.
+A socket to a journal that died is thrown away: ZeroMQ would hand what is queued in it to the next
+journal. Its end is seen by the socket's monitor; subscribing to the watermarks would wake this
+process at every commit. A question without an answer then fails with not_ready, and the caller
+decides whether to ask again: a Remove or Retire that was done is found done.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zbroker.wire import codec
 from zbroker.wire import internal as m
 
 WELCOME_WAIT_MS: Final = 1_000  # then a new socket: the Hello may have gone to a dead journal
-ASK_WAIT_S: Final = 3.0  # the journal answers in one turn, behind a sync that may be slow
+ASK_WAIT_S: Final = 3.0  # the journal answers in one turn, after a sync that may be slow
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Answer = m.Holders | m.Removal | m.Done
@@ -47,7 +47,7 @@ class _Ask(NamedTuple):
 
 
 class AdminJournalLink:
-    """`turn` belongs to the loop's thread; `send` and `ask` to anybody."""
+    """The loop's thread calls `turn`; any thread calls `send` and `ask`."""
 
     def __init__(
         self, context: Context, endpoint: str, incarnation: int, poller: zmq.Poller
@@ -105,7 +105,7 @@ class AdminJournalLink:
     # -- the loop's thread --------------------------------------------------------------------
 
     def turn(self, now_ms: int) -> None:
-        """Sends what is asked, takes what is answered, begins anew with a new journal."""
+        """Sends questions and takes answers; connects again after the journal ended."""
         if self._hello_ms == 0:
             self._hello_ms = now_ms
         self._receive()
@@ -113,7 +113,7 @@ class AdminJournalLink:
             self._again(now_ms, "the journal ended before it answered")
         elif self.welcome is None and now_ms - self._hello_ms >= WELCOME_WAIT_MS:
             self._again(now_ms, "the journal does not answer")
-        with suppress(BlockingIOError):  # nobody asked anything
+        with suppress(BlockingIOError):  # there is no question
             os.eventfd_read(self._wake)
         self._flush()
 
@@ -178,7 +178,7 @@ class AdminJournalLink:
         self._dealer.close(linger=0)
 
     def close(self) -> None:
-        """Nobody is answered any more."""
+        """Every question fails from now on."""
         with self._lock:
             self._closed = True
             waiting = [ask.future for ask in self._unsent]
@@ -195,21 +195,25 @@ def _not_ready(reason: str) -> ClientError:
 
 
 class HoldLease(Struct, frozen=True):
-    """Until when (wall clock) who needs what."""
+    """A reader, the part of the log that it needs, and until when (wall clock)."""
 
     until_ms: int
     holding: m.Holding
 
 
 class HoldLeases:
-    """Thread-safe."""
+    """Parts of the log that exports and backups keep without reading them through the broker.
+
+    The journal keeps leases as long as it lives. Here they outlive it, in <data>/run/leases.json:
+    each journal process gets all of them before it is asked to remove anything. Thread-safe.
+    """
 
     def __init__(self, path: Path, clock: Clock, log: logging.Logger) -> None:
         self._path = path
         self._clock = clock
         self._log = log
         self._lock = threading.Lock()
-        self._told = 0  # the journal's incarnation that knows all of them
+        self._told = 0  # the incarnation of the journal that knows all of them
         self._leases = self._load()
 
     def _load(self) -> dict[str, HoldLease]:

@@ -25,7 +25,7 @@ GROWTH: Final = {
     "queue_delivered_s": ("queues", "delivered_grown"),
     "queue_acked_s": ("queues", "acked_grown"),
 }
-#: series: whose number it is as it stands
+#: series: whose number it is
 LEVELS: Final = {
     "clients": ("ingest", "clients"),
     "subscriptions": ("delivery", "subscriptions"),
@@ -47,7 +47,12 @@ class Sample(NamedTuple):
 
 
 class Rings:
-    """Taken and read by one thread at a time: the caller has a lock."""
+    """Every second for 10 minutes, every 10 s for an hour. Not thread-safe: the caller has a lock.
+
+    A rate is how much a counter grew; one that fell belongs to a new process, which began at 0. A
+    number that is not known is None. Processes report twice a second, so a second that has too many
+    is followed by one that has too few.
+    """
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, str], float] = {}
@@ -57,7 +62,7 @@ class Rings:
         self._open: list[Sample] = []  # the seconds of the step that is under way
 
     def take(self, stats: Mapping[str, Stats], at_s: float) -> None:
-        """What rooms tell now, by room."""
+        """Takes the numbers of all processes, by process."""
         growth = self._growth(stats, at_s)
         levels = [_level(stats, name) for name in LEVELS]
         sample = Sample(at_s, (*growth, *levels))
@@ -81,7 +86,7 @@ class Rings:
         return [steps[name] / took_s if took_s else None for name in GROWTH]
 
     def rates(self) -> dict[str, float]:
-        """Of the last seconds; 0 where nothing is known."""
+        """The mean of the last seconds; 0 where nothing is known."""
         latest = list(self._fine)[-LATELY_S:]
         joined = _joined(latest).numbers if latest else (None,) * len(SERIES)
         known = dict(zip(SERIES, joined, strict=True))
@@ -105,7 +110,7 @@ class Rings:
 
 
 def _numbers(stats: Mapping[str, Stats], kind: str, key: str) -> Iterable[tuple[str, float]]:
-    """What each room of this kind tells under `key`."""
+    """The number `key` of each process of this kind."""
     for room, numbers in stats.items():
         value = numbers.get(key)
         if setting_of(room) == kind and isinstance(value, int | float):
@@ -146,7 +151,11 @@ _GrowthStep = dict[Key, Counter[str]]
 
 
 class Growth:
-    """Taken and read by one thread at a time: the caller has a lock."""
+    """Growth of the counters of queues. Not thread-safe: the caller has a lock.
+
+    A counter that fell belongs to a new process, which began at 0; a queue that is made again is a
+    new key. So `grown` never falls.
+    """
 
     def __init__(self) -> None:
         self.grown: Counter[str] = Counter()  # of all queues, since the first look
@@ -156,7 +165,7 @@ class Growth:
         self._dead: deque[tuple[float, Key, int]] = deque()
 
     def take(self, rows: Sequence[QueueRow], at_s: float, gone: Collection[Key] = ()) -> None:
-        """What is told at `at_s` (monotonic): queues that changed, and those that are gone."""
+        """Takes a report of `at_s` (monotonic): queues that changed, and those that are gone."""
         for key in gone:
             self._counts.pop(key, None)
         step: _GrowthStep = {}
@@ -178,7 +187,7 @@ class Growth:
             self._dead.popleft()
 
     def rates(self, key: Key) -> dict[str, float]:
-        """Of one queue, per second; 0 where nothing is known."""
+        """The rates of one queue, per second; 0 where nothing is known."""
         took_s = sum(took for _, took, _ in self._steps)
         sums: Counter[str] = Counter()
         for _, _, step in self._steps:
@@ -197,7 +206,7 @@ class Growth:
 
 
 def key_of(row: QueueRow) -> Key:
-    """What tells a queue from one that had its name before."""
+    """The identity of a queue: an earlier one of its name has another key."""
     return row.name, row.life
 
 

@@ -1,4 +1,4 @@
-"""What may be asked, and with what: bodies and queries of requests. Pure."""
+"""Bodies and queries of requests, as structs that check them. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from zbroker.errors import ClientError
 from zbroker.limits import U63_MAX
 from zbroker.wire.queue_messages import BROWSED_MAX
 
-ROWS_MAX: Final = 1_000  # in one answer; who wants more asks for some of them by name
-HOLD_MAX_S: Final = 30 * 86_400  # whoever needs the log for longer renews it
+ROWS_MAX: Final = 1_000  # in one answer; for more, ask for some of them by name
+HOLD_MAX_S: Final = 30 * 86_400  # a lease for longer is renewed
 HISTORY_MAX_S: Final = 3_600
 AUDIT_ROWS_MAX: Final = 1_000
 KEYS_MAX: Final = 32  # of a body, that are named in the audit log
@@ -77,14 +77,14 @@ class ClientsQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TopicsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which topics: those that `match`, where `*` stands for any characters; "" is all."""
+    """Which topics: those that `match`, where `*` is any characters; "" is all."""
 
     match: Annotated[str, Meta(max_length=1024)] = ""
     limit: Rows = ROWS_MAX
 
 
 class HistoryQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much of it."""
+    """How many seconds of it."""
 
     seconds: Annotated[int, Meta(ge=1, le=HISTORY_MAX_S)] = HISTORY_MAX_S
 
@@ -110,7 +110,7 @@ def parse(kind: type[T], body: bytes) -> T:
 
 
 def parse_query(kind: type[T], query: str) -> T:
-    """The same from what stands behind the `?`. Raises: ClientError bad_field."""
+    """The same from the part of a URL after the `?`. Raises: ClientError bad_field."""
     try:
         given = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=10))
         return msgspec.convert(given, kind, strict=False)
@@ -132,7 +132,7 @@ def check_through(ask: RemovalQuery) -> None:
 
 
 def keys_of(body: bytes) -> list[str]:
-    """The names of what stands in a body, for the audit log: never what it says."""
+    """The keys of a body, for the audit log: never their values."""
     try:
         found = msgspec.json.decode(body or b"{}", type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -155,7 +155,7 @@ class ConsumersQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BrowseQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which messages: behind position `after`, in this state, those that `filter` is true for.
+    """Which messages: after position `after`, in this state, those that `filter` is true for.
 
     data: with payloads.
     """
@@ -207,7 +207,7 @@ class DeleteRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SetPointRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """The place behind what is durable now gets a name, or position `at` does."""
+    """The end of the durable log gets a name, or position `at` does."""
 
     name: Name
     at: Position | None = None

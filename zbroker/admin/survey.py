@@ -1,4 +1,4 @@
-"""What the policy decides by, gathered: segments, holders, disks, and the time that ages go by."""
+"""What the rules of retention are applied to: segments, readers, disks, and the clock of ages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Survey:
         self.clock_behind_ms = 0
 
     def holders(self) -> m.Holders:
-        """Who needs what, by the journal. Raises: ClientError not_ready."""
+        """The readers that the journal knows. Raises: ClientError not_ready."""
         return self._tools.link.ask(m.Holders, m.AskHolders)
 
     def state(self, holders: m.Holders, now_ns: int = 0) -> RetentionView:
@@ -81,7 +81,10 @@ class Survey:
         return self._ages_ns
 
     def disks(self) -> tuple[DiskUsage, ...]:
-        """Of the journal, and of the archive if it is another one. Raises: StorageError."""
+        """The disk of the journal, and that of the archive if it is another one.
+
+        Raises: StorageError.
+        """
         journal, archive = self._tools.paths.journal, self._tools.paths.archive
         if on_one_disk(journal, archive) or not archive.exists():
             return (disk_of(journal),)

@@ -1,10 +1,10 @@
 """How much of each topic a log holds: counted batch by batch, forgotten segment by segment. Pure.
 
-    take(items, serial)     what stands in a segment, in order; without bodies
+    take(items, serial)     batches of a segment, in order; without bodies
     forget(first_position)  segments below it were removed
     rows()                  every topic with what the log holds of it
 
-Of each segment the counts are kept, so that those of one that is removed can be taken off again. At
+The counts of each segment are kept, so that they can be subtracted when it is removed. At
 ENTRIES_MAX the two oldest segments are kept as one, which is taken off with the newer of them.
 Bytes are those of packed bodies, as they are stored; of a batch of several topics each topic has
 its share by messages, and the times of the batch.
@@ -38,7 +38,7 @@ class TopicTally(NamedTuple):
 
 @dataclass(slots=True)
 class _Tally:
-    """Of one topic, in a segment or in all of them but the newest."""
+    """Counts of one topic, in a segment or in all of them but the newest."""
 
     messages: int
     bytes: int
@@ -49,7 +49,7 @@ class _Tally:
 
 @dataclass(slots=True)
 class _SegmentTable:
-    """Of one segment, which ends at position `end`: columns of what goes with it."""
+    """Counts of a segment, which ends at position `end`, as columns."""
 
     end: int
     topics: list[str] = field(default_factory=list)
@@ -73,7 +73,7 @@ class _SegmentTable:
 
 
 class Tallies:
-    """Of one log. position: everything before it is counted. full: some topics are not."""
+    """Counts of a log. position: everything before it is counted. full: some topics are not."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -135,7 +135,7 @@ class Tallies:
             self._tables[:2] = [_joined(*self._tables[:2])]
 
     def forget(self, first_position: int) -> None:
-        """Takes off what stood in segments that end at or before it."""
+        """Subtracts the counts of segments that end at or before it."""
         going = [table for table in self._tables if table.end <= first_position]
         if not going:
             return
@@ -155,7 +155,7 @@ class Tallies:
         return True
 
     def _begin_later(self, topics: set[str]) -> None:
-        """Their first messages are gone: the next ones stand in later segments."""
+        """Their first messages are gone: the next ones are in later segments."""
         for table in self._tables:
             if not topics:
                 return

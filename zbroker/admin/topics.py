@@ -1,4 +1,4 @@
-"""GET /topics: what the log holds by topic, and who wants it."""
+"""GET /topics: counts of the log by topic, the thread that counts, and subscriptions."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class TopicReports:
         }
 
     def _told(self) -> list[Told]:
-        """What the delivery workers say; what one that is silent would say is missing."""
+        """The answers of the delivery workers; that of a silent one is missing."""
         rooms = [room for room in self._desks.rooms if setting_of(room) == "delivery"]
-        with suppress(ClientError):  # what is in the log can be told without them
+        with suppress(ClientError):  # the counts of the log do not need them
             answers = self._desks.ask(Told, AskTopics(0), rooms)
             return [answer for answer in answers.values() if answer is not None]
         return []
@@ -113,7 +113,12 @@ End = Callable[[], int]  # how far the log is durable. Raises: ClientError, Stor
 
 
 class TopicCounter:
-    """`rows` from any thread."""
+    """The thread that counts what the log holds of each topic.
+
+    It begins with the first question, continues with each further one, and rests when none has come
+    for REST_MS: an instance that is not asked pays nothing. A slice of work is followed by a longer
+    pause, in a niced thread: threads that serve clients go first. Any thread calls `rows`.
+    """
 
     def __init__(self, paths: Paths, end: End, clock: Clock, log: logging.Logger) -> None:
         self._paths = paths
@@ -123,7 +128,7 @@ class TopicCounter:
         self._tallies = Tallies()
         self._cursor: Cursor | None = None
         self._lock = threading.Lock()  # of both
-        self._wanted = 0  # the position up to which somebody wants it counted
+        self._wanted = 0  # the position up to which it is to be counted
         self._asked_ms = 0
         self._stop = threading.Event()
         self._wake = threading.Event()
@@ -131,7 +136,7 @@ class TopicCounter:
         self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
 
     def rows(self) -> tuple[list[TopicTally], bool]:
-        """What is counted so far, and whether that is everything as of now.
+        """The counts so far, and whether they are complete as of now.
 
         Raises: ClientError not_ready, StorageError.
         """
@@ -176,7 +181,7 @@ class TopicCounter:
                 self._wake.clear()
 
     def turn(self, log: Log) -> bool:
-        """One slice; True if there is more to do, and somebody wants it. Raises: StorageError."""
+        """One slice; True if there is more to do, and it was asked for. Raises: StorageError."""
         now_ms, wanted = self._clock.mono_ms(), self._wanted
         log.refresh()
         with self._lock:

@@ -1,4 +1,4 @@
-"""One HTTP request: who asks, whether that is answered, the answer. An ASGI application.
+"""The ASGI application that answers HTTP requests, and its server with bounds for peers.
 
 There is one way in, which asks `core.refuse` first, instead of a table of routes: no path can be
 forgotten. What blocks (files, other rooms) runs in threads, a bounded number at once.
@@ -64,7 +64,7 @@ class App:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        with suppress(ClientDisconnect):  # nobody is left to be told
+        with suppress(ClientDisconnect):  # the client is gone
             reply = await self._reply(request)
             headers = HEADERS | ({"WWW-Authenticate": "Bearer"} if reply.status == 401 else {})
             response = Response(reply.body, reply.status, headers, reply.content_type)
@@ -143,7 +143,7 @@ def _run(work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
         value = work()
     except BaseException as error:
         failed = error
-    with suppress(RuntimeError):  # the loop has ended: nobody waits for it
+    with suppress(RuntimeError):  # the loop has ended
         future.get_loop().call_soon_threadsafe(_settle, future, value, failed)
 
 
@@ -162,7 +162,7 @@ def refused(refusal: core.Refusal) -> Reply:
 
 
 def _asked(request: Request) -> core.AdminRequest:
-    """The path as it was sent: what is written in another way is another path."""
+    """The path as it was sent: a path that is quoted in another way is another path."""
     path = request.scope.get("raw_path", b"").decode("ascii", "replace")
     query = request.scope.get("query_string", b"").decode("ascii", "replace")
     peer = request.client.host if request.client else ""
@@ -243,7 +243,7 @@ class HttpConnection(H11Protocol):
         return False
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP gets an answer of the same form as everything else."""
+        """Bytes that are not HTTP get an answer of the same form as every other error."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return

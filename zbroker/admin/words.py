@@ -34,5 +34,5 @@ def serials(numbers: tuple[int, ...] | list[int]) -> str:
 
 
 def _short(value: float) -> str:
-    """One digit behind the point below ten, none above or where it is 0."""
+    """One decimal below ten, none above or where it is 0."""
     return f"{value:.1f}".removesuffix(".0") if value < 10 else f"{value:.0f}"

@@ -5,9 +5,9 @@
     policy -----------+
 
 The policy is evaluated every `retention.every`, and again when its last plan is done; a plan is
-thrown away by the next evaluation, so nothing old is ever carried out. What fails rests for a while
-that doubles. What is interrupted (by a stop, a kill, a journal that restarts) is found by the next
-evaluation in what it left: two whole copies. Removals run in the journal, meanwhile work goes on.
+thrown away by the next evaluation, so nothing old is ever carried out. A failed action rests for a
+while that doubles. An interrupted one (by a stop, a kill, a journal that restarts) is found by the
+next evaluation, since it left two whole copies. Removals run in the journal meanwhile.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from zbroker.errors import ClientError, StorageError, ZBrokerError
 from zbroker.limits import U63_MAX
 from zbroker.wire import internal as m
 
-NICE: Final = 19  # whoever serves clients goes first
+NICE: Final = 19  # threads that serve clients go first
 HAND_MAX: Final = 16  # requests that wait; each may name many segments
 AGAIN_MS: Final = 1_000  # until the journal is asked again when it is not there
 FOLLOW_MS: Final = 500  # how often what the journal does is looked at
@@ -48,7 +48,7 @@ class RetryPause(NamedTuple):
 
 
 class AdminWorker:
-    """`start` and `stop` by the loop; what stands before `_run` by any thread."""
+    """The loop calls `start` and `stop`; any thread calls the methods before `_run`."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -89,7 +89,7 @@ class AdminWorker:
         return tuple(rest.failure for rest in list(self._rests.values()) if rest.failure)
 
     def state(self, holders: m.Holders, now_ns: int = 0) -> RetentionView:
-        """What is decided by. Raises: StorageError."""
+        """The state that decisions are made from. Raises: StorageError."""
         now_ms = self._tools.clock.mono_ms()
         with self._lock:
             busy = self._busy()
@@ -114,7 +114,7 @@ class AdminWorker:
         return entry.id
 
     def running(self) -> HistoryEntry | None:
-        """What is under way, as it stands now."""
+        """The action that runs, with its progress."""
         with self._lock:
             entry = self._running or next(iter(self.following.entries()), None)
         return self._tools.history.get(entry.id) if entry else None
@@ -124,9 +124,9 @@ class AdminWorker:
         return HistoryEntry(0, format_time(self._tools.clock.wall_ns()), action, by, why, [])
 
     def reindex(self) -> HistoryEntry:
-        """Has the index made anew; which action that is. Raises: ClientError too_many."""
+        """Has the index rebuilt; the action of that. Raises: ClientError too_many."""
         if any(entry.action == "reindex" for entry in self.following.entries()):
-            raise ClientError("too_many", "the index is being made anew already", "wait for it")
+            raise ClientError("too_many", "the index is being rebuilt already", "wait for it")
         entry = self.following.reindex(self.entry("reindex", "hand", "asked for by hand"))
         self._wake.set()
         return entry
@@ -181,7 +181,7 @@ class AdminWorker:
                 self._wake.wait(wait_s)
 
     def begin(self) -> None:
-        """What an earlier process left: what is unfinished goes, what was asked for is told."""
+        """Removes the unfinished copies of an earlier process, and ends its actions."""
         tools = self._tools
         for entry in tools.history.interrupted():
             if entry.action == "remove":
@@ -191,7 +191,7 @@ class AdminWorker:
         try:
             thrown = self._jobs.tidy()
         except (OSError, StorageError) as error:
-            tools.log.warning("unfinished copies are not looked for: %s; they harm nobody", error)
+            tools.log.warning("unfinished copies are not looked for: %s; they do no harm", error)
             return
         if thrown:
             entry = self.entry("tidy", "policy", "left over from an earlier run")
@@ -200,7 +200,7 @@ class AdminWorker:
             tools.log.info("%d unfinished copies thrown away; their segments are whole", thrown)
 
     def turn(self) -> float:
-        """Does what comes next; how long (s) nothing will, if nobody asks."""
+        """Does the next piece of work; how long (s) there is none, without a request."""
         now_ms = self._tools.clock.mono_ms()
         if self.following.anything and now_ms >= self._follow_ms:
             self._follow_ms = now_ms + FOLLOW_MS
@@ -223,7 +223,7 @@ class AdminWorker:
         return 0.0
 
     def _evaluate(self, now_ms: int) -> None:
-        """What is due now takes the place of what was."""
+        """Replaces the plan by what is due now."""
         tools = self._tools
         self._next_ms = now_ms + AGAIN_MS
         try:
@@ -232,11 +232,11 @@ class AdminWorker:
             holders = self.survey.holders()
             state = self.state(holders, self.survey.ages(holders))
         except ClientError:
-            return  # the journal is starting; without it nobody knows who needs what
+            return  # the journal is starting; only it knows the readers
         except (OSError, StorageError) as error:
             tools.log.warning("the segments cannot be looked at: %s; nothing is changed", error)
             return
-        # what is old is looked at first, so a plan without the newest summaries is a plan
+        # old segments come first, so a plan without the newest summaries is good enough
         self._next_ms = now_ms + (self._retention.every if complete else AGAIN_MS)
         serials = {0, *(segment.serial for segment in state.segments)}
         self._rests = {key: rest for key, rest in self._rests.items() if key[1] in serials}
