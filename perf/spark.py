@@ -23,7 +23,7 @@ from zbroker.log.disk import RealDisk
 from zbroker.log.places import SegmentPlaces
 from zbroker.spark import LogRange, foreach_partition, plan_ranges, replay_arrow, session
 from zbroker.spark.names import NATIVE_COLUMNS, ddl
-from zbroker.spark.sink.staging import SinkTarget, stage
+from zbroker.spark.sink import SinkTarget, stage
 
 PARTITIONS: Final = 4
 WRITTEN: Final = {name: NATIVE_COLUMNS[name] for name in ("topic", "payload")}

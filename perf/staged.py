@@ -14,7 +14,7 @@ import zbroker
 from perf.harness import Result, Setup
 from perf.life import during, latencies, steady_publisher
 from zbroker.client.stage_commits import commit
-from zbroker.spark.sink.staging import STORE_BYTES
+from zbroker.spark.sink import STORE_BYTES
 
 BYTES: Final = 1_000_000_000
 TASKS: Final = 4

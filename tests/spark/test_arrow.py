@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from tests.spark.logs import JournalMaker
 from zbroker.errors import ZBrokerError
 from zbroker.spark import LogRange, plan_ranges, replay, replay_arrow
-from zbroker.spark.arrow import schema_of
+from zbroker.spark.arrow import numbered, schema_of
 from zbroker.spark.names import KAFKA_COLUMNS, NATIVE_COLUMNS
 from zbroker.spark.pieces import strided
-from zbroker.spark.texts import numbered
 from zbroker.wire.bodies import pack
 
 

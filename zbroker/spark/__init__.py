@@ -6,12 +6,11 @@ ranges = plan_ranges("tcp://127.0.0.1:9101", since="epoch", until="now", min_par
 spark.sparkContext.parallelize(ranges, len(ranges)).foreachPartition(work)
 """
 
-from zbroker.spark.java import java_home
+from zbroker.spark.java import java_home, session
 from zbroker.spark.log_hold import NotHeldWarning, held
 from zbroker.spark.plan_runner import foreach_partition, read_ranges
 from zbroker.spark.ranges import LogRange, plan_ranges
 from zbroker.spark.replay import replay, replay_arrow, replay_batches
-from zbroker.spark.start import session
 
 #: the name of `LogRange` in programs that were written before
 Range = LogRange

@@ -7,15 +7,15 @@ is, because Spark compares it with its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
-from typing import Final
+from itertools import groupby, pairwise
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from zbroker.errors import ClientError
 from zbroker.limits import MIB
-from zbroker.spark import texts
 from zbroker.spark.names import KAFKA_COLUMNS, LOG_APPEND_TIME, NATIVE_COLUMNS
 from zbroker.spark.pieces import Array, Piece, PieceNeeds, pieces
 from zbroker.spark.ranges import LogRange
@@ -106,18 +106,18 @@ def _bookmark(some: list[Piece], counts: Array) -> pa.Array:
     sequences = _sequences(some, counts)
     publishers = np.fromiter((piece.publisher for piece in some), np.uint64, len(some))
     cuts = np.flatnonzero(publishers[1:] != publishers[:-1])  # behind each, another publisher
-    if len(cuts) * texts.ALIKE_MIN > len(sequences):
+    if len(cuts) * ALIKE_MIN > len(sequences):
         heads = _repeated([f"{piece.publisher}|" for piece in some], counts)
-        return texts.joined(heads, sequences, "|")
+        return joined(heads, sequences, "|")
     made = [
-        texts.numbered(f"{publishers[cut]}|", numbers, "|")
+        numbered(f"{publishers[cut]}|", numbers, "|")
         for cut, numbers in zip(
             [*cuts.tolist(), -1],
             np.split(sequences, np.cumsum(counts)[cuts]),
             strict=True,
         )
     ]
-    return texts.whole(made)
+    return whole(made)
 
 
 def _repeated(names_of: list[str], counts: Array) -> pa.Array:
@@ -171,7 +171,7 @@ def _timestamp(some: list[Piece], counts: Array) -> pa.Array:
 
 
 def _payload(some: list[Piece], _counts: Array) -> pa.Array:
-    return texts.whole(
+    return whole(
         [
             _binaries([piece.payloads for piece in group], length)
             for length, group in groupby(some, _one_length)
@@ -188,7 +188,7 @@ def _binaries(some: list[Array], length: int | None) -> pa.Array:
     if length is None:
         return pa.array([data for payloads in some for data in payloads], pa.binary())
     values = np.concatenate(some)
-    return texts.of_one_length(pa.binary(), values, len(values), length)
+    return of_one_length(pa.binary(), values, len(values), length)
 
 
 def _key(some: list[Piece], _counts: Array) -> pa.Array:
@@ -220,3 +220,51 @@ _COLUMNS: Final[dict[str, Callable[[list[Piece], Array], pa.Array]]] = {
     "offset": _position,
     "timestampType": _timestamp_type,
 }
+
+
+ALIKE_MIN: Final = 64  # texts with one beginning, on average, for which copying pays
+_WIDTH: Final = 4
+_BASE: Final = 10**_WIDTH
+#: the digits of each number below 10,000
+_DIGITS: Final = np.frombuffer(b"".join(b"%04d" % number for number in range(_BASE)), "<u4")
+
+
+def of_one_length(kind: pa.DataType, values: object, rows: int, length: int) -> pa.Array:
+    """A column whose values stand in `values` one behind the other."""
+    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(length)
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(ends), pa.py_buffer(values)])
+
+
+def whole(some: list[pa.Array]) -> pa.Array:
+    """Columns as one."""
+    return some[0] if len(some) == 1 else pa.concat_arrays(some)
+
+
+def numbered(before: str, numbers: Array, behind: str) -> pa.Array:
+    """`before`, the number, `behind`, for an array of numbers, none of them negative."""
+    starts = numbers // _BASE
+    cuts: Array = np.flatnonzero(np.diff(starts)) + 1
+    if len(cuts) * ALIKE_MIN > len(numbers):
+        return joined(pa.scalar(before), numbers, behind)
+    some = [
+        _alike(before, int(starts[first]), numbers[first:end], behind)
+        for first, end in pairwise([0, *cuts.tolist(), len(numbers)])
+    ]
+    return whole(some)
+
+
+def _alike(before: str, start: int, numbers: Array, behind: str) -> pa.Array:
+    if start == 0:  # fewer digits than four, perhaps
+        return joined(pa.scalar(before), numbers, behind)
+    head = f"{before}{start}".encode()
+    text = head + bytes(_WIDTH) + behind.encode()
+    made = bytearray(text) * len(numbers)
+    ends: Array = np.ndarray(len(numbers), "<u4", made, len(head), (len(text),))
+    ends[:] = _DIGITS[numbers - start * _BASE]
+    return of_one_length(pa.string(), made, len(numbers), len(text))
+
+
+def joined(before: Any, numbers: Array, behind: str) -> pa.Array:  # noqa: ANN401 - texts, or one
+    """The same where numbers are not alike, or each has another text before it."""
+    digits = pc.cast(pa.array(numbers), pa.string())
+    return pc.binary_join_element_wise(before, digits, behind, "")

@@ -11,15 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from zbroker.clock import is_time
+from zbroker.clock import is_time, parse_time
 from zbroker.errors import ClientError, ZBrokerError
-from zbroker.ids import EPOCH
+from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector
 from zbroker.limits import MIB
 from zbroker.log.archive.summaries import Summary, read_summary
 from zbroker.log.files import Segment
 from zbroker.log.reader import Cursor, Gap, Log
 from zbroker.log.segments import PACKED_SUFFIX
-from zbroker.spark.points import locate
 from zbroker.spark.splitter import SplitMark
 from zbroker.topics import Matcher
 
@@ -163,3 +162,48 @@ def _leap(
 def gap_error(gap: Gap) -> ZBrokerError:
     """What a reader of this range is told instead of fewer messages."""
     return ClientError("gap", f"positions {gap.first} to {gap.end - 1} are damaged: {gap.why}")
+
+
+def locate(log: Log, point: str, tail: int, end: bool = False) -> int:
+    """The position at which a range begins, or with `end` the one behind its last message.
+
+    Raises: ZBrokerError bookmark_expired, bookmark_not_found, bad_bookmark.
+    """
+    if point == EPOCH:
+        return log.first_position
+    if point in (NOW, "now"):
+        return tail
+    if is_time(point):
+        return log.locate_time(parse_time(point))
+    if is_vector(point):
+        return _checked(log, _vector_position(log, point) + 1, point, tail)
+    found = [
+        position
+        for part in point.split(",")
+        if (position := log.locate(parse_bookmark(part))) is not None
+    ]
+    if not found:
+        raise ClientError("bookmark_not_found", f"{point} is not in the log of {log.instance:016x}")
+    return (max(found) if end else min(found)) + 1
+
+
+def _vector_position(log: Log, point: str) -> int:
+    here = Origin(log.instance, log.generation)
+    vector = parse_vector(point)
+    if list(vector) != [here]:
+        raise ClientError(
+            "bookmark_not_found",
+            f"{point} does not name the log of {here.instance:016x}.{here.generation}",
+        )
+    return vector[here]
+
+
+def _checked(log: Log, position: int, point: str, tail: int) -> int:
+    if position < log.first_position:
+        raise ClientError(
+            "bookmark_expired",
+            f"{point} is older than {log.first_position}, the oldest position kept",
+        )
+    if position > tail:
+        raise ClientError("bookmark_not_found", f"{point} is behind {tail}, the end of this log")
+    return position

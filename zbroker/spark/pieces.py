@@ -16,10 +16,9 @@ from zbroker.client.message import Message, taken_apart
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.log.batch_index import plain_of
 from zbroker.log.format import Batch
-from zbroker.spark.batch_scan import batches
+from zbroker.spark.batch_scan import PickedMessages, batches
 from zbroker.spark.ranges import LogRange
 from zbroker.spark.replay import live_batches
-from zbroker.spark.selection import PickedMessages
 from zbroker.wire import bodies
 
 Array = Any  # of numpy, which is not there when types are checked

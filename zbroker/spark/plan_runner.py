@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from zbroker.spark.log_hold import held
 from zbroker.spark.names import KAFKA_COLUMNS, NATIVE_COLUMNS, ddl
 from zbroker.spark.ranges import LogRange
 from zbroker.spark.replay import ROWS, replay_arrow, replay_batches
-from zbroker.spark.workers import settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 _PLAN: Final = "range binary"
 
@@ -79,3 +81,9 @@ def read_ranges(
     plan = spark.createDataFrame([(bytearray(pickle.dumps(part)),) for part in ranges], _PLAN)
     spread = plan.repartition(max(len(ranges), 1))
     return spread.mapInArrow(read, ddl({name: known[name] for name in names}))
+
+
+@cache
+def settle() -> None:
+    """What is loaded by now is not walked any more; what tasks leave behind still is."""
+    gc.freeze()

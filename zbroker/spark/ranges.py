@@ -25,13 +25,13 @@ from zbroker.errors import ClientError, ZBrokerError
 from zbroker.ids import EPOCH, NOW, Origin, format_vector
 from zbroker.log.reader import Log
 from zbroker.recording import TYPE_DEFAULT
-from zbroker.spark.directories import archive_directory, begin, journal_directory, marks_of
-from zbroker.spark.points import locate
-from zbroker.spark.selection import check_filter, matcher
+from zbroker.spark.batch_scan import check_filter, matcher
+from zbroker.spark.directories import archive_directory, begin, journal_directory, locate, marks_of
 from zbroker.spark.splitter import Cut, refine, split
 
 if TYPE_CHECKING:
     from zbroker.client import Client
+
 
 PARTITIONS_MIN: Final = 4
 

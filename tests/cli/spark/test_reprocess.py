@@ -9,8 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs package pyspark")
 
 from tests.cli.spark.conftest import Asked, Run
-from zbroker.spark.jobs.functions import FunctionName
-from zbroker.spark.jobs.reprocess import ReprocessReport
+from zbroker.spark.jobs.reprocess import FunctionName, ReprocessReport
 
 END = "20261122T000000Z"
 

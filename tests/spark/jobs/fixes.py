@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from zbroker.spark.jobs.functions import FunctionRow
+from zbroker.spark.jobs.reprocess import FunctionRow
 
 
 def doubled(messages: list[FunctionRow]) -> Iterator[tuple[str, bytes]]:

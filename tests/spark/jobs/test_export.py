@@ -17,11 +17,10 @@ from tests.spark.logs import JournalMaker
 from zbroker.clock import to_datetime
 from zbroker.errors import ClientError, ZBrokerError
 from zbroker.limits import KIB
-from zbroker.spark.jobs import parquet
+from zbroker.spark.jobs import units
 from zbroker.spark.jobs.export import ExportReport, clipped, export
-from zbroker.spark.jobs.parquet import Task, folder, split, write_unit
-from zbroker.spark.jobs.stretch import Stretch
-from zbroker.spark.jobs.units import ExportUnit
+from zbroker.spark.jobs.job_runner import Stretch
+from zbroker.spark.jobs.units import ExportUnit, Task, folder, split, write_unit
 
 
 @pytest.fixture
@@ -67,7 +66,7 @@ def test_a_unit_is_split_by_date_and_topic() -> None:
     batch = pa.record_batch(
         {"topic": ["a", "b", "a", "a"], "timestamp": times, "payload": [b"0", b"1", b"2", b"3"]}
         | {name: [None] * 4 for name in ("bookmark", "publisher", "sequence", "position", "key")}
-    ).select(parquet.COLUMNS)
+    ).select(units.COLUMNS)
     found = {group: rows.column("payload").to_pylist() for group, rows in split(batch)}
     assert found == {(0, "a"): [b"0", b"3"], (0, "b"): [b"1"], (1, "a"): [b"2"]}
 
@@ -94,7 +93,7 @@ def test_a_unit_that_fails_shows_no_mark(
     def full(_path: Path, _batches: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(parquet, "_write", full)
+    monkeypatch.setattr(units, "_write", full)
     with pytest.raises(OSError, match="no space"):
         write_unit(unit_of(maker, tmp_path / "to", 1, 100))
     assert not list((tmp_path / "to").rglob("*.json"))

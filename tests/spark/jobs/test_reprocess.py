@@ -18,9 +18,8 @@ from tests.spark.logs import JournalMaker
 from zbroker.cli.main import main
 from zbroker.errors import ClientError
 from zbroker.spark import plan_ranges, replay_arrow
-from zbroker.spark.jobs.functions import COLUMNS, FunctionName, applied
-from zbroker.spark.jobs.reprocess import identity, source_options
-from zbroker.spark.jobs.stretch import Stretch
+from zbroker.spark.jobs.job_runner import Stretch
+from zbroker.spark.jobs.reprocess import COLUMNS, FunctionName, applied, identity, source_options
 
 FIXES = "tests.spark.jobs.fixes"
 

@@ -50,10 +50,11 @@ def audit(
     repeat, order, damaged (positions); over a URL jump (left out, perhaps never issued). With
     --against: only_here, only_there, different, unlike (too many to look into each).
     """
-    from zbroker.spark.jobs import audit as job
     from zbroker.spark.jobs.job_runner import spark_session
 
     with choosing.steps() as step, spark_session("zbroker audit", master) as spark:
+        from zbroker.spark.jobs import audit as job  # needs pyarrow
+
         if against is None:
             report = job.audit(spark, chosen.stretch, step, chosen.parts)
         else:

@@ -65,12 +65,11 @@ def backfill(
     Run again with the same files it adds nothing. Without URL it is the broker of the context.
     """
     from zbroker.spark.jobs import backfill as job
-    from zbroker.spark.jobs import sink_job
-    from zbroker.spark.jobs.job_runner import spark_session
+    from zbroker.spark.jobs.job_runner import JobTarget, announce, spark_session
 
     broker = broker_of(given, url)
-    to = sink_job.JobTarget(broker.url, to_topic, broker.credentials)
-    sink_job.announce(broker.credentials)
+    to = JobTarget(broker.url, to_topic, broker.credentials)
+    announce(broker.credentials)
     with choosing.steps() as step, spark_session("zbroker backfill", master) as spark:
         report = job.backfill(spark, job.Input(**table), to, step, publish_id)
     show.answer(json_here, report._asdict())

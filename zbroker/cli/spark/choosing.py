@@ -17,7 +17,7 @@ from zbroker.cli.sub import point
 from zbroker.clock import SystemClock, to_datetime
 from zbroker.formats import TYPES
 from zbroker.recording import TYPE_DEFAULT
-from zbroker.spark.jobs.stretch import Stretch
+from zbroker.spark.jobs.job_runner import Stretch
 
 LINES_S: Final = 10.0  # between two lines if there is no progress bar
 

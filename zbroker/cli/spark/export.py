@@ -50,10 +50,11 @@ def export(
     exported part; after a kill it resumes where it was.
     """
     del given
-    from zbroker.spark.jobs import export as job
     from zbroker.spark.jobs.job_runner import spark_session
 
     with choosing.steps() as step, spark_session("zbroker export", master) as spark:
+        from zbroker.spark.jobs import export as job  # needs pyarrow
+
         report = job.export(
             spark, chosen.stretch, to, step, since_given=chosen.since_given, parts=chosen.parts,
             unit_bytes=unit_mib * MIB,

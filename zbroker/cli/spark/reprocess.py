@@ -56,19 +56,20 @@ def reprocess(  # noqa: PLR0913 - every option by its name
     TO is a URL, or SOURCE again. The module may be in this directory. A range needs --until: with
     another end it is another job, and publishes all of it again. With --checkpoint it is a stream.
     """
-    from zbroker.spark.jobs import reprocess as job
-    from zbroker.spark.jobs import sink_job
-    from zbroker.spark.jobs.functions import FunctionName
-    from zbroker.spark.jobs.job_runner import spark_session
+    from zbroker.spark.jobs.job_runner import JobTarget, announce, spark_session
 
     _check(chosen, publish_id, checkpoint, every)
     place, credentials = choosing.place_of(given, to_url or chosen.stretch.source)
     if "://" not in place:
         raise click.UsageError("give TO, the URL of a broker")
-    to = sink_job.JobTarget(place, to_topic, credentials)
-    what = FunctionName(function, "arrow" if form == "arrow" else "messages", str(Path.cwd()))
-    sink_job.announce(credentials)
+    to = JobTarget(place, to_topic, credentials)
+    announce(credentials)
     with choosing.steps() as step, spark_session("zbroker reprocess", master) as spark:
+        from zbroker.spark.jobs import reprocess as job  # needs pyarrow
+
+        what = job.FunctionName(
+            function, "arrow" if form == "arrow" else "messages", str(Path.cwd())
+        )
         if checkpoint is None:
             report = job.reprocess(spark, chosen.stretch, what, to, step, publish_id, chosen.parts)
         else:

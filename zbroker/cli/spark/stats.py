@@ -37,10 +37,11 @@ def stats(*, given: ConnectionOptions, chosen: LogChoice, master: str, json_here
     outcome of messages of queues: their ages when they left, and redeliveries.
     """
     del given
-    from zbroker.spark.jobs import stats as job
     from zbroker.spark.jobs.job_runner import spark_session
 
     with choosing.steps() as step, spark_session("zbroker stats", master) as spark:
+        from zbroker.spark.jobs import stats as job  # needs pyarrow
+
         report = job.stats(spark, chosen.stretch, step, chosen.parts)
     if json_here:
         show.as_json(report._asdict())

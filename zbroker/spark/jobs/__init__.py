@@ -5,5 +5,5 @@ audit       sequences of publishers in one log, or two logs against each other
 stats       messages, sizes, rates, queues
 backfill    a table into a topic, once
 reprocess   a part of the log through a function into a topic, once
-stretch.py, job_runner.py    what they have in common: which part of the log, how it is run
+job_runner   what they have in common: which part of the log, how it is run
 """

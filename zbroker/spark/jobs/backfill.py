@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from zbroker.errors import ClientError
-from zbroker.spark.jobs.job_runner import Step, translated
-from zbroker.spark.jobs.sink_job import JobTarget, write
+from zbroker.spark.jobs.job_runner import JobTarget, Step, translated, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 FORMATS: Final = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json",
                   ".orc": "orc", ".txt": "text"}  # fmt: skip

@@ -24,14 +24,22 @@ from zbroker.client.subscriber.points import since_text
 from zbroker.errors import ClientError
 from zbroker.ids import Origin
 from zbroker.spark.jobs import units
-from zbroker.spark.jobs.job_runner import Step, collected
-from zbroker.spark.jobs.stretch import TASK_BYTES, Stretch
-from zbroker.spark.jobs.units import Choice, ExportProgress, ExportUnit, FinishedUnit
+from zbroker.spark.jobs.job_runner import TASK_BYTES, Step, Stretch, collected
+from zbroker.spark.jobs.units import (
+    Choice,
+    ExportProgress,
+    ExportUnit,
+    FinishedUnit,
+    Task,
+    write_unit,
+    write_whole,
+)
 from zbroker.spark.log_hold import held
 from zbroker.spark.ranges import LogRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 PROGRESS: Final = "_progress.json"
 LOCK: Final = "_lock"
@@ -110,8 +118,6 @@ def _load(to: Path) -> ExportProgress | None:
 
 def _save(to: Path, progress: ExportProgress) -> None:
     """Then what it counts as done needs no mark any more."""
-    from zbroker.spark.jobs.parquet import write_whole
-
     write_whole(to / PROGRESS, units.encode(progress))
     shutil.rmtree(to / "_done", ignore_errors=True)
 
@@ -144,8 +150,6 @@ def _choice(stretch: Stretch, origin: Origin) -> Choice:
 def _run(
     spark: SparkSession, stretch: Stretch, to: Path, progress: ExportProgress, step: Step
 ) -> list[FinishedUnit]:
-    from zbroker.spark.jobs.parquet import Task, write_unit
-
     if not progress.units:
         return []
     first, end = progress.exported, progress.end

@@ -8,13 +8,20 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from zbroker.client.connect_types import Credentials
+from zbroker.client.subscriber.points import Point
 from zbroker.errors import ZBrokerError
-from zbroker.spark.start import session
+from zbroker.ids import Origin, format_vector
+from zbroker.limits import MIB
+from zbroker.recording import TYPE_DEFAULT
+from zbroker.spark.java import session
+from zbroker.spark.ranges import LogRange, plan_ranges
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
 
 Step = Callable[[str, int, int], None]  # what is done, how much, of how much
 I = TypeVar("I")  # noqa: E741 - item
@@ -107,3 +114,99 @@ def said(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("at ", "An error occurred", "File "))]
     return (told or lines or ["no reason"])[0].removeprefix(": ")[:_SAID_MAX]
+
+
+TASK_BYTES: Final = 64 * MIB  # of the log; a task costs 50 ms before its first row
+
+
+class Stretch(NamedTuple):
+    """As `plan_ranges` takes it. source: the URL of an instance, or a directory."""
+
+    source: str
+    since: Point = "epoch"
+    until: Point = "now"
+    topic: str | None = None
+    regex: bool = False
+    filter: str = ""
+    filter_type: str = TYPE_DEFAULT
+    journal: str | None = None
+    archive: str | None = None
+    credentials: Credentials | None = None
+
+    def ranges(self, parts: int) -> list[LogRange]:
+        """At least so many parts. Raises: ZBrokerError, as `plan_ranges`."""
+        return plan_ranges(
+            self.source, self.since, self.until, parts, self.topic, self.regex,
+            filter=self.filter, filter_type=self.filter_type, journal=self.journal,
+            archive=self.archive, credentials=self.credentials,
+        )  # fmt: skip
+
+    def sized(self, parts: int, size: int = TASK_BYTES) -> list[LogRange]:
+        """The same, with at most about `size` bytes of the log in each."""
+        ranges = self.ranges(parts)
+        wanted = -(-sum(part.bytes for part in ranges) // size)
+        return ranges if wanted <= len(ranges) else self.ranges(wanted)
+
+    def positions(self, origin: Origin, first: int, end: int) -> Stretch:
+        """The same, between two positions."""
+        since, until = (format_vector({origin: position - 1}) for position in (first, end))
+        return self._replace(since=since, until=until)
+
+    def behind(self, origin: Origin, first: int) -> Stretch:
+        """The same from a position on."""
+        return self._replace(since=format_vector({origin: first - 1}))
+
+
+#: options must not hold a password; the process that asks for it is a child of this one
+PASSWORD: Final = "ZBROKER_SPARK_PASSWORD"
+
+
+class JobTarget(NamedTuple):
+    """Where to; topic "": the column of that name says it."""
+
+    url: str
+    topic: str = ""
+    credentials: Credentials | None = None
+
+    def options(self) -> dict[str, str]:
+        """Of the sink."""
+        topic = {"topic": self.topic} if self.topic else {}
+        return {"endpoint": self.url, **topic, **login(self.credentials)}
+
+
+def login(credentials: Credentials | None) -> dict[str, str]:
+    """Credentials as options of the data source."""
+    if credentials is None:
+        return {}
+    found = {"keyFile": str(credentials.key), "serverKey": str(credentials.server)}
+    if credentials.user is not None:
+        found["user"] = credentials.user
+    if credentials.password is not None:
+        found["passwordVariable"] = PASSWORD
+    return found
+
+
+def announce(credentials: Credentials | None) -> None:
+    """Sets the variable that `login` names; has to come before the session is made."""
+    if credentials is not None and credentials.password is not None:
+        os.environ[PASSWORD] = credentials.password
+
+
+def register(spark: Any) -> None:  # noqa: ANN401 - a SparkSession
+    """Makes the format known, also where only a source tree is."""
+    from zbroker.spark.source.datasource import ZBrokerSource
+
+    spark.dataSource.register(ZBrokerSource)
+
+
+def write(frame: DataFrame, to: JobTarget, publish_id: str) -> int:
+    """How many rows were given to the sink. Raises: what Spark says: see `translated`."""
+    from pyspark.sql import Observation, functions
+
+    register(frame.sparkSession)
+    counted = Observation(f"rows of {publish_id}")
+    observed = frame.observe(counted, functions.count(functions.lit(1)).alias("rows"))
+    writer = observed.write.format("zbroker").mode("append").options(**to.options())
+    writer.option("publishId", publish_id).save()
+    rows: int = counted.get["rows"]
+    return rows

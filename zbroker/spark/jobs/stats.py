@@ -7,19 +7,37 @@ Queues are told of their records, which only a directory gives.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from zbroker.spark.jobs.job_runner import Step, collected
-from zbroker.spark.jobs.stretch import Stretch
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import DecodeError
+
+from zbroker.clock import to_datetime
+from zbroker.log.format import KIND_PUBLISH, KIND_QUEUE
+from zbroker.log.queue_records import (
+    QUEUE,
+    AnyFact,
+    Failed,
+    MessagesGone,
+    runs_of,
+    unpack_positions,
+)
+from zbroker.log.reader import Gap, Log
+from zbroker.spark.directories import seek
+from zbroker.spark.jobs.job_runner import Step, Stretch, collected
 from zbroker.spark.log_hold import held
 from zbroker.spark.ranges import LogRange
 from zbroker.spark.replay import replay_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from zbroker.spark.jobs.queue_ages import RangeFacts
-    from zbroker.spark.jobs.tallies import Tallies
 
 
 class StatsReport(NamedTuple):
@@ -31,22 +49,276 @@ class StatsReport(NamedTuple):
 
 def stats(spark: SparkSession, stretch: Stretch, step: Step, parts: int = 1) -> StatsReport:
     """Of the whole stretch. Raises: ZBrokerError, as `plan_ranges` and `replay`."""
-    from zbroker.spark.jobs import queue_ages, tallies
 
     ranges = stretch.sized(parts)
     with held(ranges):
         counted = collected(spark, ranges, count, step, "ranges")
     found: Tallies = {}
     for part, _ in counted:
-        tallies.join(found, part)
+        join(found, part)
     topics = [found[group].row(group) for group in sorted(found, key=lambda one: (one[1], one[0]))]
-    told = queue_ages.queues([facts for _, facts in counted if facts is not None])
+    told = queues([facts for _, facts in counted if facts is not None])
     return StatsReport(topics, [queue.row(name) for name, queue in told.items()])
 
 
 def count(part: LogRange) -> tuple[Tallies, RangeFacts | None]:
     """In an executor. Raises: ZBrokerError."""
-    from zbroker.spark.jobs import queue_ages, tallies
 
-    found = tallies.tallied(replay_arrow(part, tallies.COLUMNS))
-    return found, None if part.is_live else queue_ages.facts(part)
+    found = tallied(replay_arrow(part, COLUMNS))
+    return found, None if part.is_live else facts(part)
+
+
+HOUR_US: Final = 3_600_000_000
+COLUMNS: Final = ("topic", "timestamp", "payload")
+_FINE_BITS: Final = 4
+_FINE: Final = 1 << _FINE_BITS
+_US: Final = 1_000_000
+
+Group = tuple[str, int]  # topic, hour since 1970 UTC
+
+
+@dataclass(slots=True)
+class Classes:
+    """How many values there are of each class."""
+
+    counts: dict[int, int] = field(default_factory=dict)
+
+    def add(self, values: Any, weights: Any = None) -> None:  # noqa: ANN401 - arrays of numpy
+        """Values from 0 on; weights: how often each one counts."""
+        classes, index = np.unique(classes_of(values), return_inverse=True)
+        counts = np.bincount(index, weights, len(classes))
+        self.merge(dict(zip(classes.tolist(), map(int, counts.tolist()), strict=True)))
+
+    def merge(self, more: Mapping[int, int]) -> None:
+        """Adds other counts."""
+        for number, count in more.items():
+            self.counts[number] = self.counts.get(number, 0) + count
+
+    def percentile(self, share: float) -> int:
+        """The lowest value of the class in which that share of all values ends; 0 if none."""
+        left = share * sum(self.counts.values())
+        for number in sorted(self.counts):
+            left -= self.counts[number]
+            if left <= 0:
+                return lowest_of(number)
+        return 0
+
+
+def classes_of(values: Any) -> Any:  # noqa: ANN401 - arrays
+    """The class of each value: itself below 16, then 16 classes between powers of two."""
+    values = np.asarray(values, np.int64)
+    bits = np.frexp(np.maximum(values, 1).astype(np.float64))[1]
+    shift = np.maximum(bits - 1 - _FINE_BITS, 0)
+    return (shift << _FINE_BITS) + (values >> shift)
+
+
+def lowest_of(number: int) -> int:
+    """The lowest value of a class."""
+    shift = max((number >> _FINE_BITS) - 1, 0)
+    return (number - (shift << _FINE_BITS)) << shift
+
+
+@dataclass(slots=True)
+class HourTally:
+    """Messages of one topic in one hour; times in microseconds since 1970 UTC."""
+
+    messages: int
+    bytes: int
+    smallest: int
+    largest: int
+    first_us: int
+    last_us: int
+    longest_gap_us: int
+    sizes: Classes
+
+    def append(self, more: HourTally) -> None:
+        """What comes behind it in the log."""
+        gap = max(more.first_us - self.last_us, self.longest_gap_us, more.longest_gap_us)
+        self.messages += more.messages
+        self.bytes += more.bytes
+        self.smallest = min(self.smallest, more.smallest)
+        self.largest = max(self.largest, more.largest)
+        self.last_us = max(self.last_us, more.last_us)
+        self.longest_gap_us = gap
+        self.sizes.merge(more.sizes.counts)
+
+    def row(self, group: Group) -> dict[str, Any]:
+        """With stable keys. per_s: between the first and the last message."""
+        span_s = (self.last_us - self.first_us) / _US
+        between = self.messages - 1
+        return {
+            "hour": to_datetime(group[1] * HOUR_US * 1_000).strftime("%Y-%m-%dT%H"),
+            "topic": group[0],
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "per_s": round(between / span_s, 3) if span_s else None,
+            "size_min": self.smallest,
+            "size_mean": round(self.bytes / self.messages, 1),
+            "size_p50": self.sizes.percentile(0.5),
+            "size_p99": self.sizes.percentile(0.99),
+            "size_max": self.largest,
+            "gap_mean_s": round(span_s / between, 6) if between else None,
+            "gap_max_s": round(self.longest_gap_us / _US, 6) if between else None,
+        }
+
+
+Tallies = dict[Group, HourTally]
+
+
+def tallied(batches: Iterable[pa.RecordBatch]) -> Tallies:
+    """Of messages in the order of the log."""
+    found: Tallies = {}
+    for batch in batches:
+        if batch.num_rows:
+            join(found, _of_batch(batch))
+    return found
+
+
+def join(found: Tallies, more: Tallies) -> None:
+    """Adds what comes behind it."""
+    for group, tally in more.items():
+        if group in found:
+            found[group].append(tally)
+        else:
+            found[group] = tally
+
+
+def _of_batch(batch: pa.RecordBatch) -> Tallies:
+    topics = batch.column("topic").dictionary_encode()
+    names = topics.dictionary.to_pylist()
+    times = batch.column("timestamp").cast(pa.int64()).to_numpy()
+    sizes = pc.binary_length(batch.column("payload")).to_numpy()
+    keys = times // HOUR_US * len(names) + topics.indices.to_numpy()
+    order = np.argsort(keys, kind="stable")
+    keys, times, sizes = keys[order], times[order], sizes[order]
+    bounds = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
+    found: Tallies = {}
+    for first, end in pairwise(bounds):
+        hour, code = divmod(int(keys[first]), len(names))
+        found[names[code], hour] = _tally(times[first:end], sizes[first:end])
+    return found
+
+
+def _tally(times: Any, sizes: Any) -> HourTally:  # noqa: ANN401 - arrays
+    classes = Classes()
+    classes.add(sizes)
+    gaps: Any = np.diff(times)
+    return HourTally(
+        len(times), int(sizes.sum()), int(sizes.min()), int(sizes.max()), int(times[0]),
+        int(times.max()), int(gaps.max(initial=0)), classes,
+    )  # fmt: skip
+
+
+_NS_PER_MS: Final = 1_000_000
+_MS: Final = 1_000
+
+
+class QueueRuns(NamedTuple):
+    """Messages of a queue, as runs of positions [first, behind), that left it or came back."""
+
+    queue: str
+    why: str
+    back: bool
+    time_ns: int
+    runs: list[tuple[int, int]]
+
+
+class RangeFacts(NamedTuple):
+    """Of one range. marks: (position, time) of batches, rising."""
+
+    marks: list[tuple[int, int]]
+    left: list[QueueRuns]
+
+
+def facts(part: LogRange) -> RangeFacts:
+    """In an executor; of a range of a directory. Raises: OSError."""
+    marks: list[tuple[int, int]] = []
+    left: list[QueueRuns] = []
+    with closing(Log(Path(part.source), Path(part.archive) if part.archive else None)) as log:
+        for found in log.headers(seek(log, part.first), part.end):
+            if isinstance(found, Gap) or found[0].position < part.first:
+                continue
+            batch, cursor = found
+            if batch.kind == KIND_PUBLISH:
+                marks.append((batch.position, batch.log_time))
+            elif batch.kind == KIND_QUEUE and (body := log.body(batch, cursor)) is not None:
+                left += _left(bytes(body), batch.log_time)
+    return RangeFacts(marks, left)
+
+
+def _left(body: bytes, time_ns: int) -> list[QueueRuns]:
+    """What a record says; what cannot be read says nothing."""
+    try:
+        record = QUEUE.decode(body)
+        return [
+            QueueRuns(record.queue, fact.why, isinstance(fact, Failed), time_ns, _runs(fact))
+            for fact in record.facts
+            if isinstance(fact, MessagesGone | Failed)
+        ]
+    except (DecodeError, UnicodeDecodeError, ValueError):
+        return []
+
+
+def _runs(fact: AnyFact) -> list[tuple[int, int]]:
+    assert isinstance(fact, MessagesGone | Failed), fact
+    return list(runs_of(unpack_positions(fact.where)))
+
+
+@dataclass(slots=True)
+class QueueAges:
+    """Of one queue: `ages` in milliseconds, of messages that left it; why, and why some came back.
+
+    unknown: messages that left it, and were appended before the stretch.
+    """
+
+    left: dict[str, int] = field(default_factory=dict)
+    back: dict[str, int] = field(default_factory=dict)
+    ages: Classes = field(default_factory=Classes)
+    oldest_ms: int = 0
+    unknown: int = 0
+
+    def row(self, name: str) -> dict[str, Any]:
+        """With stable keys."""
+        return {
+            "queue": name,
+            "left": sum(self.left.values()),
+            "redelivered": sum(self.back.values()),
+            "age_p50_s": self.ages.percentile(0.5) / _MS,
+            "age_p99_s": self.ages.percentile(0.99) / _MS,
+            "age_max_s": self.oldest_ms / _MS,
+            "age_unknown": self.unknown,
+            "left_why": self.left,
+            "redelivered_why": self.back,
+        }
+
+
+def queues(parts: Iterable[RangeFacts]) -> dict[str, QueueAges]:
+    """All queues of the stretch, by name. parts: in the order of the log."""
+    parts = list(parts)
+    marks = np.array([mark for part in parts for mark in part.marks], np.int64).reshape(-1, 2)
+    found: dict[str, QueueAges] = {}
+    for one in (one for part in parts for one in part.left):
+        queue = found.setdefault(one.queue, QueueAges())
+        counts = queue.back if one.back else queue.left
+        counts[one.why] = counts.get(one.why, 0) + sum(end - first for first, end in one.runs)
+        if not one.back:
+            _take(queue, marks, one.time_ns, one.runs)
+    return dict(sorted(found.items()))
+
+
+def _take(queue: QueueAges, marks: Any, time_ns: int, runs: Sequence[tuple[int, int]]) -> None:  # noqa: ANN401
+    """Adds the ages of these messages, batch by batch."""
+    starts = marks[:, 0]
+    for first, end in runs:
+        low = int(np.searchsorted(starts, first, "right"))
+        high = int(np.searchsorted(starts, end - 1, "right"))
+        known = max(first, int(starts[0])) if len(starts) else end
+        queue.unknown += min(known, end) - first
+        if known >= end:
+            continue
+        batches = marks[max(low - 1, 0) : high]
+        begins = np.maximum(batches[:, 0], known)
+        weights: Any = np.diff([*begins.tolist(), end])
+        ages = np.maximum(time_ns - batches[:, 1], 0) // _NS_PER_MS
+        queue.ages.add(ages, weights)
+        queue.oldest_ms = max(queue.oldest_ms, int(ages.max()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -18,14 +19,13 @@ from pyspark.sql.datasource import (
 )
 
 from zbroker.errors import ClientError
-from zbroker.spark.sink.staging import SinkTarget
-from zbroker.spark.sink.writers import BatchWriter, StreamWriter, target
-from zbroker.spark.source.batch import BatchSourceReader
+from zbroker.spark.arrow import schema_of
+from zbroker.spark.names import KAFKA_COLUMNS, NATIVE_COLUMNS, NULLABLE, ddl
+from zbroker.spark.sink import BatchWriter, SinkTarget, StreamWriter, target
 from zbroker.spark.source.offsets import LogState
 from zbroker.spark.source.options import parse
 from zbroker.spark.source.places import SourceLog
-from zbroker.spark.source.schema import chosen, schema_text
-from zbroker.spark.source.stream import StreamSourceReader
+from zbroker.spark.source.readers import BatchSourceReader, StreamSourceReader
 
 
 class ZBrokerSource(DataSource):  # type: ignore[misc]
@@ -96,3 +96,31 @@ def _state(place: SourceLog) -> LogState:
         return place.state()
     finally:
         place.close()
+
+
+def columns_of(kafka: bool) -> dict[str, str]:
+    """Names and types of the columns."""
+    return KAFKA_COLUMNS if kafka else NATIVE_COLUMNS
+
+
+def schema_text(kafka: bool) -> str:
+    """The schema as Spark reads it."""
+    return ddl(columns_of(kafka))
+
+
+def chosen(schema: Any, kafka: bool) -> pa.Schema:  # noqa: ANN401 - a StructType of Spark
+    """A schema that the user gave, or ours, if all of it fits: only its columns are made.
+
+    Raises: ClientError bad_field.
+    """
+    known = columns_of(kafka)
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if known.get(field.name) != kind:
+            raise ClientError(
+                "bad_field", f"there is no column `{field.name} {kind}`", f"there are {ddl(known)}"
+            )
+        if field.name in NULLABLE and not field.nullable:
+            raise ClientError("bad_field", f"column {field.name} may be null", "leave out NOT NULL")
+    fields = zip(schema_of(schema.fieldNames()), schema.fields, strict=True)
+    return pa.schema([ours.with_nullable(given.nullable) for ours, given in fields])

@@ -11,14 +11,16 @@ pytest.importorskip("pyspark", reason="needs package pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
+from tests.spark.logs import JournalMaker
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
-from zbroker.spark import LogRange
-from zbroker.spark.source import stream
+from zbroker.spark import LogRange, plan_ranges
+from zbroker.spark.arrow import schema_of
+from zbroker.spark.source import readers
 from zbroker.spark.source.offsets import LogState, Offset
 from zbroker.spark.source.options import parse
 from zbroker.spark.source.places import PlanRequest
-from zbroker.spark.source.stream import StreamSourceReader
+from zbroker.spark.source.readers import StreamSourceReader, read_range
 
 HERE = Origin(0xABC, 1)
 BYTES = 10  # of each position of the fake log
@@ -151,7 +153,7 @@ def test_the_head_is_asked_for_once_in_a_while() -> None:
     for _ in range(60):
         made.latestOffset(at(101), ReadAllAvailable())
         made.reportLatestOffset()
-    assert place.asked <= 2 + int(60 * 0.05 / stream.HEAD_KEPT_S)
+    assert place.asked <= 2 + int(60 * 0.05 / readers.HEAD_KEPT_S)
 
 
 def test_the_reported_head_is_what_was_seen() -> None:
@@ -290,3 +292,56 @@ def test_a_pickled_reader_leaves_connection_and_lease_behind() -> None:
 def test_a_constructor_opens_nothing() -> None:
     """There is nobody at that address."""
     StreamSourceReader(parse({"endpoint": "tcp://127.0.0.1:1"}), ["position"]).stop()
+
+
+# -- tasks ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def maker(journal: JournalMaker) -> JournalMaker:
+    while journal.serial < 3:
+        journal.batch(["a"] * 50, size=1_000)
+    return journal
+
+
+def positions(maker: JournalMaker, part: LogRange | None, **options: str) -> list[int]:
+    given = parse({"journal": str(maker.directory), **options})
+    batches = read_range(part, schema_of(["position"]), given)
+    return [position for batch in batches for position in batch.column(0).to_pylist()]
+
+
+def test_a_plan_without_ranges_reads_nothing(maker: JournalMaker) -> None:
+    assert positions(maker, None) == []
+
+
+def test_a_pruned_range_fails_when_it_is_read(maker: JournalMaker) -> None:
+    part = plan_ranges(maker.directory, min_partitions=1)[0]
+    (maker.directory / "0000000001.journal").unlink()
+    with pytest.raises(ZBrokerError) as caught:
+        positions(maker, part)
+    assert caught.value.code == "bookmark_expired"
+
+
+def test_an_accepted_loss_is_skipped_when_it_is_read(maker: JournalMaker) -> None:
+    part, last = plan_ranges(maker.directory, min_partitions=1)[0], maker.messages[-1].position
+    (maker.directory / "0000000001.journal").unlink()
+    found = positions(maker, part, failOnDataLoss="false")
+    assert found == list(range(found[0], last + 1))
+    assert found[0] > 50
+
+
+def test_a_range_that_was_pruned_whole_is_empty_then(maker: JournalMaker) -> None:
+    part = plan_ranges(maker.directory, min_partitions=20)[0]
+    (maker.directory / "0000000001.journal").unlink()
+    assert positions(maker, part, failOnDataLoss="false") == []
+
+
+def test_damage_is_no_accepted_loss(maker: JournalMaker) -> None:
+    part = plan_ranges(maker.directory, min_partitions=1)[0]
+    segment = maker.directory / "0000000001.journal"
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"77:....")] ^= 1
+    segment.write_bytes(data)
+    with pytest.raises(ZBrokerError) as caught:
+        positions(maker, part, failOnDataLoss="false")
+    assert caught.value.code == "gap"

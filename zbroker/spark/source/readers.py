@@ -1,18 +1,15 @@
-"""Streaming reads: Spark keeps how far it is in its checkpoint; this side keeps nothing.
-
-Everything follows from offsets and options, because a query that is restarted asks for the
-partitions of its last batch before anything else. Nothing is advertised that is not durable.
-"""
+"""Batch reads: a plan on the driver, one range for each task."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -22,14 +19,103 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from zbroker.errors import ZBrokerError
+from zbroker.ids import EPOCH
+from zbroker.spark.arrow import record_batches
 from zbroker.spark.log_hold import LogHold
-from zbroker.spark.source import offsets, partition_reader
+from zbroker.spark.plan_runner import settle
+from zbroker.spark.ranges import LogRange
+from zbroker.spark.source import offsets
 from zbroker.spark.source.offsets import LogState, Offset
 from zbroker.spark.source.options import SourceOptions
+from zbroker.spark.source.parsers import Point
 from zbroker.spark.source.places import PlanRequest, SourceLog, topics_of
 
-HEAD_KEPT_S: Final = 0.2  # Spark asks sixty times a second
+PARTITIONS_MIN: Final = 4
+
+
+class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
+    """Reads a stretch of the log whose end was fixed when the DataFrame was made.
+
+    It takes no filters from Spark: Spark 4.3 keeps what was pushed with the table, so two scans of
+    one DataFrame would share it, and rows of one of them would be missing.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema, pinned: LogState | None) -> None:
+        self._options = options
+        self._schema = schema
+        self._pinned = pinned
+
+    def partitions(self) -> Sequence[Any]:
+        """Plans. Raises: ZBrokerError."""
+        place = SourceLog(self._options)
+        try:
+            ranges = self._plan(place)
+            lease = place.lease()
+        finally:
+            place.close()
+        live = [part.first for part in ranges if part.is_live]
+        if lease is not None and live:
+            lease.hold(min(live), renew=False)  # this process may live longer than the job
+        return [InputPartition(part) for part in ranges]
+
+    def _plan(self, place: SourceLog) -> list[LogRange]:
+        given = self._options
+        state = self._pinned or place.state()
+        first = self._first(place, state)
+        if first >= state.head:
+            return []
+        end: Point = state.head
+        if given.until not in (None, "now"):
+            end = min(given.until, end) if isinstance(given.until, int) else given.until
+        wanted = PlanRequest(*topics_of(given), given.min_partitions or PARTITIONS_MIN)
+        return place.plan(first, end, state, wanted)
+
+    def _first(self, place: SourceLog, state: LogState) -> int:
+        since = self._options.since
+        first = place.position(EPOCH if since is None else since, state)
+        return first if self._options.fail_on_data_loss else max(first, state.floor)
+
+    def read(self, partition: Any) -> Iterator[Any]:  # noqa: ANN401 - an InputPartition
+        """Record batches. Raises: ZBrokerError."""
+        return read_range(partition.value, self._schema, self._options)
+
+
 _LOG = logging.getLogger(__name__)
+
+
+def read_range(part: LogRange | None, schema: pa.Schema, options: SourceOptions) -> Iterator[Any]:
+    """Record batches of a range; none for None, which stands for a plan without ranges.
+
+    Raises: ZBrokerError, as `replay`; what was removed since the plan is skipped, with a line in
+    the log, where failOnDataLoss is false.
+    """
+    settle()
+    if part is None:
+        return
+    begun = False
+    try:
+        for batch in record_batches(part, schema, options.rows):
+            begun = True
+            yield batch
+    except ZBrokerError as error:
+        if options.fail_on_data_loss or begun or error.code != "bookmark_expired":
+            raise
+        rest = _rest(part, options)
+        _LOG.warning("%s; it is skipped, because failOnDataLoss is false", error.reason)
+        if rest is not None:
+            yield from record_batches(rest, schema, options.rows)
+
+
+def _rest(part: LogRange, options: SourceOptions) -> LogRange | None:
+    place = SourceLog(options)
+    try:
+        floor = place.state().floor
+    finally:
+        place.close()
+    return replace(part, first=max(part.first, floor)) if floor < part.end else None
+
+
+HEAD_KEPT_S: Final = 0.2  # Spark asks sixty times a second
 
 Json = Mapping[str, Any]
 
@@ -147,7 +233,7 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
 
     def read(self, partition: Any) -> Iterator[Any]:  # noqa: ANN401 - an InputPartition
         """Record batches, in an executor. Raises: ZBrokerError."""
-        return partition_reader.read(partition.value, self._schema, self._options)
+        return read_range(partition.value, self._schema, self._options)
 
     def commit(self, end: Json) -> None:
         """What is before `end` is not needed any more; comes one batch late, the last one never."""

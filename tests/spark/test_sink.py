@@ -1,4 +1,4 @@
-"""zbroker/spark/sink/rows.py: what can be published, and what cannot."""
+"""zbroker/spark/sink.py: what can be published, and what cannot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyspark.sql.types import (  # noqa: E402
 )
 
 from zbroker.errors import ClientError  # noqa: E402
-from zbroker.spark.sink.rows import SinkMessages, check, messages  # noqa: E402
+from zbroker.spark.sink import SinkMessages, check_rows, messages_of  # noqa: E402
 
 TYPES: dict[str, DataType] = {
     "string": StringType(),
@@ -38,21 +38,21 @@ def batch(**columns: list[object]) -> pa.RecordBatch:
 
 def test_rows_are_messages_in_their_order() -> None:
     rows = batch(topic=["a", "b"], payload=[b"1", b"2"])
-    assert messages(rows, "") == SinkMessages(["a", "b"], [b"1", b"2"], None)
+    assert messages_of(rows, "") == SinkMessages(["a", "b"], [b"1", b"2"], None)
 
 
 def test_rows_of_one_topic_say_it_once() -> None:
-    assert messages(batch(topic=["a", "a"], payload=[b"1", b"2"]), "").topics == "a"
+    assert messages_of(batch(topic=["a", "a"], payload=[b"1", b"2"]), "").topics == "a"
 
 
 def test_the_option_wins_over_the_column() -> None:
-    assert messages(batch(topic=["a", "b"], payload=[b"1", b"2"]), "c").topics == "c"
+    assert messages_of(batch(topic=["a", "b"], payload=[b"1", b"2"]), "c").topics == "c"
 
 
 def test_texts_are_bytes_and_keys_may_be_missing() -> None:
     rows = batch(value=["ä", "b"], key=["k", None])
-    assert messages(rows, "t") == SinkMessages("t", ["ä".encode(), b"b"], [b"k", None])
-    assert messages(batch(value=[b"1"], key=pa.array([None], pa.binary())), "t").keys is None
+    assert messages_of(rows, "t") == SinkMessages("t", ["ä".encode(), b"b"], [b"k", None])
+    assert messages_of(batch(value=[b"1"], key=pa.array([None], pa.binary())), "t").keys is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_texts_are_bytes_and_keys_may_be_missing() -> None:
 )
 def test_what_is_null_cannot_be_published(columns: dict[str, list[object]]) -> None:
     with pytest.raises(ClientError, match=r"row [01] of a record batch has no"):
-        messages(batch(**columns), "")
+        messages_of(batch(**columns), "")
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_what_is_null_cannot_be_published(columns: dict[str, list[object]]) -> N
 )
 def test_rows_that_cannot_be_published_are_refused(schema: str, topic: str, reason: str) -> None:
     with pytest.raises(ClientError, match=reason):
-        check(fields(schema), topic)
+        check_rows(fields(schema), topic)
 
 
 def test_a_schema_that_can_be_published_passes() -> None:
-    check(fields("topic string, value string, key binary"), "")
-    check(fields("payload binary"), "t")
+    check_rows(fields("topic string, value string, key binary"), "")
+    check_rows(fields("payload binary"), "t")

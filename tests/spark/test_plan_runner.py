@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from zbroker.spark.workers import settle
+from zbroker.spark.plan_runner import settle
 
 
 def test_what_is_loaded_is_not_walked_after_each_task() -> None:
