@@ -104,7 +104,7 @@ PLACES: Final = {
 }
 
 REMOVING: Final = {"unlink", "rename", "rmtree", "rmdir", "truncate", "ftruncate"}
-NOT_FILES: Final = {"clock.py", "filters/times.py"}  # their `replace` is that of datetime
+NOT_FILES: Final = {"clock.py", "filters/functions.py"}  # their `replace` is that of datetime
 
 
 class _Calls(ast.NodeVisitor):

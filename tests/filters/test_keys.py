@@ -1,4 +1,4 @@
-"""Keys of conflation: paths and expressions (zbroker/filters/keys.py)."""
+"""Keys of conflation: paths and expressions (zbroker/filters/expressions.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of BSON, Protocol Buffers and XML left out (zbroker/filters/payload_trimmer.py)."""
+"""Parts of BSON, Protocol Buffers and XML left out (zbroker/filters/projection.py)."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from zbroker.access.grants import Clause
 from zbroker.clock import SystemClock
 from zbroker.errors import ClientError
 from zbroker.filters import FIXED, Payloads, Vocabulary, compile_expression, compile_filter
-from zbroker.filters.functions import CHANGING, FUNCTIONS, Function
+from zbroker.filters.functions import CHANGING, Function
 from zbroker.filters.vocabulary import CONSTANTS
 from zbroker.recording import RecordFilter
 
-DOUBLE = Function(lambda item: item * 2, "n", 1, 1, deterministic=False)
+DOUBLE = Function(lambda item: item * 2, "n", 1, 1)
 OWN = Vocabulary(own={"DOUBLE": DOUBLE})
 ONCE = [*CHANGING, *CONSTANTS]
 
@@ -23,11 +23,6 @@ ONCE = [*CHANGING, *CONSTANTS]
 def value(text: str, vocabulary: Vocabulary = OWN) -> object:
     found = compile_expression(text, vocabulary)
     return found.values(Payloads("json", [b'{"a": 5}']), [0], About())[0]
-
-
-def test_every_function_says_whether_it_is_the_same_everywhere_and_for_ever() -> None:
-    assert all(function.deterministic for function in FUNCTIONS.values())
-    assert not any(function.deterministic for function in CHANGING.values())
 
 
 @pytest.mark.parametrize("name", ONCE)

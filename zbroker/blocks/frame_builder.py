@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 from google_crc32c import value as crc32c
 from msgspec import Struct
 
-from zbroker.blocks.held import Held
 from zbroker.filters import Payloads
 from zbroker.filters.projection import Select
 from zbroker.ids import Origin
@@ -357,3 +356,27 @@ def _sid_at(kind: type[Msg] | type[Job]) -> int:
 
 
 _SID_AT: Final = {kind: _sid_at(kind) for kind in (Msg, Job)}
+
+
+class MessagePlace(NamedTuple):
+    """Which message it is. position: 0 if not recorded; origin: None if it is this instance's."""
+
+    position: int
+    publisher: int
+    sequence: int
+    origin: tuple[int, int, int] | None = None
+
+
+class Held(NamedTuple):
+    """One key at the end of an interval: `first` names the key's first message, the rest is the
+    newest one's. since: position of the first message of all that ended with it; a subscriber that
+    resumes there gets all of it again, unchanged. extra: columns of one, its key, headers and
+    expiry.
+    """
+
+    first: MessagePlace
+    topic: str
+    time_ns: int
+    data: bytes
+    since: int = 0
+    extra: Columns | None = None

@@ -24,8 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.msgpack import Ext
 
-from zbroker.blocks.frame_builder import Block
-from zbroker.blocks.held import Held, MessagePlace
+from zbroker.blocks.frame_builder import Block, Held, MessagePlace
 from zbroker.errors import ZBrokerError
 from zbroker.formats import decode
 from zbroker.limits import MIB

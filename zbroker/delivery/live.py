@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, Parts, counting
-from zbroker.blocks.held import Held
+from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, Held, Parts, counting
 from zbroker.delivery.conflation import Conflation, messages_of
 from zbroker.delivery.contract import DeliveryStats, Effect, GrantLive, LiveReceived
 from zbroker.delivery.subscription import SubscriptionState

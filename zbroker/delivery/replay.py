@@ -16,8 +16,15 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, item_end, item_first, time_of
-from zbroker.blocks.held import Held
+from zbroker.blocks.frame_builder import (
+    Block,
+    Frame,
+    FrameBuilder,
+    Held,
+    item_end,
+    item_first,
+    time_of,
+)
 from zbroker.delivery.conflation import BatchMessages, Conflation, messages_of
 from zbroker.delivery.pace import ReplayPace
 from zbroker.delivery.points import Point

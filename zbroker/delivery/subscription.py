@@ -12,8 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from zbroker.blocks.frame_builder import MessageSpan, Projection, since
-from zbroker.blocks.held import Held
+from zbroker.blocks.frame_builder import Held, MessageSpan, Projection, since
 from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.points import Point
 from zbroker.delivery.selection import StartSelection

@@ -22,7 +22,7 @@ from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary, chars_to_compile, compile_filter
 from zbroker.filters.content_filter import check_at_once
-from zbroker.filters.keys import parse_key
+from zbroker.filters.expressions import parse_key
 from zbroker.filters.projection import compile_select
 from zbroker.limits import SUBSCRIPTIONS_MAX, U63_MAX
 from zbroker.recording import Recording

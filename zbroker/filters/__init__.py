@@ -15,8 +15,7 @@ from zbroker.filters.content_filter import (
     compile_at_once,
     compile_filter,
 )
-from zbroker.filters.expressions import Expression, compile_expression
-from zbroker.filters.keys import parse_key
+from zbroker.filters.expressions import Expression, compile_expression, parse_key
 from zbroker.filters.paths import Path, parse_path
 from zbroker.filters.payloads import Payloads
 from zbroker.filters.projection import Select, compile_select

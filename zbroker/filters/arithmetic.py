@@ -14,10 +14,11 @@ Binary = Callable[[Any, Any], Number | None]
 _DIGITS_MAX: Final = 15  # of ROUND; a double has no more
 
 
-def guarded(compute: Callable[..., Any], *items: Any) -> Number | None:  # noqa: ANN401 - numbers
-    """What `compute` gives for numbers, if there is such a number."""
+def guarded(compute: Callable[..., Any], *items: Any) -> Any:  # noqa: ANN401 - any result
+    """What `compute` gives; None for a number that is not there or not within 64 bits."""
     try:
-        return fit(compute(*items))
+        found = compute(*items)
+        return fit(found) if found.__class__ in (int, float) else found
     except (ValueError, OverflowError, ZeroDivisionError):
         return None
 
@@ -55,14 +56,6 @@ OPERATORS: Final[dict[str, Binary]] = {
 }
 
 
-def ceiling(item: Number) -> Number:
-    return item if isinstance(item, int) else math.ceil(item)
-
-
-def floor(item: Number) -> Number:
-    return item if isinstance(item, int) else math.floor(item)
-
-
 def round_half_up(item: Number, digits: Number = 0) -> Number:
     """Halves away from zero."""
     places = max(-_DIGITS_MAX, min(_DIGITS_MAX, int(digits)))
@@ -77,14 +70,6 @@ def round_half_up(item: Number, digits: Number = 0) -> Number:
     result = whole / scale if places > 0 else whole * int(scale)
     result = -result if item < 0 else result
     return result if places > 0 else int(result)
-
-
-def sign(item: Number) -> int:
-    return (item > 0) - (item < 0)
-
-
-def power(base: Number, exponent: Number) -> float:
-    return math.pow(base, exponent)
 
 
 def total(items: list[Any]) -> Number | None:

@@ -1,16 +1,15 @@
 """A tree of a filter to one Python function that goes over a batch.
 
-The function is made as a syntax tree whose only names are made here; constants and helpers come in
-through its globals, so the code never contains text of a filter. It looks like this, for
-`/price > 100`:
+The source of the function has no names but those that are made here; constants and helpers come in
+through its globals, so it never contains text of a filter. It looks like this, for `/price > 100`:
 
     def run(at, rows, about, data):
         found = []
         take = found.append
         for i, row in zip(at, rows):
             v0 = row.f0
-            if v0 > c0 if v0.__class__ is int or v0.__class__ is float else c1(v0, c0):
-                take(i)
+            if (v0 > c0 if v0.__class__ is int or v0.__class__ is float else
+                v0 is not None and c1(v0, c0)): take(i)
         return found
 
 Logic has three values, but a filter only asks whether it is True. So an operand is compiled for
@@ -20,41 +19,36 @@ a constant.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterable, Sequence
+from operator import methodcaller
 from typing import Any, Final
 
-from zbroker.filters import nodes, runtime, syntax, values
+from zbroker.filters import nodes, values
 from zbroker.filters.arithmetic import OPERATORS
-from zbroker.filters.nodes import Loaded, Node
-from zbroker.filters.patterns import Where
-from zbroker.filters.variable_loads import Scope
+from zbroker.filters.nodes import Loaded, Node, below
+from zbroker.filters.paths import Path, as_number
+from zbroker.filters.values import Truth
+from zbroker.formats.xml import Element
 
-#: indices, their rows, About, payloads -> the indices that match
+#: indices, their rows, MessageMetadata, payloads -> the indices that match
 Run = Callable[[Sequence[int], Iterable[Any], Any, Sequence[bytes]], list[int]]
 #: the same -> the value for each index
 Values = Callable[[Sequence[int], Iterable[Any], Any, Sequence[bytes]], list[Any]]
 
-_COMPARE: Final[dict[str, type[ast.cmpop]]] = {
-    "=": ast.Eq,
-    "!=": ast.NotEq,
-    "<": ast.Lt,
-    "<=": ast.LtE,
-    ">": ast.Gt,
-    ">=": ast.GtE,
+_TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_LOGIC: Final[dict[type[Node], Callable[..., Truth]]] = {
+    nodes.Not: values.not_,
+    nodes.And: values.and_,
+    nodes.Or: values.or_,
 }
-_TURNED: Final = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_ASKED: Final = {
-    "TOPIC_NAME": "topic",
-    "BOOKMARK": "bookmark",
-    "LAST_UPDATED": "time_ns",
-    "KEY": "key",
+_TESTS: Final[dict[type[Node], Callable[..., Truth]]] = {
+    nodes.Between: values.between,
+    nodes.In: values.one_of,
+    nodes.IsNull: values.is_null,
+    nodes.IsNan: values.is_nan,
 }
-#: The conversion of an answer to a value.
-_MADE: Final[dict[str, Callable[..., Any]]] = {
-    "LAST_UPDATED": runtime.in_seconds,
-    "KEY": runtime.key_text,
-}
+_AFFIX: Final = {"begin": "startswith", "end": "endswith"}
+_EMPTY: Final[dict[str, Any]] = {}
 
 
 def compile_run(tree: Node, columns: dict[str, str] | None, *, numbers: bool) -> Run:
@@ -64,128 +58,141 @@ def compile_run(tree: Node, columns: dict[str, str] | None, *, numbers: bool) ->
     that is None, decoded payloads. `numbers`: a map may have numbers for keys.
     """
     code = _Code(columns, numbers=numbers)
-    condition = code.true(tree)
-    take = syntax.do(syntax.call("take", syntax.load("i")))
-    run: Run = _loop(code, syntax.if_(condition, take))
+    run: Run = _loop(code, f"if {code.true(tree)}: take(i)")
     return run
 
 
 def compile_values(tree: Node, *, numbers: bool) -> Values:
     """The function that gives a tree's value for each row, which is a decoded payload."""
     code = _Code(None, numbers=numbers)
-    value = code.value(tree)
-    run: Values = _loop(code, syntax.do(syntax.call("take", value)))
+    run: Values = _loop(code, f"take({code.value(tree)})")
     return run
 
 
-def _loop(code: _Code, last: ast.stmt) -> Callable[..., Any]:
+def _loop(code: _Code, last: str) -> Callable[..., Any]:
     """A function that loads what `code` asks for, then does `last`, for each row."""
-    loop = syntax.each(
-        syntax.pair("i", "row"),
-        syntax.call("zip", syntax.load("at"), syntax.load("rows")),
-        [*code.loads, last],
-    )
-    body = [
-        syntax.assign("found", syntax.empty_list()),
-        syntax.assign("take", syntax.attribute("found", "append")),
-        loop,
-        syntax.give(syntax.load("found")),
+    lines = [
+        "def run(at, rows, about, data):",
+        "    found = []",
+        "    take = found.append",
+        "    for i, row in zip(at, rows):",
+        *(f"        {line}" for line in [*code.loads, last]),
+        "    return found",
     ]
-    module = syntax.function("run", ["at", "rows", "about", "data"], body)
     scope = dict(code.constants)
-    exec(compile(module, "<filter>", "exec"), scope)  # made of our own names only
+    exec(compile("\n".join(lines), "<filter>", "exec"), scope)  # made of our own names only
     return scope["run"]  # type: ignore[no-any-return]
 
 
-class _Code(Scope):
-    """Expressions for nodes."""
+class _Code:
+    """Expressions for nodes, each in parentheses, a call or a name, so that they can be combined.
+
+    `constants` are globals of the function, `loads` the first statements of its loop.
+    """
+
+    def __init__(self, columns: dict[str, str] | None, *, numbers: bool) -> None:
+        self.constants: dict[str, Any] = {}
+        self.loads: list[str] = []
+        self._columns = columns
+        self._numbers = numbers
+        self._names: dict[Any, str] = {}
+        self._loaded: dict[Loaded, str] = {}
+        if columns is None:
+            self.loads.append(f"row = row if row.__class__ is dict else {self._constant(_EMPTY)}")
 
     # -- questions ----------------------------------------------------------------------------
 
-    def true(self, node: Node) -> ast.expr:
+    def true(self, node: Node) -> str:
         """An expression that holds if the node is True."""
         match node:
             case nodes.Not(item):
                 return self.false(item)
             case nodes.And(items):
-                return syntax.and_(*map(self.true, items))
+                return _combined("and", map(self.true, items))
             case nodes.Or(items):
-                return syntax.or_(*map(self.true, items))
+                return _combined("or", map(self.true, items))
             case nodes.If(condition, then, otherwise):
-                return syntax.choice(self.true(condition), self.true(then), self.true(otherwise))
+                return _choice(self.true(condition), self.true(then), self.true(otherwise))
         return self._short(node, asked=True) or self.truth(node)
 
-    def false(self, node: Node) -> ast.expr:
+    def false(self, node: Node) -> str:
         """An expression that holds if the node is False."""
         match node:
             case nodes.Not(item):
                 return self.true(item)
             case nodes.And(items):
-                return syntax.or_(*map(self.false, items))
+                return _combined("or", map(self.false, items))
             case nodes.Or(items):
-                return syntax.and_(*map(self.false, items))
+                return _combined("and", map(self.false, items))
             case nodes.If(condition, then, otherwise):
-                return syntax.choice(self.true(condition), self.false(then), self.false(otherwise))
-        return self._short(node, asked=False) or syntax.is_(
-            self.truth(node), syntax.constant(False)
-        )
+                return _choice(self.true(condition), self.false(then), self.false(otherwise))
+        return self._short(node, asked=False) or f"({self.truth(node)} is False)"
 
-    def truth(self, node: Node) -> ast.expr:
+    def truth(self, node: Node) -> str:
         """An expression that is the node as a condition: True, False or None."""
         match node:
             case nodes.Not() | nodes.And() | nodes.Or():
-                return self._logic(node)
+                return self._call(_LOGIC[type(node)], *map(self.truth, below(node)))
             case nodes.Compare(op, left, right):
-                return self.use(values.ORDERS[op], self.value(left), self.value(right))
-            case nodes.Between(item, low, high):
-                return self.use(values.between, *map(self.value, (item, low, high)))
-            case nodes.In(item, choices):
-                return self.use(values.one_of, self.value(item), *map(self.value, choices))
-            case nodes.IsNull(item):
-                return self.use(values.is_null, self.value(item))
-            case nodes.IsNan(item):
-                return self.use(values.is_nan, self.value(item))
+                return self._call_of(values.ORDERS[op], left, right)
+            case nodes.Between() | nodes.In() | nodes.IsNull() | nodes.IsNan():
+                return self._call_of(_TESTS[type(node)], *below(node))
             case nodes.Like(item, pattern):
-                return self.use(pattern.truth, self.value(item))
+                return self._call_of(pattern.truth, item)
             case nodes.Affix(item):
-                test = self.constant(_text_test(node))
-                return self.use(values.of_text, self.value(item), test)
-        return self.use(values.truth, self.value(node))
+                return self._call(
+                    values.of_text, self.value(item), self._constant(_text_test(node))
+                )
+        return self._call(values.truth, self.value(node))
 
-    def _logic(self, node: nodes.Not | nodes.And | nodes.Or) -> ast.expr:
-        if isinstance(node, nodes.Not):
-            return self.use(values.not_, self.truth(node.item))
-        logic = values.and_ if isinstance(node, nodes.And) else values.or_
-        return self.use(logic, *map(self.truth, node.items))
-
-    def value(self, node: Node) -> ast.expr:
+    def value(self, node: Node) -> str:
         """An expression that is the node's value."""
         match node:
             case nodes.Literal(value):
-                return self.constant(value)
+                return self._constant(value)
             case Loaded():
-                return syntax.load(self.load(node))
+                return self._load(node)
             case nodes.Arithmetic(op, left, right):
-                return self.use(OPERATORS[op], self.value(left), self.value(right))
+                return self._call_of(OPERATORS[op], left, right)
             case nodes.If(condition, then, otherwise):
-                return syntax.choice(self.true(condition), self.value(then), self.value(otherwise))
+                return _choice(self.true(condition), self.value(then), self.value(otherwise))
             case nodes.Coalesce(items):
-                return self.use(runtime.coalesce, *map(self.value, items))
+                return self._call_of(_coalesce, *items)
             case nodes.Call(_, call, items):
-                return self.use(call, *map(self.value, items))
+                return self._call_of(call, *items)
             case nodes.OfMessage(what):
                 return self._of_message(what)
         return self.truth(node)
 
-    def _of_message(self, what: str) -> ast.expr:
-        if what == "MESSAGE_SIZE":
-            return self.use(len, syntax.item("data", syntax.load("i")))
-        found = syntax.method("about", _ASKED[what], syntax.load("i"))
-        return self.use(_MADE[what], found) if what in _MADE else found
+    def _of_message(self, what: str) -> str:
+        match what:
+            case "MESSAGE_SIZE":
+                return "len(data[i])"
+            case "TOPIC_NAME":
+                return "about.topic(i)"
+            case "BOOKMARK":
+                return "about.bookmark(i)"
+            case "LAST_UPDATED":
+                return self._call(_in_seconds, "about.time_ns(i)")
+        return self._call(_key_text, "about.key(i)")
+
+    def _call_of(self, function: Callable[..., Any], *items: Node) -> str:
+        return self._call(function, *map(self.value, items))
+
+    def _call(self, function: Callable[..., Any], *items: str) -> str:
+        return f"{self._constant(function)}({', '.join(items)})"
+
+    def _constant(self, value: Any) -> str:  # noqa: ANN401 - whatever code may need
+        key = (value.__class__, id(value) if callable(value) else repr(value))
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = f"c{len(self._names)}"
+            self.constants[name] = value
+        return name
 
     # -- a field, or a header, and a constant -------------------------------------------------
 
-    def _short(self, node: Node, *, asked: bool) -> ast.expr | None:
+    def _short(self, node: Node, *, asked: bool) -> str | None:
         """`true` or `false` where what is loaded meets a constant; None: there is no short way.
 
         A value of the constant's type is compared at once, everything else by the helper.
@@ -194,7 +201,7 @@ class _Code(Scope):
             case nodes.Compare(op, Loaded() as item, nodes.Literal(value)):
                 return self._short_compare(op, item, value, asked=asked)
             case nodes.Compare(op, nodes.Literal(value), Loaded() as item):
-                return self._short_compare(_TURNED[op], item, value, asked=asked)
+                return self._short_compare(_TURNED.get(op, op), item, value, asked=asked)
             case nodes.In(Loaded() as item, choices) if asked:
                 return self._short_in(item, choices)
             case nodes.Between(Loaded() as item, nodes.Literal(low), nodes.Literal(high)):
@@ -202,114 +209,181 @@ class _Code(Scope):
             case nodes.Like(Loaded() as item) | nodes.Affix(Loaded() as item):
                 return self._short_text(item, node, asked=asked)
             case nodes.IsNull(Loaded() as item):
-                field = self.load(item)
-                if asked:
-                    return syntax.or_(
-                        syntax.is_none(field), self.use(values.is_null, syntax.load(field))
-                    )
-                return syntax.and_(
-                    syntax.not_(syntax.is_none(field)),
-                    syntax.not_(self.use(values.is_null, syntax.load(field))),
-                )
+                field = self._load(item)
+                is_null = f"({field} is None or {self._call(values.is_null, field)})"
+                return is_null if asked else f"(not {is_null})"
         return None
 
-    def _short_compare(
-        self,
-        op: str,
-        item: Loaded,
-        value: object,
-        *,
-        asked: bool,
-    ) -> ast.expr | None:
+    def _short_compare(self, op: str, item: Loaded, value: object, *, asked: bool) -> str | None:
         kind = value.__class__
         if kind not in (int, float, str) or value == "":
             return None
-        field, constant = self.load(item), self.constant(value)
-        quick = syntax.compare(syntax.load(field), _COMPARE[op], constant)
-        quick = quick if asked else syntax.not_(quick)
-        if kind is str:
-            same_kind = syntax.has_class(field, "str")
-            if not (op == "=" and asked):
-                quick = syntax.and_(syntax.load(field), quick)  # empty text is NULL
-        else:
-            same_kind = _is_number(field)
-        slow = self.use(values.ORDERS[op], syntax.load(field), constant)
-        return syntax.choice(same_kind, quick, self._slow(field, slow, asked=asked))
+        field, constant = self._load(item), self._constant(value)
+        quick = _asked(f"{field} {'==' if op == '=' else op} {constant}", asked)
+        if kind is str and not (op == "=" and asked):
+            quick = f"{field} and {quick}"  # empty text is NULL
+        slow = self._call(values.ORDERS[op], field, constant)
+        same_kind = _is_text(field) if kind is str else _is_number(field)
+        return _choice(same_kind, quick, _slow(field, slow, asked))
 
-    def _short_in(self, item: Loaded, choices: tuple[Node, ...]) -> ast.expr | None:
+    def _short_in(self, item: Loaded, choices: tuple[Node, ...]) -> str | None:
         """Texts of a set are found at once; everything else is asked one by one."""
         literals = [each.value for each in choices if isinstance(each, nodes.Literal)]
         if len(literals) < len(choices):
             return None
         texts = frozenset(each for each in literals if isinstance(each, str) and each)
-        field = self.load(item)
-        slow = self.use(runtime.among(literals), syntax.load(field))
+        field = self._load(item)
+        slow = _slow(field, self._call(_among(literals), field), asked=True)
         if any(type(each) in (int, float, bool) for each in literals):
-            return self._slow(field, slow, asked=True)
-        quick = syntax.compare(syntax.load(field), ast.In, self.constant(texts))
-        return syntax.choice(
-            syntax.has_class(field, "str"), quick, self._slow(field, slow, asked=True)
-        )
+            return f"({slow})"
+        return _choice(_is_text(field), f"{field} in {self._constant(texts)}", slow)
 
-    def _short_between(
-        self, item: Loaded, low: object, high: object, *, asked: bool
-    ) -> ast.expr | None:
+    def _short_between(self, item: Loaded, low: object, high: object, *, asked: bool) -> str | None:
         if {type(low), type(high)} - {int, float}:
             return None
-        field = self.load(item)
-        ends = self.constant(low), self.constant(high)
-        quick = syntax.and_(
-            syntax.compare(ends[0], ast.LtE, syntax.load(field)),
-            syntax.compare(syntax.load(field), ast.LtE, ends[1]),
-        )
-        quick = quick if asked else syntax.not_(quick)
-        slow = self.use(values.between, syntax.load(field), *ends)
-        return syntax.choice(_is_number(field), quick, self._slow(field, slow, asked=asked))
+        field, least, most = self._load(item), self._constant(low), self._constant(high)
+        quick = _asked(f"{least} <= {field} <= {most}", asked)
+        slow = self._call(values.between, field, least, most)
+        return _choice(_is_number(field), quick, _slow(field, slow, asked))
 
-    def _short_text(self, item: Loaded, node: nodes.Like | nodes.Affix, *, asked: bool) -> ast.expr:
-        field = self.load(item)
-        test = _text_test(node)
-        quick = self._plain_text(field, node)
-        if quick is not None:
-            quick = quick if asked else syntax.not_(quick)
+    def _short_text(self, item: Loaded, node: nodes.Like | nodes.Affix, *, asked: bool) -> str:
+        field, test = self._load(item), _text_test(node)
+        plain = self._plain_text(field, node)
+        if plain is not None:
+            quick = _asked(plain, asked)
         else:  # True, False, or None where the text is too long
-            quick = self.use(test, syntax.load(field))
-            quick = quick if asked else syntax.is_(quick, syntax.constant(False))
-        quick = syntax.and_(syntax.load(field), quick)
+            quick = self._call(test, field) + ("" if asked else " is False")
         if isinstance(node, nodes.Like):
-            slow = self.use(node.pattern.truth, syntax.load(field))
+            slow = self._call(node.pattern.truth, field)
         else:
-            slow = self.use(values.of_text, syntax.load(field), self.constant(test))
-        slow = self._slow(field, slow, asked=asked)
-        return syntax.choice(syntax.has_class(field, "str"), quick, slow)
+            slow = self._call(values.of_text, field, self._constant(test))
+        return _choice(_is_text(field), f"{field} and {quick}", _slow(field, slow, asked))
 
-    def _plain_text(self, field: str, node: nodes.Like | nodes.Affix) -> ast.expr | None:
+    def _plain_text(self, field: str, node: nodes.Like | nodes.Affix) -> str | None:
         """The test of a text without a call of ours; None if it takes a regular expression."""
-        wanted: str | tuple[str, ...]
-        where: Where
-        if isinstance(node, nodes.Affix):
-            wanted, where = node.texts, node.at
-        elif node.pattern.plain is None:
+        found = (node.texts, node.at) if isinstance(node, nodes.Affix) else node.pattern.plain
+        if found is None:
             return None
+        wanted, where = self._constant(found[0]), found[1]
+        if where in ("anywhere", "whole"):
+            return f"{wanted} {'in' if where == 'anywhere' else '=='} {field}"
+        return f"{field}.{_AFFIX[where]}({wanted})"
+
+    # -- fields and headers -------------------------------------------------------------------
+
+    def _load(self, node: Loaded) -> str:
+        """The variable that holds a field or header; the loop loads it once per message."""
+        name = self._loaded.get(node)
+        if name is None:
+            name = self._loaded[node] = f"v{len(self._loaded)}"
+            if isinstance(node, nodes.Field):
+                self._load_field(name, node.path)
+            elif isinstance(node, nodes.Header):
+                self.loads.append(f"{name} = about.header(i, {self._constant(node.name)})")
+        return name
+
+    def _load_field(self, name: str, path: Path) -> None:
+        top, *others = path.steps
+        if self._columns is None:
+            self._look_up(name, "row", str(top))
         else:
-            wanted, where = node.pattern.plain
-        constant = self.constant(wanted)
-        if where == "anywhere":
-            return syntax.compare(constant, ast.In, syntax.load(field))
-        if where == "whole":
-            return syntax.compare(syntax.load(field), ast.Eq, constant)
-        return syntax.method(field, "startswith" if where == "begin" else "endswith", constant)
+            self.loads.append(f"{name} = row.{self._columns[str(top)]}")
+        for step in others:
+            if isinstance(step, int):
+                is_there = f"{name}.__class__ is list and len({name}) > {step}"
+                self.loads.append(f"{name} = {name}[{step}] if {is_there} else None")
+            else:
+                element, empty = self._constant(Element), self._constant(_EMPTY)
+                is_map = f"{name}.__class__ is dict or {name}.__class__ is {element}"
+                self.loads.append(f"{name} = {name} if {is_map} else {empty}")
+                self._look_up(name, name, step)
 
-    def _slow(self, field: str, truth: ast.expr, *, asked: bool) -> ast.expr:
-        wanted = truth if asked else syntax.is_(truth, syntax.constant(False))
-        return syntax.and_(syntax.not_(syntax.is_none(field)), wanted)
+    def _look_up(self, name: str, of: str, key: str) -> None:
+        """`name = of.get(key)`, and by number where that is a key too."""
+        number = as_number(key) if self._numbers else None
+        found = f"{of}.get({self._constant(key)})"
+        if number is None:
+            self.loads.append(f"{name} = {found}")
+        else:  # `name` and `of` may be the same variable
+            self.loads += [f"m = {found}", f"{name} = {of}.get({number}) if m is None else m"]
 
 
-def _is_number(field: str) -> ast.expr:
-    return syntax.or_(syntax.has_class(field, "int"), syntax.has_class(field, "float"))
+# -- pieces of expressions --------------------------------------------------------------------
 
 
-def _text_test(node: nodes.Like | nodes.Affix) -> Callable[[str], values.Truth]:
+def _combined(operator: str, items: Iterable[str]) -> str:
+    return f"({f' {operator} '.join(items)})"
+
+
+def _choice(test: str, then: str, otherwise: str) -> str:
+    return f"({then} if {test} else {otherwise})"
+
+
+def _asked(comparison: str, asked: bool) -> str:
+    return comparison if asked else f"not {comparison}"
+
+
+def _slow(field: str, truth: str, asked: bool) -> str:
+    return f"{field} is not None and {truth}" + ("" if asked else " is False")
+
+
+def _is_text(field: str) -> str:
+    return f"{field}.__class__ is str"
+
+
+def _is_number(field: str) -> str:
+    return f"{field}.__class__ is int or {field}.__class__ is float"
+
+
+# -- helpers that the function calls ----------------------------------------------------------
+
+
+def _text_test(node: nodes.Like | nodes.Affix) -> Callable[[str], Truth]:
     if isinstance(node, nodes.Like):
         return node.pattern.search
-    return runtime.affix_test(node.texts, node.at)
+    return methodcaller(_AFFIX[node.at], node.texts)
+
+
+def _coalesce(*items: Any) -> Any:  # noqa: ANN401 - what a payload may hold
+    """The first that is not NULL."""
+    return next((item for item in items if not values.is_null(item)), None)
+
+
+def _in_seconds(time_ns: int) -> float | None:
+    """A log time as seconds since 1970; 0 is none."""
+    return time_ns / 1_000_000_000 if time_ns else None
+
+
+def _key_text(key: bytes | None) -> str | bytes | None:
+    """A key as text; one that is not UTF-8 is opaque."""
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        return key
+
+
+def _among(literals: Sequence[Any]) -> Callable[[Any], Truth]:
+    """IN of constants: by two sets, whatever the value is."""
+    known = [each for each in literals if not values.is_null(each)]
+    missed = None if len(known) < len(literals) else False
+    texts = frozenset(each for each in known if isinstance(each, str))
+    own = frozenset(each for each in known if not isinstance(each, str))
+    spelled = own | {n for n in map(values.number_in, texts) if n is not None}
+
+    def test(item: Any) -> Truth:  # noqa: ANN401 - what a payload may hold
+        if item.__class__ is list:
+            return values.any_of(map(plain, item)) if item else None
+        return plain(item)
+
+    def plain(item: Any) -> Truth:  # noqa: ANN401 - what a payload may hold
+        found = values.scalar(item)
+        if found is None:
+            return None
+        if found.__class__ is not str:
+            return found in spelled or missed
+        if found in texts:
+            return True
+        number = values.number_in(found) if own else None
+        return (number is not None and number in own) or missed
+
+    return test

@@ -14,11 +14,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, get_type_hints
 
 from zbroker.errors import ClientError
-from zbroker.filters.functions import CHANGING, FUNCTIONS, READ, Function
+from zbroker.filters.functions import CHANGING, FUNCTIONS, Function, reading
 from zbroker.filters.limits import TEXT_MAX_CHARS
 from zbroker.filters.tree_builder import SPECIAL
 from zbroker.filters.values import fit
@@ -68,34 +69,20 @@ def function_of(called: Callable[..., Any]) -> Function:
         many = one.kind is one.VAR_POSITIONAL
         least += one.default is one.empty and not many
         most += _MANY if many else 1
-    return Function(_guarded(called, letters), letters or "a", least, most, deterministic=False)
+    call = reading(partial(_result, called), letters or "a")
+    return Function(call, letters or "a", least, most)
 
 
-def _guarded(called: Callable[..., Any], letters: str) -> Callable[..., Any]:
-    readers = [READ.get(letter) for letter in letters]
-
-    def call(*items: Any) -> Any:  # noqa: ANN401 - what a payload may hold
-        given = []
-        for at, item in enumerate(items):
-            reader = readers[min(at, len(readers) - 1)]
-            value = reader(item) if reader else item
-            if reader and value is None:
-                return None
-            given.append(value)
-        try:
-            return _result(called(*given))
-        except Exception:
-            return None
-
-    return call
-
-
-def _result(found: Any) -> Any:  # noqa: ANN401 - whatever it gives
-    if found.__class__ is bool or found is None:
-        return found
-    if found.__class__ is str:
-        return found if len(found) <= TEXT_MAX_CHARS else None
-    return fit(found) if found.__class__ in (int, float) else None
+def _result(called: Callable[..., Any], *given: Any) -> Any:  # noqa: ANN401 - whatever it gives
+    try:
+        found = called(*given)
+        if found.__class__ is str:
+            return found if len(found) <= TEXT_MAX_CHARS else None
+        if found.__class__ in (int, float):
+            return fit(found)
+    except Exception:
+        return None
+    return found if found.__class__ is bool else None
 
 
 def _bad(name: str, why: str, hint: str) -> ClientError:

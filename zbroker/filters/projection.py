@@ -10,8 +10,9 @@ they are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,10 +20,10 @@ import msgspec
 from zbroker.errors import ClientError
 from zbroker.filters.limits import SELECT_ENTRIES_MAX, SELECT_MAX_CHARS
 from zbroker.filters.paths import BadPath, as_number, steps_of
-from zbroker.filters.payload_trimmer import TRIMS
 from zbroker.filters.payloads import BROKEN, check_type
-from zbroker.formats import decode, name_of
+from zbroker.formats import bson, decode, name_of, reader, xml
 from zbroker.formats.pairs import SOH
+from zbroker.formats.protobuf import ProtobufReader
 
 _ENTRY: Final = re.compile(r"\s*([+-])(\[[^\]]*\]|[^,]*)\s*(,|$)")
 _MAPS: Final[dict[str, Any]] = {
@@ -37,10 +38,19 @@ _ENCODE: Final = {
 
 @dataclass(slots=True)
 class _KeepRule:
-    """What happens to a value and to what is below it; `keeps` None: as above it."""
+    """Whether a value and the values below it are kept; `keeps` None: as the value above it."""
 
     keeps: bool | None = None
     below: dict[str, _KeepRule] = field(default_factory=dict)
+
+    def at(self, key: Any, keeps: bool) -> tuple[_KeepRule, bool]:  # noqa: ANN401 - of any map
+        """The rule of a key below, and whether that is kept; `keeps` holds if no entry says it."""
+        name = str(key) if type(key) is int and as_number(str(key)) is not None else key
+        rule = self.below.get(name, _NO_RULE)
+        return rule, keeps if rule.keeps is None else rule.keeps
+
+
+_NO_RULE: Final = _KeepRule()
 
 
 def compile_select(text: str) -> Select:
@@ -109,66 +119,18 @@ class Select:
             return data
 
     def _applied(self, type: str, data: bytes) -> bytes:  # noqa: A002
-        trim = TRIMS.get(name_of(type))
+        trim = _TRIMS.get(name_of(type))
         if trim is not None:
             return trim(type, data, self._root, self._keeps)
         if type == "binary" or not isinstance(found := decode(type, data), dict):
             return data
         if type in _MAPS:
-            kept = self._of_map(type, data, self._root, self._keeps)
-            return _ENCODE[type](kept)
+            parts = partial(_raw_parts, type)
+            return _ENCODE[type](_of_map(parts(data) or {}, self._root, self._keeps, parts))
         fields = _fix_fields(data, found) if type == "fix" else _nvfix_fields(data)
         ended = data.endswith(SOH)
-        kept_fields = [raw for name, raw in fields if self._keeps_field(name)]
+        kept_fields = [raw for name, raw in fields if self._root.at(name, self._keeps)[1]]
         return SOH.join(kept_fields) + (SOH if ended and kept_fields else b"")
-
-    def _of_map(
-        self,
-        kind: str,
-        data: bytes | msgspec.Raw,
-        rule: _KeepRule,
-        keeps: bool,
-    ) -> dict[Any, Any]:
-        kept = {}
-        for key, raw in _MAPS[kind].decode(data).items():
-            below = _below(rule, key)
-            if below is None:
-                if keeps:
-                    kept[key] = raw
-                continue
-            keeps_it = keeps if below.keeps is None else below.keeps
-            value = self._of_value(kind, raw, below, keeps_it)
-            if value is not None:
-                kept[key] = value
-        return kept
-
-    def _of_value(
-        self,
-        kind: str,
-        raw: msgspec.Raw,
-        rule: _KeepRule,
-        keeps: bool,
-    ) -> dict[Any, Any] | msgspec.Raw | None:
-        """None: nothing of it is kept."""
-        if rule.below:
-            try:
-                kept = self._of_map(kind, raw, rule, keeps)
-            except msgspec.ValidationError:  # no map, so nothing is below it
-                return raw if keeps else None
-            return kept if kept or keeps else None
-        return raw if keeps else None
-
-    def _keeps_field(self, name: str) -> bool:
-        rule = self._root.below.get(name)
-        return self._keeps if rule is None or rule.keeps is None else rule.keeps
-
-
-def _below(rule: _KeepRule, key: object) -> _KeepRule | None:
-    if isinstance(key, str):
-        return rule.below.get(key)
-    if type(key) is int and as_number(name := str(key)) is not None:
-        return rule.below.get(name)
-    return None
 
 
 def _nvfix_fields(data: bytes) -> Iterator[tuple[str, bytes]]:
@@ -178,7 +140,9 @@ def _nvfix_fields(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 def _fix_fields(data: bytes, found: dict[int, Any]) -> Iterator[tuple[str, bytes]]:
     """The values say where fields end: those of data fields may hold SOH."""
-    values = {tag: iter(_listed(value)) for tag, value in found.items()}
+    values = {
+        tag: iter(value if isinstance(value, list) else [value]) for tag, value in found.items()
+    }
     at = 0
     while at < len(data):
         equals = data.index(b"=", at)
@@ -189,5 +153,91 @@ def _fix_fields(data: bytes, found: dict[int, Any]) -> Iterator[tuple[str, bytes
         at = end + 1
 
 
-def _listed(value: Any) -> Iterable[str | bytes]:  # noqa: ANN401 - of a FIX payload
-    return value if isinstance(value, list) else [value]
+# -- maps: JSON and msgpack keep the bytes of values, BSON is encoded again -------------------
+
+Parts = Callable[[Any], dict[Any, Any] | None]  # of a value; None if it is not a map
+
+
+def _of_map(found: dict[Any, Any], rule: _KeepRule, keeps: bool, parts: Parts) -> dict[Any, Any]:
+    kept = {}
+    for key, value in found.items():
+        below, keeps_it = rule.at(key, keeps)
+        inner = parts(value) if below.below else None
+        if inner is not None:
+            left = _of_map(inner, below, keeps_it, parts)
+            if left or keeps_it:
+                kept[key] = left
+        elif keeps_it:
+            kept[key] = value
+    return kept
+
+
+def _raw_parts(kind: str, raw: bytes | msgspec.Raw) -> dict[Any, Any] | None:
+    try:
+        found: dict[Any, Any] = _MAPS[kind].decode(raw)
+    except msgspec.ValidationError:
+        return None
+    return found
+
+
+def _bson(_type: str, data: bytes, rule: _KeepRule, keeps: bool) -> bytes:
+    found = bson.parse(data)
+    return bson.encode(_of_map(found, rule, keeps, lambda v: v if isinstance(v, dict) else None))
+
+
+# -- Protocol Buffers and XML: encoded again --------------------------------------------------
+
+
+def _protobuf(type: str, data: bytes, rule: _KeepRule, keeps: bool) -> bytes:  # noqa: A002
+    read = reader(type)
+    assert isinstance(read, ProtobufReader), "it is a type of protobuf"
+    message = read.parse(data)
+    _of_message(message, rule, keeps)
+    made: bytes = message.SerializeToString(deterministic=True)
+    return made
+
+
+def _of_message(message: Any, rule: _KeepRule, keeps: bool) -> None:  # noqa: ANN401 - of any type
+    if not keeps:
+        message.DiscardUnknownFields()
+    for known, value in message.ListFields():
+        below, keeps_it = rule.at(known.name, keeps)
+        if below.below and known.message_type and not known.is_repeated:
+            _of_message(value, below, keeps_it)
+            if not keeps_it and not value.ListFields():
+                message.ClearField(known.name)
+        elif not keeps_it:
+            message.ClearField(known.name)
+
+
+def _xml(_type: str, data: bytes, rule: _KeepRule, keeps: bool) -> bytes:
+    root = xml.parse(data)
+    kept = _of_element(root, *rule.at(root.name, keeps))
+    return xml.encode(kept if kept is not None else xml.XmlNode(root.name, {}))
+
+
+def _of_element(node: xml.XmlNode, rule: _KeepRule, keeps: bool) -> xml.XmlNode | None:
+    """The kept part of an element; None: nothing."""
+    if not rule.below:
+        return node if keeps else None
+    kept = xml.XmlNode(node.name, {})
+    for name, value in node.attributes.items():
+        if rule.at(xml.ATTRIBUTE + name, keeps)[1]:
+            kept.attributes[name] = value
+    for item in node.items:
+        found: str | xml.XmlNode | None
+        if isinstance(item, str):
+            found = item if rule.at(xml.TEXT, keeps)[1] else None
+        else:
+            found = _of_element(item, *rule.at(item.name, keeps))
+        if found is not None:
+            kept.items.append(found)
+    return kept if keeps or kept.items or kept.attributes else None
+
+
+#: message type -> its payload with what a rule keeps; raises what reading it raises
+_TRIMS: Final[dict[str, Callable[[str, bytes, _KeepRule, bool], bytes]]] = {
+    "bson": _bson,
+    "protobuf": _protobuf,
+    "xml": _xml,
+}

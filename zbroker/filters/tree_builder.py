@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from zbroker.filters import nodes, times
+from zbroker.filters import functions, nodes
 from zbroker.filters.functions import Function
 from zbroker.filters.limits import DEPTH_MAX, IN_MAX, INTEGER_MAX, INTEGER_MIN, NODES_MAX
 from zbroker.filters.nodes import Node
@@ -275,7 +275,7 @@ def _check_format(part: ParsedNode) -> None:
     value = _value(part)
     if not isinstance(value, str) or not value:
         raise Unusable(part.at, "a format of a time is expected, as a constant text")
-    if bad := times.bad_directive(value):
+    if bad := functions.bad_directive(value):
         raise Unusable(part.at, f"`{bad}` is not known in a format of a time")
 
 
