@@ -89,7 +89,7 @@ PLACES: Final = {
     "local.py _end": SCRATCH,
     "queues/delivered.py Delivered.__init__": CACHE,
     "queues/tables.py Tables.__init__": CACHE,
-    "spark/java.py _publish_program": CACHE,
+    "spark/local_session.py _publish_program": CACHE,
     "spark/jobs/export.py _save": OUTPUT,
     "spark/jobs/export.py export": OUTPUT,
     "spark/jobs/units.py _publish": OUTPUT,

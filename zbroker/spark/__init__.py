@@ -6,7 +6,7 @@ ranges = plan_ranges("tcp://127.0.0.1:9101", since="epoch", until="now", min_par
 spark.sparkContext.parallelize(ranges, len(ranges)).foreachPartition(work)
 """
 
-from zbroker.spark.java import java_home, session
+from zbroker.spark.local_session import java_home, session
 from zbroker.spark.log_hold import NotHeldWarning, held
 from zbroker.spark.plan_runner import foreach_partition, read_ranges
 from zbroker.spark.ranges import LogRange, plan_ranges

@@ -7,8 +7,9 @@ is, because Spark compares it with its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import groupby, pairwise
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,11 @@ from zbroker.spark.pieces import Array, Piece, PieceNeeds, pieces
 from zbroker.spark.ranges import LogRange
 
 BYTES_MAX: Final = 64 * MIB  # of payloads in one record batch, unless one batch of the log has more
+ALIKE_MIN: Final = 64  # texts with one beginning, on average, for which copying pays
+_WIDTH: Final = 4
+_BASE: Final = 10**_WIDTH
+#: the digits of each number below 10,000
+_DIGITS: Final = np.frombuffer(b"".join(b"%04d" % number for number in range(_BASE)), "<u4")
 _NS_PER_US: Final = 1_000
 _TYPES: Final = {
     "string": pa.string(),
@@ -84,18 +90,15 @@ def _record_batch(some: list[Piece], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _topic(some: list[Piece], counts: Array) -> pa.Array:
+    if all(piece.index is None for piece in some):
+        return _repeated([piece.topics[0] for piece in some], counts)
     numbers: dict[str, int] = {}
     of = [[numbers.setdefault(topic, len(numbers)) for topic in piece.topics] for piece in some]
-    names = pa.array(numbers, pa.string())
-    if len(numbers) == 1:
-        return pa.repeat(names[0], int(counts.sum()))
-    if all(piece.index is None for piece in some):
-        return names.take(pa.array(np.repeat([mine[0] for mine in of], counts)))
     parts = [
         np.full(piece.rows, mine[0]) if piece.index is None else np.asarray(mine)[piece.index]
         for piece, mine in zip(some, of, strict=True)
     ]
-    return names.take(pa.array(np.concatenate(parts)))
+    return pa.array(numbers, pa.string()).take(pa.array(np.concatenate(parts)))
 
 
 def _publisher(some: list[Piece], counts: Array) -> pa.Array:
@@ -103,19 +106,16 @@ def _publisher(some: list[Piece], counts: Array) -> pa.Array:
 
 
 def _bookmark(some: list[Piece], counts: Array) -> pa.Array:
-    sequences = _sequences(some, counts)
+    sequences = _numbers(some, counts, "sequence")
     publishers = np.fromiter((piece.publisher for piece in some), np.uint64, len(some))
-    cuts = np.flatnonzero(publishers[1:] != publishers[:-1])  # behind each, another publisher
+    cuts = np.flatnonzero(publishers[1:] != publishers[:-1])  # after each, another publisher
     if len(cuts) * ALIKE_MIN > len(sequences):
         heads = _repeated([f"{piece.publisher}|" for piece in some], counts)
         return joined(heads, sequences, "|")
+    runs = np.split(sequences, np.cumsum(counts)[cuts])
     made = [
         numbered(f"{publishers[cut]}|", numbers, "|")
-        for cut, numbers in zip(
-            [*cuts.tolist(), -1],
-            np.split(sequences, np.cumsum(counts)[cuts]),
-            strict=True,
-        )
+        for cut, numbers in zip([*cuts.tolist(), -1], runs, strict=True)
     ]
     return whole(made)
 
@@ -129,20 +129,9 @@ def _repeated(names_of: list[str], counts: Array) -> pa.Array:
     return names.take(pa.array(np.repeat(of, counts)))
 
 
-def _sequence(some: list[Piece], counts: Array) -> pa.Array:
-    return pa.array(_sequences(some, counts))
-
-
-def _sequences(some: list[Piece], counts: Array) -> Array:
-    return _numbered(some, [piece.sequence for piece in some], counts)
-
-
-def _position(some: list[Piece], counts: Array) -> pa.Array:
-    return pa.array(_numbered(some, [piece.position for piece in some], counts))
-
-
-def _numbered(some: list[Piece], zeros: list[int], counts: Array) -> Array:
-    """For each message its number, where message 0 of its batch has that of `zeros`."""
+def _numbers(some: list[Piece], counts: Array, of: Literal["sequence", "position"]) -> Array:
+    """The sequence or position of each message; a piece has that of message 0 of its body."""
+    zeros = [getattr(piece, of) for piece in some]
     if any(piece.at is not None for piece in some):
         runs: list[Array] = [
             zero
@@ -160,23 +149,17 @@ def _timestamp(some: list[Piece], counts: Array) -> pa.Array:
         log_us = [piece.time_ns // _NS_PER_US for piece in some]
         times: Array = np.repeat(np.asarray(log_us, np.int64), counts)
     else:
-        times = np.concatenate(
-            [
-                np.full(piece.rows, piece.time_ns) if piece.times is None else piece.times
-                for piece in some
-            ]
-        )
-        times //= _NS_PER_US
+        parts = [
+            np.full(piece.rows, piece.time_ns) if piece.times is None else piece.times
+            for piece in some
+        ]
+        times = np.concatenate(parts) // _NS_PER_US
     return pa.array(times, pa.int64()).cast(_TYPES["timestamp"])
 
 
 def _payload(some: list[Piece], _counts: Array) -> pa.Array:
-    return whole(
-        [
-            _binaries([piece.payloads for piece in group], length)
-            for length, group in groupby(some, _one_length)
-        ]
-    )
+    groups = groupby(some, _one_length)
+    return whole([_binaries([piece.payloads for piece in group], size) for size, group in groups])
 
 
 def _one_length(piece: Piece) -> int | None:
@@ -198,39 +181,36 @@ def _key(some: list[Piece], _counts: Array) -> pa.Array:
     return pa.array(keys, pa.binary())
 
 
-def _partition(_some: list[Piece], counts: Array) -> pa.Array:
-    return pa.repeat(pa.scalar(0, pa.int32()), int(counts.sum()))
+def _constant(_some: list[Piece], counts: Array, value: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.int32()), int(counts.sum()))
 
 
-def _timestamp_type(_some: list[Piece], counts: Array) -> pa.Array:
-    return pa.repeat(pa.scalar(LOG_APPEND_TIME, pa.int32()), int(counts.sum()))
+def _position(some: list[Piece], counts: Array) -> pa.Array:
+    return pa.array(_numbers(some, counts, "position"))
 
 
 _COLUMNS: Final[dict[str, Callable[[list[Piece], Array], pa.Array]]] = {
     "topic": _topic,
     "bookmark": _bookmark,
     "publisher": _publisher,
-    "sequence": _sequence,
+    "sequence": lambda some, counts: pa.array(_numbers(some, counts, "sequence")),
     "position": _position,
     "timestamp": _timestamp,
     "payload": _payload,
     "key": _key,
     "value": _payload,
-    "partition": _partition,
+    "partition": partial(_constant, value=0),
     "offset": _position,
-    "timestampType": _timestamp_type,
+    "timestampType": partial(_constant, value=LOG_APPEND_TIME),
 }
 
 
-ALIKE_MIN: Final = 64  # texts with one beginning, on average, for which copying pays
-_WIDTH: Final = 4
-_BASE: Final = 10**_WIDTH
-#: the digits of each number below 10,000
-_DIGITS: Final = np.frombuffer(b"".join(b"%04d" % number for number in range(_BASE)), "<u4")
+# -- columns of texts and bytes, made by copying, not one by one ------------------------------
+# Numbers of one publisher rise by one, so ten thousand of their texts differ in four digits only.
 
 
 def of_one_length(kind: pa.DataType, values: object, rows: int, length: int) -> pa.Array:
-    """A column whose values stand in `values` one behind the other."""
+    """A column whose values are in `values` one after the other."""
     ends = np.arange(rows + 1, dtype=np.int32) * np.int32(length)
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(ends), pa.py_buffer(values)])
 
@@ -240,31 +220,31 @@ def whole(some: list[pa.Array]) -> pa.Array:
     return some[0] if len(some) == 1 else pa.concat_arrays(some)
 
 
-def numbered(before: str, numbers: Array, behind: str) -> pa.Array:
-    """`before`, the number, `behind`, for an array of numbers, none of them negative."""
+def numbered(before: str, numbers: Array, after: str) -> pa.Array:
+    """`before`, the number, `after`, for an array of numbers, none of them negative."""
     starts = numbers // _BASE
     cuts: Array = np.flatnonzero(np.diff(starts)) + 1
     if len(cuts) * ALIKE_MIN > len(numbers):
-        return joined(pa.scalar(before), numbers, behind)
+        return joined(pa.scalar(before), numbers, after)
     some = [
-        _alike(before, int(starts[first]), numbers[first:end], behind)
+        _alike(before, int(starts[first]), numbers[first:end], after)
         for first, end in pairwise([0, *cuts.tolist(), len(numbers)])
     ]
     return whole(some)
 
 
-def _alike(before: str, start: int, numbers: Array, behind: str) -> pa.Array:
+def _alike(before: str, start: int, numbers: Array, after: str) -> pa.Array:
     if start == 0:  # fewer digits than four, perhaps
-        return joined(pa.scalar(before), numbers, behind)
+        return joined(pa.scalar(before), numbers, after)
     head = f"{before}{start}".encode()
-    text = head + bytes(_WIDTH) + behind.encode()
+    text = head + bytes(_WIDTH) + after.encode()
     made = bytearray(text) * len(numbers)
     ends: Array = np.ndarray(len(numbers), "<u4", made, len(head), (len(text),))
     ends[:] = _DIGITS[numbers - start * _BASE]
     return of_one_length(pa.string(), made, len(numbers), len(text))
 
 
-def joined(before: Any, numbers: Array, behind: str) -> pa.Array:  # noqa: ANN401 - texts, or one
+def joined(before: Any, numbers: Array, after: str) -> pa.Array:  # noqa: ANN401 - texts, or one
     """The same where numbers are not alike, or each has another text before it."""
     digits = pc.cast(pa.array(numbers), pa.string())
-    return pc.binary_join_element_wise(before, digits, behind, "")
+    return pc.binary_join_element_wise(before, digits, after, "")

@@ -1,11 +1,13 @@
-"""The batches of one range of a directory: all that it wants, or an error."""
+"""The batches of one range of a directory, and the messages that its selection picks of them.
+
+Everything that the range selects is read, or there is an error.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zbroker import topics
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from zbroker.filters import Test
     from zbroker.spark.ranges import LogRange
 
-
 READ_BYTES: Final = 1 * MIB  # a few batches: what one call of the reader returns
 
 
@@ -32,33 +33,29 @@ def batches(part: LogRange) -> Iterator[tuple[Batch, PickedMessages]]:
 
     Raises: ZBrokerError gap, bookmark_expired, bookmark_not_found, bad_frame.
     """
-    wanting = RangeSelection(part)
-    with closing(Log(Path(part.source), Path(part.archive) if part.archive else None)) as log:
+    selection = RangeSelection(part)
+    with closing(part.open()) as log:
         _check(log, part)
-        for batch in _read(log, part, wanting):
-            picked = wanting.picks(batch)
+        for batch in _read(log, part, selection.topics):
+            picked = selection.picks(batch)
             if picked.at:
                 yield batch, picked
 
 
 def _check(log: Log, part: LogRange) -> None:
     if log.instance != part.instance:
-        raise ClientError(
-            "bookmark_not_found",
-            f"{part.source} has the log of {log.instance:016x}, not {part.instance:016x}",
-        )
+        text = f"{part.source} has the log of {log.instance:016x}, not {part.instance:016x}"
+        raise ClientError("bookmark_not_found", text)
     if part.first < log.first_position:
-        raise ClientError(
-            "bookmark_expired",
-            f"the range begins at {part.first}, the oldest position kept is {log.first_position}",
-        )
+        text = f"the range begins at {part.first}, the oldest position kept is {log.first_position}"
+        raise ClientError("bookmark_expired", text)
 
 
-def _read(log: Log, part: LogRange, wanting: RangeSelection) -> Iterator[Batch]:
+def _read(log: Log, part: LogRange, wants: Matcher | None) -> Iterator[Batch]:
     cursor = seek(log, part.first)
     done = part.first
     while done < part.end:
-        found, cursor = log.read(cursor, part.end, READ_BYTES, wanting.topics)
+        found, cursor = log.read(cursor, part.end, READ_BYTES, wants)
         for item in found:
             done = _follows(item, done)
             if isinstance(item, Batch) and item.kind == KIND_PUBLISH:
@@ -68,7 +65,7 @@ def _read(log: Log, part: LogRange, wanting: RangeSelection) -> Iterator[Batch]:
 
 
 def _follows(item: Item, done: int) -> int:
-    """The position behind `item`, which must go on where the one before it ended."""
+    """The position after `item`, which must go on where the one before it ended."""
     if isinstance(item, Gap):
         raise gap_error(item)
     if isinstance(item, Skipped):
@@ -85,18 +82,15 @@ def matcher(topic: str | None, regex: bool) -> Matcher | None:
     return None if topic is None else topics.matcher(topic, regex=regex)
 
 
-def check_filter(text: str, type_: str) -> None:
-    """Raises: ClientError bad_filter, bad_field."""
+@lru_cache(maxsize=16)
+def content_test(text: str, type_: str) -> Test | None:
+    """The filter of this text, None for "". Raises: ClientError bad_filter, bad_field."""
     try:
         reader(type_)
     except ValueError as error:
         raise ClientError("bad_field", str(error)) from None
-    if text:
-        _test(text, type_)
-
-
-@lru_cache(maxsize=16)
-def _test(text: str, type_: str) -> Test:
+    if not text:
+        return None
     from zbroker.filters import compile_filter  # most ranges have none
 
     return compile_filter(text).test(type_)
@@ -110,14 +104,13 @@ class PickedMessages(NamedTuple):
 
 
 class RangeSelection:
-    """What a range wants of the batches it is made of."""
+    """Which messages of its batches a range selects: by position, topic and content."""
 
     def __init__(self, part: LogRange) -> None:
         """Raises: ClientError bad_topic, bad_filter, bad_field."""
         self.topics = matcher(part.topic, part.regex)
         self._first, self._end = part.first, part.end
-        check_filter(part.filter, part.filter_type)
-        self._test = _test(part.filter, part.filter_type) if part.filter else None
+        self._test = content_test(part.filter, part.filter_type)
         self._type = part.filter_type
 
     def picks(self, batch: Batch) -> PickedMessages:
@@ -127,11 +120,9 @@ class RangeSelection:
         at: Sequence[int] = range(first, last)
         if self.topics is not None and not all(map(self.topics, batch.topics)):
             at = _of_topics(batch, at, self.topics)
-        return (
-            PickedMessages(at, None)
-            if self._test is None
-            else self._matching(batch, at, self._test)
-        )
+        if self._test is None:
+            return PickedMessages(at, None)
+        return self._matching(batch, at, self._test)
 
     def _matching(self, batch: Batch, at: Sequence[int], test: Test) -> PickedMessages:
         from zbroker.filters import Payloads
@@ -140,9 +131,8 @@ class RangeSelection:
         if not at or not test.maybe(plain):
             return PickedMessages((), None)
         payloads = bodies.unpack(plain, None, batch.count, STORED_MAX_BYTES)
-        return PickedMessages(
-            test.picks(Payloads(self._type, payloads), at, BatchMetadata(batch)), payloads
-        )
+        found = test.picks(Payloads(self._type, payloads), at, BatchMetadata(batch))
+        return PickedMessages(found, payloads)
 
 
 def _of_topics(batch: Batch, at: Sequence[int], wants: Callable[[str], bool]) -> Sequence[int]:

@@ -1,6 +1,6 @@
-"""Plans over a directory: what stands in it, and at which positions it can be cut.
+"""Plans over a directory: its content, and the positions at which it can be cut.
 
-A short stretch is cut exactly behind batches. Of a long one the headers of sealed segments are not
+A short stretch is cut exactly after batches. Of a long one the headers of sealed segments are not
 read: the summary beside each of them has a mark for every 64 KiB, and says which topics are in it.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from zbroker.clock import is_time, parse_time
 from zbroker.errors import ClientError, ZBrokerError
@@ -26,26 +26,34 @@ WALKED_BYTES: Final = 64 * MIB  # whose headers are all read: some tenths of a s
 MARKS_PER_PART: Final = 100  # so ranges are equal to a hundredth, and a plan stays small
 
 
-def journal_directory(source: str | Path) -> Path:
-    """The directory with the segments: `source` itself, or `journal` in it.
+class LogDirectory(NamedTuple):
+    """A journal directory and its archive."""
 
-    Raises: ZBrokerError no_journal.
-    """
+    journal: Path
+    archive: Path | None
+
+    @classmethod
+    def of(cls, source: str | Path, archive: str | Path | None) -> LogDirectory:
+        """source: a data or journal directory. Raises: ZBrokerError no_journal."""
+        journal = _journal_directory(source)
+        return cls(journal, _archive_directory(journal, archive))
+
+    def open(self) -> Log:
+        """To be closed."""
+        return Log(self.journal, self.archive)
+
+
+def _journal_directory(source: str | Path) -> Path:
+    """The directory with the segments: `source` itself, or `journal` in it."""
     for directory in (Path(source) / "journal", Path(source)):
         if any(directory.glob("*.journal")) or any(directory.glob("*.journal" + PACKED_SUFFIX)):
             return directory.absolute()
-    raise ZBrokerError(
-        "no_journal",
-        f"{source} has no *.journal files, nor has its journal directory",
-        "check the path",
-    )
+    text = f"{source} has no *.journal files, nor has its journal directory"
+    raise ZBrokerError("no_journal", text, "check the path")
 
 
-def archive_directory(journal: Path, archive: str | Path | None) -> Path | None:
-    """The one that was given, else the folder `archive` beside the journal directory.
-
-    Raises: ZBrokerError no_journal.
-    """
+def _archive_directory(journal: Path, archive: str | Path | None) -> Path | None:
+    """The one that was given, else the folder `archive` beside the journal directory."""
     if archive is None:
         beside = journal.parent / "archive"
         return beside if beside.is_dir() else None
@@ -60,19 +68,50 @@ def begin(log: Log, since: str, tail: int) -> int:
     Raises: ZBrokerError segments_missing, bookmark_expired, bookmark_not_found, bad_bookmark.
     """
     first = locate(log, since, tail)
-    if first == log.first_position and (since == EPOCH or is_time(since)):
-        _check_missing(log)
+    from_start = first == log.first_position and (since == EPOCH or is_time(since))
+    if from_start and (missing := log.missing):  # segments that are elsewhere are not left out
+        text = f"segments {missing[0]} to {missing[-1]} of {log.instance:016x} are not here"
+        hint = "give `archive`, the directory with the archived segments, or begin later"
+        raise ZBrokerError("segments_missing", text, hint)
     return first
 
 
-def _check_missing(log: Log) -> None:
-    """A plan from the beginning must not silently begin behind segments that are elsewhere."""
-    if missing := log.missing:
-        raise ZBrokerError(
-            "segments_missing",
-            f"segments {missing[0]} to {missing[-1]} of {log.instance:016x} are not here",
-            "give `archive`, the directory with the archived segments, or begin later",
-        )
+def locate(log: Log, point: str, tail: int, end: bool = False) -> int:
+    """The position at which a range begins, or with `end` the one after its last message.
+
+    Raises: ZBrokerError bookmark_expired, bookmark_not_found, bad_bookmark.
+    """
+    if point == EPOCH:
+        return log.first_position
+    if point in (NOW, "now"):
+        return tail
+    if is_time(point):
+        return log.locate_time(parse_time(point))
+    if is_vector(point):
+        return _locate_vector(log, point, tail)
+    found = [
+        position
+        for part in point.split(",")
+        if (position := log.locate(parse_bookmark(part))) is not None
+    ]
+    if not found:
+        raise ClientError("bookmark_not_found", f"{point} is not in the log of {log.instance:016x}")
+    return (max(found) if end else min(found)) + 1
+
+
+def _locate_vector(log: Log, point: str, tail: int) -> int:
+    here = Origin(log.instance, log.generation)
+    vector = parse_vector(point)
+    if list(vector) != [here]:
+        text = f"{point} does not name the log of {here.instance:016x}.{here.generation}"
+        raise ClientError("bookmark_not_found", text)
+    position = vector[here] + 1
+    if position < log.first_position:
+        text = f"{point} is older than {log.first_position}, the oldest position kept"
+        raise ClientError("bookmark_expired", text)
+    if position > tail:
+        raise ClientError("bookmark_not_found", f"{point} is after {tail}, the end of this log")
+    return position
 
 
 def seek(log: Log, position: int) -> Cursor:
@@ -93,9 +132,9 @@ def _summary(log: Log, segment: Segment | None) -> Summary | None:
 
 
 def marks_of(log: Log, first: int, end: int, wants: Matcher | None, parts: int) -> list[SplitMark]:
-    """Where the stretch may be cut into `parts`: the start, behind batches, the end.
+    """Where the stretch may be cut into `parts`: the start, after batches, the end.
 
-    What holds no wanted topic, as far as summaries tell, has no bytes.
+    A segment without a wanted topic, as far as its summary says, counts as empty.
     Raises: ZBrokerError gap.
     """
     marks = [SplitMark(first, 0)]
@@ -105,7 +144,7 @@ def marks_of(log: Log, first: int, end: int, wants: Matcher | None, parts: int) 
     step = size // (parts * MARKS_PER_PART)
     for cursor, stop in _stretches(log, first, end):
         known = None if size <= WALKED_BYTES else _summary(log, log.segment(cursor.serial))
-        if known is None or known.missing:  # what is missing may stand outside of the stretch
+        if known is None or known.missing:  # a missing batch may be outside of the stretch
             marks += _walk(log, marks[-1], stop)
         else:
             marks += _leap(known, marks[-1], stop, wants, step)
@@ -129,7 +168,7 @@ def _stretches(log: Log, first: int, end: int) -> Iterator[tuple[Cursor, int]]:
 
 
 def _walk(log: Log, mark: SplitMark, stop: int) -> Iterator[SplitMark]:
-    """Behind each batch from `mark` to `stop`. Raises: ZBrokerError gap."""
+    """A mark after each batch from `mark` to `stop`. Raises: ZBrokerError gap."""
     if mark.position >= stop:
         return
     for found in log.headers(log.seek(mark.position), stop):
@@ -144,7 +183,7 @@ def _walk(log: Log, mark: SplitMark, stop: int) -> Iterator[SplitMark]:
 def _leap(
     known: Summary, mark: SplitMark, stop: int, wants: Matcher | None, step: int
 ) -> Iterator[SplitMark]:
-    """At the marks of a summary, each `step` bytes or more behind the one before; and at `stop`."""
+    """The marks of a summary that are `step` bytes or more apart; and `stop`."""
     if wants is not None and not known.topics_capped and not any(map(wants, known.topics)):
         yield SplitMark(stop, mark.total)
         return
@@ -160,50 +199,5 @@ def _leap(
 
 
 def gap_error(gap: Gap) -> ZBrokerError:
-    """What a reader of this range is told instead of fewer messages."""
+    """The error for a range with damaged positions: a reader never gets fewer messages silently."""
     return ClientError("gap", f"positions {gap.first} to {gap.end - 1} are damaged: {gap.why}")
-
-
-def locate(log: Log, point: str, tail: int, end: bool = False) -> int:
-    """The position at which a range begins, or with `end` the one behind its last message.
-
-    Raises: ZBrokerError bookmark_expired, bookmark_not_found, bad_bookmark.
-    """
-    if point == EPOCH:
-        return log.first_position
-    if point in (NOW, "now"):
-        return tail
-    if is_time(point):
-        return log.locate_time(parse_time(point))
-    if is_vector(point):
-        return _checked(log, _vector_position(log, point) + 1, point, tail)
-    found = [
-        position
-        for part in point.split(",")
-        if (position := log.locate(parse_bookmark(part))) is not None
-    ]
-    if not found:
-        raise ClientError("bookmark_not_found", f"{point} is not in the log of {log.instance:016x}")
-    return (max(found) if end else min(found)) + 1
-
-
-def _vector_position(log: Log, point: str) -> int:
-    here = Origin(log.instance, log.generation)
-    vector = parse_vector(point)
-    if list(vector) != [here]:
-        raise ClientError(
-            "bookmark_not_found",
-            f"{point} does not name the log of {here.instance:016x}.{here.generation}",
-        )
-    return vector[here]
-
-
-def _checked(log: Log, position: int, point: str, tail: int) -> int:
-    if position < log.first_position:
-        raise ClientError(
-            "bookmark_expired",
-            f"{point} is older than {log.first_position}, the oldest position kept",
-        )
-    if position > tail:
-        raise ClientError("bookmark_not_found", f"{point} is behind {tail}, the end of this log")
-    return position

@@ -35,9 +35,7 @@ class LogHold:
     def __init__(
         self, url: str, who: str, credentials: Credentials | None = None, ttl_s: int = TTL_S
     ) -> None:
-        self._url = url
-        self._who = who
-        self._credentials = credentials
+        self._url, self._who, self._credentials = url, who, credentials
         self._ttl_s = ttl_s
         self._position = 0
         self._refused = False
@@ -54,7 +52,7 @@ class LogHold:
         with self._lock:
             self._position = position
         try:
-            self._tell(position, self._ttl_s)
+            self._report(position, self._ttl_s)
         except (ZBrokerError, OSError) as error:
             self._refused = True
             warnings.warn(
@@ -76,13 +74,13 @@ class LogHold:
         self._moved.set()
 
     def release(self) -> None:
-        """Ends it; if that cannot be told, it ends by itself."""
+        """Ends it; if the instance cannot be reached, it ends by itself."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
             with suppress(ZBrokerError, OSError):  # it expires
-                self._tell(self._position, 0)
+                self._report(self._position, 0)
 
     def _renew(self) -> None:
         while not self._ended.wait(min(MOVES_S, self._ttl_s / _RENEWALS)):
@@ -92,9 +90,10 @@ class LogHold:
             with self._lock:
                 position = self._position
             with suppress(ZBrokerError, OSError):  # the next one may succeed before it expires
-                self._tell(position, self._ttl_s)
+                self._report(position, self._ttl_s)
 
-    def _tell(self, position: int, ttl_s: int) -> None:
+    def _report(self, position: int, ttl_s: int) -> None:
+        # not where only a directory is read: it needs ZeroMQ
         from zbroker.control.target import Admin, log_on
 
         body = {"who": self._who, "what": "spark", "position": position, "ttl_s": ttl_s}

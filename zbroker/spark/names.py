@@ -7,7 +7,7 @@ from typing import Final
 NATIVE_COLUMNS: Final = {
     "topic": "string",
     "bookmark": "string",
-    "publisher": "string",  # decimal: a u64 is no bigint
+    "publisher": "string",  # decimal: a u64 does not fit a bigint
     "sequence": "bigint",
     "position": "bigint",
     "timestamp": "timestamp",

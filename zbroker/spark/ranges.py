@@ -4,7 +4,7 @@
             "/path/to/zbroker-data"  a data or journal directory, read with the broker's own reader;
                                      archived segments are read, too
     journal: a directory that holds what a running instance may have removed: it is read as far as
-             it goes, what comes behind it is read from the instance
+             it goes, the rest is read from the instance
 
 A range is half-open, [first, end), in positions of one (instance, generation) of a log; it may
 begin and end within a batch. All ranges of a plan together cover the stretch without overlap.
@@ -25,8 +25,8 @@ from zbroker.errors import ClientError, ZBrokerError
 from zbroker.ids import EPOCH, NOW, Origin, format_vector
 from zbroker.log.reader import Log
 from zbroker.recording import TYPE_DEFAULT
-from zbroker.spark.batch_scan import check_filter, matcher
-from zbroker.spark.directories import archive_directory, begin, journal_directory, locate, marks_of
+from zbroker.spark.batch_scan import content_test, matcher
+from zbroker.spark.directories import LogDirectory, begin, locate, marks_of
 from zbroker.spark.splitter import Cut, refine, split
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ class LogRange:
         """True if it is read from a running instance."""
         return "://" in self.source
 
+    def open(self) -> Log:
+        """The log of a range of a directory; to be closed."""
+        return Log(Path(self.source), Path(self.archive) if self.archive else None)
+
 
 def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaults
     source: str | Path,
@@ -87,11 +91,11 @@ def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaul
     it is, up to the last whole batch: while an instance is running on it, that may be more than
     what is durable, so address a running instance by its URL.
     since, until: epoch, now, a bookmark, a time, a datetime or a vector, as for `subscribe`:
-    `since` a bookmark begins behind it, `until` a bookmark includes it, `until` a time does not.
+    `since` a bookmark begins after it, `until` a bookmark includes it, `until` a time does not.
     filter: of content, as for `subscribe`. A directory does not say what type payloads have, so
     there `filter_type` does; a running instance knows.
     journal: beside a URL, a directory of the same log, read as far as it goes; the instance gives
-    what comes behind it.
+    the rest.
     archive: where archived segments of a directory are, if not in the folder `archive` of its data
     directory; all executors must see it under this path.
     credentials: for a running instance that has security on; the key file must be on each executor.
@@ -100,22 +104,22 @@ def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaul
     if min_partitions < 1:
         raise ClientError("bad_field", f"min_partitions must be at least 1, not {min_partitions}")
     matcher(topic, regex)  # a bad pattern or filter is refused before anything is started
-    check_filter(filter, filter_type)
+    content_test(filter, filter_type)
     what = _What(
         since_text(since), until_text(until), min_partitions, topic, regex, filter, filter_type,
         secrets.token_hex(4), credentials,
     )  # fmt: skip
     if "://" not in str(source):
         if journal is not None:
-            raise ClientError("bad_field", "`journal` stands beside the URL of an instance")
-        return _plan_directory(_Place.of(source, archive), what)
+            raise ClientError("bad_field", "`journal` belongs to the URL of an instance")
+        return _plan_directory(LogDirectory.of(source, archive), what)
     if journal is None:
         return _plan_url(str(source), what)
-    return _plan_both(str(source), _Place.of(journal, archive), what)
+    return _plan_both(str(source), LogDirectory.of(journal, archive), what)
 
 
 class _What(NamedTuple):
-    """What is planned; points as texts of the wire."""
+    """The stretch of a plan; points as texts of the wire."""
 
     since: str
     until: str
@@ -139,22 +143,6 @@ class _What(NamedTuple):
             )
             for first, end, size in cuts
         ]  # fmt: skip
-
-
-class _Place(NamedTuple):
-    """A journal directory and its archive."""
-
-    journal: Path
-    archive: Path | None
-
-    @staticmethod
-    def of(source: str | Path, archive: str | Path | None) -> _Place:
-        """Raises: ZBrokerError no_journal."""
-        journal = journal_directory(source)
-        return _Place(journal, archive_directory(journal, archive))
-
-    def open(self) -> Log:
-        return Log(self.journal, self.archive)
 
 
 # -- a running instance -----------------------------------------------------------------------
@@ -182,7 +170,7 @@ def _plan_live(client: Client, url: str, what: _What) -> list[LogRange]:
 # -- a directory ------------------------------------------------------------------------------
 
 
-def _plan_directory(place: _Place, what: _What) -> list[LogRange]:
+def _plan_directory(place: LogDirectory, what: _What) -> list[LogRange]:
     with closing(place.open()) as log:
         tail = log.end()
         first = begin(log, what.since, tail)
@@ -190,7 +178,7 @@ def _plan_directory(place: _Place, what: _What) -> list[LogRange]:
         return _cut(log, place, what, (first, end))
 
 
-def _cut(log: Log, place: _Place, what: _What, stretch: tuple[int, int]) -> list[LogRange]:
+def _cut(log: Log, place: LogDirectory, what: _What, stretch: tuple[int, int]) -> list[LogRange]:
     marks = marks_of(log, *stretch, matcher(what.topic, what.regex), what.parts)
     cuts = refine(split(marks, what.parts), what.parts)
     origin = Origin(log.instance, log.generation)
@@ -200,18 +188,15 @@ def _cut(log: Log, place: _Place, what: _What, stretch: tuple[int, int]) -> list
 # -- both -------------------------------------------------------------------------------------
 
 
-def _plan_both(url: str, place: _Place, what: _What) -> list[LogRange]:
-    """The directory first, then what the instance has behind its end: cut at one position."""
+def _plan_both(url: str, place: LogDirectory, what: _What) -> list[LogRange]:
+    """The directory first, then the instance from the end of the directory on."""
     with _connect(url, what) as client, closing(place.open()) as log:
         here = client.ranges(what.topic, regex=what.regex, since="now", until="now")
         _check_same(log, place, Origin(here.instance, here.generation), url)
         tail = min(log.end(), here.persisted)
         if tail < here.floor:
-            raise ClientError(
-                "gap",
-                f"{place.journal} ends at {tail}, {url} begins at {here.floor}",
-                "give a directory that holds the segments between them",
-            )
+            text = f"{place.journal} ends at {tail}, {url} begins at {here.floor}"
+            raise ClientError("gap", text, "give a directory that holds the segments between them")
         first = _inside(log, what.since, tail)
         end = None if what.until == "now" else _inside(log, what.until, tail, end=True)
         if first is None:
@@ -219,12 +204,12 @@ def _plan_both(url: str, place: _Place, what: _What) -> list[LogRange]:
         if end is not None:
             return _cut(log, place, what, (first, min(end, tail)))
         files = _cut(log, place, what, (first, tail))
-        behind = format_vector({Origin(here.instance, here.generation): tail - 1})
-        rest = _plan_live(client, url, what._replace(since=behind))
+        after = format_vector({Origin(here.instance, here.generation): tail - 1})
+        rest = _plan_live(client, url, what._replace(since=after))
     return _balanced(files, rest, what)
 
 
-def _check_same(log: Log, place: _Place, origin: Origin, url: str) -> None:
+def _check_same(log: Log, place: LogDirectory, origin: Origin, url: str) -> None:
     there = Origin(log.instance, log.generation)
     if there != origin:
         raise ClientError(

@@ -39,7 +39,7 @@ def replay(part: LogRange) -> Iterator[Message]:
     """Every message of the range, in the order of the log.
 
     Raises: ZBrokerError gap (damaged), bookmark_expired (removed), bookmark_not_found (another log
-    stands there now): never fewer messages without saying so.
+    is there now): never fewer messages without saying so.
     """
     return chain.from_iterable(replay_batches(part))
 

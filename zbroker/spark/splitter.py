@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 Cut = tuple[int, int, int]
 
 
 class SplitMark(NamedTuple):
-    """`total` bytes of the log stand between the start of the stretch and `position`."""
+    """There are `total` bytes of the log between the start of the stretch and `position`."""
 
     position: int
     total: int
@@ -23,16 +24,16 @@ def split(marks: list[SplitMark], parts: int) -> list[Cut]:
     """
     first, last = marks[0], marks[-1]
     targets = [last.total * part // parts for part in range(1, parts)]
-    cuts = [first, *(marks[bisect_left(marks, total, key=_total)] for total in targets), last]
+    cuts = [
+        first,
+        *(marks[bisect_left(marks, total, key=attrgetter("total"))] for total in targets),
+        last,
+    ]
     return [
         (low.position, high.position, high.total - low.total)
         for low, high in pairwise(cuts)
         if low.position < high.position
     ]
-
-
-def _total(mark: SplitMark) -> int:
-    return mark.total
 
 
 def refine(cuts: list[Cut], parts: int) -> list[Cut]:

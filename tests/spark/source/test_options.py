@@ -97,7 +97,7 @@ def test_an_alias_means_the_same(alias: str, name: str) -> None:
         ({"topicks": "a"}, "did you mean 'topics'?"),
         ({"startingofset": "earliest"}, "did you mean 'startingOffsets'?"),
         ({"maxoffsetpertrigger": "1"}, "did you mean 'maxOffsetsPerTrigger'?"),
-        ({"password": "x"}, "secrets stand in plans and logs: use keyFile, or passwordVariable"),
+        ({"password": "x"}, "secrets appear in plans and logs: use keyFile, or passwordVariable"),
     ],
 )
 def test_an_unknown_option_suggests_the_nearest(given: dict[str, str], hint: str) -> None:

@@ -16,7 +16,7 @@ from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, format_vector
 from zbroker.limits import MIB
 from zbroker.recording import TYPE_DEFAULT
-from zbroker.spark.java import session
+from zbroker.spark.local_session import session
 from zbroker.spark.ranges import LogRange, plan_ranges
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ ROWS: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What was asked for. Points are texts of `subscribe`, or positions; None: not given."""
+    """Options as given. Points are texts of `subscribe`, or positions; None: not given."""
 
     endpoint: str = ""
     journal: str = ""
@@ -149,7 +149,7 @@ def _option(name: str) -> Option:
     if option is not None:
         return option
     if name.lower() in _SECRETS:
-        hint = "secrets stand in plans and logs: use keyFile, or passwordVariable"
+        hint = "secrets appear in plans and logs: use keyFile, or passwordVariable"
         raise ClientError("bad_field", f"there is no option {name!r}", hint)
     near = difflib.get_close_matches(name.lower(), _BY_NAME, 1)
     known = [spelled for option in OPTIONS for spelled in (option.name, *option.aliases)]
@@ -173,7 +173,7 @@ def _check(options: SourceOptions) -> None:
             "bad_field", "neither `endpoint` nor `journal` is given", "say where the log is"
         )
     if options.archive and not options.journal:
-        raise ClientError("bad_field", "`archive` stands beside `journal`")
+        raise ClientError("bad_field", "`archive` belongs to `journal`, which is not given")
     if options.topics and options.topic_pattern:
         raise ClientError("bad_field", "give `topics` or `topicPattern`, not both")
     if options.key_file and not options.server_key:

