@@ -56,7 +56,7 @@ def test_everything_matches_and_can_be_looked_at_afterwards(
     late = len(late_flights(published))
     assert late > 1
     assert f"{late} of {late} late United flights" in done.stdout
-    assert f"Paused behind {late // 2} of them" in done.stdout
+    assert f"Paused after {late // 2} of them" in done.stdout
     since = parse_time(command.SINCE_EXAMPLE)
     wanted = [
         flight for flight in published if flight.topic == "flights.UA" and flight.time_ns >= since

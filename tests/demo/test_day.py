@@ -99,7 +99,7 @@ def test_it_is_paused_once_in_the_middle(table: check.FlightTable, late: list[Fl
     assert client.options["filter"] == "/carrier = 'UA' AND /arr_delay > 60"
     assert client.options["rate"] == "10000X"
     assert "63 of 63" in said
-    assert "Paused behind 31 of them for 0.5 s: nothing came." in said
+    assert "Paused after 31 of them for 0.5 s: nothing came." in said
     assert story.failures == []
 
 

@@ -1,7 +1,7 @@
 """The Spark part of the demo: `foreachPartition` over planned ranges counts flights per carrier.
 
-Each executor replays its ranges itself, straight from the broker; no row crosses the JVM. What
-comes back are accumulators: the tallies, and a line per finished partition for the terminal.
+Each executor replays its ranges itself, straight from the broker; no row crosses the JVM. The
+results are accumulators: the tallies, and a line per finished partition for the terminal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PartitionDone(NamedTuple):
 
 
 class Arrival(msgspec.Struct, gc=False):
-    """What the tally needs of a flight."""
+    """The fields of a flight that a tally needs."""
 
     carrier: str
     arr_delay: int | None

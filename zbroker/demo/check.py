@@ -1,4 +1,4 @@
-"""What the replays must have brought: the table read afresh, by another way than it was published.
+"""The expected result of the replays: the table, read in another way than it was published.
 
 Publishing reads the file with `csv`; this reads it with pandas, orders and groups it there.
 """
@@ -19,14 +19,14 @@ Values = tuple[Any, ...]
 
 
 class CarrierTally(NamedTuple):
-    """Of one carrier: how many flights, and the minutes late on arrival of those that arrived."""
+    """The flights of one carrier, and the minutes late on arrival of those that arrived."""
 
     flights: int
     arr_delay: int
 
 
 class ReplayedMessage(Protocol):
-    """What a replay yields, as far as this module looks at it."""
+    """A message of a replay, as far as this module looks at it."""
 
     @property
     def topic(self) -> str: ...
@@ -65,7 +65,7 @@ class FlightTable:
         }
 
     def values_from(self, index: int) -> Iterator[Values]:
-        """The rows from `index` on; what is missing is None."""
+        """The rows from `index` on; a missing value is None."""
         rest = self._frame.iloc[index:]
         columns = [rest[name].astype(object) for name in self.names]
         return zip(

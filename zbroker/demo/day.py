@@ -1,6 +1,6 @@
 """One day of the log at 10,000 times its pace: only what a filter lets through, with a pause.
 
-What comes is compared with the same rows of the table, chosen there by pandas.
+The messages are compared with the same rows of the table, chosen there by pandas.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOUR_NS: Final = 3_600_000_000_000
 
 
 class PausedSubscription:
-    """A subscription that is paused once, behind `pause_after` messages."""
+    """A subscription that is paused once, after `pause_after` messages."""
 
     def __init__(self, subscription: Subscription, pause_after: int) -> None:
         self.under_way = 0  # messages that came although it was paused
@@ -62,7 +62,7 @@ class PausedSubscription:
 
 
 def replay(story: Story, client: Client, table: FlightTable) -> None:
-    """Tells what came; a difference is a failure of the story."""
+    """Replays the day; a difference is a failure of the story."""
     story.chapter(
         f"Live through {DAY} once more",
         f"filter {FILTER}, rate {RATE}; paused on the way and resumed.",
@@ -77,8 +77,8 @@ def replay(story: Story, client: Client, table: FlightTable) -> None:
             found = check.compare(wanted, 0, _counted(watched, advance))
     if watched.paused:
         came = f"{watched.under_way} were under way" if watched.under_way else "nothing came"
-        story.say(f"Paused behind {len(wanted) // 2:,} of them for {PAUSE_S} s: {came}.")
-    story.verdict(_told(found.rows, wanted, time.perf_counter() - begun), found.difference)
+        story.say(f"Paused after {len(wanted) // 2:,} of them for {PAUSE_S} s: {came}.")
+    story.verdict(_summary(found.rows, wanted, time.perf_counter() - begun), found.difference)
 
 
 def _counted(messages: PausedSubscription, advance: Advance) -> Iterator[Message]:
@@ -87,7 +87,7 @@ def _counted(messages: PausedSubscription, advance: Advance) -> Iterator[Message
         yield message
 
 
-def _told(rows: int, wanted: FlightTable, taken_s: float) -> str:
+def _summary(rows: int, wanted: FlightTable, taken_s: float) -> str:
     late = f"{rows:,} of {len(wanted):,} late United flights of {DAY}"
     times = wanted.departure_ns or [0]
     hours = (times[-1] - times[0]) / HOUR_NS

@@ -54,7 +54,7 @@ def table_file() -> Path:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows in the order of the table; what is missing is None."""
+    """The rows in the order of the table; a missing value is None."""
     with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as raw:
         lines = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
         names = next(lines)

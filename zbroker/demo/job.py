@@ -39,15 +39,15 @@ _SETTINGS: Final[Settings] = {
 
 
 def run(story: Story, directory: Path, wanted: int | None) -> None:
-    """Does all of it with a broker of its own; what came out wrong is in `story.failures`."""
+    """Does all of it with a broker of its own; each difference is in `story.failures`."""
     departures = _load(story, wanted)
     story.chapter(
         "Start a broker",
         "Every role is a process; ZeroMQ connects them; one journal is the truth.",
     )
     with LocalBroker(data_dir=directory, settings=_SETTINGS) as broker:
-        rooms = ", ".join(broker.pids)
-        story.say(f"Ready at {broker.url}: {rooms}. Its data lies in {directory}.")
+        processes = ", ".join(broker.pids)
+        story.say(f"Ready at {broker.url}: {processes}. Its data lies in {directory}.")
         with connect(broker.url, name=PUBLISHER) as client:
             receipts = _publish(story, client, departures)
             story.journal(directory / "journal")
@@ -61,7 +61,7 @@ def run(story: Story, directory: Path, wanted: int | None) -> None:
 
 
 def _queue(broker: LocalBroker) -> dict[str, Any]:
-    """What the admin tells of the queue."""
+    """The admin's report of the queue."""
     rows: list[dict[str, Any]] = broker.ask("/queues")["queues"]
     return next(row for row in rows if row["name"] == work.TABLE["name"])
 
@@ -167,7 +167,7 @@ def _compare(story: Story, wanted: int | None) -> FlightTable:
 def _replays(story: Story, client: Client, receipts: list[Receipt], table: FlightTable) -> None:
     story.chapter(
         "Replay from a bookmark and from a moment",
-        "Behind a bookmark, which names one message; and at the first message of a time.",
+        "After a bookmark, which names one message; and at the first message of a time.",
     )
     index = secrets.randbelow(len(receipts) - 1)
     bookmark = receipts[index].bookmark

@@ -25,10 +25,10 @@ MARKER: Final = "demo.json"
 
 
 class Marker(msgspec.Struct):
-    """What `demo.json` says. end: the position behind the last one; 0 while the demo runs."""
+    """The content of `demo.json`. end: the end position of the log; 0 while the demo runs."""
 
     what: str = (
-        "made by `zbroker demo`; a finished one that nobody used since is replaced by the next"
+        "made by `zbroker demo`; a finished one that was not used since is replaced by the next"
     )
     end: int = 0
 

@@ -1,7 +1,7 @@
 """The flights as work: shared among processes, one of which is killed, each done once.
 
 Workers keep what they did in files of their own; the killed one's file counts, too. Together these
-must be the table, and what is no flight must be in the dead letter topic.
+must be the table, and malformed messages must be in the dead letter topic.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ TABLE: Final[dict[str, str | bool | int]] = {
     "max_per_subscription": 1_000, "dead_letter": DEAD,
 }  # fmt: skip
 
-Ask = Callable[[], dict[str, Any]]  # what the admin tells of the queue
+Ask = Callable[[], dict[str, Any]]  # the admin's report of the queue
 
 
 def run(
     story: Story, client: Client, url: str, ask: Ask, directory: Path, table: FlightTable
 ) -> None:
-    """Does all of it; what came out wrong is in `story.failures`."""
+    """Does all of it; each difference is in `story.failures`."""
     story.chapter(
         "Share them as work",
         f"A queue over the same topics: {WORKERS} processes, each flight done by one of them.",
@@ -78,7 +78,7 @@ def run(
 
 
 def _until_empty(ask: Ask) -> Iterator[dict[str, Any]]:
-    """What the admin tells of the queue, until it is empty. Raises: ZBrokerError timeout."""
+    """The admin's reports of the queue, until it is empty. Raises: ZBrokerError timeout."""
     deadline = time.monotonic() + DRAIN_S
     while True:
         row = ask()
@@ -121,7 +121,7 @@ def _judge(story: Story, directory: Path, table: FlightTable) -> None:
 
 
 def tallies(directory: Path) -> dict[str, CarrierTally]:
-    """What all workers did: a flight that two of them did counts once."""
+    """The work of all workers: a flight that two of them did counts once."""
     done: dict[int, tuple[str, int]] = {}
     for file in sorted(directory.glob("worker-*.sqlite")):
         with closing(sqlite3.connect(file)) as own:
@@ -136,7 +136,7 @@ def tallies(directory: Path) -> dict[str, CarrierTally]:
 
 
 def _buried(story: Story, client: Client) -> None:
-    """What is no flight."""
+    """Compares the dead letters with the malformed messages."""
     letters = list(client.subscribe(DEAD, since="epoch", until="now"))
     for letter in letters[:1]:
         reason = (letter.headers or {}).get("zb-text")

@@ -1,8 +1,9 @@
 """A worker of the demo, as a process: `python -m zbroker.demo.worker URL NAME FILE`.
 
 It takes flights from the queue, adds them to its own SQLite file, one transaction for each batch,
-and acknowledges them behind that. The position of a message is its key, so a flight that comes
-again, since a worker died between its two steps, counts once. What is no flight is rejected.
+and acknowledges them after that. The position of a message is its key, so a flight that comes
+again, since a worker died between its two steps, counts once. A message that is not a flight is
+rejected.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TABLE: Final = (
 
 
 class FlightDelay(msgspec.Struct):
-    """What a worker needs of a flight."""
+    """The fields of a flight that a worker needs."""
 
     carrier: str
     arr_delay: int | None
@@ -40,7 +41,7 @@ _DECODE: Final = msgspec.json.Decoder(FlightDelay).decode
 
 
 def main(url: str, name: str, file: str) -> None:
-    """Works until it is told to stop."""
+    """Works until SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     own = sqlite3.connect(Path(file))
     own.execute(TABLE)
@@ -58,7 +59,7 @@ def _work(own: sqlite3.Connection, batch: Sequence[QueueMessage]) -> list[QueueM
         try:
             flight = _DECODE(message.data)
         except msgspec.MsgspecError as error:
-            message.reject(reason=f"this is no flight: {error}")
+            message.reject(reason=f"this is not a flight: {error}")
             continue
         rows.append((message.position, flight.carrier, flight.arr_delay))
         done.append(message)

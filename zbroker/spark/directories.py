@@ -1,6 +1,6 @@
 """Plans over a directory: its content, and the positions at which it can be cut.
 
-A short stretch is cut exactly after batches. Of a long one the headers of sealed segments are not
+A short stretch is cut exactly after batches. For a long one the headers of sealed segments are not
 read: the summary beside each of them has a mark for every 64 KiB, and says which topics are in it.
 """
 

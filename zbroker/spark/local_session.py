@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from zbroker.errors import ZBrokerError
 
@@ -65,19 +65,25 @@ def session(app_name: str, master: str = "local[2]", **conf: object) -> SparkSes
     Sets JAVA_HOME, PYSPARK_PYTHON and SPARK_LOCAL_IP of this process: the JVM is its child.
     Raises: ZBrokerError no_java, no_spark.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise ZBrokerError("no_spark", str(error), "install the `spark` extra") from None
+    found = session_class()
     os.environ["JAVA_HOME"] = java_home()
     os.environ["PYSPARK_PYTHON"] = sys.executable  # else workers take whatever `python3` is on PATH
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = SparkSession.builder.appName(app_name).master(master)
+    builder = found.builder.appName(app_name).master(master)
     for name, value in {**_SETTINGS, **conf}.items():
         text = str(value)
         builder = builder.config(name, text.lower() if isinstance(value, bool) else text)
     return builder.getOrCreate()
+
+
+def session_class() -> Any:  # noqa: ANN401 - pyspark may be missing
+    """Raises: ZBrokerError no_spark."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ZBrokerError("no_spark", str(error), "install the `spark` extra") from None
+    return SparkSession
 
 
 # -- Java ----------------------------------------------------------------------------------------

@@ -1,11 +1,15 @@
-"""Spark's interfaces for writing: tasks stage, the driver commits once.
+"""Publishing from Spark, exactly once: tasks stage their rows, the driver commits once.
 
     write (executors) --a message for each partition--> commit (driver), again after a crash
                       --a task failed for good--------> abort
 
-A batch job is a run of its own, or the one that `publishId` names; then whatever runs under it
-publishes once. A streaming query is an app by its id, which its checkpoint keeps, and a micro-batch
-is a batch of it. Source: the exactly-once trials of the Spark facts.
+A batch job is a run of its own, or the one that `publishId` names; then all runs under that name
+together publish once. A streaming query is an app by its id, which its checkpoint keeps, and a
+micro-batch is a batch of it.
+
+A task publishes under a token that it makes up. A task that is tried again has another token, and
+so has its copy in another executor: the commit names the tokens of the attempts that Spark chose,
+and the others expire.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -31,9 +37,24 @@ from zbroker.errors import ClientError, NameInUse
 from zbroker.limits import MIB
 from zbroker.spark.plan_runner import settle
 
-QUERY_ID = "sql.streaming.queryId"  # a local property that Spark sets for tasks of a stream
-JOBS = "jobs"  # they have one publisher together, and are known by their run
-_ONLY = 1  # number of the only batch of a job
+QUERY_ID: Final = "sql.streaming.queryId"  # a local property that Spark sets for tasks of a stream
+JOBS: Final = "jobs"  # they have one publisher together, and are known by their run
+CONNECT_S: Final = 60.0
+NAMES_MAX: Final = 100  # that are tried, before one is made up
+STORE_BYTES: Final = 4 * MIB  # on their way: more would have other publishers wait, nothing else
+FLUSH_S: Final = 600.0  # a broker that restarts, or has a full disk for a while
+_ONLY: Final = 1  # number of the only batch of a job
+_BYTES: Final = ("binary", "string")
+_TYPES: Final = {"topic": ("string",), "payload": _BYTES, "value": _BYTES, "key": _BYTES}
+_COLUMNS: Final = "payload (or value) binary or string, topic string, key binary or string"
+
+
+class SinkTarget(NamedTuple):
+    """The broker and the topic; "" for the column of that name."""
+
+    url: str
+    topic: str
+    credentials: Credentials | None
 
 
 @dataclass(frozen=True)
@@ -44,6 +65,9 @@ class StagedPart(WriterCommitMessage):  # type: ignore[misc]
     partition: int
     token: str
     messages: int
+
+
+Messages = Sequence[WriterCommitMessage | None]
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
@@ -59,15 +83,15 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver. Raises: ZBrokerError; the same job may be run again then."""
-        _commit(self._to, _parts(messages), _ONLY)
+        _commit(self._to, messages, _ONLY)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver: nothing of it is shown."""
-        _abort(self._to, _parts(messages))
+        _abort(self._to, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """`df.writeStream.format("zbroker")`. Spark makes one anew for each commit."""
+    """`df.writeStream.format("zbroker")`. Spark makes another one for each commit."""
 
     def __init__(self, to: SinkTarget) -> None:
         self._to = to
@@ -81,13 +105,13 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return _write(iterator, self._to, f"query-{query}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """On the driver; of a batch that was committed before a crash nothing comes again."""
-        _commit(self._to, _parts(messages), batchId)
+        """On the driver; a batch that was committed before a crash is not published again."""
+        _commit(self._to, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver: nothing of it is shown."""
         del batchId
-        _abort(self._to, _parts(messages))
+        _abort(self._to, messages)
 
 
 def target(url: str, topic: str, credentials: Any, schema: Any) -> SinkTarget:  # noqa: ANN401
@@ -103,43 +127,37 @@ def _write(iterator: Iterator[pa.RecordBatch], to: SinkTarget, app: str) -> Stag
     task = TaskContext.get()
     partition, attempt = task.partitionId(), task.attemptNumber()
     name = f"spark-{app.partition('/')[0]}-p{partition}-a{attempt}"
-    staged: Staged = stage(iterator, to, name)
+    staged = stage(iterator, to, name)
     return StagedPart(app, partition, staged.token, staged.messages)
 
 
-def _parts(messages: Iterable[WriterCommitMessage | None]) -> list[StagedPart]:
-    """Of tasks that succeeded, in the order of their partitions."""
-    return sorted((each for each in messages if each is not None), key=lambda one: one.partition)
-
-
-def _commit(to: SinkTarget, parts: Sequence[StagedPart], batch: int) -> None:
-    chosen = [part for part in parts if part.messages]
-    if not chosen:
+def _commit(to: SinkTarget, messages: Messages, batch: int) -> None:
+    parts = _parts(messages)
+    if not parts:
         return
-    named = [(part.token, part.messages) for part in chosen]
-    done = commit(to.url, chosen[0].app, batch, named, credentials=to.credentials)
+    named = [(part.token, part.messages) for part in parts]
+    done = commit(to.url, parts[0].app, batch, named, credentials=to.credentials)
     if done.already:
-        _abort(to, chosen)  # an earlier attempt of this batch counts
+        _abort(to, parts)  # an earlier attempt of this batch counts
 
 
-def _abort(to: SinkTarget, parts: Sequence[StagedPart]) -> None:
-    tokens = [part.token for part in parts if part.messages]
+def _abort(to: SinkTarget, messages: Messages) -> None:
+    tokens = [part.token for part in _parts(messages)]
     if tokens:
         abort(to.url, tokens, credentials=to.credentials)
 
 
-PAYLOADS: Final = ("payload", "value")
-_TYPES: Final = {
-    "topic": ("string",),
-    "payload": ("binary", "string"),
-    "value": ("binary", "string"),
-    "key": ("binary", "string"),
-}
-_COLUMNS: Final = "payload (or value) binary or string, topic string, key binary or string"
+def _parts(messages: Messages) -> list[StagedPart]:
+    """The parts with messages of tasks that succeeded, in the order of their partitions."""
+    staged = [part for part in messages if part is not None and part.messages]
+    return sorted(staged, key=attrgetter("partition"))
+
+
+# -- rows as messages -------------------------------------------------------------------------
 
 
 class SinkMessages(NamedTuple):
-    """Of one record batch; topics: one for all, or one for each. keys: None if there are none."""
+    """The rows of a record batch; topics: one for all, or one for each. keys: None if all are."""
 
     topics: str | list[str]
     payloads: list[bytes]
@@ -151,13 +169,10 @@ def check_rows(schema: Any, topic: str) -> None:  # noqa: ANN401 - a StructType 
     for field in schema.fields:
         kind = field.dataType.simpleString()
         if kind not in _TYPES.get(field.name, ()):
-            raise ClientError(
-                "bad_field",
-                f"column `{field.name} {kind}` cannot be published",
-                f"select columns first: {_COLUMNS}",
-            )
+            text = f"column `{field.name} {kind}` cannot be published"
+            raise ClientError("bad_field", text, f"select columns first: {_COLUMNS}")
     names = [field.name for field in schema.fields]
-    if sum(name in names for name in PAYLOADS) != 1:
+    if ("payload" in names) == ("value" in names):
         raise ClientError("bad_field", "the rows have no payload, or two", f"select {_COLUMNS}")
     if not topic and "topic" not in names:
         hint = "give option `topic`, or rows with a column `topic`"
@@ -167,43 +182,24 @@ def check_rows(schema: Any, topic: str) -> None:  # noqa: ANN401 - a StructType 
 def messages_of(batch: pa.RecordBatch, topic: str) -> SinkMessages:
     """Its rows, in their order. topic: wins over the column. Raises: ClientError bad_field."""
     names = batch.schema.names
-    payloads = _bytes(batch, "payload" if "payload" in names else "value")
-    keys = _pylist(batch, "key") if "key" in names else None
-    if keys is not None and not any(key is not None for key in keys):
-        keys = None
-    return SinkMessages(topic or _topics(batch), payloads, keys)
+    payloads = _whole(batch, "payload" if "payload" in names else "value", pa.binary())
+    keys = batch.column("key").cast(pa.binary()).to_pylist() if "key" in names else []
+    topics = topic or _whole(batch, "topic", pa.string())
+    if not topic and len(set(topics)) == 1:
+        topics = topics[0]
+    return SinkMessages(topics, payloads, keys if any(key is not None for key in keys) else None)
 
 
-def _topics(batch: pa.RecordBatch) -> str | list[str]:
-    found: list[str] = _whole(batch.column("topic").to_pylist(), "topic")
-    return found[0] if found and found.count(found[0]) == len(found) else found
-
-
-def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes]:
-    found: list[bytes] = _whole(_pylist(batch, name), name)
-    return found
-
-
-def _pylist(batch: pa.RecordBatch, name: str) -> list[Any]:
-    column = batch.column(name)
-    if not pa.types.is_binary(column.type):
-        column = column.cast(pa.binary())
-    found: list[Any] = column.to_pylist()
-    return found
-
-
-def _whole(values: Sequence[Any], name: str) -> Any:  # noqa: ANN401 - the same list
-    """Raises: ClientError bad_field."""
+def _whole(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> Any:  # noqa: ANN401 - a list
+    """The values of a column. Raises: ClientError bad_field, if one of them is null."""
+    values = batch.column(name).cast(kind).to_pylist()
     if None in values:
         text = f"row {values.index(None)} of a record batch has no {name}"
         raise ClientError("bad_field", text, f"leave out rows where {name} is null")
     return values
 
 
-CONNECT_S: Final = 60.0
-NAMES_MAX: Final = 100  # that are tried, before one is made up
-STORE_BYTES: Final = 4 * MIB  # on their way: more would have other publishers wait, nothing else
-FLUSH_S: Final = 600.0  # a broker that restarts, or has a full disk for a while
+# -- tasks ------------------------------------------------------------------------------------
 
 
 class Staged(NamedTuple):
@@ -213,42 +209,32 @@ class Staged(NamedTuple):
     messages: int
 
 
-class SinkTarget(NamedTuple):
-    """Where to: `topic` "" for the column of that name."""
-
-    url: str
-    topic: str
-    credentials: Credentials | None
-
-
 def stage(batches: Iterable[pa.RecordBatch], to: SinkTarget, name: str) -> Staged:
     """Stages all rows, in their order; durable when this returns.
 
     name: of the publisher. The broker keeps each name for ever, so it should come again.
-    Raises: ZBrokerError, with nothing shown to anybody.
+    Raises: ZBrokerError; then no message is shown.
     """
     token, count = secrets.token_hex(16), 0
-    client: Client | None = None
+    filled = (batch for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return Staged(token, 0)
+    client = _connect(to, name, token)
     try:
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            if client is None:
-                client = _connect(to, name, token)
+        for batch in chain([first], filled):
             _publish(client, messages_of(batch, to.topic))
             count += batch.num_rows
-        if client is not None:
-            client.flush(FLUSH_S)
+        client.flush(FLUSH_S)
     finally:
-        if client is not None:
-            client.close(flush=False)
+        client.close(flush=False)
     return Staged(token, count)
 
 
 def _connect(to: SinkTarget, name: str, token: str) -> Client:
     """Another job's task may have the name, or one that lives on although Spark gave it up.
 
-    With security on names begin with the principal: its own, which nobody else can take first.
+    With security on, names begin with the principal: no other one can take these first.
     """
     principal = _principal(to.url, to.credentials) if to.credentials is not None else ""
     names = [f"{principal}.{name}", name] if principal else [name]

@@ -68,4 +68,4 @@ def test_a_loss_names_the_remedy() -> None:
 
 
 def test_the_vector_of_a_position_is_the_one_before_it() -> None:
-    assert STATE.behind(10) == "0000000000000abc.2.9"
+    assert STATE.vector_before(10) == "0000000000000abc.2.9"

@@ -79,7 +79,7 @@ class FakePlace:
 
 def reader(place: FakePlace, **options: str) -> StreamSourceReader:
     made = StreamSourceReader(parse({"endpoint": "tcp://nowhere:1", **options}), ["position"])
-    made._place = place  # type: ignore[assignment]
+    made._log = place  # type: ignore[assignment]
     return made
 
 

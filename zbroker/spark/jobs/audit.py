@@ -2,7 +2,10 @@
 
 one log     each task reads the headers of its range (over a URL: the messages) and gives runs
             of sequences; sequences.py judges them together
-two logs    each task gives digests; digests.py finds where they differ
+two logs    each task gives digests, so equal messages are read once and never leave their task:
+            a message has the checksum of topic and payload, mixed with its sequence; 1,024
+            sequences of a publisher have a count and the sum of these, so order and cuts do not
+            matter; where these differ, the messages are compared in a second pass
 
 spark-submit .../zbroker/spark/jobs/audit.py SOURCE [--against OTHER]
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 from contextlib import closing
 from functools import partial
-from pathlib import Path
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -36,7 +39,12 @@ if TYPE_CHECKING:
     from zbroker.client.message import Message
 
 
+BUCKET: Final = 1_024  # sequences
+COLUMNS: Final = ("publisher", "sequence", "position", "topic", "payload")
 LOOKED_INTO: Final = 4_096  # buckets: four million messages, of which the driver holds few bytes
+
+Bucket = tuple[int, int]  # publisher, sequence // BUCKET
+Digests = dict[Bucket, tuple[int, int]]  # messages, sum of their checksums
 
 
 class AuditReport(NamedTuple):
@@ -97,25 +105,27 @@ def _scan_directory(part: LogRange) -> ScannedRange:
     runs: list[SequenceRun] = []
     damaged: list[SequenceFinding] = []
     count, done = 0, part.first
-    with closing(Log(Path(part.source), Path(part.archive) if part.archive else None)) as log:
+    with closing(part.open()) as log:
         _check(log, part)
         for found in log.headers(seek(log, part.first), part.end):
             if isinstance(found, Gap):
-                damaged.append(
-                    SequenceFinding("damaged", 0, found.first, found.end - 1, found.first)
-                )
+                damaged.append(_damage(found.first, found.end))
                 done = max(done, found.end)
                 continue
             batch = found[0]
             if batch.position > done:
-                damaged.append(SequenceFinding("damaged", 0, done, batch.position - 1, done))
+                damaged.append(_damage(done, batch.position))
             done = max(done, batch.end_position)
             if batch.kind in SEQUENCED and batch.position >= part.first:  # else the range before
                 runs.append(_run(batch))
                 count += batch.taken if batch.kind == KIND_PUBLISH else 0
     if done < part.end:
-        damaged.append(SequenceFinding("damaged", 0, done, part.end - 1, done))
+        damaged.append(_damage(done, part.end))
     return ScannedRange(joined(runs), count, damaged)
+
+
+def _damage(first: int, end: int) -> SequenceFinding:
+    return SequenceFinding("damaged", 0, first, end - 1, first)
 
 
 def _check(log: Log, part: LogRange) -> None:
@@ -143,7 +153,6 @@ def compare(
 
     Raises: ZBrokerError, as `plan_ranges` and `replay`.
     """
-
     ours, theirs = here.sized(parts), there.sized(parts)
     with held(ours), held(theirs):
         found = collected(spark, [*ours, *theirs], digest, step, "digests")
@@ -152,8 +161,7 @@ def compare(
         buckets = unlike(mine, others)
         look = partial(look_into, wanted=frozenset(buckets[:LOOKED_INTO]))
         pairs = collected(spark, [*ours, *theirs], look, step, "details") if buckets else []
-    left = [one for some in pairs[: len(ours)] for one in some]
-    right = [one for some in pairs[len(ours) :] for one in some]
+    left, right = map(chain.from_iterable, (pairs[: len(ours)], pairs[len(ours) :]))
     findings = [*compared(left, right), *rough(buckets[LOOKED_INTO:])]
     publishers = {publisher for publisher, _ in [*mine, *others]}
     return AuditReport(_count(mine), _count(others), len(publishers), findings)
@@ -161,25 +169,16 @@ def compare(
 
 def digest(part: LogRange) -> Digests:
     """In an executor. Raises: ZBrokerError."""
-
     return digests(replay_arrow(part, COLUMNS))
 
 
 def look_into(part: LogRange, wanted: frozenset[Bucket]) -> list[MessageDigest]:
     """Likewise: the messages of some buckets."""
-
     return seen(replay_arrow(part, COLUMNS), wanted)
 
 
 def _count(found: Digests) -> int:
     return sum(count for count, _ in found.values())
-
-
-BUCKET: Final = 1_024  # sequences
-COLUMNS: Final = ("publisher", "sequence", "position", "topic", "payload")
-
-Bucket = tuple[int, int]  # publisher, sequence // BUCKET
-Digests = dict[Bucket, tuple[int, int]]  # messages, sum of their checksums
 
 
 class MessageDigest(NamedTuple):
@@ -192,32 +191,29 @@ class MessageDigest(NamedTuple):
 
 
 def digests(batches: Iterable[pa.RecordBatch]) -> Digests:
-    """Of all these messages."""
-    found: Digests = {}
-    for publisher, rows, sums in _checked(batches):
-        sequences = rows.column("sequence").to_numpy()
-        order = np.argsort(sequences, kind="stable")
-        buckets = sequences[order] // BUCKET
-        starts = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist()]
-        totals = np.add.reduceat(_mixed(sequences, sums)[order], starts)
-        counts: Any = np.diff([*starts, len(buckets)])
-        mine = zip(buckets[starts].tolist(), counts.tolist(), totals.tolist(), strict=True)
-        _add(found, {(publisher, bucket): (count, total) for bucket, count, total in mine})
-    return found
+    """The digests of all these messages."""
+    return merged(_digests_of(*messages) for messages in _checked(batches))
+
+
+def _digests_of(publisher: int, rows: pa.RecordBatch, sums: Any) -> Digests:  # noqa: ANN401
+    sequences = rows.column("sequence").to_numpy()
+    order = np.argsort(sequences, kind="stable")
+    buckets = sequences[order] // BUCKET
+    starts = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist()]
+    totals = np.add.reduceat(_mixed(sequences, sums)[order], starts)
+    counts: Any = np.diff([*starts, len(buckets)])
+    mine = zip(buckets[starts].tolist(), counts.tolist(), totals.tolist(), strict=True)
+    return {(publisher, bucket): (count, total) for bucket, count, total in mine}
 
 
 def merged(parts: Iterable[Digests]) -> Digests:
-    """Of all parts together."""
+    """The digests of all parts together."""
     found: Digests = {}
     for part in parts:
-        _add(found, part)
+        for bucket, (count, total) in part.items():
+            before = found.get(bucket, (0, 0))
+            found[bucket] = (before[0] + count, (before[1] + total) % (1 << 64))
     return found
-
-
-def _add(found: Digests, more: Digests) -> None:
-    for bucket, (count, total) in more.items():
-        before = found.get(bucket, (0, 0))
-        found[bucket] = (before[0] + count, (before[1] + total) % (1 << 64))
 
 
 def unlike(here: Digests, there: Digests) -> list[Bucket]:
@@ -233,13 +229,8 @@ def seen(batches: Iterable[pa.RecordBatch], wanted: Set[Bucket]) -> list[Message
     for publisher, rows, sums in _checked(batches):
         sequences = rows.column("sequence").to_pylist()
         positions = rows.column("position").to_pylist()
-        found += (
-            MessageDigest(publisher, sequence, position, checksum)
-            for sequence, position, checksum in zip(
-                sequences, positions, sums.tolist(), strict=True
-            )
-            if (publisher, sequence // BUCKET) in wanted
-        )
+        all_of = map(MessageDigest, repeat(publisher), sequences, positions, sums.tolist())
+        found += [one for one in all_of if (publisher, one.sequence // BUCKET) in wanted]
     return found
 
 
@@ -293,7 +284,7 @@ def compared(
 
 
 def _by_name(messages: Iterable[MessageDigest]) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Of each (publisher, sequence) what stands there: position and checksum."""
+    """Position and checksum of each message with this (publisher, sequence)."""
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for one in messages:
         found.setdefault((one.publisher, one.sequence), []).append((one.position, one.checksum))
@@ -310,7 +301,7 @@ def _kind(mine: list[tuple[int, int]] | None, others: list[tuple[int, int]] | No
 
 
 def rough(buckets: Iterable[Bucket]) -> list[SequenceFinding]:
-    """Of buckets that nobody looked into: somewhere in these sequences there is a difference."""
+    """Findings for buckets that were not looked into: they differ somewhere."""
     return [
         SequenceFinding("unlike", publisher, bucket * BUCKET, (bucket + 1) * BUCKET - 1, 0)
         for publisher, bucket in buckets

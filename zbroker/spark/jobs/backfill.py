@@ -1,7 +1,7 @@
-"""A table that Spark can read, into a topic, once: whoever runs this again adds nothing.
+"""A table that Spark can read, into a topic, once: another run adds nothing.
 
-What is published once is named by a publishId: a given one, or what the input is: its files with
-their sizes and times, and what is taken of them.
+A publishId names what is published once. Without a given one it is made of the input: its files
+with their sizes and times, and the columns that are taken.
 
     spark-submit .../zbroker/spark/jobs/backfill.py INPUT URL --topic TOPIC
 """
@@ -26,10 +26,10 @@ _OPTIONS: Final = {"csv": {"header": "true"}}
 
 
 class Input(NamedTuple):
-    """What is read. path: as Spark takes it; format: "" by the names of its files.
+    """The table. path: as Spark takes it; format: "" by the names of its files.
 
     payload: a column, or "" for all columns of a row as JSON; key: a column; topic: a column.
-    order: columns by which messages are ordered; else as Spark reads files, which is no order.
+    order: columns by which messages are ordered; else as Spark reads files, in any order.
     """
 
     path: str

@@ -2,7 +2,7 @@
 
     plan units --saved in _progress.json--> write them in parallel --all there--> count them
 
-A run first does what an earlier one left undone, then goes on behind it. The directory has to be
+A run first does what an earlier one left undone, then goes on after it. The directory has to be
 seen by the driver and all executors under the same path.
 
     spark-submit .../zbroker/spark/jobs/export.py SOURCE --to DIRECTORY
@@ -103,7 +103,7 @@ def _locked(to: Path) -> Iterator[None]:
 
 
 def _load(to: Path) -> ExportProgress | None:
-    """What is planned, without what was finished since that was saved. Raises: ClientError."""
+    """The progress as saved, less the units that were finished since then. Raises: ClientError."""
     if not (to / PROGRESS).exists():
         if next(to.glob("date=*"), None) is not None:
             text = f"{to} has Parquet files, but no {PROGRESS}"
@@ -127,8 +127,7 @@ def _planned(
 ) -> ExportProgress | None:
     """The progress with units for all that is there now; None if there is nothing."""
     if known is not None:
-        behind = stretch.behind(known.origin, known.end)
-        ranges = behind.sized(parts, unit_bytes)
+        ranges = stretch.positions(known.origin, known.end).sized(parts, unit_bytes)
         origin = Origin(ranges[0].instance, ranges[0].generation) if ranges else known.origin
         units.check_same(known.choice, _choice(stretch, origin), since_given=since_given)
     else:
@@ -152,8 +151,8 @@ def _run(
 ) -> list[FinishedUnit]:
     if not progress.units:
         return []
-    first, end = progress.exported, progress.end
-    covering = stretch.positions(progress.origin, first, end).ranges(1)
+    rest = stretch.positions(progress.origin, progress.exported, progress.end)
+    covering = rest.ranges(1)
     tasks = [Task(str(to), unit, clipped(covering, unit)) for unit in progress.units]
     with held(covering):
         return collected(spark, tasks, write_unit, step, "units")

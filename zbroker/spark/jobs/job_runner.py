@@ -1,4 +1,4 @@
-"""Runs the tasks of a job and tells how far they are; a session that is there is used."""
+"""What jobs have in common: a stretch of the log, a session, tasks with progress, and a sink."""
 
 from __future__ import annotations
 
@@ -16,40 +16,73 @@ from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, format_vector
 from zbroker.limits import MIB
 from zbroker.recording import TYPE_DEFAULT
-from zbroker.spark.local_session import session
+from zbroker.spark.local_session import session, session_class
 from zbroker.spark.ranges import LogRange, plan_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
-Step = Callable[[str, int, int], None]  # what is done, how much, of how much
-I = TypeVar("I")  # noqa: E741 - item
-O = TypeVar("O")  # noqa: E741 - outcome
-
+TASK_BYTES: Final = 64 * MIB  # of the log; a task costs 50 ms before its first row
+#: options must not hold a password; the process that asks for it is a child of this one
+PASSWORD: Final = "ZBROKER_SPARK_PASSWORD"
 _POLL_S: Final = 0.2
 _SAID_MAX: Final = 500
 #: code, reason, hint: as an error of ours is printed
 _OURS: Final = re.compile(r"zbroker\.errors\.\w+: (\w+): ([^\n]*?)(?: \(([^()\n]*)\))?(?:\n|$)")
 
+Step = Callable[[str, int, int], None]  # the step, how much of it is done, of how much
+I = TypeVar("I")  # noqa: E741 - item
+O = TypeVar("O")  # noqa: E741 - outcome
+
+
+class Stretch(NamedTuple):
+    """As `plan_ranges` takes it. source: the URL of an instance, or a directory."""
+
+    source: str
+    since: Point = "epoch"
+    until: Point = "now"
+    topic: str | None = None
+    regex: bool = False
+    filter: str = ""
+    filter_type: str = TYPE_DEFAULT
+    journal: str | None = None
+    archive: str | None = None
+    credentials: Credentials | None = None
+
+    def ranges(self, parts: int) -> list[LogRange]:
+        """At least so many parts. Raises: ZBrokerError, as `plan_ranges`."""
+        return plan_ranges(**self._asdict(), min_partitions=parts)
+
+    def sized(self, parts: int, size: int = TASK_BYTES) -> list[LogRange]:
+        """The same, with at most about `size` bytes of the log in each."""
+        ranges = self.ranges(parts)
+        wanted = -(-sum(part.bytes for part in ranges) // size)
+        return ranges if wanted <= len(ranges) else self.ranges(wanted)
+
+    def positions(self, origin: Origin, first: int, end: int | None = None) -> Stretch:
+        """The same from a position on; `end`: to that position."""
+        since = format_vector({origin: first - 1})
+        until = self.until if end is None else format_vector({origin: end - 1})
+        return self._replace(since=since, until=until)
+
+
+# -- tasks ---------------------------------------------------------------------------------------
+
 
 @contextmanager
 def spark_session(name: str, master: str = "") -> Iterator[SparkSession]:
-    """The one that runs, or that of `spark-submit`; else a local one, stopped at the end.
+    """The session that is active, or that of `spark-submit`; else a local one, stopped at the end.
 
     master: of a new one; "": all cores of this machine.
     Raises: ZBrokerError no_java, no_spark.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise ZBrokerError("no_spark", str(error), "install the `spark` extra") from None
-    active = SparkSession.getActiveSession()
+    known = session_class()
+    active = known.getActiveSession()
     if active is not None:
         yield active
         return
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has made the settings
-        spark = SparkSession.builder.appName(name).getOrCreate()
+        spark = known.builder.appName(name).getOrCreate()
     else:
         spark = session(name, master or "local[*]", **{"spark.sql.session.timeZone": "UTC"})
     try:
@@ -110,66 +143,24 @@ def translated() -> Iterator[None]:
 
 
 def said(text: str) -> str:
-    """What Spark says, in one line: its reports have a trace behind it."""
+    """A report of Spark in one line, without its trace."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("at ", "An error occurred", "File "))]
-    return (told or lines or ["no reason"])[0].removeprefix(": ")[:_SAID_MAX]
+    reasons = [line for line in lines if not line.startswith(("at ", "An error occurred", "File "))]
+    return (reasons or lines or ["no reason"])[0].removeprefix(": ")[:_SAID_MAX]
 
 
-TASK_BYTES: Final = 64 * MIB  # of the log; a task costs 50 ms before its first row
-
-
-class Stretch(NamedTuple):
-    """As `plan_ranges` takes it. source: the URL of an instance, or a directory."""
-
-    source: str
-    since: Point = "epoch"
-    until: Point = "now"
-    topic: str | None = None
-    regex: bool = False
-    filter: str = ""
-    filter_type: str = TYPE_DEFAULT
-    journal: str | None = None
-    archive: str | None = None
-    credentials: Credentials | None = None
-
-    def ranges(self, parts: int) -> list[LogRange]:
-        """At least so many parts. Raises: ZBrokerError, as `plan_ranges`."""
-        return plan_ranges(
-            self.source, self.since, self.until, parts, self.topic, self.regex,
-            filter=self.filter, filter_type=self.filter_type, journal=self.journal,
-            archive=self.archive, credentials=self.credentials,
-        )  # fmt: skip
-
-    def sized(self, parts: int, size: int = TASK_BYTES) -> list[LogRange]:
-        """The same, with at most about `size` bytes of the log in each."""
-        ranges = self.ranges(parts)
-        wanted = -(-sum(part.bytes for part in ranges) // size)
-        return ranges if wanted <= len(ranges) else self.ranges(wanted)
-
-    def positions(self, origin: Origin, first: int, end: int) -> Stretch:
-        """The same, between two positions."""
-        since, until = (format_vector({origin: position - 1}) for position in (first, end))
-        return self._replace(since=since, until=until)
-
-    def behind(self, origin: Origin, first: int) -> Stretch:
-        """The same from a position on."""
-        return self._replace(since=format_vector({origin: first - 1}))
-
-
-#: options must not hold a password; the process that asks for it is a child of this one
-PASSWORD: Final = "ZBROKER_SPARK_PASSWORD"
+# -- the sink ------------------------------------------------------------------------------------
 
 
 class JobTarget(NamedTuple):
-    """Where to; topic "": the column of that name says it."""
+    """The broker and the topic; "" for the column of that name."""
 
     url: str
     topic: str = ""
     credentials: Credentials | None = None
 
     def options(self) -> dict[str, str]:
-        """Of the sink."""
+        """Options of the sink."""
         topic = {"topic": self.topic} if self.topic else {}
         return {"endpoint": self.url, **topic, **login(self.credentials)}
 

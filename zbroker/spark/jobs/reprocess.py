@@ -1,4 +1,4 @@
-"""A part of the log through a function into a topic, once.
+"""A part of the log through a function of the user into a topic, once.
 
 a range     read, put through, published under an id that is made of the range and the function
 a stream    from a checkpoint on, which knows what was published

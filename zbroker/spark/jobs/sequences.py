@@ -1,13 +1,13 @@
 """Judges the sequences of publishers in one log: gaps, repeats, order. Pure.
 
     gap       sequences that were issued before a message, as that says, and are not in the log
-    jump      sequences are left out, and nobody says whether they were issued (a URL, see below)
-    repeat    a sequence stands in the log twice
-    order     a sequence stands behind a higher one, and did not come late by a failover
+    jump      sequences are left out, and it is unknown whether they were issued (a URL, see below)
+    repeat    a sequence is in the log twice
+    order     a sequence is after a higher one, and did not come late by a failover
     damaged   positions that cannot be read
 
 Headers in a directory say what was issued before (`prev`): sequences that a publisher never used
-are no gap. A subscription does not say it, so over a URL a sequence that is left out is a jump.
+are not a gap. A subscription does not say it, so over a URL a sequence that is left out is a jump.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNSAID: Final = -1
 class SequenceRun(NamedTuple):
     """Sequences [first, last] of a publisher, which begin at `position`.
 
-    prev: what it had issued before, or UNSAID. late: stored behind higher ones on purpose.
+    prev: what it had issued before, or UNSAID. late: stored after higher ones on purpose.
     """
 
     publisher: int
@@ -124,7 +124,7 @@ class _PublisherRuns:
                 )
 
     def findings(self) -> list[SequenceFinding]:
-        """Of a hole only what did not come later."""
+        """All findings; a hole without the sequences that came later."""
         left = [
             hole._replace(first=first, last=last)
             for hole in self._holes

@@ -2,8 +2,8 @@
 
     planned --its files are there--> done --counted in the progress--> gone from the list
 
-A unit is planned before anything of it is written, and keeps its bounds for ever: so whoever does
-it again writes the same files under the same names.
+A unit is planned before anything of it is written, and keeps its bounds for ever: so doing it
+again writes the same files under the same names.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class ExportProgress(Struct, frozen=True):
 
 
 def begun(choice: Choice, first: int) -> ExportProgress:
-    """Of an export that begins at `first`."""
+    """The progress of an export that begins at `first`."""
     return ExportProgress(choice, first, first)
 
 
@@ -104,7 +104,7 @@ def with_units(progress: ExportProgress, units: Iterable[ExportUnit]) -> ExportP
 
 
 def with_done(progress: ExportProgress, done: Iterable[FinishedUnit]) -> ExportProgress:
-    """The same once these are done; what is not planned (any more) is counted already."""
+    """The same once these are done; units that are not planned (any more) are counted already."""
     counted = {ExportUnit(one.first, one.end): one for one in done}
     mine = [counted[unit] for unit in progress.units if unit in counted]
     return replace(
@@ -121,11 +121,8 @@ def check_same(known: Choice, wanted: Choice, *, since_given: bool) -> None:
     for name in wanted.__struct_fields__:
         here, asked = getattr(known, name), getattr(wanted, name)
         if here != asked and (name != "since" or since_given):
-            raise ClientError(
-                "bad_field",
-                f"this directory has an export with {name} {here!r}, not {asked!r}",
-                "choose the same again, or another directory",
-            )
+            text = f"this directory has an export with {name} {here!r}, not {asked!r}"
+            raise ClientError("bad_field", text, "choose the same again, or another directory")
 
 
 def encode(progress: ExportProgress) -> bytes:
@@ -140,9 +137,8 @@ def decode(data: bytes) -> ExportProgress:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ClientError("bad_field", f"_progress.json cannot be read: {error}") from None
     if found.version != VERSION:
-        raise ClientError(
-            "bad_field", f"_progress.json has version {found.version}, this program knows {VERSION}"
-        )
+        text = f"_progress.json has version {found.version}, this program knows {VERSION}"
+        raise ClientError("bad_field", text)
     return found
 
 

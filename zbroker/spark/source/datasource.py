@@ -1,4 +1,4 @@
-"""What Spark looks up under the name `zbroker`.
+"""The data source that Spark looks up under the name `zbroker`.
 
 spark.dataSource.register(ZBrokerSource)      in one session; or, with the package
 spark.read.format("zbroker")                  `pyspark_zbroker` installed, no line at all
@@ -7,6 +7,7 @@ spark.read.format("zbroker")                  `pyspark_zbroker` installed, no li
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ class ZBrokerSource(DataSource):  # type: ignore[misc]
         """Raises: ClientError bad_field, bad_bookmark. Opens nothing."""
         super().__init__(options)
         self._given = parse(options)
+        self._columns = KAFKA_COLUMNS if self._given.kafka_columns else NATIVE_COLUMNS
         self._pinned: LogState | None = None
 
     @classmethod
@@ -45,14 +47,14 @@ class ZBrokerSource(DataSource):  # type: ignore[misc]
     def schema(self) -> str:
         """Asked once for each load: `latest` means the same in all actions on its DataFrame."""
         if self._given.until in (None, "now"):
-            self._pinned = _state(SourceLog(self._given))
-        return schema_text(self._given.kafka_columns)
+            with closing(SourceLog(self._given)) as log:
+                self._pinned = log.state()
+        return ddl(self._columns)
 
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ANN401 - a StructType
         """Raises: ClientError bad_field."""
         self._check_reading()
-        wanted = chosen(schema, self._given.kafka_columns)
-        return BatchSourceReader(self._given, wanted, self._pinned)
+        return BatchSourceReader(self._given, _chosen(schema, self._columns), self._pinned)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ANN401, N802
         """Raises: ClientError bad_field."""
@@ -60,12 +62,12 @@ class ZBrokerSource(DataSource):  # type: ignore[misc]
             what = "a stream has no endingBookmark and no endingTimestamp"
             raise ClientError("bad_field", what, "use .trigger(availableNow=True)")
         self._check_reading()
-        return StreamSourceReader(self._given, chosen(schema, self._given.kafka_columns))
+        return StreamSourceReader(self._given, _chosen(schema, self._columns))
 
     def _check_reading(self) -> None:
         if self._given.topic or self._given.publish_id:
             what = "options `topic` and `publishId` are for writing"
-            raise ClientError("bad_field", what, "what is read is named by `topics`")
+            raise ClientError("bad_field", what, "a source is named by `topics`")
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ANN401
         """Raises: ClientError bad_field."""
@@ -91,35 +93,16 @@ class ZBrokerSource(DataSource):  # type: ignore[misc]
         return target(given.endpoint, given.topic, SourceLog(given).credentials(), schema)
 
 
-def _state(place: SourceLog) -> LogState:
-    try:
-        return place.state()
-    finally:
-        place.close()
-
-
-def columns_of(kafka: bool) -> dict[str, str]:
-    """Names and types of the columns."""
-    return KAFKA_COLUMNS if kafka else NATIVE_COLUMNS
-
-
-def schema_text(kafka: bool) -> str:
-    """The schema as Spark reads it."""
-    return ddl(columns_of(kafka))
-
-
-def chosen(schema: Any, kafka: bool) -> pa.Schema:  # noqa: ANN401 - a StructType of Spark
-    """A schema that the user gave, or ours, if all of it fits: only its columns are made.
+def _chosen(schema: Any, known: dict[str, str]) -> pa.Schema:  # noqa: ANN401 - of Spark
+    """The Arrow schema of the columns that the user gave, all of which are known.
 
     Raises: ClientError bad_field.
     """
-    known = columns_of(kafka)
     for field in schema.fields:
         kind = field.dataType.simpleString()
         if known.get(field.name) != kind:
-            raise ClientError(
-                "bad_field", f"there is no column `{field.name} {kind}`", f"there are {ddl(known)}"
-            )
+            text = f"there is no column `{field.name} {kind}`"
+            raise ClientError("bad_field", text, f"there are {ddl(known)}")
         if field.name in NULLABLE and not field.nullable:
             raise ClientError("bad_field", f"column {field.name} may be null", "leave out NOT NULL")
     fields = zip(schema_of(schema.fieldNames()), schema.fields, strict=True)

@@ -39,18 +39,15 @@ def parse(given: Mapping[str, object]) -> Offset:
     """Raises: ClientError bad_bookmark."""
     version = given.get("v")
     if version != VERSION:
-        raise ClientError(
-            "bad_bookmark",
-            f"the checkpoint has an offset of version {version!r}, this is {VERSION}",
-            "use the zbroker that wrote it, or a new checkpoint",
-        )
+        text = f"the checkpoint has an offset of version {version!r}, this is {VERSION}"
+        hint = "use the zbroker that wrote it, or a new checkpoint"
+        raise ClientError("bad_bookmark", text, hint)
     try:
         instance = int(str(given["journal"]), 16)
         return Offset(Origin(instance, int(str(given["generation"]))), int(str(given["next"])))
     except (KeyError, ValueError):
-        raise ClientError(
-            "bad_bookmark", f"{dict(given)} is no offset of a zbroker checkpoint", _REMEDY
-        ) from None
+        text = f"{dict(given)} is not an offset of a zbroker checkpoint"
+        raise ClientError("bad_bookmark", text, _REMEDY) from None
 
 
 class LogState(NamedTuple):
@@ -60,32 +57,29 @@ class LogState(NamedTuple):
     floor: int
     head: int
 
-    def behind(self, position: int) -> str:
+    def vector_before(self, position: int) -> str:
         """The vector from which on messages have `position` or a later one."""
         return format_vector({self.origin: position - 1})
 
 
 def loss(offset: Offset, state: LogState) -> ClientError | None:
-    """Why what comes behind `offset` cannot be read any more; None if it can."""
+    """The reason why messages from `offset` on cannot be read any more; None if they can."""
     here, there = state.origin, offset.origin
     if here.instance != there.instance:
+        text = f"the checkpoint is of log {there.instance:016x}, but {here.instance:016x} is there"
         return ClientError(
-            "bookmark_not_found",
-            f"the checkpoint is of log {there.instance:016x}, but {here.instance:016x} is there",
-            f"name the log of the checkpoint, or {_REMEDY}",
+            "bookmark_not_found", text, f"name the log of the checkpoint, or {_REMEDY}"
         )
     if here.generation != there.generation:
-        return ClientError(
-            "bookmark_not_found",
+        text = (
             f"the checkpoint is of generation {there.generation} of the log, now it has "
-            f"{here.generation}: positions were given again after an accepted loss",
-            _REMEDY,
+            f"{here.generation}: positions were given again after an accepted loss"
         )
+        return ClientError("bookmark_not_found", text, _REMEDY)
     if offset.next < state.floor:
+        text = f"positions {offset.next} to {state.floor - 1} were removed before they were read"
         return ClientError(
-            "bookmark_expired",
-            f"positions {offset.next} to {state.floor - 1} were removed before they were read",
-            f"name their archive as `journal`, or {_REMEDY}",
+            "bookmark_expired", text, f"name their archive as `journal`, or {_REMEDY}"
         )
     return None
 

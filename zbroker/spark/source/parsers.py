@@ -90,7 +90,7 @@ def count(value: str) -> int:
 
 
 def seconds(value: str) -> int:
-    """Of a lease. Raises: ClientError bad_field."""
+    """The time of a lease, with or without `s`. Raises: ClientError bad_field."""
     return _number(value.strip().lower().removesuffix("s"), 1, _LEASE_MAX_S)
 
 
@@ -100,7 +100,7 @@ def size(value: str) -> int:
     digits = value.rstrip("bkmgi ")
     unit = value[len(digits) :].strip()
     if unit not in _UNITS:
-        raise ClientError("bad_field", f"{value!r} is no size", "write 64MiB")
+        raise ClientError("bad_field", f"{value!r} is not a size", "write 64MiB")
     return _number(digits, 1, U63_MAX // GIB) * _UNITS[unit]
 
 
@@ -114,5 +114,5 @@ def flag(value: str) -> bool:
 
 def _number(value: str, least: int, most: int) -> int:
     if not (value.isascii() and value.isdigit()) or not least <= int(value[:20]) <= most:
-        raise ClientError("bad_field", f"{value!r} is no whole number from {least} to {most}")
+        raise ClientError("bad_field", f"{value!r} is not a whole number from {least} to {most}")
     return int(value)

@@ -7,7 +7,7 @@ import secrets
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import re2
 
@@ -16,7 +16,7 @@ from zbroker.errors import ClientError, ZBrokerError
 from zbroker.ids import EPOCH, Origin, format_vector
 from zbroker.limits import MIB
 from zbroker.log.reader import Log
-from zbroker.spark.directories import archive_directory, journal_directory
+from zbroker.spark.directories import LogDirectory
 from zbroker.spark.log_hold import LogHold
 from zbroker.spark.ranges import LogRange, plan_ranges
 from zbroker.spark.source.offsets import LogState, Offset
@@ -26,14 +26,23 @@ from zbroker.spark.splitter import at_most, refine
 
 if TYPE_CHECKING:
     from zbroker.client import Client
+    from zbroker.wire.messages import RangeList
 
 PARTITION_BYTES: Final = 64 * MIB  # a task costs 50 ms before its first row
 _GONE: Final = frozenset({"bookmark_not_found", "bookmark_expired", "bookmark_pending"})
 _CONNECT_S: Final = 15.0  # a query ends when its broker is away for longer
 
 
+class PlanRequest(NamedTuple):
+    """Topics, and into how many parts to cut at least."""
+
+    topic: str | None
+    regex: bool
+    parts: int
+
+
 class SourceLog:
-    """What the options name. Opens nothing before it is asked; pickled without what is open."""
+    """The log that the options name. Opens nothing before it is asked; pickled as its options."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -51,10 +60,7 @@ class SourceLog:
         """The log now. Raises: ZBrokerError timeout, no_journal, segments_missing, ..."""
         if not self._options.endpoint:
             return self._state_of_directory()
-        topic, regex = topics_of(self._options)  # whoever may not read them gets no look-up
-        here = self._connected().ranges(
-            topic, regex=regex, since="now", until="now", timeout=_CONNECT_S
-        )
+        here = self._asked("now")
         origin = Origin(here.instance, here.generation)
         floor = here.floor
         if self._options.journal:
@@ -69,11 +75,10 @@ class SourceLog:
             return LogState(Origin(log.instance, log.generation), log.first_position, head)
 
     def _log(self) -> Log:
-        journal = journal_directory(self._options.journal)
-        return Log(journal, archive_directory(journal, self._options.archive or None))
+        return LogDirectory.of(self._options.journal, self._options.archive or None).open()
 
     def position(self, point: Point, state: LogState) -> int:
-        """The position of the first message that `point` lets through, not behind the head.
+        """The position of the first message that `point` lets through, at most the head.
 
         Raises: ZBrokerError bookmark_expired, bookmark_not_found, bad_bookmark.
         """
@@ -83,25 +88,22 @@ class SourceLog:
             return state.floor
         if isinstance(point, int):
             return min(point or state.floor, state.head)  # positions begin at 1
-        ranges = self._plan(point, state.behind(state.head), 1, None)
+        ranges = self._plan(point, state.vector_before(state.head), 1, None)
         return ranges[0].first if ranges else state.head
 
     def kept(self, offset: Offset, state: LogState) -> int | None:
         """The position from which on the log has what comes after `offset` of another generation.
 
-        At most where that generation ended: what comes after that was never in it. None for a log
-        that does not have this generation any more, or never had it. Raises: ZBrokerError.
+        At most where that generation ended: later messages were never in it. None for a log that
+        does not have this generation any more, or never had it. Raises: ZBrokerError.
         """
         if offset.origin.instance != state.origin.instance:
             return None
         if not self._options.endpoint:
             return self._kept_by_directory(offset)
         seen = format_vector({offset.origin: offset.next - 1})
-        topic, regex = topics_of(self._options)  # as in `state`: rights come before look-ups
         try:
-            here = self._connected().ranges(
-                topic, regex=regex, since=seen, until="now", timeout=_CONNECT_S
-            )
+            here = self._asked(seen)
         except ZBrokerError as error:
             if error.code in _GONE:
                 return None
@@ -115,14 +117,20 @@ class SourceLog:
                 return None
             return min(offset.next, log.end_of(generation) or offset.next)
 
+    def _asked(self, since: str) -> RangeList:
+        """The answer of the instance. It names the topics: a look-up needs the right to read."""
+        topic, regex = topics_of(self._options)
+        client = self._connected()
+        return client.ranges(topic, regex=regex, since=since, until="now", timeout=_CONNECT_S)
+
     # -- planning -----------------------------------------------------------------------------
 
     def plan(self, first: int, end: Point, state: LogState, wanted: PlanRequest) -> list[LogRange]:
         """Ranges from position `first` to `end`, for the tasks of a job."""
         if isinstance(end, int) and end <= first:
             return []
-        until = state.behind(end) if isinstance(end, int) else end
-        ranges = self._plan(state.behind(first), until, wanted.parts, wanted)
+        until = state.vector_before(end) if isinstance(end, int) else end
+        ranges = self._plan(state.vector_before(first), until, wanted.parts, wanted)
         return [piece for part in ranges for piece in self._finer(part)]
 
     def _plan(
@@ -146,7 +154,7 @@ class SourceLog:
     # -- the instance -------------------------------------------------------------------------
 
     def lease(self) -> LogHold | None:
-        """For what is read from the instance; None without one."""
+        """For messages that are read from the instance; None without one."""
         given = self._options
         if not given.endpoint:
             return None
@@ -185,25 +193,11 @@ class SourceLog:
             client.close(flush=False)
 
 
-class PlanRequest:
-    """Topics, and into how many parts to cut at least."""
-
-    def __init__(self, topic: str | None, regex: bool, parts: int) -> None:
-        self.topic = topic
-        self.regex = regex
-        self.parts = parts
-
-
 def topics_of(options: SourceOptions) -> tuple[str | None, bool]:
     """What to subscribe to, and whether it is a pattern: several topics are one pattern."""
     if options.topic_pattern:
         return options.topic_pattern, True
-    return pattern_of(options.topics) if options.topics else (None, False)
-
-
-def pattern_of(topics: tuple[str, ...]) -> tuple[str, bool]:
-    """The same for some topics, at least one."""
-    if len(topics) == 1:
-        return topics[0], False
+    if len(options.topics) <= 1:
+        return (options.topics or (None,))[0], False
     escape: Any = re2.escape
-    return "|".join(escape(topic) for topic in topics), True
+    return "|".join(escape(topic) for topic in options.topics), True

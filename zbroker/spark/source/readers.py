@@ -1,10 +1,16 @@
-"""Batch reads: a plan on the driver, one range for each task."""
+"""Readers of the log for Spark: a plan on the driver, one range for each task.
+
+How far a stream is, Spark keeps in its checkpoint; this side keeps nothing. Everything follows from
+offsets and options, because a query that is restarted asks for the partitions of its last batch
+before anything else. Nothing is advertised that is not durable.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
 
@@ -31,6 +37,10 @@ from zbroker.spark.source.parsers import Point
 from zbroker.spark.source.places import PlanRequest, SourceLog, topics_of
 
 PARTITIONS_MIN: Final = 4
+HEAD_KEPT_S: Final = 0.2  # Spark asks sixty times a second
+_LOG = logging.getLogger(__name__)
+
+Json = Mapping[str, Any]
 
 
 class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
@@ -47,77 +57,34 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> Sequence[Any]:
         """Plans. Raises: ZBrokerError."""
-        place = SourceLog(self._options)
-        try:
-            ranges = self._plan(place)
-            lease = place.lease()
-        finally:
-            place.close()
+        with closing(SourceLog(self._options)) as log:
+            ranges = self._plan(log)
+            lease = log.lease()
         live = [part.first for part in ranges if part.is_live]
         if lease is not None and live:
             lease.hold(min(live), renew=False)  # this process may live longer than the job
         return [InputPartition(part) for part in ranges]
 
-    def _plan(self, place: SourceLog) -> list[LogRange]:
+    def _plan(self, log: SourceLog) -> list[LogRange]:
         given = self._options
-        state = self._pinned or place.state()
-        first = self._first(place, state)
+        state = self._pinned or log.state()
+        first = self._first(log, state)
         if first >= state.head:
             return []
         end: Point = state.head
         if given.until not in (None, "now"):
             end = min(given.until, end) if isinstance(given.until, int) else given.until
         wanted = PlanRequest(*topics_of(given), given.min_partitions or PARTITIONS_MIN)
-        return place.plan(first, end, state, wanted)
+        return log.plan(first, end, state, wanted)
 
-    def _first(self, place: SourceLog, state: LogState) -> int:
+    def _first(self, log: SourceLog, state: LogState) -> int:
         since = self._options.since
-        first = place.position(EPOCH if since is None else since, state)
+        first = log.position(EPOCH if since is None else since, state)
         return first if self._options.fail_on_data_loss else max(first, state.floor)
 
     def read(self, partition: Any) -> Iterator[Any]:  # noqa: ANN401 - an InputPartition
         """Record batches. Raises: ZBrokerError."""
         return read_range(partition.value, self._schema, self._options)
-
-
-_LOG = logging.getLogger(__name__)
-
-
-def read_range(part: LogRange | None, schema: pa.Schema, options: SourceOptions) -> Iterator[Any]:
-    """Record batches of a range; none for None, which stands for a plan without ranges.
-
-    Raises: ZBrokerError, as `replay`; what was removed since the plan is skipped, with a line in
-    the log, where failOnDataLoss is false.
-    """
-    settle()
-    if part is None:
-        return
-    begun = False
-    try:
-        for batch in record_batches(part, schema, options.rows):
-            begun = True
-            yield batch
-    except ZBrokerError as error:
-        if options.fail_on_data_loss or begun or error.code != "bookmark_expired":
-            raise
-        rest = _rest(part, options)
-        _LOG.warning("%s; it is skipped, because failOnDataLoss is false", error.reason)
-        if rest is not None:
-            yield from record_batches(rest, schema, options.rows)
-
-
-def _rest(part: LogRange, options: SourceOptions) -> LogRange | None:
-    place = SourceLog(options)
-    try:
-        floor = place.state().floor
-    finally:
-        place.close()
-    return replace(part, first=max(part.first, floor)) if floor < part.end else None
-
-
-HEAD_KEPT_S: Final = 0.2  # Spark asks sixty times a second
-
-Json = Mapping[str, Any]
 
 
 class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -126,7 +93,7 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
-        self._place = SourceLog(options)
+        self._log = SourceLog(options)
         self._forget()
 
     def _forget(self) -> None:
@@ -147,7 +114,7 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         """Where a query without a checkpoint begins. Raises: ZBrokerError."""
         state = self._state(fresh=True)
         since = "now" if self._options.since is None else self._options.since
-        first = self._place.position(since, state)
+        first = self._log.position(since, state)
         start = Offset(state.origin, first)
         error = offsets.loss(start, state)
         if error is not None:
@@ -157,7 +124,7 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         return Offset(state.origin, first).as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What the options say of one micro-batch."""
+        """The size of one micro-batch, as the options limit it."""
         given = self._options
         if given.max_bookmarks_per_trigger is not None:
             return ReadMaxRows(given.max_bookmarks_per_trigger)
@@ -192,11 +159,11 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
 
     def _within(self, first: int, head: int, size: int, state: LogState) -> int:
         """The end of the first part of about `size` bytes."""
-        ranges = self._place.plan(first, head, state, self._wanted(1))
+        ranges = self._log.plan(first, head, state, self._wanted(1))
         total = sum(part.bytes for part in ranges)
         if total <= size:
             return head
-        ranges = self._place.plan(first, head, state, self._wanted(-(-total // size)))
+        ranges = self._log.plan(first, head, state, self._wanted(-(-total // size)))
         return ranges[0].end if ranges else head
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -205,7 +172,7 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         return None if known is None else Offset(known.origin, known.head).as_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there now is all that this query reads."""
+        """The query reads up to the head as it is now."""
         state = self._state(fresh=True)
         self._target = Offset(state.origin, state.head)
 
@@ -220,7 +187,7 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         if error is not None:
             self._accept(error)
             first = self._resumed(begin, state)
-            if stop.origin != state.origin:  # of what was planned then, as much as is there
+            if stop.origin != state.origin:  # as much of the old plan as is there
                 end_at = self._resumed(stop, state)
         if first >= end_at:
             return []
@@ -229,14 +196,14 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         self._hold(first)
         end_at = min(end_at, state.head)
         wanted = self._wanted(self._options.min_partitions or 1)
-        return [InputPartition(part) for part in self._place.plan(first, end_at, state, wanted)]
+        return [InputPartition(part) for part in self._log.plan(first, end_at, state, wanted)]
 
     def read(self, partition: Any) -> Iterator[Any]:  # noqa: ANN401 - an InputPartition
         """Record batches, in an executor. Raises: ZBrokerError."""
         return read_range(partition.value, self._schema, self._options)
 
     def commit(self, end: Json) -> None:
-        """What is before `end` is not needed any more; comes one batch late, the last one never."""
+        """Lets go of messages before `end`; called one batch late, for the last one never."""
         done = offsets.parse(end)
         self._hold(done.next)
         if self._lease is not None:
@@ -246,7 +213,7 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         """Lets everything go; Spark mostly ends the process without asking."""
         if self._lease is not None:
             self._lease.release()
-        self._place.close()
+        self._log.close()
         self._forget()
 
     # -- helpers ------------------------------------------------------------------------------
@@ -254,7 +221,7 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
     def _resumed(self, offset: Offset, state: LogState) -> int:
         if offset.origin == state.origin:
             return offsets.resumed(offset, state)
-        return offsets.resumed(offset, state, self._place.kept(offset, state))
+        return offsets.resumed(offset, state, self._log.kept(offset, state))
 
     def _wanted(self, parts: int) -> PlanRequest:
         return PlanRequest(*topics_of(self._options), parts)
@@ -263,7 +230,7 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         """The log now, or a moment ago; within one log the head never goes back."""
         now = time.monotonic()
         if self._known is None or fresh or now - self._known_at >= HEAD_KEPT_S:
-            state, known = self._place.state(), self._known
+            state, known = self._log.state(), self._known
             if known is not None and known.origin == state.origin:
                 state = state._replace(head=max(state.head, known.head))
             self._known, self._known_at = state, now
@@ -272,20 +239,50 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
     def _hold(self, position: int) -> None:
         """From the first batch that this process knows of; `commit` moves it on."""
         if self._lease is None:
-            self._lease = self._place.lease()
+            self._lease = self._log.lease()
             if self._lease is not None:
                 self._lease.hold(position)
 
     def _accept(self, error: ZBrokerError) -> None:
-        """Raises: `error`, unless lost data were said to be no failure."""
+        """Raises: `error`, unless failOnDataLoss is false."""
         if self._options.fail_on_data_loss:
             raise error
         _LOG.warning("%s; the query goes on, because failOnDataLoss is false", error.reason)
 
 
 def _shorter(stop: Offset, state: LogState) -> ZBrokerError:
-    return ZBrokerError(
-        "bookmark_not_found",
-        f"the checkpoint goes on to position {stop.next}, the log ends at {state.head}",
-        "name the log of the checkpoint, or set failOnDataLoss to false",
-    )
+    text = f"the checkpoint goes on to position {stop.next}, the log ends at {state.head}"
+    hint = "name the log of the checkpoint, or set failOnDataLoss to false"
+    return ZBrokerError("bookmark_not_found", text, hint)
+
+
+# -- tasks ---------------------------------------------------------------------------------------
+
+
+def read_range(part: LogRange | None, schema: pa.Schema, options: SourceOptions) -> Iterator[Any]:
+    """Record batches of a range, in an executor; none for None, which is a plan without ranges.
+
+    Where failOnDataLoss is false, messages that were removed since the plan are skipped, with a
+    line in the log. Raises: ZBrokerError, as `replay`.
+    """
+    settle()
+    if part is None:
+        return
+    begun = False
+    try:
+        for batch in record_batches(part, schema, options.rows):
+            begun = True
+            yield batch
+    except ZBrokerError as error:
+        if options.fail_on_data_loss or begun or error.code != "bookmark_expired":
+            raise
+        rest = _rest(part, options)
+        _LOG.warning("%s; it is skipped, because failOnDataLoss is false", error.reason)
+        if rest is not None:
+            yield from record_batches(rest, schema, options.rows)
+
+
+def _rest(part: LogRange, options: SourceOptions) -> LogRange | None:
+    with closing(SourceLog(options)) as log:
+        floor = log.state().floor
+    return replace(part, first=max(part.first, floor)) if floor < part.end else None
