@@ -8,8 +8,7 @@ from msgspec.msgpack import encode as pack
 
 from tests.delivery.world import HERE, World, expand
 from zbroker.blocks.frame_builder import Block, FrameBuilder, Projection
-from zbroker.delivery.conflation import Conflation
-from zbroker.delivery.replay import incoming
+from zbroker.delivery.conflation import Conflation, messages_of
 from zbroker.ids import Origin
 from zbroker.limits import HEADER_MAX_BYTES
 from zbroker.log.format import Batch
@@ -99,7 +98,7 @@ def test_a_conflated_message_has_the_key_of_its_newest():
     batch.columns.keys = pack([b"old", b"new", None])
     batch.columns.expiry = array("q", [5, 0, 0]).tobytes()
     conflation = Conflation(10**12)
-    conflation.add(incoming(block_of(batch), 0, lambda _: "binary"), range(3))
+    conflation.add(messages_of(block_of(batch), 0, lambda _: "binary"), range(3))
     look = Projection(lambda _: "binary")
     heads = [decoded(MAKER.held(held, look)) for held in conflation.flush()]
     assert [(head.topic, head.columns) for head in heads] == [
