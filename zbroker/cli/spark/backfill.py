@@ -35,7 +35,7 @@ from zbroker.cli.spark import choosing
 @click.option(
     "--payload", default="", help="The column that is published. Default: the row, as JSON."
 )
-@click.option("--key-column", "key", default="", help="The column that holds each row's key.")
+@click.option("--key-column", default="", help="The column that holds each row's key.")
 @click.option(
     "--order-by",
     "order",
@@ -70,8 +70,9 @@ def backfill(
     broker = broker_of(given, url)
     to = JobTarget(broker.url, to_topic, broker.credentials)
     announce(broker.credentials)
+    what = job.Input(key=table.pop("key_column"), **table)
     with choosing.steps() as step, spark_session("zbroker backfill", master) as spark:
-        report = job.backfill(spark, job.Input(**table), to, step, publish_id)
+        report = job.backfill(spark, what, to, step, publish_id)
     show.answer(json_here, report._asdict())
 
 
