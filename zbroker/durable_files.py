@@ -21,6 +21,18 @@ def write(path: Path, data: bytes) -> None:
     sync_directory(path.parent)
 
 
+def replace(path: Path, data: bytes) -> None:
+    """The same without a sync: a power cut may lose the new file or its content.
+
+    Raises: OSError.
+    """
+    temporary = path.with_name(path.name + ".new")
+    temporary.unlink(missing_ok=True)
+    temporary.touch(0o600)
+    temporary.write_bytes(data)
+    temporary.replace(path)
+
+
 def sync_directory(directory: Path) -> None:
     """Files that were created, renamed or removed in it stay so after a power cut.
 

@@ -137,46 +137,43 @@ def _percent(disk: DiskUsage) -> int:
     return used * 100 // disk.total_bytes if disk.total_bytes > 0 else 0
 
 
+#: statistic of the journal: the problem, what it means for the data, what to do
+_JOURNAL: Final = {
+    "damage": (
+        "damaged places in the log: {damage}; {finding_texts}",
+        "exactly these messages cannot be read; a replay reports them as gaps, the rest is served",
+        "zbroker-admin journal verify names them; see docs/howto/a-file-is-damaged.md",
+    ),
+    "conflicts": (
+        "{conflicts} batches came again with another content",
+        "the first content is in the log, the other one was not stored there",
+        "zbroker-admin journal conflicts shows them; two programs use one client name, or a "
+        "publisher forgot what it sent",
+    ),
+    "index_failed": (
+        "the bookmark index cannot be written: {index_failed}",
+        "no message is lost; replays from a bookmark take longer until it is rebuilt",
+        "free space or repair the disk, then zbroker-admin journal rebuild-index",
+    ),
+    "flush_late": (
+        "{flush_late} times lately a message was not on stable storage within "
+        "journal.flush_interval",
+        "nothing is lost: it is acknowledged when it is durable, so later than wanted",
+        "the disk is slow: see who else writes to it; journal.sync_ms in the status",
+    ),
+    "unprepared": (
+        "{unprepared} segments lately were not filled with zeros in time",
+        "nothing is lost; writes to these segments take longer",
+        "a faster disk, or a larger journal.segment_size",
+    ),
+}
+
+
 def _journal(facts: AlarmFacts) -> Iterator[AlarmFinding]:
-    stats, grown = facts.journal, facts.grown
-    if damaged := int(stats.get("damage", 0)):
-        yield AlarmFinding(
-            "damage",
-            f"damaged places in the log: {damaged}; {stats.get('finding_texts', '')}".rstrip("; "),
-            "exactly these messages cannot be read; a replay reports them as gaps, the rest is "
-            "served",
-            "zbroker-admin journal verify names them; see docs/howto/a-file-is-damaged.md",
-        )
-    if conflicts := int(stats.get("conflicts", 0)):
-        yield AlarmFinding(
-            "conflicts",
-            f"{conflicts} batches came again with another content",
-            "the first content is in the log, the other one was not stored there",
-            "zbroker-admin journal conflicts shows them; two programs use one client name, or a "
-            "publisher forgot what it sent",
-        )
-    if failed := stats.get("index_failed"):
-        yield AlarmFinding(
-            "index_failed",
-            f"the bookmark index cannot be written: {failed}",
-            "no message is lost; replays from a bookmark take longer until it is rebuilt",
-            "free space or repair the disk, then zbroker-admin journal rebuild-index",
-        )
-    if grown.get("flush_late"):
-        yield AlarmFinding(
-            "flush_late",
-            f"{grown['flush_late']} times lately a message was not on stable storage within "
-            "journal.flush_interval",
-            "nothing is lost: it is acknowledged when it is durable, so later than wanted",
-            "the disk is slow: see who else writes to it; journal.sync_ms in the status",
-        )
-    if grown.get("unprepared"):
-        yield AlarmFinding(
-            "unprepared",
-            f"{grown['unprepared']} segments lately were not filled with zeros in time",
-            "nothing is lost; writes to these segments take longer",
-            "a faster disk, or a larger journal.segment_size",
-        )
+    numbers = {"finding_texts": "", **facts.journal, **dict.fromkeys(COUNTERS, 0), **facts.grown}
+    for code, (what, means, then) in _JOURNAL.items():
+        if numbers.get(code):
+            yield AlarmFinding(code, what.format_map(numbers).rstrip("; "), means, then)
 
 
 def _rules(facts: AlarmFacts) -> Iterator[AlarmFinding]:

@@ -20,7 +20,8 @@ from zbroker.admin.jobs import Rewrite
 from zbroker.admin.process_link import ROOM as QUEUES
 from zbroker.admin.process_link import Sampler
 from zbroker.admin.queues import QueueReports
-from zbroker.admin.survey import SegmentRow, Tools
+from zbroker.admin.retention import SegmentView
+from zbroker.admin.survey import Tools
 from zbroker.admin.topics import TopicReports
 from zbroker.admin.worker import AdminWorker
 from zbroker.clock import format_time
@@ -222,7 +223,7 @@ class Answers:
             "log_time_ns": holders.log_time_ns,
             "directory": str(tools.paths.journal),
             "archive_directory": str(tools.paths.archive),
-            "bytes": sum(row.segment().bytes for row in rows),
+            "bytes": sum(row.bytes for row in rows),
             "free_bytes": worker.survey.disks()[0].free_bytes,
             "conflicts": stats.get("conflicts", 0),
             "stated": holders.stated,
@@ -336,7 +337,7 @@ def _holding(held: m.Holding) -> Document:
     return {"who": held.who, "what": held.what, "position": held.position, "since": since}
 
 
-def _segment(row: SegmentRow) -> Document:
+def _segment(row: SegmentView) -> Document:
     best = row.copies[0]
     return {
         "serial": row.serial,
@@ -346,7 +347,7 @@ def _segment(row: SegmentRow) -> Document:
         "end": row.end,
         "first_time": time_text(row.first_time),
         "last_time": time_text(row.last_time),
-        "bytes": row.segment().bytes,
+        "bytes": row.bytes,
         "size": row.size,
         "open": row.is_open,
     }

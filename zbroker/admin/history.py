@@ -19,6 +19,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from zbroker import durable_files
+
 FILE_MAX_BYTES: Final = 2 << 20  # some ten thousand lines; read whole at each start
 ENTRIES_MAX: Final = 1_000  # kept in memory, and in GET /actions
 INTERRUPTED: Final = "the admin ended before it did; its leftovers are finished or thrown away now"
@@ -181,11 +183,8 @@ class History:
             size += len(line)
             if size <= FILE_MAX_BYTES // 2 or not self._entries[number].ended:
                 lines.append(line)
-        temporary = self._path.with_name(self._path.name + ".new")
         try:
-            temporary.write_bytes(b"".join(reversed(lines)))
-            temporary.chmod(0o600)
-            temporary.replace(self._path)
+            durable_files.replace(self._path, b"".join(reversed(lines)))
         except OSError as error:
             self._tell(error)
         self._bytes = sum(map(len, lines))

@@ -24,7 +24,7 @@ import msgspec
 import zmq
 from msgspec import Struct
 
-from zbroker import sockets
+from zbroker import durable_files, sockets
 from zbroker.clock import Clock
 from zbroker.errors import ClientError
 from zbroker.wire import codec
@@ -266,9 +266,7 @@ class HoldLeases:
 
     def _save(self) -> None:
         """Losing it in a power cut costs what it did before there was a file: ask again."""
-        temporary = self._path.with_name(self._path.name + ".new")
         try:
-            temporary.write_bytes(msgspec.json.encode(self._leases))
-            temporary.replace(self._path)
+            durable_files.replace(self._path, msgspec.json.encode(self._leases))
         except OSError as error:
             self._log.warning("leases cannot be kept over a restart: %s", error)

@@ -29,15 +29,15 @@ ASKING_MAX: Final = 8  # questions at once: each has sockets of its own
 LOOK_MS: Final = 100  # how soon a question is given up when the admin stops
 ROOM: Final = "queues"
 CHANGE_MAX_MS: Final = 5_000  # a change is answered when it is durable
-STATUS_MAX_MS: Final = 2_000  # the supervisor answers in one turn
+SUPERVISOR: Final = "supervisor"
 
 Context = zmq.Context[zmq.Socket[bytes]]
-Question = s.Question | q.QueuesQuestion
-_ANSWERS: Final = msgspec.msgpack.Decoder(s.Answer | q.QueuesAnswer)
+Question = s.Question | q.QueuesQuestion | m.AskStatus
+_ANSWERS: Final = msgspec.msgpack.Decoder(s.Answer | q.QueuesAnswer | m.Status)
 A = TypeVar(
     "A",
     s.Subscriptions, s.Topics, s.Clients, s.Disconnected, s.RefusalRows,
-    q.Queues, q.Consumers, q.Explained, q.Browsed, q.Changed, q.Points,
+    q.Queues, q.Consumers, q.Explained, q.Browsed, q.Changed, q.Points, m.Status,
 )  # fmt: skip
 
 
@@ -163,35 +163,18 @@ class PeriodicThread:
 
 
 class SupervisorLink:
-    """Asks the supervisor, one request at a time, from any thread."""
+    """Asks the supervisor, from any thread."""
 
     def __init__(self, context: Context, endpoint: str, clock: Clock) -> None:
-        self._lock = threading.Lock()
-        self._dealer = sockets.dealer(context, endpoint)
-        self._clock = clock
-        self._cid = 0
+        self._link = ProcessLink(context, {SUPERVISOR: endpoint}, clock)
+        self.close = self._link.close
 
     def status(self) -> m.Status | None:
         """The state of all processes; None if it does not answer in time."""
-        with self._lock:
-            if self._dealer.closed:
-                return None
-            self._cid += 1
-            self._dealer.send(codec.encode(m.AskStatus(self._cid)))
-            deadline_ms = self._clock.mono_ms() + STATUS_MAX_MS
-            while (left_ms := deadline_ms - self._clock.mono_ms()) > 0:
-                if not self._dealer.poll(left_ms):
-                    return None
-                frames = sockets.receive(self._dealer)
-                answer = codec.FROM_SUPERVISOR.decode(frames[0].buffer) if frames else None
-                if isinstance(answer, m.Status) and answer.cid == self._cid:
-                    return answer
+        try:
+            return self._link.ask(m.Status, m.AskStatus(0), [SUPERVISOR])[SUPERVISOR]
+        except ClientError:
             return None
-
-    def close(self) -> None:
-        """Waits for a request that is under way."""
-        with self._lock:
-            self._dealer.close(linger=0)
 
 
 class Sampler:

@@ -36,10 +36,11 @@ class Copy(NamedTuple):
 
 
 class SegmentView(NamedTuple):
-    """What the policy knows of a segment; the open one is the newest.
+    """A segment; the open one is the newest, and has no known end or times.
 
-    end: position after it. last_time: log time of its last message, ns; None if it is not known.
-    size: bytes of the segment file when it is not compressed.
+    copies: the best one first. size: bytes of the segment file when it is not compressed. first,
+    end: its first position, and the one after it. first_time, last_time: log times, ns. All of
+    these are None if they are not known. summarized: everything that can be known of it is.
     """
 
     serial: int
@@ -47,6 +48,10 @@ class SegmentView(NamedTuple):
     size: int
     end: int | None
     last_time: int | None
+    first: int | None = None
+    first_time: int | None = None
+    is_open: bool = False
+    summarized: bool = False
 
     @property
     def bytes(self) -> int:

@@ -114,29 +114,8 @@ def _device(path: Path) -> int:
     return path.stat().st_dev
 
 
-class SegmentRow(NamedTuple):
-    """One segment. The open one, and one whose header is damaged, have no known end or times.
-
-    copies: the best one first. summarized: everything that can be known of it is.
-    """
-
-    serial: int
-    copies: tuple[Copy, ...]
-    size: int
-    first: int | None
-    end: int | None
-    first_time: int | None
-    last_time: int | None
-    is_open: bool
-    summarized: bool
-
-    def segment(self) -> SegmentView:
-        """What the policy wants to know of it."""
-        return SegmentView(self.serial, self.copies, self.size, self.end, self.last_time)
-
-
 class _SealedFacts(NamedTuple):
-    """What does not change any more."""
+    """Facts about a segment that do not change any more."""
 
     size: int
     first: int | None
@@ -145,7 +124,11 @@ class _SealedFacts(NamedTuple):
 
 
 class Catalog:
-    """Thread-safe."""
+    """The segments of both directories. Thread-safe.
+
+    Headers and summaries are read once per segment and kept; the copies are looked up each time.
+    Files are closed after each look: an open one takes space on the disk after it was unlinked.
+    """
 
     def __init__(self, journal: Path, archive: Path) -> None:
         self._journal = journal
@@ -153,7 +136,7 @@ class Catalog:
         self._lock = threading.Lock()
         self._known: dict[int, _SealedFacts] = {}
 
-    def rows(self) -> list[SegmentRow]:
+    def rows(self) -> list[SegmentView]:
         """Every segment, oldest first. Raises: StorageError."""
         for _ in range(LOOKS_MAX - 1):
             try:
@@ -163,7 +146,7 @@ class Catalog:
                     raise  # else it was removed, archived or packed after it was listed
         return self._look()
 
-    def _look(self) -> list[SegmentRow]:
+    def _look(self) -> list[SegmentView]:
         with self._lock, closing(open_places(self._journal, self._archive)) as places:
             found = places.by_serial()
             newest = max(found, default=0)
@@ -177,8 +160,8 @@ class Catalog:
         return [_row(serial, copies, one, after) for (serial, copies), one, after in rows]
 
     def segments(self) -> tuple[SegmentView, ...]:
-        """The same for the policy, with what newer ones tell of those that are damaged."""
-        return bounded_ages([row.segment() for row in self.rows()])
+        """The same for the policy: damaged segments have the bounds that newer ones prove."""
+        return bounded_ages(self.rows())
 
     def learn(self, serial: int, summary: Summary | None) -> None:
         """The summary of a sealed segment; None: there can be none."""
@@ -205,16 +188,16 @@ class Catalog:
 
 def _row(
     serial: int, copies: list[SegmentPlace], known: _SealedFacts, after: _SealedFacts | None
-) -> SegmentRow:
+) -> SegmentView:
     summary = known.summary
-    return SegmentRow(
+    return SegmentView(
         serial,
         tuple(Copy(copy.archived, copy.packed, copy.file_bytes) for copy in copies),
         known.size,
-        known.first,
-        after.first if after else None,
-        summary.first_time if summary else None,
-        summary.last_time if summary else None,
-        after is None,
-        known.summarized,
+        end=after.first if after else None,
+        last_time=summary.last_time if summary else None,
+        first=known.first,
+        first_time=summary.first_time if summary else None,
+        is_open=after is None,
+        summarized=known.summarized,
     )

@@ -15,8 +15,8 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap, first_time, last_time
@@ -25,8 +25,9 @@ TOPICS_MAX: Final = 100_000  # names that are counted; 30 MB
 ENTRIES_MAX: Final = 1_000_000  # of all segments together; 32 MB
 
 
-class TopicTally(NamedTuple):
-    """A topic. bytes: of packed bodies; times: ns since 1970; last: the position of its newest."""
+@dataclass(slots=True)
+class TopicTally:
+    """Counts of a topic. bytes: packed; times: ns since 1970; last: the position of its newest."""
 
     topic: str
     messages: int
@@ -35,16 +36,11 @@ class TopicTally(NamedTuple):
     last_time: int
     last: int
 
-
-@dataclass(slots=True)
-class _Tally:
-    """Counts of one topic, in a segment or in all of them but the newest."""
-
-    messages: int
-    bytes: int
-    first_time: int
-    last_time: int
-    last: int
+    def add(self, later: TopicTally) -> None:
+        """Adds counts of later messages."""
+        self.messages += later.messages
+        self.bytes += later.bytes
+        self.last_time, self.last = later.last_time, later.last
 
 
 @dataclass(slots=True)
@@ -79,8 +75,8 @@ class Tallies:
         self.position = 0
         self.full = False
         self._serial = 0
-        self._newest: dict[str, _Tally] = {}
-        self._older: dict[str, _Tally] = {}
+        self._newest: dict[str, TopicTally] = {}
+        self._older: dict[str, TopicTally] = {}
         self._tables: list[_SegmentTable] = []
 
     def take(self, items: Iterable[Batch | Gap], serial: int) -> None:
@@ -100,21 +96,21 @@ class Tallies:
         first, last, at = first_time(batch), last_time(batch), batch.end_position - 1
         index = batch.columns.index if batch.columns is not None else None
         if len(batch.topics) == 1 or index is None:
-            self._add(batch.topics[0], _Tally(batch.taken, batch.body_length, first, last, at))
+            taken, size = batch.taken, batch.body_length
+            self._add(TopicTally(batch.topics[0], taken, size, first, last, at))
             return
         numbers = array("H", index)[batch.skip : batch.count - batch.cut]
         ends = {number: place for place, number in enumerate(numbers)}
         for number, count in Counter(numbers).items():
             share = batch.body_length * count // batch.count
             end = batch.position + ends[number]
-            self._add(batch.topics[number], _Tally(count, share, first, last, end))
+            self._add(TopicTally(batch.topics[number], count, share, first, last, end))
 
-    def _add(self, topic: str, more: _Tally) -> None:
+    def _add(self, more: TopicTally) -> None:
+        topic = more.topic
         known = self._newest.get(topic)
         if known is not None:
-            known.messages += more.messages
-            known.bytes += more.bytes
-            known.last_time, known.last = more.last_time, more.last
+            known.add(more)
         elif topic in self._older or len(self._older) + len(self._newest) < TOPICS_MAX:
             self._newest[topic] = more
         else:
@@ -127,7 +123,10 @@ class Tallies:
         table = _SegmentTable(self.position)
         for topic, one in self._newest.items():
             table.add(topic, one.messages, one.bytes, one.first_time)
-            self._older[topic] = _sum(self._older.get(topic), one)
+            if topic in self._older:
+                self._older[topic].add(one)
+            else:
+                self._older[topic] = one
         self._newest = {}
         if table.topics:
             self._tables.append(table)
@@ -169,11 +168,11 @@ class Tallies:
     def rows(self) -> Iterator[TopicTally]:
         """Every topic, in no order."""
         for topic, one in self._older.items():
-            both = _sum(one, self._newest[topic]) if topic in self._newest else one
-            yield _row(topic, both)
-        for topic, one in self._newest.items():
-            if topic not in self._older:
-                yield _row(topic, one)
+            both = replace(one)
+            if topic in self._newest:
+                both.add(self._newest[topic])
+            yield both
+        yield from (replace(one) for topic, one in self._newest.items() if topic not in self._older)
 
     def check(self) -> None:
         """Asserts what is always true."""
@@ -185,15 +184,6 @@ class Tallies:
         assert len(set(self._older) | set(self._newest)) <= TOPICS_MAX
 
 
-def _sum(one: _Tally | None, later: _Tally) -> _Tally:
-    if one is None:
-        return _Tally(later.messages, later.bytes, later.first_time, later.last_time, later.last)
-    return _Tally(
-        one.messages + later.messages, one.bytes + later.bytes, one.first_time, later.last_time,
-        later.last,
-    )  # fmt: skip
-
-
 def _joined(one: _SegmentTable, later: _SegmentTable) -> _SegmentTable:
     found = {topic: row for topic, *row in one.rows()}
     for topic, messages, size, first in later.rows():
@@ -203,7 +193,3 @@ def _joined(one: _SegmentTable, later: _SegmentTable) -> _SegmentTable:
     for topic, (messages, size, first) in found.items():
         table.add(topic, messages, size, first)
     return table
-
-
-def _row(topic: str, one: _Tally) -> TopicTally:
-    return TopicTally(topic, one.messages, one.bytes, one.first_time, one.last_time, one.last)

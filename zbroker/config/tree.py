@@ -83,8 +83,7 @@ class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
     max_bytes: Annotated[Bytes, about("The oldest are removed while the log is larger.")] = 0
     min_free: Annotated[Bytes, about("The oldest are removed while less of the disk is free.")] = 0
     remove_share_max: Annotated[
-        Positive,
-        about("The largest part of the log, in percent, that one run removes.", le=100),
+        Positive, about("The largest part of the log, in percent, that one run removes.", le=100)
     ] = 50
     every: Annotated[int, about("How often these rules are applied.", extra=DURATION, ge=1_000)] = (
         60_000

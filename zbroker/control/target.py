@@ -68,11 +68,7 @@ class Target:
         return settings.load(self.config_path, overrides)
 
     def ask(
-        self,
-        path: str,
-        wanted: Mapping[str, str | int] | None = None,
-        *,
-        contents: bool = False,
+        self, path: str, wanted: Mapping[str, str | int] | None = None, *, contents: bool = False
     ) -> dict[str, Any]:
         """What the admin answers to GET `path` about what is `wanted`; see `Admin.ask`."""
         query = urlencode({key: value for key, value in (wanted or {}).items() if value})
@@ -164,34 +160,35 @@ class Admin:
 
         contents: it tells what messages say, which needs the token that changing needs.
         """
-        try:
-            return get(self.base, path, _bearer(self.token))
-        except ZBrokerError as error:
-            if error.code != "auth_failed":
-                raise
-            self.token = self._newer_token(error, _WRITE_TOKEN if contents else _READ_TOKEN)
-        return get(self.base, path, _bearer(self.token))
+        name = _WRITE_TOKEN if contents else _READ_TOKEN
+        return self._with_token(lambda headers: get(self.base, path, headers), name)
 
     def tell(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """What it answers to POST `path`, which changes something. Raises: ZBrokerError."""
         if self.log_on is None:
             return post(self.base, path, body, {_TOKEN_HEADER: self._file_token(_WRITE_TOKEN)})
+        return self._with_token(lambda headers: post(self.base, path, body, headers), _READ_TOKEN)
+
+    def _with_token(
+        self, send: Callable[[dict[str, str]], dict[str, Any]], name: str
+    ) -> dict[str, Any]:
+        """Sends with the newest token, and once more with a newer one if it is not accepted.
+
+        name: the file of the token, if there are no credentials.
+        """
         try:
-            return post(self.base, path, body, _bearer(self.token))
+            return send(_bearer(self.token))
         except ZBrokerError as error:
             if error.code != "auth_failed":
                 raise
-            self.token = self._newer_token(error)
-        return post(self.base, path, body, _bearer(self.token))
-
-    def _newer_token(self, error: ZBrokerError, name: str = _READ_TOKEN) -> str:
-        """After one that was not accepted. Raises: `error`, if there is no way to get one."""
-        if self.log_on is not None:
-            return self.log_on()
-        if self.data is None:
-            hint = "give --data-dir on its host, or --key and --server-key"
-            raise ZBrokerError(error.code, error.reason, hint) from None
-        return self._file_token(name)
+            if self.log_on is not None:
+                self.token = self.log_on()
+            elif self.data is not None:
+                self.token = self._file_token(name)
+            else:
+                hint = "give --data-dir on its host, or --key and --server-key"
+                raise ZBrokerError(error.code, error.reason, hint) from None
+        return send(_bearer(self.token))
 
     def _file_token(self, name: str) -> str:
         data = self.data or Path(str(self.ask("/status").get("data_dir", "")))
@@ -210,10 +207,7 @@ class Admin:
 
 
 def get(
-    base: str,
-    path: str,
-    headers: Mapping[str, str] | None = None,
-    timeout_s: float = TIMEOUT_S,
+    base: str, path: str, headers: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S
 ) -> dict[str, Any]:
     """GET on a loopback address, past any proxy. Raises: ZBrokerError."""
     return _answer(urllib.request.Request(base + path, headers=dict(headers or {})), timeout_s)

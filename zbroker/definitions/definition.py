@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from zbroker.errors import Refused
 
@@ -191,10 +191,9 @@ class _Contradiction(NamedTuple):
 def _contradictions(config: QueueConfig) -> Iterator[_Contradiction]:
     if config.kind == "replayable":
         yield from _of_replayable(config)
-        return
-    if config.semantics == "at-most-once":
-        yield from _of_at_most_once(config)
-    yield from (found for found in map(_judged(config), _RULES) if found is not None)
+    else:
+        yield from _of_at_most_once(config) if config.semantics == "at-most-once" else ()
+        yield from _of_work(config)
 
 
 def _of_replayable(config: QueueConfig) -> Iterator[_Contradiction]:
@@ -219,62 +218,25 @@ def _of_at_most_once(config: QueueConfig) -> Iterator[_Contradiction]:
         yield _Contradiction("lease", reason, hint)
 
 
-def _judged(config: QueueConfig) -> Callable[[_QueueRule], _Contradiction | None]:
-    return lambda rule: rule.says if rule.holds(config) else None
-
-
-class _QueueRule(NamedTuple):
-    holds: Callable[[Any], object]
-    says: _Contradiction
-
-
-_RULES: Final = (
-    _QueueRule(
-        lambda config: config.max_hold,
-        _Contradiction(
-            "max_hold",
-            "a work queue has no `max_hold`: a message stays until somebody has done it",
-            'leave it out, or write kind = "replayable"; `expiration` gives up what is old',
-        ),
-    ),
-    _QueueRule(
-        lambda config: config.priority and config.barrier,
-        _Contradiction(
-            "priority",
-            "`priority` does not go with `barrier`: it would let messages pass the barrier",
-            "leave one of them out",
-        ),
-    ),
-    _QueueRule(
-        lambda config: config.priority and config.group_key,
-        _Contradiction(
-            "priority",
-            "`priority` does not go with `group_key`: messages of a key stay in order",
-            "leave one of them out",
-        ),
-    ),
-    _QueueRule(
-        lambda config: 0 < config.max_backlog < config.max_per_subscription,
-        _Contradiction(
-            "max_per_subscription",
-            "`max_per_subscription` is more than `max_backlog`, which no consumer can reach",
-            "write a max_per_subscription of max_backlog at most",
-        ),
-    ),
-    _QueueRule(
-        lambda config: config.expiration_model != "default" and not config.expiration,
-        _Contradiction(
-            "expiration_model",
-            "this `expiration_model` needs an `expiration`",
-            "write one, or leave out the model: then each message's own expiry holds",
-        ),
-    ),
-    _QueueRule(
-        lambda config: len(config.retry_delay) > RETRY_DELAYS_MAX,
-        _Contradiction(
-            "retry_delay",
-            f"`retry_delay` has more than {RETRY_DELAYS_MAX} delays",
-            "the last one holds for all that follow",
-        ),
-    ),
-)
+def _of_work(config: QueueConfig) -> Iterator[_Contradiction]:
+    if config.max_hold:
+        reason = "a work queue has no `max_hold`: a message stays until it is acknowledged"
+        hint = 'leave it out, or write kind = "replayable"; `expiration` gives up old messages'
+        yield _Contradiction("max_hold", reason, hint)
+    if config.priority and config.barrier:
+        reason = "`priority` does not go with `barrier`: it would let messages pass the barrier"
+        yield _Contradiction("priority", reason, "leave one of them out")
+    if config.priority and config.group_key:
+        reason = "`priority` does not go with `group_key`: messages of a key stay in order"
+        yield _Contradiction("priority", reason, "leave one of them out")
+    if 0 < config.max_backlog < config.max_per_subscription:
+        reason = "`max_per_subscription` is more than `max_backlog`, which no consumer can reach"
+        hint = "write a max_per_subscription of max_backlog at most"
+        yield _Contradiction("max_per_subscription", reason, hint)
+    if config.expiration_model != "default" and not config.expiration:
+        reason = "this `expiration_model` needs an `expiration`"
+        hint = "write one, or leave out the model: then each message's own expiry holds"
+        yield _Contradiction("expiration_model", reason, hint)
+    if len(config.retry_delay) > RETRY_DELAYS_MAX:
+        reason = f"`retry_delay` has more than {RETRY_DELAYS_MAX} delays"
+        yield _Contradiction("retry_delay", reason, "the last one holds for all that follow")

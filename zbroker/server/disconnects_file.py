@@ -10,6 +10,7 @@ import logging
 import threading
 from pathlib import Path
 
+from zbroker import durable_files
 from zbroker.errors import StorageError
 from zbroker.wire import disconnects
 from zbroker.wire.disconnects import Disconnects
@@ -46,11 +47,8 @@ class DisconnectsFile:
             return number
 
     def _save(self, client: str) -> None:
-        temporary = self._path.with_name(self._path.name + ".new")
         try:
-            temporary.touch(0o600)
-            temporary.write_bytes(disconnects.encode(self.known))
-            temporary.replace(self._path)
+            durable_files.replace(self._path, disconnects.encode(self.known))
         except OSError as error:
             # on a full disk it must be possible to disconnect whoever fills it
             self._log.warning(

@@ -17,7 +17,6 @@ from zbroker.limits import KIB, MIB
 from zbroker.server.listener.listener import Listener
 from zbroker.server.process import Process, Stats
 from zbroker.server.security import server_curve
-from zbroker.wire.surveys import RefusalLog, stranger
 
 LOOK_MS: Final = 200  # how often the rules are looked at
 UNREAD_SLACK_BYTES: Final = 64 * KIB
@@ -51,11 +50,6 @@ class PublicListener:
         """The rules as they are now."""
         return self._file.access
 
-    def turn(self, events: Mapping[object, int], now_ms: int, refusals: RefusalLog) -> None:
-        """Lets in and cuts off; whose key is not known is noted."""
-        for key, host in self.refused(events, now_ms):
-            refusals.add(b"", stranger(key), "connect", "auth_failed", host)
-
     def refused(self, events: Mapping[object, int], now_ms: int) -> list[tuple[str, str]]:
         """Lets in and cuts off. Returns: key and address of those whose key is not known."""
         self.door.turn(events, now_ms)
@@ -70,13 +64,6 @@ class PublicListener:
         """Makes sure that strangers are refused, and tells where clients may connect."""
         self.door.self_test()
         return self.door.endpoint
-
-    def wait_ms(self, wait_ms: int, now_ms: int) -> int:
-        """How long the loop may sleep, if it has nothing to do for `wait_ms`."""
-        if self.secure:
-            wait_ms = min(wait_ms, LOOK_MS)
-        wake_ms = self.door.wake_ms()
-        return wait_ms if wake_ms is None else max(0, min(wait_ms, wake_ms - now_ms))
 
     def stats(self) -> Stats:
         """The statistics of the listener."""

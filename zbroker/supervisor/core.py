@@ -35,8 +35,25 @@ StatValue = int | float | str
 RoomStatus = dict[str, StatValue | dict[str, StatValue]]
 
 
+@dataclass(slots=True, kw_only=True)
+class Restarts:
+    """How often a process was started again, and when the next start is due."""
+
+    restarts: int = 0
+    backoff_ms: int = BACKOFF_MIN_MS
+    start_at_ms: int = 0
+
+    def failed(self, now_ms: int) -> int:
+        """Counts a failure; after how long (ms) the process starts again."""
+        wait_ms = self.backoff_ms
+        self.restarts += 1
+        self.start_at_ms = now_ms + wait_ms
+        self.backoff_ms = min(2 * wait_ms, BACKOFF_MAX_MS)
+        return wait_ms
+
+
 @dataclass(slots=True)
-class ProcessState:
+class ProcessState(Restarts):
     """The state of one process. `pid` is 0 while it does not run."""
 
     name: str
@@ -50,9 +67,6 @@ class ProcessState:
     launched: bool = False  # requested, its pid not reported yet
     killed: bool = False
     ever_ready: bool = False
-    restarts: int = 0
-    backoff_ms: int = BACKOFF_MIN_MS
-    start_at_ms: int = 0
     endpoint: str = ""
     progress: str = ""
     stats: dict[str, StatValue] = field(default_factory=dict)
@@ -162,15 +176,12 @@ Effect = Start | AskStop | Kill | StartZygote | EndZygote | Announce | LogLine |
 
 
 @dataclass(slots=True)
-class ZygoteState:
+class ZygoteState(Restarts):
     """The state of the zygote, which forks the processes."""
 
     is_up: bool = True  # it is started before there is a core
     ending: bool = False
     has_forked: bool = False  # in this run
-    restarts: int = 0
-    backoff_ms: int = BACKOFF_MIN_MS
-    start_at_ms: int = 0
 
 
 class SupervisorCore:
@@ -235,17 +246,13 @@ class SupervisorCore:
         elif self.stopping:
             self._note("warning", f"{room.name} ended with {how} while stopping; nothing to do")
         else:
-            room.restarts += 1
-            room.start_at_ms = now_ms + room.backoff_ms
-            self._note("error", f"{room.name} ended with {how}; again in {room.backoff_ms} ms")
-            room.backoff_ms = min(2 * room.backoff_ms, BACKOFF_MAX_MS)
+            self._note("error", f"{room.name} ended with {how}; again in {room.failed(now_ms)} ms")
 
     def _zygote_lost(self, now_ms: int) -> None:
         """Its pending forks will never be reported; the supervisor owns what it forked."""
         zygote = self.zygote
         zygote.is_up, zygote.ending = False, False
-        zygote.restarts += 1
-        zygote.start_at_ms = now_ms + zygote.backoff_ms
+        wait_ms = zygote.failed(now_ms)
         for room in self.rooms.values():
             if room.launched:
                 room.launched = False
@@ -258,9 +265,8 @@ class SupervisorCore:
         self._note(
             "error",
             "the zygote, which starts processes, has ended; those that run go on, another zygote "
-            f"is started in {zygote.backoff_ms} ms",
+            f"is started in {wait_ms} ms",
         )
-        zygote.backoff_ms = min(2 * zygote.backoff_ms, BACKOFF_MAX_MS)
 
     def _give_up(self, status: int, text: str) -> None:
         self._note("error", text + "; stopping everything")

@@ -138,9 +138,7 @@ def _make_sockets(paths: Paths) -> None:
         reason = f"no directory for sockets can be made in {parent}: {error.strerror}"
         raise StorageError("sockets", reason, "set TMPDIR") from None
     (place / _OF).write_text(str(paths.data.resolve()))
-    temporary = paths.sockets_note.with_name("sockets.new")
-    temporary.write_text(f"{place}\n")
-    temporary.replace(paths.sockets_note)
+    durable_files.replace(paths.sockets_note, f"{place}\n".encode())
 
 
 def _are_ours(paths: Paths) -> bool:
@@ -164,9 +162,7 @@ def remove_sockets(paths: Paths) -> None:
 
 def write_running(paths: Paths, running: dict[str, Any]) -> None:
     """What the running instance says of itself; readers see the old text or the new one."""
-    temporary = paths.running.with_name("instance.json.new")
-    temporary.write_text(json.dumps(running, indent=1) + "\n")
-    temporary.replace(paths.running)
+    durable_files.replace(paths.running, (json.dumps(running, indent=1) + "\n").encode())
 
 
 def clean(paths: Paths) -> None:
