@@ -328,7 +328,7 @@ def test_a_port_that_another_process_has(patient: Patient) -> None:
         port = other.getsockname()[1]
         patient.tables["listen"]["delivery"] = f"tcp://127.0.0.1:{port}"
         found = patient.only("ports")
-    assert f"tcp://127.0.0.1:{port}, the door of delivery" in found["what"]
+    assert f"tcp://127.0.0.1:{port}, the listener of delivery" in found["what"]
     assert found["fix"] == f"kill {os.getpid()}"
 
 

@@ -38,8 +38,8 @@ def client() -> None:
 def ls(target: Target, client: str, limit: int) -> None:
     """List connections, those of one client together.
 
-    A client that publishes and reads has one at the ingest door and one at a delivery door for
-    each line of subscriptions. `acked` is the sequence up to which it was acknowledged,
+    A client that publishes and reads has one at the ingest listener and one at a delivery listener
+    for each line of subscriptions. `acked` is the sequence up to which it was acknowledged,
     `window_bytes` what it sent and was not acknowledged yet.
 
     Example: zbroker-admin client ls --client pricer
@@ -47,7 +47,7 @@ def ls(target: Target, client: str, limit: int) -> None:
     found = connections(target, client, limit)
     rows = sorted(found["clients"], key=lambda row: (row["client"], row["door"]))
     empty = "there is no such client" if client else "no client is connected"
-    notes = [f"{room} does not answer: its clients are not among these" for room in found["silent"]]
+    notes = [f"{name} does not answer: its clients are not among these" for name in found["silent"]]
     if found["left_out"]:
         notes.append(f"{found['left_out']} more; see --limit and --client")
     show.listing(target.as_json, found, COLUMNS, rows, empty, notes)
@@ -57,7 +57,7 @@ def ls(target: Target, client: str, limit: int) -> None:
 @click.argument("name")
 @dry_run_option
 def disconnect(target: Target, name: str, dry_run: bool) -> None:
-    """End the sessions of the client NAME on every door.
+    """End the sessions of the client NAME on every listener.
 
     Nothing that was acknowledged is lost. What it had sent and was not acknowledged, it keeps.
 

@@ -48,9 +48,9 @@ def demo(data_dir: Path, keep: bool, rows: int | None) -> None:
     data_dir = data_dir.absolute()
     console = Console(file=terminal.raw(sys.stdout), highlight=False)
     story = Story(console)
-    told = place.prepare(data_dir)
-    if told:
-        console.print(told, soft_wrap=True)
+    note = place.prepare(data_dir)
+    if note:
+        console.print(note, soft_wrap=True)
     try:
         job.run(story, data_dir, rows)
         if keep and not story.failures:

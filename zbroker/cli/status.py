@@ -54,8 +54,8 @@ def summary(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def alarm_text(alarm: dict[str, str]) -> str:
     """The alarms: the problem, what it means, what to do."""
-    told = "; ".join(alarm[key] for key in ("what", "means", "next") if alarm.get(key))
-    return f"{alarm['code']} since {alarm['since']}: {told}"
+    text = "; ".join(alarm[key] for key in ("what", "means", "next") if alarm.get(key))
+    return f"{alarm['code']} since {alarm['since']}: {text}"
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -96,9 +96,11 @@ def overview(found: Document) -> list[tuple[str, str]]:
 
 def _log(journal: Document) -> list[str]:
     sizes = {"bytes": "", "free_bytes": " free"}
-    told = [f"{_number(journal[key])} {key}" for key in ("persisted", "segments") if key in journal]
-    told += [f"{show.size(journal[key])}{what}" for key, what in sizes.items() if key in journal]
-    return [*told, *([str(journal["durability"])] if "durability" in journal else [])]
+    parts = [
+        f"{_number(journal[key])} {key}" for key in ("persisted", "segments") if key in journal
+    ]
+    parts += [f"{show.size(journal[key])}{what}" for key, what in sizes.items() if key in journal]
+    return [*parts, *([str(journal["durability"])] if "durability" in journal else [])]
 
 
 def _some(found: Document, key: str) -> list[tuple[str, Any]]:

@@ -68,7 +68,7 @@ def look(target: Target) -> Look:
     """What there is to see now. Raises: ZBrokerError."""
     status = target.ask("/status")
     farthest: list[dict[str, Any]] = []
-    if status.get("state") != "starting":  # the rooms that know them are not there yet
+    if status.get("state") != "starting":  # the processes that know them are not there yet
         farthest = target.ask(f"/subscriptions?limit={FARTHEST}")["subscriptions"]
     return document(status, farthest, datetime.now(UTC))
 

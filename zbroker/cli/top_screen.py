@@ -13,7 +13,7 @@ from rich.text import Text
 from zbroker.cli.show import is_number, plain, size
 from zbroker.cli.terminal import safe
 
-_MARKS: Final = ("first_position", "written", "persisted")
+_WATERMARKS: Final = ("first_position", "written", "persisted")
 _QUEUES: Final = ("count", "depth", "ready", "leased", "delayed", "consumers", "dead")
 _PROCESSES: Final = "process", "pid", "state", "restarts", "up s", "cpu %", "memory", "progress"
 _FARTHEST: Final = "client", "topic", "state", "lag", "lag s", "in hand", "sent", "credit"
@@ -48,14 +48,14 @@ def drawn(
 ) -> RenderableType:
     """A look as it fills a screen of so many lines; missing: why it is an old one."""
     processes = found["processes"]
-    room = height - _FIXED_LINES - len(processes) - 2 * len(found["alarms"])
+    left = height - _FIXED_LINES - len(processes) - 2 * len(found["alarms"])
     parts: list[RenderableType] = [_head(found, missing), _numbers(found)]
     for alarm in found["alarms"]:
         text = f"alarm {alarm.get('code')}: {alarm.get('what')}\n  {alarm.get('next')}"
         parts.append(Text(safe(text), "bold red"))
     parts.append(_table(_PROCESSES, (_process(one, usage) for one in processes)))
-    if found["farthest"] and room > 0:
-        parts.append(_table(_FARTHEST, map(_subscription, found["farthest"][:room])))
+    if found["farthest"] and left > 0:
+        parts.append(_table(_FARTHEST, map(_subscription, found["farthest"][:left])))
     return Group(*parts)
 
 
@@ -76,17 +76,17 @@ def _head(found: Row, missing: str) -> Text:
 
 
 def _numbers(found: Row) -> Table:
-    """Rates, marks and, if there are any, queues: rows of name and value."""
+    """Rates, watermarks and, if there are any, queues: rows of name and value."""
     journal = found["journal"]
     table = Table.grid(padding=(0, 2))
     rates = {name: f"{value:,.0f}" for name, value in found["rates"].items() if is_number(value)}
     table.add_row(*_pairs(rates | {key: plain(found[key]) for key in ("clients", "subscriptions")}))
-    marks = {key: plain(journal[key]) for key in _MARKS}
+    watermarks = {key: plain(journal[key]) for key in _WATERMARKS}
     more = {
         "log": _size(journal["bytes"]), "free": _size(journal["free_bytes"]),
         "segments": plain(journal["segments"]), "sync_ms": plain(journal["sync_ms"]),
     }  # fmt: skip
-    table.add_row(*_pairs(marks | more))
+    table.add_row(*_pairs(watermarks | more))
     if found["queues"].get("count"):
         queues = {"queues" if key == "count" else key: found["queues"].get(key) for key in _QUEUES}
         table.add_row(*_pairs({name: plain(value) for name, value in queues.items()}))

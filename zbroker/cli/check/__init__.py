@@ -116,7 +116,7 @@ def ask(target: Target) -> AdminAnswers | HealthVerdict:
     """
     try:
         status = target.ask("/status")
-        if status.get("state") == "starting":  # the rooms that know the rest are not there yet
+        if status.get("state") == "starting":  # what knows the rest is not there yet
             return AdminAnswers(status, {}, None)
         subscriptions = target.ask("/subscriptions?limit=1")
         return AdminAnswers(status, subscriptions, _disks(target.ask("/journal")))

@@ -13,7 +13,7 @@ UNKNOWN: Final = 3
 WORDS: Final = ("ok", "warning", "critical", "unknown")
 
 #: messages are refused, or some cannot be read, or reading becomes slow, or keys that were taken
-#: away still open the doors
+#: away still let clients in
 GRAVE: Final = frozenset({"disk_full", "damage", "index_failed", "access_file"})
 _UNSAFE: Final = str.maketrans({"|": "/", "\n": " ", "\r": " "})  # `|` begins performance data
 _STATES: Final = {"ready": OK, "starting": WARNING, "degraded": CRITICAL, "stopping": CRITICAL}

@@ -21,7 +21,7 @@ Waiting = Mapping[tuple[str, str, str], Document]  # by worker, client and sid
 
 
 def answer(case: Case) -> Iterator[Finding]:
-    """Whether it answers whoever asks."""
+    """Whether it answers this program."""
     error = case.status_error
     if error is None:
         return

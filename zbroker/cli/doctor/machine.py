@@ -18,7 +18,7 @@ from zbroker.endpoints import is_loopback
 from zbroker.errors import ZBrokerError
 from zbroker.paths import Paths
 
-OWN_FILES: Final = 256  # segments, sockets, threads: what a room has open beside its connections
+OWN_FILES: Final = 256  # segments, sockets, threads: what a process has open beside its connections
 COMPRESS_SEGMENTS: Final = 2  # so many segments must be free, or compressing only fails
 KEEPER_PART: Final = 2  # a queue that needs half of the log or more is named
 OPEN_FILES_MIN: Final = 1_024  # for clients of this host only
@@ -83,9 +83,9 @@ def open_files(case: Case, config: Config) -> Iterator[Finding]:
 
 
 def needed(config: Config) -> int:
-    """How many files a room has to have open at most."""
-    doors = (config.listen.ingest, config.listen.delivery, config.listen.queues)
-    open_to_others = not all(is_loopback(door) for door in doors)
+    """How many files a process has to have open at most."""
+    listeners = (config.listen.ingest, config.listen.delivery, config.listen.queues)
+    open_to_others = not all(map(is_loopback, listeners))
     set_by_hand = config.limits.connections != limits.CONNECTIONS_MAX
     if open_to_others or set_by_hand:
         return config.limits.connections + OWN_FILES
@@ -116,7 +116,7 @@ def _limit(case: Case) -> int:
 
 
 def lock(case: Case, paths: Paths) -> Iterator[Finding]:
-    """Whether somebody has the data directory and does not answer."""
+    """Whether a process has locked the data directory and does not answer."""
     if case.instance != SILENT or case.status_error is None:
         return
     if case.status_error.code not in ("not_found", "not_ready"):
@@ -130,7 +130,7 @@ def lock(case: Case, paths: Paths) -> Iterator[Finding]:
 
 
 def journal_lock(_: Case, paths: Paths) -> Iterator[Finding]:
-    """Whether somebody works on the files of the log while no instance runs."""
+    """Whether a tool works on the files of the log while no instance runs."""
     pid = holder(paths.journal)
     if pid is not None:
         yield Finding(
@@ -175,14 +175,14 @@ def ports(_: Case, config: Config) -> Iterator[Finding]:
 
 
 def taken(wanted: dict[str, str], listeners: Iterable[ListeningPort]) -> Iterator[Finding]:
-    """Doors that cannot be opened, since somebody listens there."""
-    for room, endpoint in wanted.items():
+    """Listeners that cannot be opened, since another process has their ports."""
+    for process, endpoint in wanted.items():
         at = endpoints.split(endpoint)
         mine = [one for one in listeners if one.port == at.port and _meet(at.host, one.host)]
         if at.port and mine:
             pid = next((one.pid for one in mine if one.pid), 0)
             yield Finding(
-                f"{name_of(pid)} listens on {endpoint}, the door of {room}",
+                f"{name_of(pid)} listens on {endpoint}, the listener of {process}",
                 "the instance does not start; publishers keep what is not acknowledged",
                 f"kill {pid}" if pid else f"ss -ltnp 'sport = :{at.port}' names it; stop it",
             )

@@ -125,8 +125,8 @@ def _compiled(pattern: str, *, ignore_case: bool = False) -> re2._Regexp:
         return re2.compile(pattern.encode(), options)
     except re2.error as error:
         why = error.args[0] if error.args else ""
-        told = why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why)
-        raise click.UsageError(f"the pattern {pattern!r} cannot be used: {told}") from None
+        reason = why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why)
+        raise click.UsageError(f"the pattern {pattern!r} cannot be used: {reason}") from None
 
 
 def _ids(publisher: str) -> set[int]:
@@ -243,11 +243,11 @@ class LogSearch:
         first = self._first
         starts = self._log.starts
         for at, start in enumerate(starts):
-            behind = starts[at + 1].position if at + 1 < len(starts) else self._end
-            if behind > first and self._is_ruled_out(start.serial):
+            after = starts[at + 1].position if at + 1 < len(starts) else self._end
+            if after > first and self._is_ruled_out(start.serial):
                 if start.position > first:
                     yield first, min(start.position, self._end)
-                first = behind
+                first = after
         if first < self._end:
             yield first, self._end
 

@@ -58,13 +58,13 @@ def rebuild(paths: Paths, step: progress.Step) -> dict[str, Any]:
         log = Log(places=places)
         first = log.first_position
 
-        def told(at: RebuildProgress) -> None:
+        def show_step(at: RebuildProgress) -> None:
             step("positions", max(at.position - first, 0), at.until - first)
 
         old = Index(paths.index, log.instance)
         try:
             old.forget_later_generations(log.end_of)
-            made = Rebuild(paths.index, log.instance, log.generation, batches_of(log), told)
+            made = Rebuild(paths.index, log.instance, log.generation, batches_of(log), show_step)
             old = made.finish(_durable(log, places, old.stamp), old)
         finally:
             old.close()

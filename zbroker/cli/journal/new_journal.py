@@ -103,7 +103,7 @@ def _finish(output: Path, part: Path) -> None:
 
 
 def _throw_away(part: Path, *, ignore_errors: bool = False) -> None:
-    """The mark goes last, so that an interrupted one goes on next time."""
+    """The file `unfinished` goes last, so that an interrupted one goes on next time."""
     for path in part.iterdir():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=ignore_errors)

@@ -131,13 +131,13 @@ def control_row(batch: f.Batch) -> dict[str, Any]:
     }
     if batch.publisher:
         row["publisher"] = str(batch.publisher)
-    told: dict[str, Any] | None = None
+    content: dict[str, Any] | None = None
     with suppress(ValueError, StorageError):  # msgspec's are, too; then the bytes are shown
-        told = _told(batch)
-    return row | (text_or_base64(bytes(batch.body)) if told is None else told)
+        content = _content(batch)
+    return row | (text_or_base64(bytes(batch.body)) if content is None else content)
 
 
-def _told(batch: f.Batch) -> dict[str, Any] | None:
+def _content(batch: f.Batch) -> dict[str, Any] | None:
     """What the body says; None for a kind that has none, or an unknown one."""
     if batch.kind in _RECORDS:
         found = msgspec.structs.asdict(_RECORDS[batch.kind].decode(batch.body))
@@ -154,11 +154,11 @@ def _told(batch: f.Batch) -> dict[str, Any] | None:
 
 def _fact(fact: queue_records.AnyFact) -> dict[str, Any]:
     """One fact; positions as runs [first, end). Raises: ValueError."""
-    told = {"fact": FACTS[type(fact)], **msgspec.structs.asdict(fact)}
-    if (where := told.pop("where", None)) is not None:
+    content = {"fact": FACTS[type(fact)], **msgspec.structs.asdict(fact)}
+    if (where := content.pop("where", None)) is not None:
         found = queue_records.unpack_positions(where)
-        told["positions"] = [list(run) for run in queue_records.runs_of(found)]
-    return told
+        content["positions"] = [list(run) for run in queue_records.runs_of(found)]
+    return content
 
 
 def header_row(batch: f.Batch, serial: int) -> dict[str, Any]:

@@ -105,17 +105,17 @@ class RepairSource:
         while cursor.position < min(end, self.end):
             items, cursor = self.log.read(cursor, min(end, self.end), READ_BYTES, stored=True)
             for item in items:
-                start, behind = _bounds(item)
-                if behind <= position:
+                start, after = _bounds(item)
+                if after <= position:
                     continue
-                if isinstance(item, Batch) and start >= position and behind <= end:
+                if isinstance(item, Batch) and start >= position and after <= end:
                     if start > position:
                         yield Gap(position, start, "missing")
                     yield item
-                    position = behind
+                    position = after
                 elif isinstance(item, Gap):
-                    yield Gap(position, min(behind, end), item.why)
-                    position = min(behind, end)
+                    yield Gap(position, min(after, end), item.why)
+                    position = min(after, end)
             if not items:
                 break
         if position < end:
@@ -173,17 +173,17 @@ def repair_log(
     report = Repaired(main.log.instance, main.log.generation, first, end)
     starts, known = {*main.starts}, _KnownState(main)
     for item in _filled(sources, first, end, report):
-        start, behind = _bounds(item)
+        start, after = _bounds(item)
         if isinstance(item, Gap):
             report.lost.append(item)
             known.lose(item)
-            output.skip_to(behind)
+            output.skip_to(after)
         else:
             known.fold(item)
             output.add(item, main.generation(start), begin=start in starts)
             report.batches += 1
             report.messages += item.taken if item.kind == KIND_PUBLISH else 0
-        step("saving", behind - first, end - first)
+        step("saving", after - first, end - first)
     report.lost = _joined(report.lost)
     report.lost_positions = sum(gap.end - gap.first for gap in report.lost)
     tail_lost = whole and bool(report.lost) and report.lost[-1].end == end

@@ -353,8 +353,8 @@ def _scan_segment(scan: SegmentScan, upto: _DataEnd, report: VerifyReport, file:
     for rest in held:
         should = upto.is_open and position < report.end_position
         if should if end is None else rest.start < end:
-            behind = rest.end if end is None else min(rest.end, end)
-            report.damaged.append(Damaged(serial, rest.start, behind, "group", file))
+            until = rest.end if end is None else min(rest.end, end)
+            report.damaged.append(Damaged(serial, rest.start, until, "group", file))
         elif not rest.blank:
             report.bytes_behind_end += rest.end - rest.start
 

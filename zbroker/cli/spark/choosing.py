@@ -86,14 +86,14 @@ class _Lines:
     """A line when something begins, ends, or takes long."""
 
     def __init__(self) -> None:
-        self._told = (0.0, "", -1)
+        self._last = (0.0, "", -1)
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        at, before, count = self._told
+        at, before, count = self._last
         now = time.monotonic()
         is_end = done == total and count != total
         if what != before or is_end or (done != count and now - at >= LINES_S):
-            self._told = (now, what, done)
+            self._last = (now, what, done)
             click.echo(f"{what}: {done} of {total}", err=True)
 
 
