@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Final, TextIO
+from typing import Any, Final, TextIO
 
 #: C0 and C1 without tab and line feed, DEL, and what changes the direction of text
 _UNSAFE: Final = re.compile(
@@ -48,11 +48,21 @@ def _guard(stream: TextIO) -> Any:  # noqa: ANN401 - it behaves like one
     return SafeTerminal(stream) if stream is not None and stream.isatty() else stream
 
 
-class SafeTerminal:
-    """A terminal as a text stream; everything but writing is the stream's own."""
+class _Stream:
+    """Everything but writing is the stream's own."""
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - of text or of bytes
+        self.stream = stream
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the stream
+        return getattr(self.stream, name)
+
+
+class SafeTerminal(_Stream):
+    """A terminal as a text stream."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+        super().__init__(stream)
         self.buffer = _ByteStream(stream.buffer)
 
     def write(self, text: str) -> int:
@@ -63,20 +73,11 @@ class SafeTerminal:
         for line in lines:
             self.write(line)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the stream
-        return getattr(self.stream, name)
 
-
-class _ByteStream:
+class _ByteStream(_Stream):
     """The same as a binary stream; bytes that are not UTF-8 are written as `\\xff`."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
 
     def write(self, data: bytes) -> int:
         text = bytes(data).decode("utf-8", "backslashreplace")
-        self._stream.write(safe(text).encode("utf-8", "backslashreplace"))
+        self.stream.write(safe(text).encode("utf-8", "backslashreplace"))
         return len(data)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the stream
-        return getattr(self._stream, name)

@@ -20,8 +20,6 @@ RUNNING: Final = "running"
 STOPPED: Final = "stopped"
 SILENT: Final = "silent"  # its lock is held, and its admin does not answer
 ABSENT: Final = "absent"  # none was ever started there
-
-
 _LOCKS: Final = Path("/proc/locks")
 
 
@@ -105,7 +103,10 @@ def gather(target: Target, options: DoctorOptions) -> Case:
             case.config_error = error
             return case
     try:
-        case.status = _status(case)
+        admin = target.admin() if target.url else target.running()
+        if admin is None:
+            raise ZBrokerError("not_found", "no instance runs there")
+        case.status = admin.ask("/status")
         if target.url:
             case.paths = target.paths()
     except ZBrokerError as error:
@@ -115,14 +116,6 @@ def gather(target: Target, options: DoctorOptions) -> Case:
         case.running = _document(case.paths.running)
         case.lock_pid = holder(case.paths.lock)
     return case
-
-
-def _status(case: Case) -> Mapping[str, Any] | None:
-    """Raises: ZBrokerError, if there is no answer."""
-    admin = case.target.admin() if case.target.url else case.target.running()
-    if admin is None:
-        raise ZBrokerError("not_found", "no instance runs there")
-    return admin.ask("/status")
 
 
 def _document(path: Path) -> Mapping[str, Any]:

@@ -31,8 +31,6 @@ from zbroker.paths import Paths
 
 SIZES: Final = ("bytes", "size", "body_bytes", "journal_bytes", "archive_bytes")
 TOPICS_SHOWN: Final = 20  # in text; JSON has more
-
-
 COLUMNS: Final = show.columns(
     "serial:0 place packed:3 first:0 end first_time:4 last_time:2 bytes size:4 open:3",
     sizes="bytes size",

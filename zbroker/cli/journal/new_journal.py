@@ -44,8 +44,6 @@ from zbroker.supervisor.directory import identity
 
 UNFINISHED: Final = "unfinished"
 _SLACK_BYTES: Final = 16 << 20
-
-
 GROUP_BYTES: Final = 1 * MIB  # batches that are written at once
 _PAGE: Final = 4096
 _PADS: Final = tuple(bytes(size) for size in range(8))

@@ -24,26 +24,19 @@ from zbroker.wire import bodies
 
 READ_BYTES: Final = 1 * MIB
 
-KINDS: Final = {
-    f.KIND_PUBLISH: "publish",
-    f.KIND_PUBLISHER: "publisher",
-    f.KIND_STATE: "state",
-    f.KIND_POINT: "point",
-    f.KIND_PURGE: "purge",
-    f.KIND_NOOP: "noop",
-    f.KIND_TIE: "tie",
-    f.KIND_QUEUE: "queue",
-    f.KIND_WIRING: "wiring",
-    f.KIND_STAGED: "staged",
-    f.KIND_ABORT: "abort",
-}
-_RECORDS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
-    f.KIND_PUBLISHER: records.PUBLISHER,
-    f.KIND_POINT: records.POINT,
-    f.KIND_PURGE: records.PURGE,
-    f.KIND_ABORT: records.ABORT,
-    f.KIND_WIRING: queue_records.WIRING,
-    f.KIND_QUEUE: queue_records.QUEUE,
+#: what each kind of record is called, and how its body is decoded
+KINDS: Final[dict[int, tuple[str, msgspec.msgpack.Decoder[Any] | None]]] = {
+    f.KIND_PUBLISH: ("publish", None),
+    f.KIND_PUBLISHER: ("publisher", records.PUBLISHER),
+    f.KIND_STATE: ("state", None),
+    f.KIND_POINT: ("point", records.POINT),
+    f.KIND_PURGE: ("purge", records.PURGE),
+    f.KIND_NOOP: ("noop", None),
+    f.KIND_TIE: ("tie", None),
+    f.KIND_QUEUE: ("queue", queue_records.QUEUE),
+    f.KIND_WIRING: ("wiring", queue_records.WIRING),
+    f.KIND_STAGED: ("staged", None),
+    f.KIND_ABORT: ("abort", records.ABORT),
 }
 FACTS: Final[dict[type[queue_records.Fact], str]] = {
     queue_records.MessagesGone: "gone",
@@ -126,7 +119,7 @@ def control_row(batch: f.Batch) -> dict[str, Any]:
     """A control record; what its body says is decoded, if that can be."""
     row: dict[str, Any] = {
         "position": batch.position,
-        "kind": KINDS.get(batch.kind, str(batch.kind)),
+        "kind": KINDS.get(batch.kind, (str(batch.kind), None))[0],
         "time": format_time(batch.log_time),
     }
     if batch.publisher:
@@ -139,8 +132,9 @@ def control_row(batch: f.Batch) -> dict[str, Any]:
 
 def _content(batch: f.Batch) -> dict[str, Any] | None:
     """What the body says; None for a kind that has none, or an unknown one."""
-    if batch.kind in _RECORDS:
-        found = msgspec.structs.asdict(_RECORDS[batch.kind].decode(batch.body))
+    _, decoder = KINDS.get(batch.kind, ("", None))
+    if decoder is not None:
+        found = msgspec.structs.asdict(decoder.decode(batch.body))
         if batch.kind == f.KIND_QUEUE:
             found["facts"] = [_fact(fact) for fact in found["facts"]]
             found["by"] = f"{found['by']:016x}"
@@ -167,7 +161,7 @@ def header_row(batch: f.Batch, serial: int) -> dict[str, Any]:
     return {
         "position": batch.position,
         "end": batch.end_position,
-        "kind": KINDS.get(batch.kind, str(batch.kind)),
+        "kind": KINDS.get(batch.kind, (str(batch.kind), None))[0],
         "time": format_time(batch.log_time),
         "publisher": str(batch.publisher),
         **{name: getattr(batch, name) for name in plain},

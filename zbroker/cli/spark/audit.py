@@ -16,8 +16,8 @@ import click
 from zbroker.cli import show
 from zbroker.cli.group import EX_ERROR
 from zbroker.cli.options import ConnectionOptions, json_option
-from zbroker.cli.spark import choosing
-from zbroker.cli.spark.choosing import LogChoice
+from zbroker.cli.spark import job_options
+from zbroker.cli.spark.job_options import LogChoice
 
 if TYPE_CHECKING:
     from zbroker.spark.jobs.audit import AuditReport
@@ -27,13 +27,13 @@ _COLUMNS: Final = show.columns("kind publisher first last position")
 
 
 @click.command()
-@choosing.source_options
+@job_options.source_options
 @click.option(
     "--against",
     help="The other log, a URL or a directory: says what one of them lacks or has differently.",
 )
 @click.option("--strict", is_flag=True, help="A jump is a failure, too.")
-@choosing.master_option
+@job_options.master_option
 @json_option
 def audit(
     *,
@@ -52,13 +52,13 @@ def audit(
     """
     from zbroker.spark.jobs.job_runner import spark_session
 
-    with choosing.steps() as step, spark_session("zbroker audit", master) as spark:
+    with job_options.steps() as step, spark_session("zbroker audit", master) as spark:
         from zbroker.spark.jobs import audit as job  # needs pyarrow
 
         if against is None:
             report = job.audit(spark, chosen.stretch, step, chosen.parts)
         else:
-            place, credentials = choosing.place_of(given, against)
+            place, credentials = job_options.place_of(given, against)
             live = "://" in place
             other = chosen.stretch._replace(
                 source=place, journal=None, archive=None, credentials=credentials if live else None

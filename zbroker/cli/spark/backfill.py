@@ -21,7 +21,7 @@ from zbroker.cli.options import (
     json_option,
     url_argument,
 )
-from zbroker.cli.spark import choosing
+from zbroker.cli.spark import job_options
 
 
 @click.command()
@@ -47,7 +47,7 @@ from zbroker.cli.spark import choosing
     default="",
     help="What runs under one id publishes once. Default: by paths, sizes and times of the files.",
 )
-@choosing.master_option
+@job_options.master_option
 @json_option
 @connection_options
 def backfill(
@@ -71,7 +71,7 @@ def backfill(
     to = JobTarget(broker.url, to_topic, broker.credentials)
     announce(broker.credentials)
     what = job.Input(key=table.pop("key_column"), **table)
-    with choosing.steps() as step, spark_session("zbroker backfill", master) as spark:
+    with job_options.steps() as step, spark_session("zbroker backfill", master) as spark:
         report = job.backfill(spark, what, to, step, publish_id)
     show.answer(json_here, report._asdict())
 

@@ -14,13 +14,13 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.options import ConnectionOptions, json_option, with_default
-from zbroker.cli.spark import choosing
-from zbroker.cli.spark.choosing import LogChoice
+from zbroker.cli.spark import job_options
+from zbroker.cli.spark.job_options import LogChoice
 from zbroker.limits import MIB
 
 
 @click.command()
-@choosing.source_options
+@job_options.source_options
 @click.option(
     "--to",
     required=True,
@@ -33,7 +33,7 @@ from zbroker.limits import MIB
     "About so much of the log is written as a whole; a task holds it in memory.",
     click.IntRange(min=1),
 )
-@choosing.master_option
+@job_options.master_option
 @json_option
 def export(
     *,
@@ -52,7 +52,7 @@ def export(
     del given
     from zbroker.spark.jobs.job_runner import spark_session
 
-    with choosing.steps() as step, spark_session("zbroker export", master) as spark:
+    with job_options.steps() as step, spark_session("zbroker export", master) as spark:
         from zbroker.spark.jobs import export as job  # needs pyarrow
 
         report = job.export(

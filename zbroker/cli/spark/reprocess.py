@@ -15,12 +15,12 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.options import ConnectionOptions, json_option, with_default
-from zbroker.cli.spark import choosing
-from zbroker.cli.spark.choosing import LogChoice
+from zbroker.cli.spark import job_options
+from zbroker.cli.spark.job_options import LogChoice
 
 
 @click.command()
-@choosing.source_options
+@job_options.source_options
 @click.argument("function", metavar="MODULE:FUNCTION")
 @click.argument("to_url", metavar="[TO]", required=False)
 @click.option("--to-topic", default="", help="The topic of all; wins over what it yields.")
@@ -35,7 +35,7 @@ from zbroker.cli.spark.choosing import LogChoice
 @click.option(
     "--every", type=click.FloatRange(min=0), help="With --checkpoint: for ever, every so many s."
 )
-@choosing.master_option
+@job_options.master_option
 @json_option
 def reprocess(  # noqa: PLR0913 - every option by its name
     *,
@@ -59,12 +59,12 @@ def reprocess(  # noqa: PLR0913 - every option by its name
     from zbroker.spark.jobs.job_runner import JobTarget, announce, spark_session
 
     _check(chosen, publish_id, checkpoint, every)
-    place, credentials = choosing.place_of(given, to_url or chosen.stretch.source)
+    place, credentials = job_options.place_of(given, to_url or chosen.stretch.source)
     if "://" not in place:
         raise click.UsageError("give TO, the URL of a broker")
     to = JobTarget(place, to_topic, credentials)
     announce(credentials)
-    with choosing.steps() as step, spark_session("zbroker reprocess", master) as spark:
+    with job_options.steps() as step, spark_session("zbroker reprocess", master) as spark:
         from zbroker.spark.jobs import reprocess as job  # needs pyarrow
 
         what = job.FunctionName(

@@ -13,8 +13,8 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.options import ConnectionOptions, json_option
-from zbroker.cli.spark import choosing
-from zbroker.cli.spark.choosing import LogChoice
+from zbroker.cli.spark import job_options
+from zbroker.cli.spark.job_options import LogChoice
 
 _TOPICS: Final = show.columns(
     "hour topic messages bytes per_s size_min size_mean size_p50 size_p99 size_max gap_mean_s "
@@ -27,8 +27,8 @@ _QUEUES: Final = show.columns(
 
 
 @click.command()
-@choosing.source_options
-@choosing.master_option
+@job_options.source_options
+@job_options.master_option
 @json_option
 def stats(*, given: ConnectionOptions, chosen: LogChoice, master: str, json_here: bool) -> None:
     """Count messages, bytes, sizes, rates and times between appends, by topic and hour (UTC).
@@ -39,7 +39,7 @@ def stats(*, given: ConnectionOptions, chosen: LogChoice, master: str, json_here
     del given
     from zbroker.spark.jobs.job_runner import spark_session
 
-    with choosing.steps() as step, spark_session("zbroker stats", master) as spark:
+    with job_options.steps() as step, spark_session("zbroker stats", master) as spark:
         from zbroker.spark.jobs import stats as job  # needs pyarrow
 
         report = job.stats(spark, chosen.stretch, step, chosen.parts)
