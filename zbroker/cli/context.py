@@ -117,11 +117,9 @@ def show_one(target: Target, name: str | None) -> None:
     if not name:
         raise ZBrokerError("not_found", "no context is in use", "zbroker-admin context use NAME")
     found = contexts.document(contexts.load(name))
-    if target.as_json:
-        show.as_json({"context": name, **found, "in_use": name == contexts.current()})
-        return
+    document = {"context": name, **found, "in_use": name == contexts.current()}
     credentials = found.pop("credentials")
-    show.facts({"context": name, **found, **credentials})
+    show.answer(target.as_json, document, {"context": name, **found, **credentials})
 
 
 @context.command()

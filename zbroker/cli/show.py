@@ -188,15 +188,19 @@ def facts(found: Mapping[str, Any], sizes: Sequence[str] = ()) -> None:
 
 
 def answer(
-    in_json: bool, document: Mapping[str, Any], text: str = "", *, sizes: Sequence[str] = ()
+    in_json: bool,
+    document: Mapping[str, Any],
+    shown: str | Mapping[str, Any] = "",
+    *,
+    sizes: Sequence[str] = (),
 ) -> None:
-    """The document as JSON, or the text for people, or if there is none the document as facts."""
+    """The document as JSON; or for people a text, other facts, or the facts of the document."""
     if in_json:
         as_json(document)
-    elif text:
-        click.echo(text)
+    elif shown and isinstance(shown, str):
+        click.echo(shown)
     else:
-        facts(document, sizes)
+        facts(shown if isinstance(shown, Mapping) else document, sizes)
 
 
 def warn(text: str) -> None:

@@ -44,7 +44,7 @@ def rebuild_index(target: Target, no_wait: bool) -> None:
             found = rebuild(opened.find(target), step)
     check(found)
     known = {key: value for key, value in found.items() if value not in ("", None, [])}
-    show.answer(target.as_json, found if target.as_json else known)
+    show.answer(target.as_json, found, known)
 
 
 def rebuild(paths: Paths, step: progress.Step) -> dict[str, Any]:

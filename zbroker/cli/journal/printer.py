@@ -92,14 +92,9 @@ def write_messages(target: Target, messages: Iterable[MessageRow]) -> None:
 def write(made: Iterable[bytes], limit: int | None = None) -> None:
     """At most `limit` lines to stdout, many at once, but each at once on a terminal."""
     most = 1 if show.on_terminal() else CHUNK
-    chunk: list[bytes] = []
-    for line in islice(made, limit):
-        chunk.append(line)
-        if len(chunk) >= most:
-            click.echo(b"".join(chunk), nl=False)
-            chunk.clear()
-    if chunk:
-        click.echo(b"".join(chunk), nl=False)
+    lines = islice(made, limit)
+    while chunk := b"".join(islice(lines, most)):
+        click.echo(chunk, nl=False)
 
 
 def json_lines(rows: Iterable[dict[str, Any]]) -> Iterable[bytes]:

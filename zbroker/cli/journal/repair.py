@@ -29,7 +29,7 @@ from zbroker.cli import progress, show
 from zbroker.cli.group import EX_ERROR, AdminCommand
 from zbroker.cli.journal import opened
 from zbroker.cli.journal.new_journal import Output, fresh
-from zbroker.cli.journal.salvage import Repaired, RepairSource, repair_log, span_of
+from zbroker.cli.journal.salvage import RepairSource, repair_log, span_of
 from zbroker.cli.options import output_option
 from zbroker.clock import SystemClock
 from zbroker.control.target import Target
@@ -70,7 +70,10 @@ def repair(target: Target, output: Path, also: tuple[Path, ...], segment: int | 
     """
     paths = opened.find(target)
     with ExitStack() as stack:
-        places = stack.enter_context(_opened(paths, lock=segment is None))
+        mending = MendedDirectory(paths.journal), MendedDirectory(paths.archive)
+        places = stack.enter_context(closing(SegmentPlaces(*mending)))
+        if segment is None:
+            places.journal.lock()  # else a writer might start meanwhile
         mended = mend(places)
         main = RepairSource(str(paths.journal), Log(places=places))
         others = [stack.enter_context(_other(path)) for path in also]
@@ -84,18 +87,13 @@ def repair(target: Target, output: Path, also: tuple[Path, ...], segment: int | 
             if segment is not None:  # the instance may write on meanwhile, after this part
                 write_mark(disk, CopyMark(main.log.instance, report.generation))
     report.mended_headers = mended
-    _say(report, paths, output, segment, in_json=target.as_json)
-
-
-@contextmanager
-def _opened(paths: Paths, *, lock: bool) -> Iterator[SegmentPlaces]:
-    """Both directories; with `lock` there is no writer. Raises: StorageError second_writer."""
-    with closing(
-        SegmentPlaces(MendedDirectory(paths.journal), MendedDirectory(paths.archive))
-    ) as places:
-        if lock:
-            places.journal.lock()
-        yield places
+    steps = [] if segment is not None else next_commands(paths, output)
+    document = report.as_dict() | {"output": str(output.absolute()), "next": steps}
+    head = f"\nsaved in {output}; the old files were not touched. Next:"
+    lines = [*report.lines(), head, *(f"  {line}" for line in steps or [_look(output)])]
+    show.answer(target.as_json, document, "\n".join(lines))
+    if report.lost:
+        sys.exit(EX_ERROR)
 
 
 @contextmanager
@@ -106,20 +104,6 @@ def _other(data: Path) -> Iterator[RepairSource]:
         if not log.instance:
             raise ZBrokerError("not_found", f"there is no journal in {data}", "see --also")
         yield RepairSource(str(data), log)
-
-
-def _say(
-    report: Repaired, paths: Paths, output: Path, segment: int | None, *, in_json: bool
-) -> None:
-    next_steps = [] if segment is not None else next_commands(paths, output)
-    if in_json:
-        show.as_json(report.as_dict() | {"output": str(output.absolute()), "next": next_steps})
-    else:
-        click.echo("\n".join(report.lines()))
-        click.echo(f"\nsaved in {output}; the old files were not touched. Next:")
-        click.echo("\n".join(f"  {line}" for line in next_steps or [_look(output)]))
-    if report.lost:
-        sys.exit(EX_ERROR)
 
 
 def next_commands(paths: Paths, output: Path) -> list[str]:

@@ -47,11 +47,9 @@ def search(target: Target, point: str) -> None:
         "offset": batch.offset,
         "batch": {key: value for key, value in row.items() if key not in ("serial", "offset")},
     }
-    if target.as_json:
-        show.as_json(found)
-    else:
-        inner = {f"batch.{key}": value for key, value in found.pop("batch").items()}
-        show.facts(found | inner)
+    inner = {f"batch.{key}": value for key, value in found["batch"].items()}
+    flat = {key: value for key, value in found.items() if key != "batch"} | inner
+    show.answer(target.as_json, found, flat)
 
 
 def batch_at(log: Log, position: int) -> tuple[Batch, Cursor]:

@@ -58,10 +58,7 @@ def verify_command(target: Target) -> None:
     paths = opened.find(target)
     with progress.bar() as step:
         report = verify(paths.journal, step, paths.archive)
-    if target.as_json:
-        show.as_json(report.as_dict())
-    else:
-        click.echo("\n".join(report.lines()))
+    show.answer(target.as_json, report.as_dict(), "\n".join(report.lines()))
     if not report.ok:
         sys.exit(EX_ERROR)
 

@@ -52,9 +52,14 @@ _THEN: Final = {
 @click.option(
     "--point", default="", help="All messages before this point.", shell_complete=complete_point
 )
-@click.option("--all", "all_of_it", is_flag=True, help="All that it holds now.")
+@click.option("--all", is_flag=True, help="All that it holds now.")
 @click.option("--leased", is_flag=True, help="Also messages that consumers have.")
-@click.option("--dead-letter", is_flag=True, help="They go to the dead letter topic: `forced`.")
+@click.option(
+    "--dead-letter",
+    "dead_letters",
+    is_flag=True,
+    help="They go to the dead letter topic: `forced`.",
+)
 @click.option(
     "--archive", is_flag=True, help="Then archive the segments that end before that place."
 )
@@ -63,18 +68,14 @@ _THEN: Final = {
 )
 @dry_run_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def purge(  # noqa: PLR0913 - click passes each option by itself
+def purge(
     target: Target,
     name: str,
-    before: int | None,
-    point: str,
-    all_of_it: bool,
-    leased: bool,
-    dead_letter: bool,
     archive: bool,
     remove: bool,
     dry_run: bool,
     yes: bool,
+    **body: Any,  # noqa: ANN401 - what is left is named as in the request
 ) -> None:
     """Have messages leave the queue NAME: those before a place, or all.
 
@@ -89,11 +90,10 @@ def purge(  # noqa: PLR0913 - click passes each option by itself
     if archive and remove:
         raise click.UsageError("give one of --archive and --remove")
     action = "archive" if archive else "remove" if remove else ""
-    places: Document = {"before": before, "point": point, "all": all_of_it}
-    body: Document = {key: value for key, value in places.items() if value}
-    if len(body) != 1:
+    places = {key: body.pop(key) for key in ("before", "point", "all")}
+    body |= {key: place for key, place in places.items() if place}
+    if sum(map(bool, places.values())) != 1:
         raise click.UsageError("give one of --before, --point and --all")
-    body |= {"leased": leased, "dead_letters": dead_letter}
     if dry_run or not yes:
         if not dry_run and (target.as_json or not sys.stdin.isatty()):
             raise click.UsageError("this takes messages away: give --yes, or --dry-run first")
