@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from zbroker.admin.history import History, HistoryEntry
+from zbroker.admin.retention import Copy, RetentionView, SegmentView, by_hand
 from zbroker.cli.journal import opened, points
 from zbroker.cli.journal.admin_actions import Document
 from zbroker.cli.journal.description import newest_snapshot, segment_rows
@@ -25,15 +25,18 @@ from zbroker.cli.progress import Step
 from zbroker.clock import SystemClock, format_time
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.journal.retention import Kept, LogStart, RemovalLimits
-from zbroker.journal.segment_removal import stands_for
+from zbroker.journal.segment_removal import remove_through, stands_for
 from zbroker.log.archive.archiver import copy
 from zbroker.log.archive.cleanup import tidy
 from zbroker.log.archive.packer import pack
 from zbroker.log.archive.segment_copy import CopyResult, Steps
-from zbroker.log.places import SegmentPlace, SegmentPlaces
+from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
-from zbroker.log.segments import NOTE_FILE, discard, give_up, read_note, summary_name
+from zbroker.log.segments import NOTE_FILE, give_up, read_note
 from zbroker.paths import Paths
+
+Rewrite = Literal["archive", "compress"]
+Action = Literal["archive", "compress", "remove"]
 
 _WHY: Final = "by hand, while no instance ran"
 
@@ -47,7 +50,7 @@ class ActionPlan(NamedTuple):
 
 
 def act(
-    paths: Paths, action: str, selection: SegmentChoice, *, dry_run: bool, step: Step
+    paths: Paths, action: Action, selection: SegmentChoice, *, dry_run: bool, step: Step
 ) -> tuple[Document, list[Row]]:
     """Archives, compresses or removes; the outcome, and a row for each segment before it.
 
@@ -57,48 +60,40 @@ def act(
         log = Log(places=places)
         rows = segment_rows(log)
         through = selection.last(rows, partial(points.named, log))
-        plan_of, work = (_removal, _remove) if action == "remove" else (_rewrite, _copy_all)
-        plan = plan_of(log, action, through)
+        plan = _removal(log, through) if action == "remove" else _rewrite(places, action, through)
         found = {"action": action, "dry_run": dry_run, "id": None} | plan.document
         if dry_run or not plan.serials:
             return found | {"result": "dry run" if dry_run else "nothing to do"}, rows
-        run = partial(work, places, action, plan.serials, step)
-        return found | _recorded(paths, action, plan, run), rows
+
+        def work() -> None:
+            if action == "remove":
+                _remove(places, plan.serials)
+            else:
+                _copy_all(places, action, plan.serials, step)
+
+        return found | _recorded(paths, action, plan, work), rows
 
 
 # -- archive and compress ---------------------------------------------------------------------
 
 
-def _rewrite(log: Log, action: str, through: int) -> ActionPlan:
-    by_serial = log.places.by_serial()
-    newest = max(by_serial, default=0)
-    planned: list[Row] = []
-    skipped: list[Row] = []
-    for serial in (serial for serial in by_serial if serial <= through):
-        reason = _why_not(action, by_serial[serial], is_open=serial == newest)
-        if reason:
-            skipped.append({"serial": serial, "reason": reason})
-        else:
-            size = sum(place.file_bytes for place in by_serial[serial])
-            planned.append({"serial": serial, "bytes": size, "why": _WHY})
-    return ActionPlan(
-        [row["serial"] for row in planned],
-        sum(row["bytes"] for row in planned),
-        {"serials": planned, "skipped": skipped},
-    )
+def _rewrite(places: SegmentPlaces, action: Rewrite, through: int) -> ActionPlan:
+    """By the rules of the admin for what is done by hand."""
+    segments = tuple(
+        SegmentView(serial, tuple(Copy(one.archived, one.packed, one.file_bytes) for one in copies),
+                    size=0, end=None, last_time=None)
+        for serial, copies in places.by_serial().items()
+    )  # fmt: skip
+    state = RetentionView(segments, now_ns=0, stated=0, free_bytes=0)
+    taken, skipped = by_hand(action, state, None, through)
+    found = {
+        "serials": [{"serial": one.serial, "bytes": one.bytes, "why": _WHY} for one in taken],
+        "skipped": [one._asdict() for one in skipped],
+    }
+    return ActionPlan([one.serial for one in taken], sum(one.bytes for one in taken), found)
 
 
-def _why_not(action: str, copies: list[SegmentPlace], *, is_open: bool) -> str:
-    if is_open:
-        return "it is the open one, which is written to"
-    if action == "archive" and all(place.archived for place in copies):
-        return "it is in the archive directory"
-    if action == "compress" and all(place.packed for place in copies):
-        return "it is compressed"
-    return ""
-
-
-def _copy_all(places: SegmentPlaces, action: str, serials: list[int], step: Step) -> None:
+def _copy_all(places: SegmentPlaces, action: Rewrite, serials: list[int], step: Step) -> None:
     tidy(places)
     for number, serial in enumerate(serials, 1):
         _copy_one(places, action, serial, step, f"{number} of {len(serials)}")
@@ -135,7 +130,7 @@ def _watched(steps: Steps, step: Callable[[int, int], None], size: int) -> CopyR
 # -- remove -----------------------------------------------------------------------------------
 
 
-def _removal(log: Log, _action: str, through: int) -> ActionPlan:
+def _removal(log: Log, through: int) -> ActionPlan:
     """Follows the rules of the journal process; if none runs, there are no holders.
 
     Raises: StorageError segments_missing.
@@ -158,25 +153,13 @@ def _removal(log: Log, _action: str, through: int) -> ActionPlan:
     return ActionPlan(serials, sum(one.bytes for one in plan.segments), found)
 
 
-def _remove(places: SegmentPlaces, _action: str, serials: list[int], step: Step) -> None:
+def _remove(places: SegmentPlaces, serials: list[int]) -> None:
     """The note first, everywhere, so that a start finishes what a crash interrupts."""
     note = read_note(places.journal)
     if note is None:
         raise StorageError("damaged", f"{NOTE_FILE} is damaged", "start the instance once")
     give_up(places.journal, note._replace(oldest=serials[-1] + 1))
-    by_serial = places.by_serial()
-    for done, serial in enumerate(serials, 1):
-        for place in by_serial[serial]:
-            places.unlink(place)
-        for disk in (places.journal, places.archive):
-            if disk is not None:
-                with suppress(StorageError):  # a summary that stays is thrown away later
-                    discard(disk, summary_name(serial))
-        step("remove", done, len(serials))
-    places.journal.sync_dir()
-    if any(place.archived for serial in serials for place in by_serial[serial]):
-        assert places.archive is not None, "archived copies are in the archive directory"
-        places.archive.sync_dir()
+    remove_through(places, serials[-1])
 
 
 # -- its record -------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from zbroker.cli import progress, show
 from zbroker.cli.group import AdminCommand
 from zbroker.cli.journal import offline, opened
 from zbroker.cli.journal.admin_actions import Document, by_admin, check, wait_option
+from zbroker.cli.journal.offline import Action
 from zbroker.cli.journal.selection import Row, SegmentChoice, selection_options
 from zbroker.cli.options import dry_run_option
 from zbroker.control.target import Admin, Target
@@ -79,7 +80,7 @@ def remove(target: Target, **options: Any) -> None:  # noqa: ANN401 - likewise
 
 
 def act(
-    target: Target, action: str, *, selection: SegmentChoice, dry_run: bool, no_wait: bool
+    target: Target, action: Action, *, selection: SegmentChoice, dry_run: bool, no_wait: bool
 ) -> None:
     """Does it to the chosen segments, and reports. Raises: ZBrokerError."""
     admin = target.running()
