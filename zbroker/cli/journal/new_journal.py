@@ -13,7 +13,6 @@ are between two segments: one ends, and the next begins at a higher position.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from zbroker import durable_files
 from zbroker.clock import Clock
+from zbroker.durable_files import sync_directory
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.limits import MIB
 from zbroker.log.disk import Buffer, Disk
@@ -61,7 +62,7 @@ def fresh(output: Path, instance: int, needed_bytes: int) -> Iterator[Path]:
         _begin(output, part, needed_bytes)
         journal = part / "journal"
         journal.mkdir(mode=0o700)
-        (part / "instance.json").write_text(identity(instance))
+        durable_files.write(part / "instance.json", identity(instance).encode())
         yield journal
         _finish(output, part)
     except OSError as error:
@@ -92,11 +93,10 @@ def _begin(output: Path, part: Path, needed_bytes: int) -> None:
 
 def _finish(output: Path, part: Path) -> None:
     """Files are synced by their writers; this syncs their names, then the name of the directory."""
-    sync(part / "instance.json")
-    sync(part / "journal")
-    sync(part)
+    sync_directory(part / "journal")
+    sync_directory(part)
     part.rename(output)
-    sync(output.parent)
+    sync_directory(output.parent)
     (output / UNFINISHED).unlink()
 
 
@@ -108,15 +108,6 @@ def _throw_away(part: Path, *, ignore_errors: bool = False) -> None:
         elif path.name != UNFINISHED:
             path.unlink(missing_ok=True)
     shutil.rmtree(part, ignore_errors=ignore_errors)
-
-
-def sync(path: Path) -> None:
-    """A file or directory survives a power cut from now on."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Output:
