@@ -98,7 +98,7 @@ def test_a_table_shows_what_others_wrote_as_text(
     monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     with on_tty(monkeypatch) as screen:
-        show.table((show.text("topic", 0),), [{"topic": value}])
+        show.table(show.columns("topic:0"), [{"topic": value}])
     told = written(screen).decode()
     assert terminal.safe(value) in told
     assert value == terminal.safe(value) or value not in told
