@@ -538,34 +538,23 @@ def test_a_budget_that_its_lost_connection_may_use_is_waited_for(what):
     assert world.core.live
 
 
-def test_a_budget_that_stays_used_up_is_an_error():
-    first = Wired()
-    first.door.code = "too_many"
-    first.connect()
-    first.talk()
-    assert first.core.error.code == "too_many", "none of its connections was lost"
-    later = Wired().live(1)
+@pytest.mark.parametrize(
+    ("code", "door", "given"),
+    [
+        ("too_many", {}, {}),
+        ("resource_locked", {"kind": "replayable"}, {"since": "0"}),
+    ],
+)
+def test_a_refusal_is_an_error_once_no_lost_connection_can_be_the_reason(code, door, given):
+    first = Wired(QueueDoor(**door), **given)
+    later = Wired(QueueDoor(**door), **given).live(1)
     later.lose()
     later.door.now += COUNTED_MS
-    later.door.code = "too_many"
-    later.connect()
-    later.talk()
-    assert later.core.error.code == "too_many"
-
-
-def test_a_replayable_queue_that_another_one_has_is_an_error():
-    world = Wired(QueueDoor(kind="replayable"), since="0")
-    world.door.code = "resource_locked"
-    world.connect()
-    world.talk()
-    assert world.core.error.code == "resource_locked"
-    later = Wired(QueueDoor(kind="replayable"), since="0").live(1)
-    later.lose()
-    later.door.now += COUNTED_MS
-    later.door.code = "resource_locked"
-    later.connect()
-    later.talk()
-    assert later.core.error.code == "resource_locked"
+    for world in (first, later):
+        world.door.code = code
+        world.connect()
+        world.talk()
+        assert world.core.error.code == code
 
 
 # -- kinds of queues ------------------------------------------------------------------------------
