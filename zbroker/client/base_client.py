@@ -14,8 +14,9 @@ import inspect
 import logging
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
@@ -25,7 +26,9 @@ from zbroker.client.consumer.consumer import BaseConsumer
 from zbroker.client.consumer.worker import BaseWorker, Handler, OnError
 from zbroker.client.endpoints import ListenerEndpoints, ask_ranges
 from zbroker.client.options import ConnectOptions, Listener, method_takes
+from zbroker.client.publisher.backpressure import Backpressure
 from zbroker.client.publisher.publisher import PublisherPort
+from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.subscriber.options import (
     TIMEOUT_S,
     ConsumeOptions,
@@ -45,6 +48,7 @@ _log: Final = logging.getLogger("zbroker.client")
 S = TypeVar("S", bound=ReaderState)
 C = TypeVar("C", bound=BaseConsumer)
 T = TypeVar("T")
+R = TypeVar("R", bound=Receipt)
 W = TypeVar("W", bound=BaseWorker[Any])
 
 
@@ -99,6 +103,7 @@ class BaseClient(Generic[S, C, W]):
 
     _publisher: PublisherPort
     _publisher_type: type[PublisherPort]
+    _backpressure: Backpressure
     _subscription_type: type[S]
     _consumer_type: type[C]
     _worker_type: type[W]
@@ -255,7 +260,7 @@ class BaseClient(Generic[S, C, W]):
         interval_s = None if interval is None else seconds("interval", interval)
         if interval_s is not None and interval_s > HEARTBEAT_MAX_S:
             raise ZBrokerError("bad_field", f"interval={interval!r} is more than an hour")
-        self._doors.beat_each(interval_s)
+        self._publisher.beat_each(interval_s)
 
     # -- what a shell adds --------------------------------------------------------------------
 
@@ -275,6 +280,25 @@ class BaseClient(Generic[S, C, W]):
         raise NotImplementedError
 
     # -- what both do -------------------------------------------------------------------------
+
+    def _receipts(
+        self, kind: type[R], topics: str | list[str], data: list[bytes], stamps: list[int] | None
+    ) -> Iterator[list[R]]:
+        """One for each message, some at a time: they are packed meanwhile."""
+        for start in range(0, len(data), MANY):
+            end = start + MANY
+            some, at = values.parts(topics, start, end), values.parts(stamps, start, end)
+            yield list(map(kind, repeat(self._track), some, data[start:end], at))
+
+    def _queue(self, receipts: Sequence[Receipt], timeout: float | None) -> None:
+        """Keeps messages that belong together, in the store if it keeps them that early."""
+        if self._staging is None:
+            self._inbox.extend(receipts)
+        else:
+            put = partial(self._staging.put_many, self._inbox, receipts)
+            self._backpressure.stage(put, timeout)
+        if len(self._inbox) >= self._publisher.wake_at:
+            self._publisher.wake()
 
     async def _start(self, timeout: float) -> None:
         """Waits for the first session. Raises: ZBrokerError, why there is none."""
@@ -373,3 +397,4 @@ NAMES: Final = (
     "worker", "heartbeat",
 )  # fmt: skip
 HEARTBEAT_MAX_S: Final = 3_600
+MANY: Final = 1_000  # messages that publish_many queues at a time

@@ -10,7 +10,7 @@ import zmq
 from zbroker import endpoints
 from zbroker.client.effects import GetToken, NewToken
 from zbroker.client.ports import CLOSE_LINGER_MS, ClientLink, Context
-from zbroker.client.publisher.publisher import Follower, LogonResult, PublisherPort
+from zbroker.client.publisher.publisher import LogonResult, PublisherPort
 from zbroker.engine.contract import Now
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
@@ -34,7 +34,7 @@ class ListenerEndpoints:
         self, publisher: PublisherPort, door: Literal["delivery", "queues"] = "delivery"
     ) -> None:
         self.door = door
-        self._publisher = publisher
+        self.publisher = publisher
         self.now_ms = publisher.clock.mono_ms
         self.context: Context = zmq.Context.instance()
         self._endpoint = ""  # where it was at the last connect
@@ -50,28 +50,19 @@ class ListenerEndpoints:
             return None
         return NewToken(session.answer.token or "", origin_of(session), session.number)
 
-    @property
-    def heartbeat_s(self) -> float | None:
-        """The interval that its connections ask for."""
-        return self._publisher.heartbeat_s
-
-    def beat_each(self, interval_s: float | None) -> None:
-        """Another interval of heartbeats for all connections of the client; None: none."""
-        self._publisher.beat_each(interval_s)
-
     def session(self, than: int = 0) -> LogonResult | None:
         """A session newer than `than` that names the door; None while there is none.
 
         Raises: ZBrokerError, what ended the client.
         """
         session = self._newer(than)
-        if session is None and self._publisher.track.error is not None:
-            raise self._publisher.track.error
+        if session is None and self.publisher.track.error is not None:
+            raise self.publisher.track.error
         return session
 
     def endpoints(self) -> dict[str, str]:
         """Where each door can be reached from here."""
-        session = self._publisher.session
+        session = self.publisher.session
         if session is None:
             return {}
         host, told = endpoints.split(session.url).host, session.answer.endpoints or {}
@@ -86,23 +77,15 @@ class ListenerEndpoints:
         self._endpoint = self.endpoints().get(self.door, self._endpoint)
         if not self._endpoint:
             raise ZBrokerError("not_ready", f"the broker named no {self.door} door")
-        curve, answers = self._publisher.settings.curve, _ANSWERS[self.door]
-        return ClientLink(self.context, self._endpoint, self.heartbeat_s, curve, answers)
+        curve, answers = self.publisher.settings.curve, _ANSWERS[self.door]
+        return ClientLink(self.context, self._endpoint, self.publisher.heartbeat_s, curve, answers)
 
     def _newer(self, than: int) -> LogonResult | None:
         """A broker that starts may not know all its doors yet: then it is asked once more."""
-        session = self._publisher.newer_session(than)
+        session = self.publisher.newer_session(than)
         if session is not None and self.door not in (session.answer.endpoints or {}):
-            return self._publisher.newer_session(session.number)
+            return self.publisher.newer_session(session.number)
         return session
-
-    def follow(self, line: Follower) -> None:
-        """Has a connection end with the client."""
-        self._publisher.follow(line)
-
-    def resubscribed(self) -> None:
-        """The subscriptions of a connection that was lost are there again."""
-        self._publisher.tell("resubscribed")
 
 
 def origin_of(session: LogonResult) -> Origin:

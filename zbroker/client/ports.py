@@ -335,7 +335,7 @@ class Transport(Generic[K]):
     def _begin(self, link: LinkPort) -> None:
         self._link = link
         self._renew_turn()
-        self._doors.follow(self)
+        self._doors.publisher.follow(self)
 
     def _renew_turn(self) -> None:
         self._turn = turn_of(self.core, self._link, self._calls, self._doors)

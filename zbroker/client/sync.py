@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import repeat
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from zbroker.client import values
 from zbroker.client.base_client import BaseClient
@@ -35,8 +35,6 @@ from zbroker.clock import SystemClock
 from zbroker.errors import StorageError
 from zbroker.wire.messages import RangeList
 
-MANY: Final = 1_000  # messages that publish_many queues at a time; the thread packs meanwhile
-
 T = TypeVar("T")
 
 
@@ -48,6 +46,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
 
     _publisher: IOThread
     _publisher_type = IOThread
+    _backpressure: Backpressure
     _subscription_type = Subscription
     _consumer_type = Consumer
     _worker_type = Worker
@@ -127,13 +126,11 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
             for each, item, stamp in rows:
                 receipt = self.publish(each, item, time=stamp, timeout=timeout)
             return receipt
-        for start in range(0, count, MANY):
-            end = start + MANY
-            some, at = values.parts(topics, start, end), values.parts(stamps, start, end)
-            receipt = self._queue(
-                list(map(Receipt, repeat(self._track), some, data[start:end], at)), timeout
-            )
-        return receipt
+        for receipts in self._receipts(Receipt, topics, data, stamps):
+            if len(self._inbox) >= self._publisher.room:
+                self._backpressure.wait(timeout)
+            self._queue(receipts, timeout)
+        return receipts[-1]
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until everything published before is persisted, or, if not recorded, passed on.
@@ -196,21 +193,6 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
 
     async def _stop_publisher(self) -> None:
         self._publisher.stop()
-
-    def _queue(self, receipts: Sequence[Receipt], timeout: float | None) -> Receipt:
-        if len(self._inbox) >= self._publisher.room:
-            self._backpressure.wait(timeout)
-        if self._staging is None:
-            self._inbox.extend(receipts)
-        else:
-            put = partial(self._staging.put_many, self._inbox, receipts)
-            try:
-                put()
-            except StorageError as error:
-                self._backpressure.again(put, timeout, error)
-        if len(self._inbox) >= self._publisher.wake_at:
-            self._publisher.wake()
-        return receipts[-1]
 
 
 @takes(connect_options)

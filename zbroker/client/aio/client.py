@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import repeat
 from typing import TypeVar
 
 from zbroker.client import values
@@ -23,11 +22,9 @@ from zbroker.client.options import ConnectOptions, connect_options, method_takes
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.subscriber.merge import pause_together, resume_together
 from zbroker.client.subscriber.options import TIMEOUT_S, RangesOptions, ranges_options
-from zbroker.client.sync import MANY
 from zbroker.client.values import to_bytes, to_extra, to_ns
 from zbroker.client.waits import end_of
 from zbroker.clock import SystemClock
-from zbroker.errors import StorageError
 from zbroker.wire.messages import RangeList
 
 T = TypeVar("T")
@@ -42,6 +39,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
 
     _publisher: AsyncPublisher
     _publisher_type = AsyncPublisher
+    _backpressure: AsyncBackpressure
     _subscription_type = AsyncSubscription
     _consumer_type = AsyncConsumer
     _worker_type = AsyncWorker
@@ -93,7 +91,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
         if self._staging is None:
             inbox.append(receipt)
         else:
-            self._stage(partial(self._staging.put, inbox, receipt))
+            self._backpressure.stage(partial(self._staging.put, inbox, receipt), 0)
         if len(inbox) >= publisher.wake_at:
             publisher.wake()
         return receipt
@@ -114,11 +112,8 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
         data, stamps = values.many(payloads, times)
         topics = self._topics.check_many(topic, len(data))
         self._backpressure.admit_many(list(map(len, data)))
-        for start in range(0, len(data), MANY):
-            end = start + MANY
-            some, at = values.parts(topics, start, end), values.parts(stamps, start, end)
-            receipts = list(map(AsyncReceipt, repeat(self._track), some, data[start:end], at))
-            self._queue(receipts)
+        for receipts in self._receipts(AsyncReceipt, topics, data, stamps):
+            self._queue(receipts, 0)
         return receipts[-1]
 
     async def ready(self, timeout: float | None = None) -> None:
@@ -199,20 +194,6 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
 
     async def _stop_publisher(self) -> None:
         await self._publisher.stop()
-
-    def _queue(self, receipts: Sequence[AsyncReceipt]) -> None:
-        if self._staging is None:
-            self._inbox.extend(receipts)
-        else:
-            self._stage(partial(self._staging.put_many, self._inbox, receipts))
-        if len(self._inbox) >= self._publisher.wake_at:
-            self._publisher.wake()
-
-    def _stage(self, put: Callable[[], None]) -> None:
-        try:
-            put()
-        except StorageError as error:
-            self._backpressure.no_space(error)
 
 
 class Connecting:

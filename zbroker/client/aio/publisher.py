@@ -15,7 +15,7 @@ import logging
 from asyncio import Future
 from collections.abc import Callable, Generator, Sequence
 from heapq import heappop, heappush
-from typing import ClassVar, Final, NoReturn, cast
+from typing import ClassVar, Final, cast
 
 from zbroker.client.aio.transport import LinkWatch, LoopTurns, Waiters, check_loop, wake, within
 from zbroker.client.ports import CLOSE_LINGER_MS, ClientLink
@@ -335,12 +335,12 @@ class AsyncBackpressure(Backpressure):
             self._large = before
             raise
 
-    def no_space(self, error: StorageError) -> NoReturn:
-        """The disk of the store. Raises: ZBrokerError store_full, or `error` if it is another."""
-        if error.code != "disk_full":
-            raise error
+    def again(self, put: Callable[[], None], timeout: float | None, refused: StorageError) -> None:
+        """Gives up. Raises: ZBrokerError store_full, or `refused` if it is not about space."""
+        if refused.code != "disk_full":
+            raise refused
         self._disk_full = True
-        what = f"no space for the publish store: {error.reason}"
+        what = f"no space for the publish store: {refused.reason}"
         raise ZBrokerError("store_full", what, "free space; `await client.ready()` waits a moment")
 
     async def ready(self, end: float | None) -> bool:

@@ -15,6 +15,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from zbroker.client import forks
@@ -40,8 +41,9 @@ class ConsumerTransport(Transport[ConsumerCore]):
     """What ports for threads and for event loops do alike."""
 
     def __init__(self, doors: ListenerEndpoints, command: Consume) -> None:
-        jitter = random.Random().random
-        core = ConsumerCore(command, self, jitter, doors.heartbeat_s, doors.resubscribed)
+        resubscribed = partial(doors.publisher.tell, "resubscribed")
+        jitter, heartbeat_s = random.Random().random, doors.publisher.heartbeat_s
+        core = ConsumerCore(command, self, jitter, heartbeat_s, resubscribed)
         super().__init__(doors, core)
         self.error: ZBrokerError | None = None  # what ended the client, or a defect of this
         self.halted = False  # nothing more is handed out

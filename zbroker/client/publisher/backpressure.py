@@ -70,6 +70,13 @@ class Backpressure:
                 raise track.error
             self._large += size
 
+    def stage(self, put: Callable[[], None], timeout: float | None) -> None:
+        """Has the store keep messages. Raises: as `again`."""
+        try:
+            put()
+        except StorageError as error:
+            self.again(put, timeout, error)
+
     def again(self, put: Callable[[], None], timeout: float | None, refused: StorageError) -> None:
         """Tries `put` again until the disk of the store has space for it.
 

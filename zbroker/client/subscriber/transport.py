@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from zbroker.client import forks
 from zbroker.client.connection import Phase
@@ -34,7 +35,8 @@ class SubscriberTransport(Transport[SubscriberCore]):
     """What ports for threads and for event loops do alike."""
 
     def __init__(self, doors: ListenerEndpoints) -> None:
-        core = SubscriberCore(random.Random().random, doors.heartbeat_s, doors.resubscribed)
+        resubscribed = partial(doors.publisher.tell, "resubscribed")
+        core = SubscriberCore(random.Random().random, doors.publisher.heartbeat_s, resubscribed)
         super().__init__(doors, core)
 
     def add(self, feed: Feed, credit_max: int = CREDIT_MAX_BYTES) -> None:
