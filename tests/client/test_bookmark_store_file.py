@@ -20,7 +20,7 @@ from zbroker.client.bookmark_stores.progress import Reached
 from zbroker.errors import StorageError, ZBrokerError
 
 KEY = Key("pricer", "prices")
-GO_ON = Manner(anew=False, auto=False, by_mark=False)
+GO_ON = Manner(ignores_stored=False, auto=False, by_mark=False)
 STATE = {HERE: Reached(300, (5, 7)), THERE: Reached(0)}
 
 GOLDEN_KEY = "0163b554fd90f23c45fe932370ccf85d34"

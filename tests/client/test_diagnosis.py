@@ -81,8 +81,8 @@ def test_with_several_urls_none_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_port_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     url = nobody()
-    assert diagnosis.probe(url) == f"nobody listens on port {url.rpartition(':')[2]} there"
-    with pytest.raises(ZBrokerError, match=r"timeout: .* nobody listens on port"):
+    assert diagnosis.probe(url) == f"no process listens on port {url.rpartition(':')[2]} there"
+    with pytest.raises(ZBrokerError, match=r"timeout: .* no process listens on port"):
         connect(url, timeout=0.01)
 
 

@@ -155,13 +155,13 @@ class BaseClient(Generic[S, C, W]):
     def subscribe(self, options: Callable[[], SubscribeOptions]) -> S:
         """Messages of `topic` from `since` on; live when caught up; accepted when this returns.
 
-        since: "epoch", "now", bookmark or list of them (behind it), datetime or time text (at or
+        since: "epoch", "now", bookmark or list of them (after it), datetime or time text (at or
         after it), a vector, a range. until: a bookmark (inclusive), a time (exclusive), a vector,
         "now". Without both of them it begins now, and topics that are not recorded come too, as
         they are published; with one of them, or an option that needs the log, only what is
         recorded. The options: docs/howto/replay-with-filters-and-pace.md. Durations are seconds, a
         timedelta, or "10s". credit: bytes under way. handler: called for each message by a thread
-        of its own; then nobody iterates. on_caught_up: called once, by who reads, behind all that
+        of its own, which alone reads it. on_caught_up: called once, by the reader, after all that
         was persisted at the begin. name: in the bookmark store, which keeps what is processed;
         since="recent" goes on there, or begins at EPOCH. discard: a message is processed when the
         next one is asked for ("auto"), or when `Subscription.discard` says so. timeout: seconds in
@@ -192,13 +192,13 @@ class BaseClient(Generic[S, C, W]):
 
         backlog: how many it holds at most that are not settled; None: as many as the queue allows.
         filter: only messages whose content it is true for. credit: bytes under way. timeout:
-        seconds in which it has to be accepted. Of a replayable queue, which gives all its messages
-        to one consumer at a time: since: "epoch", "now", a bookmark (behind it), a time, a vector
-        "point:NAME" or a range of these without points, "[bookmark:" with what the bookmark names;
-        selector: a filter, it begins at the first message for which that is true; one of them is
-        needed. until: where it ends, in the same words (a bookmark inclusive). bookmark_not_found:
-        where it begins if the log does not hold `since` any more or never did, or messages of the
-        queue from there on were purged.
+        seconds in which it has to be accepted. A replayable queue gives all its messages to one
+        consumer at a time, from a place. since: "epoch", "now", a bookmark (after it), a time, a
+        vector "point:NAME" or a range of these without points, "[bookmark:" with what the bookmark
+        names; selector: a filter, it begins at the first message for which that is true; one of
+        them is needed. until: where it ends, in the same words (a bookmark inclusive).
+        bookmark_not_found: where it begins if the log does not hold `since` any more or never did,
+        or messages of the queue from there on were purged.
         In an event loop it is accepted when it was awaited or entered, or when an iteration begins.
         Raises: ZBrokerError with the broker's code, bad_field, bad_filter, bad_bookmark, "timeout",
         not_ready (the broker has no queues process).
@@ -253,7 +253,7 @@ class BaseClient(Generic[S, C, W]):
         """Begins heartbeats in a session, or changes their interval; None: ends them.
 
         As `connect(heartbeat=...)`: after twice that time each side takes a silent other one for
-        gone. Also for subscriptions and consumers; with a shorter interval they connect anew, and
+        gone. Also for subscriptions and consumers; with a shorter interval they connect again, and
         go on where they are. Raises: ZBrokerError bad_field, or what ended the client.
         """
         self._check_open()
@@ -276,7 +276,7 @@ class BaseClient(Generic[S, C, W]):
         raise NotImplementedError
 
     async def _stop_publisher(self) -> None:
-        """Logs off; what is not persisted stays in the store, if it lasts."""
+        """Logs off; messages that are not persisted stay in the store, if it lasts."""
         raise NotImplementedError
 
     # -- what both do -------------------------------------------------------------------------

@@ -66,10 +66,10 @@ class ConnectionState(Struct, frozen=True):
     """What became of a client's connection, and to which URL.
 
     connecting: it is tried. logged_on: there is a session; what the store holds is being sent.
-    republished: all of that is settled, also what was queued and had no number yet; not told if
+    republished: all of that is settled, also what was queued and had no number yet; left out if
     nothing was owed. resubscribed: the subscriptions of a connection that was
     lost are there again. broker_behind: this broker lacks what was acknowledged (`error`), and the
-    client goes on as was wished. disconnected: the session is lost; it is sought anew. closed:
+    client goes on as was wished. disconnected: the session is lost; a new one is sought. closed:
     nothing more is published; `error` says why.
     """
 
@@ -80,7 +80,7 @@ class ConnectionState(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who a client is, and which broker it trusts.
+    """The identity of a client, and which broker it trusts.
 
     key: the client's own NAME.key_secret. server: the broker's public key, 40 characters of Z85,
     or its NAME.key. user: needed where several share a key. password: of that user.

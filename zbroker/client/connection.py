@@ -8,11 +8,11 @@
 A publisher is never in NO_TOKEN; a refused logon that is final takes it to ENDED.
 
 The connections of subscribers and consumers log on with the token of the publisher's. One that was
-lost may count at the broker for a while: what is refused because of it (`too_many`) is asked for
-again, with pauses, before that is taken for an answer. They ask the broker for heartbeats and send
-none: the program that reads may be busy with a message for hours, and the PINGs of libzmq are proof
-enough. So `not_logged_on` where heartbeats were asked for means that nothing of ours arrives: that
-takes a new connection.
+lost may count at the broker for a while: a request that is refused because of it (`too_many`) is
+made again, with pauses, before that is taken for an answer. They ask the broker for heartbeats and
+send none: the program that reads may be busy with a message for hours, and the PINGs of libzmq are
+proof enough. So `not_logged_on` where heartbeats were asked for means that nothing of ours arrives:
+that takes a new connection.
 
 Silence: see heartbeats.py.
 """
@@ -102,7 +102,7 @@ class Connection:
         return []
 
     def _unreached(self, now_ms: int) -> None:
-        """Nobody accepts connections there; the socket tries it again."""
+        """No process accepts connections there; the socket tries it again."""
 
     def _rejected(self, event: Rejected, now_ms: int) -> list[Effect]:
         """The broker does not accept the key."""

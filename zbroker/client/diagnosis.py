@@ -43,7 +43,7 @@ def timed_out(url: str, timeout: float, said: str, alone: bool) -> ZBrokerError:
 
 
 def probe(url: str) -> str:
-    """What is at `url`, in words; "" if it is a ZeroMQ socket that does not answer."""
+    """The kind of peer at `url`, in words; "" if it is a ZeroMQ socket that does not answer."""
     at = split(url)
     try:
         with socket.create_connection((at.host.strip("[]"), at.port), PROBE_S) as connection:
@@ -54,6 +54,6 @@ def probe(url: str) -> str:
     except socket.gaierror as error:
         return f"the host {at.host!r} cannot be looked up: {error.strerror}"
     except ConnectionRefusedError:
-        return f"nobody listens on port {at.port} there"
+        return f"no process listens on port {at.port} there"
     except OSError as error:
         return f"no connection to port {at.port} there: {error.strerror or error}"

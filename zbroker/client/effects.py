@@ -28,7 +28,7 @@ class Rejected(Lost, gc=False):
 
 
 class Unreached(Struct, gc=False):
-    """Event: nobody accepted that connection; the socket tries again."""
+    """Event: no process accepted that connection; the socket tries again."""
 
 
 class MessagesArrived(Struct, gc=False):
@@ -76,7 +76,7 @@ class LogonAccepted(Struct, gc=False):
 
 
 class ConnectionLost(Struct, gc=False):
-    """Effect: the session is lost; it is being sought anew."""
+    """Effect: the session is lost; a new one is sought."""
 
 
 class Republished(Struct, gc=False):
@@ -148,5 +148,5 @@ def gave_up(patience_ms: int | None, refusal: Error | None) -> ZBrokerError:
     return ZBrokerError(
         "gave_up",
         f"no broker gave a session for {(patience_ms or 0) / 1_000:g} s{said}",
-        "what is not acknowledged is in the publish store; a store in a file keeps it",
+        "unacknowledged messages are in the publish store; a store in a file keeps them",
     )

@@ -27,7 +27,7 @@ class ListenerEndpoints:
     """A door of the instance that a publisher is logged on to: delivery, or queues.
 
     Sockets that application threads or tasks own live in the interpreter's shared context, which
-    nobody has to close; the publisher's context ends with it.
+    need not be closed; the publisher's context ends with it.
     """
 
     def __init__(

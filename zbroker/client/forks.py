@@ -13,7 +13,7 @@ from zbroker.errors import ZBrokerError
 
 
 class ForkAware(Protocol):
-    """What is told that it is a copy in a child."""
+    """An object that has to know that it is a copy in a child."""
 
     def _forked(self, error: ZBrokerError) -> None: ...
 
@@ -22,7 +22,7 @@ _watched: Final[weakref.WeakSet[ForkAware]] = weakref.WeakSet()
 
 
 def watch(client: ForkAware) -> None:
-    """Has `client` told in the child of each fork from now on."""
+    """Has `client._forked` called in the child of each fork from now on."""
     _watched.add(client)
 
 

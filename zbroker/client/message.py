@@ -87,7 +87,7 @@ class Message(Struct, gc=False, eq=False, frozen=True):
 
     @property
     def position(self) -> int:
-        """Where it stands in the log of its origin; 0 if it is not recorded."""
+        """Its place in the log of its origin; 0 if it is not recorded."""
         return self._head.position and self._head.position + self._head.offset(self._i)
 
     @property
@@ -97,7 +97,7 @@ class Message(Struct, gc=False, eq=False, frozen=True):
 
     @property
     def bookmark(self) -> str:
-        """Names this message on every instance; a subscription can start behind it.
+        """Names this message on every instance; a subscription can start after it.
 
         "" if it is not recorded.
         """
@@ -155,7 +155,7 @@ def decode(msg: Msg, body: bytes, own: Origin, body_max: int) -> list[Message]:
 
 
 def taken_apart(messages: list[Message]) -> tuple[MessageHead, list[int], list[bytes]]:
-    """Of messages that came together, at least one: their head, their indexes, their payloads."""
+    """The head, the indexes and the payloads of messages that came together, at least one."""
     return (
         messages[0]._head,
         [message._i for message in messages],

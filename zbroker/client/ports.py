@@ -80,7 +80,7 @@ class ClientLink:
     """A socket to `endpoint`, being connected in the background.
 
     heartbeat_s: a frozen broker and a cut link are Lost within two of them; see sockets.py. curve:
-    who this is, and who the broker has to be. answers: what the door may say.
+    the keys of this client and of its broker. answers: all that the listener may send.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ClientLink:
     def send(self, command: ClientCommand, body: bytes | None = None) -> None:
         """Queues one command; never blocks: the window and credit are what bounds the queue.
 
-        With a broker that ended the handshake nobody is left to queue it for; events say so.
+        With a broker that ended the handshake there is no queue for it; events say so.
         """
         with suppress(zmq.Again):
             self._send(codec.encode(command), body)
@@ -128,7 +128,7 @@ class ClientLink:
             sockets.send(self.socket, body, sockets.LAST)  # copied: a shared one costs a thread
 
     def receive(self) -> tuple[AnyAnswer | AnyQueuesAnswer, bytes] | None:
-        """The next answer, with its body if it has one. What is unknown here is skipped."""
+        """The next answer, with its body if it has one. One that is unknown here is skipped."""
         while (frames := sockets.receive(self.socket)) is not None:
             try:
                 answer = codec.decode(self._answers, frames[0].buffer)
@@ -138,7 +138,7 @@ class ClientLink:
         return None
 
     def answers(self, until: float) -> Iterator[AnyAnswer | AnyQueuesAnswer]:
-        """What comes until that time of the monotonic clock, or until the connection is lost."""
+        """Answers until that time of the monotonic clock, or until the connection is lost."""
         while (left := until - time.monotonic()) > 0:
             self.wait(min(int(left * 1_000) + 1, WAIT_MAX_MS))
             while (received := self.receive()) is not None:
@@ -248,7 +248,7 @@ class LinkPort:
         return None if self.drained else 0
 
     def connect(self, _effect: Connect) -> None:
-        """Another link instead of the one before; what is queued for that goes with it."""
+        """Another link instead of the one before, which takes its queue along."""
         self.close()
         self._calls.take()
         self.link = self._make()

@@ -63,8 +63,8 @@ def commit(
     app is 1 to 200 bytes. stages: each token, and how many messages were published under it.
     Returns: when it is durable.
     Raises: ZBrokerError stage_unknown (aborted, ended, or not so many messages), not_entitled (to
-    publish on all of its topics, now), bad_field, too_large, disk_full, timeout, or why nobody
-    could log on.
+    publish on all of its topics, now), bad_field, too_large, disk_full, timeout, or why no
+    broker accepted a logon.
     """
     body = msgpack.encode([(token, messages) for token, messages in stages])
     command = CommitStaged(app, batch, cid="2")
@@ -79,7 +79,7 @@ def abort(
     credentials: Credentials | None = None,
     timeout: float = TIMEOUT_S,
 ) -> None:
-    """Forgets what was staged under these tokens and not committed; what nobody aborts ends."""
+    """Forgets what was staged under these tokens and not committed; else it ends later."""
     command, body = AbortStaged(cid="2"), msgpack.encode(list(tokens))
     _ask(url, credentials, timeout, lambda to, _: to.ask(Committed, command, body))
 
@@ -89,7 +89,7 @@ def principal_of(
 ) -> str:
     """Whom the broker takes these credentials for; "" where security is off.
 
-    Raises: ZBrokerError timeout, or why nobody could log on.
+    Raises: ZBrokerError timeout, or why no broker accepted a logon.
     """
     return _ask(url, credentials, timeout, lambda _, logon: logon.principal or "")
 
@@ -132,7 +132,7 @@ class _Asker:
                     return
                 if isinstance(event, Rejected):
                     raise ClientError("auth_failed", f"{self._url}: {event.why}", event.hint)
-        raise ClientError("timeout", f"nobody answers at {self._url}", "is it running?")
+        raise ClientError("timeout", f"no broker answers at {self._url}", "is it running?")
 
     def _until(self) -> float:
         return min(self._deadline, time.monotonic() + ANSWER_S)

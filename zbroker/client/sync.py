@@ -197,14 +197,15 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
 
 @takes(connect_options)
 def connect(options: Callable[[], ConnectOptions]) -> Client:
-    """A client that is logged on at an ingest door.
+    """A client that is logged on at an ingest listener.
 
-    url: of the door; several: one after the other until one works; or a ServerChooser.
-    name: of the publisher; the broker knows by it what it has already. None makes a new one.
+    url: of the listener; several: one after the other until one works; or a ServerChooser.
+    name: of the publisher; the broker knows by it which messages it has. None makes a new one.
     publish_store: keeps what the broker has not acknowledged: "memory", or a directory, which a
     kill of this process does not touch; one client at a time has it open, under one name. What it
-    holds is published first. publish_sync: what of a directory a power cut does not touch: "each",
-    all that `publish` returned for; an interval, all that is older; None, nothing.
+    holds is published first.
+    publish_sync: how much of a directory survives a power cut: "each", all that `publish` returned
+    for; an interval, all that is older; None, nothing.
     store_bytes, store_messages: how much it holds (64 MiB, in a directory 1 GiB).
     bookmark_store: for `subscribe(name=...)`: "memory", a directory, or a store that its maker
     closes, after the client.
@@ -213,9 +214,11 @@ def connect(options: Callable[[], ConnectOptions]) -> Client:
     less traffic, while receipts and `flush` wait that much longer.
     timeout: seconds for the first session. give_up: how long a lost one is sought; None: for ever.
     broker_behind: what to do at a broker that lacks messages which were acknowledged: another
-    instance, or an old copy. on_state: told of what becomes of the connection; on_refused: of each
-    final refusal; both by a thread for that. credentials: the keys, where the broker asks for some.
-    stage: a token of up to 64 bytes: what is published is durable, and nobody is shown it before
+    instance, or an old copy.
+    on_state: called with each state of the connection; on_refused: with each final refusal; both by
+    a thread for that.
+    credentials: the keys, where the broker asks for some.
+    stage: a token of up to 64 bytes: messages are durable, and no subscriber gets them before
     `commit` names the token.
     Raises: ZBrokerError "timeout" without a session in `timeout` seconds, name_in_use,
     store_in_use, store_damaged, broker_behind, ...

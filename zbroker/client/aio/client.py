@@ -106,7 +106,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
         """Queues many messages of one topic, or each of its own, all or none; the receipt of the
         last one.
 
-        Else as `publish`. Of more than 1,000 the first thousands stay when the disk gets full.
+        Else as `publish`. When the disk gets full the first thousands of a longer list stay.
         """
         self._check_here()
         data, stamps = values.many(payloads, times)

@@ -61,7 +61,7 @@ class AsyncConsumer(BaseConsumer):
             yield messages
 
     async def fetch(self, most: int = 1, timeout: float | None = None) -> list[QueueMessage]:
-        """Up to `most` messages: what is there, or else what comes first in `timeout` seconds.
+        """Up to `most` messages: those that are there, or else the first in `timeout` seconds.
 
         Empty if none comes, and at the end. Raises: ZBrokerError, what ended it.
         """

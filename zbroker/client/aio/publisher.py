@@ -31,13 +31,13 @@ _log: Final = logging.getLogger("zbroker.client")
 
 
 class AsyncTrack(AckTracker):
-    """What is known of one publisher's messages. Nobody sleeps here: tasks wait."""
+    """The progress of one publisher's messages. No thread sleeps here: tasks wait."""
 
     def __init__(self, publisher: int) -> None:
         super().__init__(publisher)
         self.loop = asyncio.get_running_loop()
         self.waiters = Waiters(self.loop)
-        self._of: dict[int, set[Future[None]]] = {}  # who waits for that sequence
+        self._of: dict[int, set[Future[None]]] = {}  # those that wait for that sequence
         self._heap: list[int] = []  # its keys, the lowest first
         self._unnumbered: dict[Future[None], Callable[[], int]] = {}
 
@@ -166,7 +166,7 @@ class AsyncPublisher(common.PublisherPort):
             await asyncio.sleep(0)
 
     async def stop(self) -> None:
-        """Logs off; what is not persisted stays in the store, if it lasts."""
+        """Logs off; messages that are not persisted stay in the store, if it lasts."""
         await asyncio.shield(self.let_go(ZBrokerError("closed", "this client is closed")))
 
     def let_go(self, error: ZBrokerError) -> asyncio.Future[None]:
@@ -226,14 +226,14 @@ class AsyncPublisher(common.PublisherPort):
         self._turns.within(self._wait_ms(WAIT_MAX_MS))
 
     def _guard(self, work: Callable[[], object]) -> None:
-        """Whatever fails in there ends the client: nobody may wait for it."""
+        """Whatever fails in there ends the client: nothing may wait for it."""
         try:
             work()
         except ZBrokerError as error:  # the store's
             _log.error("client.store_failed: nothing more is published: %s", error)
             self._shut(error)
         except Exception as error:  # a bug of ours
-            _log.exception("client.turn_failed: what is not persisted stays unsent")
+            _log.exception("client.turn_failed: messages that are not persisted stay unsent")
             self._shut(ZBrokerError("internal", f"a turn of this client failed: {error!r}"))
 
     def _shut(self, error: ZBrokerError) -> None:
@@ -359,7 +359,7 @@ class AsyncBackpressure(Backpressure):
         return there
 
     def _fits(self, size: int, count: int = 0) -> bool:
-        """Whether there is room for so much. What is queued is counted as if it were large."""
+        """Whether there is room for so much. Queued messages count as if they were large."""
         publisher, settings = self._publisher, self._publisher.settings
         held = self._large - publisher.taken_large + publisher.stored_bytes
         queued = len(publisher.inbox)

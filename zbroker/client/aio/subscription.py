@@ -62,9 +62,9 @@ class AsyncHandling(Handling):
 class AsyncSubscription(ReaderState):
     """Made by `Client.subscribe`. Await it, enter it, iterate over it or over `.batches()`.
 
-    Awaiting it gives itself, accepted by the broker: what is published from then on is in it. Else
-    the same as `zbroker.client.Subscription`, in one event loop: read by one task at a time, its
-    handler called in a task of its own.
+    Awaiting it gives itself, accepted by the broker: it has all that is published from then on.
+    Else the same as `zbroker.client.Subscription`, in one event loop: read by one task at a time,
+    its handler called in a task of its own.
     """
 
     _port_type = AsyncSubscriberPort
@@ -96,7 +96,7 @@ class AsyncSubscription(ReaderState):
                 return
 
     async def until_caught_up(self, timeout: float | None = None) -> AsyncIterator[Message]:
-        """Each message until the subscription has caught up; what comes later is read after that.
+        """Each message until the subscription has caught up; later ones are read after that.
 
         Raises: ZBrokerError "timeout" if none comes for `timeout` seconds; calling again goes on.
         """
@@ -126,7 +126,7 @@ class AsyncSubscription(ReaderState):
     # -- changing it --------------------------------------------------------------------------
 
     async def pause(self, timeout: float = ANSWER_S) -> None:
-        """Has the broker send nothing more; what is under way still comes. Keeps its place.
+        """Has the broker send nothing more; messages under way still come. Keeps its place.
 
         Raises: ZBrokerError bad_field (with live delivery), "closed", "timeout".
         """
@@ -144,9 +144,9 @@ class AsyncSubscription(ReaderState):
         filter: str | None = None,  # noqa: A002  (as `subscribe` names it)
         timeout: float = ANSWER_S,
     ) -> int:
-        """Goes on with another topic or filter ("": none); what is left out stays as it is.
+        """Goes on with another topic or filter ("": none); what it leaves out stays as it is.
 
-        Returns: the position from which they hold; what is under way still comes by the old ones.
+        Returns: the position from which they hold; messages under way still come by the old ones.
         Raises: ZBrokerError bad_filter, bad_topic, ...; then nothing changed. "closed", "timeout".
         """
         return await self._replace(topic, timeout, regex=regex, content=filter)

@@ -72,7 +72,7 @@ def wake(future: Future[None]) -> None:
 
 
 class Waiters:
-    """Who waits for what. `look` is called after every change that may matter."""
+    """Tasks with their conditions. `look` is called after every change that may matter."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
@@ -295,7 +295,7 @@ class AsyncConsumerPort(LoopTransport, ConsumerTransport):
     """A consumer's connection to the queues process."""
 
     _what = "a consumer"
-    _failing = "what is held comes back to the queue"
+    _failing = "the messages that it holds come back to the queue"
 
     def __init__(self, doors: ListenerEndpoints, command: Consume) -> None:
         super().__init__(doors, command)

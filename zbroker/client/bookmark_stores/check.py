@@ -1,7 +1,7 @@
 """Reads all of a bookmark store's file; run in a process of its own, by its path.
 
-LMDB may end the process on damaged pages: then that is the finding. Nothing is changed: what is
-written is given up again, which shows whether the lists of free pages can be read.
+LMDB may end the process on damaged pages: then that is the finding. Nothing is changed: a
+transaction writes and is given up again, which shows whether the lists of free pages can be read.
 """
 
 from __future__ import annotations

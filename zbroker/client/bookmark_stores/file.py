@@ -55,7 +55,8 @@ _log: Final = logging.getLogger("zbroker.client")
 class FileBookmarkStore(MemoryBookmarkStore):
     """What named subscriptions have processed, in a directory; one process at a time has it open.
 
-    After a kill the last `commit` seconds may be missing: what was processed then comes again.
+    After a kill the last `commit` seconds may be missing: messages that were processed then come
+    again.
     """
 
     def __init__(
@@ -143,8 +144,8 @@ class FileBookmarkStore(MemoryBookmarkStore):
                 self._commit()
             except StorageError:
                 _log.exception(
-                    "client.bookmarks_failed: what is processed is not stored any more; the next "
-                    "discard is told"
+                    "client.bookmarks_failed: processed messages are not stored any more; the next "
+                    "discard raises the error"
                 )
                 return
 
@@ -289,5 +290,5 @@ def _failure(path: Path, error: Exception) -> StorageError:
     return StorageError(
         "store_failed",
         f"the bookmark store {path} cannot be read or written: {error}",
-        "what was committed before stays; free space or mend the disk, then open it again",
+        "all that was committed before stays; free space or mend the disk, then open it again",
     )

@@ -4,7 +4,7 @@
     value    crc32c u32 little-endian | msgpack [client, name, [[instance, generation, top, [open...]]...]]
     header   key 0x00: b"zbroker bookmark store" | version u32 little-endian
 
-The CRC covers the key and what stands behind it in the value.
+The CRC covers the key and the rest of the value.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def header() -> bytes:
 
 
 def check_header(value: bytes | None) -> BadRecord | None:
-    """What is wrong with a header; None if it is one of this version."""
+    """Why a header cannot be used; None if it is one of this version."""
     if value is None or not value.startswith(_MAGIC) or len(value) != len(_MAGIC) + _U32.size:
         return BadRecord("it has no header of a bookmark store")
     (version,) = _U32.unpack_from(value, len(_MAGIC))
@@ -63,7 +63,7 @@ def check_header(value: bytes | None) -> BadRecord | None:
 
 
 def encode_key(key: Key) -> bytes:
-    """The bytes under which the state of a subscription stands."""
+    """The key of the state of a subscription."""
     named = f"{key.client}\x00{key.name}".encode()
     return b"\x01" + hashlib.blake2b(named, digest_size=16).digest()
 

@@ -32,7 +32,7 @@ class MemoryBookmarkStore:
         self._closed = False
 
     def recent(self, client: str, name: str) -> str | None:
-        """The vector behind which `since="recent"` begins; None if nothing is known: EPOCH."""
+        """The vector after which `since="recent"` begins; None if nothing is known: EPOCH."""
         state = self._state(Key(client, name))
         return format_vector(resume_point(state)) if state else None
 
@@ -81,7 +81,7 @@ class MemoryBookmarkStore:
         return self._load(key) if tracking is None else tracking.state()
 
     def _load(self, key: Key) -> State:
-        """What is known of a subscription that was not open since the store is."""
+        """The state of a subscription that was not open since the store is."""
         return {}
 
     def _remove(self, key: Key) -> None:
@@ -106,11 +106,11 @@ def check_subscription_name(name: str) -> None:
 class Manner(NamedTuple):
     """How a subscription is tracked.
 
-    anew: what was stored does not count. auto: the reader discards by going on. by_mark: see
-    progress.py.
+    ignores_stored: the stored state does not count. auto: the reader discards by going on.
+    by_mark: see progress.py.
     """
 
-    anew: bool
+    ignores_stored: bool
     auto: bool
     by_mark: bool
 
@@ -118,28 +118,28 @@ class Manner(NamedTuple):
 class Tracking:
     """Made by a store. `stored` is what it knew before, as far as that counts.
 
-    ended: its subscription is closed. What is discarded later still counts, until the store is
+    ended: its subscription is closed. A later discard still counts, until the store is
     closed or another subscription takes the name.
     """
 
     def __init__(self, store: MemoryBookmarkStore, key: Key, before: State, manner: Manner) -> None:
         self.key = key
         self.ended = False
-        self.stored: State = {} if manner.anew else before
+        self.stored: State = {} if manner.ignores_stored else before
         self._store = store
-        self._before = before  # what is stored until this one is under way
+        self._before = before  # is stored until this one is under way
         self._auto = manner.auto
         self._lock = threading.Lock()
         progress = ByMark if manner.by_mark else ByPosition
         self._progress: ByMark | ByPosition = progress(self.stored)
         # the batch in hand, if the reader discards it by going on, and how much of it is passed;
-        # the progress is told of that when it is asked
+        # the progress learns of that when it is asked
         self._hand: list[Message] = []
         self._given: list[Message] = []  # the same, emptied if the rest will not be handed out
         self._passed = self._told = 0
 
     def begin(self, vector: Mapping[Origin, int]) -> None:
-        """The broker has accepted the subscription, which begins behind `vector`."""
+        """The broker has accepted the subscription, which begins after `vector`."""
         if not self.stored:
             with self._lock:
                 self._progress.advance(vector)
@@ -157,7 +157,7 @@ class Tracking:
         return fresh
 
     def passed(self, message: Message) -> None:
-        """The reader asks for what is behind `message`. Raises: ZBrokerError store_failed."""
+        """The reader asks for the next one after `message`. Raises: ZBrokerError store_failed."""
         at = self._passed
         if at < len(self._hand) and self._hand[at] is message:
             self._passed = at + 1
@@ -189,7 +189,7 @@ class Tracking:
             raise ZBrokerError("closed", what, "or another one has the name now")
 
     def state(self) -> State:
-        """What is to be stored."""
+        """The state to store."""
         with self._lock:
             self._tell()
             return self._progress.state() or self._before
@@ -204,7 +204,7 @@ class Tracking:
 def checked(store: MemoryBookmarkStore | None, client: str | None) -> None:
     """What `connect` was given. Raises: TypeError, ZBrokerError bad_field."""
     if store is not None and not isinstance(store, MemoryBookmarkStore):
-        raise TypeError(f"bookmark_store is no {type(store).__name__}")
+        raise TypeError(f"bookmark_store is not a {type(store).__name__}")
     if store is not None and client is None:
         raise ZBrokerError(
             "bad_field", "a client with a bookmark store needs a name", "it is part of the key"
@@ -232,7 +232,7 @@ def tracked(
     command = wanted.command
     options = command.options or Options()
     by_mark = options.delivery == "live" or options.conflation_s is not None
-    manner = Manner(anew=not wanted.recent, auto=wanted.discard == "auto", by_mark=by_mark)
+    manner = Manner(not wanted.recent, wanted.discard == "auto", by_mark)
     tracking = store._track(Key(client, wanted.name), manner)
     if wanted.recent:
         vector = resume_point(tracking.stored)

@@ -3,9 +3,9 @@
     received --discard--> processed
 
 Per origin the state is `top` and the positions in `open`: everything up to `top` is processed but
-for those. The subscription resumes behind the position before the oldest of them; what comes again
-and is not one of them is left out. What is not processed and stands above everything that is needs
-no mention, so a reader that works in order has a state of one number.
+for those. The subscription resumes at the oldest of them; messages that come again and are not one
+of them are left out. Messages above everything that is processed need no mention, so a reader that
+works in order has a state of one number.
 
 Positions mean something only where they are durable and each message has its own. So with live
 delivery and under conflation the state is the newest durable vector that came before the oldest
@@ -26,13 +26,13 @@ from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 
 OPEN_MAX: Final = 1_000_000  # messages handed out and not discarded: a reader forgot to
-OPEN_STORED_MAX: Final = 1_000  # per origin; what was discarded above them comes again
+OPEN_STORED_MAX: Final = 1_000  # per origin; messages that were discarded above them come again
 
 Vector = dict[Origin, int]
 
 
 class Reached(NamedTuple):
-    """Of one origin: everything up to `top` is processed, but for `open`, rising and below it."""
+    """Everything of one origin up to `top` is processed, but for `open`, rising and below it."""
 
     top: int
     open: tuple[int, ...] = ()
@@ -42,7 +42,7 @@ State = dict[Origin, Reached]
 
 
 def resume_point(state: State) -> Vector:
-    """The vector behind which everything that is not processed stands."""
+    """The vector after which everything follows that is not processed."""
     return {
         origin: reached.open[0] - 1 if reached.open else reached.top
         for origin, reached in state.items()
@@ -113,7 +113,7 @@ class _OriginProgress:
         self._blocks.append(_Block(positions))
 
     def advance(self, position: int) -> None:
-        """Up to there everything came in; what was awaited and did not come never will."""
+        """Up to there everything came in; awaited messages that did not come never will."""
         self.top = max(self.top, position)
         if self._awaited:
             del self._awaited[: bisect_left(self._awaited, position + 1)]
@@ -128,7 +128,7 @@ class _OriginProgress:
         return True
 
     def discard_through(self, position: int) -> int:
-        """Of its batch all up to there; how many of these were open."""
+        """Discards all of its batch up to there. Returns: how many of these were open."""
         at, block = self._block(position)
         if block is None:
             return 0
@@ -149,7 +149,7 @@ class _OriginProgress:
     def reached(self) -> Reached:
         listed: list[int] = []
         came = chain.from_iterable(block.open() for block in self._blocks)
-        for position in chain(came, self._awaited):  # rising: what is awaited is still to come
+        for position in chain(came, self._awaited):  # rising: awaited ones are still to come
             if position > self.done or len(listed) == OPEN_STORED_MAX:
                 return Reached(position - 1, tuple(listed))
             listed.append(position)
@@ -162,7 +162,7 @@ class ByPosition:
     receive: a batch is handed out; gives those of its messages that are not processed yet. discard:
     a message is processed; False if it was already, or is not of this subscription. discard_part:
     the same for some of a list that `receive` gave; those before them are processed. advance:
-    everything up to a vector was received, and is durable. state: what is to be stored; empty as
+    everything up to a vector was received, and is durable. state: the state to store; empty as
     long as nothing is known.
     """
 

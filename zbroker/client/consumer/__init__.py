@@ -1,4 +1,4 @@
-"""Taking messages from queues: what is asked and settled, the thread that does it, workers.
+"""Taking messages from queues: requests and settlements, the thread that sends them, workers.
 
 `core.py` decides and keeps no time; `transport.py` moves bytes; `consumer.py` is what programs see.
 """

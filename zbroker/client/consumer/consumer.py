@@ -68,7 +68,7 @@ class BaseConsumer:
 
     @property
     def vector(self) -> str | None:
-        """Of a replayable queue: a value for `since` that goes on behind what was handed out."""
+        """A value for `since` after what a replayable queue handed out."""
         passed = self._port.read(lambda core: dict(core.passed))
         return format_vector(passed) if passed else None
 
@@ -171,7 +171,7 @@ class BaseConsumer:
         return ZBrokerError("timeout", f"the broker did not accept the consumer in {timeout} s")
 
     def _is_through(self, number: int) -> bool:
-        """All that was settled up to `number` is durable, or nobody will say so any more."""
+        """All that was settled up to `number` is durable, or the broker will not say so."""
         core = self._port.core
         return core.settling.through(number) or core.state is Phase.ENDED or self.error is not None
 
@@ -193,7 +193,7 @@ class Consumer(BaseConsumer):
     """Made by `Client.consume`. Iterate over it, or over `.batches()`, or call `.fetch()`.
 
     Any number of threads may do so at once: each message is handed to one of them. It reconnects
-    by itself; what is acked then is acked again. Messages come while fewer than `backlog` of them
+    by itself, and then acks again. Messages come while fewer than `backlog` of them
     are not settled: so settle each one.
     """
 
@@ -223,7 +223,7 @@ class Consumer(BaseConsumer):
             yield messages
 
     def fetch(self, most: int = 1, timeout: float | None = None) -> list[QueueMessage]:
-        """Up to `most` messages: what is there, or else what comes first in `timeout` seconds.
+        """Up to `most` messages: those that are there, or else the first in `timeout` seconds.
 
         Empty if none comes, and at the end. Raises: ZBrokerError, what ended it.
         """

@@ -60,7 +60,7 @@ class ConsumerCore(TokenConnection):
         self.live = False  # it has begun on this connection
         self.ended = False  # everything up to its end came in
         self.error: ZBrokerError | None = None
-        self.seen: dict[Origin, int] = {}  # of a replayable queue: what came in
+        self.seen: dict[Origin, int] = {}  # how far a replayable queue came in
         self.passed: dict[Origin, int] = {}  # and what was handed out
         self._leases = ConsumerLeases()
         self._command = command
@@ -145,7 +145,7 @@ class ConsumerCore(TokenConnection):
         return True
 
     def _meant(self, verb: Verb) -> Verb:
-        """What is gone already cannot go back: all that is left is its place in the backlog."""
+        """A message that is gone cannot go back: all that is left is its place in the backlog."""
         return ACK if self.once else verb
 
     def _note(self, verb: Verb, messages: list[QueueMessage]) -> None:
@@ -288,7 +288,7 @@ class ConsumerCore(TokenConnection):
     # -- answers ------------------------------------------------------------------------------
 
     def _arrived(self, event: MessagesArrived, now_ms: int) -> list[Effect]:
-        """What is new of the messages waits for the program."""
+        """New messages wait for the program."""
         job, body = event.answer, event.body
         assert isinstance(job, Job), "delivery has another connection"
         if not self.live or job.sid != self._sid or self.ended:
@@ -376,7 +376,8 @@ class ConsumerCore(TokenConnection):
     def _stop(self) -> None:
         """Ends it.
 
-        What is gone from the queue, or never left it, is still handed out after an error.
+        Messages that are gone from the queue, or never left it, are still handed out after an
+        error.
         """
         firm = self.error is not None and (self.replays or self.once)
         self.live = False

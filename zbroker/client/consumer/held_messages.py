@@ -4,7 +4,7 @@
                    |                  |
                    +--lease lost--> gone    in hand, lease lost: only an ack still counts
 
-What waits is for the program to take; what is in hand it works on. A lease is lost when the broker
+The program takes messages that wait, and works on those in hand. A lease is lost when the broker
 does not know it any more after a reconnect, and when its time is over before an extension was
 answered: then another consumer may have the message, so one that still waits is dropped. Positions
 of batches are runs nearly always, so the sets are small.
@@ -41,7 +41,7 @@ class HeldMessages:
     """By position. What a lease is not needed for (barriers) is in the line only."""
 
     def __init__(self) -> None:
-        self.keeps = True  # what is taken is held until it is settled
+        self.keeps = True  # a message that is taken is held until it is settled
         self.line: deque[HeldBatch] = deque()
         self.waiting = BitMap64()
         self.in_hand = BitMap64()
@@ -50,7 +50,7 @@ class HeldMessages:
 
     @property
     def leased(self) -> BitMap64:
-        """What is the consumer's own, as far as it knows."""
+        """The messages that are the consumer's own, as far as it knows."""
         return (self.in_hand - self.lost) | self.waiting
 
     def put(self, messages: Sequence[QueueMessage], size: int, now_ms: int) -> None:
@@ -151,7 +151,7 @@ class HeldMessages:
 
 
 def positions_of(messages: Sequence[QueueMessage]) -> BitMap64:
-    """Where they stand, as a set."""
+    """Their positions, as a set."""
     return BitMap64([message._at for message in messages])
 
 
@@ -167,7 +167,7 @@ class ConsumerLeases:
         self._longer: dict[int, int] = {}  # by position: the program's own, and until when
 
     def begin(self, lease_ms: int, now_ms: int) -> None:
-        """The broker told what it still knows of them: that is extended at once."""
+        """The broker reported those that it still knows: they are extended at once."""
         self.lease_ms, self._extended_ms = lease_ms, now_ms
         self._round.clear()
         self._due_ms = now_ms if lease_ms else None

@@ -62,12 +62,12 @@ class QueueMessage(Message, gc=False, eq=False, frozen=True):
 
     @property
     def barrier(self) -> bool:
-        """True if every consumer gets it; nothing behind it is delivered before. Needs no ack."""
+        """True if every consumer gets it; nothing after it is delivered before. Needs no ack."""
         return self._head.barrier
 
     @property
     def acked(self) -> bool:
-        """Of a replayable queue: whether it was acknowledged when it was sent."""
+        """Whether it was acknowledged when a replayable queue sent it."""
         acked = self._head.acked
         return acked is not None and acked[self._i - self._head.first] != 0
 
@@ -87,7 +87,7 @@ class QueueMessage(Message, gc=False, eq=False, frozen=True):
         self._head.desk.settle(Verb("release", delay_ms), (self,))
 
     def reject(self, reason: str = "") -> None:
-        """It is no good: a dead letter, with `reason`. Raises: as `ack`."""
+        """It cannot be processed: a dead letter, with `reason`. Raises: as `ack`."""
         self._head.desk.settle(Verb("reject", reason=str(reason)[:REASON_MAX]), (self,))
 
     def extend(self, lease: Duration | None = None) -> None:

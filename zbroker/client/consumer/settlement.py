@@ -2,7 +2,7 @@
 
     open --send--> sent --settled--> forgotten
       ^              |
-      +-- lost ------+      refused for good: forgotten, and told to who waits
+      +-- lost ------+      refused for good: forgotten, and raised where a thread waits
 
 What piled up goes as one command per verb and turn, as runs of positions. An ack that was lost with
 its connection is sent again: it counts whoever holds the lease. The others mean one lease, so they
@@ -28,7 +28,7 @@ _NEVER: Final = 1 << 62
 
 
 class Verb(NamedTuple):
-    """What is to become of messages: ack, release, reject, extend. ms: the delay, or the lease."""
+    """The fate of messages: ack, release, reject, extend. ms: the delay, or the lease."""
 
     kind: str
     ms: int = 0
@@ -40,7 +40,7 @@ EXTEND: Final = Verb("extend")
 
 
 class Whose(NamedTuple):
-    """Who settles: a consumer of a queue. generation: of the origin of the positions."""
+    """The consumer of a queue that settles. generation: of the origin of the positions."""
 
     sid: str
     queue: str
@@ -61,7 +61,7 @@ class PendingSettlements:
 
     def __init__(self) -> None:
         self.number = 0  # counts what was asked for
-        self.refusal: ZBrokerError | None = None  # the first since somebody was told
+        self.refusal: ZBrokerError | None = None  # the first since one was raised
         self._open: dict[Verb, SettlementPart] = {}
         self._sent: dict[str, SettlementPart] = {}
         self._again_ms = 0
@@ -103,7 +103,7 @@ class PendingSettlements:
         return [self._command(part, cid(), whose) for part in parts]
 
     def next_wake_ms(self) -> int | None:
-        """When something is due; what was just asked for is so at once."""
+        """When something is due; a new request is so at once."""
         return self._again_ms if self._open else None
 
     def waits_since_ms(self) -> int | None:
@@ -165,7 +165,7 @@ class PendingSettlements:
         return found
 
     def came_again(self, positions: BitMap64) -> None:
-        """They have new leases: what was to be released came back already."""
+        """They have new leases: those that were to be released came back already."""
         for part in self._parts():
             if part.verb.kind == "release":
                 part.positions -= positions
@@ -189,7 +189,7 @@ class PendingSettlements:
         yield from self._sent.values()
 
     def _first(self, verb: Verb, number: int) -> int:
-        """Nobody waits for a longer lease."""
+        """No thread waits for a longer lease."""
         return _NEVER if verb.kind == "extend" else number
 
     def _reopen(self, part: SettlementPart) -> None:

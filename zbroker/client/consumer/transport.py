@@ -87,7 +87,7 @@ class ConsumerTransport(Transport[ConsumerCore]):
             return None
 
     def take_now(self, most: int | None) -> list[QueueMessage]:
-        """What is there, up to `most` messages that came together."""
+        """The messages that are there, up to `most` that came together."""
         with self._lock:
             if self.halted or not self.core.ready:
                 return []
@@ -143,7 +143,7 @@ class ConsumerThread(ConsumerTransport):
         self._begin(PolledLink(doors.connect, self._calls, self._poller))
 
     def _forked(self, error: ZBrokerError) -> None:
-        """This is a copy in a forked process: what was read, and the socket, are the parent's."""
+        """This is a copy in a forked process: its messages and its socket are the parent's."""
         self._begin_waiting()
         self._link.link = None
         self.core.state, self.core.error = Phase.ENDED, error
@@ -202,7 +202,9 @@ class ConsumerThread(ConsumerTransport):
             except ZBrokerError as error:  # what ended the client
                 self._fail(error)
             except Exception as error:  # a defect of ours: nothing may wait for what does not come
-                _log.exception("client.thread_failed: what is held comes back to the queue")
+                _log.exception(
+                    "client.thread_failed: the messages that it holds come back to the queue"
+                )
                 self._fail(ZBrokerError("internal", f"the thread of a consumer failed: {error!r}"))
             finally:
                 self._link.close(CLOSE_LINGER_MS)

@@ -1,7 +1,7 @@
-"""The publish store in a directory: what was published is in it before `publish()` returns.
+"""The publish store in a directory: a message is in it before `publish()` returns.
 
     put (mapped_queue.py) --> append: a batch, as it is sent --> popleft, when persisted
-    a kill at any point: the next life finds the batches and what was staged behind them
+    a kill at any point: the next start finds the batches and the messages staged after them
 
 With `sync` a power cut is survived, too: messages are synced where they are staged, and stay there
 until the batches that have them are synced. Numbers are noted, and synced, before they can be lost.
@@ -10,9 +10,9 @@ Bodies are kept in memory, too, as long as they are few; a large store costs som
 batch. Files whose batches are all settled are removed, or used again.
 
 The space of the next segment is taken before it is needed, and a settled segment becomes the next
-one. So whatever else fills the disk (messages that are staged, too), what the broker acknowledges
-makes room for what comes behind it. To open a store that owes something takes no space either:
-what was staged and has none stays staged until there is some.
+one. So whatever else fills the disk (messages that are staged, too), an acknowledgement
+makes room for later messages. To open a store that owes something takes no space either: messages
+that were staged and have none stay staged until there is some.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class FileStore(MemoryStore):
                 raise
 
     def _adopt(self, items: list[mapped_queue.StagedMessage]) -> int:
-        """What was staged in an earlier life becomes batches, before anything new: so many of it.
+        """Makes batches of what an earlier process staged, before new ones. Returns: how many.
 
         The rest found no space. It stays where it is, and is packed when the broker makes room.
         """
@@ -175,13 +175,13 @@ class FileStore(MemoryStore):
     def begin(self, next_sequence: int) -> None:
         """Notes it before the first message: one that is staged then gets its number later."""
         if next_sequence > self.next_sequence:
-            self._writer.sync()  # what is behind it would get another number in the next life
+            self._writer.sync()  # later messages would get other numbers in the next process
             self.next_sequence = self._note.next_sequence = next_sequence
             self._note.write(self._disk)
             self._disk.sync(store_files.SETTLED)
 
     def settled(self) -> None:
-        """Notes how far the broker is, and removes files that nobody needs any more."""
+        """Notes how far the broker is, and removes files that are not needed any more."""
         through = self[0].first - 1 if len(self) else self.next_sequence - 1
         note = self._note
         if (note.recorded, note.settled) == (self.recorded, through):
@@ -221,7 +221,7 @@ def _disk(directory: Path, *, durable: bool) -> RealDisk:
     except OSError as error:
         raise failed("create", str(directory), error) from None
     if not directory.is_dir():
-        raise StorageError("disk_error", f"{directory} is no directory")
+        raise StorageError("disk_error", f"{directory} is not a directory")
     return RealDisk(directory) if durable else CacheDisk(directory)
 
 
@@ -250,5 +250,5 @@ class Syncing:
             while not self._stop.wait(self._interval_s):
                 self._sync()
             self._sync()
-        except StorageError as error:  # after it nobody knows what a sync would say
+        except StorageError as error:  # after it the result of a sync means nothing
             _log.error("client.store_not_synced: a power cut loses what is published: %s", error)

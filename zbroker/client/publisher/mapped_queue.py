@@ -5,14 +5,14 @@
 The messages of a store are counted from 1 on, in the order of the inbox; a file's name is the
 number of its first one. It is a stream of msgpack arrays: [topic, payload, crc] or [topic, content,
 crc, form], where the content is msgpack, too. The CRC-32C of payload or content is seeded with the
-file's number and the topic. So what is not written whole, and what stood in a file before it was
-used again, is told from a message. (To touch new pages costs more than to write a message.)
+file's number and the topic. So bytes that were not written whole, or were in a file before it was
+used again, are not taken for a message. (To touch new pages costs more than to write a message.)
 
 The space of a file is reserved when it is made, because writing to a mapped file on a full disk
 would end the process.
 
 `sync` makes durable what was put so far: the files with something new in them, then their names.
-Whoever waits for a sync that began after his put has none of his own to do.
+A thread that waits for a sync which began after its put has none of its own to do.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class Staging:
         self._files = deque(map(_kept, kept))  # oldest first
         self._spares: list[_QueueFile] = []
         self.each = False  # a put returns when its message is durable
-        self._synced = end  # what is below that number is durable
+        self._synced = end  # all below that number is durable
         self._dirty: list[_QueueFile] = []  # files that may have something that is not
         self._renamed = False  # a name may be not durable either
         self._failed: StorageError | None = None  # what a failed sync left is not known
-        self._syncing = Lock()  # one after the other; nobody reuses a file meanwhile
+        self._syncing = Lock()  # one after the other; no file is reused meanwhile
 
     def put(self, inbox: list[Receipt], receipt: Receipt) -> None:
         """Keeps one message, then queues it. Raises: StorageError disk_full, ...; nothing is."""
@@ -177,7 +177,7 @@ class Staging:
         self._files.clear()
 
     def _lock(self) -> None:
-        """Waits without sleeping on it: who sleeps is handed it long before it runs again."""
+        """Waits without sleeping on it: a thread that sleeps gets it long before it runs again."""
         while not self._try_lock(False):
             clock.sleep(0)
 
@@ -207,7 +207,7 @@ class Staging:
 class _QueueFile:
     """first: the number of its first message. seeds: of its checksums, by topic.
 
-    They depend on that number, so what stood in a file before counts for nothing.
+    They depend on that number, so the earlier contents of a file count for nothing.
     """
 
     __slots__ = ("first", "map", "path", "seeds", "write")
@@ -220,7 +220,7 @@ class _QueueFile:
         self.seeds = _Seeds(first)
 
     def record(self, topic: str, content: bytes, form: int) -> bytes:
-        """What stands here for a message, or for many."""
+        """The record of a message, or of many."""
         crc = crc_extend(self.seeds[topic], content)
         return _encode((topic, content, crc, form) if form else (topic, content, crc))
 
@@ -285,7 +285,7 @@ def leftover(directory: Path, start: int) -> list[StagedMessage]:
                 "store_damaged",
                 f"messages {expected} to {first - 1} that were not sent cannot be read in "
                 f"{directory}",
-                "move the directory away to publish anew; what it holds can be looked at there",
+                "move the directory away to publish again; what it holds can be looked at there",
             )
         found += messages[max(0, expected - first) :]
         expected = max(expected, first + len(messages))
@@ -324,7 +324,7 @@ def _kept(path: Path) -> _QueueFile:
 
 
 def _read(data: bytes, first: int) -> Iterator[StagedMessage]:
-    """The messages of a file up to its end: what was not written whole is none of them."""
+    """The messages of a file, without one that was not written whole."""
     seeds = _Seeds(first)
     unpacker = msgpack.Unpacker(max_buffer_size=0)
     unpacker.feed(data)

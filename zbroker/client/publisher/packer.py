@@ -29,7 +29,7 @@ _encode: Final = msgpack.Encoder().encode
 
 
 class Extra(Struct, gc=False, frozen=True):
-    """What a message may have beside its payload. `headers` is nobody else's and never changes.
+    """What a message may have beside its payload. `headers` is its own and never changes.
 
     expires_ns: when it expires, ns since 1970 UTC; None: never.
     """
@@ -40,7 +40,7 @@ class Extra(Struct, gc=False, frozen=True):
 
 
 class OfferedItem(Protocol):
-    """What is packed: a receipt, as the application queued it."""
+    """A message to pack: a receipt, as the application queued it."""
 
     topic: str
     value: bytes | int  # the payload, until the message has its sequence
@@ -89,7 +89,7 @@ class PackedBatch(Struct, gc=False):
     """One packed batch as the publish store keeps it. Messages `first` to `last`, after `prev`.
 
     The numbers are zero until the link's core gives them; `round` is that of its last send.
-    size: of the body, in bytes, also while only a file has the body; `place` is where it stands
+    size: of the body, in bytes, also while only a file has the body; `place` is where it is
     there: segment, offset, bytes.
     """
 
@@ -138,7 +138,7 @@ def _only(names: list[str]) -> str | None:
 def split(rows: MessageRows[T], limit: int = BATCH_BYTES) -> Iterator[MessageRows[T]]:
     """`rows` in runs that fit one batch each: bytes, and topics and columns in the header.
 
-    A message larger than `limit` stands alone.
+    A message larger than `limit` is alone.
     """
     if sum(rows.sizes) + ITEM_OVERHEAD * len(rows.items) <= limit:
         yield from _by_time(rows)

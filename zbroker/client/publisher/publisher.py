@@ -44,7 +44,7 @@ _log: Final = logging.getLogger("zbroker.client")
 
 
 class LogonResult(Struct):
-    """What the newest logon said, for who opens other doors; `number` counts the logons."""
+    """The answer to the newest logon, for other connections; `number` counts the logons."""
 
     number: int
     url: str
@@ -54,8 +54,8 @@ class LogonResult(Struct):
 class PublisherSettings(Struct):
     """store_bytes, store_messages: what may wait for the broker.
 
-    on_state: told of what becomes of the connection; on_refused: of each final refusal. curve: who
-    this is, and who the broker has to be.
+    on_state: called with each state of the connection; on_refused: with each final refusal. curve:
+    the keys of this client and of its broker.
     """
 
     store_bytes: int
@@ -128,7 +128,7 @@ class PublisherPort:
         self._prepare()
 
     def follow(self, follower: Follower) -> None:
-        """Has `follower` told when the client ends; at once if it has. From any thread."""
+        """Has `follower` end with the client; at once if it has ended. From any thread."""
         with self._following:
             self._followers.add(follower)
             error = self.track.error
@@ -220,7 +220,7 @@ class PublisherPort:
     def _pack(self) -> None:
         """Takes messages while they can be sent, or make full batches."""
         if self._space_again_ms is not None:
-            self._has_space()  # also while nothing can be sent: who publishes waits for it
+            self._has_space()  # also while nothing can be sent: publishing threads wait for it
         for _ in range(TURN_BATCHES):
             waiting = len(self.inbox)
             if not waiting or (waiting < self._full_batch and not self._core.can_send):

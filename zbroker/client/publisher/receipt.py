@@ -120,7 +120,7 @@ class AckTracker:
             raise self.error
 
     def timed_out(self, timeout: float | None) -> ZBrokerError:
-        """The error for who waited `timeout` seconds in vain, with what the broker said last."""
+        """The error after a wait of `timeout` seconds, with the last message of the broker."""
         said = self.last_refusal()
         return ZBrokerError(
             "timeout",
@@ -171,7 +171,7 @@ class Receipt(Struct, gc=False, eq=False):
     def recorded(self) -> bool | None:
         """Whether the broker recorded it; None as long as that is not known.
 
-        What is not recorded went to those who were subscribed, or to nobody; nothing keeps it. The
+        An unrecorded message went to the subscribers of the moment, if any; nothing keeps it. The
         last 100,000 runs of messages that a filter of the broker kept out of the log are
         remembered: of a receipt that is older than all of them it is not known any more.
         """

@@ -33,9 +33,7 @@ class MemoryStore:
     """
 
     staging: Staging | None = None
-    leftover: Sequence[
-        StagedMessage
-    ] = ()  # what was staged in an earlier life and found no space yet
+    leftover: Sequence[StagedMessage] = ()  # staged by an earlier process, without space for it yet
     may_lag = False  # the machine went down, and the newest of it may be lost
 
     def __init__(self) -> None:

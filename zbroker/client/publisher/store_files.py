@@ -94,14 +94,14 @@ class StoreNote:
 
 @dataclass
 class FoundBatches:
-    """What stands in the files: where they go on, and what the broker may not have."""
+    """The contents of the files: where they go on, and what the broker may not have."""
 
     tail: LogTail
     note: StoreNote
     batches: list[packer.PackedBatch] = field(default_factory=list)
     last: int = 0  # highest sequence in any batch
     serials: list[int] = field(default_factory=list)
-    rebooted: bool = False  # the machine was started since: what was written last may be missing
+    rebooted: bool = False  # the machine was started since: the newest of it may be missing
 
 
 def open_files(disk: Disk, client: str, publisher: int) -> FoundBatches:
@@ -127,7 +127,7 @@ def open_files(disk: Disk, client: str, publisher: int) -> FoundBatches:
 
 
 def load(disk: Disk, batch: packer.PackedBatch) -> packer.PackedBatch:
-    """A batch with the body and columns that stand in its file. Raises: StorageError."""
+    """A batch with the body and columns from its file. Raises: StorageError."""
     assert batch.place is not None
     serial, offset, length = batch.place
     data = disk.read(segment_name(serial), offset, length)
@@ -141,11 +141,11 @@ def load(disk: Disk, batch: packer.PackedBatch) -> packer.PackedBatch:
 
 
 def damaged(what: str) -> StorageError:
-    """What is owed to the broker cannot be read any more."""
+    """Messages that the broker lacks cannot be read any more."""
     return StorageError(
         "store_damaged",
         f"{what} in the publish store cannot be read",
-        "move the directory away to publish anew; as the folder `journal` of a data directory "
+        "move the directory away to publish again; as the folder `journal` of a data directory "
         "`zbroker-admin --data-dir DIRECTORY journal dump` shows what it has",
     )
 
@@ -220,7 +220,7 @@ class _StoreWalk:
         self._allocated = _allocated(disk)
 
     def segment(self, serial: int, size: int) -> None:
-        """Its good groups; what follows them was not written whole, and belongs to nobody."""
+        """Its good groups; the rest was not written whole, and does not count."""
         header = read_header(self._disk, serial)
         if isinstance(header, ParseStop):
             raise damaged(f"segment {serial}")

@@ -38,7 +38,7 @@ class Filtered:
             self._runs = self._runs[half:]
 
     def _add(self, first: int, last: int) -> None:
-        """A run that touches others becomes one with them: what comes again is told again."""
+        """A run that touches others becomes one with them: a repeated message is reported again."""
         runs = self._runs
         start = bisect_right(runs, (first, 0)) - 1
         if start < 0 or runs[start][1] + 1 < first:

@@ -36,7 +36,7 @@ class SubscriberCore(TokenConnection):
         self._sids = self._arrivals = 0
         self._asked: dict[str, Feed] = {}  # by the cid of the question that is open
         self._owing: dict[str, Feed] = {}  # by sid, those that may have credit to give back
-        self._on_resubscribed = on_resubscribed  # told when all are live again after a loss
+        self._on_resubscribed = on_resubscribed  # called when all are live again after a loss
 
     # -- what it carries ----------------------------------------------------------------------
 
@@ -225,6 +225,6 @@ class SubscriberCore(TokenConnection):
         self._look(feed)
 
     def _look(self, feed: Feed) -> None:
-        """What is open about a subscription that has ended is not answered any more."""
+        """Requests about a subscription that has ended are not answered any more."""
         if feed.state is FeedState.ENDED:
             self.requests.ended(feed)

@@ -1,20 +1,20 @@
-"""One subscription on a connection: what is asked, what is new, what waits for its reader. No I/O.
+"""One subscription on a connection: its requests, its new messages, its inbox. No I/O.
 
     WAITING --logged on--> SUBSCRIBED --processed--> LIVE
       ^   (until="now": RESOLVING between, once)       |
       +------ the connection is lost: from any state --+
-    any --limit, completed behind its end, an error of its sid--> ENDED
+    any --limit, completed after its end, an error of its sid--> ENDED
 
-What came in is a vector; a resumed subscription starts behind it, and what comes again all the same
-is dropped by its position, so no message is missing and none comes twice. Where positions cannot
-tell, it starts at the newest resume point of the broker instead. In conflation by log time an
-interval comes again whole, with the same positions. By the clock of the replay it is another
-interval: what comes again may be newer than what came, so nothing of it is dropped. What live
-delivery repeats is known by publisher and sequence.
-Messages that are not recorded have no position: they are handed out as they come.
+A vector says how far messages came in; a resumed subscription starts after it, and a repeated
+message is dropped by its position, so no message is missing and none comes twice. Where positions
+cannot tell, it starts at the newest resume point of the broker instead. In conflation by log time
+an interval comes again whole, with the same positions. By the clock of the replay it is another
+interval: its messages may be newer than those before, so none is dropped. Messages that live
+delivery repeats are known by publisher and sequence. Messages that are not recorded have no
+position: they are handed out as they come.
 
-What came in and was not handed out waits in the inbox, in order, with what the broker said of the
-way. Credit goes back when a batch is done with: when the program asks for more. So the inbox never
+Messages that were not handed out wait in the inbox, in order, with the marks of the broker between
+them. Credit goes back when a batch is done with: when the program asks for more. So the inbox never
 holds more than the credit (and one batch), a reconnect asks for so much less, and the broker knows
 what was handled, as it counts what comes back.
 """
@@ -170,7 +170,7 @@ class Feed:
         options = replace(
             command.options or _PLAIN,
             paused=paused,
-            limit=self._left if exact else None,  # what comes again would count, too
+            limit=self._left if exact else None,  # repeated messages would count, too
         )
         bookmark, until = self.ends.asked(behind)
         room = command.credit - self._buffered
@@ -261,7 +261,7 @@ class Feed:
             self._end()
 
     def _put_passed(self, vector: Vector, *, caught_up: bool) -> None:
-        """A run of them is one: a reader that is elsewhere is told how far, not each step."""
+        """A run of them is one: a reader that is elsewhere learns how far, not each step."""
         last = self.inbox[-1] if self.inbox else None
         if isinstance(last, Passed):
             raise_to(last.vector, vector)
@@ -279,7 +279,7 @@ class Feed:
             raise_to(self.seen, {own: position - 1})
 
     def fail(self, error: ZBrokerError) -> None:
-        """It ends with an error, behind what waits in the inbox."""
+        """It ends with an error, after what waits in the inbox."""
         if self.state is not FeedState.ENDED:
             self.error = error
             self._end()
@@ -315,7 +315,7 @@ class Feed:
         return isinstance(head, Passed) and head.caught_up
 
     def _fold(self) -> None:
-        """Who asks for more has passed the last batch."""
+        """A reader that asks for more has passed the last batch."""
         self._buffered -= self._in_hand
         self._used += self._in_hand
         self._in_hand = 0
@@ -352,7 +352,7 @@ def raise_to(vector: Vector, other: Vector) -> None:
 class Ends:
     """The `bookmark` and `until` of a subscribe command, which may be a range in one text.
 
-    behind: the vector that it starts behind, if it names one. timed: it starts at a time.
+    `behind`: the vector that it starts after, if it names one. timed: it starts at a time.
     """
 
     def __init__(self, bookmark: str | None, until: str | None) -> None:
@@ -383,7 +383,7 @@ class Ends:
         return end if end is not None and point_name(end) is not None else ""
 
     def resolve(self, vector: str) -> None:
-        """The end is a moment: it is behind everything up to `vector`."""
+        """The end is a moment: it is after everything up to `vector`."""
         if self._range is None:
             self._until = vector
         else:
@@ -391,7 +391,7 @@ class Ends:
             self._start = self._range.text
 
     def asked(self, behind: dict[Origin, int]) -> tuple[str | None, str | None]:
-        """bookmark and until that go on behind a vector; as first given if it is empty."""
+        """bookmark and until that go on after a vector; as first given if it is empty."""
         if not behind:
             return self._start, self._until
         vector = format_vector(behind)

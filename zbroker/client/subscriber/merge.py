@@ -34,7 +34,7 @@ class Merging(Generic[S]):
 
     @property
     def groups(self) -> list[list[S]]:
-        """Those that share one replay now, the largest group first; who has its own is in none.
+        """Those that share one replay now, the largest group first; one of its own is in none.
 
         The broker combines what was paused at the same position and has the same rate, and, where
         it conflates, does so alike and ends at the same place.
@@ -58,7 +58,7 @@ class Merging(Generic[S]):
         return [one for one in self.subscriptions if not one._closed and one._port is self._port]
 
     def _in_hand(self) -> S | None:
-        """The one whose batch is begun: what was begun is finished first."""
+        """The one whose batch is begun, and is finished first."""
         for one in self.subscriptions:
             one._pass()
         return next((one for one in self.subscriptions if length_hint(one._rest)), None)
@@ -98,7 +98,7 @@ class Merging(Generic[S]):
 
 
 def _arrival(one: ReaderState) -> int:
-    """What is no batch goes first: it only says how far another one came."""
+    """An item that is not a batch goes first: it only says how far another one came."""
     head = one._feed.inbox[0]
     return head.arrival if isinstance(head, FeedBatch) else 0
 

@@ -217,7 +217,7 @@ def whole_number(name: str, value: int, most: int | None = None) -> int:
 
 
 def _clock(value: Clock | None, conflation: Duration | None) -> Clock:
-    """By default that of the replay; without conflation there is none to be told."""
+    """By default that of the replay; without conflation the broker needs none."""
     if value is not None:
         choice("conflation_clock", value, get_args(Clock))
     if value is not None and conflation is None:

@@ -63,11 +63,11 @@ class ReaderState:
         self._closed = False
 
     def _forked(self, _error: ZBrokerError) -> None:
-        """This is a copy in a forked process: what is in hand is the parent's, too."""
+        """This is a copy in a forked process: the batch in hand is the parent's, too."""
         self._batch.clear()
 
     def _pass(self) -> None:
-        """Who asks for more is done with the message in hand. Raises: ZBrokerError store_failed."""
+        """The reader is done with the message in hand. Raises: ZBrokerError store_failed."""
         if self._tracking is not None and self._current is not None:
             self._tracking.passed(self._current)
 
@@ -101,13 +101,13 @@ class ReaderState:
 
     @property
     def position(self) -> int | None:
-        """Of the last recorded message handed out (of a batch: its last one)."""
+        """The position of the last recorded message handed out (of a batch: its last one)."""
         last = self._last
         return last.position if last is not None else None
 
     @property
     def bookmark(self) -> str | None:
-        """Of the last recorded message handed out."""
+        """The bookmark of the last recorded message handed out."""
         last = self._last
         return last.bookmark if last is not None else None
 
@@ -118,7 +118,7 @@ class ReaderState:
 
     @property
     def vector(self) -> str | None:
-        """A value for `since` that goes on behind the last recorded message handed out.
+        """A value for `since` that goes on after the last recorded message handed out.
 
         With live delivery or conflation store `durable` instead.
         """
@@ -133,9 +133,9 @@ class ReaderState:
     def durable(self) -> str | None:
         """A value for `since`: everything up to there was handed out, and is durable.
 
-        The newest that the broker told, which it does each second, also where nothing matched; in a
-        subscription that starts at a time from the first message on. Safe to store whatever the
-        options are.
+        The newest that the broker reported, which it does each second, also where nothing matched;
+        in a subscription that starts at a time from the first message on. Safe to store whatever
+        the options are.
         """
         return format_vector(self._feed.durable) if self._feed.durable else None
 
@@ -290,7 +290,7 @@ class ReaderState:
         return message
 
     async def _first_batch(self, timeout: float | None) -> list[Message]:
-        """What is in hand, when lists of messages begin to be read."""
+        """The rest of the batch in hand, when lists of messages begin to be read."""
         await self._ready(end_of(timeout))
         return list(self._rest)
 

@@ -1,7 +1,7 @@
-"""What is asked about subscriptions that go on, and which of them share a replay. Pure.
+"""Requests about subscriptions that go on, and which of these share a replay. Pure.
 
 A request is sent when all its subscriptions are live, and again after a reconnect until its answer
-has come: what was asked holds once it is answered, and a subscription that is asked for again is
+has come: a request holds once it is answered, and a subscription that is asked for again is
 asked for as it was confirmed to be.
 """
 
@@ -53,7 +53,7 @@ class SubscriptionRequest(Struct, eq=False):
         self.without(None if feed.state is FeedState.ENDED else feed)
 
     def without(self, gone: Feed | None = None) -> None:
-        """Leaves out those that ended, and `gone`; with none left nobody will answer.
+        """Leaves out those that ended, and `gone`; with none left there will be no answer.
 
         To pause or resume what came to its end, while some of it still waits to be read, is done.
         """
@@ -89,9 +89,9 @@ class SubscriptionRequests:
         self._cids.clear()
 
     def again(self, carried: Collection[Feed]) -> None:
-        """Another connection: none was sent there. Groups that run are resumed first: what was
-        asked since then, and has no answer, changes that. What is over, or not carried here any
-        more, is not asked for again.
+        """Another connection: none was sent there. Groups that run are resumed first:
+        requests since then that have no answer change that. Those about subscriptions that are
+        over, or elsewhere, are not made again.
         """
         asked = [request for request in self.open if not request.inner]
         for request in asked:
@@ -106,7 +106,7 @@ class SubscriptionRequests:
         self.open += [request for request in asked if not request.done]
 
     def over(self, error: ZBrokerError | None = None) -> None:
-        """The connection has ended: what is under way gets no answer."""
+        """The connection has ended: open requests get no answer."""
         for request in self.open:
             if not request.done:
                 request.error = error or ZBrokerError("closed", "the subscription has ended")
@@ -167,7 +167,7 @@ class SubscriptionRequests:
         elif not request.done:
             request.error = raised(error)
             for feed in request.feeds if request.inner else ():
-                feed.fail(request.error)  # it would stay paused, and nobody asked for that
+                feed.fail(request.error)  # it would stay paused without a request
         self._forget_done()
         return True
 
@@ -181,7 +181,7 @@ class SubscriptionRequests:
         return next((group for group in self.groups if feed in group), [])
 
     def behind(self, feed: Feed) -> Vector:
-        """Where it goes on: the subscriptions of a group must stand at the same point.
+        """Where it goes on: the subscriptions of a group must be at the same point.
 
         That is the lowest of their points. What one of them has already comes again and is dropped.
         """

@@ -80,7 +80,7 @@ class Subscription(ReaderState):
                 return
 
     def until_caught_up(self, timeout: float | None = None) -> Iterator[Message]:
-        """Each message until the subscription has caught up; what comes later is read after that.
+        """Each message until the subscription has caught up; later ones are read after that.
 
         Raises: ZBrokerError "timeout" if none comes for `timeout` seconds; calling again goes on.
         """
@@ -110,7 +110,7 @@ class Subscription(ReaderState):
     # -- changing it --------------------------------------------------------------------------
 
     def pause(self, timeout: float = ANSWER_S) -> None:
-        """Has the broker send nothing more; what is under way still comes. Keeps its place.
+        """Has the broker send nothing more; messages under way still come. Keeps its place.
 
         Raises: ZBrokerError bad_field (with live delivery), "closed", "timeout".
         """
@@ -128,9 +128,9 @@ class Subscription(ReaderState):
         filter: str | None = None,  # noqa: A002  (as `subscribe` names it)
         timeout: float = ANSWER_S,
     ) -> int:
-        """Goes on with another topic or filter ("": none); what is left out stays as it is.
+        """Goes on with another topic or filter ("": none); what it leaves out stays as it is.
 
-        Returns: the position from which they hold; what is under way still comes by the old ones.
+        Returns: the position from which they hold; messages under way still come by the old ones.
         Raises: ZBrokerError bad_filter, bad_topic, ...; then nothing changed. "closed", "timeout".
         """
         return run(self._replace(topic, timeout, regex=regex, content=filter))
@@ -173,7 +173,7 @@ class Subscription(ReaderState):
     # -- helpers ------------------------------------------------------------------------------
 
     def _ask_at_once(self) -> None:
-        """Waits until the broker has accepted it: what is published from then on is in it.
+        """Waits until the broker has accepted it: it has all that is published from then on.
 
         Raises: ZBrokerError with the broker's code, or "timeout".
         """

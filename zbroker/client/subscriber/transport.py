@@ -111,7 +111,7 @@ class CallerPort(SubscriberTransport):
         self._begin(LinkPort(doors.connect, self._calls, self._poller))
 
     def _forked(self, error: ZBrokerError) -> None:
-        """This is a copy in a forked process: what was read, and the socket, are the parent's."""
+        """This is a copy in a forked process: its messages and its socket are the parent's."""
         self._lock = self._changed = threading.Condition()
         self._turn_of, self._link.link = None, None
         self.core.state = Phase.ENDED
