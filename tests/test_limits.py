@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 import zbroker
-from zbroker.client.ports import ClientLink
+from zbroker.client.link import ClientLink
 from zbroker.config.tree import LimitsConfig
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire import bodies

@@ -41,7 +41,7 @@ TABLE: Final = {
     "zbroker/server/peers.py": Place(1, "anybody", "64 KiB; a decoder of wire/codec.py"),
     "zbroker/ingest/stage_commits.py": Place(1, "clients", "a decoder of wire/stages.py"),
     "zbroker/server/admin_endpoint.py": Place(1, "broker", "a decoder of wire/surveys.py"),
-    "zbroker/client/ports.py": Place(1, "broker", "answers of the broker; typed"),
+    "zbroker/client/link.py": Place(1, "broker", "answers of the broker; typed"),
     # payloads
     "zbroker/formats/decoder.py": Place(
         4, "clients", "a message; any, but no map whose keys are chosen to collide"

@@ -20,7 +20,7 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
-from zbroker.client import diagnosis, forks, values
+from zbroker.client import forks, link, values
 from zbroker.client.bookmark_stores import memory
 from zbroker.client.consumer.consumer import BaseConsumer
 from zbroker.client.consumer.worker import BaseWorker, Handler, OnError
@@ -309,14 +309,14 @@ class BaseClient(Generic[S, C, W]):
             return publisher.session is not None or track.error is not None
 
         end = time.monotonic() + timeout
-        if not await track.until(is_over, min(end, time.monotonic() + diagnosis.LOOK_S)):
+        if not await track.until(is_over, min(end, time.monotonic() + link.LOOK_S)):
             if publisher.looks_alone:
-                error = await self._aside(diagnosis.impossible, publisher.url)
+                error = await self._aside(link.impossible, publisher.url)
                 if error is not None:
                     raise error
             if not await track.until(is_over, end):
                 url, said, alone = publisher.url, track.last_refusal(), publisher.looks_alone
-                raise await self._aside(diagnosis.timed_out, url, timeout, said, alone)
+                raise await self._aside(link.timed_out, url, timeout, said, alone)
         if track.error is not None:
             raise track.error
         self._flushed = track.settled

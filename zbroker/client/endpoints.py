@@ -1,15 +1,19 @@
-"""How to get from a client's session to the other doors of its broker."""
+"""How to reach the other listeners of a broker from a session of a client; connections there."""
 
 from __future__ import annotations
 
 import time as clock
-from typing import Final, Literal
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import zmq
 
 from zbroker import endpoints
-from zbroker.client.effects import GetToken, NewToken
-from zbroker.client.ports import CLOSE_LINGER_MS, ClientLink, Context
+from zbroker.client.connection import Phase, TokenConnection
+from zbroker.client.effects import Effect, GetToken, NewToken
+from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
+from zbroker.client.ports import Calls, LinkPort, turn_of
 from zbroker.client.publisher.publisher import LogonResult, PublisherPort
 from zbroker.engine.contract import Now
 from zbroker.errors import ZBrokerError
@@ -21,6 +25,9 @@ _ANSWERS: Final = {"delivery": codec.ANSWERS, "queues": codec.QUEUES_ANSWERS}
 
 TRIES: Final = 5
 PAUSE_S: Final = 0.2
+WAIT_MAX_MS: Final = 1_000  # of a thread that sleeps
+
+K = TypeVar("K", bound=TokenConnection)
 
 
 class ListenerEndpoints:
@@ -135,3 +142,86 @@ def _ask(
         return next((each for each in answers if isinstance(each, RangeList | Error)), None)
     finally:
         link.close(CLOSE_LINGER_MS)
+
+
+class Transport(Generic[K]):
+    """A connection to a listener: its core, its turn, and the calls of the program.
+
+    What threads and event loops do alike.
+    """
+
+    _lock: AbstractContextManager[Any]  # its owner may take it again
+    _link: LinkPort
+
+    def __init__(self, doors: ListenerEndpoints, core: K) -> None:
+        self._doors = doors
+        self.core = core
+        self._calls = Calls()
+
+    def _begin(self, link: LinkPort) -> None:
+        self._link = link
+        self._renew_turn()
+        self._doors.publisher.follow(self)
+
+    def _renew_turn(self) -> None:
+        self._turn = turn_of(self.core, self._link, self._calls, self._doors)
+
+    # -- what a port adds ---------------------------------------------------------------------
+
+    async def until(self, done: Callable[[], object], end: float | None) -> bool:
+        """Waits until `done()`; False if that is not so at the time `end`.
+
+        Raises: ZBrokerError, what ended the client.
+        """
+        raise NotImplementedError
+
+    def look(self) -> None:
+        """Has all that wait look again: something was handed out, or has ended."""
+        raise NotImplementedError
+
+    def _flush(self) -> None:
+        """Performs what calls decided, now or soon."""
+        raise NotImplementedError
+
+    def _soon(self) -> None:
+        """Has a turn soon, if something here has turns now."""
+        raise NotImplementedError
+
+    def _close_if_over(self) -> None:
+        """Closes the link if the connection has ended, unless another thread does so."""
+        raise NotImplementedError
+
+    # -- calls of the program -----------------------------------------------------------------
+
+    def client_ended(self, error: ZBrokerError) -> None:
+        """The connection ends with what ended the client, and so does every wait here."""
+        with self._lock:
+            self._do(self.core.client_ended(error, self._doors.now_ms()))
+            self._close_if_over()
+            self.look()
+
+    def beat_each(self, interval_s: float | None) -> None:
+        """Another interval of heartbeats from now on."""
+        with self._lock:
+            self._do(self.core.beat_each(interval_s))
+            self._soon()
+
+    def _do(self, effects: Iterable[Effect]) -> None:
+        if effects:
+            self._calls.add(effects)
+            self._flush()
+
+    def _send_calls(self) -> None:
+        for called in self._calls.take():
+            self._turn.hear(called)
+
+    @property
+    def _ended(self) -> bool:
+        return self.core.state is Phase.ENDED
+
+
+def wait_limit_ms(wait_ms: int | None, left_s: float | None = None) -> int:
+    """For how long a thread may sleep in which a turn is due, and its own wait over, by then."""
+    due_ms = WAIT_MAX_MS if wait_ms is None else max(0, wait_ms)
+    left_ms = WAIT_MAX_MS if left_s is None else int(left_s * 1_000) + 1
+    return min(WAIT_MAX_MS, due_ms, left_ms)

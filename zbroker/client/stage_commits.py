@@ -19,8 +19,8 @@ from msgspec import msgpack
 
 from zbroker.client.connect_types import Credentials
 from zbroker.client.effects import Connected, Rejected
+from zbroker.client.link import ClientLink, Context
 from zbroker.client.options import URLs, servers
-from zbroker.client.ports import ClientLink, Context
 from zbroker.errors import TEMPORARY, ClientError, ZBrokerError
 from zbroker.sockets import Curve
 from zbroker.wire.messages import Ack, ClientCommand, Error, Logoff, Logon

@@ -36,7 +36,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from zbroker import endpoints, sockets
-from zbroker.client import diagnosis
+from zbroker.client import link
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 
@@ -271,7 +271,7 @@ class AdminSession(NamedTuple):
 def log_on(url: str, credentials: Credentials | None = None) -> AdminSession:
     """Logs on at the ingest door `url`, and off again. Raises: ZBrokerError, ConfigError."""
     url = endpoints.ingest_url(url)
-    if (error := diagnosis.impossible(url)) is not None:
+    if (error := link.impossible(url)) is not None:
         raise error
     curve = credentials.curve() if credentials else None
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -321,7 +321,7 @@ def _broker_answer(
             closed = True  # it may be starting: ZeroMQ tries again
     if closed:
         raise ZBrokerError("auth_failed", f"{url} ends each connection at its handshake", _KEYS)
-    why = diagnosis.probe(url)
+    why = link.probe(url)
     told = f"no answer at {url}" + (f": {why}" if why else "")
     raise ZBrokerError("not_found", told, "is the instance running?")
 

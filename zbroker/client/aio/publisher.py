@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from typing import ClassVar, Final, cast
 
 from zbroker.client.aio.transport import LinkWatch, LoopTurns, Waiters, check_loop, wake, within
-from zbroker.client.ports import CLOSE_LINGER_MS, ClientLink
+from zbroker.client.link import CLOSE_LINGER_MS, ClientLink
 from zbroker.client.publisher import publisher as common
 from zbroker.client.publisher.backpressure import SPACE_AGAIN_S, Backpressure
 from zbroker.client.publisher.publisher import SMALL_BYTES

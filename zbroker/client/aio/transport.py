@@ -27,8 +27,9 @@ import zmq
 
 from zbroker.client.consumer.transport import ConsumerTransport
 from zbroker.client.effects import SendCommand
-from zbroker.client.endpoints import ListenerEndpoints
-from zbroker.client.ports import CLOSE_LINGER_MS, Calls, ClientLink, LinkPort, Transport
+from zbroker.client.endpoints import ListenerEndpoints, Transport
+from zbroker.client.link import CLOSE_LINGER_MS, ClientLink
+from zbroker.client.ports import Calls, LinkPort
 from zbroker.client.publisher.receipt import AckTracker
 from zbroker.client.subscriber.feed import RETURN_MS, Feed
 from zbroker.client.subscriber.transport import SubscriberTransport

@@ -23,8 +23,9 @@ from zbroker.client.connection import Phase
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import ACK, Verb
-from zbroker.client.endpoints import ListenerEndpoints
-from zbroker.client.ports import CLOSE_LINGER_MS, PolledLink, Transport, WakingPoller, wait_limit_ms
+from zbroker.client.endpoints import ListenerEndpoints, Transport, wait_limit_ms
+from zbroker.client.link import CLOSE_LINGER_MS
+from zbroker.client.ports import PolledLink, WakingPoller
 from zbroker.client.waits import left_until
 from zbroker.engine.contract import Ready
 from zbroker.errors import ZBrokerError

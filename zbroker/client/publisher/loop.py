@@ -21,7 +21,7 @@ import zmq
 from msgspec import Struct
 
 from zbroker.client.connect_types import ServerChooser
-from zbroker.client.ports import ClientLink
+from zbroker.client.link import ClientLink
 from zbroker.client.publisher.publisher import NEVER, PublisherPort, PublisherSettings
 from zbroker.client.publisher.receipt import Callbacks
 from zbroker.client.publisher.store import MemoryStore

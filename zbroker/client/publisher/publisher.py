@@ -21,7 +21,7 @@ from zbroker import endpoints
 from zbroker.client import effects as e
 from zbroker.client.connect_types import ConnectionState, Name, ServerChooser
 from zbroker.client.connection import Phase
-from zbroker.client.ports import CLOSE_LINGER_MS, ClientLink, Context
+from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
 from zbroker.client.publisher import packer
 from zbroker.client.publisher.core import Policy, PublisherCore
 from zbroker.client.publisher.receipt import AckTracker, Receipt

@@ -1,4 +1,4 @@
-"""Why no broker answers (zbroker/client/diagnosis.py)."""
+"""Why no broker answers (zbroker/client/link.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.client.fakes import FakeBroker
 from zbroker import aio
-from zbroker.client import commit, connect, diagnosis
+from zbroker.client import commit, connect, link
 from zbroker.errors import ZBrokerError
 
 FAR = 60.0  # a test that waits for that has failed
@@ -68,8 +68,8 @@ def test_a_host_without_an_address_is_told_to_a_task_too(monkeypatch: pytest.Mon
 
 def test_a_resolver_that_is_away_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     fails_to_look_up(monkeypatch, socket.EAI_AGAIN)
-    assert diagnosis.impossible("tcp://broker:9101") is None
-    told = diagnosis.probe("tcp://broker:9101")
+    assert link.impossible("tcp://broker:9101") is None
+    told = link.probe("tcp://broker:9101")
     assert told == "the host 'broker' cannot be looked up: told by the resolver"
 
 
@@ -81,20 +81,20 @@ def test_with_several_urls_none_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_port_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     url = nobody()
-    assert diagnosis.probe(url) == f"no process listens on port {url.rpartition(':')[2]} there"
+    assert link.probe(url) == f"no process listens on port {url.rpartition(':')[2]} there"
     with pytest.raises(ZBrokerError, match=r"timeout: .* no process listens on port"):
         connect(url, timeout=0.01)
 
 
 def test_what_is_no_zeromq_is_named(silent: str) -> None:
-    assert "does not speak ZeroMQ: clients connect to the ingest" in diagnosis.probe(silent)
+    assert "does not speak ZeroMQ: clients connect to the ingest" in link.probe(silent)
     with pytest.raises(ZBrokerError, match=r"timeout: .* does not speak ZeroMQ"):
         connect(silent, timeout=0.01)
 
 
 def test_a_broker_is_zeromq() -> None:
     with FakeBroker() as broker:
-        assert diagnosis.probe(broker.url) == ""
+        assert link.probe(broker.url) == ""
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9105", "nonsense", "tcp://h:0", "::1"])
