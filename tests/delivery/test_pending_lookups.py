@@ -109,7 +109,6 @@ def test_a_move_between_two_answers_is_not_missed(desk: Desk) -> None:
 @pytest.mark.parametrize("last_ms", [SLOW_MS, SLOW_MS + 700])
 def test_a_wait_that_is_over_ends_with_what_was_waited_for(desk: Desk, last_ms: int) -> None:
     desk.ask("1|9|", SLOW_MS)
-    assert desk.asking.next_wake_ms() == SLOW_MS
     assert desk.asking.overdue(SLOW_MS - 1) == []
     [question] = desk.asking.overdue(last_ms)
     assert (question.late().code, len(desk.asking)) == ("bookmark_pending", 0)
@@ -212,7 +211,7 @@ def test_what_a_connection_waited_for_goes_with_it(desk: Desk) -> None:
     desk.asking.forget(b"r", 2)
     assert len(desk.asking) == 1
     desk.asking.forget(b"r", 1)
-    assert (len(desk.asking), desk.asking.next_wake_ms()) == (0, None)
+    assert (len(desk.asking), desk.asking.overdue(10 * SLOW_MS)) == (0, [])
 
 
 def test_a_repeated_question_is_asked_whole(desk: Desk) -> None:
@@ -227,14 +226,18 @@ def test_a_repeated_question_is_asked_whole(desk: Desk) -> None:
 
 def test_ranges_may_be_asked_for_with_a_range(desk: Desk) -> None:
     question = Question.of(b"r", Ranges(bookmark="[1|3|:1|9|]"), 0)
-    assert (question.first, question.last, question.last_cut) == (["1|3|"], ["1|9|"], "behind")
+    assert (question.points.first, question.points.last, question.points.last_cut) == (
+        ["1|3|"],
+        ["1|9|"],
+        "behind",
+    )
     question = Question.of(b"r", Ranges(bookmark="0"), 0)
-    assert (question.first, question.last) == (["0"], ["0|1|"])
+    assert (question.points.first, question.points.last) == (["0"], ["0|1|"])
 
 
 def test_ranges_without_an_end_of_their_own_end_now(desk: Desk) -> None:
     question = Question.of(b"r", Ranges(bookmark="[1|3|:)"), 0)
-    assert (question.first, question.last) == (["1|3|"], ["0|1|"])
+    assert (question.points.first, question.points.last) == (["1|3|"], ["0|1|"])
 
 
 def test_ranges_with_two_ends_are_refused() -> None:

@@ -182,7 +182,7 @@ class Ranged:
             asking.answered(self.locator.locate(
                 ask.cid, ask.value, self.looking.where, cut=ask.cut, end=ask.end
             ))  # fmt: skip
-        assert question.complete
+        assert len(question.answers) == question.values
         return question
 
     def select(self, text: str) -> list[int] | None:

@@ -378,7 +378,7 @@ def test_one_that_nothing_matches_advances_all_the_same():
     assert told[-1].bookmark == "1|3|"
     world.pass_time(2_000)
     assert world.acks("persisted") == told
-    assert world.core.connections[ANN].subscriptions["s"].told == 4
+    assert world.core.connections[ANN].subscriptions["s"].reported == 4
     assert format_vector({HERE: 3}) == told[-1].vector
 
 

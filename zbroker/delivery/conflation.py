@@ -7,13 +7,13 @@
 The picture is of log time: there intervals are the same whatever a replay began with, so the same
 messages give the same result. A message whose log time went back belongs to the interval that is
 open. By the clock of the replay an interval begins with the first message that is held, and ends so
-much later on a clock that the caller reads, however old the messages are. What is sent for a
+much later on a clock that the caller reads, however old the messages are. The message sent for a
 key has the content and time of its newest message in the interval and the identity of its first;
 keys come in the order of those, so positions rise, also over intervals. A resume point must stay
 before `oldest_position`.
 
 Memory is bounded: where a message would bring what is held over `KEYS_MAX` or `HELD_MAX_BYTES`,
-the interval ends early for what is held, which is counted; the rest of it is conflated anew.
+the interval ends early for those, which is counted; the rest of it is conflated again.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def messages_of(block: Block, at: int, type_of: Callable[[str], str]) -> BatchMe
 
 
 class Conflation:
-    """What one subscription holds back.
+    """The messages that one subscription holds back.
 
     end_ns: when the open interval is over, by its clock; long ago before the first message.
     closed_early: how often a limit ended an interval. by_replay: its clock is that of the replay,
@@ -123,7 +123,7 @@ class Conflation:
     def add(self, messages: BatchMessages, at: Iterable[int], now_ns: int = 0) -> list[Held]:
         """Takes in those messages whose indices are in `at`, in order.
 
-        now_ns: by the clock of the replay. Returns: what is due because its interval is over.
+        now_ns: by the clock of the replay. Returns: messages whose interval is over.
         """
         due = self.flush() if self.by_replay and self.is_over(now_ns) else []
         times, topics = messages.times, messages.topics
@@ -139,7 +139,7 @@ class Conflation:
         return due
 
     def prolong(self, now_ns: int) -> None:
-        """The open interval is not over now: what is held could not be sent."""
+        """Keeps the open interval open, since held messages could not be sent."""
         self.end_ns = max(self.end_ns, now_ns + 1)
 
     def is_over(self, now_ns: int) -> bool:
@@ -147,11 +147,11 @@ class Conflation:
         return bool(self._held) and now_ns >= self.end_ns
 
     def due(self, now_ns: int) -> list[Held]:
-        """What is due because time went on without a message, by its clock."""
+        """Messages that are due because time went on without another one."""
         return self.flush() if self.is_over(now_ns) else []
 
     def flush(self) -> list[Held]:
-        """All that is held: the end of a range, or of the subscription."""
+        """Everything that is held: its interval is over."""
         since = self.oldest_position or 0
         due = [
             Held(one.first, one.topic, one.time_ns, one.data, since, one.extra)
@@ -161,7 +161,7 @@ class Conflation:
         return due
 
     def forget(self) -> None:
-        """As if there had been no message: all that was held comes again."""
+        """Drops all held messages: they are read again."""
         self._held, self._size, self.end_ns = {}, 0, _LONG_AGO
 
     def check(self) -> None:
@@ -172,10 +172,7 @@ class Conflation:
         assert self._size == sum(sizes)
 
     def _hold(self, key: Hashable, messages: BatchMessages, i: int) -> list[Held]:
-        """Makes a message the newest of its key.
-
-        Returns: what had to go so that it fits.
-        """
+        """Makes a message the newest of its key; returns those that are sent to make it fit."""
         data, time_ns = messages.data[i], messages.times[i]
         extra = messages.extra(i) if messages.extra is not None else None
         taken = len(data) + _extra_size(extra)
@@ -214,7 +211,7 @@ class Conflation:
 
 @dataclass(slots=True)
 class _Newest:
-    """What is held of one key."""
+    """The newest message of a key, under the place of its first one."""
 
     first: MessagePlace
     topic: str
@@ -235,7 +232,7 @@ class _TooDeep(Exception):
 def _hashable(value: object) -> Hashable:
     """Equal for values that are the same in JSON or msgpack: 1 and 1.0 are, 1 and true are not.
 
-    What is neither text nor a small whole number becomes bytes, which differ from all of those,
+    Values other than text and small whole numbers become bytes, which differ from all of those,
     and which take about as much memory as a map or a list takes in the payload.
     Raises: _TooDeep.
     """

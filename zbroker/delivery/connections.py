@@ -1,4 +1,14 @@
-"""Who is logged on: identity, subscriptions, credit and heartbeats of each connection."""
+"""Connections of subscribers: subscriptions, credit, and the right to read. Pure.
+
+Rights are checked at each command, and again when the rules change:
+
+    logon       the token's principal must hold the key of the connection
+    subscribe   from now on: the action `subscribe`
+    replay      with `bookmark` or `until`, and ranges: the action `replay`
+
+A subscription to one topic that may not be read is refused. A pattern gets the topics that may be
+read; it is refused if there are none. Source: docs/reference/access.md.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +45,7 @@ class DeliveryConnection(Peer):
     def grant(self, asked: int, one: SubscriptionState | None = None) -> int:
         """How much of the credit asked for a subscription, or more of it, may be given.
 
-        What was granted once is given again as it is used: who returns it is not left without.
+        Credit that was granted once is given again as it is used, so a subscriber keeps its window.
         """
         room = min(max(0, CREDIT_MAX_BYTES - self.use.credit), self.use.account.credit_left)
         if one is None:

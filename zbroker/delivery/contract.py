@@ -1,4 +1,4 @@
-"""What delivery's core hears and wants done, besides what all processes have. Pure."""
+"""Events and effects that only delivery's core has. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Effect = (
 
 @dataclass(slots=True)
 class DeliveryStats:
-    """What was done, since the start."""
+    """Counters since the start."""
 
     messages_out: int = 0
     bytes_out: int = 0

@@ -189,7 +189,7 @@ class DeliveryCore:
             return [self._refusal(rid, error, cid, sid_of(command, error))]
 
     def _note(self, rid: bytes, what: str, code: str, who: str = "") -> None:
-        """For the audit log. who: as long as nobody is logged on."""
+        """Adds to the audit log. who: of a connection without a logon."""
         known = self.connections.get(rid)
         self.refusals.add(rid, known.token.principal if known else who, what, code)
 
@@ -242,7 +242,7 @@ class DeliveryCore:
         return [Send(connection.rid, codec.encode(m.Ack("processed", command.cid)))]
 
     def _entitle_all(self, access: Access) -> list[Effect]:
-        """The rules have changed: who may not be here any more is told and forgotten."""
+        """The rules have changed: connections and subscriptions that they forbid now are ended."""
         self._rights.access = access
         effects: list[Effect] = []
         for connection in list(self.connections.values()):

@@ -2,7 +2,7 @@
 
 Replays that have caught up and those that have not wait in two queues that alternate, so the newest
 messages wait for at most one block of an old one. Those that look for rare topics share scans: see
-scans.py. Those that wait for a time stand in a heap.
+scans.py. Those that wait for a time are in a heap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zbroker.delivery.subscription import SubscriptionState
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
 
-TIMERS_SPARE: Final = 64  # times that are over for nothing, by a pause or an end, before a sweep
+TIMERS_SPARE: Final = 64  # outdated times, after a pause or an end, before a sweep
 
 
 class Cursors:
@@ -52,10 +52,10 @@ class Cursors:
     def heard(
         self, incarnation: int, here: Origin, floor: int, written: int, persisted: int
     ) -> int | None:
-        """What the journal says of itself.
+        """Takes the watermarks of a journal.
 
         Returns: None, or, if it is another journal than before, how many cursors had to go back
-        because they stood behind its end.
+        because they were beyond its end.
         """
         restarted = incarnation != self.incarnation
         if restarted:
@@ -79,17 +79,19 @@ class Cursors:
 
     def _look_again(self, replay: Replay) -> bool:
         """Looks for the cursor by its position: files may differ. True if it had to go back."""
-        behind_end, at = replay.position > self.persisted, replay.position
+        beyond_end, at = replay.position > self.persisted, replay.position
         for one in replay.members:
             one.target = min(one.target, self.persisted)
-        if behind_end:  # what was passed or is held may never be in the log
+        if beyond_end:  # messages that were passed or are held may never be in the log
             at = min(self.persisted, *(one.safe(at) for one in replay.members))
             replay.publisher = replay.sequence = 0
             for one in replay.members:
                 one.drop_held()
         replay.go_to(Point(at, *replay.hint))
-        replay.flush = replay.intervals is not None  # what it waited for may never be in the log
-        return behind_end
+        replay.flush = (
+            replay.intervals is not None
+        )  # messages it waited for may never be in the log
+        return beyond_end
 
     # -- who follows which cursor -------------------------------------------------------------
 
@@ -137,7 +139,7 @@ class Cursors:
         return new
 
     def again(self, one: SubscriptionState) -> None:
-        """Goes back to where what it holds begins: it is looked at anew."""
+        """Goes back to the first held message: all of them are read again."""
         replay = self.alone(one)
         at = one.safe(replay.position)
         one.drop_held()
@@ -145,7 +147,7 @@ class Cursors:
         self.wake(replay)
 
     def together(self, many: list[SubscriptionState]) -> Replay:
-        """One replay for subscriptions that stand at the same position."""
+        """One replay for subscriptions at the same position."""
         first, *others = (self.of[one.names.key] for one in many)
         for one, other in zip(many[1:], others, strict=True):
             if other is not first:
@@ -221,7 +223,7 @@ class Cursors:
 
     @property
     def eager(self) -> bool:
-        """True if somebody has to know what is written before it is durable."""
+        """True if a subscription follows written messages before they are durable."""
         return bool(self._eager or self._by_log)
 
     @property
@@ -231,7 +233,7 @@ class Cursors:
 
     @property
     def lag_max(self) -> int:
-        """How far what the slowest subscription has handled is behind what is durable."""
+        """How many durable positions the slowest subscription has not handled."""
         handled = (
             one.trail.handled(replay.position)
             for replay in self.running.values() for one in replay.members

@@ -1,4 +1,4 @@
-"""The delivery core's side of the journal: what that says, and what it hears of delivery. Pure.
+"""delivery's session with the journal: watermarks, and which part of the log readers need. Pure.
 
     Welcome, or watermarks of another journal --> what was read is forgotten, plans begin again
     Welcome                                   --> look-ups without an answer are asked again
@@ -31,7 +31,7 @@ LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be ke
 
 
 class JournalFollower:
-    """session: tells which journal listens. needs: what is reported to it."""
+    """session: knows which journal listens. needs: the part of the log that is reported to it."""
 
     def __init__(
         self, session: JournalSession, cursors: Cursors, locating: Locating,
@@ -67,7 +67,7 @@ class JournalFollower:
             self._counts.rewound += rewound
             text = (
                 f"the log ends at position {said.persisted}, before {rewound} subscriptions; "
-                "what they had seen behind it is not in the log; they go on from its end"
+                "messages that they got after it are not in the log; they go on from its end"
             )
             effects.append(Note("delivery.rewound", text))
         return effects
@@ -116,7 +116,7 @@ class LogNeeds:
         self._connections = connections
         self._cursors = cursors
         self._asking = asking
-        self._since: dict[Hashable, int] = {}  # wall clock, ms, when a need was first told
+        self._since: dict[Hashable, int] = {}  # wall clock, ms, when a need was first reported
 
     def holds(self, incarnation: int, plans: Iterable[PlanRanges], wall_ms: int) -> Holds:
         """For the journal with this incarnation."""
@@ -135,7 +135,7 @@ class LogNeeds:
                 yield Need(position, one.names.key, one.names.rid, one.topic)
 
     def _asked(self) -> Iterator[Need]:
-        """What was told and stands below the floor by now is not begun there, but asked again."""
+        """Answers below the log start are left out: those questions are asked again."""
         for question in self._asking.questions():
             told = [one.position for one in question.answers.values() if not one.code]
             if told and min(told) >= self._cursors.floor:

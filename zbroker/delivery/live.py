@@ -1,8 +1,22 @@
-"""Messages that are not recorded: from ingest to whoever is subscribed now. Pure.
+"""Messages that are not recorded: from ingest to the current subscribers. Pure.
 
-ingest sends within the bytes that live_grants.py grants, so what it has to drop for lack of credit
-is bounded by this process alone. Each subscription gets what it wants while it has credit; what
-comes when it has none is dropped and counted, never kept.
+ingest sends within the bytes that LiveGrants grants, so only this process bounds what it drops for
+lack of credit:
+
+    a Hello --> the newest ingest is granted bytes --GRANT_BYTES taken, or a beat--> granted again
+
+The link begins with a Hello: ZeroMQ hands frames that were queued for a dead delivery to this one,
+which does not know them, drops them and asks for a Hello. While no client is logged on nothing is
+granted, so ingest sends nothing. Grants begin at the first logon, so long before the first
+subscription is answered, and go on for a while after the last client has left.
+
+Each subscription gets the messages it wants while it has credit; those that come when it has none
+are dropped and counted, never kept.
+
+With conflation (LiveIntervals) intervals are of the time in which messages come, whatever clock was
+asked for: there is no log time that goes on without them. A subscription without credit at the end
+of an interval is sent its messages as soon as it has some; meanwhile later ones are merged into
+them, within the limits of a conflation. Messages beyond these are dropped and counted.
 """
 
 from __future__ import annotations
@@ -37,7 +51,7 @@ class LiveSubscriptions:
         self._patterns: dict[int, SubscriptionState] = {}
         self._maker = FrameBuilder(Origin(0, 0))
         self._held = LiveIntervals()
-        self.over: list[SubscriptionState] = []  # whose limit was reached here; the core ends them
+        self.over: list[SubscriptionState] = []  # their limit was reached here; the core ends them
 
     @property
     def next_ns(self) -> int | None:
@@ -100,11 +114,11 @@ class LiveSubscriptions:
         return bool(self.over) or (next_ns is not None and now_ns >= next_ns)
 
     def tick(self, now_ns: int) -> list[Effect]:
-        """What is due because intervals are over."""
+        """Sends messages whose intervals are over."""
         return [send for one in self._held.ended(now_ns) for send in self.drain(one)]
 
     def drain(self, one: SubscriptionState) -> list[Effect]:
-        """What is due for one that conflates, as far as its credit goes."""
+        """Sends due messages of one that conflates, as far as its credit goes."""
         sends: list[Effect] = [  # one by one: each takes of the credit
             self._sent(one, self._maker.held(held, one.look)) for held in self._held.due(one)
         ]
@@ -120,7 +134,7 @@ class LiveSubscriptions:
         return self.drain(one)
 
     def _wanting(self, topics: list[str]) -> Iterator[SubscriptionState]:
-        """Who may want a batch, each once: an exact topic is wanted by its own name only."""
+        """Subscriptions that may want a batch, each once."""
         for topic in dict.fromkeys(topics):
             if topic in self._exact:
                 yield from self._exact[topic].values()
@@ -147,7 +161,7 @@ class LiveSubscriptions:
         return Send(one.names.rid, part.before + one.sid_packed + part.after, part.body)
 
     def _parts(self, one: SubscriptionState, block: Block, at: int) -> Parts:
-        """What it wants of a batch."""
+        """The frames of a batch for it."""
         batch = block.batch(at)
         if one.plain:
             wanted = one.wish.wanted(batch)
@@ -170,11 +184,11 @@ class LiveSubscriptions:
         assert known.items() <= running.items()
 
 
-def told_of_drops(one: SubscriptionState) -> bytes | None:
+def drops_ack(one: SubscriptionState) -> bytes | None:
     """The ack that tells a subscription what it missed, if it does not know."""
-    if one.dropped == one.dropped_told:
+    if one.dropped == one.dropped_reported:
         return None
-    one.dropped_told = one.dropped
+    one.dropped_reported = one.dropped
     return codec.encode(m.Ack("dropped", sid=one.names.sid, dropped=one.dropped))
 
 
@@ -248,7 +262,7 @@ class LiveIntervals:
             self._plan(holding)
 
     def due(self, one: SubscriptionState) -> Iterator[Held]:
-        """What is due for it, while it has credit and its limit is not reached."""
+        """Takes out its due messages, while it has credit and its limit is not reached."""
         holding = self._of.get(one.names.key)
         while holding is not None and holding.due and one.credit > 0 and one.left > 0:
             yield holding.due.popleft()

@@ -1,8 +1,6 @@
-"""Where commands begin and end: what is asked of the journal for them, and what its answers begin.
+"""Looks up where commands begin and end, and begins them: subscriptions, and plans of ranges. Pure.
 
-    ask --> look-ups --answers--> a subscription runs, a plan is made, or the command is refused
-
-Pure.
+ask --> look-ups --answers--> a subscription runs, a plan is made, or the command is refused
 """
 
 from __future__ import annotations
@@ -108,7 +106,7 @@ class Locating:
         return effects
 
     def refuse(self, question: Question, error: ClientError) -> list[Effect]:
-        """Ends an open question: whoever asked may not know the answer any more."""
+        """Ends an open question whose client may not get the answer any more."""
         self._asking.close(question)
         return self._give_up(question, error)
 
@@ -163,7 +161,7 @@ class Plans:
         error = ClientError("internal", "the log could not be read")
         return [
             refusal(self._counts, plan.rid, error, plan.cid),
-            Note("delivery.plan_failed", f"{reason}; its client was told; nothing is lost"),
+            Note("delivery.plan_failed", f"{reason}; its client got an error; nothing is lost"),
         ]
 
     def _ended(self, plan: PlanRanges) -> DeliveryConnection | None:

@@ -1,15 +1,15 @@
 """The delivery process: bookmark and live subscriptions.
 
-Purpose   replays the log to subscribers and follows its end, tells where points are, splits the log
+Purpose   replays the log to subscribers and follows its end, locates points, splits the log
           into ranges for Spark. Nothing that is recorded is sent before it is durable.
 Sockets   ROUTER tcp for clients ([listen] delivery), monitor and ZAP; SUB ipc marks; DEALER ipc
           journal; with a [[record]] table ROUTER ipc live; ROUTER ipc desk for questions of the
-          admin. Of several workers ([delivery] workers) each has its own: live-2, desk-2, ...
+          admin. Each of several workers ([delivery] workers) has its own: live-2, desk-2, ...
 Owns      nothing on disk; reads <data>/journal.
 Settings  [listen] delivery; [limits] clients; [[record]]; [security].
-Exits     0 when told to stop.
-Weakness  one thread: a slow disk delays all subscribers. What was sent to a client that gives
-          credit without reading is kept in memory.
+Exits     0 when asked to stop.
+Weakness  one thread: a slow disk delays all subscribers. Messages to a client that gives credit
+          without reading are kept in memory.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from zbroker.server.public_listener import PublicListener
 from zbroker.wire import surveys as s
 
 BURST_MAX: Final = 256  # commands of one turn
-LIVE_LIMIT: Final = Limit(10_000, 4 * MIB)  # of one turn: what is not recorded
+LIVE_LIMIT: Final = Limit(10_000, 4 * MIB)  # of one turn: unrecorded messages
 READS_MAX: Final = 64  # blocks of one turn
 READ_SLICE_MS: Final = 5  # how long a turn reads; bounds how long commands and watermarks wait
 RULES_AT: Final = 2  # place of the access rules among the sources: before commands
 
 
 def run(process: Process) -> int:
-    """Serves subscribers until told to stop."""
+    """Serves subscribers until the supervisor stops it."""
     loop = DeliveryLoop(process)
     process.ready(loop.open())
     while not loop.done:

@@ -1,8 +1,8 @@
 """How fast a subscription is sent what it wants: `rate`. Pure; time comes in.
 
-A run is a schedule of messages: a start, and how far behind it each message is due. The next
+A run is a schedule of messages: a start, and how long after it each message is due. The next
 message waits for the messages (or bytes, or log time) before it, so nothing is ever more than one
-message ahead, and a room that was busy catches up. A subscription that rested, because it
+message ahead, and a process that was busy catches up. A subscription that rested, because it
 had nothing to send or could not send, catches up nothing: its next message begins a new run.
 """
 
@@ -91,9 +91,9 @@ class ReplayPace:
     def take(self, now_ns: int, times: Sequence[int], sizes: Sequence[int]) -> int:
         """How many of the next messages may go at `now_ns`; they count as sent.
 
-        Looks at no more messages than go, and one. Of `times` and `sizes` (one item per message)
-        a rate in messages reads only the length of `times`, one in bytes only `sizes`, a multiple
-        only `times`. None offered: nothing happens; that is no rest.
+        Looks at one more message than go at most. `times` and `sizes` have one item per message: a
+        rate in messages reads only the length of `times`, one in bytes only `sizes`, a multiple
+        only `times`. Without messages nothing happens; that does not count as rest.
         Units: `now_ns` monotonic clock; `times` log time, ns; `sizes` bytes of payload.
         """
         offered = self._run.offered(times, sizes)
@@ -115,9 +115,9 @@ class ReplayPace:
 
 
 class _Schedule(ABC):
-    """A schedule: what has so many units before it is due that many steps behind the start.
+    """A schedule: a message with so many units before it is due that many steps after the start.
 
-    Whole numbers only, so that nothing drifts; what is due between two ns is due at the later.
+    Whole numbers only, so that nothing drifts; a time between two ns is rounded up.
     """
 
     def __init__(self, step_ns: Fraction) -> None:
@@ -146,7 +146,7 @@ class _Schedule(ABC):
         return self._start - (-units * self._steps // self._per)
 
     def _within(self, now_ns: int) -> int:
-        """The most units that may stand before a message that goes now; negative: none may go."""
+        """The most units before a message that may go now; negative: none may go."""
         return (now_ns - self._start) * self._per // self._steps
 
 
@@ -183,7 +183,7 @@ class _Bytes(_Schedule):
 class _Multiple(_Schedule):
     """The units are ns of log time since the run's first message.
 
-    high: the newest log time there was; what is older counts as that.
+    high: the newest log time there was; older ones count as that.
     """
 
     def __init__(self, multiple: Fraction, max_gap_ns: int | None) -> None:
@@ -228,10 +228,10 @@ class _Multiple(_Schedule):
         """The newest log time that may go now."""
         return self._first + self._within(now_ns)
 
-    def _shorten(self, before: int, behind: int) -> None:
-        """The schedule goes on behind a gap as if the gap had been the longest one allowed."""
+    def _shorten(self, before: int, after: int) -> None:
+        """Goes on after a gap as if the gap had been the longest one allowed."""
         self._start = self._at(before - self._first) + self._max_gap_ns
-        self._first = behind
+        self._first = after
 
 
 def _run(rate: Rate, max_gap_ns: int | None) -> _Schedule:

@@ -1,4 +1,4 @@
-"""What was asked of the journal and is not answered yet: points to be located.
+"""Look-ups of points that the journal has not answered yet. Pure.
 
 A question has one or two points (where it begins, where it ends), each of one or more values; each
 value is one Locate with a number of its own. After a restart of the journal all of them are asked
@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
-from zbroker.delivery.points import Point, refusal, refused, settle, wanted
+from zbroker.delivery.points import Point, RangePoints, refusal, refused, settle, wanted
 from zbroker.errors import ClientError
-from zbroker.ids import NOW, Cut, Origin, is_range
+from zbroker.ids import NOW, Origin, is_range
 from zbroker.limits import LOOKUPS_MAX
 from zbroker.wire.internal import Locate, Located
 from zbroker.wire.messages import Ranges, Subscribe
@@ -37,43 +37,35 @@ _LATER: Final = frozenset({_PENDING, "bookmark_not_found"})  # may be found late
 
 @dataclass(slots=True)
 class Question:
-    """Where does this command begin and end? `key`: its subscription, 0 for ranges.
+    """The begin and end of a command, to be located. `key`: its subscription, 0 for ranges.
 
     wait_until_ms: until then it waits for a bookmark that is not here yet; None: it does not.
-    asked_ms: when it was asked last. at: what was persisted when its answers said "not yet".
+    asked_ms: when it was asked last. at: what the journal had persisted when it said "not yet".
     """
 
     rid: bytes
     command: Subscribe | Ranges
     deadline_ms: int
-    first: list[str]
-    last: list[str]
+    points: RangePoints
     key: int = 0
-    first_cut: Cut = ""
-    last_cut: Cut = ""
     wait_until_ms: int | None = None
     asked_ms: int = 0
     waiting: bool = False
     at: int = -1
     answers: dict[int, Located] = field(default_factory=dict)  # by place in first + last
-    who: Hashable = ""  # whose look-ups these are
+    who: Hashable = ""  # the principal, or connection, that asks
     cids: list[int] = field(default_factory=list)  # numbers of those that were opened last
 
     @classmethod
     def of(cls, rid: bytes, command: Subscribe | Ranges, now_ms: int, key: int = 0) -> Question:
-        """What a command asks for.
-
-        Raises: ClientError bad_bookmark or too_many.
-        """
+        """The question of a command. Raises: ClientError bad_bookmark or too_many."""
         points = wanted(command.bookmark, _until(command))
         if isinstance(command, Ranges) and not points.last:
             points = points._replace(last=[NOW])
         options = command.options if isinstance(command, Subscribe) else None
         wait_ms = int(options.wait_s * 1_000) if options is not None else 0
-        return cls(
-            rid, command, now_ms + PATIENCE_MS, *points[:2], key, *points[2:],
-            wait_until_ms=now_ms + wait_ms if wait_ms else None, asked_ms=now_ms,
-        )  # fmt: skip
+        until_ms = now_ms + wait_ms if wait_ms else None
+        return cls(rid, command, now_ms + PATIENCE_MS, points, key, until_ms, now_ms)
 
     @property
     def what(self) -> str:
@@ -83,12 +75,7 @@ class Question:
     @property
     def values(self) -> int:
         """How many look-ups it takes."""
-        return len(self.first) + len(self.last)
-
-    @property
-    def complete(self) -> bool:
-        """True if every value has its answer."""
-        return len(self.answers) == self.values
+        return len(self.points.first) + len(self.points.last)
 
     @property
     def persisted(self) -> int:
@@ -98,25 +85,22 @@ class Question:
     @property
     def not_yet(self) -> bool:
         """True if all that keeps it from its points is a bookmark that is not here yet."""
-        begins, ends = self._begins(), self._ends()
-        why = refused(begins)
-        codes = {why.code} if why is not None and not self._chosen(why.code) else set()
-        if ends and (why := refused(ends, end=True)) is not None:
-            codes.add(why.code)
-        return codes == {_PENDING}
+        begin, end = self._refused(), self._refused(end=True)
+        if begin is not None and self._chosen(begin.code):
+            begin = None
+        return {no.code for no in (begin, end) if no is not None} == {_PENDING}
 
     def start(self, here: Origin) -> Point:
         """Where it begins.
 
         Raises: ClientError. What no wait can mend, also of the end, comes before "not here yet".
         """
-        begins = self._begins()
-        no = refused(begins)
+        begins, no = self._answers(), self._refused()
         if no is None:
             return settle(begins, here)
         choice = self._chosen(no.code)
         if not choice:
-            last = refused(self._ends(), end=True) if self.last else None
+            last = self._refused(end=True)
             final = last is not None and last.code != _PENDING and no.code == _PENDING
             raise refusal(last if last is not None and final else no, here)
         newest = max(begins, key=lambda answer: answer.persisted)
@@ -127,28 +111,32 @@ class Question:
 
         Raises: ClientError.
         """
-        ends = self._ends()
-        if not ends:
+        if not self.points.last:
             return None
-        start, end = self.start(here), settle(ends, here, end=True)
+        start, end = self.start(here), settle(self._answers(end=True), here, end=True)
         if start.time_ns is not None and end.time_ns is not None and end.time_ns <= start.time_ns:
             return Point(start.position)  # both are to come; neither has to be waited for
         return end
 
     def late(self) -> ClientError:
-        """What ran out: the wait of its client, or the patience with the journal."""
+        """The wait of its client ran out, or the patience with the journal."""
         if not self.waiting:
             return ClientError("not_ready", "the journal does not answer")
-        sides = (refused(self._begins()), refused(self._ends(), end=True) if self.last else None)
-        reasons = [no.reason for no in sides if no is not None and no.code == _PENDING]
+        both = (self._refused(), self._refused(end=True))
+        reasons = [no.reason for no in both if no is not None and no.code == _PENDING]
         return ClientError(_PENDING, f"{'; '.join(reasons)}: waited as long as was asked")
 
-    def _begins(self) -> list[Located]:
-        return [self.answers[at] for at in range(len(self.first))]
+    def _places(self, *, end: bool = False) -> range:
+        more = len(self.points.first)
+        return range(more, self.values) if end else range(more)
 
-    def _ends(self) -> list[Located]:
-        more = len(self.first)
-        return [self.answers[more + at] for at in range(len(self.last))]
+    def _answers(self, *, end: bool = False) -> list[Located]:
+        return [self.answers[at] for at in self._places(end=end)]
+
+    def _refused(self, *, end: bool = False) -> Located | None:
+        """Why it has no begin, or no end; None if it has one, or needs none."""
+        answers = self._answers(end=end)
+        return refused(answers, end=end) if answers else None
 
     def _chosen(self, code: str) -> str:
         """Where the client wants to begin instead: "epoch", "now", or "" for not at all."""
@@ -159,20 +147,15 @@ class Question:
 
     def reopen(self) -> None:
         """Drops the answers that may change: those of a point that was not found."""
-        for places, end in ((range(len(self.first)), False), (self._last_places, True)):
-            answers = [self.answers[at] for at in places]
-            if answers and refused(answers, end=end) is not None:
-                for at in places:
+        for end in (False, True):
+            if self._refused(end=end) is not None:
+                for at in self._places(end=end):
                     if self.answers[at].code in _LATER:
                         del self.answers[at]
 
-    @property
-    def _last_places(self) -> range:
-        return range(len(self.first), len(self.first) + len(self.last))
-
 
 def _until(command: Subscribe | Ranges) -> str | None:
-    """The `until` of a command; that of Ranges is "now" by default, so it may stand by a range."""
+    """The `until` of a command; that of Ranges is "now" by default, so it may come with a range."""
     if isinstance(command, Ranges) and is_range(command.bookmark) and command.until == "now":
         return None
     return command.until
@@ -194,8 +177,10 @@ class Asking:
         self._sent: set[int] = set()  # numbers that the journal has not answered
         self._queues: dict[bytes, deque[int]] = {}  # numbers to be sent, by connection
         self._questions: dict[bytes, dict[int, Question]] = {}  # all, by connection and identity
-        self._waiting: dict[int, Question] = {}  # by identity; who waits longest comes first
-        self._values: Counter[Hashable] = Counter()  # look-ups, by who asks
+        self._waiting: dict[
+            int, Question
+        ] = {}  # by identity; the one that waits longest comes first
+        self._values: Counter[Hashable] = Counter()  # look-ups, by `who`
         self._busy_ms: dict[Hashable, float] = {}  # until when what was asked again is paid for
 
     def __len__(self) -> int:
@@ -237,7 +222,7 @@ class Asking:
             queue = self._queues.pop(rid)
             cid = queue.popleft()
             if queue:
-                self._queues[rid] = queue  # behind the others
+                self._queues[rid] = queue  # after the others
             if cid in self._open:
                 self._sent.add(cid)
                 messages.append(self._message(cid))
@@ -282,9 +267,9 @@ class Asking:
 
     def _message(self, cid: int) -> Locate:
         question, place = self._open[cid]
-        end = place >= len(question.first)
-        value = question.last[place - len(question.first)] if end else question.first[place]
-        return Locate(cid, value, end, question.last_cut if end else question.first_cut)
+        points, end = question.points, place >= len(question.points.first)
+        value = points.last[place - len(points.first)] if end else points.first[place]
+        return Locate(cid, value, end, points.last_cut if end else points.first_cut)
 
     def answered(self, located: Located) -> Question | None:
         """The question that this answer completes, if it does and has not to wait."""
@@ -293,36 +278,28 @@ class Asking:
         if question is None:
             return None
         question.answers[place] = located
-        if not question.complete:
+        if len(question.answers) < question.values:
             return None
         if question.wait_until_ms is not None and question.not_yet:
             question.waiting = True
             question.at = min(one.persisted for one in question.answers.values() if one.code)
             self._waiting[id(question)] = question
             return None
-        self._drop(question)
+        self.close(question)
         return question
 
     def overdue(self, now_ms: int) -> list[Question]:
         """Closes and returns the questions whose time is over; `late` says which of the two."""
         late = [one for one in self.questions() if _ends_ms(one) <= now_ms]
         for question in late:
-            self._drop(question)
+            self.close(question)
         return late
-
-    def next_wake_ms(self) -> int | None:
-        """When the next question is overdue."""
-        return min(map(_ends_ms, self.questions()), default=None)
 
     def forget(self, rid: bytes, key: int | None = None) -> None:
         """Closes the questions of a connection, or of one of its subscriptions."""
         for question in list(self._questions.get(rid, {}).values()):
             if key in (None, question.key):
-                self._drop(question)
-
-    def close(self, question: Question) -> None:
-        """Closes one that is open."""
-        self._drop(question)
+                self.close(question)
 
     def ranges_of(self, rid: bytes) -> list[Question]:
         """The open questions of a connection that are about ranges."""
@@ -333,7 +310,8 @@ class Asking:
         """The open ones and those that wait."""
         return chain.from_iterable(map(dict.values, self._questions.values()))
 
-    def _drop(self, question: Question) -> None:
+    def close(self, question: Question) -> None:
+        """Forgets a question."""
         rid, who = question.rid, question.who
         for cid in question.cids:
             self._open.pop(cid, None)

@@ -1,10 +1,10 @@
 """Points in the log that a client names, and what the journal's answers make of them.
 
 A point is asked as one or several values (a list of bookmarks); each gets its own Locate. An answer
-is a position: the range begins or ends before it. Which side of a message or time that is stands in
-the question (`Cut`), so a begin and an end are looked up alike.
+is a position: the range begins or ends before it. The question says which side of a message or time
+that is (`Cut`), so a begin and an end are looked up alike.
 
-Of a list a range begins at the oldest that is found, and ends at the latest one.
+A range begins at the oldest point of a list that is found, and ends at the latest one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNTIL_NOW: Final = "now"
 
 @dataclass(slots=True, frozen=True)
 class Point:
-    """A place in the log: the first position behind it, and where to look for that.
+    """A place in the log: the first position after it, and where to look for that.
 
     serial, offset: a batch at or before it (0: not known). time_ns: set when the point is a time
     later than everything in the log; the first message at or after that time is meant then.
@@ -50,7 +50,7 @@ class Point:
 
 
 class RangePoints(NamedTuple):
-    """What has to be located: where a range begins, and where it ends; nothing, if it does not."""
+    """Points to be located: where a range begins, and where it ends; none, if it does not."""
 
     first: list[str]
     last: list[str]
@@ -77,7 +77,7 @@ def _ranged(text: RangeText) -> RangePoints:
 
 
 def values(text: str, *, end: bool = False) -> list[str]:
-    """What has to be located for one point, `text`; `end`: it is an `until`, which is no list.
+    """Points to be located for the value `text`. end: it is an `until`, which is not a list.
 
     Raises: ClientError bad_bookmark or too_many.
     """
@@ -139,7 +139,7 @@ def settle(answers: Sequence[Located], here: Origin, *, end: bool = False) -> Po
 
 
 def refusal(answer: Located, here: Origin) -> ClientError:
-    """What a client is told instead of a point."""
+    """The error that a client gets instead of a point."""
     reason = answer.reason
     if answer.code == "bookmark_expired":
         oldest = format_vector({here: answer.floor - 1})

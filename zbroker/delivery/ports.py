@@ -85,7 +85,7 @@ class PlansPort:
             log.close()
 
     def forget(self) -> None:
-        """Another journal listens: what was read of the log may be wrong."""
+        """Drops all plans: another journal listens, so the log may differ."""
         for _, steps in self._plans:
             steps.close()
         self._plans.clear()

@@ -16,14 +16,14 @@ from zbroker.log.format import DATA_AT, Batch
 from zbroker.log.reader import Cursor, Gap, Log
 
 WALK_MAX: Final = 20_000  # headers read for one plan, about 0.2 s in slices
-SAMPLE: Final = 64  # headers that stand for a segment
+SAMPLE: Final = 64  # headers from which the density of a segment is estimated
 SLICE: Final = 32  # headers between two breaks
 
 Ranges = list[tuple[int, int, int]]
 
 
 class RangeMark(NamedTuple):
-    """`total` bytes stand between the start and `position`. exact: no batch begins in between."""
+    """`total` bytes are between the start and `position`. exact: no batch begins in between."""
 
     position: int
     total: int
@@ -47,7 +47,7 @@ def plan(log: Log, start: Point, end: int, parts: int) -> Generator[None, None, 
 def _walk(
     log: Log, cursor: Cursor, end: int, marks: list[RangeMark]
 ) -> Generator[None, None, Cursor]:
-    """Adds a mark behind each batch; returns where it stopped."""
+    """Adds a mark after each batch; returns where it stopped."""
     for count, item in enumerate(log.headers(cursor, end)):
         if isinstance(item, Gap):
             continue
@@ -100,7 +100,7 @@ def split(marks: list[RangeMark], parts: int) -> Ranges:
 
 
 def _cut(marks: list[RangeMark], total: int) -> RangeMark:
-    """Where about `total` bytes are before: behind a batch where they are known."""
+    """The place with about `total` bytes before it: after a batch where those are known."""
     at = bisect_left(marks, total, key=lambda mark: mark.total)
     mark = marks[at]
     if at == 0 or mark.exact or mark.total == total:

@@ -156,7 +156,7 @@ class Replay:
         """What to send of `block`, below `limit`, while there is credit and the pace allows.
 
         Sets `gap`, and goes no further, where positions are missing. written: where the log ends;
-        what stands between `limit` and that is not durable yet.
+        messages between `limit` and that are not durable yet.
         """
         sent: Sent = []
         items = block.items
@@ -191,7 +191,7 @@ class Replay:
         )
 
     def _meets_gap(self, item: Item, maker: FrameBuilder, now_ns: int, sent: Sent) -> None:
-        """What is held stands before the gap: it goes first."""
+        """Sends held messages, which are from before the gap; then notes the gap."""
         if self.intervals is not None:
             self.intervals.close()
             self._drain(maker, now_ns, sent)
@@ -330,7 +330,7 @@ class Replay:
         return True
 
     def _at_end(self, written: int, maker: FrameBuilder, now_ns: int, sent: Sent) -> None:
-        """Nothing more to read: what is held may be due later, or now if the range is over."""
+        """Plans when held messages are due: later, or now if the range is over."""
         assert self.intervals is not None
         if self.position >= self.until:
             self.intervals.close()
@@ -341,7 +341,7 @@ class Replay:
     # -- reading ------------------------------------------------------------------------------
 
     def _remember(self, block: Block, *, consumed: bool) -> None:
-        """Goes on behind a block only when all of it was used: only its ends are known."""
+        """Goes on after a block only when all of it was used: only its ends are known."""
         self.cursor, self.seek = (block.next if consumed else block.start), False
         if block.items and isinstance(block.items[0], Batch):
             self.hint = (block.start.serial, block.items[0].offset)
@@ -407,8 +407,8 @@ class Intervals:
     def begin(self, now_ns: int, *, at_end: bool) -> None:
         """Ends intervals whose time is over; those of log time only at the end of the log.
 
-        at_end: nothing is written behind what was passed; what is written and not durable yet may
-        belong to the open interval.
+        at_end: nothing is written after the messages that were passed; those that are written and
+        not durable yet may belong to the open interval.
         """
         if self.by_replay:
             if any(one.is_over(now_ns) for one in self._all):

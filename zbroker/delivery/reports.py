@@ -1,6 +1,6 @@
-"""What is told of connections and subscriptions: who is how far behind, and why. Pure.
+"""Reports to the admin about connections and subscriptions: their lag, and why they wait. Pure.
 
-Of all reasons to wait the one is told that would have to go first:
+A subscription may wait for several reasons; the one that would have to go first is reported:
 
     locating        the journal did not say yet where it begins
     paused          its subscriber paused it
@@ -44,13 +44,13 @@ from zbroker.wire.surveys import (
 )
 from zbroker.wire.surveys import Subscriptions as AllSubscriptions
 
-ROWS_MAX: Final = 1_000  # of one answer: a turn of this room has to stay short
+ROWS_MAX: Final = 1_000  # of one answer: a turn has to stay short
 TOPICS_MAX: Final = 10_000  # likewise, of smaller rows
 _Found = tuple[int, str, str, int]  # minus its lag, client, sid, key: as rows are sorted
 
 
 class Reported(Protocol):
-    """What is reported of the delivery core."""
+    """The parts of the delivery core that reports are about."""
 
     connections: Connections
     cursors: Cursors
@@ -75,7 +75,7 @@ def answer(
 
 
 def rows(core: Reported, ask: AskSubscriptions, now_ms: int) -> tuple[list[SubscriptionRow], int]:
-    """The subscriptions that `ask` wants, the farthest behind first; how many were left out.
+    """The subscriptions that `ask` is about, the largest lag first; how many were left out.
 
     `now_ms` is monotonic.
     """
@@ -160,7 +160,7 @@ def _client(one: DeliveryConnection, rid: bytes, peers: Peers, now_ms: int) -> C
 
 
 def topics(core: Reported) -> tuple[list[TopicRow], int]:
-    """What is subscribed to, the most wanted first; how many more topics and patterns there are."""
+    """Topics and patterns by their subscriptions, most first; how many more there are."""
     counts = Counter((one.topic, one.regex) for one in core.subscriptions.values())
     first = counts.most_common(TOPICS_MAX)
     return [TopicRow(*key, count) for key, count in first], len(counts) - len(first)
@@ -184,7 +184,7 @@ def numbers(core: Reported, *, unrecorded: bool) -> dict[str, int | float | str]
 
 
 def disconnect(core: Reported, client: str, number: int = 0) -> tuple[int, list[Effect]]:
-    """Ends every connection of `client`; how many those were, and what they are told.
+    """Ends every connection of `client`; returns how many those were, and their errors.
 
     number: see zbroker.wire.surveys.Disconnect.
     """

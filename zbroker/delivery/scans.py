@@ -38,12 +38,12 @@ from zbroker.log.reader import Gap, Skipped
 #: Members that one turn serves, each some tens of us: so others do not wait for long.
 SERVED_MAX: Final = 256
 #: A topic that is in so many batches of a block, and in every fourth of those that were read, is
-#: not rare: who wants it reads for itself, which costs less for each batch.
+#: not rare: its replays read for themselves, which costs less for each batch.
 DENSE_MIN: Final = 4
 #: Items of a block that was read for one topic: between two batches there is at most one `Skipped`,
 #: so it has at least DENSE_MIN batches.
 DENSE_ITEMS_MIN: Final = 2 * DENSE_MIN
-_SPARE: Final = 64  # positions that nobody waits at any more, before a sweep
+_SPARE: Final = 64  # positions at which no replay waits any more, before a sweep
 
 
 class ScanMatches(NamedTuple):
@@ -115,7 +115,7 @@ class SharedScan:
         )  # fmt: skip
 
     def find(self, block: Block, limit: int) -> ScanMatches:
-        """Who wants what of a block, as far as one turn goes; up to where the others may pass."""
+        """The items of a block that members want, as far as one turn goes; where others go on."""
         wanted: dict[int, list[int]] = {}
         counts: dict[str, int] = {}
         topics, end, looked_at = self._topics, self.position, 0
@@ -261,7 +261,7 @@ class WaitingScans:
         return True
 
     def clear(self) -> list[Replay]:
-        """Nobody waits any more. Returns: who did."""
+        """Takes out all replays that wait."""
         found = list(self._all())
         for replay in found:
             self.discard(replay)
@@ -310,7 +310,7 @@ class WaitingScans:
         return alone
 
     def take(self) -> Replay | SharedScan:
-        """What was read is for this one: it does not wait any more."""
+        """Takes out the one for which a block was read."""
         one, _ = self.first()
         self._turn ^= self._lowest_first
         del self.queue[one.position]

@@ -110,7 +110,7 @@ def slice_of(block: Block, at: int, first: int, cost: tuple[int, int]) -> tuple[
 
 
 def cut(picks: Sequence[int], span: MessageSpan) -> Sequence[int]:
-    """Those of `picks` that stand in `span`."""
+    """Those of `picks` that are in `span`."""
     return picks[bisect_left(picks, span.first) : bisect_left(picks, span.last)]
 
 

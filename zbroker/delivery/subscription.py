@@ -1,8 +1,8 @@
-"""One subscription: what it wants, how it is sent, and how far it came. Pure.
+"""One subscription: its selection of messages, how they are sent, and its progress. Pure.
 
     locating --located--> running --end of range, limit, gap, error, unsubscribe--> gone
 
-Where it stands in the log is its replay's business: see replay.py. Live is a cursor that has caught
+Its position in the log is kept by its replay: see replay.py. Live is a cursor that has caught
 up; there is no second mechanism, so there is nothing to lose or repeat at a cut-over.
 """
 
@@ -25,7 +25,7 @@ STEPS_MAX: Final = 64  # remembered; of more every second one is dropped
 
 
 class Step(NamedTuple):
-    """After a turn: the credit and the messages that were spent so far, and the position behind."""
+    """After a turn: the credit and messages spent so far, and the position after them."""
 
     spent: int
     messages: int
@@ -63,7 +63,7 @@ class Trail:
         return min(self._handled.position, position) if self._steps else position
 
     def in_hand(self, messages: int) -> int:
-        """Of so many messages sent, how many are not handled as far as is known."""
+        """How many of so many messages sent are not handled, as far as is known."""
         return messages - self._handled.messages if self._steps else 0
 
 
@@ -79,13 +79,14 @@ class Names(NamedTuple):
 class SubscriptionState:
     """State of one subscription.
 
-    action: what its subscriber has to be entitled to (rights.py).
+    action: the right that its subscriber needs.
     until: the range ends before this position. target: when it is passed, `completed` is due.
     not_before_ns, stop_ns: the same two ends while they are times later than the log.
     left: so many messages may still be sent. ready: conflated messages that are due.
     window: the most credit that it had, which it gets again as it is used.
-    told: the resume point that the subscriber knows of.
-    dropped: unrecorded messages that came while it had no credit; dropped_told: it knows of.
+    reported: the resume point that the subscriber knows of.
+    dropped: unrecorded messages that came while it had no credit; dropped_reported: so many of
+    these the subscriber knows of.
     """
 
     names: Names
@@ -104,11 +105,11 @@ class SubscriptionState:
     caught_up: bool = False
     until: int = U63_MAX
     target: int = 0
-    told: int = 0
+    reported: int = 0
     not_before_ns: int | None = None
     stop_ns: int | None = None
     dropped: int = 0
-    dropped_told: int = 0
+    dropped_reported: int = 0
     window: int = 0
     sent_messages: int = 0
     sent_bytes: int = 0
@@ -168,7 +169,7 @@ class SubscriptionState:
         return span
 
     def safe(self, position: int) -> int:
-        """The resume point of one whose replay stands at `position`: what it holds comes again."""
+        """The resume point when its replay is at `position`: held messages come again."""
         if self.ready:
             return self.ready[0].since
         held = self.conflation.oldest_position if self.conflation is not None else None

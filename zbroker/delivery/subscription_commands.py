@@ -14,7 +14,7 @@ from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.connections import Connections, DeliveryConnection, ReadRight, Rights
 from zbroker.delivery.contract import Effect
 from zbroker.delivery.cursors import Cursors
-from zbroker.delivery.live import LiveSubscriptions, told_of_drops
+from zbroker.delivery.live import LiveSubscriptions, drops_ack
 from zbroker.delivery.pace import Rate, ReplayPace, parse_rate
 from zbroker.delivery.selection import StartSelection
 from zbroker.delivery.subscription import LIVE, Names, SubscriptionState
@@ -140,8 +140,8 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
         replay = self._cursors.of.get(one.names.key)
         if replay is not None:
             self._cursors.wake(replay)
-        sends, told = self._live.drain(one), told_of_drops(one)
-        return [*sends, Send(connection.rid, told)] if told is not None else sends
+        sends, drops = self._live.drain(one), drops_ack(one)
+        return [*sends, Send(connection.rid, drops)] if drops is not None else sends
 
     def pause(self, connection: DeliveryConnection, command: m.Pause) -> list[Effect]:
         """Nothing more is sent to them; their positions stay."""
@@ -181,7 +181,7 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
     def _combined(self, many: Sequence[SubscriptionState]) -> list[list[SubscriptionState]]:
         """Those that can share one replay, the largest group first.
 
-        They stand at the same position and have the same rate. Those that conflate do so alike,
+        They are at the same position and have the same rate. Those that conflate do so alike,
         and end at the same place: at an end all that is held goes out, which must not be too early
         for another one.
         """
@@ -196,7 +196,7 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
         return sorted(groups, key=len, reverse=True)
 
     def replace(self, connection: DeliveryConnection, command: m.Replace) -> list[Effect]:
-        """Another topic or filter from where it stands. Raises: ClientError: nothing changes."""
+        """Another topic or filter from its position on. Raises: ClientError: nothing changes."""
         (one,) = _named(connection, [command.sid])
         replay = self._cursors.of.get(one.names.key)
         if replay is None:
@@ -308,7 +308,7 @@ def chars_of(command: m.Subscribe | m.Replace | m.Ranges, vocabulary: Vocabulary
 
 
 def action_of(command: m.Subscribe) -> str:
-    """What who subscribes has to be entitled to: what is to come, or all that is recorded."""
+    """The right that a subscriber needs: to the messages to come, or to all recorded ones."""
     bounded = command.bookmark is not None or command.until is not None
     return "replay" if bounded else "subscribe"
 
@@ -332,9 +332,8 @@ def check(command: m.Subscribe, options: Options) -> None:
         name = "conflation_key" if options.conflation_key else "conflation_clock"
         raise ClientError("bad_field", f"`{name}` goes with `conflation_s`")
     if command.unrecorded and replays_only(options):
-        raise ClientError(
-            "bad_field", "what is not recorded has neither rate nor pause, and is durable nowhere"
-        )
+        reason = "unrecorded messages have neither rate nor pause, and are durable nowhere"
+        raise ClientError("bad_field", reason)
 
 
 def rate_of(options: Options) -> Rate | None:

@@ -1,4 +1,4 @@
-"""What a block that was read does: for one replay, or for all members of a scan. Pure."""
+"""Turns: a block that was read is sent, for one replay or for all members of a scan. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReadTurns:
         self._progress = progress
 
     def turn(self, read: Read, block: Block, now_ns: int) -> list[Effect]:
-        """What was read. Nothing, in spite of marks: who wanted it waits for the next."""
+        """Sends what was read. Without items its replay waits for the next watermarks."""
         replay, waiting = self._cursors.take(read)
         if isinstance(replay, SharedScan):
             return self._shared(replay, waiting, block, partial(self._send, now_ns))
@@ -65,7 +65,7 @@ class ReadTurns:
 
     def _fail(self, replay: Replay, reason: str) -> list[Effect]:
         error = ClientError("internal", f"position {replay.position} could not be read")
-        note = f"{reason}; a subscription ended and was told"
+        note = f"{reason}; a subscription ended with an error"
         return self._progress.fail(replay, error, Note("delivery.read_failed", note))
 
     def _send(self, now_ns: int, replay: Replay, block: Block, limit: int) -> list[Effect]:
@@ -141,7 +141,7 @@ class ReadTurns:
         return effects
 
     def _pass(self, scan: SharedScan, block: Block, end: int) -> list[Effect]:
-        """What is before `end` and was not served is wanted by no member."""
+        """Moves members over items before `end` that none of them wants."""
         effects: list[Effect] = []
         reached = scan.reached(end)
         for replay in reached:
@@ -180,7 +180,7 @@ def _runs(block: Block, wanted: list[int], until: int) -> list[tuple[int, int]]:
     return runs
 
 
-TOLD_MS: Final = 1_000  # how often subscriptions are told how far they came, if nothing else does
+REPORT_MS: Final = 1_000  # how often subscriptions get a resume point, if no other ack has one
 
 
 class SubscriptionProgress:
@@ -192,32 +192,32 @@ class SubscriptionProgress:
         self._cursors = cursors
         self._counts = counts
         self._end = end
-        self._next_told_ms = 0
+        self._next_report_ms = 0
 
     def look(self, replay: Replay) -> list[Effect]:
         """What becomes of subscriptions that may have come to an end or caught up.
 
-        Those that a gap stands in the way of are the ones that did not end before it.
+        A gap is only met by those that did not end before it.
         """
         effects: list[Effect] = []
         for one in list(replay.members):
             safe = one.safe(replay.position)
             if one.over(replay.position):
-                effects.append(self.told(replay, one, "completed", ended=True))
+                effects.append(self.progress_ack(replay, one, "completed", ended=True))
                 self._end(one)
             elif not one.bounded and not one.caught_up and safe >= one.target:
                 one.caught_up = True
-                effects.append(self.told(replay, one, "completed"))
+                effects.append(self.progress_ack(replay, one, "completed"))
         if replay.gap is not None:
             effects += self._report_gap(replay, replay.gap)
         return effects
 
-    def told(
+    def progress_ack(
         self, replay: Replay, one: SubscriptionState, kind: str, *, ended: bool = False
     ) -> Send:
-        """How far a subscription came: a resume point. What is not durable yet is none."""
-        safe = min(one.safe(replay.position), max(self._cursors.persisted, one.told))
-        one.told = safe
+        """The ack with the resume point of a subscription; it covers durable messages only."""
+        safe = min(one.safe(replay.position), max(self._cursors.persisted, one.reported))
+        one.reported = safe
         at_mark = safe == replay.position
         known = one.wish.permit is None  # else it may be the name of what may not be seen
         answer = m.Ack(
@@ -228,14 +228,14 @@ class SubscriptionProgress:
 
     def due(self, now_ms: int) -> list[Effect]:
         """Resume points for those that passed something and may have been sent nothing of it."""
-        if now_ms < self._next_told_ms:
+        if now_ms < self._next_report_ms:
             return []
-        self._next_told_ms = now_ms + TOLD_MS + len(self._cursors.of)  # many: less often
+        self._next_report_ms = now_ms + REPORT_MS + len(self._cursors.of)  # many: less often
         persisted = self._cursors.persisted
         return [
-            self.told(replay, one, "persisted")
+            self.progress_ack(replay, one, "persisted")
             for replay in self._cursors.running.values() for one in replay.members
-            if min(one.safe(replay.position), persisted) > one.told
+            if min(one.safe(replay.position), persisted) > one.reported
         ]  # fmt: skip
 
     def _vector(self, position: int) -> str:
@@ -245,8 +245,8 @@ class SubscriptionProgress:
 
     def _report_gap(self, replay: Replay, gap: Gap) -> list[Effect]:
         where = f"positions {gap.first} to {gap.end - 1} cannot be served: {gap.why}"
-        hint = f"resume behind them with the vector {self._vector(gap.end)}"
-        note = f"{where}; a subscriber was told and has to go on behind them"
+        hint = f"resume after them with the vector {self._vector(gap.end)}"
+        note = f"{where}; a subscriber got an error and has to go on after them"
         return self.fail(replay, ClientError("gap", where, hint), Note("delivery.gap", note))
 
     def fail(self, replay: Replay, error: ClientError, note: Note) -> list[Effect]:
