@@ -53,8 +53,7 @@ class RecordFilter:
         # few instances have a filter, and this import doubles the time of reading a config
         from zbroker.filters import FIXED, Payloads, compile_filter
 
-        self._type = type_
-        self._payloads = Payloads
+        self._type, self._payloads = type_, Payloads
         self._test = compile_filter(text, FIXED).test(type_)
 
     def maybe(self, plain: bytes | memoryview) -> bool:

@@ -99,7 +99,7 @@ def sid_of(command: m.DeliveryCommand | None, error: ClientError) -> str | None:
 def refusal(
     counts: DeliveryStats, rid: bytes, error: ClientError, cid: str | None, sid: str | None = None
 ) -> Send:
-    """The answer to a command that is not served, counted."""
+    """The error that answers a command, or ends a subscription or a session; it is counted."""
     counts.errors += 1
     return Send(rid, codec.encode(m.Error(error.code, error.reason, error.hint, cid, sid)))
 

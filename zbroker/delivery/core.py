@@ -104,10 +104,7 @@ class DeliveryCore:
         )  # fmt: skip
         self._progress = SubscriptionProgress(self.cursors, self.counts, self._end)
         self._turns = ReadTurns(self.cursors, self.counts, self._progress)
-        self._locating = Locating(
-            self._asking, self.cursors, (self.connections, many, self.plans), self._progress,
-            self._refusal, self._end,
-        )  # fmt: skip
+        self._locating = Locating(self._asking, self.cursors, many, self.plans, self._progress)
         self._journal = JournalFollower(
             self._session(), self.cursors, self._locating, self.needs, self.plans, self.counts
         )
@@ -186,15 +183,12 @@ class DeliveryCore:
             cid = cid_of(command, frames)
             if error.code in CODES:
                 self._note(rid, told_as(command), error.code, stranger(received.key))
-            return [self._refusal(rid, error, cid, sid_of(command, error))]
+            return [refusal(self.counts, rid, error, cid, sid_of(command, error))]
 
     def _note(self, rid: bytes, what: str, code: str, who: str = "") -> None:
         """Adds to the audit log. who: of a connection without a logon."""
         known = self.connections.get(rid)
         self.refusals.add(rid, known.token.principal if known else who, what, code)
-
-    def _refusal(self, rid: bytes, error: ClientError, cid: str | None, sid: str | None) -> Send:
-        return refusal(self.counts, rid, error, cid, sid)
 
     def _logon(self, received: Received, command: m.ListenerLogon) -> list[Effect]:
         rid, access, now = received.rid, self._rights.access, self._now
@@ -251,7 +245,7 @@ class DeliveryCore:
             except ClientError as error:
                 self._note(connection.rid, "stay logged on", error.code)
                 self.gone(connection.rid)
-                effects.append(self._refusal(connection.rid, error, None, None))
+                effects.append(refusal(self.counts, connection.rid, error, None))
                 continue
             for one in list(connection.subscriptions.values()):
                 effects += self._entitle(one)
@@ -264,8 +258,7 @@ class DeliveryCore:
             self.subscriptions.entitle(one)
         except ClientError as error:
             self._note(one.names.rid, f"keep a subscription to {one.topic}", error.code)
-            self._end(one)
-            return [self._refusal(one.names.rid, error, None, one.names.sid)]
+            return [self._progress.refuse(one, error)]
         return []
 
     def _entitle_ranges(self, connection: DeliveryConnection, question: Question) -> list[Effect]:
@@ -364,7 +357,7 @@ class DeliveryCore:
         for rid in silent:
             self.gone(rid)
             error = ClientError("not_logged_on", "nothing was heard for two heartbeats")
-            effects.append(self._refusal(rid, error, None, None))
+            effects.append(refusal(self.counts, rid, error, None))
         return effects
 
     def next_wake_ms(self) -> int | None:

@@ -113,9 +113,7 @@ class LogNeeds:
     """Everything that a delivery room needs."""
 
     def __init__(self, connections: Connections, cursors: Cursors, asking: Asking) -> None:
-        self._connections = connections
-        self._cursors = cursors
-        self._asking = asking
+        self._connections, self._cursors, self._asking = connections, cursors, asking
         self._since: dict[Hashable, int] = {}  # wall clock, ms, when a need was first reported
 
     def holds(self, incarnation: int, plans: Iterable[PlanRanges], wall_ms: int) -> Holds:

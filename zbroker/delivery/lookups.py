@@ -5,13 +5,10 @@ ask --> look-ups --answers--> a subscription runs, a plan is made, or the comman
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from zbroker.delivery.connections import Connections, DeliveryConnection, refusal
 from zbroker.delivery.contract import DeliveryStats, Effect, Planned, PlanRanges
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.pending_lookups import Asking, Question
-from zbroker.delivery.subscription import SubscriptionState
 from zbroker.delivery.subscription_commands import SubscriptionRegistry
 from zbroker.delivery.turns import SubscriptionProgress
 from zbroker.engine.effects import JOURNAL, Note, Say, Send
@@ -20,31 +17,20 @@ from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Locate, Located
 
-Refuse = Callable[[bytes, ClientError, str | None, str | None], Send]
-
 
 class Locating:
-    """refuse: makes the answer to a command that is not served. end: forgets a subscription."""
+    """Questions of commands to the journal; its answers begin subscriptions and plans."""
 
     def __init__(
-        self,
-        asking: Asking,
-        cursors: Cursors,
-        many: tuple[Connections, SubscriptionRegistry, Plans],
+        self, asking: Asking, cursors: Cursors, subscriptions: SubscriptionRegistry, plans: Plans,
         progress: SubscriptionProgress,
-        refuse: Refuse,
-        end: Callable[[SubscriptionState], None],
-    ) -> None:
-        self._asking = asking
-        self._cursors = cursors
-        self._connections, self._subscriptions, self._plans = many
-        self._progress = progress
-        self._refuse = refuse
-        self._end = end
+    ) -> None:  # fmt: skip
+        self._asking, self._cursors, self._subscriptions = asking, cursors, subscriptions
+        self._plans, self._progress = plans, progress
         self._journal_listens = False
 
     def lost(self) -> None:
-        """It is another journal than before: it has to be asked everything again."""
+        """Another journal runs: it has to be asked everything again."""
         self._journal_listens = False
 
     def again(self) -> list[Effect]:
@@ -97,7 +83,7 @@ class Locating:
         return [Send(question.rid, codec.encode(answer)), *self._progress.look(replay)]
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Asks again what was not here yet; gives up what was waited for long enough."""
+        """Asks again about bookmarks that were not here yet; gives up those that took too long."""
         effects: list[Effect] = []
         if self._journal_listens:
             effects += _asks(self._asking.moved(self._cursors.persisted, now_ms))
@@ -111,11 +97,11 @@ class Locating:
         return self._give_up(question, error)
 
     def _give_up(self, question: Question, error: ClientError) -> list[Effect]:
-        if isinstance(question.command, m.Ranges):
-            self._connections[question.rid].plans -= 1
-            return [self._refuse(question.rid, error, question.command.cid, None)]
-        self._end(self._subscriptions[question.key])
-        return [self._refuse(question.rid, error, question.command.cid, question.command.sid)]
+        command = question.command
+        if isinstance(command, m.Ranges):
+            return [self._plans.refuse(question.rid, error, command.cid)]
+        one = self._subscriptions[question.key]
+        return [self._progress.refuse(one, error, command.cid)]
 
 
 def _asks(messages: list[Locate]) -> list[Effect]:
@@ -123,39 +109,31 @@ def _asks(messages: list[Locate]) -> list[Effect]:
 
 
 class Plans:
-    """open: those that were not answered; the log from their start on is held."""
+    """Plans of ranges. open: not answered yet; the log from their start on is held."""
 
     def __init__(self, connections: Connections, cursors: Cursors, counts: DeliveryStats) -> None:
         self.open: list[PlanRanges] = []
-        self._connections = connections
-        self._cursors = cursors
-        self._counts = counts
+        self._connections, self._cursors, self._counts = connections, cursors, counts
 
     def begin(self, plan: PlanRanges) -> list[Effect]:
-        """Its points are known."""
+        """Splits the log between two located points."""
         self.open.append(plan)
         return [plan]
 
     def planned(self, planned: Planned) -> list[Effect]:
-        """The log between two points is split."""
+        """The answer: the log between two points in parts."""
         plan = planned.plan
         connection, here = self._ended(plan), self._cursors.here
         if connection is None or here is None:
             return []
-        floor = self._cursors.floor
         answer = m.RangeList(
-            here.generation,
-            here.instance,
-            floor,
-            plan.persisted,
-            planned.ranges,
-            plan.cid,
-            plan.start.position,
-        )
+            here.generation, here.instance, self._cursors.floor, plan.persisted, planned.ranges,
+            plan.cid, plan.start.position,
+        )  # fmt: skip
         return [Send(plan.rid, codec.encode(answer))]
 
     def failed(self, plan: PlanRanges, reason: str) -> list[Effect]:
-        """The log between two points cannot be split."""
+        """The answer where the log between two points cannot be read."""
         if self._ended(plan) is None:
             return []
         error = ClientError("internal", "the log could not be read")
@@ -163,6 +141,11 @@ class Plans:
             refusal(self._counts, plan.rid, error, plan.cid),
             Note("delivery.plan_failed", f"{reason}; its client got an error; nothing is lost"),
         ]
+
+    def refuse(self, rid: bytes, error: ClientError, cid: str | None) -> Send:
+        """Ends a command whose points were not found."""
+        self._connections[rid].plans -= 1
+        return refusal(self._counts, rid, error, cid)
 
     def _ended(self, plan: PlanRanges) -> DeliveryConnection | None:
         self.open.remove(plan)

@@ -210,8 +210,7 @@ class WaitingScans:
 
     def __init__(self, keys: Iterator[int], *, lowest_first: bool) -> None:
         """keys: of scans, all negative. lowest_first: every second turn."""
-        self._keys = keys
-        self._lowest_first = lowest_first
+        self._keys, self._lowest_first = keys, lowest_first
         self.queue: OrderedDict[int, Replay | SharedScan] = OrderedDict()
         self.at_rest: list[SharedScan] = []
         self._scans: dict[

@@ -29,8 +29,7 @@ class StartSelection:
     __slots__ = ("_filter", "_key", "permit", "steps", "text", "topics")
 
     def __init__(self, topics: Matcher, content: Filter | None = None) -> None:
-        self.topics = topics
-        self._filter = content
+        self.topics, self._filter = topics, content
         self.text = content.text if content is not None else ""
         self.steps = content.steps if content is not None else 0  # for each byte that it looks at
         self.allow(None)

@@ -47,12 +47,8 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
     ) -> None:
         """vocabulary: what filters may call."""
         super().__init__()
-        self._vocabulary = vocabulary
-        self._rights = rights
-        self._connections = connections
-        self._cursors = cursors
-        self._live = live
-        self._recording = recording
+        self._vocabulary, self._rights, self._connections = vocabulary, rights, connections
+        self._cursors, self._live, self._recording = cursors, live, recording
         self._last_key = 0
         self._plain: set[int] = set()  # keys of those that want what is not recorded
 

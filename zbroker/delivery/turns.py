@@ -32,9 +32,7 @@ class ReadTurns:
     def __init__(
         self, cursors: Cursors, counts: DeliveryStats, progress: SubscriptionProgress
     ) -> None:
-        self._cursors = cursors
-        self._counts = counts
-        self._progress = progress
+        self._cursors, self._counts, self._progress = cursors, counts, progress
 
     def turn(self, read: Read, block: Block, now_ns: int) -> list[Effect]:
         """Sends what was read. Without items its replay waits for the next watermarks."""
@@ -189,9 +187,7 @@ class SubscriptionProgress:
     def __init__(
         self, cursors: Cursors, counts: DeliveryStats, end: Callable[[SubscriptionState], None]
     ) -> None:
-        self._cursors = cursors
-        self._counts = counts
-        self._end = end
+        self._cursors, self._counts, self._end = cursors, counts, end
         self._next_report_ms = 0
 
     def look(self, replay: Replay) -> list[Effect]:
@@ -251,8 +247,9 @@ class SubscriptionProgress:
 
     def fail(self, replay: Replay, error: ClientError, note: Note) -> list[Effect]:
         """Ends all that follow a replay which cannot go on."""
-        effects: list[Effect] = []
-        for one in list(replay.members):
-            self._end(one)
-            effects.append(refusal(self._counts, one.names.rid, error, None, one.names.sid))
-        return [*effects, note]
+        return [*(self.refuse(one, error) for one in list(replay.members)), note]
+
+    def refuse(self, one: SubscriptionState, error: ClientError, cid: str | None = None) -> Send:
+        """Ends a subscription with an error."""
+        self._end(one)
+        return refusal(self._counts, one.names.rid, error, cid, one.names.sid)

@@ -31,8 +31,7 @@ class PublishChecks:
     """Checks publishes against the limits of one instance."""
 
     def __init__(self, message_bytes: int, batch_bytes: int, publisher_time: bool) -> None:
-        self._message_bytes = message_bytes
-        self._batch_bytes = batch_bytes
+        self._message_bytes, self._batch_bytes = message_bytes, batch_bytes
         self._publisher_time = publisher_time
         self._good_topics: set[str] = set()
 

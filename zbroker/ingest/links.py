@@ -237,8 +237,7 @@ class _WorkerLink:
 
     def __init__(self, incarnation: int, link: str) -> None:
         self.dropped = 0  # messages
-        self._mine = incarnation
-        self._link = link
+        self._mine, self._link = incarnation, link
         self._delivery = 0  # incarnation that granted; 0: down
         self._hello_ms: int | None = None
         self._heard_ms = self._beat_ms = 0

@@ -35,9 +35,7 @@ class Publishing:
         self.messages = 0
         self._type_of = (recording or Recording([])).type_of
         self.contents: Contents | None = None  # where content decides
-        self._limits = limits
-        self._link = link
-        self._live = live
+        self._limits, self._link, self._live = limits, link, live
         self._kind = recording.kind if recording is not None else None
         self._splitter: Splitter | None = None
         if recording is not None:

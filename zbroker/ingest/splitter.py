@@ -114,9 +114,7 @@ class Messages:
         self, entry: Entry, body: bytes, max_bytes: int, messages: list[bytes] | None = None
     ) -> None:
         """A checked body of at most `max_bytes` without its compression."""
-        self._entry = entry
-        self._body = body
-        self._max_bytes = max_bytes
+        self._entry, self._body, self._max_bytes = entry, body, max_bytes
         self._plain: bodies.Body | None = None
         self._all = messages
 
@@ -199,9 +197,7 @@ class About:
         single: Publish | None = None,
     ) -> None:
         """index: for each message, which of the topics it has. single: a publish of one message."""
-        self._topics = topics
-        self._index = index
-        self._columns = columns
+        self._topics, self._index, self._columns = topics, index, columns
         self._time_ns = time_ns
         self._headers = bodies.HeaderColumn(columns, len(index))
         self._keys = bodies.KeyColumn(columns, len(index))
