@@ -48,6 +48,10 @@ class Pulse(NamedTuple):
     interval_ms: int | None = None
 
 
+class Selection(NamedTuple):
+    text: str = ""
+
+
 @dataclass
 class Connection:
     token: Token
@@ -60,7 +64,7 @@ class Subscription:
     names: Names
     topic: str = "t"
     regex: bool = False
-    filter_text: str = ""
+    selection: Selection = field(default_factory=Selection)
     options: Options = field(default_factory=Options)
     credit: int = 10
     sent_messages: int = 0
@@ -119,7 +123,7 @@ class World:
 def test_a_row_tells_everything() -> None:
     world = World()
     one = world.add(40, "ann", "s1")
-    one.topic, one.regex, one.filter_text = "a.*", True, "/x > 1"
+    one.topic, one.regex, one.selection = "a.*", True, Selection("/x > 1")
     one.options = Options(rate="2X")
     one.sent_messages, one.sent_bytes, one.since_ms = 3, 300, 77
     assert world.rows() == [

@@ -75,8 +75,8 @@ def test_what_is_sent_is_what_has_such_headers(
 
 
 def picked(block: Block, text: str) -> list[int]:
-    wish = StartSelection(matcher("t", regex=False), compile_filter(text))
-    return list(wish.picks(block, 0, counting(block.batch(0)), lambda _: "json")[0])
+    selection = StartSelection(matcher("t", regex=False), compile_filter(text))
+    return list(selection.picks(block, 0, counting(block.batch(0)), lambda _: "json")[0])
 
 
 def test_headers_are_decoded_once_for_all_who_ask() -> None:

@@ -125,7 +125,7 @@ class Rights:
         unrecorded: it wants what is not recorded, too. Raises: ClientError not_entitled.
         """
         wanted = ReadRight(one.action, one.topic, regex=one.regex, unrecorded=unrecorded)
-        return one.wish.allow(self.check(principal, wanted))
+        return one.selection.allow(self.check(principal, wanted))
 
     def check(self, principal: str, wanted: ReadRight) -> Permit:
         """What may be read of what is wanted; asked before anything is made for it.

@@ -289,7 +289,7 @@ class Cursors:
         if replay.caught_up or len(replay.members) > 1:
             return read
         one = replay.members[0]
-        return read._replace(wants=one.wish.topics, wants_key=(one.topic, one.regex))
+        return read._replace(wants=one.selection.topics, wants_key=(one.topic, one.regex))
 
     def check(self) -> None:
         """Asserts what is always true."""

@@ -127,7 +127,7 @@ class LiveSubscriptions:
         return sends
 
     def _hold(self, one: SubscriptionState, block: Block, at: int, now_ns: int) -> list[Effect]:
-        picks, _ = one.wish.picks(block, at, counting(block.batch(at)), one.look.type_of)
+        picks, _ = one.selection.picks(block, at, counting(block.batch(at)), one.look.type_of)
         dropped = self._held.hold(one, block, at, picks, now_ns) if picks else 0
         one.dropped += dropped
         self._counts.dropped += dropped
@@ -164,15 +164,17 @@ class LiveSubscriptions:
         """The frames of a batch for it."""
         batch = block.batch(at)
         if one.plain:
-            wanted = one.wish.wanted(batch)
+            wanted = one.selection.wanted(batch)
             if True not in wanted:
                 return ()
             return self._maker.whole(block, at, wanted, zstd=one.look.zstd)
-        picks, _ = one.wish.picks(block, at, counting(batch), one.look.type_of)
+        picks, _ = one.selection.picks(block, at, counting(batch), one.look.type_of)
         picks = picks[: one.left]
         if not picks:
             return ()
-        return self._maker.picked(block, at, picks, one.look, sees_all=one.wish.sees_all(batch))
+        return self._maker.picked(
+            block, at, picks, one.look, sees_all=one.selection.sees_all(batch)
+        )
 
     def check(self, running: dict[int, SubscriptionState]) -> None:
         """Asserts what is always true."""

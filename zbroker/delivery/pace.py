@@ -96,7 +96,7 @@ class ReplayPace:
         only `times`. Without messages nothing happens; that does not count as rest.
         Units: `now_ns` monotonic clock; `times` log time, ns; `sizes` bytes of payload.
         """
-        offered = self._run.offered(times, sizes)
+        offered = sizes if self.kind == "bytes" else times
         if not offered:
             return 0
         if self._resting:
@@ -125,10 +125,6 @@ class _Schedule(ABC):
         self._steps, self._per = step_ns.numerator, step_ns.denominator
         self._done = 0  # units before the next message
 
-    @abstractmethod
-    def offered(self, times: Sequence[int], sizes: Sequence[int]) -> Sequence[int]:
-        """What this kind looks at."""
-
     def begin(self, now_ns: int, offered: Sequence[int]) -> None:
         """A new run; its first message is the next one."""
         self._start, self._done = max(now_ns, self.due(offered[0])), 0
@@ -153,9 +149,6 @@ class _Schedule(ABC):
 class _Messages(_Schedule):
     """The units are messages."""
 
-    def offered(self, times: Sequence[int], _sizes: Sequence[int]) -> Sequence[int]:
-        return range(len(times))
-
     def take(self, now_ns: int, offered: Sequence[int]) -> int:
         taken = max(0, min(len(offered), self._within(now_ns) - self._done + 1))
         self._done += taken
@@ -164,9 +157,6 @@ class _Messages(_Schedule):
 
 class _Bytes(_Schedule):
     """The units are bytes."""
-
-    def offered(self, _times: Sequence[int], sizes: Sequence[int]) -> Sequence[int]:
-        return sizes
 
     def take(self, now_ns: int, offered: Sequence[int]) -> int:
         done, within = self._done, self._within(now_ns)
@@ -191,9 +181,6 @@ class _Multiple(_Schedule):
         self._max_gap_ns = max_gap_ns or 0
         self._gap = _UNBOUNDED if max_gap_ns is None else int(max_gap_ns * multiple)
         self._first = self._high = _LONG_AGO
-
-    def offered(self, times: Sequence[int], _sizes: Sequence[int]) -> Sequence[int]:
-        return times
 
     def begin(self, now_ns: int, offered: Sequence[int]) -> None:
         if self._high == _LONG_AGO:

@@ -114,11 +114,6 @@ class Replay:
         ) and (one.caught_up or self.position < one.goal)  # fmt: skip
 
     @property
-    def not_before_ns(self) -> int | None:
-        """The time in the future at which it begins, if it does."""
-        return self.members[0].not_before_ns
-
-    @property
     def times(self) -> list[int]:
         """When it has something to do by itself, monotonic."""
         return [when for when in (self.due_ns, self.flush_ns) if when is not None]
@@ -215,12 +210,12 @@ class Replay:
         if len(self.members) > 1 or self.pace is not None or not one.plain:
             self._choose(block, at, maker, now_ns, sent)
         elif whole and not timed:
-            wanted = one.wish.wanted(batch)
+            wanted = one.selection.wanted(batch)
             if True in wanted:
                 _put(sent, one, maker.whole(block, at, wanted, zstd=one.look.zstd))
             self.position = batch.end_position
         else:
-            span, wanted = one.span(batch, self.position), one.wish.wanted(batch)
+            span, wanted = one.span(batch, self.position), one.selection.wanted(batch)
             if True in wanted:
                 _put(sent, one, maker.some(block, at, span, wanted, zstd=one.look.zstd))
             self.position = min(batch.end_position, self.until)
@@ -238,7 +233,7 @@ class Replay:
         for one in self.members:
             span = one.span(batch, self.position)
             span = span._replace(last=min(span.last, last))
-            picks, key = one.wish.picks(block, at, span, one.look.type_of)
+            picks, key = one.selection.picks(block, at, span, one.look.type_of)
             if picks:
                 chosen.append((one, picks))
                 keys.append(key)
@@ -259,7 +254,7 @@ class Replay:
 
     def _slice(self, block: Block, at: int, first: int) -> int:
         """The message before which this turn ends, because what filters do takes too long."""
-        steps = sum(one.wish.steps for one in self.members)
+        steps = sum(one.selection.steps for one in self.members)
         if not steps:
             return U63_MAX
         last, self.work = slice_of(block, at, first, (steps, self.work))
@@ -303,7 +298,7 @@ class Replay:
             if key is not None:
                 key = (key, look.zstd, look.select.text if look.select is not None else "")
             one.left -= len(picks)
-            all_of_it = one.wish.sees_all(block.batch(at))
+            all_of_it = one.selection.sees_all(block.batch(at))
             _put(sent, one, maker.picked(block, at, picks, look, key, sees_all=all_of_it))
 
     # -- conflation ---------------------------------------------------------------------------
@@ -345,12 +340,17 @@ class Replay:
         self.cursor, self.seek = (block.next if consumed else block.start), False
         if block.items and isinstance(block.items[0], Batch):
             self.hint = (block.start.serial, block.items[0].offset)
-        count = len(block.items)
-        if count > BLOCK_ITEMS_MAX:
-            self.block_bytes = max(BLOCK_MIN_BYTES, self.block_bytes // 2)
-        elif count < BLOCK_ITEMS_MIN and 2 * block.size >= self.block_bytes:
-            most = BLOCK_MAX_BYTES if self.members[0].plain else BLOCK_SHAPED_BYTES
-            self.block_bytes = min(most, self.block_bytes * 2)
+        most = BLOCK_MAX_BYTES if self.members[0].plain else BLOCK_SHAPED_BYTES
+        self.block_bytes = next_block_bytes(self.block_bytes, block, most)
+
+
+def next_block_bytes(block_bytes: int, block: Block, most: int) -> int:
+    """How much to read at a time after `block`: fewer bytes of tiny batches, more of big ones."""
+    if len(block.items) > BLOCK_ITEMS_MAX:
+        return max(BLOCK_MIN_BYTES, block_bytes // 2)
+    if len(block.items) < BLOCK_ITEMS_MIN and 2 * block.size >= block_bytes:
+        return min(most, 2 * block_bytes)
+    return block_bytes
 
 
 def _put(sent: Sent, one: SubscriptionState, parts: Iterable[Frame]) -> None:
@@ -448,8 +448,8 @@ class Intervals:
 
     def first(self) -> SubscriptionState | None:
         """The one that is sent next; None if nothing is due."""
-        due = [one for one in self._members if one.ready and one.left > 0]
-        return min(due, key=_position) if due else None
+        due = (one for one in self._members if one.ready and one.left > 0)
+        return min(due, key=lambda one: one.ready[0].first.position, default=None)
 
     def ends_ns(self, now_ns: int, *, at_end: bool) -> int | None:
         """When the open interval is over (monotonic), if time alone ends it."""
@@ -458,7 +458,3 @@ class Intervals:
             return None
         log_ns, since_ns = (0, 0) if self.by_replay else self._seen
         return max(now_ns + 1, since_ns + min(ends) - log_ns)
-
-
-def _position(one: SubscriptionState) -> int:
-    return one.ready[0].first.position

@@ -93,9 +93,7 @@ def _found(core: Reported, ask: AskSubscriptions) -> Iterator[_Found]:
         if ask.client and client != ask.client:
             continue
         replay = replays.get(key)
-        ahead = 0
-        if replay is not None:
-            ahead = one.trail.handled(replay.position) - persisted
+        ahead = one.trail.handled(replay.position) - persisted if replay is not None else 0
         yield min(0, ahead), client, one.names.sid, key
 
 
@@ -107,7 +105,7 @@ def _row(core: Reported, found: _Found, now_ms: int) -> SubscriptionRow:
         due_ms = max(0, replay.due_ns // MS_NS - now_ms)
     state = _state(one, replay, core.cursors.persisted)
     return SubscriptionRow(
-        client, one.names.sid, one.topic, one.regex, one.filter_text, one.options, state,
+        client, one.names.sid, one.topic, one.regex, one.selection.text, one.options, state,
         replay.position if replay is not None else 0, -ahead, one.credit, one.sent_messages,
         one.sent_bytes, one.since_ms, due_ms if state == "rate" else None, one.not_before_ns,
         one.trail.handled(replay.position) if replay is not None else 0,
@@ -190,8 +188,8 @@ def disconnect(core: Reported, client: str, number: int = 0) -> tuple[int, list[
     """
     effects: list[Effect] = []
     found = core.connections.disconnect(client, number)
+    error = ClientError("session_ended", DISCONNECTED, "ask whoever operates this broker")
     for rid in found:
-        error = ClientError("session_ended", DISCONNECTED, "ask whoever operates this broker")
         core.gone(rid)
         effects.append(refusal(core.counts, rid, error, None))
     return len(found), effects

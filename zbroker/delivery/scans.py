@@ -24,13 +24,7 @@ from typing import Final, NamedTuple
 
 from zbroker.blocks.frame_builder import Block, item_end, item_first
 from zbroker.blocks.read_request import Read
-from zbroker.delivery.replay import (
-    BLOCK_ITEMS_MAX,
-    BLOCK_ITEMS_MIN,
-    BLOCK_MAX_BYTES,
-    BLOCK_MIN_BYTES,
-    Replay,
-)
+from zbroker.delivery.replay import BLOCK_MAX_BYTES, Replay, next_block_bytes
 from zbroker.limits import U63_MAX
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap, Skipped
@@ -86,9 +80,6 @@ class SharedScan:
         self.goal = min(self.goal, one.goal)
         if self._seek and not replay.seek:
             self._cursor, self._seek = replay.cursor, False
-        self._forget_names()
-
-    def _forget_names(self) -> None:
         self._names = None
 
     def discard(self, replay: Replay) -> None:
@@ -164,10 +155,7 @@ class SharedScan:
                 replay.position = end
                 if sequence:
                     replay.publisher, replay.sequence = publisher, sequence
-        if len(items) > BLOCK_ITEMS_MAX:
-            self._block_bytes = max(BLOCK_MIN_BYTES, self._block_bytes // 2)
-        elif len(items) < BLOCK_ITEMS_MIN and 2 * block.size >= self._block_bytes:
-            self._block_bytes = min(BLOCK_MAX_BYTES, 2 * self._block_bytes)
+        self._block_bytes = next_block_bytes(self._block_bytes, block, BLOCK_MAX_BYTES)
 
     def reached(self, end: int) -> list[Replay]:
         """Members that have to be looked at when the scan is at `end`."""
@@ -213,9 +201,8 @@ class WaitingScans:
         self._keys, self._lowest_first = keys, lowest_first
         self.queue: OrderedDict[int, Replay | SharedScan] = OrderedDict()
         self.at_rest: list[SharedScan] = []
-        self._scans: dict[
-            int, SharedScan
-        ] = {}  # by the key of a member, also while they are served
+        #: by the key of a member, also while they are served
+        self._scans: dict[int, SharedScan] = {}
         self._lowest: list[int] = []  # a heap of the positions, and of some of the past
         self._turn = 0
 

@@ -1,8 +1,8 @@
 """Which messages of a batch a subscription wants and may have: by topic, content, span. Pure.
 
-What a filter finds in a batch is kept with the block, so that all subscriptions with the same
-filter look once; payloads are decoded once for all filters. What somebody may not have is left out
-the same way as what he does not want; a body with any of it in it never goes out as it is.
+The matches of a filter are kept with the block, so that all subscriptions with the same filter look
+once; payloads are decoded once for all filters. Messages that a client may not have are left out
+like those it does not want; a body with any of them in it never goes out as it is.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from zbroker.log.batch_index import plain_of
 from zbroker.log.format import Batch
 from zbroker.topics import Matcher
 from zbroker.wire import bodies
+
+TypeOf = Callable[[str], str]  # the type of the payloads of a topic
 
 
 class StartSelection:
@@ -64,7 +66,7 @@ class StartSelection:
         return self.steps * sum(map(len, messages)) > STEP_BYTES_MAX
 
     def picks(
-        self, block: Block, at: int, span: MessageSpan, type_of: Callable[[str], str]
+        self, block: Block, at: int, span: MessageSpan, type_of: TypeOf
     ) -> tuple[Sequence[int], Hashable]:
         """The messages of `span` in batch `at`; and a key, if they are all that the batch has."""
         batch = block.batch(at)
@@ -114,7 +116,7 @@ def cut(picks: Sequence[int], span: MessageSpan) -> Sequence[int]:
 
 
 def _permitted(
-    block: Block, at: int, picks: Sequence[int], permit: Permit, type_of: Callable[[str], str]
+    block: Block, at: int, picks: Sequence[int], permit: Permit, type_of: TypeOf
 ) -> list[int]:
     """Those of `picks`, on topics of which some may be had, that may be."""
     batch = block.batch(at)
@@ -136,7 +138,7 @@ def _topics_of(batch: Batch) -> Sequence[int]:
 
 
 def _found(
-    block: Block, at: int, picks: Sequence[int], content: Filter, type_of: Callable[[str], str]
+    block: Block, at: int, picks: Sequence[int], content: Filter, type_of: TypeOf
 ) -> list[int]:
     """Those of `picks` that a filter is true for."""
     batch = block.batch(at)

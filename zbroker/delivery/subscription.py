@@ -90,7 +90,7 @@ class SubscriptionState:
     """
 
     names: Names
-    wish: StartSelection
+    selection: StartSelection
     look: Projection
     credit: int
     options: Options = field(default_factory=Options)
@@ -120,17 +120,12 @@ class SubscriptionState:
     def plain(self) -> bool:
         """True if batches may go out as they are."""
         return (
-            not self.wish.text
-            and self.wish.permit is None
+            not self.selection.text
+            and self.selection.permit is None
             and self.look.select is None
             and self.conflation is None
             and self.options.limit is None
         )
-
-    @property
-    def filter_text(self) -> str:
-        """The content filter, "" without one."""
-        return self.wish.text
 
     @property
     def live(self) -> bool:

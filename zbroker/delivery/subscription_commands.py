@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from typing import Final
 
 import msgspec
 
@@ -16,7 +17,7 @@ from zbroker.delivery.contract import Effect
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.live import LiveSubscriptions, drops_ack
 from zbroker.delivery.pace import Rate, ReplayPace, parse_rate
-from zbroker.delivery.selection import StartSelection
+from zbroker.delivery.selection import StartSelection, TypeOf
 from zbroker.delivery.subscription import LIVE, Names, SubscriptionState
 from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
@@ -32,19 +33,17 @@ from zbroker.wire import messages as m
 from zbroker.wire.bodies import CODEC_ZSTD
 from zbroker.wire.messages import Options
 
+NS: Final = 1_000_000_000
+_PLAIN: Final = Options()
+
 
 class SubscriptionRegistry(dict[int, SubscriptionState]):
     """All subscriptions by key, located or not."""
 
     def __init__(
-        self,
-        connections: Connections,
-        cursors: Cursors,
-        live: LiveSubscriptions,
-        recording: Recording,
-        rights: Rights,
-        vocabulary: Vocabulary = BUILT_IN,
-    ) -> None:
+        self, connections: Connections, cursors: Cursors, live: LiveSubscriptions,
+        recording: Recording, rights: Rights, vocabulary: Vocabulary,
+    ) -> None:  # fmt: skip
         """vocabulary: what filters may call."""
         super().__init__()
         self._vocabulary, self._rights, self._connections = vocabulary, rights, connections
@@ -61,12 +60,16 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
         if len(connection.subscriptions) >= SUBSCRIPTIONS_MAX:
             raise ClientError("too_many", f"{SUBSCRIPTIONS_MAX} subscriptions per connection")
         connection.use.account.check_subscription()
-        unrecorded = command.unrecorded is True
-        wanted = ReadRight(
-            action_of(command), command.topic, regex=command.regex, unrecorded=unrecorded
-        )
+        action, unrecorded = action_of(command), command.unrecorded is True
+        wanted = ReadRight(action, command.topic, command.regex, unrecorded)
         self._rights.check(connection.token.principal, wanted)
-        check_recorded(command, self._recording)
+        plain = wants_unrecorded(command)
+        self._check_recorded(command.topic, regex=command.regex, unrecorded=plain)
+
+    def _check_recorded(self, topic: str, *, regex: bool, unrecorded: bool) -> None:
+        """Raises: ClientError topic_not_recorded, if nothing could ever come."""
+        if not regex and not unrecorded and not self._recording(topic):
+            raise ClientError("topic_not_recorded", f"topic {topic!r} is not recorded")
 
     def begin(
         self, connection: DeliveryConnection, command: m.Subscribe, now_s: float
@@ -82,7 +85,7 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
         self._rights.allow(one, connection.token.principal, unrecorded=command.unrecorded is True)
         plain = wants_unrecorded(command) and not self._recording.everything
         if plain:
-            _check_at_once(one.wish)
+            _check_at_once(one.selection)
         one.credit = connection.grant(command.credit)
         if plain:
             self._plain.add(one.names.key)
@@ -210,25 +213,24 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
         topic, regex = one.topic, one.regex
         if command.topic is not None:
             topic, regex = command.topic, command.regex
-        content = one.filter_text if command.filter is None else command.filter
+        content = one.selection.text if command.filter is None else command.filter
         plain = one.names.key in self._plain
         connection = self._connections[one.names.rid]
         principal = connection.token.principal
-        self._rights.check(principal, ReadRight(one.action, topic, regex=regex, unrecorded=plain))
-        if not regex and not plain and not self._recording(topic):
-            raise ClientError("topic_not_recorded", f"topic {topic!r} is not recorded")
+        self._rights.check(principal, ReadRight(one.action, topic, regex, plain))
+        self._check_recorded(topic, regex=regex, unrecorded=plain)
         vocabulary = self._of(connection)
-        wish = connection.use.account.compile(
+        selection = connection.use.account.compile(
             chars_of(command, vocabulary),
-            lambda: wish_of(topic, content, vocabulary, regex=regex),
+            lambda: selection_of(topic, content, vocabulary, regex=regex),
         )
         if plain:
-            _check_at_once(wish)
-        other = replace(one, wish=wish, topic=topic, regex=regex)
+            _check_at_once(selection)
+        other = replace(one, selection=selection, topic=topic, regex=regex)
         self._rights.allow(other, principal, unrecorded=plain)
         if plain:
             self._live.move(one, topic, regex=regex)
-        one.wish, one.topic, one.regex = wish, topic, regex
+        one.selection, one.topic, one.regex = selection, topic, regex
 
     def unsubscribe(self, connection: DeliveryConnection, command: m.Unsubscribe) -> list[Effect]:
         """The answer to one that ends, or has ended."""
@@ -237,10 +239,10 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
         return [_processed(connection, m.Ack("processed", command.cid, sid=command.sid))]
 
 
-def _check_at_once(wish: StartSelection) -> None:
+def _check_at_once(selection: StartSelection) -> None:
     """Raises: ClientError bad_filter for one that takes too long for what is not recorded."""
     try:
-        check_at_once(wish.steps)
+        check_at_once(selection.steps)
     except ClientError as error:
         hint = "or leave out what is not recorded, with `unrecorded` false"
         raise ClientError(error.code, error.reason, hint) from None
@@ -263,28 +265,19 @@ def _processed(connection: DeliveryConnection, answer: m.Ack) -> Send:
     return Send(connection.rid, codec.encode(answer))
 
 
-NS: int = 1_000_000_000
-_PLAIN = Options()
-
-
 def made(
-    names: Names,
-    command: m.Subscribe,
-    type_of: Callable[[str], str],
-    since_ms: int,
-    vocabulary: Vocabulary = BUILT_IN,
+    names: Names, command: m.Subscribe, type_of: TypeOf, since_ms: int, vocabulary: Vocabulary
 ) -> SubscriptionState:
     """The subscription that a command asks for; without credit, not located yet.
 
     vocabulary: what its filter may call.
-
     Raises: ClientError bad_topic, bad_filter, bad_field.
     """
     options = command.options or _PLAIN
     check(command, options)
     select = compile_select(options.select) if options.select else None
     return SubscriptionState(
-        names, wish_of(command.topic, command.filter, vocabulary, regex=command.regex),
+        names, selection_of(command.topic, command.filter, vocabulary, regex=command.regex),
         Projection(type_of, CODEC_ZSTD in options.codecs, select), 0, options, command.topic,
         command.regex, action_of(command), since_ms, conflation_of(options),
         left=options.limit or U63_MAX, paused=options.paused,
@@ -309,7 +302,7 @@ def action_of(command: m.Subscribe) -> str:
     return "replay" if bounded else "subscribe"
 
 
-def wish_of(
+def selection_of(
     topic: str, content: str | None, vocabulary: Vocabulary = BUILT_IN, *, regex: bool
 ) -> StartSelection:
     """Raises: ClientError bad_topic, bad_filter."""
@@ -362,22 +355,11 @@ def by_replay(options: Options) -> bool:
 
 def replays_only(options: Options) -> bool:
     """True if something is asked for that only messages of the log can have."""
-    return bool(
-        options.rate is not None
-        or options.paused
-        or options.delivery not in (_PLAIN.delivery, LIVE)
-    )
+    return options.rate is not None or options.paused or options.delivery == "fully_durable"
 
 
 def wants_unrecorded(command: m.Subscribe) -> bool:
     """True if it wants messages of topics that are not recorded too."""
     if command.unrecorded is None:
-        asked = command.bookmark is not None or command.until is not None
-        return not asked and not replays_only(command.options or _PLAIN)
+        return action_of(command) == "subscribe" and not replays_only(command.options or _PLAIN)
     return command.unrecorded
-
-
-def check_recorded(command: m.Subscribe, recording: Recording) -> None:
-    """Raises: ClientError topic_not_recorded, if nothing could ever come."""
-    if not command.regex and not wants_unrecorded(command) and not recording(command.topic):
-        raise ClientError("topic_not_recorded", f"topic {command.topic!r} is not recorded")

@@ -215,7 +215,7 @@ class SubscriptionProgress:
         safe = min(one.safe(replay.position), max(self._cursors.persisted, one.reported))
         one.reported = safe
         at_mark = safe == replay.position
-        known = one.wish.permit is None  # else it may be the name of what may not be seen
+        known = one.selection.permit is None  # else it may be the name of what may not be seen
         answer = m.Ack(
             kind, sid=one.names.sid, bookmark=replay.bookmark if at_mark and known else None,
             vector=self._vector(safe), ended=ended,
