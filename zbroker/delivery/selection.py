@@ -120,7 +120,7 @@ def _permitted(
 ) -> list[int]:
     """Those of `picks`, on topics of which some may be had, that may be."""
     batch = block.batch(at)
-    index = _topics_of(batch)
+    index = bodies.topic_indexes(batch.columns, batch.count)
     permitted: list[int] = []
     for number, topic in enumerate(batch.topics):
         same = [pick for pick in picks if index[pick] == number]
@@ -129,12 +129,6 @@ def _permitted(
             same = permit.content(topic).picks(payloads, same, block.about(at))
         permitted += same
     return sorted(permitted)
-
-
-def _topics_of(batch: Batch) -> Sequence[int]:
-    """For each message of the body, which of the batch's topics it has."""
-    column = batch.columns.index if batch.columns is not None else None
-    return bodies.indexes(column) if column is not None else [0] * batch.count
 
 
 def _found(
@@ -146,7 +140,7 @@ def _found(
     kinds = set(types)
     if len(kinds) == 1:
         return _of_type(block, at, picks, content, kinds.pop())
-    index, found = _topics_of(batch), []
+    index, found = bodies.topic_indexes(batch.columns, batch.count), []
     for kind in kinds:
         same = [pick for pick in picks if types[index[pick]] == kind]
         found += _of_type(block, at, same, content, kind)

@@ -1,4 +1,7 @@
-"""What a publish must be before it may reach the journal. Pure; every failure has a code."""
+"""What a publish must be, and who may send it, before it may reach the journal. Pure.
+
+Every failure has a code. A batch is taken whole or refused whole.
+"""
 
 from __future__ import annotations
 
@@ -39,27 +42,23 @@ class PublishChecks:
         """Raises: ClientError bad_field, bad_topic, bad_frame, too_large."""
         last = publish.seq + (publish.count or 1) - 1
         if last > U63_MAX or (publish.prev is not None and publish.prev >= publish.seq):
-            raise ClientError("bad_field", "key `prev` must be below `seq`, both below 2**63")
+            raise _bad_field("key `prev` must be below `seq`, both below 2**63")
         if publish.columns is not None:
             if publish.count is None:
-                raise ClientError("bad_field", "key `columns` goes with `count`")
+                raise _bad_field("key `columns` goes with `count`")
             check_columns(publish.columns, publish.count, len(publish.topics or [""]))
         if has_extra(publish):
             _extra(publish)
         self._topics(publish)
         self._times(publish)
         if publish.codec not in (None, "zstd") or (publish.codec and publish.count is None):
-            raise ClientError(
-                "bad_field", "key `codec`: only 'zstd' is known, and only with `count`"
-            )
+            raise _bad_field("key `codec`: only 'zstd' is known, and only with `count`")
         self._body(publish, body)
         if publish.crc is not None and crc32c(body) != publish.crc:
             raise ClientError("bad_frame", "the body does not have the CRC-32C that key `crc` says")
         if publish.count is not None:
-            check_packed(
-                body, publish.count, publish.codec,
-                max(self._batch_bytes, self._message_bytes) + PACKED_SLACK_BYTES,
-            )  # fmt: skip
+            limit = max(self._batch_bytes, self._message_bytes) + PACKED_SLACK_BYTES
+            check_packed(body, publish.count, publish.codec, limit)
 
     @staticmethod
     def crc(body: bytes) -> int:
@@ -69,10 +68,8 @@ class PublishChecks:
     def _body(self, publish: Publish, body: bytes) -> None:
         what, limit, size = "a message", self._message_bytes, len(body)
         if publish.count is not None and publish.count > 1:
-            what, limit = (
-                "a packed body of several messages",
-                self._batch_bytes + PACKED_SLACK_BYTES,
-            )
+            limit = self._batch_bytes + PACKED_SLACK_BYTES
+            what = "a packed body of several messages"
         elif publish.count == 1 and publish.codec is None:
             size -= _framing(body)
         if size > limit:
@@ -83,18 +80,12 @@ class PublishChecks:
         if publish.topic is not None and publish.topics is None and index is None:
             self._topic(publish.topic)
             return
-        if (
-            publish.topic is not None
-            or not publish.topics
-            or index is None
-            or publish.count is None
-        ):
-            raise ClientError(
-                "bad_field", "give key `topic`, or `topics` with `count` and `columns.index`"
-            )
-        if len(publish.topics) > BATCH_TOPICS_MAX:
-            raise ClientError("bad_field", f"key `topics` has at most {BATCH_TOPICS_MAX} names")
-        for topic in publish.topics:
+        topics = publish.topics
+        if publish.topic is not None or not topics or index is None or publish.count is None:
+            raise _bad_field("give key `topic`, or `topics` with `count` and `columns.index`")
+        if len(topics) > BATCH_TOPICS_MAX:
+            raise _bad_field(f"key `topics` has at most {BATCH_TOPICS_MAX} names")
+        for topic in topics:
             self._topic(topic)
 
     def _topic(self, topic: str) -> None:
@@ -109,17 +100,18 @@ class PublishChecks:
         column = publish.columns.time if publish.columns is not None else None
         given = publish.time_ns is not None or column is not None
         if given and not self._publisher_time:
-            raise ClientError(
-                "bad_field",
-                "a time was given, but this instance gives them (journal.time = 'append')",
-            )
+            reason = "a time was given, but this instance gives them (journal.time = 'append')"
+            raise _bad_field(reason)
         if self._publisher_time and not given:
-            raise ClientError(
-                "bad_field",
-                "key `time_ns` or `columns.time` is missing (journal.time = 'publisher')",
+            raise _bad_field(
+                "key `time_ns` or `columns.time` is missing (journal.time = 'publisher')"
             )
         if publish.time_ns is not None and abs(publish.time_ns) > U63_MAX:
-            raise ClientError("bad_field", "key `time_ns` must fit 64 bits")
+            raise _bad_field("key `time_ns` must fit 64 bits")
+
+
+def _bad_field(reason: str) -> ClientError:
+    return ClientError("bad_field", reason)
 
 
 def _framing(body: bytes) -> int:
@@ -132,26 +124,42 @@ def _framing(body: bytes) -> int:
 def _extra(publish: Publish) -> None:
     """Key, headers and expiry of a single publish."""
     if publish.count is not None:
-        raise ClientError(
-            "bad_field",
-            "keys `key`, `headers` and `expires_ns` do not go with `count`: use `columns`",
-        )
+        reason = "keys `key`, `headers` and `expires_ns` do not go with `count`: use `columns`"
+        raise _bad_field(reason)
     if not all(map(is_scalar, (publish.headers or {}).values())):
-        raise ClientError("bad_field", f"key `headers`: {NO_SCALARS}")
+        raise _bad_field(f"key `headers`: {NO_SCALARS}")
     check_extra_size(extra_size(publish))
 
 
 def check_permitted(
     permit: Permit, publish: Publish, body: bytes, type_of: Callable[[str], str], max_bytes: int
 ) -> None:
-    """`publish` was checked before. Raises: ClientError not_entitled."""
+    """Whether a checked publish is permitted, by topic, and by content where that decides.
+
+    Raises: ClientError not_entitled.
+    """
     topics = publish.topics if publish.topics is not None else [publish.topic or ""]
     verdicts = [permit.verdict(topic) for topic in topics]
     if "no" in verdicts:
-        topic = topics[verdicts.index("no")]
-        raise ClientError("not_entitled", f"you may not publish on {topic!r}")
-    if "some" in verdicts:
-        _check_content(permit, publish, topics, _messages(publish, body, max_bytes), type_of)
+        raise _forbidden(topics[verdicts.index("no")])
+    if "some" not in verdicts:
+        return
+    messages = [body]
+    if publish.count is not None:
+        messages = bodies.unpack(body, publish.codec, publish.count, max_bytes)
+    index = bodies.topic_indexes(publish.columns, len(messages))
+    about = About(topics, index, publish.columns, publish.time_ns, publish)
+    for number, topic in enumerate(topics):
+        if verdicts[number] == "some":
+            at = [i for i, one in enumerate(index) if one == number]
+            good = permit.content(topic).picks(Payloads(type_of(topic), messages), at, about)
+            for wrong in sorted(set(at) - set(good))[:1]:
+                what = f"message {publish.seq + wrong} on {topic!r}"
+                raise ClientError("not_entitled", f"you may not publish what is in {what}")
+
+
+def _forbidden(topic: str) -> ClientError:
+    return ClientError("not_entitled", f"you may not publish on {topic!r}")
 
 
 def check_staged(permit: Permit, topics: Iterable[str]) -> None:
@@ -163,32 +171,7 @@ def check_staged(permit: Permit, topics: Iterable[str]) -> None:
     for topic in topics:
         verdict = permit.verdict(topic)
         if verdict == "no":
-            raise ClientError("not_entitled", f"you may not publish on {topic!r}")
+            raise _forbidden(topic)
         if verdict == "some":
             text = f"what you may publish on {topic!r} depends on its content: it cannot be staged"
             raise ClientError("not_entitled", text)
-
-
-def _messages(publish: Publish, body: bytes, max_bytes: int) -> list[bytes]:
-    if publish.count is None:
-        return [body]
-    return bodies.unpack(body, publish.codec, publish.count, max_bytes)
-
-
-def _check_content(
-    permit: Permit,
-    publish: Publish,
-    topics: list[str],
-    messages: list[bytes],
-    type_of: Callable[[str], str],
-) -> None:
-    column = publish.columns.index if publish.columns is not None else None
-    index = bodies.indexes(column) if column is not None else [0] * len(messages)
-    about = About(topics, index, publish.columns, publish.time_ns, publish)
-    for number, topic in enumerate(topics):
-        if permit.verdict(topic) == "some":
-            at = [i for i, one in enumerate(index) if one == number]
-            good = permit.content(topic).picks(Payloads(type_of(topic), messages), at, about)
-            for wrong in sorted(set(at) - set(good))[:1]:
-                what = f"message {publish.seq + wrong} on {topic!r}"
-                raise ClientError("not_entitled", f"you may not publish what is in {what}")

@@ -60,7 +60,7 @@ class Publishing:
         if client.permit is not None:
             limit = max(self._limits.batch_bytes, self._limits.message_bytes) + PACKED_SLACK_BYTES
             checks.check_permitted(client.permit, publish, body, self._type_of, limit)
-        self._room_for(burst, client, len(body))
+        self._check_window(burst, client, len(body))
         if publish.prev is None:
             publish.prev = client.used.before(publish.seq)
         if client.chain is not None:
@@ -68,9 +68,8 @@ class Publishing:
         client.used.use(publish.seq, publish.seq + (publish.count or 1) - 1)
         self.messages += publish.count or 1
         if publish.ack is not None and "processed" in publish.ack:
-            burst.effects.append(
-                Answer(client.rid, m.Ack("processed", publish.cid, seq=publish.seq))
-            )
+            ack = m.Ack("processed", publish.cid, seq=publish.seq)
+            burst.effects.append(Answer(client.rid, ack))
         if publish.count is None:
             self._single(burst, client, publish, body)
         else:
@@ -88,7 +87,7 @@ class Publishing:
             text = f"{other[0]!r} is not recorded, or not all of it: it cannot be staged"
             raise ClientError("topic_not_recorded", text)
 
-    def _room_for(self, burst: Burst, client: ClientConnection, size: int) -> None:
+    def _check_window(self, burst: Burst, client: ClientConnection, size: int) -> None:
         """Raises: ClientError window_full, not_ready."""
         run = burst.runs.get(client.rid)
         used = client.window_used + (run.bytes if run is not None else 0)

@@ -134,6 +134,13 @@ def indexes(data: bytes) -> array[int]:
     return _from_little("H", data)
 
 
+def topic_indexes(columns: Columns | None, count: int) -> Sequence[int]:
+    """For each of `count` messages, which of the batch's topics it has; all the first one without a
+    column."""
+    column = columns.index if columns is not None else None
+    return indexes(column) if column is not None else bytes(count)
+
+
 def times(data: bytes) -> array[int]:
     """The time column: the log time of each message of the body, ns."""
     return _from_little("q", data)
