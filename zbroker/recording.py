@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from zbroker.errors import ClientError
 from zbroker.limits import TOPICS_MAX
 from zbroker.topics import TYPE_DEFAULT as TYPE_DEFAULT
-from zbroker.topics import Matcher, TopicType, matcher
+from zbroker.topics import Matcher, TopicCache, TopicType, matcher
 
 if TYPE_CHECKING:
     from zbroker.filters import MessageMetadata
@@ -98,31 +98,31 @@ class Recording:
         """`nothing`: without rules nothing is recorded. Raises: BadRule bad_topic or bad_filter."""
         self._rules = list(rules)
         self._tables = [_CompiledRule(index, rule) for index, rule in enumerate(rules)]
-        self._known: dict[str, _CompiledRule | None] = {}
+        self._known = TopicCache(self._find, TOPICS_MAX)
         self.everything = not rules and not nothing
         self.by_content = any(table.content is not None for table in self._tables)
 
     def __call__(self, topic: str) -> bool:
         """True if messages of `topic` are recorded, all or some of them."""
-        return self.everything or self._found(topic) is not None
+        return self.everything or self._known[topic] is not None
 
     def kind(self, topic: str) -> bool | None:
         """Whether messages of `topic` are recorded; None: their content decides."""
         if self.everything:
             return True
-        found = self._found(topic)
+        found = self._known[topic]
         return False if found is None else found.kind
 
     def content(self, topic: str) -> RecordFilter:
         """What decides over messages of a topic whose `kind` is None."""
-        found = self._found(topic)
+        found = self._known[topic]
         assert found is not None
         assert found.content is not None
         return found.content
 
     def type_of(self, topic: str) -> str:
         """How payloads of `topic` are read: a type of `zbroker.formats`, with all it needs."""
-        found = self._found(topic)
+        found = self._known[topic]
         return TYPE_DEFAULT if found is None else found.type
 
     def types_of(self, topic: str, *, regex: bool = False) -> list[TopicType]:
@@ -131,13 +131,5 @@ class Recording:
             return [TopicType(topic, False, self.type_of(topic))]
         return [TopicType(rule.topic, rule.regex, rule.payload_type) for rule in self._rules]
 
-    def _found(self, topic: str) -> _CompiledRule | None:
-        try:
-            return self._known[topic]
-        except KeyError:
-            pass
-        if len(self._known) >= TOPICS_MAX:
-            self._known.clear()
-        found = next((table for table in self._tables if table.wants(topic)), None)
-        self._known[topic] = found
-        return found
+    def _find(self, topic: str) -> _CompiledRule | None:
+        return next((table for table in self._tables if table.wants(topic)), None)

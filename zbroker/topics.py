@@ -1,4 +1,4 @@
-"""Which topics are meant: one exact name, or an RE2 pattern that matches whole names.
+"""Sets of topics: one exact name, or an RE2 pattern for whole names; and types of their payloads.
 
 RE2 runs in time linear in the topic, and its memory is bounded; `re` has neither bound.
 """
@@ -6,7 +6,7 @@ RE2 runs in time linear in the topic, and its memory is bounded; `re` has neithe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 import re2
@@ -19,12 +19,14 @@ from zbroker.limits import MIB, TOPICS_MAX
 PATTERN_MEMORY_BYTES: Final = 1 * MIB  # a compiled pattern with its automata
 PATTERN_STEPS_MAX: Final = 1_250  # of RE2's program, as in filters (\pL+ has 1,201)
 CACHED_TOPICS_MAX: Final = 10_000  # answers kept for one pattern
+TYPE_DEFAULT: Final = "auto"
 
 Matcher = Callable[[str], bool]
+T = TypeVar("T")
 
 
 def matcher(topic: str, *, regex: bool) -> Matcher:
-    """What decides whether a topic is wanted.
+    """The predicate for a topic or pattern.
 
     Raises: ClientError bad_topic, or bad_filter for a pattern that RE2 does not take.
     """
@@ -38,8 +40,23 @@ def matcher(topic: str, *, regex: bool) -> Matcher:
 
 
 def chars_to_compile(topic: str, *, regex: bool) -> int:
-    """How much of a pattern is still to be compiled: nothing, if somebody has the same."""
+    """How much of a pattern is still to be compiled: nothing, if the same one is in use."""
     return len(topic) if regex and topic not in _IN_USE else 0
+
+
+class TopicCache(dict[str, T]):
+    """Answers for topics, each found once; all are forgotten when there are too many."""
+
+    def __init__(self, find: Callable[[str], T], most: int) -> None:
+        super().__init__()
+        self._find, self._most = find, most
+
+    def __missing__(self, topic: str) -> T:
+        found = self._find(topic)
+        if len(self) >= self._most:
+            self.clear()
+        self[topic] = found
+        return found
 
 
 class TopicPattern:
@@ -56,28 +73,20 @@ class TopicPattern:
         if (steps := made.programsize) > PATTERN_STEPS_MAX:
             reason = f"the pattern has {steps} steps, at most {PATTERN_STEPS_MAX}"
             raise ClientError("bad_filter", reason)
-        self._fullmatch = made.fullmatch
-        self._known: dict[str, bool] = {}
+        fullmatch = made.fullmatch
+        self._known = TopicCache(lambda topic: fullmatch(topic) is not None, CACHED_TOPICS_MAX)
 
     def __call__(self, topic: str) -> bool:
-        known = self._known.get(topic)
-        if known is None:
-            if len(self._known) >= CACHED_TOPICS_MAX:
-                self._known.clear()
-            known = self._known[topic] = self._fullmatch(topic) is not None
-        return known
+        return self._known[topic]
 
 
-#: The compiled patterns that somebody has. Making one takes milliseconds.
+#: The compiled patterns in use. Making one takes milliseconds.
 _IN_USE: Final[WeakValueDictionary[str, TopicPattern]] = WeakValueDictionary()
 
 
 def _text(error: Exception) -> str:
     reason = error.args[0] if error.args else ""
     return reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-
-
-TYPE_DEFAULT: Final = "auto"
 
 
 class TopicType(Struct, omit_defaults=True, frozen=True):
@@ -89,17 +98,18 @@ class TopicType(Struct, omit_defaults=True, frozen=True):
 
 
 class TopicTypes:
-    """The type of each topic: what the first rule that fits says."""
+    """The type of each topic: that of the first rule that fits.
+
+    A queue's definition keeps its rules: an expression must find the same in a message whenever the
+    log is read again. Changes of `[[record]]` are for new queues.
+    """
 
     def __init__(self, rules: Sequence[TopicType]) -> None:
         self._rules = [(matcher(one.topic, regex=one.regex), one.type) for one in rules]
-        self._known: dict[str, str] = {}
+        self._known = TopicCache(self._found, TOPICS_MAX)
 
     def __call__(self, topic: str) -> str:
-        found = self._known.get(topic)
-        if found is None:
-            if len(self._known) >= TOPICS_MAX:
-                self._known.clear()
-            found = next((name for fits, name in self._rules if fits(topic)), TYPE_DEFAULT)
-            self._known[topic] = found
-        return found
+        return self._known[topic]
+
+    def _found(self, topic: str) -> str:
+        return next((name for fits, name in self._rules if fits(topic)), TYPE_DEFAULT)

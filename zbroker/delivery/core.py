@@ -161,10 +161,7 @@ class DeliveryCore:
 
     def _burst(self, commands: e.Commands) -> list[Effect]:
         """Everything that clients sent since the last turn."""
-        effects: list[Effect] = []
-        for received in commands.received:
-            effects += self._one(received)
-        return effects
+        return [effect for received in commands.received for effect in self._one(received)]
 
     def _one(self, received: Received) -> list[Effect]:
         rid, frames = received.rid, received.frames

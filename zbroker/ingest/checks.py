@@ -17,6 +17,7 @@ from zbroker.ids import check_topic
 from zbroker.ingest.packer import extra_size, has_extra
 from zbroker.ingest.splitter import About
 from zbroker.limits import BATCH_TOPICS_MAX, TOPICS_MAX, U63_MAX
+from zbroker.topics import TopicCache
 from zbroker.wire import bodies
 from zbroker.wire.bodies import (
     NO_SCALARS,
@@ -36,7 +37,7 @@ class PublishChecks:
     def __init__(self, message_bytes: int, batch_bytes: int, publisher_time: bool) -> None:
         self._message_bytes, self._batch_bytes = message_bytes, batch_bytes
         self._publisher_time = publisher_time
-        self._good_topics: set[str] = set()
+        self._good_topics = TopicCache(check_topic, TOPICS_MAX)
 
     def check(self, publish: Publish, body: bytes) -> None:
         """Raises: ClientError bad_field, bad_topic, bad_frame, too_large."""
@@ -78,7 +79,7 @@ class PublishChecks:
     def _topics(self, publish: Publish) -> None:
         index = publish.columns.index if publish.columns is not None else None
         if publish.topic is not None and publish.topics is None and index is None:
-            self._topic(publish.topic)
+            self._good_topics[publish.topic]  # raises ClientError bad_topic
             return
         topics = publish.topics
         if publish.topic is not None or not topics or index is None or publish.count is None:
@@ -86,15 +87,7 @@ class PublishChecks:
         if len(topics) > BATCH_TOPICS_MAX:
             raise _bad_field(f"key `topics` has at most {BATCH_TOPICS_MAX} names")
         for topic in topics:
-            self._topic(topic)
-
-    def _topic(self, topic: str) -> None:
-        if topic in self._good_topics:
-            return
-        check_topic(topic)
-        if len(self._good_topics) >= TOPICS_MAX:
-            self._good_topics.clear()
-        self._good_topics.add(topic)
+            self._good_topics[topic]  # raises ClientError bad_topic
 
     def _times(self, publish: Publish) -> None:
         column = publish.columns.time if publish.columns is not None else None

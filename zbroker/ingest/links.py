@@ -53,7 +53,7 @@ class AppendLink:
         self._confirm_ms = 0
         self._outstanding: deque[Outstanding] = deque()
         self._sent = 0  # how many of them, from the left, are on the wire
-        self._opens: dict[int, tuple[str, str]] = {}
+        self._opens: dict[int, m.Open] = {}
         self._asks: dict[int, CommitStages | AbortStages] = {}
         self.bytes = 0
         self.credit_bytes = JOURNAL_CREDIT_BYTES
@@ -79,29 +79,23 @@ class AppendLink:
 
     def open(self, cid: int, name: str, principal: str) -> list[LinkEffect]:
         """Asks the journal for a session, after everything appended so far."""
-        effects = self.flush()
-        self._opens[cid] = (name, principal)
-        return [*effects, self._opening(cid)] if self.up else effects
-
-    def _opening(self, cid: int) -> Say:
-        name, principal = self._opens[cid]
-        return Say(JOURNAL, m.Open(cid, self._session.welcomed_by, name, principal))
+        ask = self._opens[cid] = m.Open(cid, 0, name, principal)
+        return self._after_appends(self._asking(ask))
 
     def ask(self, ask: CommitStages | AbortStages) -> list[LinkEffect]:
         """Asks the journal, after everything appended so far, and the next one if it dies."""
-        effects = self.flush()
         self._asks[ask.cid] = ask
-        return [*effects, self._asking(ask)] if self.up else effects
+        return self._after_appends(self._asking(ask))
 
-    def _asking(self, ask: CommitStages | AbortStages) -> Say:
+    def _after_appends(self, say: Say) -> list[LinkEffect]:
+        return [*self.flush(), say] if self.up else []
+
+    def _asking(self, ask: m.Open | CommitStages | AbortStages) -> Say:
         return Say(JOURNAL, replace(ask, incarnation=self._session.welcomed_by))
 
     def close(self, name: str, session: int) -> list[LinkEffect]:
         """Reports that a session is over; nothing is lost if the journal is down."""
-        effects = self.flush()
-        if not self.up:
-            return effects
-        return [*effects, Say(JOURNAL, m.Close(self._session.welcomed_by, name, session))]
+        return self._after_appends(Say(JOURNAL, m.Close(self._session.welcomed_by, name, session)))
 
     def flush(self) -> list[LinkEffect]:
         """One Append with everything that is not on the wire yet."""
@@ -148,7 +142,7 @@ class AppendLink:
         self.credit_bytes = welcome.credit_bytes
         self._sent = 0
         return [
-            *renewed, *self.flush(), *map(self._opening, self._opens),
+            *renewed, *self.flush(), *map(self._asking, self._opens.values()),
             *map(self._asking, self._asks.values()),
         ]  # fmt: skip
 

@@ -11,7 +11,7 @@ stay named.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -34,7 +34,7 @@ class OwedAnswers:
     """By client, in their order. next_wake_ms: when they are tried again."""
 
     def __init__(self) -> None:
-        self._owed: dict[bytes, _Owed] = {}
+        self._owed: dict[bytes, _Owed] = defaultdict(_Owed)
         self.next_wake_ms: int | None = None
 
     def __bool__(self) -> bool:
@@ -43,7 +43,7 @@ class OwedAnswers:
     def put(self, answer: Answer, now_ms: int) -> None:
         """A full queue did not take this."""
         self.next_wake_ms = now_ms + RETRY_MS
-        self._of(answer.rid).put(answer.message)
+        self._owed[answer.rid].put(answer.message)
 
     def behind(self, effects: Iterable[Effect]) -> list[Effect]:
         """What of `effects` is performed now; answers to clients that are owed some are kept."""
@@ -79,12 +79,6 @@ class OwedAnswers:
     def forget(self, rid: bytes) -> None:
         """This client is gone."""
         self._owed.pop(rid, None)
-
-    def _of(self, rid: bytes) -> _Owed:
-        owed = self._owed.get(rid)
-        if owed is None:
-            owed = self._owed[rid] = _Owed()
-        return owed
 
 
 class _Owed:
@@ -150,33 +144,27 @@ class _MergedAcks:
             self._persisted = ack
             self._before, self._after = _joined(self._before, self._after), None
         elif ack.unrecorded is not None:
-            named = UnrecordedNames(
-                ack.seq or 0, dict.fromkeys(ack.unrecorded), runs_of(ack.filtered)
-            )
-            self._after = _joined(self._after, named)
+            topics = dict.fromkeys(ack.unrecorded)
+            names = UnrecordedNames(ack.seq or 0, topics, runs_of(ack.filtered))
+            self._after = _joined(self._after, names)
         else:
             self._processed = ack
         return True
 
     def take(self) -> Sequence[Ack]:
         """Takes out all of them, in the order of their sequences."""
-        acks = [] if self._before is None else [*self._before.acks()]
-        if self._persisted is not None:
-            acks.append(self._persisted)
-        if self._after is not None:
-            acks += self._after.acks()
-        if self._processed is not None:
-            acks.append(self._processed)
+        before = self._before.acks() if self._before is not None else ()
+        after = self._after.acks() if self._after is not None else ()
+        acks = [*before, self._persisted, *after, self._processed]
         self._before = self._persisted = self._after = self._processed = None
-        return acks
+        return [ack for ack in acks if ack is not None]
 
     @property
     def size(self) -> int:
         """As how many answers they count."""
-        named = [each for each in (self._before, self._after) if each is not None]
-        size = sum(each is not None for each in (self._persisted, self._processed)) + len(named)
-        for each in named:
-            size += len(each.topics) // NAMED_PER_ANSWER + len(each.runs) // RUNS_PER_ANSWER
+        size = (self._persisted is not None) + (self._processed is not None)
+        for names in filter(None, (self._before, self._after)):
+            size += 1 + len(names.topics) // NAMED_PER_ANSWER + len(names.runs) // RUNS_PER_ANSWER
         return size
 
 

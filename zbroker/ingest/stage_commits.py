@@ -26,6 +26,7 @@ from zbroker.ingest.clients import ClientConnection
 from zbroker.ingest.contract import Effect
 from zbroker.ingest.links import AppendLink
 from zbroker.wire import messages as m
+from zbroker.wire.bodies import announced
 from zbroker.wire.stages import (
     BODY_MAX_BYTES,
     STAGES,
@@ -113,19 +114,10 @@ def _decoded(decoder: msgpack.Decoder[T], body: bytes | None) -> T:
     """Raises: ClientError bad_frame, too_large."""
     if body is None:
         raise ClientError("bad_frame", "its body, which says what was staged, is missing")
-    if len(body) > BODY_MAX_BYTES or _count(body) > STAGES_MAX:
+    if len(body) > BODY_MAX_BYTES or announced(body) > STAGES_MAX:
         text = f"it names at most {STAGES_MAX} stages in {BODY_MAX_BYTES} bytes"
         raise ClientError("too_large", text)
     try:
         return decoder.decode(body)
     except (DecodeError, ValidationError, UnicodeDecodeError) as error:
         raise ClientError("bad_frame", f"its body does not say what was staged: {error}") from None
-
-
-def _count(body: bytes) -> int:
-    """How many items the msgpack array announces; 0 if it is none."""
-    if body[:1] == b"\xdd":
-        return int.from_bytes(body[1:5], "big")
-    if body[:1] == b"\xdc":
-        return int.from_bytes(body[1:3], "big")
-    return 0  # at most 15 items, or no array

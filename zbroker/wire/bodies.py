@@ -58,9 +58,9 @@ def unpack(body: Body, codec: str | None, count: int, max_bytes: int) -> list[by
     Raises: ClientError bad_frame or too_large.
     """
     plain = inflate(body, codec, max_bytes)
-    announced = _announced(plain)
-    if announced != count:
-        raise ClientError("bad_frame", f"the body holds {announced} messages, `count` says {count}")
+    held = announced(plain)
+    if held != count:
+        raise ClientError("bad_frame", f"the body holds {held} messages, `count` says {count}")
     try:
         return _DECODER.decode(plain)
     except (msgspec.DecodeError, MemoryError) as error:
@@ -70,7 +70,7 @@ def unpack(body: Body, codec: str | None, count: int, max_bytes: int) -> list[by
 def check_packed(body: Body, count: int, codec: str | None, max_bytes: int) -> None:
     """Raises: ClientError bad_frame or too_large, unless `body` holds exactly `count` binaries."""
     plain = inflate(body, codec, max_bytes)
-    if _announced(plain) != count or not _is_uniform(plain, count):
+    if announced(plain) != count or not _is_uniform(plain, count):
         unpack(plain, None, count, max_bytes)
 
 
@@ -114,8 +114,11 @@ def _within(body: Body, size: int, max_bytes: int) -> Body:
     return body
 
 
-def _announced(plain: Body) -> int:
-    """How many items the msgpack array at the start of `plain` says it has."""
+def announced(plain: Body) -> int:
+    """How many items the msgpack array at the start of `plain` says it has.
+
+    Raises: ClientError bad_frame, if it is not an array.
+    """
     first = plain[0] if len(plain) else 0
     if first & 0xF0 == _FIXARRAY:
         return first & 0x0F
@@ -273,9 +276,9 @@ def _items(
 ) -> list[T]:
     """An array of `count` items. Its announced length is compared before anything is decoded."""
     try:
-        if _announced(data) == count:
+        if announced(data) == count:
             return decoder.decode(data)
-        why = f"it has {_announced(data)} items"
+        why = f"it has {announced(data)} items"
     except (ClientError, *_NO_MSGPACK) as error:
         why = str(error)
     raise ClientError("bad_field", f"key {what}, one for each of {count}: {why}") from None

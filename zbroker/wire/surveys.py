@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zbroker.wire.internal import Correlated
 from zbroker.wire.messages import Options
@@ -204,14 +205,6 @@ KEPT: Final = 256
 KEY_CHARS: Final = 8  # of a key, which is public: enough to find it
 
 
-class _Refused(NamedTuple):
-    rid: bytes
-    who: str
-    what: str
-    code: str
-    origin: str
-
-
 class RefusalLog:
     """The newest of one process, by numbers that begin after its incarnation.
 
@@ -219,21 +212,19 @@ class RefusalLog:
     """
 
     def __init__(self, incarnation: int = 0) -> None:
-        self._rows: deque[_Refused] = deque(maxlen=KEPT)
+        self._rows: deque[tuple[bytes, RefusalRow]] = deque(maxlen=KEPT)
         self._begin = self._last = incarnation
 
     def add(self, rid: bytes, who: str, what: str, code: str, origin: str = "") -> None:
         """Somebody may not do `what`. origin: where he is, if `rid` does not say it."""
         self._last += 1
-        self._rows.append(_Refused(rid, who, what, code, origin))
+        self._rows.append((rid, RefusalRow(who, origin, what, code)))
 
     def told(self, ask: AskRefusals, peers: Peers) -> RefusalRows:
         """Those after number `after`; all of them, if that is of another process."""
         after = ask.after if self._begin <= ask.after <= self._last else self._begin
         new = list(self._rows)[-(self._last - after) :] if self._last > after else []
-        rows = [
-            RefusalRow(one.who, one.origin or peers(one.rid)[0], one.what, one.code) for one in new
-        ]
+        rows = [replace(row, origin=row.origin or peers(rid)[0]) for rid, row in new]
         return RefusalRows(ask.cid, self._last, rows, self._last - after - len(rows))
 
 
