@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from zbroker.errors import ClientError
 from zbroker.limits import TOPICS_MAX
 from zbroker.topics import TYPE_DEFAULT as TYPE_DEFAULT
-from zbroker.topics import Matcher, TopicCache, TopicType, matcher
+from zbroker.topics import TopicCache, TopicType, matcher
 
 if TYPE_CHECKING:
     from zbroker.filters import MessageMetadata
@@ -74,21 +74,17 @@ class RecordFilter:
 
 class _CompiledRule:
     def __init__(self, index: int, rule: RecordRule) -> None:
-        self.wants: Matcher
-        self.content: RecordFilter | None = None
-        self.type = rule.payload_type
         key = "topic"
         try:
             self.wants = matcher(rule.topic, regex=rule.regex)
             key = "filter"
-            if rule.filter:
-                self.content = RecordFilter(rule.filter, rule.payload_type)
+            self.content = RecordFilter(rule.filter, rule.payload_type) if rule.filter else None
         except ClientError as error:
             bad = BadRule(error.code, error.reason, error.hint)
             bad.index, bad.key = index, key
             raise bad from None
-        #: True: all of it is recorded; None: content decides
-        self.kind = None if rule.filter else True
+        self.type = rule.payload_type
+        self.kind = None if rule.filter else True  # all is recorded; None: content decides
 
 
 class Recording:

@@ -21,9 +21,7 @@ from zbroker.delivery.contract import DeliveryStats
 from zbroker.delivery.subscription import SubscriptionState
 from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
-from zbroker.heartbeats import QuietMs
 from zbroker.limits import CREDIT_MAX_BYTES, KIB
-from zbroker.server.budgets import DEFAULT, Budget
 from zbroker.server.peers import Peer, Peers
 from zbroker.wire import codec
 from zbroker.wire import messages as m
@@ -75,11 +73,7 @@ class DeliveryConnection(Peer):
         self.ended[sid] = None
 
 
-class Connections(Peers[DeliveryConnection]):
-    """All connections by routing id."""
-
-    def __init__(self, quiet_ms: QuietMs | None = None, budget: Budget = DEFAULT) -> None:
-        super().__init__(DeliveryConnection, quiet_ms, budget)
+Connections = Peers[DeliveryConnection]  # by routing id
 
 
 def cid_of(command: m.DeliveryCommand | None, frames: Sequence[bytes | memoryview]) -> str | None:
@@ -145,11 +139,9 @@ class Rights:
 
         Raises: ClientError not_entitled.
         """
-        topic = command.topic
-        permit = self.access.permit(principal, "replay")
-        exact = topic is not None and not command.regex
-        if permit.nothing or (exact and permit.verdict(topic or "") == "no"):
-            raise _refused(principal, "replay", topic or "anything")
+        every = command.topic is None
+        topic = "anything" if command.topic is None else command.topic
+        self.check(principal, ReadRight("replay", topic, command.regex or every))
 
 
 def _refused(principal: str, action: str, what: str) -> ClientError:

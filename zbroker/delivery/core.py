@@ -89,7 +89,7 @@ class DeliveryCore:
         """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when."""
         self.counts = DeliveryStats()
         self.refusals = RefusalLog(settings.incarnation)
-        self.connections = Connections(quiet_ms, settings.budget)
+        self.connections = Connections(DeliveryConnection, quiet_ms, settings.budget)
         self.connections.disconnects = settings.disconnects
         self.cursors = Cursors()
         self._settings, self._peers = settings, peers

@@ -20,7 +20,6 @@ from zbroker.ids import (
     NOW,
     Cut,
     Origin,
-    RangeText,
     check_point,
     format_vector,
     is_range,
@@ -66,14 +65,11 @@ def wanted(bookmark: str | None, until: str | None) -> RangePoints:
     if bookmark is not None and is_range(bookmark):
         if until is not None:
             raise ClientError("bad_bookmark", "a range has its own end: leave out `until`")
-        return _ranged(parse_range(bookmark))
+        text = parse_range(bookmark)
+        last = _located(text.last, end=True) if text.last else []
+        return RangePoints(_located(text.first, end=False), last, text.first_cut, text.last_cut)
     first = values(NOW if bookmark is None else bookmark)
     return RangePoints(first, values(until, end=True) if until is not None else [])
-
-
-def _ranged(text: RangeText) -> RangePoints:
-    last = _located(text.last, end=True) if text.last else []
-    return RangePoints(_located(text.first, end=False), last, text.first_cut, text.last_cut)
 
 
 def values(text: str, *, end: bool = False) -> list[str]:

@@ -393,16 +393,16 @@ class Intervals:
     @property
     def by_replay(self) -> bool:
         """True if intervals are of the time of the replay: its pace comes before conflation."""
-        return self._all[0].by_replay
+        return self._pairs[0][1].by_replay
 
     @property
-    def _all(self) -> list[Conflation]:
-        return [one.conflation for one in self._members if one.conflation is not None]
+    def _pairs(self) -> list[tuple[SubscriptionState, Conflation]]:
+        return [(one, one.conflation) for one in self._members if one.conflation is not None]
 
     @property
     def _seen(self) -> tuple[int, int]:
         """The newest log time that one of them passed, and when."""
-        return max(one.seen for one in self._all)
+        return max(conflation.seen for _, conflation in self._pairs)
 
     def begin(self, now_ns: int, *, at_end: bool) -> None:
         """Ends intervals whose time is over; those of log time only at the end of the log.
@@ -411,7 +411,7 @@ class Intervals:
         not durable yet may belong to the open interval.
         """
         if self.by_replay:
-            if any(one.is_over(now_ns) for one in self._all):
+            if any(conflation.is_over(now_ns) for _, conflation in self._pairs):
                 self.close()
         elif at_end:
             log_ns, since_ns = self._seen
@@ -437,14 +437,12 @@ class Intervals:
 
     def close(self) -> None:
         """Ends the open interval of all of them."""
-        for one in self._members:
-            if one.conflation is not None:
-                one.ready.extend(one.conflation.flush())
+        for one, conflation in self._pairs:
+            one.ready.extend(conflation.flush())
 
     def _close_before(self, log_ns: int) -> None:
-        for one in self._members:
-            if one.conflation is not None:
-                one.ready.extend(one.conflation.due(log_ns))
+        for one, conflation in self._pairs:
+            one.ready.extend(conflation.due(log_ns))
 
     def first(self) -> SubscriptionState | None:
         """The one that is sent next; None if nothing is due."""
@@ -453,7 +451,7 @@ class Intervals:
 
     def ends_ns(self, now_ns: int, *, at_end: bool) -> int | None:
         """When the open interval is over (monotonic), if time alone ends it."""
-        ends = [one.end_ns for one in self._all if one.oldest_position is not None]
+        ends = [held.end_ns for _, held in self._pairs if held.oldest_position is not None]
         if not ends or not (at_end or self.by_replay):
             return None
         log_ns, since_ns = (0, 0) if self.by_replay else self._seen

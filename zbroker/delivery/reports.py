@@ -18,14 +18,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from heapq import nsmallest
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from zbroker.delivery.connections import Connections, DeliveryConnection, refusal
-from zbroker.delivery.contract import DeliveryStats, Effect
-from zbroker.delivery.cursors import Cursors
+from zbroker.delivery.connections import DeliveryConnection, refusal
+from zbroker.delivery.contract import Effect
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.subscription import SubscriptionState
-from zbroker.delivery.subscription_commands import SubscriptionRegistry
 from zbroker.engine.contract import MS_NS, Now
 from zbroker.errors import ClientError
 from zbroker.limits import HEARTBEAT_MS
@@ -44,25 +42,16 @@ from zbroker.wire.surveys import (
 )
 from zbroker.wire.surveys import Subscriptions as AllSubscriptions
 
+if TYPE_CHECKING:
+    from zbroker.delivery.core import DeliveryCore
+
 ROWS_MAX: Final = 1_000  # of one answer: a turn has to stay short
 TOPICS_MAX: Final = 10_000  # likewise, of smaller rows
 _Found = tuple[int, str, str, int]  # minus its lag, client, sid, key: as rows are sorted
 
 
-class Reported(Protocol):
-    """The parts of the delivery core that reports are about."""
-
-    connections: Connections
-    cursors: Cursors
-    subscriptions: SubscriptionRegistry
-    counts: DeliveryStats
-
-    def gone(self, rid: bytes) -> None:
-        """Forgets a connection."""
-
-
 def answer(
-    core: Reported, ask: AskClients | AskTopics | AskSubscriptions, peers: Peers, now: Now,
+    core: DeliveryCore, ask: AskClients | AskTopics | AskSubscriptions, peers: Peers, now: Now,
     incarnation: int,
 ) -> Answer:  # fmt: skip
     """The answer to a question. peers: the address of a connection. incarnation: of the process."""
@@ -74,7 +63,9 @@ def answer(
     return AllSubscriptions(ask.cid, incarnation, core.cursors.persisted, found, left_out)
 
 
-def rows(core: Reported, ask: AskSubscriptions, now_ms: int) -> tuple[list[SubscriptionRow], int]:
+def rows(
+    core: DeliveryCore, ask: AskSubscriptions, now_ms: int
+) -> tuple[list[SubscriptionRow], int]:
     """The subscriptions that `ask` is about, the largest lag first; how many were left out.
 
     `now_ms` is monotonic.
@@ -84,7 +75,7 @@ def rows(core: Reported, ask: AskSubscriptions, now_ms: int) -> tuple[list[Subsc
     return [_row(core, one, now_ms) for one in first], len(found) - len(first)
 
 
-def _found(core: Reported, ask: AskSubscriptions) -> Iterator[_Found]:
+def _found(core: DeliveryCore, ask: AskSubscriptions) -> Iterator[_Found]:
     connections, replays, persisted = core.connections, core.cursors.of, core.cursors.persisted
     for key, one in core.subscriptions.items():
         if ask.topic and one.topic != ask.topic:
@@ -97,7 +88,7 @@ def _found(core: Reported, ask: AskSubscriptions) -> Iterator[_Found]:
         yield min(0, ahead), client, one.names.sid, key
 
 
-def _row(core: Reported, found: _Found, now_ms: int) -> SubscriptionRow:
+def _row(core: DeliveryCore, found: _Found, now_ms: int) -> SubscriptionRow:
     ahead, client, _, key = found
     one, replay = core.subscriptions[key], core.cursors.of.get(key)
     due_ms = None
@@ -131,7 +122,7 @@ def _state(one: SubscriptionState, replay: Replay | None, persisted: int) -> str
 
 
 def clients(
-    core: Reported, ask: AskClients, peers: Peers, now_ms: int
+    core: DeliveryCore, ask: AskClients, peers: Peers, now_ms: int
 ) -> tuple[list[ClientRow], int]:
     """The connections that `ask` wants, by name; how many were left out. `now_ms`: monotonic."""
     found = _named(core, ask.client)
@@ -140,7 +131,7 @@ def clients(
     return rows, len(found) - len(first)
 
 
-def _named(core: Reported, client: str) -> list[tuple[str, bytes]]:
+def _named(core: DeliveryCore, client: str) -> list[tuple[str, bytes]]:
     """Name and routing id of every connection of `client`, or of all clients."""
     tokens = [(one.token.name, rid) for rid, one in core.connections.items()]
     return [found for found in tokens if found[0] == client] if client else tokens
@@ -157,14 +148,14 @@ def _client(one: DeliveryConnection, rid: bytes, peers: Peers, now_ms: int) -> C
     )  # fmt: skip
 
 
-def topics(core: Reported) -> tuple[list[TopicRow], int]:
+def topics(core: DeliveryCore) -> tuple[list[TopicRow], int]:
     """Topics and patterns by their subscriptions, most first; how many more there are."""
     counts = Counter((one.topic, one.regex) for one in core.subscriptions.values())
     first = counts.most_common(TOPICS_MAX)
     return [TopicRow(*key, count) for key, count in first], len(counts) - len(first)
 
 
-def numbers(core: Reported, *, unrecorded: bool) -> dict[str, int | float | str]:
+def numbers(core: DeliveryCore, *, unrecorded: bool) -> dict[str, int | float | str]:
     """For `status` and metrics. unrecorded: some messages are not recorded."""
     counts, cursors = core.counts, core.cursors
     live = {"unrecorded": counts.unrecorded, "dropped": counts.dropped} if unrecorded else {}
@@ -181,7 +172,7 @@ def numbers(core: Reported, *, unrecorded: bool) -> dict[str, int | float | str]
     }
 
 
-def disconnect(core: Reported, client: str, number: int = 0) -> tuple[int, list[Effect]]:
+def disconnect(core: DeliveryCore, client: str, number: int = 0) -> tuple[int, list[Effect]]:
     """Ends every connection of `client`; returns how many those were, and their errors.
 
     number: see zbroker.wire.surveys.Disconnect.

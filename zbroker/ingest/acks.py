@@ -95,7 +95,7 @@ class Acks:
             else:
                 _accepted(pending, due, item.duplicate)
             if client.chain is not None and client.chain.waiting:
-                sends += _settle_waiting(client, client.chain, out.ordinal, due, durability)
+                sends += _settle_waiting(client, out.ordinal, due, durability)
             if client.flushes:
                 sends += _flushed(client, out.ordinal, durability)
         for one in due.values():
@@ -138,14 +138,12 @@ def _refused(pending: PendingBatch, item: i.ReceiptItem, *, chained: bool) -> An
 
 
 def _settle_waiting(
-    client: ClientConnection,
-    chain: Chain,
-    ordinal: int,
-    due: dict[bytes, DueAcks],
-    durability: str | None,
+    client: ClientConnection, ordinal: int, due: dict[bytes, DueAcks], durability: str | None
 ) -> list[Answer]:
     """Unrecorded batches that came after this ordinal, up to the next recorded one."""
     sends: list[Answer] = []
+    chain = client.chain
+    assert chain is not None
     while chain.waiting and chain.waiting[0].after <= ordinal:
         waiting = chain.waiting.popleft()
         client.window_used -= waiting.bytes

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import groupby
 from typing import Final, NamedTuple
 
@@ -115,22 +116,18 @@ class Messages:
     ) -> None:
         """A checked body of at most `max_bytes` without its compression."""
         self._entry, self._body, self._max_bytes = entry, body, max_bytes
-        self._plain: bodies.Body | None = None
-        self._all = messages
+        if messages is not None:
+            self.all = messages
 
-    @property
+    @cached_property
     def plain(self) -> bodies.Body:
         """The packed body without its compression."""
-        if self._plain is None:
-            self._plain = bodies.inflate(self._body, self._entry.codec, self._max_bytes)
-        return self._plain
+        return bodies.inflate(self._body, self._entry.codec, self._max_bytes)
 
-    @property
+    @cached_property
     def all(self) -> list[bytes]:
         """All of them, in order."""
-        if self._all is None:
-            self._all = bodies.unpack(self.plain, None, self._entry.count, self._max_bytes)
-        return self._all
+        return bodies.unpack(self.plain, None, self._entry.count, self._max_bytes)
 
 
 class Contents:
