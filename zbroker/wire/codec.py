@@ -6,6 +6,7 @@ import re
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec import msgpack
 
 from zbroker.errors import ClientError
 from zbroker.limits import HEADER_MAX_BYTES
@@ -13,37 +14,27 @@ from zbroker.wire import internal, messages, queue_messages, stages, units
 
 T = TypeVar("T")
 
-_ENCODER: Final = msgspec.msgpack.Encoder()
+_ENCODER: Final = msgpack.Encoder()
 _AT: Final = re.compile(r" - at (?:`key` in (?=`\$\.))?`\$\.?([^`]*)`")
 _MISSING: Final = re.compile(r"missing required field `(\w+)`")
 
-INGEST: Final = msgspec.msgpack.Decoder(
-    messages.IngestCommand | stages.CommitStaged | stages.AbortStaged
-)
-DELIVERY: Final = msgspec.msgpack.Decoder(messages.DeliveryCommand)
-ANSWERS: Final = msgspec.msgpack.Decoder(messages.AnyAnswer | stages.Committed)
-QUEUES: Final = msgspec.msgpack.Decoder(queue_messages.QueuesCommand)
-QUEUES_ANSWERS: Final = msgspec.msgpack.Decoder(queue_messages.AnyQueuesAnswer)
-TO_JOURNAL: Final = msgspec.msgpack.Decoder(
-    internal.ToJournal
-    | units.CommitUnits
-    | units.AskNamed
-    | stages.CommitStages
-    | stages.AbortStages
-)
-FROM_JOURNAL: Final = msgspec.msgpack.Decoder(
-    internal.FromJournal | units.NamedRows | stages.StagesDone
-)
-MARKS: Final = msgspec.msgpack.Decoder(internal.Watermarks)
-TO_LIVE: Final = msgspec.msgpack.Decoder(internal.ToLive)
-FROM_LIVE: Final = msgspec.msgpack.Decoder(internal.LiveCredit)
-TO_SUPERVISOR: Final = msgspec.msgpack.Decoder(internal.ToSupervisor)
-FROM_SUPERVISOR: Final = msgspec.msgpack.Decoder(internal.FromSupervisor)
+INGEST: Final = msgpack.Decoder(messages.IngestCommand | stages.CommitStaged | stages.AbortStaged)
+DELIVERY: Final = msgpack.Decoder(messages.DeliveryCommand)
+ANSWERS: Final = msgpack.Decoder(messages.AnyAnswer | stages.Committed)
+QUEUES: Final = msgpack.Decoder(queue_messages.QueuesCommand)
+QUEUES_ANSWERS: Final = msgpack.Decoder(queue_messages.AnyQueuesAnswer)
+TO_JOURNAL: Final = msgpack.Decoder(internal.ToJournal | units.ToJournal | stages.ToJournal)
+FROM_JOURNAL: Final = msgpack.Decoder(internal.FromJournal | units.NamedRows | stages.StagesDone)
+MARKS: Final = msgpack.Decoder(internal.Watermarks)
+TO_LIVE: Final = msgpack.Decoder(internal.ToLive)
+FROM_LIVE: Final = msgpack.Decoder(internal.LiveCredit)
+TO_SUPERVISOR: Final = msgpack.Decoder(internal.ToSupervisor)
+FROM_SUPERVISOR: Final = msgpack.Decoder(internal.FromSupervisor)
 
 encode = _ENCODER.encode
 
 
-def decode(decoder: msgspec.msgpack.Decoder[T], frame: bytes | memoryview) -> T:
+def decode(decoder: msgpack.Decoder[T], frame: bytes | memoryview) -> T:
     """The command in a header frame.
 
     Raises: ClientError too_large, bad_frame, bad_command or bad_field (its reason names the key).
@@ -80,7 +71,7 @@ class _OnlyCid(msgspec.Struct):
     cid: messages.Cid = None
 
 
-_ONLY_CID: Final = msgspec.msgpack.Decoder(_OnlyCid)
+_ONLY_CID: Final = msgpack.Decoder(_OnlyCid)
 
 
 def cid_of(frame: bytes | memoryview) -> str | None:

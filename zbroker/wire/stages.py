@@ -101,5 +101,6 @@ class StagesDone(Correlated, tag="stages_done"):
     topics: list[str] | None = None
 
 
+ToJournal = CommitStages | AbortStages
 STAGES: Final = msgpack.Decoder(list[StagedBy])
 TOKENS: Final = msgpack.Decoder(list[Token])

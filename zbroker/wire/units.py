@@ -73,4 +73,5 @@ class NamedRows(Correlated, tag="named"):
     points: list[NamedRow]
 
 
+ToJournal = CommitUnits | AskNamed
 BROKER_NAME = "$broker"  # the publisher of the broker's own messages: dead letters
