@@ -138,7 +138,7 @@ def test_who_ends_holds_nothing(world: World) -> None:
     world.send(m.Unsubscribe("s"))
     world.wake_until(5_000)
     assert got(world) == []
-    assert world.core.live._held._of == {}
+    assert world.core.live._held == {}
 
 
 def test_what_may_not_be_read_any_more_is_not_sent() -> None:

@@ -13,7 +13,7 @@ subscription is answered, and go on for a while after the last client has left.
 Each subscription gets the messages it wants while it has credit; those that come when it has none
 are dropped and counted, never kept.
 
-With conflation (LiveIntervals) intervals are of the time in which messages come, whatever clock was
+With conflation, intervals are of the time in which messages come, whatever clock was
 asked for: there is no log time that goes on without them. A subscription without credit at the end
 of an interval is sent its messages as soon as it has some; meanwhile later ones are merged into
 them, within the limits of a conflation. Messages beyond these are dropped and counted.
@@ -39,50 +39,63 @@ from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Entry, Hello, LiveCredit
 
+WANTED_MS: Final = 10_000  # longer than the last client stays: most come back
+GRANT_BYTES: Final = LIVE_CREDIT_BYTES // 4  # taken since the last grant: then it is time for one
+
 _NOWHERE: Final = Cursor(0, 0, 0)
 
 
+@dataclass(slots=True, eq=False)
+class _Holding:
+    """The messages that a conflating subscription holds. due: those whose interval is over."""
+
+    one: SubscriptionState
+    conflation: Conflation
+    due: deque[Held] = field(default_factory=deque)
+
+
 class LiveSubscriptions:
-    """Running subscriptions that want what is not recorded."""
+    """Running subscriptions that want unrecorded messages."""
 
     def __init__(self, counts: DeliveryStats) -> None:
         self._counts = counts
         self._exact: dict[str, dict[int, SubscriptionState]] = {}
         self._patterns: dict[int, SubscriptionState] = {}
         self._maker = FrameBuilder(Origin(0, 0))
-        self._held = LiveIntervals()
+        self._held: dict[int, _Holding] = {}  # by the key of a subscription that conflates
+        self.next_ns: int | None = None  # when the next interval ends, monotonic
         self.over: list[SubscriptionState] = []  # their limit was reached here; the core ends them
-
-    @property
-    def next_ns(self) -> int | None:
-        """When `tick` has something to do, monotonic."""
-        return self._held.next_ns
 
     def add(
         self, one: SubscriptionState, conflation: Conflation | None = None, *, regex: bool
     ) -> None:
-        """From now on it gets what matches. conflation: of its own, for what is not recorded."""
+        """From now on it gets what matches. conflation: of its own, for unrecorded messages."""
         if conflation is not None:
-            self._held.add(one, conflation)
-        place = self._patterns if regex else self._exact.setdefault(one.topic, {})
+            self._held.setdefault(one.names.key, _Holding(one, conflation))
+        self._enter(one, one.topic, regex=regex)
+
+    def _enter(self, one: SubscriptionState, topic: str, *, regex: bool) -> None:
+        place = self._patterns if regex else self._exact.setdefault(topic, {})
         place[one.names.key] = one
 
     def remove(self, one: SubscriptionState) -> None:
         """It is over; it may never have been here."""
         if one in self.over:
             self.over.remove(one)
-        self._held.remove(one)
+        self._held.pop(one.names.key, None)
         self._leave(one)
 
     def move(self, one: SubscriptionState, topic: str, *, regex: bool) -> None:
-        """It wants another topic from now on; what it holds stays."""
+        """It wants another topic from now on; held messages stay."""
         self._leave(one)
-        place = self._patterns if regex else self._exact.setdefault(topic, {})
-        place[one.names.key] = one
+        self._enter(one, topic, regex=regex)
 
     def forget(self, one: SubscriptionState) -> None:
-        """What it holds may not be sent any more."""
-        self._held.forget(one)
+        """Drops held messages: they may not be sent any more."""
+        holding = self._held.get(one.names.key)
+        if holding is not None:
+            holding.conflation.forget()
+            holding.due.clear()
 
     def _leave(self, one: SubscriptionState) -> None:
         self._patterns.pop(one.names.key, None)
@@ -102,7 +115,7 @@ class LiveSubscriptions:
         effects: list[Effect] = []
         for at, batch in enumerate(batches):
             for one in self._wanting(batch.topics):
-                if one in self._held:
+                if one.names.key in self._held:
                     effects += self._hold(one, block, at, now_ns)
                 else:
                     effects += self._sends(one, block, at)
@@ -110,28 +123,58 @@ class LiveSubscriptions:
 
     def is_due(self, now_ns: int) -> bool:
         """True if `tick` has something to do now, or some are over."""
-        next_ns = self._held.next_ns
-        return bool(self.over) or (next_ns is not None and now_ns >= next_ns)
+        return bool(self.over) or (self.next_ns is not None and now_ns >= self.next_ns)
 
     def tick(self, now_ns: int) -> list[Effect]:
         """Sends messages whose intervals are over."""
-        return [send for one in self._held.ended(now_ns) for send in self.drain(one)]
+        effects: list[Effect] = []
+        if self.next_ns is None or now_ns < self.next_ns:
+            return effects
+        self.next_ns = None
+        for holding in list(self._held.values()):
+            if not holding.due:
+                holding.due.extend(holding.conflation.due(now_ns))
+            if holding.due:
+                effects += self.drain(holding.one)
+            self._plan(holding)
+        return effects
 
     def drain(self, one: SubscriptionState) -> list[Effect]:
-        """Sends due messages of one that conflates, as far as its credit goes."""
-        sends: list[Effect] = [  # one by one: each takes of the credit
-            self._sent(one, self._maker.held(held, one.look)) for held in self._held.due(one)
-        ]
+        """Sends due messages of one that conflates, as far as its credit and limit go."""
+        sends: list[Effect] = []
+        holding = self._held.get(one.names.key)
+        if holding is not None:
+            while holding.due and one.credit > 0 and one.left > 0:
+                frame = self._maker.held(holding.due.popleft(), one.look)
+                sends.append(self._sent(one, frame))
+            self._plan(holding)
         if one.left <= 0 and one not in self.over:
             self.over.append(one)
         return sends
 
     def _hold(self, one: SubscriptionState, block: Block, at: int, now_ns: int) -> list[Effect]:
         picks, _ = one.selection.picks(block, at, counting(block.batch(at)), one.look.type_of)
-        dropped = self._held.hold(one, block, at, picks, now_ns) if picks else 0
-        one.dropped += dropped
-        self._counts.dropped += dropped
+        if picks:
+            holding = self._held[one.names.key]
+            if holding.due:
+                holding.conflation.prolong(now_ns)
+            messages = messages_of(block, at, one.look.type_of)
+            ended = holding.conflation.add(messages, picks, now_ns)
+            self._plan(holding)
+            if holding.due:  # nothing of these fits any more
+                one.dropped += len(ended)
+                self._counts.dropped += len(ended)
+            else:
+                holding.due.extend(ended)
         return self.drain(one)
+
+    def _plan(self, holding: _Holding) -> None:
+        """Notes when its interval ends, unless it has to wait for credit first."""
+        conflation = holding.conflation
+        if conflation.oldest_position is None or holding.due:
+            return
+        end_ns = conflation.end_ns
+        self.next_ns = end_ns if self.next_ns is None else min(self.next_ns, end_ns)
 
     def _wanting(self, topics: list[str]) -> Iterator[SubscriptionState]:
         """Subscriptions that may want a batch, each once."""
@@ -178,7 +221,10 @@ class LiveSubscriptions:
 
     def check(self, running: dict[int, SubscriptionState]) -> None:
         """Asserts what is always true."""
-        self._held.check()
+        for holding in self._held.values():
+            holding.conflation.check()
+            waits = holding.conflation.oldest_position is not None and not holding.due
+            assert not waits or self.next_ns is not None, "it would be held for ever"
         known = dict(self._patterns)
         for topic, exact in self._exact.items():
             assert exact, topic
@@ -202,93 +248,6 @@ def _batch(entry: Entry, body: bytes, wall_ns: int) -> Batch:
         entry.topics, body, entry.crc, len(body), flags=FLAG_ZSTD if entry.codec else 0,
         columns=entry.columns,
     )  # fmt: skip
-
-
-@dataclass(slots=True, eq=False)
-class _Holding:
-    one: SubscriptionState
-    conflation: Conflation
-    due: deque[Held] = field(default_factory=deque)
-
-
-class LiveIntervals:
-    """By the key of a subscription that conflates. next_ns: when `ended` has something."""
-
-    def __init__(self) -> None:
-        self.next_ns: int | None = None
-        self._of: dict[int, _Holding] = {}
-
-    def __contains__(self, one: SubscriptionState) -> bool:
-        return one.names.key in self._of
-
-    def add(self, one: SubscriptionState, conflation: Conflation) -> None:
-        """It holds what it wants from now on, and goes on with what it holds."""
-        self._of.setdefault(one.names.key, _Holding(one, conflation))
-
-    def remove(self, one: SubscriptionState) -> None:
-        """It is over; it may never have been here."""
-        self._of.pop(one.names.key, None)
-
-    def forget(self, one: SubscriptionState) -> None:
-        """What it holds may not be sent any more."""
-        holding = self._of.get(one.names.key)
-        if holding is not None:
-            holding.conflation.forget()
-            holding.due.clear()
-
-    def hold(
-        self, one: SubscriptionState, block: Block, at: int, picks: Sequence[int], now_ns: int
-    ) -> int:
-        """Takes in messages of a batch. Returns: how many had to be dropped."""
-        holding = self._of[one.names.key]
-        messages = messages_of(block, at, one.look.type_of)
-        if holding.due:
-            holding.conflation.prolong(now_ns)
-        ended = holding.conflation.add(messages, picks, now_ns)
-        self._plan(holding)
-        if holding.due:
-            return len(ended)
-        holding.due.extend(ended)
-        return 0
-
-    def ended(self, now_ns: int) -> Iterator[SubscriptionState]:
-        """Those for which something is due, now that it is `now_ns`."""
-        if self.next_ns is None or now_ns < self.next_ns:
-            return
-        self.next_ns = None
-        for holding in list(self._of.values()):
-            if not holding.due:
-                holding.due.extend(holding.conflation.due(now_ns))
-            if holding.due:
-                yield holding.one
-            self._plan(holding)
-
-    def due(self, one: SubscriptionState) -> Iterator[Held]:
-        """Takes out its due messages, while it has credit and its limit is not reached."""
-        holding = self._of.get(one.names.key)
-        while holding is not None and holding.due and one.credit > 0 and one.left > 0:
-            yield holding.due.popleft()
-        if holding is not None:
-            self._plan(holding)
-
-    def _plan(self, holding: _Holding) -> None:
-        """Notes when its interval ends, unless it has to wait for credit first."""
-        conflation = holding.conflation
-        if conflation.oldest_position is None or holding.due:
-            return
-        end_ns = conflation.end_ns
-        self.next_ns = end_ns if self.next_ns is None else min(self.next_ns, end_ns)
-
-    def check(self) -> None:
-        """Asserts what is always true."""
-        for holding in self._of.values():
-            holding.conflation.check()
-            waits = holding.conflation.oldest_position is not None and not holding.due
-            assert not waits or self.next_ns is not None, "it would be held for ever"
-
-
-WANTED_MS: Final = 10_000  # longer than the last client stays: most come back
-GRANT_BYTES: Final = LIVE_CREDIT_BYTES // 4  # taken since the last grant: then it is time for one
 
 
 class LiveGrants:
