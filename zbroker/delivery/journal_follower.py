@@ -110,7 +110,13 @@ class Need(NamedTuple):
 
 
 class LogNeeds:
-    """Everything that a delivery room needs."""
+    """The part of the log that delivery needs, so that the journal removes no segment of it.
+
+    Needed are running subscriptions, also those that wait for credit; located points while others of
+    the same question are still looked up; and ranges that are being split. A cursor only moves
+    forward, and none is opened below a known log start (Locating asks again), so a report stays
+    true: once no cursor is below a log start, none ever will be.
+    """
 
     def __init__(self, connections: Connections, cursors: Cursors, asking: Asking) -> None:
         self._connections, self._cursors, self._asking = connections, cursors, asking
@@ -135,10 +141,10 @@ class LogNeeds:
     def _asked(self) -> Iterator[Need]:
         """Answers below the log start are left out: those questions are asked again."""
         for question in self._asking.questions():
-            told = [one.position for one in question.answers.values() if not one.code]
-            if told and min(told) >= self._cursors.floor:
+            located = [one.position for one in question.answers.values() if not one.code]
+            if located and min(located) >= self._cursors.floor:
                 key = question.key or ("ranges", question.rid, question.command.cid)
-                yield Need(min(told), key, question.rid, question.what)
+                yield Need(min(located), key, question.rid, question.what)
 
     def _holding(self, need: Need) -> Holding:
         connection = self._connections.get(need.rid)

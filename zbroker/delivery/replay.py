@@ -385,7 +385,12 @@ def _times_and_sizes(
 
 
 class Intervals:
-    """`members`: the list of the replay, which changes."""
+    """Messages that the subscriptions of one replay hold back under conflation.
+
+    All of them conflate alike. Their intervals end together, and due messages go out in the order of
+    the first ones of their keys, which is that of the log across all of them.
+    members: the list of the replay, which changes.
+    """
 
     def __init__(self, members: list[SubscriptionState]) -> None:
         self._members = members

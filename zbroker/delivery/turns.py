@@ -22,6 +22,8 @@ from zbroker.log.reader import Gap
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 
+REPORT_MS: Final = 1_000  # how often subscriptions get a resume point, if no other ack has one
+
 #: Sends what a replay wants of a block, below a position.
 _Sender = Callable[[Replay, Block, int], list[Effect]]
 
@@ -178,11 +180,8 @@ def _runs(block: Block, wanted: list[int], until: int) -> list[tuple[int, int]]:
     return runs
 
 
-REPORT_MS: Final = 1_000  # how often subscriptions get a resume point, if no other ack has one
-
-
 class SubscriptionProgress:
-    """end: forgets a subscription."""
+    """Resume points of subscriptions, and their ends. end: forgets a subscription."""
 
     def __init__(
         self, cursors: Cursors, counts: DeliveryStats, end: Callable[[SubscriptionState], None]
