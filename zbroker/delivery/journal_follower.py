@@ -112,8 +112,8 @@ class Need(NamedTuple):
 class LogNeeds:
     """The part of the log that delivery needs, so that the journal removes no segment of it.
 
-    Needed are running subscriptions, also those that wait for credit; located points while others of
-    the same question are still looked up; and ranges that are being split. A cursor only moves
+    Needed are running subscriptions, also those that wait for credit; located points while others
+    of the same question are still looked up; and ranges that are being split. A cursor only moves
     forward, and none is opened below a known log start (Locating asks again), so a report stays
     true: once no cursor is below a log start, none ever will be.
     """

@@ -387,8 +387,8 @@ def _times_and_sizes(
 class Intervals:
     """Messages that the subscriptions of one replay hold back under conflation.
 
-    All of them conflate alike. Their intervals end together, and due messages go out in the order of
-    the first ones of their keys, which is that of the log across all of them.
+    All of them conflate alike. Their intervals end together, and due messages go out in the order
+    of the first ones of their keys, which is that of the log across all of them.
     members: the list of the replay, which changes.
     """
 

@@ -35,8 +35,8 @@ class Step(NamedTuple):
 class Trail:
     """How far the program of a subscriber came, by the credit that it has given back.
 
-    Credit is given back for handled messages; those without it are on their way, in the inbox of the
-    client, or being worked on. The trail knows where in the log these begin.
+    Credit is given back for handled messages; those without it are on their way, in the inbox of
+    the client, or being worked on. The trail knows where in the log these begin.
     spent: bytes of credit that were used. returned: how many of them came back.
     """
 
