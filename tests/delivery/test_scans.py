@@ -178,7 +178,7 @@ def scan_of(*topics: str, position: int = 1) -> SharedScan:
 def test_a_block_is_for_those_whose_topics_it_holds(world):
     found = scan_of("a", "c", "x").find(block_of(world), world.persisted)
     assert found.wanted == {1: [0, 3], 2: [1]}
-    assert (found.end, found.last, found.dense, found.gap) == (6, 6, [], False)
+    assert (found.end, found.dense, found.gap) == (6, [], False)
 
 
 def test_what_was_passed_of_a_block_is_not_wanted_again(world):
@@ -206,7 +206,7 @@ def test_a_turn_ends_when_enough_are_served(world, monkeypatch):
 def test_more_takers_of_a_batch_than_a_turn_serves_are_left_before_it(world, monkeypatch):
     monkeypatch.setattr(scans, "SERVED_MAX", 1)
     found = scan_of("c", "b", "b", position=2).find(block_of(world), world.persisted)
-    assert (len(found.wanted), found.end, found.last) == (1, 2, 4)
+    assert (len(found.wanted), found.end) == (1, 2)
 
 
 def test_who_wants_every_fourth_batch_reads_for_himself():

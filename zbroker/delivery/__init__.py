@@ -1,1 +1,1 @@
-"""The delivery room: bookmark and live subscriptions, as cursors over the log."""
+"""The process for subscribers: bookmark and live subscriptions, as cursors over the log."""

@@ -45,10 +45,10 @@ class DeliveryConnection(Peer):
 
         Credit that was granted once is given again as it is used, so a subscriber keeps its window.
         """
-        room = min(max(0, CREDIT_MAX_BYTES - self.use.credit), self.use.account.credit_left)
+        left = min(max(0, CREDIT_MAX_BYTES - self.use.credit), self.use.account.credit_left)
         if one is None:
-            return min(asked, max(room, CREDIT_MIN_BYTES))
-        given = min(asked, max(0, max(one.window, CREDIT_MIN_BYTES) - one.credit + room))
+            return min(asked, max(left, CREDIT_MIN_BYTES))
+        given = min(asked, max(0, max(one.window, CREDIT_MIN_BYTES) - one.credit + left))
         self._widen(one, one.credit + given)
         return given
 

@@ -172,7 +172,7 @@ class DeliveryCore:
                 return self._logon(received, command)
             connection = self.connections.get(rid)
             if connection is None:
-                raise ClientError("not_logged_on", "this connection has no logon on this door")
+                raise ClientError("not_logged_on", "this connection has no logon on this listener")
             check_key(connection, received.key)
             self.connections.heard(connection, command, self._now.mono_ms)
             return self._commands[type(command)](connection, command)

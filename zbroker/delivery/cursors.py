@@ -61,7 +61,7 @@ class Cursors:
         if restarted:
             self.incarnation, self.here, self.maker = incarnation, here, FrameBuilder(here)
             self.floor, self.written, self.persisted = floor, written, persisted
-        # a welcome may be older than marks that were read before it
+        # a welcome may be older than watermarks that were read before it
         self.floor, self.persisted = max(self.floor, floor), max(self.persisted, persisted)
         self.written = max(self.written, written, self.persisted)
         rewound = None

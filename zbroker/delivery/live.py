@@ -262,7 +262,7 @@ class LiveGrants:
         self._wanted_until_ms = self.next_wake_ms = 0
 
     def answer(self, received: LiveReceived) -> GrantLive | None:
-        """The answer to a Hello, or to a stranger; None: these batches are taken."""
+        """The answer to a Hello, or to an unknown ingest; None: these batches are taken."""
         rid, message = received.rid, received.message
         if isinstance(message, Hello):  # a new ingest, or a new socket of it
             self._requester, self._theirs, self._taken = rid, message.incarnation, 0

@@ -63,11 +63,12 @@ class Locating:
             start, end = question.start(here), question.end(here)
         except ClientError as error:
             return self._give_up(question, error)
-        if start.position < self._cursors.floor:  # it rose after the answer: see holds.py
+        if start.position < self._cursors.floor:  # it rose after the answer
             return _asks(self._asking.repeat(question))
         if isinstance(question.command, m.Ranges):
             assert end is not None, "ranges have an end by default"
-            persisted, command = question.persisted, question.command  # newer than marks may be
+            # what the journal had persisted then may be newer than the last watermarks
+            persisted, command = question.persisted, question.command
             last = min(end.position, persisted)
             plan = PlanRanges(question.rid, command.cid, start, last, command.parts, persisted)
             return self._plans.begin(plan)

@@ -4,7 +4,7 @@ Several that were resumed together share one: each message goes to all who want 
 one goes to anybody, so their order across subscriptions is that of the log. The slowest sets the
 pace: without credit for one of them the replay waits.
 
-A replay waits for credit, for new marks (`dry`), for its pace (`due_ns`) or while it is paused.
+A replay waits for credit, new watermarks (`dry`) or its pace (`due_ns`), or while it is paused.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Replay:
     """State of one cursor. `position`: the first one not yet sent or stepped over.
 
     cursor: the batch at or before `position` that is read next; with `seek` it is only a hint.
-    dry: a read found nothing although marks say that there is something; it waits for new marks.
+    dry: a read found nothing although watermarks say that there is more; it waits for new ones.
     hint: serial and offset of a batch that was there when last read.
     due_ns: when its pace lets the next message go. flush_ns: when the open interval of a conflation
     is over; flush: it is. Both in monotonic time. intervals: None without conflation.

@@ -43,14 +43,13 @@ _SPARE: Final = 64  # positions at which no replay waits any more, before a swee
 class ScanMatches(NamedTuple):
     """What a scan makes of a block: which items each member wants, by its key.
 
-    end: all others go on there. last: those who are served may go on up to there: beyond `end` if
-    a batch has more takers than a turn serves; the others come next.
+    end: all others go on there. It is before the last batch that is looked at if that has more
+    takers than a turn serves; the others come next.
     dense: members whose topic is not rare. gap: positions are missing at the start.
     """
 
     wanted: dict[int, list[int]]
     end: int
-    last: int
     dense: list[Replay]
     gap: bool
 
@@ -127,7 +126,6 @@ class SharedScan:
                         wanted.setdefault(key, []).append(at)
             if len(wanted) >= SERVED_MAX:
                 break
-        last = end
         if len(wanted) > 2 * SERVED_MAX:  # by its last batch
             wanted = dict(islice(wanted.items(), SERVED_MAX))
             end = before
@@ -139,7 +137,7 @@ class SharedScan:
         ]  # fmt: skip
         for replay in dense:
             wanted.pop(replay.key, None)
-        return ScanMatches(wanted, end, last, dense, gap=gap and not looked_at)
+        return ScanMatches(wanted, end, dense, gap=gap and not looked_at)
 
     def move(self, block: Block, end: int) -> None:
         """All members go on at `end`: they passed what is before it."""

@@ -1,1 +1,1 @@
-"""The front door for publishers: checks, packing, flow control and merged acknowledgements."""
+"""The process for publishers: checks, packing, flow control and merged acknowledgements."""
