@@ -19,7 +19,7 @@ def documents() -> dict[str, Any]:
         "/journal": journal(),
         "/actions": actions(),
         "/queues": queues("work", "audit"),
-        "/queues/work/explain": explained("nobody consumes it", "1,234 messages are ready"),
+        "/queues/work/explain": explained("it has no consumer", "1,234 messages are ready"),
     }
 
 

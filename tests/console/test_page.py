@@ -65,10 +65,10 @@ def test_a_click_tells_what_holds_a_queue_back(browser: Browser, fake: Fake) -> 
     assert asked(fake, "/queues/work/explain") == 0, "nothing is asked for that nobody wants"
     first, second = browser.driver.find_elements("css selector", "#queues .act")
     first.click()
-    browser.until(lambda: "nobody consumes it" in browser.text("#queues .explained"))
+    browser.until(lambda: "it has no consumer" in browser.text("#queues .explained"))
     second.click()
     browser.until(lambda: "its barrier waits" in browser.text("#queues .explained"))
-    assert "nobody consumes it" not in browser.text("#queues .explained")
+    assert "it has no consumer" not in browser.text("#queues .explained")
     assert "a/b ?: what holds it back" in browser.text("#queues .explained")
     fake.documents["/queues/a%2Fb%20%3F/explain"] = d.explained(EVIL)
     browser.until(lambda: EVIL in browser.text("#queues .explained"))
@@ -81,7 +81,7 @@ def test_a_click_tells_what_holds_a_queue_back(browser: Browser, fake: Fake) -> 
 def test_a_queue_that_goes_while_it_is_explained_is_told(browser: Browser, fake: Fake) -> None:
     opened(browser, fake)
     browser.element("#queues .act").click()
-    browser.until(lambda: "nobody consumes it" in browser.text("#queues .explained"))
+    browser.until(lambda: "it has no consumer" in browser.text("#queues .explained"))
     fake.documents["/queues/work/explain"] = 404
     browser.until(lambda: "no such queue any more" in browser.text("#queues .explained"))
 

@@ -363,7 +363,7 @@ def test_a_queue_made_at_run_time_survives_a_restart(broker: LocalBroker, client
 
 def test_explain_says_why_nothing_is_delivered(broker: LocalBroker, client: Client) -> None:
     _publish(client, "long", [b"1", b"2"])
-    assert "nobody consumes it" in broker.ask("/queues/long/explain")["lines"][0]
+    assert "it has no consumer" in broker.ask("/queues/long/explain")["lines"][0]
     with client.consume("long", backlog=1) as consumer:
         (message,) = _fetch(consumer, 1)
         told = broker.ask(f"/queues/long/explain?position={message.position}")

@@ -48,7 +48,7 @@ def test_points_of_every_kind_may_be_looked_up(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "nonsense", "5|", "20261341T080000Z", "epoch"])
 def test_what_is_no_point_is_refused(shared: QueuesContext, text: str) -> None:
     assert code_of(lambda: shared.locate(text, lambda _: None)) == "bad_bookmark"
-    assert not shared.asking
+    assert not shared.lookups
     assert shared.out == []
 
 
@@ -56,12 +56,12 @@ def test_a_look_up_is_answered_once(shared: QueuesContext) -> None:
     seen: list[Located] = []
     shared.locate("5|7|", seen.append, "at")
     assert shared.out == [Say(JOURNAL, Locate(1, "5|7|", cut="at"))]
-    assert shared.asking
+    assert shared.lookups
     answer = Located(1, 9)
     shared.located(answer)
     shared.located(answer)
     assert seen == [answer]
-    assert not shared.asking
+    assert not shared.lookups
 
 
 def test_a_look_up_that_takes_too_long_is_given_up(shared: QueuesContext) -> None:
@@ -72,7 +72,7 @@ def test_a_look_up_that_takes_too_long_is_given_up(shared: QueuesContext) -> Non
     shared.now = replace(shared.now, mono_ms=PATIENCE_MS)
     shared.give_up()
     assert [one.code for one in seen] == ["not_ready"]
-    assert shared.asking
+    assert shared.lookups
 
 
 def test_look_ups_are_bounded(shared: QueuesContext, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,15 +96,15 @@ def test_readings_have_numbers_of_their_own(shared: QueuesContext) -> None:
     one = bench().one()
     positions, content = BitMap64([5]), compile_filter("/n = 1")
     shared.examine(positions, content, lambda found: seen.append(("examined", list(found))))
-    shared.reenter(one, positions, lambda parts: seen.append(("reentered", parts)))
-    shared.look(positions, lambda rows, _end: seen.append(("looked", rows)))
+    shared.read(Reenter, lambda done: seen.append(("reentered", done.entered)), positions, one)
+    shared.read(Inspect, lambda done: seen.append(("inspected", done.rows)), positions)
     assert shared.out == [
-        Examine(1, positions, content), Reenter(2, one, positions), Inspect(3, positions),
+        Examine(1, positions, content), Reenter(2, positions, one), Inspect(3, positions),
     ]  # fmt: skip
-    shared.looked(Inspected(3, [], 6))
-    shared.examined(Examined(1, positions, 6))
-    shared.reentered(Reentered(2, []))
-    assert seen == [("looked", []), ("examined", [5]), ("reentered", [])]
+    shared.answered(Inspected(3, [], 6))
+    shared.answered(Examined(1, positions, 6))
+    shared.answered(Reentered(2, []))
+    assert seen == [("inspected", []), ("examined", [5]), ("reentered", [])]
 
 
 @pytest.mark.seed("003-33")
@@ -119,7 +119,7 @@ def test_many_messages_are_examined_slice_by_slice(shared: QueuesContext) -> Non
         assert isinstance(effect, Examine)
         asked.append((effect.positions.min(), len(effect.positions)))
         last = effect.positions[:read].max()
-        shared.examined(Examined(effect.job, BitMap64([last]), last + 1))
+        shared.answered(Examined(effect.job, BitMap64([last]), last + 1))
     assert asked == [(1, 1_000), (1_001, 1_000), (1_401, 1_000), (2_401, 100)]
     assert (seen, shared.out) == ([BitMap64([1_000, 1_400, 2_400, 2_500])], [])
 
@@ -171,14 +171,14 @@ SLICES = 5
 CLIENTS = 2 * SEARCHES_MAX
 
 
-def _begun(many: int) -> tuple[Searches, list[int]]:
+def _begun(shared: QueuesContext, many: int) -> tuple[Searches, list[int]]:
     """So many searches that go on for ever; keys as they are told to go on."""
-    made, went = Searches(), list[int]()
+    made, went = shared.searches, list[int]()
 
     def begin(key: int) -> None:
         def go() -> None:
             went.append(key)
-            made.slice(BitMap64([key]), CONTENT, lambda _hit, _end: go())
+            made.slice(BitMap64([key]), CONTENT, lambda _done: go())
 
         made.begin(key, go)
 
@@ -187,41 +187,41 @@ def _begun(many: int) -> tuple[Searches, list[int]]:
     return made, went
 
 
-def _turn(made: Searches) -> int:
+def _turn(shared: QueuesContext) -> int:
     """One slice is done; whose it was."""
-    search = made.next()
+    search = shared.searches.next()
     assert search is not None
-    made.searched(Searched(search.job, None, 0))
+    shared.answered(Searched(search.job, None, 0))
     return search.positions.min()
 
 
-def test_searches_take_turns() -> None:
-    made, _ = _begun(3)
-    assert [_turn(made) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+def test_searches_take_turns(shared: QueuesContext) -> None:
+    _begun(shared, 3)
+    assert [_turn(shared) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_few_run_at_a_time_and_the_next_begins_when_one_ends() -> None:
-    made, went = _begun(SEARCHES_MAX + 2)
-    seen = {_turn(made) for _ in range(3 * SEARCHES_MAX)}
+def test_few_run_at_a_time_and_the_next_begins_when_one_ends(shared: QueuesContext) -> None:
+    made, went = _begun(shared, SEARCHES_MAX + 2)
+    seen = {_turn(shared) for _ in range(3 * SEARCHES_MAX)}
     assert seen == set(range(SEARCHES_MAX))
     made.end(0)
-    _turn(made)
+    _turn(shared)
     assert SEARCHES_MAX in went
     assert SEARCHES_MAX + 1 not in went
 
 
-def test_it_is_busy_as_long_as_there_is_a_slice() -> None:
-    made, _ = _begun(1)
+def test_it_is_busy_as_long_as_there_is_a_slice(shared: QueuesContext) -> None:
+    made, _ = _begun(shared, 1)
     assert made.busy
     search = made.next()
     assert search is not None
     assert not made.busy, "it is being read"
-    made.searched(Searched(search.job, None, 0))
+    shared.answered(Searched(search.job, None, 0))
     assert made.busy
 
 
-def test_what_waits_and_has_nothing_to_do_any_more_is_passed_over() -> None:
-    made = Searches()
+def test_what_waits_and_has_nothing_to_do_any_more_is_passed_over(shared: QueuesContext) -> None:
+    made = shared.searches
     for key in range(5_000):
         made.begin(key, lambda key=key: made.end(key))  # type: ignore[misc]
     assert made.next() is None

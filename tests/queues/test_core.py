@@ -415,7 +415,7 @@ def test_readings_that_fail_are_tried_again_and_noted_once() -> None:
     error = StorageError("damaged", "the disk fails")
     seen: list[list[InspectedMessage]] = []
     for _ in range(2):
-        at.core.shared.look(positions, lambda rows, _end: seen.append(rows))
+        at.core.shared.read(Inspect, lambda done: seen.append(done.rows), positions)
     at.later = (Inspect,)
     at.run()
     looks, at.waiting, at.later = at.waiting, [], ()

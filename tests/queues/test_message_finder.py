@@ -25,7 +25,7 @@ from zbroker.log.segments import segment_name
 from zbroker.queues import message_finder
 from zbroker.queues.context import RemoteConsumer
 from zbroker.queues.effects import Give
-from zbroker.queues.message_finder import Finder, FoundMessages, Renderer
+from zbroker.queues.message_finder import Finder, FoundMessages, render
 from zbroker.wire import bodies, codec
 from zbroker.wire.queue_messages import Job
 
@@ -190,7 +190,7 @@ def test_places_that_are_remembered_are_bounded(log: Log, monkeypatch: pytest.Mo
 
 
 TO = RemoteConsumer(1, ANN, "s", "ann", "q", 0, sid_packed=codec.encode("s"))
-GIVING = Renderer(FrameBuilder(HERE, Job))
+BUILDER = FrameBuilder(HERE, Job)
 
 
 def _found(at: Bench, positions: list[int]) -> FoundMessages:
@@ -203,8 +203,7 @@ def _jobs(
 ) -> list[tuple[Job, list[bytes]]]:
     """What a consumer gets: header, and the messages that count."""
     jobs = []
-    parts = GIVING.parts(give, found, sees_all=sees_all)
-    for send in message_finder.sends(give, parts):
+    for send, _size in render(BUILDER, give, found, sees_all=sees_all):
         assert send.rid == ANN
         job = codec.decode(codec.QUEUES_ANSWERS, send.header)
         assert isinstance(job, Job)
@@ -228,8 +227,8 @@ def test_a_whole_batch_goes_as_it_came() -> None:
     assert (job.position, job.count, job.topic, job.skip, job.take) == (1, 3, "t", 0, None)
     assert data == [b"a", b"b", b"c"]
     assert (job.deliveries, job.barrier, job.acked) == (None, False, None)
-    [part] = GIVING.parts(Give(TO, found.positions), found, sees_all=True)
-    assert part.body is at.log[0].body
+    [(send, _size)] = render(BUILDER, Give(TO, found.positions), found, sees_all=True)
+    assert send.body is at.log[0].body
 
 
 def test_most_of_a_batch_goes_as_it_came_and_the_rest_packed_anew() -> None:
@@ -312,7 +311,7 @@ def test_what_was_acknowledged_is_told(acked: list[int], told: bytes | None) -> 
 def _matching(at: Bench, positions: list[int], text: str, type_: str = "json") -> list[int]:
     found, hits = at._found(BitMap64(positions)), BitMap64()
     for one in found:
-        hits |= message_finder.matching(one, compile_filter(text), lambda _: type_, Payloads)
+        hits |= one.matching(compile_filter(text), lambda _: type_, Payloads)
     return list(hits)
 
 
@@ -328,7 +327,7 @@ def test_each_topic_is_read_as_its_type() -> None:
     positions = at.publish(b'{"n": 1}', b"\x81\xa1n\x01", b'{"n": 2}', topics=["j", "m", "j"])
     [found] = at._found(BitMap64(positions))
     types = {"j": "json", "m": "msgpack"}
-    hits = message_finder.matching(found, compile_filter("/n = 1"), types.__getitem__, Payloads)
+    hits = found.matching(compile_filter("/n = 1"), types.__getitem__, Payloads)
     assert list(hits) == positions[:2]
 
 
@@ -357,7 +356,7 @@ def test_messages_are_looked_at_as_they_were_published() -> None:
     at = Bench()
     more: dict[str, Any] = {"keys": [b"k", None, None], "headers": [None, {"a": 1}, None]}
     positions = at.publish(b"a", b"b", b"c", **more)
-    rows = message_finder.looked(_found(at, positions[:2]))
+    rows = _found(at, positions[:2]).rows()
     assert [(row.position, row.topic, row.data, row.key, row.headers) for row in rows] == [
         (positions[0], "t", b"a", b"k", None),
         (positions[1], "t", b"b", None, {"a": 1}),
@@ -370,9 +369,9 @@ def test_messages_are_looked_at_as_they_were_published() -> None:
 
 def test_messages_without_columns_have_neither_keys_nor_headers() -> None:
     at = Bench()
-    [row] = message_finder.looked(_found(at, at.publish(b"a")))
+    [row] = _found(at, at.publish(b"a")).rows()
     assert (row.key, row.headers) == (None, None)
-    [row] = message_finder.looked(_found(at, at.publish(b"a", headers=[{"a": 1}])))
+    [row] = _found(at, at.publish(b"a", headers=[{"a": 1}])).rows()
     assert row.key is None
 
 

@@ -21,7 +21,8 @@ from zbroker.log.queue_records import (
     unpack_positions,
 )
 from zbroker.queues import queue_state
-from zbroker.queues.queue_state import STEP, Ages, QueueState, behind, entered_of, facts_of
+from zbroker.queues.queue_state import STEP, Ages, QueueState, facts_of
+from zbroker.queues.work.sets import span
 from zbroker.queues.work.values import Arrivals, Outcome
 
 
@@ -185,7 +186,7 @@ def test_of_a_batch_only_what_was_not_read_yet_enters() -> None:
 
 
 @pytest.mark.parametrize("position", range(10, 18))
-def test_what_stands_behind_a_position(position: int) -> None:
+def test_messages_after_a_position_are_a_part(position: int) -> None:
     entered = Arrivals(
         BitMap64([10, 12, 14, 16]),
         array("Q", [1, 2, 3, 4]),
@@ -193,7 +194,7 @@ def test_what_stands_behind_a_position(position: int) -> None:
         BitMap64([12, 16]),
         [(100, 10, 13), (200, 14, 17)],
     )
-    found = behind(entered, position)
+    found = entered.part(span(position, 100))
     kept = [i for i, at in enumerate((10, 12, 14, 16)) if at >= position]
     assert list(found.positions) == [(10, 12, 14, 16)[i] for i in kept]
     assert found.priorities == array("Q", [(1, 2, 3, 4)[i] for i in kept])
@@ -201,11 +202,11 @@ def test_what_stands_behind_a_position(position: int) -> None:
     assert found.barriers == BitMap64([at for at in (12, 16) if at >= position])
     runs = [(ns, at) for ns, first, end in found.expires for at in range(first, end)]
     wanted = [(100, at) for at in (10, 11, 12)] + [(200, at) for at in (14, 15, 16)]
-    assert runs == [(ns, at) for ns, at in wanted if at >= position]
+    assert runs == [(ns, at) for ns, at in wanted if kept and at >= found.positions.min()]
 
 
 def test_of_what_has_no_columns_only_positions_are_left() -> None:
-    assert behind(Arrivals(BitMap64([1, 5])), 3) == Arrivals(BitMap64([5]))
+    assert Arrivals(BitMap64([1, 5])).part(span(3, 9)) == Arrivals(BitMap64([5]))
 
 
 @pytest.mark.parametrize("config", [work(), work(priority="/n"), work(group_key="/n")])
@@ -213,7 +214,7 @@ def test_messages_that_were_read_again_enter_as_they_did(config: object) -> None
     at, one, positions = _filled(config)
     wanted = BitMap64([positions[1], positions[3]])
     [found] = at._found(wanted)
-    entered = entered_of(one, found)
+    entered = one.entered_of(found)
     assert entered is not None
     assert entered.positions == wanted
     whole = one.entering(found.batch, lambda: found.block.unpacked(found.at))
@@ -225,7 +226,7 @@ def test_messages_that_were_read_again_enter_as_they_did(config: object) -> None
 def test_what_does_not_enter_any_more_is_nothing() -> None:
     at, _, positions = _filled(work(), work("other", "u"))
     [found] = at._found(BitMap64(positions[:1]))
-    assert entered_of(at.one("other"), found) is None
+    assert at.one("other").entered_of(found) is None
 
 
 # -- who waits --------------------------------------------------------------------------------
@@ -298,13 +299,6 @@ def test_a_position_has_the_time_of_the_mark_before_it() -> None:
 def test_nothing_is_known_of_what_stands_before_the_first_mark() -> None:
     assert _ages(3).at(0) == (None, 0)
     assert Ages().at(5) == (None, 0)
-
-
-def test_what_is_forgotten_changes_nothing_behind_it() -> None:
-    made = _ages(10)
-    made.forget(1 + 5 * STEP)
-    assert made.at(1 + 5 * STEP) == (50, 500)
-    assert made.at(1 + 4 * STEP) == (None, 0)
 
 
 def test_marks_are_bounded() -> None:

@@ -213,7 +213,7 @@ def test_where_a_message_stands() -> None:
 
 def test_why_the_reader_gets_nothing() -> None:
     queue = _filled(1, 2)
-    assert queue.why_nothing(NOW) == ["nobody reads it"]
+    assert queue.why_nothing(NOW) == ["it has no consumer"]
     queue.open(1, "ann", 2)
     assert queue.why_nothing(NOW) == [
         "the consumer has no credit: it has not read what it was sent"

@@ -31,10 +31,11 @@ def planted(bug: str, core: QueuesCore) -> None:
 def _settled_at_once(core: Any) -> None:
     settling = core._settling
 
-    def promise(rid: bytes, command: q.Settle, one: QueueState, taken: Any, before: Any) -> None:
-        answer = q.Settled(command.cid, command.sid, taken.taken, taken.ignored)
-        settling._answer(rid, command, answer, "")
-        one.entries += [(outcome, None) for outcome in taken.outcomes]
+    def promise(request: Any, result: Any, before: Any) -> None:
+        command = request.command
+        answer = q.Settled(command.cid, command.sid, result.taken, result.ignored)
+        settling._send(request.rid, answer)
+        request.one.entries += [(outcome, None) for outcome in result.outcomes]
 
     settling._promise = promise
 
@@ -125,16 +126,15 @@ def _failures_forgotten(core: Any) -> None:
 
 
 def _holds_too_high(core: Any) -> None:
-    log_holds = core.journal._log_holds
-    stated = log_holds.stated
+    holds = core.journal.holds
 
-    def higher(journal: int, wall_ms: int) -> Any:
-        told = stated(journal, wall_ms)
+    def higher(wall_ms: int) -> Any:
+        told = holds(wall_ms)
         folded = [one.folded for one in core.manager.running.values()]
         told.lowest = min(folded, default=told.lowest)
         return told
 
-    log_holds.stated = higher
+    core.journal.holds = higher
 
 
 def _lost_for_ever(core: Any) -> None:

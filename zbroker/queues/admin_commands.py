@@ -1,4 +1,4 @@
-"""What people ask for and change: browse, purge, requeue, definitions, points. Pure.
+"""Questions and changes of operators: browse, purge, requeue, definitions, points. Pure.
 
 Each change is a record in the log; it is answered once it is durable, and holds once it was read
 there. Source: queues.md; interface.md, `zbroker-admin queue` and `point`.
@@ -23,10 +23,11 @@ from zbroker.log import records
 from zbroker.log.format import KIND_POINT, KIND_PURGE
 from zbroker.log.queue_records import DefinitionRecord, Returned, pack_positions
 from zbroker.queues import reports
+from zbroker.queues.commits import Done
 from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesConnection, QueuesContext
-from zbroker.queues.effects import InspectedMessage
-from zbroker.queues.queue_state import FACTS_MAX, QueueState
+from zbroker.queues.effects import Inspect, Inspected, InspectedMessage, Reenter, Reentered
+from zbroker.queues.queue_state import FACTS_MAX, QueueState, after_all
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Arrivals, Outcome
@@ -35,16 +36,21 @@ from zbroker.wire import bodies, codec
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.internal import Located
-from zbroker.wire.queue_messages import BrowsedRow
 
 REQUEUED_MAX: Final = 10_000  # dead letters of one request
 QUEUES_MAX: Final = 10_000
 POINTS_MAX: Final = 10_000
-FORCED: Final = "purged by an operator"  # what dead letters of a purge say
+FORCED: Final = "purged by an operator"  # the text of the dead letters of a purge
+SCANNED_MAX: Final = 10_000  # messages of which one request looks at the state
+EXAMINED_MAX: Final = 1_000  # messages that one request reads for a filter
+SHOWN_BYTES: Final = 8 * MIB  # of the messages of one answer, besides the rest of a batch
+
+#: rows, their payloads, and what to give as `after` for more; None: there is no more
+Browsed = Callable[[list[q.BrowsedRow], list[bytes], int | None], None]
 
 
 class AdminCommands:
-    """Of the room. `ask`: what the admin asks; `browse`: what clients do."""
+    """`ask`: questions and changes of operators; `browse`: of clients."""
 
     def __init__(
         self, shared: QueuesContext, consuming: ConsumerRegistry, recording: Recording
@@ -54,9 +60,9 @@ class AdminCommands:
         self._recording = recording
         self._browsing = Browser(shared)
         self._changing: set[str] = set()  # queues of which a definition is on its way
-        self._handlers: dict[type, Callable[[bytes, Any], None]] = {
-            s.AskQueues: self._queues,
-            s.AskConsumers: self._consumers,
+        self._handlers: dict[type, Callable[[bytes, Any], s.QueuesAnswer | None]] = {
+            s.AskQueues: lambda _rid, ask: reports.queues(shared, ask),
+            s.AskConsumers: lambda _rid, ask: reports.consumers(shared, ask),
             s.Explain: self._explain,
             s.BrowseQueue: self._browse,
             s.Purge: self._purge,
@@ -67,10 +73,41 @@ class AdminCommands:
             s.AskPoints: self._points,
         }
 
+    def ask(self, rid: bytes, question: s.QueuesQuestion) -> None:
+        """Answers the admin process at `rid`, at once or as soon as the answer is known."""
+        self._reply(rid, question, lambda: self._handlers[type(question)](rid, question))
+
+    def _reply(
+        self, rid: bytes, question: s.QueuesQuestion, find: Callable[[], s.QueuesAnswer | None]
+    ) -> None:
+        """Sends the answer that `find` gives, or its error; None: the answer comes later."""
+        try:
+            answer = find()
+        except ClientError as error:
+            answer = _refusal(question, error)
+        if answer is not None:
+            self._tell(rid, answer)
+
+    def _tell(self, rid: bytes, answer: s.QueuesAnswer) -> None:
+        self._shared.out.append(Tell(rid, answer))
+
+    def _tell_when_durable(
+        self, rid: bytes, answer: s.Changed, then: Callable[[int], object] = lambda _position: None
+    ) -> Done:
+        """Answers what came of a record; `then` is called with its position if it landed."""
+
+        def done(code: str, reason: str, position: int) -> None:
+            if not code:
+                then(position)
+            answer.code, answer.reason = code, reason
+            self._tell(rid, answer)
+
+        return done
+
     # -- looking ------------------------------------------------------------------------------
 
     def browse(self, connection: QueuesConnection, command: q.Browse) -> None:
-        """A client looks. Raises: ClientError."""
+        """Shows messages to a client. Raises: ClientError."""
         self._consuming.check_right(connection, command.queue)
         one = self._shared.running(command.queue)
         rid = connection.rid
@@ -83,39 +120,6 @@ class AdminCommands:
         wanted = self._shared.compile(connection, command.filter), command.state
         self._browsing.rows(one, command.after, command.limit, wanted, done)
 
-    def ask(self, rid: bytes, question: s.QueuesQuestion) -> None:
-        """The admin asks; `rid` is where it is answered."""
-        try:
-            self._handlers[type(question)](rid, question)
-        except ClientError as error:
-            self._tell(rid, _refusal(question, error))
-
-    def _tell(self, rid: bytes, answer: s.QueuesAnswer) -> None:
-        self._shared.out.append(Tell(rid, answer))
-
-    def _queues(self, rid: bytes, ask: s.AskQueues) -> None:
-        self._tell(rid, reports.queues(self._shared, ask))
-
-    def _consumers(self, rid: bytes, ask: s.AskConsumers) -> None:
-        rows, left_out = reports.consumers(self._shared, ask)
-        self._tell(rid, s.Consumers(ask.cid, rows, left_out))
-
-    def _explain(self, rid: bytes, ask: s.Explain) -> None:
-        one = self._shared.running(ask.queue)
-        if not ask.bookmark:
-            self._tell(rid, reports.explain(self._shared, one, ask))
-            return
-
-        def found(located: Located) -> None:
-            if located.code:
-                error = ClientError(located.code, located.reason)
-                self._tell(rid, _refusal(ask, error))
-                return
-            ask.position = located.position
-            self._tell(rid, reports.explain(self._shared, one, ask))
-
-        self._shared.locate(ask.bookmark, found, "at")
-
     def _browse(self, rid: bytes, ask: s.BrowseQueue) -> None:
         one = self._shared.running(ask.queue)
 
@@ -126,9 +130,24 @@ class AdminCommands:
         content = compile_at_once(ask.filter) if ask.filter else None
         self._browsing.rows(one, ask.after, limit, (content, ask.state or None), done)
 
+    def _explain(self, rid: bytes, ask: s.Explain) -> s.QueuesAnswer | None:
+        one = self._shared.running(ask.queue)
+        if not ask.bookmark:
+            return reports.explain(self._shared, one, ask)
+
+        def found(located: Located) -> None:
+            if located.code:
+                self._tell(rid, _refusal(ask, ClientError(located.code, located.reason)))
+                return
+            ask.position = located.position
+            self._tell(rid, reports.explain(self._shared, one, ask))
+
+        self._shared.locate(ask.bookmark, found, "at")
+        return None
+
     # -- purge and requeue --------------------------------------------------------------------
 
-    def _purge(self, rid: bytes, ask: s.Purge) -> None:
+    def _purge(self, rid: bytes, ask: s.Purge) -> s.Changed | None:
         one = self._shared.running(ask.queue)
         one.check_ready()
         before = ask.before
@@ -138,105 +157,81 @@ class AdminCommands:
         if ask.dead_letters and not one.definition.config.dead_letter:
             raise ClientError("bad_queue", f"queue {ask.queue!r} has no dead letter topic")
         if isinstance(one.queue, Replayable):
-            self._purge_replayable(rid, ask, one.queue, min(before, one.folded))
-            return
+            return self._purge_replayable(rid, ask, one.queue, min(before, one.folded))
         if ask.dry_run:
-            count = len(one.queue.purgeable(before, leased=ask.leased))
-            self._tell(rid, s.Changed(ask.cid, count, before))
-            return
-        letter = FORCED if ask.dead_letters else ""
-        outcomes = [
-            part if not letter else part._replace(why="forced", letter=letter)
-            for each in one.queue.purge(None, before, ask.leased)
-            for part in _parts(each)
-        ]
-        count, left = sum(len(each.positions) for each in outcomes), [len(outcomes)]
-        refused = [""]
-
-        def landed(code: str) -> None:
-            left[0] -= 1
-            refused[0] = refused[0] or code
-            if left[0] == 0:
-                self._tell(rid, s.Changed(ask.cid, count, before, code=refused[0]))
-
-        if not outcomes:
-            self._tell(rid, s.Changed(ask.cid, 0, before))
+            return s.Changed(ask.cid, len(one.queue.purgeable(before, leased=ask.leased)), before)
+        outcomes = [part for each in one.queue.purge(before, ask.leased) for part in _parts(each)]
+        if ask.dead_letters:
+            outcomes = [part._replace(why="forced", letter=FORCED) for part in outcomes]
+        count = sum(len(each.positions) for each in outcomes)
+        landed = after_all(
+            len(outcomes),
+            lambda code: self._tell(rid, s.Changed(ask.cid, count, before, code=code)),
+        )
         one.entries += [(outcome, landed) for outcome in outcomes]
         self._shared.touch(one)
+        return None
 
-    def _purge_replayable(self, rid: bytes, ask: s.Purge, queue: Replayable, before: int) -> None:
-        count, vector = len(queue.before(before)), self._vector(before)
-        if ask.dry_run or not count:
-            self._tell(rid, s.Changed(ask.cid, count, before, vector))
-            return
-
-        def done(code: str, reason: str, position: int) -> None:
-            self._tell(rid, s.Changed(ask.cid, count, before, vector, code=code, reason=reason))
-
-        record = records.PurgeRecord(ask.queue, vector)
+    def _purge_replayable(
+        self, rid: bytes, ask: s.Purge, queue: Replayable, before: int
+    ) -> s.Changed | None:
+        answer = s.Changed(ask.cid, len(queue.before(before)), before, self._vector(before))
+        if ask.dry_run or not answer.count:
+            return answer
+        record = records.PurgeRecord(ask.queue, answer.vector)
+        done = self._tell_when_durable(rid, answer)
         self._shared.manager.commits.add_record(KIND_PURGE, record, done)
+        return None
 
     def _vector(self, position: int) -> str:
-        """What stands before `position`."""
+        """The vector that covers all positions before `position`."""
         here = self._shared.manager.here
         if here is None:
             raise ClientError("not_ready", "the journal was not heard of yet")
         return format_vector({here: position - 1})
 
-    def _requeue(self, rid: bytes, ask: s.Requeue) -> None:
+    def _requeue(self, rid: bytes, ask: s.Requeue) -> s.Changed | None:
         one = self._shared.running(ask.queue)
         one.check_ready()
         if not isinstance(one.queue, Queue):
             raise ClientError("bad_queue", "a replayable queue gives nothing up")
         if not ask.bookmarks:
             count = min(max(0, ask.limit), REQUEUED_MAX, len(one.dead))
-            self._bring_back(rid, ask, one, one.dead[len(one.dead) - count :])
-            return
+            return self._bring_back(rid, ask, one, one.dead[len(one.dead) - count :])
         if len(ask.bookmarks) > REQUEUED_MAX:
             raise ClientError("too_many", f"{REQUEUED_MAX} bookmarks at most")
-        wanted, left = BitMap64(), [len(ask.bookmarks)]
 
-        def found(located: Located) -> None:
-            left[0] -= 1
-            if left[0] < 0:
-                return  # it was refused
-            if located.code == "not_ready":
-                left[0] = 0
-                self._tell(rid, _refusal(ask, ClientError(located.code, located.reason)))
-                return
-            if not located.code:
-                wanted.add(located.position)
-            if left[0] == 0:
-                self._bring_back(rid, ask, one, wanted & one.dead)
+        def found(positions: BitMap64, error: ClientError | None) -> None:
+            if error is not None:
+                self._tell(rid, _refusal(ask, error))
+            else:
+                self._reply(rid, ask, lambda: self._bring_back(rid, ask, one, positions & one.dead))
 
-        for bookmark in ask.bookmarks:
-            self._shared.locate(bookmark, found, "at")
+        self._shared.locate_all(ask.bookmarks, found)
+        return None
 
-    def _bring_back(self, rid: bytes, ask: s.Requeue, one: QueueState, positions: BitMap64) -> None:
-        """Twice at a time would bring back what was acknowledged in between."""
-        positions = positions - one.returning
+    def _bring_back(
+        self, rid: bytes, ask: s.Requeue, one: QueueState, positions: BitMap64
+    ) -> s.Changed | None:
+        positions = positions - one.returning  # twice would bring back what is acknowledged by then
         if ask.dry_run or not positions:
-            self._tell(rid, s.Changed(ask.cid, len(positions)))
-            return
+            return s.Changed(ask.cid, len(positions))
 
-        def entered(parts: list[Arrivals]) -> None:
-            if self._shared.manager.running.get(one.name) is not one:
-                error = ClientError("unknown_queue", f"queue {one.name!r} was deleted")
+        def entered(done: Reentered) -> None:
+            try:
+                self._shared.check_runs(one)
+            except ClientError as error:
                 self._tell(rid, _refusal(ask, error))
                 return
-            fact, found = _returned(parts), _positions(parts)
+            fact, found = _returned(done.entered)
             one.returning -= positions - found
-            count = len(found)
-            text = (
-                f"{len(positions) - count} are not in the log any more"
-                if count < len(positions)
-                else ""
-            )
+            lost = len(positions) - len(found)
+            text = f"{lost} are not in the log any more" if lost else ""
 
             def landed(code: str) -> None:
                 if code:
                     one.returning -= found
-                self._tell(rid, s.Changed(ask.cid, count, text=text, code=code))
+                self._tell(rid, s.Changed(ask.cid, len(found), text=text, code=code))
 
             one.facts.append(fact)
             one.endings.append(landed)
@@ -244,24 +239,24 @@ class AdminCommands:
 
         one.returning |= positions  # held in the log from now on
         self._shared.note_use(one)
-        self._shared.reenter(one, positions, entered)
+        self._shared.read(Reenter, entered, positions, one)
+        return None
 
     # -- definitions --------------------------------------------------------------------------
 
-    def _define(self, rid: bytes, ask: s.Define) -> None:
+    def _define(self, rid: bytes, ask: s.Define) -> s.Changed | None:
         manager = self._shared.manager
         if not manager.known:
             raise ClientError("not_ready", "the queues are being read")
         if ask.what not in ("create", "alter", "delete"):
             raise ClientError("bad_field", f"key `what`: {ask.what[:64]!r} is nothing to be done")
         if ask.what == "create":
-            self._create(rid, ask)
-            return
+            return self._create(rid, ask)
         running = manager.running.get(ask.name)
         if running is None:
             raise ClientError("unknown_queue", f"there is no queue {ask.name[:64]!r}")
         if running.definition.source == "config":
-            text = f"queue {ask.name!r} stands in the config file: it is changed there"
+            text = f"queue {ask.name!r} is defined in the config file: it is changed there"
             raise ClientError("bad_queue", text, "edit the [[queue]] table and restart")
         record = manager.rows[ask.name]
         new = DefinitionRecord(ask.name, record.life, "admin", record.created, record.begins)
@@ -270,9 +265,9 @@ class AdminCommands:
             config = changed(running.definition.config, ask.definition)
             self._check(config)
             new.definition = to_builtins(config)
-        self._commit(rid, ask, new)
+        return self._commit(rid, ask, new)
 
-    def _create(self, rid: bytes, ask: s.Define) -> None:
+    def _create(self, rid: bytes, ask: s.Define) -> s.Changed | None:
         manager = self._shared.manager
         self._check_new(ask.name)
         if len(manager.rows) >= QUEUES_MAX:
@@ -280,19 +275,19 @@ class AdminCommands:
         config = read_table({**ask.definition, "name": ask.name})
         self._check(config)
         if config.recovery_point in ("epoch", "now"):
-            self._commit(rid, ask, manager.created(config, "admin"))
-            return
+            return self._commit(rid, ask, manager.created(config, "admin"))
 
-        def found(located: Located) -> None:
-            try:
-                if located.code:
-                    raise ClientError(located.code, located.reason)
-                self._check_new(ask.name)
-                self._commit(rid, ask, manager.created(config, "admin", located.position))
-            except ClientError as error:
-                self._tell(rid, _refusal(ask, error))
+        def create_at(located: Located) -> s.Changed | None:
+            if located.code:
+                raise ClientError(located.code, located.reason)
+            self._check_new(ask.name)
+            return self._commit(rid, ask, manager.created(config, "admin", located.position))
 
-        self._shared.locate(config.recovery_point, found)
+        self._shared.locate(
+            config.recovery_point,
+            lambda located: self._reply(rid, ask, lambda: create_at(located)),
+        )
+        return None
 
     def _check_new(self, name: str) -> None:
         """Raises: ClientError queue_exists."""
@@ -306,13 +301,12 @@ class AdminCommands:
         ]  # fmt: skip
         check_queues([*others, config], self._recording)
 
-    def _commit(self, rid: bytes, ask: s.Define, record: DefinitionRecord) -> None:
+    def _commit(self, rid: bytes, ask: s.Define, record: DefinitionRecord) -> s.Changed | None:
         """Raises: ClientError not_ready: a record is made of what holds, so one at a time is."""
         if record.name in self._changing:
             raise ClientError("not_ready", f"queue {record.name!r} is being changed; try again")
         if ask.dry_run:
-            self._tell(rid, s.Changed(ask.cid))
-            return
+            return s.Changed(ask.cid)
 
         def done(code: str, reason: str, position: int) -> None:
             self._changing.discard(record.name)
@@ -320,6 +314,7 @@ class AdminCommands:
 
         self._changing.add(record.name)
         self._shared.manager.define(record, done)
+        return None
 
     # -- points -------------------------------------------------------------------------------
 
@@ -349,54 +344,113 @@ class AdminCommands:
     def _add_point(self, rid: bytes, ask: s.SetPoint, position: int) -> None:
         manager = self._shared.manager
         record = records.PointRecord(ask.name, self._vector(position))
-
-        def done(code: str, reason: str, set_at: int) -> None:
-            if not code:
-                manager.point_set(record, set_at)
-            vector = record.vector
-            self._tell(rid, s.Changed(ask.cid, 0, position, vector, code=code, reason=reason))
-
+        answer = s.Changed(ask.cid, 0, position, record.vector)
+        done = self._tell_when_durable(
+            rid, answer, lambda set_at: manager.point_set(record, set_at)
+        )
         manager.commits.add_record(KIND_POINT, record, done)
 
-    def _remove_point(self, rid: bytes, ask: s.RemovePoint) -> None:
+    def _remove_point(self, rid: bytes, ask: s.RemovePoint) -> s.Changed | None:
         manager = self._shared.manager
         row = manager.point(ask.name)
-        was, record = row.position, records.PointRecord(ask.name, row.vector, removed=True)
+        record = records.PointRecord(ask.name, row.vector, removed=True)
+        answer = s.Changed(ask.cid, 0, row.position, row.vector)
         if ask.dry_run:
-            self._tell(rid, s.Changed(ask.cid, 0, was, row.vector))
+            return answer
+        done = self._tell_when_durable(
+            rid, answer, lambda _position: manager.points.pop(ask.name, None)
+        )
+        manager.commits.add_record(KIND_POINT, record, done)
+        return None
+
+    def _points(self, _rid: bytes, ask: s.AskPoints) -> s.Points:
+        points = sorted(self._shared.manager.points.values(), key=lambda row: row.set_at)
+        return s.Points(ask.cid, points)
+
+
+class Browser:
+    """Shows messages of queues without taking them."""
+
+    def __init__(self, shared: QueuesContext) -> None:
+        self._shared = shared
+
+    def rows(
+        self, one: QueueState, after: int, limit: int, wanted: tuple[Filter | None, str | None],
+        done: Browsed,
+    ) -> None:  # fmt: skip
+        """Messages after a position. wanted: a filter, and a state."""
+        content, state = wanted
+        part, behind = self._part(one, after, limit if content is None else EXAMINED_MAX, state)
+        if content is None or not part:
+            self._read(one, part, behind, done)
             return
 
-        def done(code: str, reason: str, _: int) -> None:
-            if not code:
-                manager.points.pop(ask.name, None)
-            self._tell(rid, s.Changed(ask.cid, 0, was, row.vector, code=code, reason=reason))
+        def examined(matching: BitMap64) -> None:
+            hits = matching[:limit]
+            self._read(one, hits, hits.max() if len(matching) > limit else behind, done)
 
-        manager.commits.add_record(KIND_POINT, record, done)
+        self._shared.examine(part, content, examined)
 
-    def _points(self, rid: bytes, ask: s.AskPoints) -> None:
-        points = sorted(self._shared.manager.points.values(), key=lambda row: row.set_at)
-        self._tell(rid, s.Points(ask.cid, points))
+    def _part(
+        self, one: QueueState, after: int, most: int, state: str | None
+    ) -> tuple[BitMap64, int | None]:
+        """The next messages that may be shown, and the position to go on after."""
+        here = one.queue.here
+        first = here.rank(after)
+        if state is None:
+            part = here[first : first + most]
+            more = first + most < len(here)
+            return part, part.max() if more and part else None
+        found = BitMap64()
+        last = None
+        for position in here[first : first + SCANNED_MAX]:
+            if len(found) == most:
+                return found, last
+            last = position
+            if one.queue.where(position).state == state:
+                found.add(position)
+        return found, last if first + SCANNED_MAX < len(here) else None
+
+    def _read(self, one: QueueState, part: BitMap64, behind: int | None, done: Browsed) -> None:
+        if not part:
+            done([], [], behind)
+            return
+
+        def inspected(answer: Inspected) -> None:
+            found = [self._row(one, row) for row in answer.rows]
+            cut = answer.end <= part.max()  # the next question goes on after the last that was read
+            after = answer.end - 1 if cut else behind
+            done(found, [row.data for row in answer.rows], after)
+
+        self._shared.read(Inspect, inspected, part, SHOWN_BYTES)
+
+    def _row(self, one: QueueState, row: InspectedMessage) -> q.BrowsedRow:
+        standing = one.queue.where(row.position)
+        due_ms = standing.due
+        if due_ms is not None:
+            due_ms = max(0, due_ms - self._shared.now.mono_ms)
+        owner = self._shared.consumers.get(standing.consumer or 0)
+        return q.BrowsedRow(
+            row.position, format_bookmark(row.publisher, row.sequence), row.topic, row.time_ns,
+            len(row.data), standing.state, standing.deliveries, standing.failures,
+            owner.client if owner is not None else "", due_ms,
+        )  # fmt: skip
 
 
 def _parts(outcome: Outcome) -> Iterator[Outcome]:
-    """Of a size that one unit can take."""
+    """The outcome in parts of a size that one unit can take."""
     left = outcome.positions
     while left:
         yield outcome._replace(positions=left[:FACTS_MAX])
         left = left[FACTS_MAX:]
 
 
-def _returned(parts: list[Arrivals]) -> Returned:
-    priorities: list[int] = []
-    groups: list[int] = []
-    for part in parts:
-        priorities += part.priorities or ()
-        groups += part.groups or ()
-    return Returned(pack_positions(_positions(parts)), priorities, groups)
-
-
-def _positions(parts: list[Arrivals]) -> BitMap64:
-    return BitMap64.union(BitMap64(), *(part.positions for part in parts))
+def _returned(parts: list[Arrivals]) -> tuple[Returned, BitMap64]:
+    """The fact that these messages come back, and their positions."""
+    positions = BitMap64.union(BitMap64(), *(part.positions for part in parts))
+    priorities = [number for part in parts for number in part.priorities or ()]
+    groups = [number for part in parts for number in part.groups or ()]
+    return Returned(pack_positions(positions), priorities, groups), positions
 
 
 def _refusal(question: s.QueuesQuestion, error: ClientError) -> s.QueuesAnswer:
@@ -405,88 +459,3 @@ def _refusal(question: s.QueuesQuestion, error: ClientError) -> s.QueuesAnswer:
     if isinstance(question, s.BrowseQueue):
         return s.Browsed(question.cid, code=error.code, reason=error.reason)
     return s.Changed(question.cid, code=error.code, reason=error.reason, hint=error.hint)
-
-
-SCANNED_MAX: Final = 10_000  # messages of which one request looks at the state
-EXAMINED_MAX: Final = 1_000  # messages that one request reads for a filter
-SHOWN_BYTES: Final = 8 * MIB  # of the messages of one answer, besides the rest of a batch
-
-#: rows, their payloads, and what to give as `after` for more; None: there is no more
-Done = Callable[[list[BrowsedRow], list[bytes], int | None], None]
-
-
-class Browser:
-    """Of the room."""
-
-    def __init__(self, shared: QueuesContext) -> None:
-        self._shared = shared
-
-    def rows(
-        self,
-        one: QueueState,
-        after: int,
-        limit: int,
-        wanted: tuple[Filter | None, str | None],
-        done: Done,
-    ) -> None:
-        """wanted: a filter, and a state."""
-        content, state = wanted
-        part, behind = self._part(one, after, limit, state, content)
-        if content is None or not part:
-            self._read(one, part, behind, done)
-            return
-
-        def examined(matching: BitMap64) -> None:
-            hits = matching[:limit]
-            last = behind
-            if len(matching) > limit:
-                last = hits.max()
-            self._read(one, hits, last, done)
-
-        self._shared.examine(part, content, examined)
-
-    def _part(
-        self, one: QueueState, after: int, limit: int, state: str | None, content: Filter | None
-    ) -> tuple[BitMap64, int | None]:
-        """The next messages that may be shown, and after what to go on."""
-        here = one.queue.here
-        first = here.rank(after)
-        most = EXAMINED_MAX if content is not None else limit
-        if state is None:
-            part = here[first : first + most]
-            more = first + most < len(here)
-            return part, part.max() if more and part else None
-        found = BitMap64()
-        seen = here[first : first + SCANNED_MAX]
-        last = None
-        for position in seen:
-            if len(found) == most:
-                return found, last
-            last = position
-            if one.queue.where(position).state == state:
-                found.add(position)
-        return found, last if first + SCANNED_MAX < len(here) else None
-
-    def _read(self, one: QueueState, part: BitMap64, behind: int | None, done: Done) -> None:
-        if not part:
-            done([], [], behind)
-            return
-
-        def seen(rows: list[InspectedMessage], end: int) -> None:
-            found = [self._row(one, row) for row in rows]
-            cut = end <= part.max()  # the rest is asked for behind the last one that was read
-            done(found, [row.data for row in rows], end - 1 if cut else behind)
-
-        self._shared.look(part, seen, SHOWN_BYTES)
-
-    def _row(self, one: QueueState, row: InspectedMessage) -> BrowsedRow:
-        standing = one.queue.where(row.position)
-        due_ms = standing.due
-        if due_ms is not None:
-            due_ms = max(0, due_ms - self._shared.now.mono_ms)
-        owner = self._shared.consumers.get(standing.consumer or 0)
-        return BrowsedRow(
-            row.position, format_bookmark(row.publisher, row.sequence), row.topic, row.time_ns,
-            len(row.data), standing.state, standing.deliveries, standing.failures,
-            owner.client if owner is not None else "", due_ms,
-        )  # fmt: skip

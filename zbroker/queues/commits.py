@@ -1,4 +1,4 @@
-"""Units on their way into the log: what is sent, what landed, what has to be sent again. Pure.
+"""Units on their way into the log: sent, landed, or to be sent again. Pure.
 
     waiting --sent--> under way --receipt--> landed
        ^                 |  |
@@ -33,7 +33,8 @@ UNDER_WAY_MAX_BYTES: Final = 8 * MIB
 UNDER_WAY_MAX: Final = 256
 RETRY_MS: Final = 250  # after a refusal that time can mend
 
-#: what came of a unit: "" or the code of its refusal, the reason, the position of its last part
+#: called when a unit is over: "" or the code of its refusal, the reason, the position of its last
+#: part
 Done = Callable[[str, str, int], None]
 Body = bytes | memoryview
 
@@ -42,7 +43,7 @@ Body = bytes | memoryview
 class PendingUnit:
     """Parts that land together, with their bodies. number: one of the records says it.
 
-    behind: it was sent when the log was durable up to there, so it is not before that.
+    after: it was sent when the log was durable up to there, so it is not before that.
     """
 
     parts: list[UnitPart]
@@ -50,7 +51,7 @@ class PendingUnit:
     done: Done
     number: int
     ordinal: int = 0
-    behind: int = 0
+    after: int = 0
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,17 +71,16 @@ class Numbered(Protocol):
 
 
 class Commits:
-    """Of one process. last_position: the highest at which one of its units landed."""
+    """Units of one process. last_position: the highest at which one of them landed.
+    confirmed: the ordinal up to which receipts were seen."""
 
     def __init__(self, incarnation: int) -> None:
         self.incarnation = incarnation
         self.last_position = 0
         self._journal = 0
-        self._last_number = self._last_ordinal = self._confirmed = 0
+        self._last_number = self._last_ordinal = self.confirmed = 0
         self._waiting: deque[PendingUnit] = deque()
-        self._refused: deque[PendingUnit] = (
-            deque()
-        )  # for now; those sent after them are refused as well
+        self._refused: deque[PendingUnit] = deque()  # for now, as are those sent after them
         self._under_way: deque[PendingUnit] = deque()
         self._under_way_bytes = 0
         self._doubtful: deque[PendingUnit] = deque()  # sent to a journal that is not there any more
@@ -114,7 +114,7 @@ class Commits:
     @property
     def doubtful_from(self) -> int | None:
         """No unit that may have landed is before this position; None: what landed is known."""
-        return min((unit.behind for unit in self._doubtful), default=None)
+        return min((unit.after for unit in self._doubtful), default=None)
 
     @property
     def full(self) -> bool:
@@ -132,7 +132,7 @@ class Commits:
         self._doubtful.extend(self._under_way)
         self._refused.clear()
         self._under_way.clear()
-        self._under_way_bytes = self._last_ordinal = self._confirmed = self._not_before_ms = 0
+        self._under_way_bytes = self._last_ordinal = self.confirmed = self._not_before_ms = 0
         self._read_to = persisted
 
     def lost(self) -> None:
@@ -169,14 +169,14 @@ class Commits:
         while self._waiting and self._room(units):
             unit = self._waiting.popleft()
             self._last_ordinal += 1
-            unit.ordinal, unit.behind = self._last_ordinal, persisted
+            unit.ordinal, unit.after = self._last_ordinal, persisted
             self._under_way.append(unit)
             self._under_way_bytes += unit.size
             units.append(unit)
         if not units:
             return None
         commit = CommitUnits(
-            self._journal, units[0].ordinal, self._confirmed, [unit.parts for unit in units]
+            self._journal, units[0].ordinal, self.confirmed, [unit.parts for unit in units]
         )
         return commit, [body for unit in units for body in unit.bodies]
 
@@ -202,7 +202,7 @@ class Commits:
             if not self._under_way or self._under_way[0].ordinal != item.ordinal:
                 continue
             unit = self._under_way.popleft()
-            self._confirmed = item.ordinal
+            self.confirmed = item.ordinal
             self._under_way_bytes -= unit.size
             if not item.code:
                 self._landed(unit, item.position)
@@ -218,11 +218,6 @@ class Commits:
         self._numbers.discard(unit.number)
         self._found.pop(unit.number, None)
         unit.done("", "", position)
-
-    @property
-    def confirmed(self) -> int:
-        """Up to which ordinal receipts were seen."""
-        return self._confirmed
 
     def wake_ms(self) -> int | None:
         """When what was refused for now may be sent again."""

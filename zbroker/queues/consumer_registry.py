@@ -1,9 +1,18 @@
-"""Consumers: they begin, end, get lost and come back; what they are offered. Pure.
+"""Consumers: they begin, end, get lost and come back. Pure.
 
 consume --(replayable: where from?)--> consuming --cancel--> over: what it holds comes back
                                          | connection lost
                                          v
                               lost: its leases wait for the same consumer, one lease at most
+
+A consumer of a replayable queue begins at a point, at the first message that fits a selector, or
+both:
+
+    since and until looked up --> selector compared, slice by slice --> opened
+        \\--not in the log-----------------\\--fits nothing--> refused
+         \\--purged after it--> refused, or from the oldest or from now on, as asked
+
+Searches are read in slices, one each turn, so that they hold nothing up. Source: seed 003.
 """
 
 from __future__ import annotations
@@ -21,6 +30,7 @@ from zbroker.ids import EPOCH, NOW, POINT, Cut, is_range, parse_range
 from zbroker.limits import U63_MAX
 from zbroker.log.queue_records import ends_of, of_ends
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
+from zbroker.queues.effects import Searched
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
@@ -32,14 +42,18 @@ from zbroker.wire.bodies import CODEC_ZSTD
 from zbroker.wire.internal import Located
 
 CONSUMERS_MAX: Final = 1_000  # per connection
+EXAMINE_MAX: Final = 1_000  # messages of one slice; it may end before that, see log_work.py
+
+#: goes on with a position, or with why there is none
+_Then = Callable[[int, ClientError | None], None]
 
 
 class ConsumerRegistry:
-    """All consumers of the room."""
+    """All consumers of the process."""
 
     def __init__(self, shared: QueuesContext) -> None:
         self._shared = shared
-        self._openings = StartPositions(shared, self._opened, self._refuse)
+        self._openings = StartPositions(shared, self)
         self._last_key = 0
 
     # -- begin --------------------------------------------------------------------------------
@@ -117,19 +131,20 @@ class ConsumerRegistry:
         try:
             self._openings.begin(connection, one, command, consumer)
         except ClientError:
-            self.forget(consumer)
+            self._shared.remove(consumer)
             raise
 
-    def _opened(self, it: StartPosition) -> None:
+    def opened(self, it: StartPosition) -> None:
+        """The place where it begins is known."""
         consumer, queue, config = it.consumer, it.queue, it.one.definition.config
         try:
             queue.check_free(consumer.client)
         except ClientError as error:
-            self._refuse(it, error)
+            self.refuse(it, error)
             return
         before = self._shared.consumers.get(queue.reader.key) if queue.reader is not None else None
         if before is not None:
-            self.end(before, ClientError("session_ended", "this client reads the queue anew"))
+            self.end(before, ClientError("session_ended", "this client reads the queue again"))
         queue.open(consumer.key, consumer.client, it.start, it.until)
         consumer.opened = True
         self._began(it.one, consumer, q.Consuming(
@@ -137,8 +152,9 @@ class ConsumerRegistry:
             position=it.start,
         ))  # fmt: skip
 
-    def _refuse(self, it: StartPosition, error: ClientError) -> None:
-        self.forget(it.consumer)
+    def refuse(self, it: StartPosition, error: ClientError) -> None:
+        """There is no place where it can begin."""
+        self._shared.remove(it.consumer)
         self._tell(it.consumer, error, it.command.cid)
 
     def _tell(self, consumer: RemoteConsumer, error: ClientError, cid: str | None = None) -> None:
@@ -167,7 +183,7 @@ class ConsumerRegistry:
             else:
                 one.queue.leave(consumer.key, self._shared.now)
             self._shared.touch(one)
-        self.forget(consumer)
+        self._shared.remove(consumer)
 
     def end(self, consumer: RemoteConsumer, error: ClientError) -> None:
         """The broker ends it, and says why."""
@@ -175,7 +191,7 @@ class ConsumerRegistry:
         self._tell(consumer, error)
 
     def end_with_queues(self) -> None:
-        """Ends who consumes a queue that was deleted, or purged ahead of where it was read."""
+        """Ends consumers of queues that were deleted, or purged ahead of where they read."""
         manager, shared = self._shared.manager, self._shared
         for one in manager.overtaken:
             if isinstance(one.queue, Replayable) and one.queue.reader is not None:
@@ -189,10 +205,6 @@ class ConsumerRegistry:
             shared.note_use(one)
         manager.overtaken.clear()
         manager.ended.clear()
-
-    def forget(self, consumer: RemoteConsumer) -> None:
-        """It is over."""
-        self._shared.remove(consumer)
 
     def flow(self, connection: QueuesConnection, command: m.Flow) -> None:
         """More credit."""
@@ -218,12 +230,6 @@ def positions_of(ends: list[int]) -> BitMap64:
 def unknown_sid(sid: str) -> ClientError:
     """The refusal of a command for a consumer that never was."""
     return ClientError("unknown_sid", f"no consumer {sid[:64]!r} on this connection")
-
-
-EXAMINE_MAX: Final = 1_000  # messages of one slice; it may end before that, see log_work.py
-
-#: goes on with a position, or with why there is none
-_Then = Callable[[int, ClientError | None], None]
 
 
 @dataclass(slots=True)
@@ -257,17 +263,11 @@ def check(command: q.Consume) -> None:
 
 
 class StartPositions:
-    """Of the room. opened, refused: what follows."""
+    """Finds where consumers of replayable queues begin."""
 
-    def __init__(
-        self,
-        shared: QueuesContext,
-        opened: Callable[[StartPosition], None],
-        refused: Callable[[StartPosition, ClientError], None],
-    ) -> None:
+    def __init__(self, shared: QueuesContext, registry: ConsumerRegistry) -> None:
         self._shared = shared
-        self._opened = opened
-        self._refused = refused
+        self._registry = registry
 
     def begin(
         self, connection: QueuesConnection, one: QueueState, command: q.Consume, it: RemoteConsumer
@@ -329,7 +329,7 @@ class StartPositions:
         try:
             then(found.position, ClientError(found.code, found.reason) if found.code else None)
         except ClientError as error:
-            self._refused(opening, error)
+            self._registry.refuse(opening, error)
 
     def _gone(self, opening: StartPosition) -> bool:
         return opening.consumer.key not in self._shared.consumers
@@ -337,7 +337,7 @@ class StartPositions:
     def _search(self, opening: StartPosition) -> None:
         """The first message that the selector is true for; without one, where it asked to begin."""
         if opening.selector is None:
-            self._opened(opening)
+            self._registry.opened(opening)
         else:
             self._shared.searches.begin(opening.consumer.key, lambda: self._go_on(opening))
 
@@ -354,16 +354,16 @@ class StartPositions:
             error = ClientError("bookmark_not_found", text)
         if error is not None:
             self._shared.searches.end(opening.consumer.key)
-            self._refused(opening, error)
+            self._registry.refuse(opening, error)
             return
 
-        def searched(hit: int | None, end: int) -> None:
-            opening.start = end if hit is None else hit
-            if hit is None or self._gone(opening) or _purged(opening) is not None:
+        def searched(done: Searched) -> None:
+            opening.start = done.end if done.hit is None else done.hit
+            if done.hit is None or self._gone(opening) or _purged(opening) is not None:
                 self._go_on(opening)
             else:
                 self._shared.searches.end(opening.consumer.key)
-                self._opened(opening)
+                self._registry.opened(opening)
 
         self._shared.searches.slice(part, opening.selector, searched)
 

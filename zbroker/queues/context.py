@@ -1,15 +1,20 @@
-"""What the parts of the queues core have in common: state, effects, and what waits for an answer.
+"""What the parts of the queues core share: connections, consumers, effects, open questions. Pure.
 
-Look-ups in the journal and readings of messages are effects with completions: whoever starts one
-gives a function that goes on with the answer. Pure.
+Look-ups in the journal and readings of messages are effects with completions: the part that starts
+one gives a function that goes on with the answer.
+
+A search for the first message that a selector is true for is read in slices, one slice of one
+search a turn, after all that the queues have to do:
+
+    begun --fewer than SEARCHES_MAX run--> running --slices, in turn with the others--> over
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from pyroaring import BitMap64
 
@@ -20,12 +25,10 @@ from zbroker.errors import ClientError
 from zbroker.filters import Filter, chars_to_compile, compile_at_once
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import Cut, check_point
-from zbroker.limits import CREDIT_MAX_BYTES, KIB, U63_MAX
-from zbroker.queues import effects
-from zbroker.queues.effects import Effect, Examine, Inspect, InspectedMessage, Reenter, Search
+from zbroker.limits import CREDIT_MAX_BYTES, KIB
+from zbroker.queues.effects import Effect, Examine, Examined, LogAnswer, LogReading, Search
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
-from zbroker.queues.work.values import Arrivals
 from zbroker.server.budgets import DEFAULT, Budget
 from zbroker.server.peers import Peer, Peers
 from zbroker.wire.internal import Locate, Located
@@ -33,246 +36,7 @@ from zbroker.wire.internal import Locate, Located
 LOOKUPS_MAX: Final = 10_000  # open at a time
 EXAMINED_MAX: Final = 1_000  # messages of one turn, of which a filter is asked
 PATIENCE_MS: Final = 10_000  # with a journal that does not answer
-
-Found = Callable[[Located], None]
-Examined = Callable[[BitMap64], None]
-Seen = Callable[[list[InspectedMessage], int], None]  # and the position behind what was read
-Reentered = Callable[[list[Arrivals]], None]
-
-
-class FilterProgress(NamedTuple):
-    """left: what the filter was not asked of yet; hits: what it was true for."""
-
-    left: BitMap64
-    content: Filter
-    then: Examined
-    hits: BitMap64 = BitMap64()
-
-
-class QueuesContext:
-    """`out`: effects of this turn. `now`: of this turn."""
-
-    def __init__(
-        self,
-        manager: QueueRegistry,
-        access: Access,
-        quiet_ms: QuietMs | None,
-        budget: Budget = DEFAULT,
-    ) -> None:
-        self.manager = manager
-        self.access = access
-        self.connections: Peers[QueuesConnection] = Peers(QueuesConnection, quiet_ms, budget)
-        self.consumers: dict[int, RemoteConsumer] = {}
-        self.of: dict[str, dict[int, RemoteConsumer]] = {}  # by queue
-        self.out: list[Effect] = []
-        self.now = Now(0, 0)
-        self.dirty: dict[str, QueueState] = {}
-        self.held_back: dict[str, QueueState] = {}  # until fewer units wait
-        self.holding: dict[str, QueueState] = {}  # those with messages; what is idle costs nothing
-        self.used: dict[str, QueueState] = {}  # those that had messages since the start
-        self.paused: dict[str, QueueState] = {}  # until the log can be read for them again
-        self.errors = 0
-        self.searches = Searches()
-        self._last_job = 0
-        self._lookups: dict[int, tuple[Locate, Found, int]] = {}
-        self._examining: dict[int, FilterProgress] = {}
-        self._looking: dict[int, Seen] = {}
-        self._entering: dict[int, Reentered] = {}
-
-    def add(self, connection: QueuesConnection, consumer: RemoteConsumer) -> None:
-        """A new consumer."""
-        connection.use.subscribe()
-        self.consumers[consumer.key] = connection.consumers[consumer.sid] = consumer
-        self.of.setdefault(consumer.queue, {})[consumer.key] = consumer
-        self.manager.changes.note(consumer.queue)
-
-    def remove(self, consumer: RemoteConsumer) -> None:
-        """It is over."""
-        if self.consumers.pop(consumer.key, None) is None:
-            return
-        del self.of[consumer.queue][consumer.key]
-        self.manager.changes.note(consumer.queue)
-        connection = self.connections.get(consumer.rid)
-        if connection is not None:
-            connection.end(consumer.sid)
-
-    def touch(self, one: QueueState) -> None:
-        """Something changed that may let messages go to consumers; not of a queue that is over."""
-        if self.manager.running.get(one.name) is one:
-            self.dirty[one.name] = one
-
-    def note_use(self, one: QueueState) -> None:
-        """What a queue holds, or is doing, may have changed."""
-        self.manager.changes.note(one.name)
-        runs = self.manager.running.get(one.name) is one
-        for found, those in (
-            (runs and (one.queue.lowest is not None or bool(one.returning)), self.holding),
-            (runs and (one.counts.entered > 0 or one.taken_ms is not None), self.used),
-        ):
-            if found:
-                those[one.name] = one
-            else:
-                those.pop(one.name, None)
-
-    def go_on(self) -> None:
-        """Those whose messages could not be read are tried again when it is time."""
-        for name, one in list(self.paused.items()):
-            if one.paused_until_ms <= self.now.mono_ms:
-                one.paused_until_ms = 0
-                del self.paused[name]
-                self.touch(one)
-
-    def go_on_committing(self) -> None:
-        """Those that decided nothing while too many units waited go on."""
-        if self.held_back and not self.manager.commits.full:
-            held_back, self.held_back = self.held_back, {}
-            for one in held_back.values():
-                self.touch(one)
-
-    def running(self, name: str) -> QueueState:
-        """Raises: ClientError unknown_queue, not_ready."""
-        if not self.manager.known:
-            raise ClientError("not_ready", "the queues are being read")
-        one = self.manager.running.get(name)
-        if one is None:
-            raise ClientError("unknown_queue", f"there is no queue {name[:64]!r}")
-        return one
-
-    def compile(self, connection: QueuesConnection, text: str | None) -> Filter | None:
-        """A filter of a client. Raises: ClientError bad_filter, too_many."""
-        if not text:
-            return None
-        account = connection.use.account
-        return account.compile(chars_to_compile(text), lambda: compile_at_once(text))
-
-    # -- the journal's look-ups ---------------------------------------------------------------
-
-    def locate(self, value: str, then: Found, cut: Cut = "") -> None:
-        """Where is this bookmark, time or vector? Raises: ClientError bad_bookmark, too_many."""
-        check_point(value)
-        if len(self._lookups) >= LOOKUPS_MAX:
-            raise ClientError("too_many", "too many look-ups are open; try again")
-        self._last_job += 1
-        ask = Locate(self._last_job, value, cut=cut)
-        self._lookups[self._last_job] = (ask, then, self.now.mono_ms + PATIENCE_MS)
-        self.out.append(Say(JOURNAL, ask))
-
-    def located(self, located: Located) -> None:
-        """The journal's answer."""
-        found = self._lookups.pop(located.cid, None)
-        if found is not None:
-            found[1](located)
-
-    def ask_again(self) -> None:
-        """The journal is another one: what it was not asked is asked again."""
-        self.out += [Say(JOURNAL, ask) for ask, _, _ in self._lookups.values()]
-
-    def give_up(self) -> None:
-        """Look-ups that took too long get an answer that says so."""
-        now_ms = self.now.mono_ms
-        for cid in [cid for cid, (_, _, end) in self._lookups.items() if end <= now_ms]:
-            text = "the journal does not answer"
-            self.located(Located(cid, code="not_ready", reason=text))
-
-    @property
-    def asking(self) -> bool:
-        """True if look-ups are open."""
-        return bool(self._lookups)
-
-    # -- readings -----------------------------------------------------------------------------
-
-    def examine(self, positions: BitMap64, content: Filter, then: Examined) -> None:
-        """Which of these messages is the filter true for? It takes a turn for each slice."""
-        self._examine(FilterProgress(positions, content, then))
-
-    def _examine(self, one: FilterProgress) -> None:
-        self._last_job += 1
-        self._examining[self._last_job] = one
-        positions = one.left[:EXAMINED_MAX]
-        self.out.append(Examine(self._last_job, positions, one.content))
-
-    def examined(self, done: effects.Examined) -> None:
-        """Those of an Examine that match."""
-        one = self._examining.pop(done.job)
-        left, hits = one.left[one.left.rank(done.end - 1) :], one.hits | done.matching
-        if left:
-            self._examine(one._replace(left=left, hits=hits))
-        else:
-            one.then(hits)
-
-    def reenter(self, queue: QueueState, positions: BitMap64, then: Reentered) -> None:
-        """Read these messages as if they entered now."""
-        self._last_job += 1
-        self._entering[self._last_job] = then
-        self.out.append(Reenter(self._last_job, queue, positions))
-
-    def reentered(self, done: effects.Reentered) -> None:
-        """Those of a Reenter that could be read."""
-        self._entering.pop(done.job)(done.entered)
-
-    def look(self, positions: BitMap64, then: Seen, bytes_max: int = U63_MAX) -> None:
-        """Read these messages, or as many as that."""
-        self._last_job += 1
-        self._looking[self._last_job] = then
-        self.out.append(Inspect(self._last_job, positions, bytes_max))
-
-    def looked(self, done: effects.Inspected) -> None:
-        """Those of a Look that could be read."""
-        self._looking.pop(done.job)(done.rows, done.end)
-
-
 SEARCHES_MAX: Final = 4  # at a time: the more, the longer each takes; the others wait
-
-#: the first message that matches, or None; what stands before a position was examined
-Searched = Callable[[int | None, int], None]
-
-
-class Searches:
-    """Of the queues process. A search is known by the key of its consumer."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        self._running: set[int] = set()
-        self._due: deque[Search] = deque()
-        self._open: dict[int, Searched] = {}
-        self._last_job = 0
-
-    def begin(self, key: int, go: Callable[[], None]) -> None:
-        """Calls `go` as soon as it may run: it asks for a slice, or ends the search."""
-        self._waiting.append((key, go))
-
-    def end(self, key: int) -> None:
-        """A search that was begun is over."""
-        self._running.discard(key)
-
-    def slice(self, positions: BitMap64, content: Filter, then: Searched) -> None:
-        """The next slice of a search that runs."""
-        self._last_job += 1
-        self._open[self._last_job] = then
-        self._due.append(Search(self._last_job, positions, content))
-
-    def next(self) -> Search | None:
-        """The slice of this turn."""
-        while self._waiting and self._has_place:
-            key, go = self._waiting.popleft()
-            self._running.add(key)
-            go()
-        return self._due.popleft() if self._due else None
-
-    def searched(self, done: effects.Searched) -> None:
-        """A Search was done."""
-        self._open.pop(done.job)(done.hit, done.end)
-
-    @property
-    def busy(self) -> bool:
-        """True if the next turn has a slice, or a search may begin."""
-        return bool(self._due) or (bool(self._waiting) and self._has_place)
-
-    @property
-    def _has_place(self) -> bool:
-        return len(self._running) < SEARCHES_MAX
-
-
 #: what a consumer gets even when its connection's credit is used up, so that it cannot stall
 CREDIT_MIN_BYTES: Final = 64 * KIB
 ENDED_MAX: Final = 64  # sids remembered because commands for them may still be on their way
@@ -280,7 +44,7 @@ ENDED_MAX: Final = 64  # sids remembered because commands for them may still be 
 
 @dataclass(slots=True)
 class RemoteConsumer:
-    """Somebody who takes from a queue. holder: its name over reconnects, for its leases."""
+    """A consumer of a connection. holder: its name over reconnects, for its leases."""
 
     key: int
     rid: bytes
@@ -326,3 +90,227 @@ class QueuesConnection(Peer):
         if len(self.ended) >= ENDED_MAX:
             del self.ended[next(iter(self.ended))]
         self.ended[sid] = None
+
+
+class QueuesContext:
+    """`out`: effects of this turn. `now`: of this turn."""
+
+    def __init__(
+        self, manager: QueueRegistry, access: Access, quiet_ms: QuietMs | None,
+        budget: Budget = DEFAULT,
+    ) -> None:  # fmt: skip
+        self.manager = manager
+        self.access = access
+        self.connections: Peers[QueuesConnection] = Peers(QueuesConnection, quiet_ms, budget)
+        self.consumers: dict[int, RemoteConsumer] = {}
+        self.of: dict[str, dict[int, RemoteConsumer]] = {}  # by queue
+        self.out: list[Effect] = []
+        self.now = Now(0, 0)
+        self.dirty: dict[str, QueueState] = {}
+        self.held_back: dict[str, QueueState] = {}  # until fewer units wait
+        self.holding: dict[str, QueueState] = {}  # those with messages; an idle queue costs nothing
+        self.used: dict[str, QueueState] = {}  # those that had messages since the start
+        self.paused: dict[str, QueueState] = {}  # until the log can be read for them again
+        self.errors = 0
+        self.searches = Searches(self.job)
+        self.lookups: dict[int, tuple[Locate, Callable[[Located], None], int]] = {}
+        self._last_job = 0
+        self._jobs: dict[int, Callable[[Any], None]] = {}
+
+    def add(self, connection: QueuesConnection, consumer: RemoteConsumer) -> None:
+        """A new consumer."""
+        connection.use.subscribe()
+        self.consumers[consumer.key] = connection.consumers[consumer.sid] = consumer
+        self.of.setdefault(consumer.queue, {})[consumer.key] = consumer
+        self.manager.changes.note(consumer.queue)
+
+    def remove(self, consumer: RemoteConsumer) -> None:
+        """A consumer is over."""
+        if self.consumers.pop(consumer.key, None) is None:
+            return
+        del self.of[consumer.queue][consumer.key]
+        self.manager.changes.note(consumer.queue)
+        connection = self.connections.get(consumer.rid)
+        if connection is not None:
+            connection.end(consumer.sid)
+
+    def touch(self, one: QueueState) -> None:
+        """Something changed that may let messages go to consumers; not of a queue that is over."""
+        if self.manager.running.get(one.name) is one:
+            self.dirty[one.name] = one
+
+    def note_use(self, one: QueueState) -> None:
+        """The messages of a queue, or its use, may have changed."""
+        self.manager.changes.note(one.name)
+        runs = self.manager.running.get(one.name) is one
+        for found, those in (
+            (runs and (one.queue.lowest is not None or bool(one.returning)), self.holding),
+            (runs and (one.counts.entered > 0 or one.taken_ms is not None), self.used),
+        ):
+            if found:
+                those[one.name] = one
+            else:
+                those.pop(one.name, None)
+
+    def go_on(self) -> None:
+        """Those whose messages could not be read are tried again when it is time."""
+        for name, one in list(self.paused.items()):
+            if one.paused_until_ms <= self.now.mono_ms:
+                one.paused_until_ms = 0
+                del self.paused[name]
+                self.touch(one)
+
+    def go_on_committing(self) -> None:
+        """Those that decided nothing while too many units waited go on."""
+        if self.held_back and not self.manager.commits.full:
+            held_back, self.held_back = self.held_back, {}
+            for one in held_back.values():
+                self.touch(one)
+
+    def running(self, name: str) -> QueueState:
+        """Raises: ClientError unknown_queue, not_ready."""
+        if not self.manager.known:
+            raise ClientError("not_ready", "the queues are being read")
+        one = self.manager.running.get(name)
+        if one is None:
+            raise ClientError("unknown_queue", f"there is no queue {name[:64]!r}")
+        return one
+
+    def check_runs(self, one: QueueState) -> None:
+        """Raises: ClientError unknown_queue, if a queue was deleted meanwhile."""
+        if self.manager.running.get(one.name) is not one:
+            raise ClientError("unknown_queue", f"queue {one.name!r} was deleted")
+
+    def compile(self, connection: QueuesConnection, text: str | None) -> Filter | None:
+        """A filter of a client. Raises: ClientError bad_filter, too_many."""
+        if not text:
+            return None
+        account = connection.use.account
+        return account.compile(chars_to_compile(text), lambda: compile_at_once(text))
+
+    # -- the journal's look-ups ---------------------------------------------------------------
+
+    def locate(self, value: str, then: Callable[[Located], None], cut: Cut = "") -> None:
+        """Where is this bookmark, time or vector? Raises: ClientError bad_bookmark, too_many."""
+        check_point(value)
+        if len(self.lookups) >= LOOKUPS_MAX:
+            raise ClientError("too_many", "too many look-ups are open; try again")
+        self._last_job += 1
+        ask = Locate(self._last_job, value, cut=cut)
+        self.lookups[self._last_job] = (ask, then, self.now.mono_ms + PATIENCE_MS)
+        self.out.append(Say(JOURNAL, ask))
+
+    def locate_all(
+        self, bookmarks: Sequence[str], then: Callable[[BitMap64, ClientError | None], None]
+    ) -> None:
+        """The positions of bookmarks, without those that are not in the log; or why that is not
+        known. Raises: as `locate`."""
+        positions, left = BitMap64(), len(bookmarks)
+
+        def found(located: Located) -> None:
+            nonlocal left
+            if left and located.code == "not_ready":
+                left = 0
+                then(positions, ClientError(located.code, located.reason))
+            elif left:
+                left -= 1
+                if not located.code and located.position:
+                    positions.add(located.position)
+                if not left:
+                    then(positions, None)
+
+        for bookmark in bookmarks:
+            self.locate(bookmark, found, "at")
+
+    def located(self, located: Located) -> None:
+        """The journal's answer."""
+        found = self.lookups.pop(located.cid, None)
+        if found is not None:
+            found[1](located)
+
+    def ask_again(self) -> None:
+        """The journal is another one: it is asked what the last one did not answer."""
+        self.out += [Say(JOURNAL, ask) for ask, _, _ in self.lookups.values()]
+
+    def give_up(self) -> None:
+        """Look-ups that took too long get an answer that says so."""
+        now_ms = self.now.mono_ms
+        for cid in [cid for cid, (_, _, end) in self.lookups.items() if end <= now_ms]:
+            text = "the journal does not answer"
+            self.located(Located(cid, code="not_ready", reason=text))
+
+    # -- readings -----------------------------------------------------------------------------
+
+    def job(self, then: Callable[[Any], None]) -> int:
+        """The number of a LogReading; `then` is called with its answer."""
+        self._last_job += 1
+        self._jobs[self._last_job] = then
+        return self._last_job
+
+    def read(
+        self, kind: type[LogReading], then: Callable[[Any], None], *fields: Any,  # noqa: ANN401
+    ) -> None:  # fmt: skip
+        """Has messages read; `then` is called with the answer. fields: of `kind`, without job."""
+        self.out.append(kind(self.job(then), *fields))
+
+    def answered(self, answer: LogAnswer) -> None:
+        """A LogReading was done."""
+        self._jobs.pop(answer.job)(answer)
+
+    def examine(
+        self, positions: BitMap64, content: Filter, then: Callable[[BitMap64], None],
+        hits: BitMap64 | None = None,
+    ) -> None:  # fmt: skip
+        """Which of these messages is the filter true for? It takes a turn for each slice.
+
+        hits: of the slices before.
+        """
+
+        def examined(done: Examined) -> None:
+            left = positions[positions.rank(done.end - 1) :]
+            found = done.matching if hits is None else hits | done.matching
+            if left:
+                self.examine(left, content, then, found)
+            else:
+                then(found)
+
+        self.read(Examine, examined, positions[:EXAMINED_MAX], content)
+
+
+class Searches:
+    """Searches of the process, each known by the key of its consumer. job: see QueuesContext."""
+
+    def __init__(self, job: Callable[[Callable[[Any], None]], int]) -> None:
+        self._job = job
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._running: set[int] = set()
+        self._due: deque[Search] = deque()
+
+    def begin(self, key: int, go: Callable[[], None]) -> None:
+        """Calls `go` as soon as it may run: it asks for a slice, or ends the search."""
+        self._waiting.append((key, go))
+
+    def end(self, key: int) -> None:
+        """A search that was begun is over."""
+        self._running.discard(key)
+
+    def slice(self, positions: BitMap64, content: Filter, then: Callable[[Any], None]) -> None:
+        """The next slice of a search that runs; `then` is called with Searched."""
+        self._due.append(Search(self._job(then), positions, content))
+
+    def next(self) -> Search | None:
+        """The slice of this turn."""
+        while self._waiting and self._has_place:
+            key, go = self._waiting.popleft()
+            self._running.add(key)
+            go()
+        return self._due.popleft() if self._due else None
+
+    @property
+    def busy(self) -> bool:
+        """True if the next turn has a slice, or a search may begin."""
+        return bool(self._due) or (bool(self._waiting) and self._has_place)
+
+    @property
+    def _has_place(self) -> bool:
+        return len(self._running) < SEARCHES_MAX

@@ -59,7 +59,7 @@ from zbroker.wire.surveys import (
 from zbroker.wire.units import NamedRows
 
 TICK_MS: Final = 250  # of the patience with the journal
-AGAIN_MS: Final = 1_000  # until what could not be read is tried again
+AGAIN_MS: Final = 1_000  # until a reading that failed is tried again
 _HEARTBEAT: Final = codec.encode(m.Heartbeat())
 
 
@@ -114,7 +114,7 @@ class QueuesCore:
         self._handlers = self._events()
 
     def _events(self) -> dict[type, Callable[[Any], Sequence[Effect] | None]]:
-        shared, journal = self.shared, self.journal
+        shared, journal, manager = self.shared, self.journal, self.manager
         return {
             e.Commands: self._burst,
             e.Asked: self._asked,
@@ -123,21 +123,21 @@ class QueuesCore:
             e.RulesChanged: lambda event: self._entitle(event.access),
             e.Unauthenticated: self._unauthenticated,
             e.StopAsked: lambda _: self._saves.stop(),
-            BlockRead: lambda event: self.manager.read(event.read.key, event.block),
+            BlockRead: lambda event: manager.folding.read(event.read.key, event.block),
             Watermarks: journal.watermarks,
             Welcome: journal.welcome,
             NamedRows: journal.named,
-            JournalReceipt: journal.receipt,
-            Located: journal.located,
+            JournalReceipt: lambda event: manager.commits.receipts(event, shared.now.mono_ms),
+            Located: shared.located,
             qe.TablesLoaded: journal.loaded,
             qe.Segments: journal.segments,
             qe.TablesSaved: self._saves.saved,
             qe.Given: self._handing.given,
             qe.Unsent: self._unsent,
-            qe.Examined: shared.examined,
-            qe.Searched: shared.searches.searched,
-            qe.Reentered: shared.reentered,
-            qe.Inspected: shared.looked,
+            qe.Examined: shared.answered,
+            qe.Searched: shared.answered,
+            qe.Reentered: shared.answered,
+            qe.Inspected: shared.answered,
         }
 
     def handle(self, event: object, now: Now) -> Sequence[Effect]:
@@ -148,11 +148,10 @@ class QueuesCore:
     # -- commands -----------------------------------------------------------------------------
 
     def _burst(self, commands: e.Commands) -> None:
-        now = self.shared.now
         for received in commands.received:
-            self._one(received, now)
+            self._command(received, self.shared.now)
 
-    def _one(self, received: Received, now: Now) -> None:
+    def _command(self, received: Received, now: Now) -> None:
         rid = received.rid
         command: q.QueuesCommand | None = None
         try:
@@ -171,10 +170,10 @@ class QueuesCore:
                 self._note(rid, told_as(command), error.code, stranger(received.key))
             self._refuse(rid, error, _cid_of(command, received), _sid_of(command, error))
 
-    def _note(self, rid: bytes, what: str, code: str, who: str = "") -> None:
-        """For the audit log. who: as long as nobody is logged on."""
+    def _note(self, rid: bytes, what: str, code: str, peer: str = "") -> None:
+        """For the audit log. peer: the name of a connection without a logon."""
         known = self.shared.connections.get(rid)
-        self.refusals.add(rid, known.token.principal if known else who, what, code)
+        self.refusals.add(rid, known.token.principal if known else peer, what, code)
 
     def _refuse(
         self, rid: bytes, error: ClientError, cid: str | None = None, sid: str | None = None
@@ -204,7 +203,7 @@ class QueuesCore:
         self.shared.out.append(Send(connection.rid, codec.encode(answer)))
 
     def _entitle(self, access: Access) -> None:
-        """The rules have changed: who may not be here any more is told and forgotten."""
+        """The rules have changed: ends the sessions and consumers that lost their rights."""
         self.shared.access = access
         for connection in list(self.shared.connections.values()):
             try:
@@ -245,7 +244,7 @@ class QueuesCore:
     # -- reading ------------------------------------------------------------------------------
 
     def next_read(self) -> Read | None:
-        """What of the log is to be folded next."""
+        """The part of the log that is to be folded next."""
         return self.manager.following.next_read()
 
     def _unsent(self, unsent: qe.Unsent) -> None:
@@ -253,7 +252,7 @@ class QueuesCore:
         self._handing.unsent(unsent.give, unsent.positions)
 
     def _read_failed(self, failed: e.ReadFailed) -> None:
-        """The disk fails, or an archive is away: what was to be read is tried again."""
+        """The disk fails, or an archive is away: the reading is tried again."""
         of = failed.of
         if isinstance(of, Read):
             raise failed.error  # the next start reads the log again
@@ -264,12 +263,6 @@ class QueuesCore:
             text = f"{failed.error}; it is tried again"
             self.shared.out.append(Note("queues.read_failed", text, level="error"))
         self._later.put(of, until_ms)
-
-    def _try_again(self, what: Give | LogReading) -> None:
-        if isinstance(what, Give):
-            self._handing.again(what)
-        else:
-            self.shared.out.append(what)
 
     # -- peers and time -----------------------------------------------------------------------
 
@@ -291,7 +284,10 @@ class QueuesCore:
         effects: list[Effect] = [*self.journal.tick(now.mono_ms)]
         self._look_at_times(now, drained)
         for what in self._later.due(now.mono_ms):
-            self._try_again(what)
+            if isinstance(what, Give):
+                self._handing.again(what)
+            else:
+                self.shared.out.append(what)
         effects += self._decided()
         effects += self.shared.connections.moved()
         effects += self.journal.commits(now)
@@ -320,7 +316,7 @@ class QueuesCore:
                 self.shared.touch(ending)
 
     def _look_when(self, one: QueueState) -> None:
-        """When a queue has something to do by itself. Asked for only behind changes: it costs."""
+        """When a queue has something to do by itself. Asked for only after changes: it costs."""
         wake_ms = one.queue.next_wake(self.shared.now) if one.ready else None
         if wake_ms is not None and one.name in self.manager.running:
             self._wakes_ms[one.name] = wake_ms
@@ -373,7 +369,7 @@ class QueuesCore:
         ]  # fmt: skip
         if self.shared.connections:
             wakes.append(self.shared.connections.heartbeats.due_ms)
-        if self.shared.asking:
+        if self.shared.lookups:
             wakes.append(self._next_tick_ms)
         known = [wake for wake in wakes if wake is not None]
         return min(known) if known else None

@@ -1,4 +1,4 @@
-"""Dead letters: what is given up goes to a topic, with why, as it leaves the queue. Pure.
+"""Dead letters: a queue publishes the messages that it gives up, with the reason. Pure.
 
     outcome with a letter --read--> [messages to the dead letter topic, Gone] --landed--> gone
                               \\--cannot be read--> Gone, unreadable
@@ -21,7 +21,7 @@ from zbroker.log.format import KIND_PUBLISH
 from zbroker.log.queue_records import AnyFact, MessagesGone, pack_positions
 from zbroker.queues.commits import Body
 from zbroker.queues.context import QueuesContext
-from zbroker.queues.effects import InspectedMessage
+from zbroker.queues.effects import Inspect, Inspected, InspectedMessage
 from zbroker.queues.queue_state import Entry, QueueState
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
@@ -45,7 +45,7 @@ HEADERS: Final = (QUEUE, REASON, TEXT, TOPIC, BOOKMARK, POSITION, DELIVERIES, FA
 
 
 class DeadLetters:
-    """Of the room."""
+    """Publishes dead letters of all queues."""
 
     def __init__(self, shared: QueuesContext) -> None:
         self._shared = shared
@@ -64,10 +64,10 @@ class DeadLetters:
                 letters.insert(0, (rest, ending))
         one.entries = others + letters
         for entry in taken:
-            self._shared.look(entry[0].positions, partial(self._read, one, entry))
+            self._shared.read(Inspect, partial(self._read, one, entry), entry[0].positions)
 
-    def _read(self, one: QueueState, entry: Entry, rows: list[InspectedMessage], _end: int) -> None:
-        outcome, ending = entry
+    def _read(self, one: QueueState, entry: Entry, done: Inspected) -> None:
+        (outcome, ending), rows = entry, done.rows
         one.burying -= len(outcome.positions)
         lost = outcome.positions - BitMap64([row.position for row in rows])
         if lost:

@@ -1,11 +1,11 @@
 """A note of how far each queue was delivered, in memory that survives the process.
 
-    header   magic, id (16 bytes), instance, generation             64 bytes, zero behind it
-    slots    hash of name and life, position behind the highest one that was sent   16 bytes each
+    header   magic, id (16 bytes), instance, generation             64 bytes, zero after it
+    slots    hash of name and life, position after the highest one that was sent   16 bytes each
 
-The log knows a horizon, written ahead: what is before it may have been delivered, so after a crash
-it is flagged. This note, in a file system that a kill does not touch and a reboot empties, says how
-much of that was sent. It can only narrow the horizon. It counts if its id is that in the data
+The log knows a horizon, written ahead: messages before it may have been delivered, so after a crash
+they are flagged. This note, in a file system that a kill does not touch and a reboot empties, says
+how much of that was sent. It can only narrow the horizon. It counts if its id is that in the data
 directory, which each start replaces before anything is sent: so a note that is missing, foreign or
 older counts for nothing, and neither does one of a process that could not keep it up. A position is
 in the note before the message is sent.
@@ -40,7 +40,7 @@ Key = tuple[str, int]  # name and life of a queue
 
 
 class Delivered:
-    """Of one process. `before`: what the process before it noted."""
+    """The note of one process. `before`: the one of the process before it."""
 
     def __init__(self, origin: Origin, id_file: Path, directory: Path = SHARED_MEMORY) -> None:
         """Raises: StorageError, if an older note cannot be taken away."""
@@ -62,7 +62,7 @@ class Delivered:
             self.failed = str(error)
 
     def before(self, name: str, life: int) -> int | None:
-        """What stands at this position or behind it was not sent; None: it is not known."""
+        """No message from this position on was sent; None: it is not known."""
         return self._before.get(_hash((name, life)))
 
     def _read(self, origin: Origin, id_file: Path) -> dict[int, int]:
@@ -122,7 +122,7 @@ def _hash(key: Key) -> int:
 
 
 def _new_id(path: Path) -> bytes:
-    """Durable when it returns: whoever finds another note finds that it is older."""
+    """Durable when it returns: a note with another id is known to be older."""
     made = secrets.token_bytes(16)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     durable_files.write(path, made)

@@ -1,15 +1,14 @@
-"""What consumers are given, and what has to be durable before that. Pure.
+"""Dispatch: consumers are given messages, once what has to be durable before that is. Pure.
 
     offered --> given                     below the horizon
         \\--> parked --horizon--> given    beyond it: after a crash it could not be flagged
         \\--> committed as gone --> given  at-most-once
 
-What is parked is given only if its consumer still has it then.
+A parked message is given only if its consumer still has it then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -33,7 +32,7 @@ GIVE_BYTES: Final = 1 * MIB  # of a replayable queue in one turn: the other queu
 
 
 class Dispatcher:
-    """Of the room."""
+    """Gives messages of all queues to their consumers."""
 
     def __init__(self, shared: QueuesContext, consuming: ConsumerRegistry) -> None:
         self._shared = shared
@@ -51,19 +50,18 @@ class Dispatcher:
         if shared.manager.commits.full:
             shared.held_back[one.name] = one
             return
-        if isinstance(queue, Queue):
-            self._examine_for(one, queue, mine.values())
+        for consumer in mine.values():
+            self._examine(one, consumer)
         offers = queue.offer(shared.now, {key: each.credit > 0 for key, each in mine.items()})
         for offer in offers:
             self._hand(one, offer)
-        if offers:
-            one.taken_ms = shared.now.mono_ms
         if one.parked and not one.wanted_horizon:
             self._beyond(one, one.highest)  # it was refused
-        if isinstance(queue, Queue) and queue.more:
+        if isinstance(queue, Replayable):
+            if not offers:
+                self._look_for_end(one, queue)
+        elif queue.more:
             shared.touch(one)
-        if isinstance(queue, Replayable) and not offers:
-            self._look_for_end(one, queue)
 
     def _look_for_end(self, one: QueueState, queue: Replayable) -> None:
         """Ends its consumer, if that was given everything before the end that it wanted."""
@@ -72,16 +70,11 @@ class Dispatcher:
         elif queue.reader is not None and one.folded < queue.reader.until < U63_MAX:
             self._shared.manager.folding.awaited[one.name] = queue.reader.until
 
-    def _examine_for(
-        self, one: QueueState, queue: Queue, consumers: Iterable[RemoteConsumer]
-    ) -> None:
-        for consumer in consumers:
-            if consumer.filter is not None and not consumer.examining:
-                self._examine(one, queue, consumer)
-
-    def _examine(self, one: QueueState, queue: Queue, consumer: RemoteConsumer) -> None:
-        """Has the next messages looked at that a filtered consumer may get."""
-        assert consumer.filter is not None
+    def _examine(self, one: QueueState, consumer: RemoteConsumer) -> None:
+        """Has the next messages looked at that a consumer with a filter may get."""
+        queue = one.queue
+        if consumer.filter is None or consumer.examining or not isinstance(queue, Queue):
+            return
         part = queue.unlooked(consumer.key, EXAMINE_MAX)
         if not part:
             return
@@ -97,6 +90,7 @@ class Dispatcher:
 
     def _hand(self, one: QueueState, offer: Offer) -> None:
         consumer, queue = self._shared.consumers[offer.consumer], one.queue
+        one.taken_ms = self._shared.now.mono_ms
         if isinstance(queue, Replayable):
             acked = queue.noted_ones & offer.positions
             life = one.definition.life
@@ -129,18 +123,14 @@ class Dispatcher:
             horizon = one.wanted_horizon = one.highest + AHEAD
 
             def landed(code: str) -> None:
-                self._moved(one, horizon, code)
+                if code:
+                    one.wanted_horizon = 0
+                else:
+                    one.horizon = max(one.horizon, horizon)
 
             one.facts.append(Horizon(horizon))
             one.endings.append(landed)
         return highest >= one.horizon
-
-    def _moved(self, one: QueueState, horizon: int, code: str) -> None:
-        """The horizon is durable, or was refused."""
-        if code:
-            one.wanted_horizon = 0
-        else:
-            one.horizon = max(one.horizon, horizon)
 
     def _unpark(self, one: QueueState) -> None:
         """What does not wait for the horizon any more goes; at the end of a turn, so that nothing
@@ -158,7 +148,7 @@ class Dispatcher:
                     self._go(one, give)
             elif there:
                 self._release(_still(one, give), "")
-        if barriers != sent:  # nobody is there any more: it waits for somebody
+        if barriers != sent:  # without consumers it waits
             one.queue.undo(Outcome(barriers - sent, "gone", "barrier"))
 
     def _completed(self, queue: Replayable) -> None:
@@ -166,11 +156,11 @@ class Dispatcher:
         assert queue.reader is not None
         consumer = self._shared.consumers[queue.reader.key]
         answer = m.Ack("completed", sid=consumer.sid, ended=True)
-        self._shared.out.append(Send(consumer.rid, codec.encode(answer)))  # behind what it gets
+        self._shared.out.append(Send(consumer.rid, codec.encode(answer)))  # after its messages
         self._consuming.leave(consumer)
 
     def given(self, done: Given) -> None:
-        """What was sent to a consumer."""
+        """A Give was done."""
         give, unread, end = done.give, done.unread, done.end
         consumer, one = give.to, self._shared.manager.running.get(give.to.queue)
         consumer.credit -= done.size
@@ -227,7 +217,7 @@ class Dispatcher:
 
 
 def _delivered(one: QueueState, barrier: BitMap64) -> None:
-    """One record, however many consumers get it; behind a refusal it goes to all of them again."""
+    """One record, however many consumers get it; after a refusal it goes to all of them again."""
     fact = BarrierDelivered(barrier.min())
     if fact in one.facts:
         return

@@ -1,4 +1,4 @@
-"""What the queues core wants done, as values; loop.py and log_work.py perform it. Pure."""
+"""Effects of the queues core, which loop.py and log_work.py perform, and their answers. Pure."""
 
 from __future__ import annotations
 
@@ -58,44 +58,42 @@ class Give(e.ToPeer, gc=False):
         return Unsent(self.to.rid, self, self.positions)
 
     def part(self, positions: BitMap64) -> Give:
-        """Of these messages of it only."""
+        """The same for these messages only."""
         deliveries = self.deliveries
         if deliveries is not None:
             deliveries = [deliveries[self.positions.rank(at) - 1] for at in positions]
         return replace(self, positions=positions, deliveries=deliveries)
 
 
-class Examine(Struct, gc=False):
-    """Read these messages, as many as one turn may, and say which ones the filter is true for:
-    Examined or ReadFailed."""
+class _LogJob(Struct, gc=False):
+    """Read these messages. Answered by the LogAnswer with this `job`, or by ReadFailed."""
 
     job: int
     positions: BitMap64
+
+
+class Examine(_LogJob, gc=False):
+    """For which of them, as many as one turn may read, is the filter true? Answered by Examined."""
+
     filter: Filter
 
 
-class Search(Struct, gc=False):
-    """Read these messages until the filter is true for one, or enough was read for one turn:
-    Searched or ReadFailed."""
+class Search(_LogJob, gc=False):
+    """Which is the first that the filter is true for? Answered by Searched, also without a hit
+    after enough was read for one turn."""
 
-    job: int
-    positions: BitMap64
     filter: Filter
 
 
-class Reenter(Struct, gc=False):
-    """Read these messages as if they entered the queue now: Reentered or ReadFailed."""
+class Reenter(_LogJob, gc=False):
+    """How would they enter the queue now? Answered by Reentered."""
 
-    job: int
     queue: QueueState
-    positions: BitMap64
 
 
-class Inspect(Struct, gc=False):
-    """Read these messages one by one, as many as `bytes_max` allows: LookedAt or ReadFailed."""
+class Inspect(_LogJob, gc=False):
+    """Give each of them, as many as `bytes_max` allows. Answered by Inspected."""
 
-    job: int
-    positions: BitMap64
     bytes_max: int = U63_MAX
 
 
@@ -127,7 +125,7 @@ class SaveTables(Struct, gc=False):
 
 
 class TrackDeliveries(Struct, gc=False):
-    """Of this queue nothing from `position` on was sent: note from now on what is."""
+    """No message of this queue from `position` on was sent: note from now on what is sent."""
 
     queue: str
     life: int
@@ -149,8 +147,8 @@ Effect = (
 
 
 class Given(Struct, gc=False):
-    """A Give was done. size: bytes of credit; unread: what was not sent: before `end` it cannot be
-    read, from there on it was too much for one turn."""
+    """A Give was done. size: bytes of credit; unread: messages that were not sent. Those before
+    `end` cannot be read, the others were too much for one turn."""
 
     give: Give
     size: int
@@ -165,41 +163,41 @@ class Unsent(NotSent, gc=False):
     positions: BitMap64
 
 
-class Examined(Struct, gc=False):
-    """An Examine was done. matching: what the filter is true for; what stands before `end` was
-    examined."""
+class LogAnswer(Struct, gc=False):
+    """A LogReading was done."""
 
     job: int
+
+
+class Examined(LogAnswer, gc=False):
+    """matching: the messages that the filter is true for; those before `end` were examined."""
+
     matching: BitMap64
     end: int
 
 
-class Searched(Struct, gc=False):
-    """A Search was done. hit: the first message that matches; what stands before `end` was
-    examined."""
+class Searched(LogAnswer, gc=False):
+    """hit: the first message that matches; messages before `end` were examined."""
 
-    job: int
     hit: int | None
     end: int
 
 
-class Reentered(Struct, gc=False):
-    """A Reenter was done: what could be read, in order, by batch."""
+class Reentered(LogAnswer, gc=False):
+    """The messages that could be read, in order, by batch."""
 
-    job: int
     entered: list[Arrivals]
 
 
-class Inspected(Struct, gc=False):
-    """A Look was done: what could be read, in order; what stands before `end` was read."""
+class Inspected(LogAnswer, gc=False):
+    """The messages that could be read, in order; those before `end` were read."""
 
-    job: int
     rows: list[InspectedMessage]
     end: int
 
 
 class TablesLoaded(Struct, gc=False):
-    """What the tables hold, by name and life; noted: see manager.Noted."""
+    """What the tables hold, by name and life; noted: see registry.Noted."""
 
     saved: Mapping[tuple[str, int], SavedQueue]
     noted: Callable[[str, int], int | None] | None = None

@@ -1,9 +1,13 @@
-"""The queues core's side of the journal: what that says, and what it is told. Pure.
+"""The queues core's side of the journal: its messages, and the reports to it. Pure.
 
     Welcome --AskNamed--> Named --Load--> Loaded: the queues begin
     on a beat, and at once when the log start moves: Holds, which part of the log is needed
 
-Before the queues are known the journal is told nothing, and keeps all of the log.
+Before the queues are known the journal gets no report, and keeps all of the log.
+
+A queue that holds more than its max_hold lets go of its oldest messages, by a purge record. As
+retention removes whole segments, it lets go of whole segments: of all before the first segment from
+which on the log takes no more than max_hold.
 """
 
 from __future__ import annotations
@@ -29,7 +33,6 @@ from zbroker.errors import StorageError
 from zbroker.ids import Origin, format_vector
 from zbroker.limits import BEAT_MS, HOLDINGS_MAX, U63_MAX
 from zbroker.log.format import KIND_PURGE
-from zbroker.log.reader import Extent
 from zbroker.log.records import PurgeRecord
 from zbroker.queues.context import QueuesContext
 from zbroker.queues.effects import Effect, ListSegments, Load, Segments, TablesLoaded
@@ -40,8 +43,6 @@ from zbroker.wire.internal import (
     Hello,
     Holding,
     Holds,
-    JournalReceipt,
-    Located,
     Watermarks,
     Welcome,
 )
@@ -52,14 +53,14 @@ LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be ke
 
 
 class JournalClient:
-    """Of the queues core."""
+    """Follows the journal, for the queues core."""
 
     def __init__(self, shared: QueuesContext, incarnation: int) -> None:
         self._shared, self._manager = shared, shared.manager
         self._session = JournalSession(
             incarnation, lambda number: Hello("queues", incarnation, number=number)
         )
-        self._log_holds = LogHolds(shared)
+        self._since: dict[str, int] = {}  # wall clock, ms, since when a queue needs the log
         self._met = 0  # the journal that welcomed last
         self._named: NamedRows | None = None  # until the tables are loaded
         self._holds_ms = self._let_go_ms = self._floor_told = 0
@@ -75,7 +76,7 @@ class JournalClient:
         text = f"reading the log: {left} positions left" if left else ""
         return [Ready() if self._started else Progress(text)]
 
-    # -- what it says -------------------------------------------------------------------------
+    # -- messages of it -----------------------------------------------------------------------
 
     def watermarks(self, marks: Watermarks) -> Sequence[Effect]:
         """How far the log is durable; or that another journal is there."""
@@ -100,7 +101,7 @@ class JournalClient:
             )
         if welcome.incarnation == before:
             return ()
-        manager.welcomed(welcome.incarnation, welcome.persisted)
+        manager.folding.welcomed(welcome.incarnation, welcome.persisted)
         self._shared.ask_again()
         self._shared.out.append(Say(JOURNAL, AskNamed(0, welcome.incarnation)))
         if welcome.incarnation == self._met:
@@ -118,7 +119,7 @@ class JournalClient:
         manager.following.persisted = max(manager.following.persisted, persisted)
 
     def named(self, named: NamedRows) -> Sequence[Effect]:
-        """What is defined. Raises: ConfigError."""
+        """The definitions of the log. Raises: ConfigError."""
         if self._manager.known:
             self._begin(named)
             return ()
@@ -137,15 +138,7 @@ class JournalClient:
         self._manager.named(named)
         self._holds_ms = 0
 
-    def receipt(self, receipt: JournalReceipt) -> None:
-        """Which units landed."""
-        self._manager.commits.receipts(receipt, self._shared.now.mono_ms)
-
-    def located(self, located: Located) -> None:
-        """The answer to one look-up."""
-        self._shared.located(located)
-
-    # -- what it is told ----------------------------------------------------------------------
+    # -- messages to it -----------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> list[Reconnect | Say]:
         """Says Hello, if that is due."""
@@ -180,32 +173,18 @@ class JournalClient:
         holds = self.holds(now.wall_ns // MS_NS)
         return [Say(JOURNAL, holds), Say(JOURNAL, confirm), ListSegments(let_go)]
 
-    def holds(self, wall_ms: int) -> Holds:
-        """Which part of the log the queues need."""
-        return self._log_holds.stated(self._session.welcomed_by, wall_ms)
-
-    def segments(self, segments: Segments) -> None:
-        """Queues that hold more of the log than they may let go of it."""
-        self._log_holds.release(segments.extents)
-
     def next_wake_ms(self) -> int | None:
         """When `tick` or `report` has something to do."""
         hello_ms = self._session.next_wake_ms()
         return hello_ms if hello_ms is not None or not self._manager.known else self._holds_ms
 
+    # -- the part of the log that is needed ---------------------------------------------------
 
-class LogHolds:
-    """Of the queues process."""
-
-    def __init__(self, shared: QueuesContext) -> None:
-        self._shared = shared
-        self._since: dict[str, int] = {}  # wall clock, ms, since when a queue needs the log
-
-    def stated(self, journal: int, wall_ms: int) -> Holds:
-        """What the journal is told."""
-        manager, holding = self._shared.manager, self._shared.holding
+    def holds(self, wall_ms: int) -> Holds:
+        """The part of the log that the queues need."""
+        manager, holding, journal = self._manager, self._shared.holding, self._session.welcomed_by
         if not manager.known or not all(one.ready for one in manager.running.values()):
-            # dead letters that were brought back may stand before the place that is read from
+            # dead letters that were brought back may be before the place that is read from
             return Holds(journal, manager.floor, 0)
         for one in self._shared.dirty.values():  # the tables may have had messages of it
             self._shared.note_use(one)
@@ -219,11 +198,9 @@ class LogHolds:
         holdings = [Holding("queues", name, position, self._since[name]) for position, name in many]
         return Holds(journal, manager.floor, lowest, holdings)
 
-    def release(self, log: Sequence[Extent]) -> None:
-        """Queues that hold more of the log than they may let go of their oldest messages.
-
-        log: its segments, oldest first; those that were removed may still be among them.
-        """
+    def segments(self, segments: Segments) -> None:
+        """Queues that hold more of the log than they may let go of their oldest messages."""
+        log = segments.extents
         bounded = [
             one for one in self._shared.holding.values()
             if one.definition.config.max_hold and one.ready
@@ -233,12 +210,12 @@ class LogHolds:
         newest_first = log[::-1]
         sums = list(accumulate(extent.bytes for extent in newest_first))
         for one in bounded:
-            # the open segment is kept, however large it is: nobody could remove it
+            # the open segment is kept, however large it is: retention could not remove it
             within = max(1, _count_within(sums, one.definition.config.max_hold))
             self._release_before(one, newest_first[min(within, len(sums)) - 1].first)
 
     def _release_before(self, one: QueueState, position: int) -> None:
-        manager, queue = self._shared.manager, one.queue
+        manager, queue = self._manager, one.queue
         position = min(position, one.folded)
         if not isinstance(queue, Replayable) or manager.here is None:
             return

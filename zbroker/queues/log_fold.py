@@ -33,7 +33,7 @@ DOUBT: Final = ""  # no queue's name: reads what decides which units landed
 
 
 class QueueFold:
-    """Of a manager."""
+    """Folds the log into the queues of a registry."""
 
     def __init__(self, manager: QueueRegistry) -> None:
         self._manager = manager
@@ -113,7 +113,7 @@ class QueueFold:
             self._found(batch)
 
     def welcomed(self, journal: int, persisted: int) -> None:
-        """A journal whose log ends at `persisted`: what was under way is looked for there."""
+        """A journal whose log ends at `persisted`: units under way are looked for there."""
         self._commits.welcomed(journal, persisted)
         self._following.look_again()
         begin = self._commits.doubtful_from
@@ -170,7 +170,7 @@ class QueueFold:
 
 
 class TopicIndex:
-    """Of all queues that run. Answers are remembered until one begins or ends."""
+    """Running queues by topic. Answers are remembered until one begins or ends."""
 
     def __init__(self) -> None:
         self._exact: dict[str, dict[str, QueueState]] = {}
@@ -249,9 +249,10 @@ class LogFollowers:
         return Read(walk.key, walk.cursor, walk.seek, self.persisted, BLOCK_BYTES)
 
     def read(self, key: int, block: Block) -> tuple[Walk, Walk] | None:
-        """Moves a walk behind what was read; one that reaches another joins it.
+        """Moves a walk to the end of a block; one that reaches another joins it.
 
-        The walk whose members had it read, and the one that they are in now; None: nobody had.
+        Returns: the walk that the block was read for, and the one that its members are in now;
+        None: it is over.
         """
         walk = self._walks.get(key)
         if walk is None:
@@ -278,7 +279,7 @@ class LogFollowers:
 
     @property
     def lowest(self) -> int | None:
-        """Where the slowest walk stands."""
+        """The position of the slowest walk."""
         return min((walk.position for walk in self._walks.values()), default=None)
 
     def position_of(self, member: str) -> int:
@@ -286,6 +287,6 @@ class LogFollowers:
         return next(walk.position for walk in self._walks.values() if member in walk.members)
 
     def look_again(self) -> None:
-        """The journal was started anew: files may differ, cursors are looked for by position."""
+        """The journal was started again: files may differ, cursors are looked for by position."""
         for walk in self._walks.values():
             walk.seek = True

@@ -1,8 +1,8 @@
-"""Performs what the core wants of messages in the log: reads, sends, asks filters. Pure.
+"""Performs the effects of the core that need messages of the log. Pure.
 
 What may be large is read slice by slice, one a turn: a slice ends as soon as so many bytes were
-read and decoded or sent. What was read counts, also where the messages of a queue stand far apart
-in the log; a slice ends with a batch, so one turn takes at most a batch more.
+read and decoded or sent. All bytes that were read count, also where the messages of a queue are far
+apart in the log; a slice ends with a batch, so one turn takes at most a batch more.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.engine.effects import ForgetBlocks, Send
 from zbroker.engine.events import ReadFailed
 from zbroker.errors import StorageError
-from zbroker.filters import Filter
 from zbroker.ids import Origin
 from zbroker.limits import KIB
 from zbroker.log.reader import Extent
-from zbroker.queues import message_finder
 from zbroker.queues.effects import (
     Examine,
     Examined,
@@ -39,8 +37,7 @@ from zbroker.queues.effects import (
     Segments,
     Unsent,
 )
-from zbroker.queues.message_finder import Finder, FoundMessages, Reads
-from zbroker.queues.queue_state import entered_of
+from zbroker.queues.message_finder import Finder, FoundMessages, Reads, render
 from zbroker.wire.queue_messages import Job
 
 SLICE_BYTES: Final = 256 * KIB  # of what filters look at
@@ -49,7 +46,7 @@ SLICE_BYTES: Final = 256 * KIB  # of what filters look at
 class Slice:
     """The first batches of `many`, until `most` bytes were read and handled.
 
-    end: what stands before this position was read, or cannot be.
+    end: messages before this position were read, or cannot be.
     """
 
     def __init__(self, many: Iterable[FoundMessages], positions: BitMap64, most: int) -> None:
@@ -75,14 +72,10 @@ class Slice:
 
 
 class Matcher(NamedTuple):
-    """How a filter is asked. type_of: how payloads of a topic are read; payloads: made of them."""
+    """How a filter is asked. see FoundMessages.matching."""
 
     type_of: Callable[[str], str]
     payloads: Callable[..., Any]
-
-    def hits(self, found: FoundMessages, content: Filter) -> BitMap64:
-        """The messages that it is true for."""
-        return message_finder.matching(found, content, self.type_of, self.payloads)
 
 
 class LogSource(Reads, Protocol):
@@ -113,22 +106,22 @@ class LogWork:
         self._source, self._finder = source, Finder(source)
         self._send, self._sending = send, sending
         self._matcher, self._sees_all = matcher, sees_all
-        self._giving: message_finder.Renderer | None = None
-        self._read_to = 0  # what is in a queue was read, so it stands before that
+        self._builder: FrameBuilder | None = None
+        self._read_to = 0  # messages of queues were read, so they are before that
         self.performers: dict[type, Callable[[Any], Any]] = {
             Read: self._read,
             Give: self.give,
             Examine: self._guarded(self._examine),
             Search: self._guarded(self._search),
             Reenter: self._guarded(self._reenter),
-            Inspect: self._guarded(self._look),
+            Inspect: self._guarded(self._inspect),
             ForgetBlocks: self._forget,
             ListSegments: self._list,
         }
 
     def begin(self, here: Origin, persisted: int) -> None:
-        """The log is this one; what the tables know of stands before `persisted`."""
-        self._giving, self._read_to = message_finder.Renderer(FrameBuilder(here, Job)), persisted
+        """The log is this one; the tables know it up to `persisted` at most."""
+        self._builder, self._read_to = FrameBuilder(here, Job), persisted
 
     def _read(self, read: Read) -> BlockRead | ReadFailed | None:
         try:
@@ -155,7 +148,7 @@ class LogWork:
         return Segments(self._source.extents)
 
     def give(self, give: Give) -> Given | Unsent | ReadFailed:
-        """Sends what can be read, until its bytes_max. What was not sent is not lost."""
+        """Sends what can be read, until its bytes_max."""
         self._sending(give)
         unread = give.positions.copy()
         part = Slice(self._find(give.positions), give.positions, give.bytes_max)
@@ -169,13 +162,12 @@ class LogWork:
 
     def _send_part(self, give: Give, part: Slice, unread: BitMap64) -> int | None:
         """Bytes of credit; None: the consumer is gone. Takes what was sent out of `unread`."""
-        assert self._giving is not None, "queues begin after the tables were loaded"
+        assert self._builder is not None, "queues begin after the tables were loaded"
         size = 0
         for found in part:
-            parts = self._giving.parts(give, found, sees_all=self._sees_all)
-            for send, one in zip(message_finder.sends(give, parts), parts, strict=True):
-                size += one.size
-                part.handled(one.size)
+            for send, one in render(self._builder, give, found, sees_all=self._sees_all):
+                size += one
+                part.handled(one)
                 if not self._send(send):
                     return None
             unread -= found.positions
@@ -193,46 +185,32 @@ class LogWork:
         return guarded
 
     def _examine(self, effect: Examine, many: Iterable[FoundMessages]) -> Examined:
-        return Examined(effect.job, *_examined(effect, many, self._matcher))
+        hits, part = BitMap64(), Slice(many, effect.positions, SLICE_BYTES)
+        for found in part:
+            hits |= found.matching(effect.filter, *self._matcher)
+            part.handled(_decoded(found))
+        return Examined(effect.job, hits, part.end)
 
     def _search(self, effect: Search, many: Iterable[FoundMessages]) -> Searched:
-        return Searched(effect.job, *_searched(effect, many, self._matcher))
+        part = Slice(many, effect.positions, SLICE_BYTES)
+        for found in part:
+            hits = found.matching(effect.filter, *self._matcher)
+            if hits:
+                return Searched(effect.job, hits.min(), hits.min() + 1)
+            part.handled(_decoded(found))
+        return Searched(effect.job, None, part.end)
 
     def _reenter(self, effect: Reenter, many: Iterable[FoundMessages]) -> Reentered:
-        entered = [entered_of(effect.queue, found) for found in many]
+        entered = [effect.queue.entered_of(found) for found in many]
         return Reentered(effect.job, [each for each in entered if each is not None])
 
-    def _look(self, effect: Inspect, many: Iterable[FoundMessages]) -> Inspected:
+    def _inspect(self, effect: Inspect, many: Iterable[FoundMessages]) -> Inspected:
         rows: list[InspectedMessage] = []
         part = Slice(many, effect.positions, effect.bytes_max)
         for found in part:
-            rows += message_finder.looked(found)
+            rows += found.rows()
             part.handled(_decoded(found))
         return Inspected(effect.job, rows, part.end)
-
-
-def _examined(
-    effect: Examine, many: Iterable[FoundMessages], matcher: Matcher
-) -> tuple[BitMap64, int]:
-    """What matches, and the position behind what was examined."""
-    hits, part = BitMap64(), Slice(many, effect.positions, SLICE_BYTES)
-    for found in part:
-        hits |= matcher.hits(found, effect.filter)
-        part.handled(_decoded(found))
-    return hits, part.end
-
-
-def _searched(
-    search: Search, many: Iterable[FoundMessages], matcher: Matcher
-) -> tuple[int | None, int]:
-    """The first that matches, if one does; and the position behind what was examined."""
-    part = Slice(many, search.positions, SLICE_BYTES)
-    for found in part:
-        hits = matcher.hits(found, search.filter)
-        if hits:
-            return hits.min(), hits.min() + 1
-        part.handled(_decoded(found))
-    return None, part.end
 
 
 def _decoded(found: FoundMessages) -> int:

@@ -1,4 +1,8 @@
-"""Messages of the log by their positions: which block holds them, read once for all who ask."""
+"""Messages of the log by their positions: the blocks that hold them, and what is made of them.
+
+A frame for a consumer has the body as it is, or packed again. Only where no access rules hold may
+it have more messages in it than those that count.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from pyroaring import BitMap64
 
-from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, Projection
+from zbroker.blocks.frame_builder import Block, FrameBuilder, Projection
 from zbroker.blocks.read_request import Read
 from zbroker.engine.effects import Send
 from zbroker.filters import Filter
@@ -22,23 +26,61 @@ from zbroker.wire.queue_messages import Job
 
 BLOCK_BYTES: Final = 256 * KIB
 HINTS_MAX: Final = 65_536  # then every second one is forgotten
-STEPS_MAX: Final = 8  # blocks read one behind the other to get to a place; then it is searched for
+STEPS_MAX: Final = 8  # blocks read in a row to get to a place; then it is searched for
 
 
 class FoundMessages:
-    """Messages of one batch: item `at` of `block`, and which of its body, in order."""
+    """Messages of one batch: item `at` of `block`, and which of its body, in order.
 
-    __slots__ = ("at", "batch", "block", "picks", "positions")
+    first: the position that the first message of the body has.
+    """
+
+    __slots__ = ("at", "batch", "block", "first", "picks", "positions")
 
     def __init__(self, block: Block, at: int, batch: Batch, positions: BitMap64) -> None:
         self.block, self.at, self.batch, self.positions = block, at, batch, positions
-        first = batch.position - batch.skip
+        self.first = first = batch.position - batch.skip
         low, high = positions.min(), positions.max()
         self.picks: range | list[int]
         if high - low + 1 == len(positions):
             self.picks = range(low - first, high - first + 1)
         else:
             self.picks = [position - first for position in positions]
+
+    def matching(
+        self, content: Filter, type_of: Callable[[str], str], payloads: Callable[..., Any]
+    ) -> BitMap64:
+        """The positions of messages that a filter is true for.
+
+        type_of: how payloads of a topic are read; payloads: what decodes them.
+        """
+        about = self.block.about(self.at)
+        by_type: dict[str, list[int]] = {}
+        for pick in self.picks:
+            by_type.setdefault(type_of(about.topic(pick)), []).append(pick)
+        hits = BitMap64()
+        for type_, picks in by_type.items():
+            data = payloads(type_, self.block.unpacked(self.at))
+            hits |= BitMap64(
+                [self.first + pick for pick in content.test(type_).picks(data, picks, about)]
+            )
+        return hits
+
+    def rows(self) -> list[InspectedMessage]:
+        """The messages one by one, as they were published."""
+        batch, about = self.batch, self.block.about(self.at)
+        messages, headers = self.block.unpacked(self.at), self.block.headers(self.at)
+        keys: Sequence[bytes | None] = [None] * batch.count
+        if batch.columns is not None and batch.columns.keys is not None:
+            keys = bodies.keys(batch.columns.keys, batch.count)
+        return [
+            InspectedMessage(
+                self.first + pick, about.topic(pick), batch.publisher,
+                batch.sequence + pick - batch.skip, about.time_ns(pick), messages[pick],
+                keys[pick], headers.of(pick),
+            )
+            for pick in self.picks
+        ]  # fmt: skip
 
 
 class Reads(Protocol):
@@ -58,7 +100,7 @@ class Finder:
         self._last: Block | None = None  # the next find mostly goes on there
 
     def forget(self) -> None:
-        """The journal was started anew: files may differ."""
+        """The journal was started again: files may differ."""
         self._positions, self._cursors, self._last = array("q"), [], None
 
     def note(self, block: Block) -> None:
@@ -124,83 +166,41 @@ def _of_block(block: Block, part: BitMap64) -> Iterator[FoundMessages]:
             yield FoundMessages(block, at, item, mine)
 
 
+# -- what is made of them -------------------------------------------------------------------------
+
+
+def render(
+    maker: FrameBuilder, give: Give, found: FoundMessages, *, sees_all: bool
+) -> Iterator[tuple[Send, int]]:
+    """The frames that have messages of one batch for a consumer, each with its bytes of credit.
+
+    sees_all: no access rules hold, so a body may be sent whole if most of it is wanted.
+    """
+    dress = None
+    if give.barrier or give.deliveries is not None or give.acked is not None:
+        dress = _dress(give, found)
+    look = Projection(_plain, give.to.zstd, dress=dress)
+    for frame in maker.picked(found.block, found.at, found.picks, look, sees_all=sees_all):
+        header = frame.before + give.to.sid_packed + frame.after
+        yield Send(give.to.rid, header, frame.body), frame.size
+
+
 def _plain(topic: str) -> str:
     raise AssertionError(f"nothing is rewritten of {topic}")
 
 
-class Renderer:
-    """For one origin. sees_all: no access rules hold."""
-
-    def __init__(self, maker: FrameBuilder) -> None:
-        self._maker = maker
-
-    def parts(self, give: Give, found: FoundMessages, *, sees_all: bool) -> tuple[Frame, ...]:
-        """The messages of one batch for a consumer."""
-        dress = None
-        if give.barrier or give.deliveries is not None or give.acked is not None:
-            dress = _dress(give, found.batch)
-        look = Projection(_plain, give.to.zstd, dress=dress)
-        return self._maker.picked(found.block, found.at, found.picks, look, sees_all=sees_all)
-
-
-def sends(give: Give, parts: Sequence[Frame]) -> list[Send]:
-    """The frames of parts for a consumer."""
-    sid, rid = give.to.sid_packed, give.to.rid
-    return [Send(rid, part.before + sid + part.after, part.body) for part in parts]
-
-
-def _dress(give: Give, batch: Batch) -> Callable[[Any, Sequence[int]], None]:
-    """What is said of messages besides what they are."""
-    first = batch.position - batch.skip
+def _dress(give: Give, found: FoundMessages) -> Callable[[Any, Sequence[int]], None]:
+    """Adds to a header what the queue knows of the messages."""
 
     def dress(job: Job, picks: Sequence[int]) -> None:
         job.barrier = give.barrier
-        positions = [first + pick for pick in picks]
+        positions = [found.first + pick for pick in picks]
         if give.deliveries is not None:
             at = give.positions.rank(positions[0] - 1)
             counts = give.deliveries[at : at + len(positions)]
             if max(counts) > 1:
                 job.deliveries = bodies.to_little(array("H", [min(n, 65_535) for n in counts]))
-        if give.acked is not None and give.acked:
+        if give.acked:
             job.acked = bytes(position in give.acked for position in positions)
 
     return dress
-
-
-def matching(
-    found: FoundMessages,
-    content: Filter,
-    type_of: Callable[[str], str],
-    payloads: Callable[..., Any],
-) -> BitMap64:
-    """The positions of messages that a filter is true for."""
-    batch, about = found.batch, found.block.about(found.at)
-    first = batch.position - batch.skip
-    by_type: dict[str, list[int]] = {}
-    for pick in found.picks:
-        by_type.setdefault(type_of(about.topic(pick)), []).append(pick)
-    hits = BitMap64()
-    for type_, picks in by_type.items():
-        data = payloads(type_, found.block.unpacked(found.at))
-        for pick in content.test(type_).picks(data, picks, about):
-            hits.add(first + pick)
-    return hits
-
-
-def looked(found: FoundMessages) -> list[InspectedMessage]:
-    """The messages one by one, as they were published."""
-    batch, about = found.batch, found.block.about(found.at)
-    messages, columns = found.block.unpacked(found.at), batch.columns
-    headers = found.block.headers(found.at)
-    keys = None
-    if columns is not None and columns.keys is not None:
-        keys = bodies.keys(columns.keys, batch.count)
-    return [
-        InspectedMessage(
-            batch.position - batch.skip + pick, about.topic(pick), batch.publisher,
-            batch.sequence + pick - batch.skip, about.time_ns(pick), messages[pick],
-            keys[pick] if keys is not None else None,
-            headers.of(pick),
-        )
-        for pick in found.picks
-    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""One queue of this room: what it is, its state, and what is to be committed for it. Pure."""
+"""One queue of the process: definition, state, and what is to be committed for it. Pure."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from zbroker.queues.effects import Give
 from zbroker.queues.message_finder import FoundMessages
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.sets import span
 from zbroker.queues.work.values import Arrivals, Outcome
 from zbroker.wire.queue_surveys import QueueCounters, QueueRow
 
@@ -42,13 +43,28 @@ AHEAD: Final = 10_000  # positions by which the horizon is ahead of what was del
 FACTS_MAX: Final = 1_000_000  # messages that one unit is about, besides the last ones
 
 
-#: "" or the code of a refusal: what came of something that was to be committed
+#: called with "" once something is durable, or with the code of its refusal
 Ending = Callable[[str], None]
 Entry = tuple[Outcome, Ending | None]
 
 
+def after_all(count: int, then: Ending) -> Ending:
+    """An Ending for `count` parts: with the last one it calls `then`, with the first refusal."""
+    left, refused = count, ""
+
+    def ended(code: str) -> None:
+        nonlocal left, refused
+        left, refused = left - 1, refused or code
+        if left == 0:
+            then(refused)
+
+    if not count:
+        then("")
+    return ended
+
+
 class Parked(NamedTuple):
-    """What is given as soon as the horizon stands behind `highest`."""
+    """A Give that waits until the horizon is after `highest`."""
 
     highest: int
     give: Give
@@ -75,7 +91,7 @@ MARKS_MAX: Final = 20_000  # then every second one is forgotten
 
 @dataclass(slots=True)
 class Walk:
-    """One cursor and who reads with it. `position`: what stands before it was read."""
+    """One cursor and the queues that read with it. `position`: the log before it was read."""
 
     key: int
     cursor: Cursor
@@ -85,7 +101,7 @@ class Walk:
 
 
 class Ages:
-    """Of one queue: positions with their log time, and the bytes that stand before them.
+    """How old the messages of a queue are, and how much of the log they are: marks along it.
 
     total: bytes of everything that entered since the marks began.
     """
@@ -113,18 +129,11 @@ class Ages:
             one[:] = one[::2]
 
     def at(self, position: int) -> tuple[int | None, int]:
-        """Log time at a position, or a little before it; bytes that stand before that."""
+        """Log time at a position, or a little before it; bytes before that."""
         found = bisect_right(self._positions, position) - 1
         if found < 0:
             return None, 0
         return self._times[found], self._bytes[found]
-
-    def forget(self, position: int) -> None:
-        """Nobody asks about what stands before this position any more."""
-        passed = bisect_right(self._positions, position) - 1
-        if passed > 0:
-            for one in (self._positions, self._times, self._bytes):
-                del one[:passed]
 
     def dump(self) -> bytes:
         """For the tables."""
@@ -143,12 +152,12 @@ class Ages:
 
 @dataclass(slots=True)
 class QueueState:
-    """A queue at work. folded: what is in the log before it counts already: where its walk is, or
-    `ahead` of that, where it was when it joined the walk.
+    """A queue at work.
 
-    ready_at: it offers nothing before it was folded up to there. horizon: whatever stands before it
-    may have been delivered, and that is durable. highest: position that was offered. parked: offers
-    that wait for something durable before they are sent.
+    folded: the log before this position counts already: the position of its walk, or `ahead` of
+    that, where it was when it joined the walk. ready_at: it offers nothing before it was folded up
+    to there. horizon: all messages before it may have been delivered, and that is durable. highest:
+    position that was offered. parked: offers that wait for something durable before they are sent.
     """
 
     definition: Definition
@@ -176,7 +185,7 @@ class QueueState:
     ages: Ages = field(default_factory=Ages)
     dead: BitMap64 = field(default_factory=BitMap64)  # given up, and may be brought back
     returning: BitMap64 = field(default_factory=BitMap64)  # of these, what is on its way back
-    returned: BitMap64 = field(default_factory=BitMap64)  # came back, and may stand anywhere
+    returned: BitMap64 = field(default_factory=BitMap64)  # came back, and may be at any position
 
     @property
     def name(self) -> str:
@@ -188,7 +197,7 @@ class QueueState:
 
     @property
     def suspected_to(self) -> int:
-        """What is before this position may have been delivered by the process before this one."""
+        """The process before this one may have delivered messages before this position."""
         return self.horizon if self.noted is None else min(self.horizon, self.noted)
 
     @property
@@ -205,12 +214,12 @@ class QueueState:
 
     @property
     def log_bytes(self) -> int:
-        """Of the log's batches from its oldest message on, roughly."""
+        """Size of the log's batches from its oldest message on, roughly."""
         lowest = self.queue.lowest
         return 0 if lowest is None else self.ages.total - self.ages.at(lowest)[1]
 
     def forget_dead(self, floor: int) -> None:
-        """What stands before the floor of the log is not brought back any more."""
+        """Messages before the start of the log are not brought back any more."""
         self.dead.remove_range(0, floor)
         self.returned &= self.queue.here
 
@@ -220,11 +229,16 @@ class QueueState:
         if entered is None:
             return False
         if batch.position < self.ahead:
-            entered = behind(entered, self.ahead)
+            entered = entered.part(span(self.ahead, batch.end_position))
         self.queue.entered(entered)
         self.ages.add(batch.position, batch.log_time, len(batch.body))
         self.counts.entered += len(entered.positions)
         return True
+
+    def entered_of(self, found: FoundMessages) -> Arrivals | None:
+        """Messages that were read again, as they entered; None: they do not enter any more."""
+        entered = self.entering(found.batch, lambda: found.block.unpacked(found.at))
+        return entered and entered.part(found.positions)
 
     def begin_to_offer(self) -> None:
         """If the log was folded that far; after a start what may have been sent is flagged."""
@@ -239,23 +253,20 @@ class QueueState:
             raise ClientError("not_ready", f"queue {self.name!r} is being read")
 
     def waited(self) -> None:
-        """Tells those who waited for messages of which none is going any more."""
-        left = []
-        for positions, ending in self.waiters:
-            if positions.isdisjoint(self.queue.going):
-                ending("")
-            else:
-                left.append((positions, ending))
-        self.waiters = left
+        """Calls those that waited for messages of which none is going any more."""
+        self._end_waits(lambda positions: positions.isdisjoint(self.queue.going), "")
 
     def refused(self, positions: BitMap64, code: str) -> None:
-        """Tells those who waited for some of these, of which an outcome was refused."""
+        """Calls those that waited for some of these, of which an outcome was refused."""
+        self._end_waits(lambda waited: not waited.isdisjoint(positions), code)
+
+    def _end_waits(self, over: Callable[[BitMap64], bool], code: str) -> None:
         waiters, self.waiters = self.waiters, []
-        for waiter in waiters:
-            if waiter[0].isdisjoint(positions):
-                self.waiters.append(waiter)
+        for positions, ending in waiters:
+            if over(positions):
+                ending(code)
             else:
-                waiter[1](code)
+                self.waiters.append((positions, ending))
 
     def of_one_unit(self) -> tuple[list[Entry], list[Entry]]:
         """What goes into one unit, and the rest: dead letters, and what would make it too large."""
@@ -271,7 +282,7 @@ class QueueState:
         return some, rest
 
     def abandon(self, code: str) -> None:
-        """It is over: who waits for something that will not come is told."""
+        """It is over: calls all that wait for something that will not come."""
         endings = [*self.endings, *(ending for _, ending in (*self.entries, *self.waiters))]
         self.entries, self.facts, self.endings, self.waiters = [], [], [], []
         for ending in endings:
@@ -287,7 +298,7 @@ class QueueState:
                 self.dead |= positions & queue.here
             queue.gone(positions)
         elif isinstance(fact, Horizon):
-            # also what no receipt told yet: tables that are saved now would stand behind it
+            # also without a receipt: tables that are saved now would be older than it
             self.horizon = max(self.horizon, fact.position)
         elif isinstance(queue, Replayable):
             if isinstance(fact, Noted):
@@ -296,47 +307,15 @@ class QueueState:
             where = unpack_positions(fact.where)
             queue.failed(where, fact.why, fact.due_ns, fact.delay_ms)
         elif isinstance(fact, BarrierDelivered):
-            queue.barrier_delivered(fact.position)
+            queue.gone(BitMap64([fact.position]))  # it went to every consumer
         elif isinstance(fact, Returned):
-            positions, entered = _returned(fact)
+            positions = unpack_positions(fact.where)
+            priorities = array("Q", fact.priorities) if fact.priorities else None
+            groups = array("q", fact.groups) if fact.groups else None
             self.dead -= positions
             self.returning -= positions
             self.returned |= positions
-            queue.returned(positions, entered)
-
-
-def _returned(fact: Returned) -> tuple[BitMap64, Arrivals]:
-    positions = unpack_positions(fact.where)
-    priorities = array("Q", fact.priorities) if fact.priorities else None
-    groups = array("q", fact.groups) if fact.groups else None
-    return positions, Arrivals(positions, priorities, groups)
-
-
-def entered_of(one: QueueState, found: FoundMessages) -> Arrivals | None:
-    """What would enter of messages that were read, as far as it is asked for."""
-    entered = one.entering(found.batch, lambda: found.block.unpacked(found.at))
-    if entered is None:
-        return None
-    wanted = found.positions & entered.positions
-    chosen = [entered.positions.rank(at) - 1 for at in wanted]
-    return Arrivals(
-        wanted,
-        None if entered.priorities is None else array("Q", [entered.priorities[i] for i in chosen]),
-        None if entered.groups is None else array("q", [entered.groups[i] for i in chosen]),
-    )
-
-
-def behind(entered: Arrivals, position: int) -> Arrivals:
-    """What does not stand before `position`."""
-    passed = entered.positions.rank(position - 1)
-    positions = entered.positions[passed:]
-    return Arrivals(
-        positions,
-        None if entered.priorities is None else entered.priorities[passed:],
-        None if entered.groups is None else entered.groups[passed:],
-        None if entered.barriers is None else entered.barriers & positions,
-        [(ns, max(a, position), b) for ns, a, b in entered.expires if b > position],
-    )
+            queue.returned(positions, Arrivals(positions, priorities, groups))
 
 
 def facts_of(outcomes: list[Outcome]) -> list[AnyFact]:

@@ -3,9 +3,9 @@
     definition in config or by an operator --wiring record landed--> running, reads the log
     running --outcomes--> one unit of facts each turn --landed, read in the log--> state
 
-What a queue is stands in the log (wiring records), so a queue that was made at run time is there
-after a restart, and a queue of the config begins where it was first known. A queue that the config
-does not name any more is not run and holds nothing; its record stays, so it can come back.
+The definition of a queue is in the log (wiring records), so a queue that was made at run time is
+there after a restart, and a queue of the config begins where it was first known. A queue that the
+config does not name any more is not run and holds nothing; its record stays, so it can come back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from msgspec import convert, to_builtins
 from pyroaring import BitMap64
 
-from zbroker.blocks.frame_builder import Block
 from zbroker.config import QueueConfig
 from zbroker.definitions import Definition, changed, compile_queue
 from zbroker.definitions.intake import QueueIntake
@@ -40,10 +39,10 @@ from zbroker.wire.queue_surveys import PointRow
 from zbroker.wire.units import NamedRows, UnitPart
 
 NAMED_CHARS: Final = 100  # of a type in a line of the log: one may hold its whole schema
-NOW: Final = -1  # of WiringRecord.begins: behind the record
+NOW: Final = -1  # as WiringRecord.begins: right after the record
 
 
-#: what was noted of a queue with this name and life: nothing from that position on was sent
+#: for name and life of a queue: no message from that position on was sent, as far as was noted
 Noted = Callable[[str, int], int | None]
 
 
@@ -71,9 +70,9 @@ class QueueRegistry:
         self.here: Origin | None = None
         self.floor = 1
         self.known = False
-        self.ended: list[QueueState] = []  # deleted: for who minds their consumers
-        self.began: list[QueueState] = []  # offers from now on: for who notes what is sent
-        self.overtaken: list[QueueState] = []  # purged of what their consumer was to get; likewise
+        self.ended: list[QueueState] = []  # deleted: their consumers are to end
+        self.began: list[QueueState] = []  # offer from now on: deliveries are to be noted
+        self.overtaken: list[QueueState] = []  # purged ahead of their consumers, which are to end
         self.changed: Callable[[QueueState], None] = lambda one: None
         self.locate: Callable[[str, Callable[[Located], None]], None]  # set by the core
         self.notes: list[Effect] = []
@@ -93,15 +92,15 @@ class QueueRegistry:
         self._noted = noted or self._noted
 
     def named(self, named: NamedRows) -> None:
-        """What the log says is defined. Raises: ConfigError, if the config contradicts it."""
+        """The definitions of the log. Raises: ConfigError, if the config contradicts them."""
         for row in named.points:
-            self._point(row.name, row.body, row.position)
+            self.point_set(POINT.decode(row.body), row.position)
         for row in named.wiring:
             self.rows[row.name] = _placed(r.WIRING.decode(row.body), row.position)
         if self.known:
             return
         self.known = True
-        # what the process before this one had under way stands before it: that is read first
+        # units that the process before this one had under way are before it: they are read first
         self.following.persisted = max(self.following.persisted, named.position)
         for name, record in self.rows.items():
             if record.definition is not None and record.source == "admin":
@@ -214,7 +213,7 @@ class QueueRegistry:
         one = self._restored(definition)
         if one is None:
             one = self._made(definition, max(record.begins, self.floor))
-            if record.created < self.floor:  # what told its horizon may be removed
+            if record.created < self.floor:  # the record of its horizon may be removed
                 one.horizon = self.floor + AHEAD
         one.ready_at = self.following.persisted
         one.noted = self._noted(record.name, record.life)
@@ -240,7 +239,7 @@ class QueueRegistry:
             one.forget_dead(self.floor)
             one.queue.load(rows)
         except (LookupError, ValueError) as error:
-            text = f"queue {name!r}: {error}; its state is read from the log anew, nothing is lost"
+            text = f"queue {name!r}: {error}; its state is read from the log again, nothing is lost"
             self.notes.append(Note("queues.tables_unusable", text))
             return None
         one.horizon = saved.horizon
@@ -251,7 +250,7 @@ class QueueRegistry:
         self.changes.note(one.name)
         one.entering = QueueIntake(one.definition, one.definition.type_of)
         if isinstance(one.queue, Queue):
-            one.queue.alter(one.definition.config)
+            one.queue.config = one.definition.config
 
     def _end(self, one: QueueState) -> None:
         del self.running[one.name]
@@ -261,21 +260,9 @@ class QueueRegistry:
 
     # -- fold ---------------------------------------------------------------------------------
 
-    def read(self, key: int, block: Block) -> None:
-        """A block for one walk; its queues take what is new to them."""
-        self.folding.read(key, block)
-
-    def welcomed(self, journal: int, persisted: int) -> None:
-        """A journal whose log ends at `persisted`: what was under way is looked for there."""
-        self.folding.welcomed(journal, persisted)
-
     def position_of(self, vector: str) -> int:
-        """The position behind everything that a vector covers, as far as it is of this origin."""
+        """The position after all that a vector covers of this origin."""
         return parse_vector(vector).get(self.here, 0) + 1 if self.here is not None else 0
-
-    def _point(self, name: str, body: bytes, set_at: int) -> None:
-        record: PointRecord = POINT.decode(body)
-        self.points[name] = PointRow(name, self.position_of(record.vector), record.vector, set_at)
 
     def point(self, name: str) -> PointRow:
         """The place with this name. Raises: ClientError unknown_point."""
@@ -323,7 +310,7 @@ class QueueRegistry:
     # -- commit -------------------------------------------------------------------------------
 
     def commit(self, one: QueueState) -> None:
-        """What was decided for a queue becomes one unit; dead letters have units of their own."""
+        """The decisions for a queue become one unit; dead letters have units of their own."""
         plain, rest = one.of_one_unit()
         if not plain and not one.facts:
             return
@@ -375,12 +362,12 @@ def _types_kept(record: r.DefinitionRecord, now: list[TopicType]) -> str:
     ]
     return (
         f"queue {record.name!r} reads {told[0]}, as when it was made; [[record]] says {told[1]} "
-        "now: what is in the queue stays; delete and make it again to have it read so"
+        "now: its messages stay; delete and make it again to have it read so"
     )
 
 
 def _placed(record: r.DefinitionRecord, position: int) -> r.DefinitionRecord:
-    """A record that stands at `position`."""
+    """A record that is at `position`."""
     record.created = record.created or position
     if record.begins == NOW:
         record.begins = position
@@ -388,11 +375,15 @@ def _placed(record: r.DefinitionRecord, position: int) -> r.DefinitionRecord:
 
 
 class Changes:
-    """Of the queues of a process, by name."""
+    """Which queues changed since a reader looked last, so that unchanged ones cost nothing.
+
+    A reader keeps the number of its look, and later changes are found by it, however many readers
+    there are.
+    """
 
     def __init__(self) -> None:
         self._number = 1
-        self._changed: dict[str, int] = {}  # the last one to change stands at the end
+        self._changed: dict[str, int] = {}  # the last one to change is at the end
 
     def note(self, name: str) -> None:
         """Something of this queue changed, or it is new, or gone."""

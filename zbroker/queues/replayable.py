@@ -2,7 +2,7 @@
 
     kept --ack--> kept and noted            kept --purge--> gone
 
-Consuming writes nothing: where a consumer stands is its own business. An acknowledgement is a mark
+Consuming writes nothing: how far a consumer is, is its own business. An acknowledgement is a mark
 on the message. Only a purge takes messages out. Source: seed 003.
 """
 
@@ -35,8 +35,12 @@ class ReplayReader:
 
 
 class Replayable:
-    """`here`: what was not purged; `noted_ones`: what was acknowledged of it; `going`: both on
-    their way. `purged_to`: no message before it is there, and the last one before it was purged."""
+    """A replayable queue.
+
+    here: messages that were not purged. noted_ones: those of them that were acknowledged. going:
+    acknowledgements on their way. purged_to: no message before it is there, and the last one before
+    it was purged.
+    """
 
     def __init__(self) -> None:
         self.here = BitMap64()
@@ -57,7 +61,7 @@ class Replayable:
             remove(one, positions)
 
     def purged(self, before: int) -> bool:
-        """What stands before this position was purged. True: its reader was to get some of it."""
+        """Messages before this position were purged. True: its reader was to get some of them."""
         taken = self.before(before)
         if not taken:
             return False
@@ -68,7 +72,7 @@ class Replayable:
         return reader is not None and missed is not None and missed < reader.until
 
     def before(self, position: int) -> BitMap64:
-        """What stands before this position."""
+        """Its messages before this position."""
         return below(self.here, position)
 
     def noted(self, positions: BitMap64) -> None:
@@ -114,7 +118,7 @@ class Replayable:
         return [Offer(reader.key, positions)]
 
     def go_back(self, key: int, position: int) -> None:
-        """What stands there was offered and was not sent: it is offered again."""
+        """Messages from there on were offered and not sent: they are offered again."""
         if self.reader is not None and self.reader.key == key:
             self.reader.position = min(self.reader.position, position)
 
@@ -170,13 +174,13 @@ class Replayable:
     def why_nothing(self, now: Now) -> list[str]:
         """Why the consumer gets nothing, the most important reason first."""
         if self.reader is None:
-            return ["nobody reads it"]
+            return ["it has no consumer"]
         if first_of(self.here, self.reader.position) is not None:
             return ["the consumer has no credit: it has not read what it was sent"]
         return ["the consumer has read everything"]
 
     def memory_bytes(self) -> int:
-        """Of the sets, roughly."""
+        """Size of the sets, roughly."""
         return bytes_of(self.here, self.noted_ones)
 
     def dump(self) -> dict[str, bytes]:

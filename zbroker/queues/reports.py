@@ -1,4 +1,4 @@
-"""What the admin is told of queues and consumers. Pure."""
+"""Reports of queues, consumers and clients, and why nothing is delivered. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def _row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
     now_ms = shared.now.mono_ms
     found = s.QueueRow(
         one.name, config.kind, config.topic or config.name, config.regex, definition.source,
-        definition.life, definition.created, to_builtins(config), _state(one),
+        definition.life, definition.created, to_builtins(config),
+        "running" if one.ready else "reading",
         depth=len(queue.here), going=len(queue.going),
         consumers=len(shared.of.get(one.name, ())),
         first=queue.here.min() if queue.here else 0, last=queue.here.max() if queue.here else 0,
@@ -60,14 +61,10 @@ def _row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
     if isinstance(queue, Queue):
         numbers = queue.counts()
         found.ready, found.leased, found.delayed = numbers.ready, numbers.leased, numbers.delayed
-        found.barrier = queue.barrier
+        found.barrier = queue.places.barrier
     else:
         found.ready = len(queue.here)
     return found
-
-
-def _state(one: QueueState) -> str:
-    return "running" if one.ready else "reading"
 
 
 def numbers(shared: QueuesContext) -> dict[str, int | float | str]:
@@ -88,7 +85,7 @@ def numbers(shared: QueuesContext) -> dict[str, int | float | str]:
     }
 
 
-def consumers(shared: QueuesContext, ask: s.AskConsumers) -> tuple[list[s.ConsumerRow], int]:
+def consumers(shared: QueuesContext, ask: s.AskConsumers) -> s.Consumers:
     """Those that are asked for, by queue and client."""
     rows = [_consumer(shared, each) for each in shared.consumers.values()
             if ask.queue in ("", each.queue)]  # fmt: skip
@@ -97,7 +94,7 @@ def consumers(shared: QueuesContext, ask: s.AskConsumers) -> tuple[list[s.Consum
             rows += [_lost(shared, one, each) for each in one.queue.consumers.lost()]
     rows.sort(key=lambda row: (row.queue, row.client, row.sid))
     most = min(ask.limit or ROWS_MAX, ROWS_MAX)
-    return rows[:most], max(0, len(rows) - most)
+    return s.Consumers(ask.cid, rows[:most], max(0, len(rows) - most))
 
 
 def _consumer(shared: QueuesContext, each: RemoteConsumer) -> s.ConsumerRow:
@@ -125,7 +122,7 @@ def _held(shared: QueuesContext, one: QueueState | None, key: int) -> tuple[int,
 
 
 def clients(shared: QueuesContext, ask: AskClients, peers: Peers) -> Clients:
-    """The connections of this door, by name."""
+    """The connections of the listener, by name."""
     many = [
         (each.token.name, rid) for rid, each in shared.connections.items()
         if ask.client in ("", each.token.name)
@@ -148,12 +145,9 @@ def _client(shared: QueuesContext, rid: bytes, peers: Peers) -> ClientRow:
 
 
 def explain(shared: QueuesContext, one: QueueState, ask: Explain) -> Explained:
-    """The reason first, then what stands around it."""
-    if ask.position:
-        state, lines = _message(shared, one, ask.position)
-    else:
-        state, lines = _queue(shared, one)
-    return Explained(ask.cid, state, lines)
+    """Why is nothing delivered, of a queue or of one message? The most important reason first."""
+    found = _message(shared, one, ask.position) if ask.position else _queue(shared, one)
+    return Explained(ask.cid, *found)
 
 
 def _queue(shared: QueuesContext, one: QueueState) -> tuple[str, list[str]]:
@@ -163,22 +157,19 @@ def _queue(shared: QueuesContext, one: QueueState) -> tuple[str, list[str]]:
     if shared.manager.commits.full:
         return "journal", ["the journal does not take what is to be committed; see its state"]
     lines = one.queue.why_nothing(shared.now)
-    starved = [
-        consumer for consumer in shared.consumers.values()
-        if consumer.queue == one.name and consumer.credit <= 0
-    ]  # fmt: skip
     lines += [
         f"consumer {each.client}/{each.sid} has no credit: it does not read what it was sent"
-        for each in starved
+        for each in shared.of.get(one.name, {}).values()
+        if each.credit <= 0
     ]
     if one.parked:
-        lines.append("what was offered waits for the horizon to be durable")
+        lines.append("offered messages wait for the horizon to be durable")
     return ("waiting" if lines else "delivering"), lines or ["nothing holds it back"]
 
 
 def _message(shared: QueuesContext, one: QueueState, position: int) -> tuple[str, list[str]]:
     standing = one.queue.where(position)
-    lines = [_SENTENCES.get(standing.state, "it is {}").format(standing.state)]
+    lines = [_SENTENCES[standing.state]]
     owner = shared.consumers.get(standing.consumer or 0)
     if owner is not None:
         lines.append(f"consumer {owner.client}/{owner.sid} has it")
@@ -188,8 +179,7 @@ def _message(shared: QueuesContext, one: QueueState, position: int) -> tuple[str
     if standing.deliveries or standing.failures:
         lines.append(f"{standing.deliveries} deliveries, {standing.failures} failures so far")
     if standing.state == "gone" and position in one.dead:
-        lines = ["it was given up; `zbroker-admin queue requeue` brings it back"]
-        return "dead", lines
+        return "dead", ["it was given up; `zbroker-admin queue requeue` brings it back"]
     if standing.state == "gone" and position >= one.folded:
         return "reading", ["the queue has not read that far yet"]
     if standing.state in ("ready", "waiting"):

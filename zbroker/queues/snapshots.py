@@ -1,7 +1,11 @@
-"""What the tables lack: the state of the queues that changed since it was copied last. Pure.
+"""Saving: when the tables are written, and the state that they lack. Pure.
 
-A queue that did not change stands in the tables as it was. How far the log was read for it by now
-is said once for all (`upto`), so a save costs what changed, however many queues there are.
+    folded --what changed is copied--> SaveTables --written by a helper--> TablesSaved
+
+A start reads the log from where the tables end, so they are written often enough to make that
+short: every SAVE_MS, and before the process ends. A save begins only after the one before ended. It
+has the queues that changed since then; how far the log was read for all of them is in it once
+(`upto`), so it costs what changed, however many queues there are.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from zbroker.queues.registry import QueueRegistry, SavedQueue
 
 Key = tuple[str, int]  # name and life
 
+SAVE_MS: Final = 30_000
+SAVE_POSITIONS: Final = 1_000_000  # folded since the last save: then earlier
 AGES: Final = "ages"
 DEAD: Final = "dead"
 
@@ -22,7 +28,7 @@ DEAD: Final = "dead"
 class Snapshot(NamedTuple):
     """whole: nothing else is in the tables. upto: all of them were folded up to there at least.
 
-    firsts: where the oldest message of each queue stands. gone: in the tables no more.
+    firsts: the position of the oldest message of each queue. gone: in the tables no more.
     """
 
     whole: bool
@@ -33,14 +39,14 @@ class Snapshot(NamedTuple):
 
 
 class Snapshots:
-    """Of one process."""
+    """Copies the state of queues that the tables lack."""
 
     def __init__(self) -> None:
         self._look = 0  # 0: the tables may hold anything
         self._keys: dict[str, Key] = {}  # what they hold
 
     def take(self, manager: QueueRegistry) -> Snapshot:
-        """What is to be written, as it is now."""
+        """The state that is to be written, as it is now."""
         whole = not self._look
         if whole:
             self._keys.clear()
@@ -48,20 +54,17 @@ class Snapshots:
         self._look = manager.changes.look()
         found = Snapshot(whole, _upto(manager), {}, {}, [])
         for name in names:
-            one = manager.running.get(name)
-            # what is flagged after this start would not be after the next one
-            ready = one is not None and one.ready
-            key = (name, one.definition.life) if one is not None and ready else None
-            before = self._keys.pop(name, None)
-            if before is not None and before != key:
-                found.gone.append(before)
-            if one is not None and key is not None:
-                self._keys[name] = key
+            one, before = manager.running.get(name), self._keys.pop(name, None)
+            # before it is ready, messages would lose the flag that they have since this start
+            if one is not None and one.ready:
+                key = self._keys[name] = name, one.definition.life
                 found.many[key], found.firsts[key] = _saved(one), one.lowest
+            if before is not None and before != self._keys.get(name):
+                found.gone.append(before)
         return found
 
     def forget(self) -> None:
-        """What was taken was not written: the next one is of everything."""
+        """The last one was not written: the next one has everything."""
         self._look = 0
 
 
@@ -80,7 +83,7 @@ def _saved(one: QueueState) -> SavedQueue:
 
 
 def _upto(manager: QueueRegistry) -> int:
-    """Where the slowest walk stands that a queue of the tables reads with."""
+    """The position of the slowest walk that a queue of the tables reads with."""
     running = manager.running
     return min(
         (
@@ -91,12 +94,8 @@ def _upto(manager: QueueRegistry) -> int:
     )  # fmt: skip
 
 
-SAVE_MS: Final = 30_000
-SAVE_POSITIONS: Final = 1_000_000  # folded since the last save: then earlier
-
-
 class SaveSchedule:
-    """Of the queues core."""
+    """Decides when the tables are written."""
 
     def __init__(self, manager: QueueRegistry) -> None:
         self._manager = manager

@@ -4,7 +4,7 @@
             upto                           -> position up to which all of them were folded
     queues  name NUL life                  -> position, horizon
     state   name NUL life NUL row          -> CRC-32C of one part of the state, its bytes
-    owned   name NUL life NUL first (u64)  -> behind, owner's instance, epoch (number, instance)
+    owned   name NUL life NUL first (u64)  -> end, owner's instance, epoch (number, instance)
 
 A save writes the queues that changed, as one transaction, so what is read is of one moment: those
 that did not change are as they were, folded up to `upto` by now. In form 1 all were written each
@@ -39,7 +39,7 @@ VERSION: Final = 2
 READABLE: Final = (1, 2)
 MAP_BYTES: Final = 64 * GIB  # address space, not disk
 _ADDRESSES: Final = (
-    f"the process needs {MAP_BYTES // GIB} GiB of address space, which is no memory: raise "
+    f"the process needs {MAP_BYTES // GIB} GiB of address space, not of memory: raise "
     "`ulimit -v`, or LimitAS= of the systemd unit; nothing is lost"
 )
 _STAMP: Final = struct.Struct("<IQI")
@@ -81,7 +81,7 @@ class Tables:
         )
 
     def load(self, here: Origin, persisted: int) -> dict[Key, SavedQueue]:
-        """What was saved of this log, up to `persisted` at most; nothing if it is damaged."""
+        """The saved queues of this log, up to `persisted` at most; none if it is damaged."""
         try:
             return self._load(here, persisted)
         except (lmdb.Error, struct.error, ValueError, UnicodeDecodeError):

@@ -9,12 +9,12 @@ import pytest
 from tests.cli.admins import FakeAdmin
 from tests.cli.queue.rows import run
 
-FOUND = {"queue": "work", "state": "idle", "lines": ["nobody consumes it", "2 are ready"]}
+FOUND = {"queue": "work", "state": "idle", "lines": ["it has no consumer", "2 are ready"]}
 
 
 def test_each_reason_is_a_line_the_answer_first(fake: FakeAdmin) -> None:
     fake.answers["GET /queues/work/explain"] = FOUND
-    assert run(fake.data, "explain", "work").stdout == "nobody consumes it\n2 are ready\n"
+    assert run(fake.data, "explain", "work").stdout == "it has no consumer\n2 are ready\n"
 
 
 def test_json_is_what_the_admin_says(fake: FakeAdmin) -> None:

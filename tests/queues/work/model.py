@@ -177,7 +177,7 @@ class World:
             case ("failed", positions, why, due):
                 queue.failed(positions, why, due)
             case ("barrier", position):
-                queue.barrier_delivered(position)
+                queue.gone(BitMap64([position]))
             case ("returned", entered):
                 queue.returned(entered.positions, entered)
             case _:
@@ -507,7 +507,7 @@ class World:
             if not before or message.position < before
         }
         assert set(self.queue.purgeable(before, leased)) == set(expected)
-        self._compare(self.queue.purge(None, before, leased), expected)
+        self._compare(self.queue.purge(before, leased), expected)
 
     def unreadable(self, positions: set[int]) -> None:
         expected = {}
@@ -598,7 +598,7 @@ class World:
             twin.load(queue.dump())
             told.append((
                 twin.tick(self.now), twin.here, twin.places.ready.standing,
-                twin.places.delays.dump(), twin.barrier, twin.counts(),
+                twin.places.delays.dump(), twin.places.barrier, twin.counts(),
                 [queue.where(p)[3:] for p in sorted(self.messages)],
             ))  # fmt: skip
             twin.check()
@@ -612,7 +612,7 @@ class World:
         assert set(queue.here) == set(self.messages)
         assert queue.lowest == min(self.messages, default=None)
         assert set(queue.going) == {p for p, one in self.messages.items() if one.going}
-        assert (queue.barrier or 1 << 62) == self.barrier()
+        assert (queue.places.barrier or 1 << 62) == self.barrier()
         for key, member in self.members.items():
             assert set(queue.leased(key)) == member.held
         for position, message in self.messages.items():

@@ -20,7 +20,7 @@ from zbroker.queues.work.leases import MessageLeases
 from zbroker.queues.work.offers import OFFER_MAX
 from zbroker.queues.work.places import MessagePlaces
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.ready import Plain
+from zbroker.queues.work.ready import ReadyMessages
 from zbroker.queues.work.values import Arrivals
 
 
@@ -77,7 +77,7 @@ def test_consumers_with_filters_get_what_fits_and_all_of_it(configs: list[QueueC
 # -- the test of the test: bugs that it has to find -----------------------------------------------
 
 
-class TakesAndKeeps(Plain):
+class TakesAndKeeps(ReadyMessages):
     """Forgets to remove what was taken."""
 
     def take(self, *args: Any, **kwargs: Any) -> list[BitMap64]:
@@ -103,7 +103,7 @@ class NoLock(Grouped):
 
 
 class NoBarrier(MessagePlaces):
-    """Offers what stands behind a barrier."""
+    """Offers messages after a barrier."""
 
     @property
     def behind(self) -> int:
@@ -132,7 +132,7 @@ class Uncounted(DeliveryCounts):
         pass
 
 
-def with_ready(ready: type[Plain | Grouped]) -> type[Queue]:
+def with_ready(ready: type[ReadyMessages]) -> type[Queue]:
     class Planted(Queue):
         def __init__(self, config: QueueConfig) -> None:
             super().__init__(config)
@@ -228,7 +228,7 @@ def test_altered_settings_count_from_then_on() -> None:
     queue = filled(10, lease=1_000)
     queue.join(1, "ann", 1, False, NOW)
     queue.offer(NOW, {})
-    queue.alter(config(lease=0, max_deliveries=1))
+    queue.config = config(lease=0, max_deliveries=1)
     (outcome,) = queue.tick(Now(2_000, NOW.wall_ns))
     assert outcome.why == "max_deliveries"
     queue.offer(NOW, {})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from zbroker.queues.work.ready import Plain
+from zbroker.queues.work.ready import ReadyMessages
 from zbroker.queues.work.values import Arrivals
 
 
-def plain(*positions: int) -> Plain:
-    ready = Plain()
+def plain(*positions: int) -> ReadyMessages:
+    ready = ReadyMessages()
     ready.enter(Arrivals(BitMap64(positions)))
     return ready
 

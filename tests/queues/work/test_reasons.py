@@ -32,7 +32,7 @@ def test_nothing_in_the_way_is_no_reason() -> None:
 
 
 def test_nobody_consumes() -> None:
-    assert queue_of(5, consumer=False).why_nothing(NOW) == ["nobody consumes it"]
+    assert queue_of(5, consumer=False).why_nothing(NOW) == ["it has no consumer"]
 
 
 def test_no_credit() -> None:
@@ -86,7 +86,7 @@ def test_a_barrier_that_waits_for_those_before_it() -> None:
 def test_a_barrier_that_waits_for_a_consumer() -> None:
     queue = Queue(QueueConfig("q", barrier="/b"))
     queue.entered(Arrivals(BitMap64([7]), barriers=BitMap64([7])))
-    assert queue.why_nothing(NOW) == ["nobody consumes it", "the barrier at 7 waits for a consumer"]
+    assert queue.why_nothing(NOW) == ["it has no consumer", "the barrier at 7 waits for a consumer"]
 
 
 def test_a_busy_group() -> None:

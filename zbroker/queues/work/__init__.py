@@ -1,1 +1,1 @@
-"""The core of one work queue: where each message stands, and who gets it. See queue.py."""
+"""One work queue: the places of its messages, and their consumers. See queue.py."""

@@ -17,7 +17,6 @@ from typing import Final, Literal
 from pyroaring import BitMap64
 
 from zbroker.queues.work.sets import bytes_of, insert, remove
-from zbroker.queues.work.values import Arrivals
 
 CHUNK: Final = 1_024
 _FAR: Final = (1 << 32) - 1  # the largest offset
@@ -140,7 +139,7 @@ class NumberColumn:
         return chunk.first + chunk.offsets[-1]
 
     def _append(self, pairs: list[tuple[int, int]]) -> None:
-        """Rows behind all others."""
+        """Rows after all others."""
         at = 0
         while at < len(pairs):
             chunk = self._chunks[-1] if self._chunks else None
@@ -205,23 +204,3 @@ class NumberColumn:
         ]
         chunk.offsets = array("I", [offset for offset, _ in rows])
         chunk.numbers = array(self._kind, [number for _, number in rows])
-
-
-def aligned(positions: BitMap64, numbers: array[int], part: BitMap64) -> array[int]:
-    """Of numbers that are aligned with `positions`, those of a part of them."""
-    pairs = zip(positions, numbers, strict=True)
-    return array(numbers.typecode, [number for position, number in pairs if position in part])
-
-
-def only(entered: Arrivals, part: BitMap64) -> Arrivals:
-    """Those messages of `entered` that are a part of it."""
-    if len(part) == len(entered.positions):
-        return entered
-    made = Arrivals(part, expires=entered.expires)
-    if entered.priorities is not None:
-        made.priorities = aligned(entered.positions, entered.priorities, part)
-    if entered.groups is not None:
-        made.groups = aligned(entered.positions, entered.groups, part)
-    if entered.barriers is not None:
-        made.barriers = entered.barriers & part
-    return made

@@ -33,12 +33,35 @@ class SelectorStats:
     missed: BitMap64 = field(default_factory=BitMap64)
     cursor: int = 0
 
+    def next(self, ready: ReadyMessages, behind: int, limit: int, enough: int) -> BitMap64:
+        """The lowest messages before `behind` that can be offered and were not looked at.
+
+        None if `enough` messages are known to fit. A message before the cursor that was not ready
+        when the cursor passed is `missed`, so none is looked at twice.
+        """
+        if ready.count(enough, behind, self.matching) >= enough:
+            return BitMap64()
+        self.missed &= ready.standing
+        found = lowest(self.missed, limit, behind)
+        at, passed = self.cursor, True
+        while len(found) < limit:
+            chunk = ready.candidates(limit - len(found), behind, at)
+            if not chunk:
+                break
+            new, at = without(chunk, self.looked), chunk.max() + 1
+            passed = passed and not new
+            found |= new
+            if passed:
+                self.cursor = at
+        return found
+
 
 @dataclass(slots=True)
 class QueueConsumer:
     """number: rises with each that joins. held: leased to it; at-most-once: sent and not
-    acknowledged. credit: it may be sent something, as was last told. since: when it got room,
-    as a rising number. until_ms: of one that was lost without leases: when that is forgotten."""
+    acknowledged. credit: it may be sent something, as was last reported. since: when it got
+    room, as a rising number. until_ms: when one that was lost without leases
+    is forgotten."""
 
     key: int
     client: str
@@ -62,7 +85,7 @@ class QueueConsumers:
 
     def __init__(self) -> None:
         self.by_key: dict[int, QueueConsumer] = {}
-        self.turn = 0  # number of who was last in turn
+        self.turn = 0  # number of the consumer that was last in turn
         self._last = 0
         self._filtered = 0
 
@@ -110,7 +133,7 @@ class QueueConsumers:
         return [one for one in self.lost() if one.client == client]
 
     def looking(self) -> Iterator[SelectorStats]:
-        """Of those with filters."""
+        """What the consumers with filters know."""
         return (one.looks for one in self.by_key.values() if one.looks is not None)
 
     def give(self, consumer: QueueConsumer, positions: BitMap64) -> None:
@@ -118,7 +141,10 @@ class QueueConsumers:
         insert(consumer.held, positions)
 
     def free(self, positions: BitMap64, first: QueueConsumer | None = None) -> int:
-        """Nobody has them any more. first: who probably has. Returns: how many were held."""
+        """No consumer has them any more. first: the one that probably had.
+
+        Returns: how many were held.
+        """
         rest, count = positions, 0
         for one in (first, *self.by_key.values()) if first is not None else self.by_key.values():
             if not one.held or one.held.isdisjoint(rest):
@@ -135,7 +161,7 @@ class QueueConsumers:
         return count
 
     def owner(self, position: int) -> QueueConsumer | None:
-        """Who has it."""
+        """The consumer that has it."""
         return next((one for one in self.by_key.values() if position in one.held), None)
 
     def gone(self, positions: BitMap64) -> None:
@@ -146,7 +172,7 @@ class QueueConsumers:
                     remove(known, positions)
 
     def appeared(self, positions: BitMap64) -> None:
-        """They can be offered: who is past them looks at them later, unless he has."""
+        """They can be offered: consumers past them look at them later, unless they have."""
         for looks in self.looking():
             new = without(positions, looks.looked)
             if new and new.min() < looks.cursor:
@@ -172,30 +198,5 @@ class QueueConsumers:
 
 
 def in_turn(consumers: Iterable[QueueConsumer], turn: int) -> list[QueueConsumer]:
-    """Those behind `turn` first."""
+    """All of them, the one after number `turn` first."""
     return sorted(consumers, key=lambda one: (one.number <= turn, one.number))
-
-
-def next_unlooked(
-    looks: SelectorStats, ready: ReadyMessages, behind: int, limit: int, enough: int
-) -> BitMap64:
-    """The lowest messages before `behind` that can be offered and were not looked at.
-
-    None if so many as are `enough` are known to fit. What is past the cursor and was not there when
-    the cursor passed is `missed`; so nothing is looked at twice.
-    """
-    if ready.count(enough, behind, looks.matching) >= enough:
-        return BitMap64()
-    looks.missed &= ready.standing
-    found = lowest(looks.missed, limit, behind)
-    at, passed = looks.cursor, True
-    while len(found) < limit:
-        chunk = ready.candidates(limit - len(found), behind, at)
-        if not chunk:
-            break
-        new, at = without(chunk, looks.looked), chunk.max() + 1
-        passed = passed and not new
-        found |= new
-        if passed:
-            looks.cursor = at
-    return found

@@ -1,4 +1,4 @@
-"""What is not offered before a time. Pure. Units: wall ns, since it outlives the process.
+"""Messages that are not offered before a time. Pure. Units: wall ns: they outlive the process.
 
 Times are rounded up to a 1024th of the delay when it is decided (`due_of`), so that many messages
 share one; the newest time of a message is the one that counts.

@@ -107,7 +107,7 @@ class DeliveryCounts:
             self.cancels.add(positions)
 
     def drop(self, positions: BitMap64) -> None:
-        """They are gone, or begin anew."""
+        """They are gone, or are counted from 0 again."""
         self.failures.drop(positions)
         self.cancels.drop(positions)
         self.uncounted.drop(positions)

@@ -117,7 +117,7 @@ class Expiry:
             self.next_ns = expires_ns
 
     def _find_next(self) -> None:
-        """What was swept empty is left in the heap; it is passed over here."""
+        """Passes over seconds that were swept empty: these are left in the heap."""
         while self._seconds and self._seconds[0] not in self._at:
             heappop(self._seconds)
         self.next_ns = min(self._at[self._seconds[0]][::3]) if self._seconds else None

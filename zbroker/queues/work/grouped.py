@@ -19,18 +19,18 @@ from pyroaring import BitMap64
 
 from zbroker.limits import U63_MAX
 from zbroker.queues.work.columns import NumberColumn
+from zbroker.queues.work.ready import ReadyMessages
 from zbroker.queues.work.sets import bytes_of, first_of, insert, lowest, remove, without
 from zbroker.queues.work.values import Arrivals
 
 STEP: Final = 512  # messages that are linked at a time
 
 
-class Grouped:
+class Grouped(ReadyMessages):
     """The head of each key that is not busy, and whatever has no key."""
 
     def __init__(self) -> None:
-        self.standing = BitMap64()
-        self.appeared: BitMap64 | None = None
+        super().__init__()
         self._heads = BitMap64()
         self._keys = NumberColumn("q")
         self._chains: dict[int, int | BitMap64] = {}  # all of a key that is linked
@@ -64,7 +64,7 @@ class Grouped:
         remove(self._heads, positions)
 
     def forget(self, positions: BitMap64) -> None:
-        """They are gone; none of them stands. Those behind them take their turn."""
+        """They left the queue; none is among the standing ones. The next of their keys follow."""
         keyed = positions & self._keys.known
         for position, key in self._linked(keyed):
             if self._busy.get(key) == position:
@@ -156,7 +156,7 @@ class Grouped:
         return [pair for pair in pairs if pair[0] < self._upto]
 
     def _link(self, position: int, key: int) -> None:
-        """Behind the others of its key, or before them if it comes late."""
+        """Adds it after the others of its key, or before them if it comes late."""
         chain = self._chains.get(key)
         if chain is None:
             self._chains[key] = position
@@ -179,7 +179,7 @@ class Grouped:
         self._look(key)
 
     def _look(self, key: int) -> None:
-        """Its head can be offered, if it stands and nothing of its key is under way."""
+        """Its head can be offered, if it is standing and nothing of its key is under way."""
         chain = self._chains[key]
         head = chain if isinstance(chain, int) else first_of(chain)
         if head is not None and key not in self._busy and head in self.standing:

@@ -59,7 +59,7 @@ class MessageLeases:
             self._put(capped, end)
 
     def done(self, positions: BitMap64) -> None:
-        """They are not leased any more, and never again unless `forget` is told."""
+        """They are not leased any more, and never again unless `forget` is called."""
         remove(self.leased, positions)
         if not self.leased:
             self._at.clear()

@@ -1,7 +1,11 @@
-"""What is offered to whom. Pure.
+"""Offers: which consumer gets which messages. Pure.
 
 Without filters one set of the next messages is taken, and dealt out by shares. With filters, small
-chunks go to one consumer after the other, since each may get something else.
+chunks go to one consumer after the other, since each may get something else. Fairness:
+
+    proportional   all have the same share of their backlog in use, as far as that can be
+    round-robin    each in turn gets one more
+    fast           the consumer that has had room for longest gets as many as fit
 """
 
 from __future__ import annotations
@@ -20,14 +24,9 @@ from zbroker.queues.work.sets import insert, split, union
 from zbroker.queues.work.values import Offer
 
 OFFER_MAX: Final = 1_000  # messages a consumer gets of one call, on average
-_CHUNK_MAX: Final = 256  # of consumers with filters
+_CHUNK_MAX: Final = 256  # messages that a consumer with a filter gets at a time
 
-
-class OfferResult(NamedTuple):
-    """more: something may be left: it stopped at its limit, or who has a filter has to look."""
-
-    offers: list[Offer]
-    more: bool
+Shares = list[tuple[QueueConsumer, int]]
 
 
 class Offers:
@@ -37,14 +36,15 @@ class Offers:
         self._places = places
         self._consumers = consumers
 
-    def offer(self, config: QueueConfig, now: Now) -> OfferResult:
-        """What can be given now."""
+    def offer(self, config: QueueConfig, now: Now) -> tuple[list[Offer], bool]:
+        """What can be given now; True if something may be left: the limit was reached, or a
+        consumer has to apply its filter."""
         barrier = self._places.barrier_due()
         if barrier is not None:
-            return OfferResult(self._barrier(barrier), False)
+            return self._barrier(barrier), False
         able = [one for one in self._consumers.current() if one.credit and one.room > 0]
         if not able or not self._places.ready.standing:
-            return OfferResult([], False)
+            return [], False
         wanted = sum(one.room for one in able)
         if config.max_backlog:
             wanted = min(wanted, config.max_backlog - self._consumers.held())
@@ -54,10 +54,10 @@ class Offers:
         offers = given(way, list(able), count) if count > 0 else []
         limited = sum(len(offer.positions) for offer in offers) == count < wanted
         looking = bool(offers) and any(one.looks is not None and one.room > 0 for one in able)
-        return OfferResult(offers, limited or looking)
+        return offers, limited or looking
 
     def _barrier(self, position: int) -> list[Offer]:
-        """To everybody, whatever room there is; it waits for somebody if nobody is there."""
+        """Offers it to every consumer, whatever room there is; without consumers it waits."""
         consumers = self._consumers.current()
         if consumers:
             barrier = BitMap64([position])
@@ -86,7 +86,7 @@ class Offers:
         return offers
 
     def _chunks(self, way: _Way, able: list[QueueConsumer], count: int) -> list[Offer]:
-        """A chunk at a time, to whoever is next and can get one."""
+        """A chunk at a time, to the next consumer that can get one."""
         ready, behind = self._places.ready, self._places.behind
         offers: list[Offer] = []
         while able and count:
@@ -105,7 +105,7 @@ class Offers:
         return offers
 
     def _leave(self, way: _Way, part: BitMap64) -> None:
-        """What was taken from the ready ones gets another place."""
+        """Gives messages that were taken from the ready ones another place."""
         if way.once:
             self._places.going_to_go(part)
         else:
@@ -126,18 +126,15 @@ def once(config: QueueConfig) -> bool:
 
 
 def model_of(config: QueueConfig) -> Model:
-    """Proportional by default, of at-most-once in turn."""
+    """Proportional by default, in turn for at-most-once."""
     return config.fairness or ("round-robin" if once(config) else "proportional")
-
-
-Shares = list[tuple[QueueConsumer, int]]
 
 
 def share(model: Model, able: Sequence[QueueConsumer], count: int, turn: int) -> Shares:
     """Shares of `count` messages, at most as many as there is room for, and none of 0.
 
-    able: who has room. turn: `number` of who was last in turn; next time that is the last one
-    returned.
+    able: consumers that have room. turn: `number` of the one that was last in turn; next time
+    that is the last one returned.
     """
     count = min(count, sum(one.room for one in able))
     if model == "round-robin":
@@ -148,7 +145,7 @@ def share(model: Model, able: Sequence[QueueConsumer], count: int, turn: int) ->
 
 
 def next_of(model: Model, able: Sequence[QueueConsumer], turn: int) -> QueueConsumer:
-    """Who gets the next message."""
+    """The consumer that gets the next message."""
     if model == "round-robin":
         return in_turn(able, turn)[0]
     if model == "fast":
@@ -176,7 +173,7 @@ def _proportional(able: Sequence[QueueConsumer], count: int) -> Shares:
         for one in many[:joined]
     ]
     left = count - sum(some for _, some in level)
-    # what is left by rounding: fewer than there are, one each, to who is behind the level most
+    # rounding leaves fewer than there are consumers: one each, for the furthest below the level
     level.sort(key=lambda pair: (len(pair[0].held) + pair[1]) / pair[0].backlog)
     shares = []
     for one, some in level:
@@ -188,7 +185,7 @@ def _proportional(able: Sequence[QueueConsumer], count: int) -> Shares:
 
 
 def _in_turn(able: list[QueueConsumer], count: int) -> Shares:
-    """As if one message after the other went to the next who has room."""
+    """As if one message after the other went to the next consumer that has room."""
     given = dict.fromkeys([one.key for one in able], 0)
     last, open_ = 0, list(able)
     while count:

@@ -1,4 +1,4 @@
-"""Where each message of one queue stands, and how it gets from one place to another. Pure.
+"""The places of the messages of one queue, and how they get from one to another. Pure.
 
     enter --> ready --offer--> leased --settle, lease ends--> going --fold: gone--> out
                 ^ ^              |  consumer leaves            | |
@@ -6,10 +6,14 @@
                 +------- undo, fold: failed -------------------+ v
                 +------- time ------------------------------- delayed
 
-    overdue: expired, and the next tick says so. A barrier stands apart until all before it is gone.
+    overdue: expired, and the next tick says so. A barrier is apart until all before it are gone.
 
-Every message that is here is in one of: ready.standing, leases.leased, delays.waiting, overdue,
+Each message of the queue is in one of: ready.standing, leases.leased, delays.waiting, overdue,
 going, standing_barriers.
+
+`dump_state` gives the state as bytes, for tables that only make the start fast. Leases, outcomes on
+their way and what the process alone knows are not in it. Numbers are in the byte order of the
+machine: the tables never leave it.
 """
 
 from __future__ import annotations
@@ -29,12 +33,14 @@ from zbroker.queues.work.ready import ReadyMessages
 from zbroker.queues.work.sets import bytes_of, first_of, insert, remove, without
 from zbroker.queues.work.values import Arrivals
 
+FORMAT: Final = b"1"  # of the rows of `dump_state`
+
 
 class MessagePlaces:
     """here: all that did not go. going: an outcome is on its way to the log; failing: of these,
     that they come back; both: that they come back, and that they are gone; were_leased: that were
-    with a consumer. expired: whatever is here and of no use any more, wherever it stands; overdue:
-    of these, what is with nobody, and what no outcome tells yet.
+    with a consumer. expired: all that are past their expiry, in whatever place; overdue: of these,
+    those that no consumer has and that no outcome is about yet.
     """
 
     def __init__(self, ready: ReadyMessages) -> None:
@@ -64,7 +70,7 @@ class MessagePlaces:
             self.ready.discard(entered.barriers)
 
     def drop(self, positions: BitMap64) -> BitMap64:
-        """They are gone, from wherever they stand. Returns: those that were here."""
+        """They are gone, from whatever place. Returns: those that were here."""
         found = positions & self.here
         if not found:
             return found
@@ -183,7 +189,7 @@ class MessagePlaces:
     # -- time ---------------------------------------------------------------------------------
 
     def notice(self, now: Now) -> None:
-        """What has expired, and what was delayed long enough."""
+        """Moves messages that have expired, or were delayed long enough."""
         next_ns = self.expiring.next_ns
         if next_ns is not None and next_ns <= now.wall_ns:
             late = self.expiring.over(now.wall_ns)
@@ -205,12 +211,12 @@ class MessagePlaces:
 
     @property
     def barrier(self) -> int | None:
-        """The first barrier: nothing behind it is offered."""
+        """The first barrier: no message after it is offered."""
         return first_of(self.barriers) if self.barriers else None
 
     @property
     def behind(self) -> int:
-        """Only what stands before it is offered."""
+        """Only messages before this position are offered."""
         barrier = self.barrier
         return U63_MAX if barrier is None else barrier
 
@@ -254,11 +260,8 @@ class MessagePlaces:
         self.expiring.check()
 
 
-FORMAT: Final = b"1"
-
-
-def dump(places: MessagePlaces, counting: DeliveryCounts) -> dict[str, bytes]:
-    """Rows by name."""
+def dump_state(places: MessagePlaces, counting: DeliveryCounts) -> dict[str, bytes]:
+    """The fold of a queue as rows by name."""
     rows = {
         "format": FORMAT,
         "here": _bytes(places.here),
@@ -276,7 +279,7 @@ def dump(places: MessagePlaces, counting: DeliveryCounts) -> dict[str, bytes]:
     return rows
 
 
-def load(rows: Mapping[str, bytes], places: MessagePlaces, counting: DeliveryCounts) -> None:
+def load_state(rows: Mapping[str, bytes], places: MessagePlaces, counting: DeliveryCounts) -> None:
     """Raises: ValueError, for anything that is not a dump of such a queue."""
     if rows.get("format") != FORMAT:
         raise ValueError(f"tables of format {rows.get('format')!r}")

@@ -1,10 +1,14 @@
 """One queue: a fold of the log, and what is done meanwhile. Pure; time comes in.
 
-    fold   entered, gone, failed, barrier_delivered, returned, suspect: true, in order, no time
+    fold   entered, gone, failed, returned, suspect: true, in order, no time
     work   join, offer, settle, tick ...: decides, and says what is to be committed (Outcome)
 
-An outcome is true once the fold has read it. Until then its messages are going: nobody is offered
-them. If its unit is refused, `undo` puts them back. Where a message stands: see places.py.
+    acked, rejected, purged, unreadable -----------------------------------------> gone
+    released, lease ended --expired? too many deliveries? too many releases?--yes--> gone
+                            +--no--> failed: back to its place, after a delay
+
+An outcome is true once the fold has read it. Until then its messages are going: no consumer is
+offered them. If its unit is refused, `undo` puts them back. See places.py for where messages are.
 """
 
 from __future__ import annotations
@@ -15,37 +19,36 @@ from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
-from zbroker.queues.work import places, reasons
-from zbroker.queues.work.columns import only
-from zbroker.queues.work.consumers import GRACE_MS, QueueConsumer, QueueConsumers, next_unlooked
+from zbroker.queues.work import reasons
+from zbroker.queues.work.consumers import GRACE_MS, QueueConsumer, QueueConsumers
+from zbroker.queues.work.delays import due_of
 from zbroker.queues.work.delivery_counts import COUNT_MAX, DeliveryCounts
 from zbroker.queues.work.grouped import Grouped
 from zbroker.queues.work.leases import end_of
 from zbroker.queues.work.offers import Offers, once
-from zbroker.queues.work.outcomes import Outcomes
-from zbroker.queues.work.places import MessagePlaces
+from zbroker.queues.work.places import MessagePlaces, dump_state, load_state
 from zbroker.queues.work.ranked import Ranked
-from zbroker.queues.work.ready import Plain, ReadyMessages
+from zbroker.queues.work.ready import ReadyMessages
 from zbroker.queues.work.sets import below, insert, remove, without
 from zbroker.queues.work.values import Arrivals, Numbers, Offer, Outcome, SettleResult, Standing
 
 
 class Queue:
-    """more: something may be left that the last `offer` could not give; ask again."""
+    """A work queue.
+
+    here: all messages that are in it. going: those of which an outcome is on its way to the log.
+    more: something may be left that the last `offer` could not give; ask again.
+    """
 
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
         self.places = MessagePlaces(_ready_of(config))
+        self.here, self.going = self.places.here, self.places.going
         self.consumers = QueueConsumers()
         self.counting = DeliveryCounts()
         self.more = False
         self._offering = Offers(self.places, self.consumers)
-        self._ending = Outcomes(config, self.places, self.consumers, self.counting)
         self._now = Now(0, 0)
-
-    def alter(self, config: QueueConfig) -> None:
-        """Other settings from now on; what is leased stays leased as it was."""
-        self.config = self._ending.config = config
 
     # -- fold ---------------------------------------------------------------------------------
 
@@ -54,7 +57,7 @@ class Queue:
         self.places.enter(entered)
 
     def gone(self, positions: BitMap64) -> None:
-        """They left the queue, from wherever they stood. Those that are not here are ignored."""
+        """They left the queue, from whatever place. Those that are not here are ignored."""
         if not self._once:
             self._free(positions)
         found = self.places.drop(positions)
@@ -69,36 +72,32 @@ class Queue:
         self._free(found)
         self.places.back(self.places.failed(found, due_ns, delay_ms))
 
-    def barrier_delivered(self, position: int) -> None:
-        """The barrier went to every consumer."""
-        self.gone(BitMap64([position]))
-
     def returned(self, positions: BitMap64, entered: Arrivals) -> None:
-        """Dead letters that are messages again; their counts begin anew."""
+        """Dead letters that are messages again; they are counted from 0 again."""
         self.counting.drop(positions & self.here)
         fresh = without(entered.positions, self.here)
         if not fresh:
             return
         if self._once:
-            self.consumers.free(fresh)  # whoever was sent them before, and never said so
+            self.consumers.free(fresh)  # a consumer was sent them before, and never settled them
         self.places.leases.forget(fresh)
         self.places.expiring.forget(fresh)
-        self.places.enter(only(entered, fresh))
+        self.places.enter(entered.part(fresh))
 
-    def suspect(self, below_: int) -> None:
-        """After a restart: what stands before this may have been delivered, and counts as that.
+    def suspect(self, position: int) -> None:
+        """After a restart: messages before this position may have been delivered, and count so.
 
-        Not part of a dump: it is told anew after each restart.
+        Not part of a dump: each restart sets it again.
         """
         if not self._once:
-            self.counting.suspects = below(self.here, below_)
+            self.counting.suspects = below(self.here, position)
 
     def unreadable(self, positions: BitMap64) -> list[Outcome]:
         """They are to go, since they cannot be read."""
         if self._once:
             self.consumers.free(positions)
         found = self.places.open_to(positions, failing=True)
-        return self._ending.go(found, "unreadable", delivered=False)
+        return self._finish(found, "unreadable", delivered=False)
 
     # -- consumers ----------------------------------------------------------------------------
 
@@ -150,7 +149,7 @@ class Queue:
 
     def reclaim(self, key: int, client: str, holding: BitMap64, now: Now) -> BitMap64:
         """A client is back: it keeps what it holds of what waits for it; the rest of that comes
-        back. Kept leases begin anew. Returns: what it keeps."""
+        back. Kept leases start over. Returns: what it keeps."""
         self._now = now
         new, kept = self.consumers.by_key[key], BitMap64()
         for old in self.consumers.lost_of(client):
@@ -172,7 +171,7 @@ class Queue:
         if ready.appeared:
             self.consumers.appeared(ready.appeared)
             ready.appeared.clear()
-        return next_unlooked(one.looks, ready, self.places.behind, limit, one.backlog)
+        return one.looks.next(ready, self.places.behind, limit, one.backlog)
 
     def looked(self, key: int, positions: BitMap64, matching: BitMap64) -> None:
         """What it was compared with, and which of it fits."""
@@ -186,15 +185,14 @@ class Queue:
     # -- work ---------------------------------------------------------------------------------
 
     def offer(self, now: Now, room: Mapping[int, bool]) -> list[Offer]:
-        """Leases messages to consumers that have room; to nobody whose `room` is False. Offers are
-        to be sent in this order."""
+        """Leases messages to consumers that have room, but to none whose `room` is False. Offers
+        are to be sent in this order."""
         self._now = now
         self.places.notice(now)
         for one in self.consumers.current():
             one.credit = room.get(one.key, True)
-        offered = self._offering.offer(self.config, now)
-        self.more = offered.more
-        return offered.offers
+        offers, self.more = self._offering.offer(self.config, now)
+        return offers
 
     def settle(  # noqa: PLR0913 - each is one thing that the command says
         self, key: int | None, positions: BitMap64, verb: str, now: Now, *,
@@ -224,11 +222,11 @@ class Queue:
                 for one in self.consumers.lost():
                     self._wait_for(found & one.held, now)
         elif verb == "release":
-            outcomes = self._ending.fail(found, "cancelled", now, delay_ms, holder)
+            outcomes = self._fail(found, "cancelled", now, delay_ms, holder)
         elif verb == "reject":
-            outcomes = self._ending.go(found, "rejected", reason or "rejected", holder)
+            outcomes = self._finish(found, "rejected", reason or "rejected", holder)
         else:
-            outcomes = self._ending.go(found, "acked", holder=holder)
+            outcomes = self._finish(found, "acked", holder=holder)
         return SettleResult(outcomes, taken, len(positions) - taken)
 
     def undo(self, outcome: Outcome) -> None:
@@ -244,9 +242,9 @@ class Queue:
         self._now = now
         self.places.notice(now)
         ended = self.places.leases.over(now.mono_ms)
-        outcomes = self._ending.fail(ended, "lease_ended", now) if ended else []
+        outcomes = self._fail(ended, "lease_ended", now) if ended else []
         if self.places.overdue:
-            outcomes += self._ending.go(self.places.overdue.copy(), "time_limit", "time_limit")
+            outcomes += self._finish(self.places.overdue.copy(), "time_limit", "time_limit")
         self.consumers.forget_lost(now.mono_ms)
         return outcomes
 
@@ -263,14 +261,12 @@ class Queue:
         wakes += [now.ahead_ms(due_ns - now.steady_ns)] if due_ns is not None else []
         return min(wakes, default=None)
 
-    def purge(self, positions: BitMap64 | None, before: int, leased: bool) -> list[Outcome]:
-        """These are to go, or all that stand before a position; 0: all. leased: also what consumers
-        have."""
-        found = self.purgeable(before, leased)
-        return self._ending.go(found if positions is None else found & positions, "purged")
+    def purge(self, before: int, leased: bool) -> list[Outcome]:
+        """Removes all messages before a position; 0: all. leased: also those of consumers."""
+        return self._finish(self.purgeable(before, leased), "purged")
 
     def purgeable(self, before: int, leased: bool) -> BitMap64:
-        """What a purge takes."""
+        """The messages that `purge` takes."""
         found = below(self.here, before) if before else self.here.copy()
         found = self.places.open_to(found, failing=False)
         return found if leased else without(found, self.places.leases.leased)
@@ -278,24 +274,9 @@ class Queue:
     # -- look ---------------------------------------------------------------------------------
 
     @property
-    def here(self) -> BitMap64:
-        """All that did not go."""
-        return self.places.here
-
-    @property
-    def going(self) -> BitMap64:
-        """Those of which an outcome is on its way."""
-        return self.places.going
-
-    @property
     def lowest(self) -> int | None:
         """The oldest one."""
         return self.places.lowest
-
-    @property
-    def barrier(self) -> int | None:
-        """The first barrier."""
-        return self.places.barrier
 
     def leased(self, key: int | None) -> BitMap64:
         """What a consumer has, or all that is leased."""
@@ -320,7 +301,7 @@ class Queue:
         return [min(COUNT_MAX, count(at) + 1) if at in before else 1 for at in positions]
 
     def where(self, position: int) -> Standing:
-        """Where one message stands."""
+        """The state of one message."""
         return reasons.where(self, position)
 
     def why_nothing(self, now: Now) -> list[str]:
@@ -343,11 +324,11 @@ class Queue:
 
     def dump(self) -> dict[str, bytes]:
         """The fold, for tables: as if nothing were leased, and no outcome on its way."""
-        return places.dump(self.places, self.counting)
+        return dump_state(self.places, self.counting)
 
     def load(self, rows: Mapping[str, bytes]) -> None:
         """What `dump` gave; nothing else was done before. Raises: ValueError."""
-        places.load(rows, self.places, self.counting)
+        load_state(rows, self.places, self.counting)
 
     def check(self) -> None:
         """Asserts what is always true."""
@@ -357,6 +338,69 @@ class Queue:
         if not self._once:
             held = [one.held for one in self.consumers.by_key.values()]
             assert BitMap64.union(BitMap64(), *held) == self.places.leases.leased
+
+    # -- outcomes -----------------------------------------------------------------------------
+
+    def _finish(
+        self, found: BitMap64, why: str, letter: str = "", holder: QueueConsumer | None = None,
+        *, delivered: bool = True,
+    ) -> list[Outcome]:  # fmt: skip
+        """They are to leave the queue.
+
+        holder: the consumer that probably has them. delivered: False if no consumer got them.
+        """
+        if not found:
+            return []
+        leased = self._take_out(found, holder)
+        if not delivered:
+            remove(self.places.were_leased, leased)
+        self.places.going_to_go(found)
+        return [Outcome(found, "gone", why, letter=letter if self.config.dead_letter else "")]
+
+    def _fail(
+        self, found: BitMap64, why: str, now: Now, delay_ms: int = 0,
+        holder: QueueConsumer | None = None,
+    ) -> list[Outcome]:  # fmt: skip
+        """They come back, unless they have expired, or came back too often."""
+        self._take_out(found, holder)
+        outcomes: list[Outcome] = []
+        for reason, over in self._given_up(found, why):
+            part = over & found
+            outcomes += self._finish(part, reason, reason)
+            found = without(found, part)
+        for part, delay in self._delays(found, delay_ms):
+            self.places.going_to_fail(part)
+            due_ns = due_of(now.steady_ns, delay)
+            outcomes.append(Outcome(part, "failed", why, due_ns, delay_ms=delay))
+        return outcomes
+
+    def _given_up(self, found: BitMap64, why: str) -> list[tuple[str, BitMap64]]:
+        """Messages that do not come back, by reason; the first reason of a message counts."""
+        config, counting = self.config, self.counting
+        given_up = [("time_limit", found & self.places.expired)]
+        if config.max_deliveries:
+            over = counting.delivered(config.max_deliveries - 1, found)
+            given_up.append(("max_deliveries", over))
+        if config.max_cancels and why == "cancelled":
+            most = config.max_cancels - 1
+            given_up.append(("max_cancels", counting.cancels.least(most, found) if most else found))
+        return given_up
+
+    def _delays(self, found: BitMap64, delay_ms: int) -> list[tuple[BitMap64, int]]:
+        """How long each waits that comes back: as was asked, or by how often it failed."""
+        retry = self.config.retry_delay
+        if not found:
+            return []
+        if delay_ms or not retry:
+            return [(found, delay_ms)]
+        steps = self.counting.by_failures(found, len(retry))
+        return [(part, retry[step]) for step, part in steps]
+
+    def _take_out(self, found: BitMap64, holder: QueueConsumer | None) -> BitMap64:
+        leased = self.places.take_out(found)
+        if leased:
+            self.consumers.free(leased, holder)
+        return leased
 
     # -- helpers ------------------------------------------------------------------------------
 
@@ -384,7 +428,7 @@ class Queue:
             self.places.back(positions)
 
     def _watch(self) -> None:
-        """Somebody has a filter, or nobody has: that is whether it counts what can be offered."""
+        """What can be offered is only noted while a consumer has a filter."""
         ready = self.places.ready
         if not self.consumers.filtered:
             ready.appeared = None
@@ -395,4 +439,4 @@ class Queue:
 def _ready_of(config: QueueConfig) -> ReadyMessages:
     if config.priority:
         return Ranked()
-    return Grouped() if config.group_key else Plain()
+    return Grouped() if config.group_key else ReadyMessages()

@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 
 from zbroker.limits import U63_MAX
 from zbroker.queues.work.columns import NumberColumn
-from zbroker.queues.work.ready import Plain
+from zbroker.queues.work.ready import ReadyMessages
 from zbroker.queues.work.sets import bytes_of, insert, lowest, remove, split, union
 from zbroker.queues.work.values import Arrivals
 
@@ -40,7 +40,7 @@ class _Band:
     order: list[tuple[int, int]] | None = None
 
 
-class Ranked(Plain):
+class Ranked(ReadyMessages):
     """Higher first, then older."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Ranked(Plain):
             self._clear(at)
 
     def forget(self, positions: BitMap64) -> None:
-        """They are gone; none of them stands."""
+        """They left the queue; none of them is among the standing ones."""
         self._priorities.drop(positions)
 
     def take(

@@ -8,8 +8,6 @@ forget: out of the queue
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from pyroaring import BitMap64
 
 from zbroker.limits import U63_MAX
@@ -17,61 +15,12 @@ from zbroker.queues.work.sets import bytes_of, insert, lowest, remove
 from zbroker.queues.work.values import Arrivals
 
 
-class ReadyMessages(Protocol):
-    """What may be offered of one queue, and which is next.
+class ReadyMessages:
+    """The messages that can be offered, in the order of their positions.
 
-    standing: what is neither with a consumer nor somewhere else. appeared: what can be offered
-    since it was last emptied; None: nobody wants to know.
+    standing: those that neither a consumer has nor another place. appeared: those that can be
+    offered since it was last emptied; None: that is not noted.
     """
-
-    standing: BitMap64
-    appeared: BitMap64 | None
-
-    def enter(self, entered: Arrivals) -> None:
-        """New messages."""
-
-    def add(self, positions: BitMap64) -> None:
-        """They can be offered, as far as others of their key let them."""
-
-    def discard(self, positions: BitMap64) -> None:
-        """They cannot be offered for now."""
-
-    def forget(self, positions: BitMap64) -> None:
-        """They are gone; none of them stands."""
-
-    def take(
-        self, count: int, behind: int = U63_MAX, among: BitMap64 | None = None
-    ) -> list[BitMap64]:
-        """The next `count`, of those before `behind` that are `among` these; one set after the
-        other, each in order of its positions."""
-
-    def count(self, limit: int, behind: int = U63_MAX, among: BitMap64 | None = None) -> int:
-        """How many `take` would give, up to `limit`."""
-
-    def candidates(self, count: int, behind: int, at: int) -> BitMap64:
-        """The lowest ones from `at` on that can be offered."""
-
-    def waits(self, position: int) -> bool:
-        """True if a standing one waits for another of its key."""
-
-    def waiting(self, behind: int = U63_MAX) -> int:
-        """How many before `behind` wait for another of their key, as far as was looked."""
-
-    def dump(self) -> tuple[bytes, bytes] | None:
-        """What is known of messages beside their places."""
-
-    def load(self, known: tuple[bytes, bytes] | None, standing: BitMap64) -> None:
-        """All messages of a queue; nothing else was done before. Raises: ValueError."""
-
-    def memory_bytes(self) -> int:
-        """Roughly."""
-
-    def check(self, here: BitMap64) -> None:
-        """Asserts what is always true."""
-
-
-class Plain:
-    """In order."""
 
     def __init__(self) -> None:
         self.standing = BitMap64()
@@ -82,7 +31,7 @@ class Plain:
         self.add(entered.positions)
 
     def add(self, positions: BitMap64) -> None:
-        """They can be offered."""
+        """They can be offered, as far as others of their key let them."""
         insert(self.standing, positions)
         if self.appeared is not None:
             insert(self.appeared, positions)
@@ -92,12 +41,13 @@ class Plain:
         remove(self.standing, positions)
 
     def forget(self, positions: BitMap64) -> None:
-        """Nothing is known of them."""
+        """They left the queue; none of them is among the standing ones."""
 
     def take(
         self, count: int, behind: int = U63_MAX, among: BitMap64 | None = None
     ) -> list[BitMap64]:
-        """The lowest ones."""
+        """The next `count`, of those before `behind` that are `among` these: one set after the
+        other, each in the order of its positions."""
         if among is not None:
             part = lowest(among & self.standing, count, behind)
             remove(self.standing, part)
@@ -105,7 +55,7 @@ class Plain:
         part = lowest(self.standing, count, behind)
         if not part:
             return []
-        # nothing else stands between the first and the last of them
+        # no other one is between the first and the last of them
         self.standing.remove_range(part.min(), part.max() + 1)
         return [part]
 
@@ -115,23 +65,23 @@ class Plain:
         return len(lowest(part, limit, behind))
 
     def candidates(self, count: int, behind: int, at: int) -> BitMap64:
-        """The lowest ones from `at` on."""
+        """The lowest ones from `at` on that can be offered."""
         return lowest(self.standing, count, behind, at)
 
     def waits(self, position: int) -> bool:
-        """None does."""
+        """True if a standing one waits for another of its key."""
         return False
 
     def waiting(self, behind: int = U63_MAX) -> int:
-        """None does."""
+        """How many before `behind` wait for another of their key, as far as was looked."""
         return 0
 
     def dump(self) -> tuple[bytes, bytes] | None:
-        """Nothing."""
+        """The numbers that are known of messages."""
         return None
 
     def load(self, known: tuple[bytes, bytes] | None, standing: BitMap64) -> None:
-        """All messages of a queue."""
+        """All messages of a queue; nothing else was done before. Raises: ValueError."""
         self.standing = standing
 
     def memory_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Where a message stands, and why nothing is offered. Pure."""
+"""The state of a message, and why nothing is offered. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def where(queue: Queue, position: int) -> Standing:
-    """One message. What waits for its key far behind what can be offered is called ready."""
+    """One message. One that waits for its key is called ready if it was not linked yet."""
     places, counting = queue.places, queue.counting
     if position not in places.here:
         return Standing("gone")
@@ -50,7 +50,7 @@ def why_nothing(queue: Queue, now: Now) -> list[str]:
         return ["it is empty"]
     lines = []
     if not queue.consumers.current():
-        lines.append("nobody consumes it")
+        lines.append("it has no consumer")
     barrier = places.barrier_due()
     if barrier is not None:
         return [*lines, f"the barrier at {barrier} waits for a consumer"] if lines else []

@@ -1,7 +1,7 @@
 """Sets of positions that may be huge and scattered: what costs as little as the part in hand. Pure.
 
 Operators of BitMap64, also those in place, and its len, min and max, walk through the whole of the
-larger set (40 to 240 us for ten million scattered positions). What is used here does not.
+larger set (40 to 240 us for ten million scattered positions). The functions here do not.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def remove(whole: BitMap64, part: BitMap64) -> None:
 
 
 def split(positions: BitMap64, count: int) -> BitMap64:
-    """Takes the `count` lowest out of a set; what is left stays in it."""
+    """Takes the `count` lowest out of a set; the rest stays in it."""
     part = lowest(positions, count)
     if part:
         positions.remove_range(part.min(), part.max() + 1)

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 from pyroaring import BitMap64
 
 Verb = Literal["ack", "release", "reject", "extend"]
-Run = tuple[int, int, int]  # expires_ns, first, behind
+Run = tuple[int, int, int]  # expires_ns, first position, end
 
 MS_NS: Final = 1_000_000  # nanoseconds of a millisecond
 
@@ -20,7 +20,8 @@ class Arrivals:
     """Messages that enter a queue, of one read block.
 
     priorities, groups: aligned with the sorted positions; None: 0 for each. A priority of 0 is the
-    lowest, a group of 0 is no group. barriers: some of the positions. expires: only those that do.
+    lowest; 0 as a group: the message has none. barriers: some of the positions. expires: runs of
+    messages that expire; a run may have positions that are not among `positions`.
     """
 
     positions: BitMap64
@@ -29,9 +30,32 @@ class Arrivals:
     barriers: BitMap64 | None = None
     expires: Sequence[Run] = field(default_factory=list)
 
+    def part(self, wanted: BitMap64) -> Arrivals:
+        """Those of the messages that are also in `wanted`."""
+        positions = self.positions & wanted
+        if len(positions) == len(self.positions):
+            return self
+        ranks = [self.positions.rank(position) - 1 for position in positions]
+        barriers, low = self.barriers, positions.min() if positions else None
+
+        def column(numbers: array[int] | None) -> array[int] | None:
+            return numbers and array(numbers.typecode, [numbers[rank] for rank in ranks])
+
+        return Arrivals(
+            positions,
+            column(self.priorities),
+            column(self.groups),
+            None if barriers is None else barriers & positions,
+            [
+                (ns, max(first, low), end)
+                for ns, first, end in self.expires
+                if low is not None and end > low
+            ],
+        )
+
 
 class Outcome(NamedTuple):
-    """What is to be committed; its positions are going until the fold reads it, or `undo`.
+    """A decision to be committed; its positions are going until the fold reads it, or `undo`.
 
     why: of "gone": acked rejected purged sent unreadable time_limit max_deliveries max_cancels; of
     "failed": cancelled lease_ended. due_ns: of "failed": not offered again before this wall time,
@@ -69,7 +93,7 @@ class SettleResult(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Where one message stands. state: ready leased delayed going waiting gone.
+    """The state of one message: ready leased delayed going waiting gone; replayable: acked kept.
 
     due: monotonic ms at which a lease or delay is over; None: there is none, or it has no end.
     deliveries: with the one that lasts. failures: releases and ended leases.
@@ -83,7 +107,7 @@ class Standing(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """Messages by state; together they are all. waiting: behind a barrier, or for their group."""
+    """Messages by state; together they are all. waiting: for a barrier, or for their group."""
 
     ready: int
     leased: int
