@@ -68,17 +68,13 @@ def _msgpack(data: bytes) -> Value:
     return msgspec.msgpack.decode(data)
 
 
-def _binary(_data: bytes) -> None:
-    return None
-
-
 _READ: Final[dict[str, Callable[[bytes], Value]]] = {
     "auto": _auto,
     "json": msgspec.json.decode,
     "msgpack": _msgpack,
     "nvfix": by_name,
     "fix": by_tag,
-    "binary": _binary,
+    "binary": lambda _data: None,
     "bson": bson.decode,
     "xml": xml.decode,
 }

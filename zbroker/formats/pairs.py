@@ -10,8 +10,7 @@ they have; such a value is bytes where it is not UTF-8.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 SOH: Final = b"\x01"
 TAGS_MAX: Final = 4_096  # different ones of a message; FIX 5.0 SP2 knows some 1,600
@@ -35,13 +34,19 @@ class Malformed(ValueError):
 
 def by_name(data: bytes) -> dict[str, Values]:
     """The fields of an NVFIX payload. Raises: Malformed, UnicodeDecodeError."""
-    fields = [_pair(field) for field in _fields(data)]
-    return _gathered((key.decode(), value.decode()) for key, value in fields)
+    found: dict[str, Values] = {}
+    for field in data.removesuffix(SOH).split(SOH) if data else ():
+        key, equals, value = field.partition(b"=")
+        if not key or not equals:
+            raise Malformed(f"{field[:32]!r} is not name=value")
+        add(found, key.decode(), value.decode())
+    return found
 
 
 def by_tag(data: bytes) -> dict[int, Values]:
     """The fields of a FIX payload. Raises: Malformed, UnicodeDecodeError."""
-    found: list[tuple[bytes, str | bytes]] = []
+    # by their bytes, whose hash has a seed; that of a number has none
+    found: dict[bytes, Values] = {}
     last_key, last_value, at = b"", b"", 0
     while at < len(data):
         key, equals, _ = data[at : at + 20].partition(b"=")
@@ -50,16 +55,15 @@ def by_tag(data: bytes) -> dict[int, Values]:
         start = at + len(key) + 1
         if last_key and _LENGTH_OF.get(key) == last_key:
             end = _end_of_data(data, start, last_value)
-            found.append((key, _text_if_it_is(data[start:end])))
+            add(found, key, _text_if_it_is(data[start:end]))
         else:
             end = data.find(SOH, start)
             end = len(data) if end < 0 else end
-            found.append((key, data[start:end].decode()))
+            add(found, key, data[start:end].decode())
         last_key, last_value, at = key, data[start:end], end + 1
-    fields = _gathered(found)  # by their bytes, whose hash has a seed; that of a number has none
-    if len(fields) > TAGS_MAX:
-        raise Malformed(f"it has {len(fields)} different tags, {TAGS_MAX} are read at most")
-    return {int(tag): values for tag, values in fields.items()}
+    if len(found) > TAGS_MAX:
+        raise Malformed(f"it has {len(found)} different tags, {TAGS_MAX} are read at most")
+    return {int(tag): values for tag, values in found.items()}
 
 
 def _end_of_data(data: bytes, start: int, length: bytes) -> int:
@@ -72,17 +76,6 @@ def _end_of_data(data: bytes, start: int, length: bytes) -> int:
     return end
 
 
-def _fields(data: bytes) -> list[bytes]:
-    return data.removesuffix(SOH).split(SOH) if data else []
-
-
-def _pair(field: bytes) -> tuple[bytes, bytes]:
-    key, equals, value = field.partition(b"=")
-    if not key or not equals:
-        raise Malformed(f"{field[:32]!r} is not name=value")
-    return key, value
-
-
 def _text_if_it_is(value: bytes) -> str | bytes:
     try:
         return value.decode()
@@ -90,15 +83,12 @@ def _text_if_it_is(value: bytes) -> str | bytes:
         return value
 
 
-def _gathered(pairs: Iterable[tuple[Key, str | bytes]]) -> dict[Key, Values]:
-    """One entry per key; a list where it comes more than once."""
-    found: dict[Key, Values] = {}
-    for key, value in pairs:
-        known = found.get(key)
-        if known is None:
-            found[key] = value
-        elif isinstance(known, list):
-            known.append(value)
-        else:
-            found[key] = [known, value]
-    return found
+def add(found: dict[Key, Any], key: Key, value: object) -> None:
+    """Adds an entry; a key that comes more than once has the list of its values."""
+    known = found.get(key)
+    if known is None:
+        found[key] = value
+    elif isinstance(known, list):
+        known.append(value)
+    else:
+        found[key] = [known, value]

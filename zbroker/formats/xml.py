@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 from xml.parsers import expat  # entities are refused; see above
 
-from zbroker.formats.pairs import Malformed
+from zbroker.formats.pairs import Malformed, add
 
 DEPTH_MAX: Final = 64
 TEXT: Final = "$"
@@ -55,7 +55,7 @@ class XmlNode:
             return self.text
         found = Element((ATTRIBUTE + name, value) for name, value in self.attributes.items())
         for node in nodes:
-            _add(found, node.name, node.value())
+            add(found, node.name, node.value())
         text = self.text
         if not nodes or text.strip(_SPACE):
             found[TEXT] = text
@@ -100,9 +100,7 @@ def parse(data: bytes) -> XmlNode:
     parser.StartDoctypeDeclHandler = _refuse
     try:
         parser.Parse(data, True)
-    except expat.ExpatError as error:
-        raise Malformed(str(error)) from None
-    except UnicodeDecodeError as error:
+    except (expat.ExpatError, UnicodeDecodeError) as error:
         raise Malformed(str(error)) from None
     root = top.items[0]
     assert isinstance(root, XmlNode), "expat takes no text outside of the root"
@@ -129,13 +127,3 @@ class _Reader:
 
 def _refuse(name: str, *_others: object) -> None:
     raise Malformed(f"it has a document type ({name[:32]}), which may define entities")
-
-
-def _add(found: Element, name: str, value: Any) -> None:  # noqa: ANN401 - of `XmlNode.value`
-    known = found.get(name)
-    if known is None:
-        found[name] = value
-    elif isinstance(known, list):
-        known.append(value)
-    else:
-        found[name] = [known, value]

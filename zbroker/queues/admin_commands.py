@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from zbroker.config import QueueConfig
 from zbroker.definitions import changed, check_queues, read_table
-from zbroker.engine.effects import Send, Tell
+from zbroker.engine.effects import Tell
 from zbroker.errors import ClientError
 from zbroker.filters import Filter, compile_at_once
 from zbroker.ids import NOW, format_bookmark, format_vector
@@ -32,7 +32,7 @@ from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Arrivals, Outcome
 from zbroker.recording import Recording
-from zbroker.wire import bodies, codec
+from zbroker.wire import bodies
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.internal import Located
@@ -113,9 +113,8 @@ class AdminCommands:
         rid = connection.rid
 
         def done(rows: list[q.BrowsedRow], payloads: list[bytes], behind: int | None) -> None:
-            answer = codec.encode(q.Rows(rows, command.cid, behind))
             body = bodies.pack(payloads) if command.data else None
-            self._shared.out.append(Send(rid, answer, body))
+            self._shared.send(rid, q.Rows(rows, command.cid, behind), body)
 
         wanted = self._shared.compile(connection, command.filter), command.state
         self._browsing.rows(one, command.after, command.limit, wanted, done)

@@ -23,7 +23,6 @@ from typing import Final
 
 from pyroaring import BitMap64
 
-from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.filters import Filter
 from zbroker.ids import EPOCH, NOW, POINT, Cut, is_range, parse_range
@@ -115,7 +114,7 @@ class ConsumerRegistry:
         ))  # fmt: skip
 
     def _began(self, one: QueueState, consumer: RemoteConsumer, answer: q.Consuming) -> None:
-        self._shared.out.append(Send(consumer.rid, codec.encode(answer)))
+        self._shared.send(consumer.rid, answer)
         self._shared.touch(one)
 
     # -- replayable queues --------------------------------------------------------------------
@@ -155,12 +154,7 @@ class ConsumerRegistry:
     def refuse(self, it: StartPosition, error: ClientError) -> None:
         """There is no place where it can begin."""
         self._shared.remove(it.consumer)
-        self._tell(it.consumer, error, it.command.cid)
-
-    def _tell(self, consumer: RemoteConsumer, error: ClientError, cid: str | None = None) -> None:
-        self._shared.errors += 1
-        answer = m.Error(error.code, error.reason, error.hint, cid, consumer.sid)
-        self._shared.out.append(Send(consumer.rid, codec.encode(answer)))
+        self._shared.refuse(it.consumer.rid, error, it.command.cid, it.consumer.sid)
 
     # -- end ----------------------------------------------------------------------------------
 
@@ -171,8 +165,7 @@ class ConsumerRegistry:
             self.leave(consumer)
         elif command.sid not in connection.ended:
             raise unknown_sid(command.sid)
-        answer = m.Ack("processed", command.cid, sid=command.sid)
-        self._shared.out.append(Send(connection.rid, codec.encode(answer)))
+        self._shared.send(connection.rid, m.Ack("processed", command.cid, sid=command.sid))
 
     def leave(self, consumer: RemoteConsumer, *, lost: bool = False) -> None:
         """lost: its connection is gone, it may come back."""
@@ -188,7 +181,7 @@ class ConsumerRegistry:
     def end(self, consumer: RemoteConsumer, error: ClientError) -> None:
         """The broker ends it, and says why."""
         self.leave(consumer)
-        self._tell(consumer, error)
+        self._shared.refuse(consumer.rid, error, sid=consumer.sid)
 
     def end_with_queues(self) -> None:
         """Ends consumers of queues that were deleted, or purged ahead of where they read."""

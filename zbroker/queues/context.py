@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 
 from zbroker.access.core import Access
 from zbroker.engine.contract import Now
-from zbroker.engine.effects import JOURNAL, Say
+from zbroker.engine.effects import JOURNAL, Say, Send
 from zbroker.errors import ClientError
 from zbroker.filters import Filter, chars_to_compile, compile_at_once
 from zbroker.heartbeats import QuietMs
@@ -31,6 +31,8 @@ from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
 from zbroker.server.budgets import DEFAULT, Budget
 from zbroker.server.peers import Peer, Peers
+from zbroker.wire import codec
+from zbroker.wire import messages as m
 from zbroker.wire.internal import Locate, Located
 
 LOOKUPS_MAX: Final = 10_000  # open at a time
@@ -187,6 +189,19 @@ class QueuesContext:
             return None
         account = connection.use.account
         return account.compile(chars_to_compile(text), lambda: compile_at_once(text))
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def send(self, rid: bytes, message: m.ServerAnswer, body: bytes | None = None) -> None:
+        """Sends a message to a client."""
+        self.out.append(Send(rid, codec.encode(message), body))
+
+    def refuse(
+        self, rid: bytes, error: ClientError, cid: str | None = None, sid: str | None = None
+    ) -> None:
+        """Sends an error to a client. sid: of the consumer that it ends."""
+        self.errors += 1
+        self.send(rid, m.Error(error.code, error.reason, error.hint, cid, sid))
 
     # -- the journal's look-ups ---------------------------------------------------------------
 

@@ -121,7 +121,9 @@ class QueuesCore:
             e.Gone: lambda event: self._gone(event.rid),
             e.ReadFailed: self._read_failed,
             e.RulesChanged: lambda event: self._entitle(event.access),
-            e.Unauthenticated: self._unauthenticated,
+            e.Unauthenticated: lambda event: self.refusals.add(
+                b"", stranger(event.key), "connect", "auth_failed", event.host
+            ),
             e.StopAsked: lambda _: self._saves.stop(),
             BlockRead: lambda event: manager.folding.read(event.read.key, event.block),
             Watermarks: journal.watermarks,
@@ -168,19 +170,12 @@ class QueuesCore:
         except ClientError as error:
             if error.code in CODES:
                 self._note(rid, told_as(command), error.code, stranger(received.key))
-            self._refuse(rid, error, _cid_of(command, received), _sid_of(command, error))
+            self.shared.refuse(rid, error, _cid_of(command, received), _sid_of(command, error))
 
     def _note(self, rid: bytes, what: str, code: str, peer: str = "") -> None:
         """For the audit log. peer: the name of a connection without a logon."""
         known = self.shared.connections.get(rid)
         self.refusals.add(rid, known.token.principal if known else peer, what, code)
-
-    def _refuse(
-        self, rid: bytes, error: ClientError, cid: str | None = None, sid: str | None = None
-    ) -> None:
-        self.shared.errors += 1
-        answer = m.Error(error.code, error.reason, error.hint, cid, sid)
-        self.shared.out.append(Send(rid, codec.encode(answer)))
 
     def _logon(self, received: Received, command: m.ListenerLogon, now: Now) -> None:
         rid, connections = received.rid, self.shared.connections
@@ -193,14 +188,13 @@ class QueuesCore:
         connection = connections.logon(rid, token, command.heartbeat_s, now.mono_ms)
         answer = welcome(connection, command.cid)
         answer.origin = self.manager.here
-        self.shared.out.append(Send(rid, codec.encode(answer)))
+        self.shared.send(rid, answer)
 
     def _logoff(self, connection: QueuesConnection, command: m.Logoff) -> None:
         for consumer in list(connection.consumers.values()):
             self.consuming.leave(consumer)
         self.shared.connections.leave(connection.rid)
-        answer = m.Ack("processed", command.cid)
-        self.shared.out.append(Send(connection.rid, codec.encode(answer)))
+        self.shared.send(connection.rid, m.Ack("processed", command.cid))
 
     def _entitle(self, access: Access) -> None:
         """The rules have changed: ends the sessions and consumers that lost their rights."""
@@ -211,7 +205,7 @@ class QueuesCore:
             except ClientError as error:
                 self._note(connection.rid, "stay logged on", error.code)
                 self._gone(connection.rid)
-                self._refuse(connection.rid, error)
+                self.shared.refuse(connection.rid, error)
                 continue
             for consumer in list(connection.consumers.values()):
                 try:
@@ -237,7 +231,7 @@ class QueuesCore:
         for one in many:
             self._gone(one)
             hint = "ask whoever operates this broker"
-            self._refuse(one, ClientError("session_ended", DISCONNECTED, hint))
+            self.shared.refuse(one, ClientError("session_ended", DISCONNECTED, hint))
         told = Tell(rid, Disconnected(ask.cid, len(many)))
         return [NoteDisconnected(ask.client, len(many)), told] if many else [told]
 
@@ -274,9 +268,6 @@ class QueuesCore:
         for consumer in list(connection.consumers.values()):
             self.consuming.leave(consumer, lost=True)
         self.shared.connections.leave(rid)
-
-    def _unauthenticated(self, event: e.Unauthenticated) -> None:
-        self.refusals.add(b"", stranger(event.key), "connect", "auth_failed", event.host)
 
     def tick(self, now: Now, *, drained: bool) -> Sequence[Effect]:
         """All that is to be done now. drained: this turn has read all that clients sent."""
@@ -328,7 +319,9 @@ class QueuesCore:
         self.shared.out += [Send(rid, _HEARTBEAT) for rid in due]
         for rid in silent:
             self._gone(rid)
-            self._refuse(rid, ClientError("not_logged_on", "nothing was heard for two heartbeats"))
+            self.shared.refuse(
+                rid, ClientError("not_logged_on", "nothing was heard for two heartbeats")
+            )
 
     def _decided(self) -> list[Effect]:
         """Offers of what changed, units of what was decided."""

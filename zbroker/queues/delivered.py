@@ -13,7 +13,6 @@ in the note before the message is sent.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import secrets
@@ -51,8 +50,7 @@ class Delivered:
         self._highest: dict[Key, int] = {}
         self._before = self._read(origin, id_file)
         try:
-            with contextlib.suppress(FileNotFoundError):
-                self._path.unlink()  # it is ours by its name, and counts no more
+            self._path.unlink(missing_ok=True)  # it is ours by its name, and counts no more
         except OSError as error:
             reason = f"{self._path} cannot be removed, and would be believed: {error}"
             raise StorageError("disk_error", reason, "remove it by hand") from None

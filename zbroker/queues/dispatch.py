@@ -14,17 +14,15 @@ from typing import Final
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from zbroker.engine.effects import Send
 from zbroker.limits import MIB, U63_MAX
 from zbroker.log.queue_records import BarrierDelivered, Horizon
 from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesContext, RemoteConsumer
 from zbroker.queues.effects import Give, Given
-from zbroker.queues.queue_state import AHEAD, Parked, QueueState
+from zbroker.queues.queue_state import AHEAD, QueueState
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Offer, Outcome
-from zbroker.wire import codec
 from zbroker.wire import messages as m
 
 EXAMINE_MAX: Final = 1_000  # messages that are read at a time to see what a filter is true for
@@ -103,7 +101,7 @@ class Dispatcher:
             sent = Outcome(offer.positions, "gone", "sent")
             one.entries.append((sent, lambda code: self._release(give, code)))
         elif self._beyond(one, offer.positions.max()):
-            one.parked.append(Parked(offer.positions.max(), give))
+            one.parked.append(give)
         else:
             self._go(one, give)
 
@@ -137,10 +135,10 @@ class Dispatcher:
         becomes of it in between."""
         parked, one.parked = one.parked, []
         barriers, sent = BitMap64(), BitMap64()
-        for each in parked:
-            give, there = each.give, each.give.to.key in self._shared.consumers
-            if each.highest >= one.horizon:
-                one.parked.append(each)
+        for give in parked:
+            there = give.to.key in self._shared.consumers
+            if give.positions.max() >= one.horizon:
+                one.parked.append(give)
             elif give.barrier:
                 barriers |= give.positions
                 if there:
@@ -155,8 +153,8 @@ class Dispatcher:
         """Everything before the end that the consumer wanted was given."""
         assert queue.reader is not None
         consumer = self._shared.consumers[queue.reader.key]
-        answer = m.Ack("completed", sid=consumer.sid, ended=True)
-        self._shared.out.append(Send(consumer.rid, codec.encode(answer)))  # after its messages
+        # goes after the messages that it was given
+        self._shared.send(consumer.rid, m.Ack("completed", sid=consumer.sid, ended=True))
         self._consuming.leave(consumer)
 
     def given(self, done: Given) -> None:

@@ -12,7 +12,7 @@ which on the log takes no more than max_hold.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, islice
 from typing import Final
@@ -211,7 +211,7 @@ class JournalClient:
         sums = list(accumulate(extent.bytes for extent in newest_first))
         for one in bounded:
             # the open segment is kept, however large it is: retention could not remove it
-            within = max(1, _count_within(sums, one.definition.config.max_hold))
+            within = max(1, bisect_right(sums, one.definition.config.max_hold))
             self._release_before(one, newest_first[min(within, len(sums)) - 1].first)
 
     def _release_before(self, one: QueueState, position: int) -> None:
@@ -234,11 +234,6 @@ class JournalClient:
 
         record = PurgeRecord(one.name, format_vector({manager.here: position - 1}))
         manager.commits.add_record(KIND_PURGE, record, done)
-
-
-def _count_within(sums: Sequence[int], most: int) -> int:
-    """How many of the newest segments take no more than `most` together."""
-    return bisect_left(sums, most + 1)
 
 
 def _released(one: QueueState, count: int, position: int) -> str:

@@ -8,9 +8,10 @@ reads the log.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import DecodeError, ValidationError
+from msgspec.msgpack import Decoder
 
 from zbroker.blocks.frame_builder import Block
 from zbroker.log import queue_records as r
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     from zbroker.queues.registry import QueueRegistry
 
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from zbroker.blocks.read_request import Read
 from zbroker.limits import KIB, TOPICS_MAX
 from zbroker.log.reader import Cursor
+
+Record = TypeVar("Record")
 
 DOUBT: Final = ""  # no queue's name: reads what decides which units landed
 
@@ -140,11 +143,10 @@ class QueueFold:
         return one if one and one.walk is walk and batch.position >= one.ahead else None
 
     def _facts(self, batch: Batch, walk: Walk, touched: dict[str, QueueState]) -> None:
-        try:
-            record = r.QUEUE.decode(batch.body)
-        except (DecodeError, ValidationError, UnicodeDecodeError):
-            return  # of a newer release, or damaged and checked as such: it is stepped over
-        if self._manager.here is None or batch.origin_instance != self._manager.here.instance:
+        record = _decoded(r.QUEUE, batch)
+        if record is None or self._manager.here is None:
+            return
+        if batch.origin_instance != self._manager.here.instance:
             return  # its positions are those of another instance
         self._commits.found(record.by, record.unit, batch.position)
         one = self._mine(record.queue, batch, walk)
@@ -154,10 +156,9 @@ class QueueFold:
                 one.apply(fact)
 
     def _purged(self, batch: Batch, walk: Walk, touched: dict[str, QueueState]) -> None:
-        try:
-            record = PURGE.decode(batch.body)
-        except (DecodeError, ValidationError, UnicodeDecodeError):
-            return  # as with facts
+        record = _decoded(PURGE, batch)
+        if record is None:
+            return
         self._commits.found(record.by, record.unit, batch.position)
         one = self._mine(record.queue, batch, walk)
         if one is None or batch.position < one.definition.created:
@@ -167,6 +168,14 @@ class QueueFold:
             return
         if one.queue.purged(self._manager.position_of(record.vector)):
             self._manager.overtaken.append(one)
+
+
+def _decoded(decoder: Decoder[Record], batch: Batch) -> Record | None:
+    """None: a newer release wrote it, or it is damaged and checked as such; it is stepped over."""
+    try:
+        return decoder.decode(batch.body)
+    except (DecodeError, ValidationError, UnicodeDecodeError):
+        return None
 
 
 class TopicIndex:
@@ -218,30 +227,30 @@ class LogFollowers:
 
     def __init__(self) -> None:
         self.persisted = 0
-        self._walks: dict[int, Walk] = {}
+        self.walks: dict[int, Walk] = {}
         self._last_key = 0
         self._turn = 0
 
     def begin(self, member: str, position: int) -> Walk:
         """`member` reads from `position` on; with those who are there already, if there are."""
-        walk = next((one for one in self._walks.values() if one.position == position), None)
+        walk = next((one for one in self.walks.values() if one.position == position), None)
         if walk is None:
             self._last_key += 1
             walk = Walk(self._last_key, Cursor(0, 0, position), position)
-            self._walks[walk.key] = walk
+            self.walks[walk.key] = walk
         walk.members.add(member)
         return walk
 
     def end(self, member: str) -> None:
         """It reads no more."""
-        for walk in list(self._walks.values()):
+        for walk in list(self.walks.values()):
             walk.members.discard(member)
             if not walk.members:
-                del self._walks[walk.key]
+                del self.walks[walk.key]
 
     def next_read(self) -> Read | None:
         """What to read next; walks take turns."""
-        due = [walk for walk in self._walks.values() if walk.position < self.persisted]
+        due = [walk for walk in self.walks.values() if walk.position < self.persisted]
         if not due:
             return None
         self._turn += 1
@@ -254,39 +263,34 @@ class LogFollowers:
         Returns: the walk that the block was read for, and the one that its members are in now;
         None: it is over.
         """
-        walk = self._walks.get(key)
+        walk = self.walks.get(key)
         if walk is None:
             return None
         before = walk.position
         walk.cursor, walk.position, walk.seek = block.next, block.next.position, False
         passed = next(
-            (one for one in self._walks.values() if before < one.position <= walk.position), walk
+            (one for one in self.walks.values() if before < one.position <= walk.position), walk
         )
         if passed is not walk:
             passed.members |= walk.members
-            del self._walks[walk.key]
+            del self.walks[walk.key]
         return walk, passed
-
-    @property
-    def walks(self) -> Iterable[Walk]:
-        """All of them."""
-        return self._walks.values()
 
     @property
     def behind(self) -> int:
         """Positions that the slowest walk has not read."""
-        return max((self.persisted - walk.position for walk in self._walks.values()), default=0)
+        return max((self.persisted - walk.position for walk in self.walks.values()), default=0)
 
     @property
     def lowest(self) -> int | None:
         """The position of the slowest walk."""
-        return min((walk.position for walk in self._walks.values()), default=None)
+        return min((walk.position for walk in self.walks.values()), default=None)
 
     def position_of(self, member: str) -> int:
         """How far the log was read for `member`."""
-        return next(walk.position for walk in self._walks.values() if member in walk.members)
+        return next(walk.position for walk in self.walks.values() if member in walk.members)
 
     def look_again(self) -> None:
         """The journal was started again: files may differ, cursors are looked for by position."""
-        for walk in self._walks.values():
+        for walk in self.walks.values():
             walk.seek = True

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyroaring import BitMap64
 
@@ -61,13 +61,6 @@ def after_all(count: int, then: Ending) -> Ending:
     if not count:
         then("")
     return ended
-
-
-class Parked(NamedTuple):
-    """A Give that waits until the horizon is after `highest`."""
-
-    highest: int
-    give: Give
 
 
 class QueueCounts(QueueCounters):
@@ -157,7 +150,7 @@ class QueueState:
     folded: the log before this position counts already: the position of its walk, or `ahead` of
     that, where it was when it joined the walk. ready_at: it offers nothing before it was folded up
     to there. horizon: all messages before it may have been delivered, and that is durable. highest:
-    position that was offered. parked: offers that wait for something durable before they are sent.
+    position that was offered. parked: messages that are sent as soon as the horizon is after them.
     """
 
     definition: Definition
@@ -181,7 +174,7 @@ class QueueState:
     paused_until_ms: int = 0  # the log could not be read for it
     releasing_to: int = 0  # before that it is letting go, or has let go, of the log: max_hold
     burying: int = 0  # messages that are being read to make dead letters of them
-    parked: list[Parked] = field(default_factory=list)
+    parked: list[Give] = field(default_factory=list)
     ages: Ages = field(default_factory=Ages)
     dead: BitMap64 = field(default_factory=BitMap64)  # given up, and may be brought back
     returning: BitMap64 = field(default_factory=BitMap64)  # of these, what is on its way back

@@ -13,14 +13,12 @@ from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
-from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.queues.consumer_registry import ConsumerRegistry, positions_of, unknown_sid
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
 from zbroker.queues.queue_state import QueueState, after_all
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import SettleResult
-from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 
@@ -169,4 +167,4 @@ class Settlement:
 
     def _send(self, rid: bytes, answer: q.Settled | m.Error) -> None:
         if rid in self._shared.connections:
-            self._shared.out.append(Send(rid, codec.encode(answer)))
+            self._shared.send(rid, answer)

@@ -87,7 +87,7 @@ def _upto(manager: QueueRegistry) -> int:
     running = manager.running
     return min(
         (
-            walk.position for walk in manager.following.walks
+            walk.position for walk in manager.following.walks.values()
             if any(name in running and running[name].ready for name in walk.members)
         ),
         default=0,

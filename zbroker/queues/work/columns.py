@@ -100,11 +100,7 @@ class NumberColumn:
         """Position and number, from `start` on, in order. Must not be changed meanwhile."""
         at = max(0, bisect_right(self._firsts, start) - 1)
         for chunk in self._chunks[at:]:
-            skip = bisect_left(chunk.offsets, start - chunk.first)
-            for offset, number in zip(chunk.offsets[skip:], chunk.numbers[skip:], strict=True):
-                position = chunk.first + offset
-                if position in self.known:
-                    yield position, number
+            yield from self._alive(chunk, bisect_left(chunk.offsets, start - chunk.first))
 
     def memory_bytes(self) -> int:
         """Roughly."""
@@ -147,9 +143,7 @@ class NumberColumn:
                 chunk = self._open(len(self._chunks), pairs[at][0])
             some = pairs[at : at + CHUNK - len(chunk.offsets)]
             some = [pair for pair in some if pair[0] - chunk.first <= _FAR]
-            chunk.offsets.extend([position - chunk.first for position, _ in some])
-            chunk.numbers.extend([number for _, number in some])
-            chunk.alive += len(some)
+            self._fill(chunk, some)
             at += len(some)
 
     def _insert(self, position: int, number: int) -> None:
@@ -179,28 +173,30 @@ class NumberColumn:
         self._firsts.insert(at, first)
         return chunk
 
+    def _fill(self, chunk: _Chunk, pairs: list[tuple[int, int]]) -> None:
+        """Adds rows after those of the chunk."""
+        chunk.offsets.extend([position - chunk.first for position, _ in pairs])
+        chunk.numbers.extend([number for _, number in pairs])
+        chunk.alive += len(pairs)
+
+    def _alive(self, chunk: _Chunk, skip: int = 0) -> Iterator[tuple[int, int]]:
+        """Position and number of the rows that were not dropped. skip: so many are left out."""
+        for offset, number in zip(chunk.offsets[skip:], chunk.numbers[skip:], strict=True):
+            position = chunk.first + offset
+            if position in self.known:
+                yield position, number
+
     def _halve(self, at: int) -> None:
-        old = self._chunks.pop(at)
+        """Makes two chunks of one, without what was dropped."""
+        rows = list(self._alive(self._chunks.pop(at)))
         del self._firsts[at]
-        middle = len(old.offsets) // 2
-        for rows in (slice(middle, None), slice(0, middle)):
-            offsets, numbers = old.offsets[rows], old.numbers[rows]
-            positions = [old.first + offset for offset in offsets]
-            chunk = self._open(at, positions[0])
-            chunk.offsets.extend([position - chunk.first for position in positions])
-            chunk.numbers.extend(numbers)
-            chunk.alive = sum(position in self.known for position in positions)
-        for chunk in self._chunks[at : at + 2][::-1]:
-            if not chunk.alive:
-                where = self._chunks.index(chunk)
-                del self._chunks[where], self._firsts[where]
+        middle = len(rows) // 2
+        for part in (rows[middle:], rows[:middle]):
+            if part:
+                self._fill(self._open(at, part[0][0]), part)
 
     def _compact(self, chunk: _Chunk) -> None:
         """Leaves out what was dropped."""
-        rows = [
-            (offset, number)
-            for offset, number in zip(chunk.offsets, chunk.numbers, strict=True)
-            if chunk.first + offset in self.known
-        ]
-        chunk.offsets = array("I", [offset for offset, _ in rows])
-        chunk.numbers = array(self._kind, [number for _, number in rows])
+        rows = list(self._alive(chunk))
+        chunk.offsets, chunk.numbers, chunk.alive = array("I"), array(self._kind), 0
+        self._fill(chunk, rows)

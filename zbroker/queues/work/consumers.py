@@ -87,7 +87,6 @@ class QueueConsumers:
         self.by_key: dict[int, QueueConsumer] = {}
         self.turn = 0  # number of the consumer that was last in turn
         self._last = 0
-        self._filtered = 0
 
     def join(self, key: int, client: str, backlog: int, filtered: bool) -> QueueConsumer:
         """A new one."""
@@ -96,18 +95,15 @@ class QueueConsumers:
         looks = SelectorStats() if filtered else None
         made = QueueConsumer(key, client, self._last, backlog, looks, since=self._last)
         self.by_key[key] = made
-        self._filtered += filtered
         return made
 
     def lose(self, consumer: QueueConsumer) -> None:
         """Its connection is lost."""
-        self._filtered -= consumer.looks is not None
         consumer.lost, consumer.looks = True, None
 
     def forget(self, consumer: QueueConsumer) -> None:
         """It is over."""
         del self.by_key[consumer.key]
-        self._filtered -= consumer.looks is not None
 
     def forget_lost(self, now_ms: int) -> None:
         """Those that were lost and hold nothing that may still be asked for."""
@@ -118,7 +114,7 @@ class QueueConsumers:
     @property
     def filtered(self) -> bool:
         """True if one has a filter."""
-        return self._filtered > 0
+        return any(True for _ in self.looking())
 
     def current(self) -> list[QueueConsumer]:
         """Those that are not lost."""
@@ -166,10 +162,9 @@ class QueueConsumers:
 
     def gone(self, positions: BitMap64) -> None:
         """They left the queue: filters need not know them any more."""
-        if self._filtered:
-            for looks in self.looking():
-                for known in (looks.looked, looks.matching, looks.missed):
-                    remove(known, positions)
+        for looks in self.looking():
+            for known in (looks.looked, looks.matching, looks.missed):
+                remove(known, positions)
 
     def appeared(self, positions: BitMap64) -> None:
         """They can be offered: consumers past them look at them later, unless they have."""
@@ -186,7 +181,6 @@ class QueueConsumers:
 
     def check(self) -> None:
         """Asserts what is always true."""
-        assert self._filtered == sum(one.looks is not None for one in self.by_key.values())
         whole = BitMap64()
         for key, one in self.by_key.items():
             assert one.key == key

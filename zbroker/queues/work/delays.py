@@ -83,13 +83,17 @@ class Delays:
         found = BitMap64()
         while self._times and self._times[0] <= now_ns:
             due = heappop(self._times)
-            bucket = self._at.pop(due) & self.dues.known
-            dues = zip(bucket, self.dues.of(bucket), strict=True)
-            ended = BitMap64([position for position, its in dues if its == due])
+            ended = self._pop(due)
             self.dues.drop(ended)
             found |= ended & self.waiting
             remove(self.waiting, ended)
         return found
+
+    def _pop(self, due_ns: int) -> BitMap64:
+        """Takes a bucket out. Returns: those of it that have no newer time."""
+        bucket = self._at.pop(due_ns) & self.dues.known
+        dues = zip(bucket, self.dues.of(bucket), strict=True)
+        return BitMap64([position for position, its in dues if its == due_ns])
 
     def _correct(self, now_ns: int) -> None:
         """No time is further ahead than the longest delay."""
@@ -98,9 +102,7 @@ class Delays:
             return
         self._last_ns = latest_ns
         for due_ns in [each for each in self._at if each > latest_ns]:
-            bucket = self._at.pop(due_ns) & self.dues.known
-            dues = zip(bucket, self.dues.of(bucket), strict=True)
-            self.put(BitMap64([at for at, its in dues if its == due_ns]), latest_ns, 1)
+            self.put(self._pop(due_ns), latest_ns, 1)
         self._times = list(self._at)
         heapify(self._times)
 

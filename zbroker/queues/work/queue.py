@@ -287,9 +287,8 @@ class Queue:
     def held_by(self, key: int) -> tuple[int, int | None]:
         """How many messages a consumer has, and the monotonic ms when the first lease ends."""
         one = self.consumers.by_key.get(key)
-        return (0, None) if one is None else (
-            len(one.held), self.places.leases.first_end(one.held)
-        )  # fmt: skip
+        held = BitMap64() if one is None else one.held
+        return len(held), self.places.leases.first_end(held)
 
     def deliveries_of(self, positions: BitMap64) -> list[int] | None:
         """How often each was delivered, with this time, aligned with the sorted positions; None: it

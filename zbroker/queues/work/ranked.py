@@ -231,14 +231,14 @@ class Ranked(ReadyMessages):
             if band.members.isdisjoint(among):
                 continue
             part = among & band.members
-            rows = self._sorted(part)[:count] if band.low < band.high else None
-            some = lowest(part, count) if rows is None else BitMap64([row[1] for row in rows])
-            if rows is None:
-                taken.append(some)
+            if band.low == band.high:
+                found = [lowest(part, count)]
             else:
-                taken += _by_rank(rows)
-            count -= len(some)
-            remove(band.members, some)
+                found = _by_rank(self._sorted(part)[:count])
+            for some in found:
+                count -= len(some)
+                remove(band.members, some)
+            taken += found
             self._clear(at)
         return taken
 
