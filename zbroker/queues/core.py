@@ -163,7 +163,7 @@ class QueuesCore:
                 return
             connection = self.shared.connections.get(rid)
             if connection is None:
-                raise ClientError("not_logged_on", "this connection has no logon on this door")
+                raise ClientError("not_logged_on", "this connection has no logon on this listener")
             check_key(connection, received.key)
             self.shared.connections.heard(connection, command, now.mono_ms)
             self._commands[type(command)](connection, command)

@@ -99,20 +99,18 @@ class Dispatcher:
         give = Give(consumer, offer.positions, deliveries, offer.barrier, life=one.definition.life)
         if offer.first_commit:
             sent = Outcome(offer.positions, "gone", "sent")
-            one.entries.append((sent, lambda code: self._release(give, code)))
+            one.entries.append((sent, lambda code: None if code else self._send(one, give)))
         elif self._beyond(one, offer.positions.max()):
             one.parked.append(give)
         else:
-            self._go(one, give)
+            self._send(one, give)
 
-    def _go(self, one: QueueState, give: Give) -> None:
-        self._shared.out.append(give)
-        if give.barrier:
-            _delivered(one, give.positions)
-
-    def _release(self, give: Give, code: str) -> None:
-        if not code and give.positions and give.to.key in self._shared.consumers:
+    def _send(self, one: QueueState, give: Give) -> None:
+        """Sends messages, if there are any and their consumer is still there."""
+        if give.positions and give.to.key in self._shared.consumers:
             self._shared.out.append(give)
+            if give.barrier:
+                _delivered(one, give.positions)
 
     def _beyond(self, one: QueueState, highest: int) -> bool:
         """True if the horizon is not durable that far; asks for it well before it is needed."""
@@ -131,7 +129,7 @@ class Dispatcher:
         return highest >= one.horizon
 
     def _unpark(self, one: QueueState) -> None:
-        """What does not wait for the horizon any more goes; at the end of a turn, so that nothing
+        """Sends what does not wait for the horizon any more; at the end of a turn, so that nothing
         becomes of it in between."""
         parked, one.parked = one.parked, []
         barriers, sent = BitMap64(), BitMap64()
@@ -143,9 +141,9 @@ class Dispatcher:
                 barriers |= give.positions
                 if there:
                     sent |= give.positions
-                    self._go(one, give)
+                    self._send(one, give)
             elif there:
-                self._release(_still(one, give), "")
+                self._send(one, _still(one, give))
         if barriers != sent:  # without consumers it waits
             one.queue.undo(Outcome(barriers - sent, "gone", "barrier"))
 

@@ -1,9 +1,9 @@
 """All queues of this instance: made from definitions, folded from the log, committed to it. Pure.
 
-    definition in config or by an operator --wiring record landed--> running, reads the log
+    definition in config or by an operator --record landed--> running, reads the log
     running --outcomes--> one unit of facts each turn --landed, read in the log--> state
 
-The definition of a queue is in the log (wiring records), so a queue that was made at run time is
+The definition of a queue is in the log, so a queue that was made at run time is
 there after a restart, and a queue of the config begins where it was first known. A queue that the
 config does not name any more is not run and holds nothing; its record stays, so it can come back.
 """
@@ -55,7 +55,7 @@ class SavedQueue(NamedTuple):
 
 
 class QueueRegistry:
-    """`running`: by name. `rows`: newest wiring record of every name, also of those not run."""
+    """`running`: by name. `rows`: newest definition record of every name, also of those not run."""
 
     def __init__(
         self, incarnation: int, configs: Iterable[QueueConfig], recording: Recording
