@@ -609,7 +609,7 @@ class Bench:
 
     def state(self, position: int, name: str = "q") -> str:
         """Where a message stands."""
-        return self.one(name).queue.where(position).state
+        return self.one(name).queue.where(position, self.now).state
 
 
 def perform_on(many: Iterable[FoundMessages], effect: Any, matcher: Matcher) -> Any:

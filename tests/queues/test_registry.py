@@ -197,7 +197,7 @@ def test_after_a_restart_a_queue_is_what_the_log_says() -> None:
     at.release(positions[2])
     at.restart()
     assert at.here() == [positions[0], *positions[2:]]
-    assert at.one().queue.where(positions[2]).failures == 1
+    assert at.one().queue.where(positions[2], at.now).failures == 1
 
 
 def test_queues_of_one_topic_are_folded_alone() -> None:
@@ -250,7 +250,7 @@ def test_facts_that_were_folded_do_not_count_twice() -> None:
     key = "q", 1
     at.release(position)
     at.restart({key: saved[key]})
-    assert at.one().queue.where(position).failures == 2
+    assert at.one().queue.where(position, at.now).failures == 2
 
 
 def test_a_purge_is_of_one_replayable_queue() -> None:
@@ -493,7 +493,7 @@ def test_what_was_folded_already_is_not_folded_again(first: int) -> None:
     at.run()
     assert (at.here("a"), at.here("b")) == (positions, positions)
     assert (at.one("a").counts.entered, at.one("b").counts.entered) == (2, 4)
-    assert at.one("b").queue.where(positions[0]).failures == 1
+    assert at.one("b").queue.where(positions[0], at.now).failures == 1
 
 
 def test_who_repeats_an_ack_is_answered_when_the_queue_has_read_it() -> None:

@@ -102,7 +102,7 @@ class Beside(RuleBasedStateMachine):
     @precondition(lambda self: self.reader is not None)
     @rule()
     def leave(self) -> None:
-        self.queue.leave(self.key, NOW)
+        self.queue.leave(self.key)
         self.reader = None
 
     @rule()
@@ -161,7 +161,7 @@ def test_one_client_at_a_time() -> None:
     queue.open(1, "ann", 0)
     queue.check_free("ann")
     assert code_of(lambda: queue.check_free("bob")) == "resource_locked"
-    queue.leave(7, NOW)
+    queue.leave(7)
     assert code_of(lambda: queue.check_free("bob")) == "resource_locked"
     queue.lose(1, NOW)
     queue.check_free("bob")
@@ -206,7 +206,7 @@ def test_nothing_ends_by_itself() -> None:
 def test_where_a_message_stands() -> None:
     queue = _filled(1, 2)
     queue.noted(BitMap64([2, 9]))
-    assert [queue.where(at) for at in (1, 2, 9)] == [
+    assert [queue.where(at, NOW) for at in (1, 2, 9)] == [
         Standing("kept"), Standing("acked"), Standing("gone"),
     ]  # fmt: skip
 

@@ -192,7 +192,7 @@ def test_nothing_is_in_the_way() -> None:
     at.later = (Give,)  # nothing is given
     at.consume()
     at.many(3)
-    at.one().queue.leave(1, at.now)
+    at.one().queue.leave(1)
     at.one().queue.join(1, "ann/s", 0, False, at.now)
     at.turn.hear(Asked(b"admin", Explain(7, "q")))
     effects = at.core.tick(at.now, drained=True)

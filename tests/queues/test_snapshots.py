@@ -25,7 +25,7 @@ from zbroker.wire import queue_surveys as s
 def _held(at: Bench) -> dict[str, list[object]]:
     """What each queue holds, and what is known of it."""
     return {
-        name: [(position, one.queue.where(position)) for position in one.queue.here]
+        name: [(position, one.queue.where(position, at.now)) for position in one.queue.here]
         for name, one in at.manager.running.items()
     }
 

@@ -430,7 +430,7 @@ class Judge:
                 self.demand((ref.promised & ref.here).issubset(ref.noted), "a note was lost")
                 continue
             for position in queue.here & BitMap64(ref.failures):
-                told = queue.where(position).failures
+                told = queue.counting.failures.of(position)
                 known = ref.failures[position]
                 self.demand(told == known, one.name, position, "failed", known, "times, not", told)
 

@@ -406,7 +406,7 @@ class Browser:
             if len(found) == most:
                 return found, last
             last = position
-            if one.queue.where(position).state == state:
+            if one.queue.where(position, self._shared.now).state == state:
                 found.add(position)
         return found, last if first + SCANNED_MAX < len(here) else None
 
@@ -424,7 +424,7 @@ class Browser:
         self._shared.read(Inspect, inspected, part, SHOWN_BYTES)
 
     def _row(self, one: QueueState, row: InspectedMessage) -> q.BrowsedRow:
-        standing = one.queue.where(row.position)
+        standing = one.queue.where(row.position, self._shared.now)
         due_ms = standing.due
         if due_ms is not None:
             due_ms = max(0, due_ms - self._shared.now.mono_ms)

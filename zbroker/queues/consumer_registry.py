@@ -174,7 +174,7 @@ class ConsumerRegistry:
             if lost:
                 one.queue.lose(consumer.key, self._shared.now)
             else:
-                one.queue.leave(consumer.key, self._shared.now)
+                one.queue.leave(consumer.key)
             self._shared.touch(one)
         self._shared.remove(consumer)
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from google_crc32c import value as crc32c
 from pyroaring import BitMap64
 
+from zbroker.engine.contract import Now
 from zbroker.ids import format_bookmark
 from zbroker.limits import EXTRA_MAX_BYTES, MIB
 from zbroker.log.format import KIND_PUBLISH
@@ -81,7 +82,7 @@ class DeadLetters:
             facts: list[AnyFact] = [MessagesGone(pack_positions(positions), outcome.why)]
             last = ending if number == len(units) - 1 else None
             self._shared.manager.add(
-                one, facts, [(buried, last)], letters=_letters(one, outcome, part)
+                one, facts, [(buried, last)], letters=_letters(one, outcome, part, self._shared.now)
             )
 
 
@@ -106,21 +107,21 @@ def _by_size(rows: list[InspectedMessage]) -> list[list[InspectedMessage]]:
 
 
 def _letters(
-    one: QueueState, outcome: Outcome, rows: list[InspectedMessage]
+    one: QueueState, outcome: Outcome, rows: list[InspectedMessage], now: Now
 ) -> tuple[UnitPart, Body]:
     """The dead letters of messages, as one part of a unit."""
     body = bodies.pack([row.data for row in rows])
     columns = Columns(
         keys=codec.encode([row.key for row in rows]) if any(row.key for row in rows) else None,
-        headers=codec.encode([_headers(one, outcome, row) for row in rows]),
+        headers=codec.encode([_headers(one, outcome, row, now) for row in rows]),
     )
     topics = [one.definition.config.dead_letter]
     return UnitPart(KIND_PUBLISH, crc32c(body), topics, len(rows), columns), body
 
 
-def _headers(one: QueueState, outcome: Outcome, row: InspectedMessage) -> dict[str, Any]:
+def _headers(one: QueueState, outcome: Outcome, row: InspectedMessage, now: Now) -> dict[str, Any]:
     assert isinstance(one.queue, Queue)
-    standing = one.queue.where(row.position)
+    standing = one.queue.where(row.position, now)
     ours = {
         QUEUE: one.name, REASON: outcome.why, TEXT: outcome.letter, TOPIC: row.topic,
         BOOKMARK: format_bookmark(row.publisher, row.sequence), POSITION: row.position,

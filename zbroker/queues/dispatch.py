@@ -208,7 +208,7 @@ class Dispatcher:
         """The consumer is gone: these messages were not sent to it."""
         one = self._shared.manager.running.get(give.to.queue)
         if one is not None and isinstance(one.queue, Queue):
-            one.queue.unsent(give.to.key, positions, self._shared.now)
+            one.queue.unsent(give.to.key, positions)
             self._shared.touch(one)
 
 

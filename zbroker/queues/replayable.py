@@ -98,12 +98,14 @@ class Replayable:
         """Everything from there on, in order. A client that comes again replaces itself."""
         self.reader = ReplayReader(key, client, min(position, until), until)
 
-    def leave(self, key: int, now: Now) -> None:
+    def leave(self, key: int) -> None:
         """The consumer is gone; the next one says where it begins."""
         if self.reader is not None and self.reader.key == key:
             self.reader = None
 
-    lose = leave
+    def lose(self, key: int, now: Now) -> None:
+        """Its connection is lost: the same."""
+        self.leave(key)
 
     def offer(self, now: Now, room: Mapping[int, bool]) -> list[Offer]:
         """The next messages, if the consumer has room for some."""
@@ -165,7 +167,7 @@ class Replayable:
         """Deliveries are not counted: that would be a write."""
         return None
 
-    def where(self, position: int) -> Standing:
+    def where(self, position: int, now: Now) -> Standing:
         """Kept, or acked, or gone."""
         if position not in self.here:
             return Standing("gone")

@@ -168,7 +168,7 @@ def _queue(shared: QueuesContext, one: QueueState) -> tuple[str, list[str]]:
 
 
 def _message(shared: QueuesContext, one: QueueState, position: int) -> tuple[str, list[str]]:
-    standing = one.queue.where(position)
+    standing = one.queue.where(position, shared.now)
     lines = [_SENTENCES[standing.state]]
     owner = shared.consumers.get(standing.consumer or 0)
     if owner is not None:

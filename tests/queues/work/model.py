@@ -213,7 +213,7 @@ class World:
         return self.last_key
 
     def leave(self, key: int) -> None:
-        self.queue.leave(key, self.now)
+        self.queue.leave(key)
         self._come_back(self.members.pop(key).held)
 
     def _come_back(self, positions: set[int]) -> None:
@@ -599,7 +599,7 @@ class World:
             told.append((
                 twin.tick(self.now), twin.here, twin.places.ready.standing,
                 twin.places.delays.dump(), twin.places.barrier, twin.counts(),
-                [queue.where(p)[3:] for p in sorted(self.messages)],
+                [queue.where(p, self.now)[3:] for p in sorted(self.messages)],
             ))  # fmt: skip
             twin.check()
         assert told[0] == told[1]
@@ -623,10 +623,10 @@ class World:
         assert bool(self.messages) or queue.why_nothing(self.now) == ["it is empty"]
         assert queue.memory_bytes() > 0
         for position in self.left:
-            assert queue.where(position).state == "gone"
+            assert queue.where(position, self.now).state == "gone"
 
     def _check_one(self, position: int, message: Message) -> None:
-        standing = self.queue.where(position)
+        standing = self.queue.where(position, self.now)
         leased = message.place == "leased" and not message.going
         extra = leased or (bool(message.going) and message.was_leased)
         assert standing.deliveries == message.before + extra

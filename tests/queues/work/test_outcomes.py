@@ -117,12 +117,12 @@ def test_a_wall_clock_that_was_wrong_neither_ends_nor_lengthens_a_delay(jump_ns:
     queue.failed(ONE, "cancelled", due_of(wrong.steady_ns, 2_000))
     for now in (right, wrong):
         assert queue.tick(now) == []
-        assert queue.where(5).state == "delayed"
+        assert queue.where(5, right).state == "delayed"
         wake_ms = queue.next_wake(now)
         assert wake_ms is not None
         assert 2_900 <= wake_ms <= 3_100
     queue.tick(replace(wrong, mono_ms=3_100))
-    assert queue.where(5).state == "ready"
+    assert queue.where(5, right).state == "ready"
 
 
 def test_a_delay_of_a_process_that_began_under_a_wrong_clock_ends_with_the_next_process() -> None:
@@ -141,7 +141,7 @@ def test_a_delay_of_a_process_that_began_under_a_wrong_clock_ends_with_the_next_
     for queue in (second, folded):
         assert queue.next_wake(right) == 0
         assert queue.tick(right) == []
-        assert queue.where(5).state == "delayed"
+        assert queue.where(5, right).state == "delayed"
         assert queue.next_wake(right) == 2_000
         queue.tick(replace(right, mono_ms=2_000))
-        assert queue.where(5).state == "ready"
+        assert queue.where(5, right).state == "ready"

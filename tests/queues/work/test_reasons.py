@@ -71,7 +71,7 @@ def test_delayed_and_until_when() -> None:
     queue.failed(BitMap64([5]), "cancelled", NOW.wall_ns + 2_500 * MS_NS)
     queue.offer(NOW, {1: True})
     assert queue.why_nothing(NOW) == ["1 messages are delayed; the first one is due in 2.5 s"]
-    assert queue.where(5).due == 3_500
+    assert queue.where(5, NOW).due == 3_500
 
 
 def test_a_barrier_that_waits_for_those_before_it() -> None:
@@ -79,7 +79,9 @@ def test_a_barrier_that_waits_for_those_before_it() -> None:
     queue.entered(Arrivals(BitMap64([7, 8]), barriers=BitMap64([7])))
     queue.offer(NOW, {1: True})
     assert queue.why_nothing(NOW)[0] == "the barrier at 7 waits until all before it are gone"
-    assert [queue.where(position).state for position in (5, 7, 8)] == ["leased"] + ["waiting"] * 2
+    assert [queue.where(position, NOW).state for position in (5, 7, 8)] == ["leased"] + [
+        "waiting"
+    ] * 2
     assert queue.counts() == Numbers(ready=0, leased=1, delayed=0, going=0, waiting=2)
 
 
@@ -95,7 +97,7 @@ def test_a_busy_group() -> None:
     queue.join(1, "ann", 0, False, NOW)
     queue.offer(NOW, {1: True})
     assert "1 messages wait for another one of their group key" in queue.why_nothing(NOW)
-    assert queue.where(6).state == "waiting"
+    assert queue.where(6, NOW).state == "waiting"
 
 
 def test_a_filter_that_fits_nothing() -> None:
@@ -110,4 +112,4 @@ def test_an_end_on_its_way_is_told() -> None:
     queue = queue_of(5)
     queue.settle(None, BitMap64([5]), "ack", NOW)
     assert queue.why_nothing(NOW) == ["1 messages are done; that is on its way to the disk"]
-    assert queue.where(5).state == "going"
+    assert queue.where(5, NOW).state == "going"

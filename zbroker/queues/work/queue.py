@@ -48,7 +48,6 @@ class Queue:
         self.counting = DeliveryCounts()
         self.more = False
         self._offering = Offers(self.places, self.consumers)
-        self._now = Now(0, 0)
 
     # -- fold ---------------------------------------------------------------------------------
 
@@ -103,7 +102,6 @@ class Queue:
 
     def join(self, key: int, client: str, backlog: int, filtered: bool, now: Now) -> int:
         """A new consumer. backlog: what it asks for, 0: the most. Returns: what it gets."""
-        self._now = now
         self.consumers.forget_lost(now.mono_ms)
         most = self.config.max_per_subscription
         granted = min(backlog or most, most)
@@ -111,17 +109,15 @@ class Queue:
         self._watch()
         return granted
 
-    def leave(self, key: int, now: Now) -> None:
+    def leave(self, key: int) -> None:
         """It ends: what it holds comes back at once, flagged and not counted."""
-        self._now = now
         one = self.consumers.by_key[key]
         self.consumers.forget(one)
         self._watch()
         self._come_back(one.held)
 
-    def unsent(self, key: int, positions: BitMap64, now: Now) -> None:
+    def unsent(self, key: int, positions: BitMap64) -> None:
         """What could not be sent comes back at once; that was no delivery."""
-        self._now = now
         one = self.consumers.by_key.get(key)
         mine = BitMap64() if one is None or self._once else positions & one.held
         if one is not None and mine:
@@ -131,7 +127,6 @@ class Queue:
 
     def lose(self, key: int, now: Now) -> None:
         """Its connection is lost: what it holds waits for it, but at most as long as a lease."""
-        self._now = now
         one = self.consumers.by_key[key]
         self.consumers.lose(one)
         self._watch()
@@ -150,7 +145,6 @@ class Queue:
     def reclaim(self, key: int, client: str, holding: BitMap64, now: Now) -> BitMap64:
         """A client is back: it keeps what it holds of what waits for it; the rest of that comes
         back. Kept leases start over. Returns: what it keeps."""
-        self._now = now
         new, kept = self.consumers.by_key[key], BitMap64()
         for old in self.consumers.lost_of(client):
             both = old.held & holding
@@ -187,7 +181,6 @@ class Queue:
     def offer(self, now: Now, room: Mapping[int, bool]) -> list[Offer]:
         """Leases messages to consumers that have room, but to none whose `room` is False. Offers
         are to be sent in this order."""
-        self._now = now
         self.places.notice(now)
         for one in self.consumers.current():
             one.credit = room.get(one.key, True)
@@ -203,7 +196,6 @@ class Queue:
         ack, reject: also of what is not leased. release, extend: only of what is leased. Where
         leasing is strict, nothing of what others have.
         """
-        self._now = now
         holder = self.consumers.by_key[key] if key is not None else None
         strict = self.config.leasing == "strict"
         freed = 0
@@ -239,7 +231,6 @@ class Queue:
 
     def tick(self, now: Now) -> list[Outcome]:
         """Leases that have ended, and messages that have expired; also ends what was delayed."""
-        self._now = now
         self.places.notice(now)
         ended = self.places.leases.over(now.mono_ms)
         outcomes = self._fail(ended, "lease_ended", now) if ended else []
@@ -299,9 +290,9 @@ class Queue:
         count = self.counting.deliveries
         return [min(COUNT_MAX, count(at) + 1) if at in before else 1 for at in positions]
 
-    def where(self, position: int) -> Standing:
+    def where(self, position: int, now: Now) -> Standing:
         """The state of one message."""
-        return reasons.where(self, position)
+        return reasons.where(self, position, now)
 
     def why_nothing(self, now: Now) -> list[str]:
         """Why nothing is offered, the most important reason first; empty: nothing is in the way."""
@@ -311,10 +302,6 @@ class Queue:
     def counts(self) -> Numbers:
         """Messages by state."""
         return reasons.counts(self)
-
-    def mono_ms(self, due_ns: int) -> int:
-        """The monotonic ms at which a delay ends."""
-        return self._now.ahead_ms(due_ns - self._now.steady_ns)
 
     def memory_bytes(self) -> int:
         """Roughly."""

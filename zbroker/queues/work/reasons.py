@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from zbroker.queues.work.queue import Queue
 
 
-def where(queue: Queue, position: int) -> Standing:
+def where(queue: Queue, position: int, now: Now) -> Standing:
     """One message. One that waits for its key is called ready if it was not linked yet."""
     places, counting = queue.places, queue.counting
     if position not in places.here:
@@ -26,7 +26,7 @@ def where(queue: Queue, position: int) -> Standing:
         consumer = owner.key if owner is not None else None
     elif position in places.delays.waiting:
         due_ns = places.delays.due(position)
-        state, due = "delayed", queue.mono_ms(due_ns) if due_ns is not None else None
+        state, due = "delayed", None if due_ns is None else now.ahead_ms(due_ns - now.steady_ns)
     elif position >= places.behind or places.ready.waits(position):
         state = "waiting"
     return Standing(state, consumer, due, deliveries, counting.failures.of(position))
@@ -91,7 +91,7 @@ def _nothing_ready(queue: Queue, now: Now) -> list[str]:
         text = f"{numbers.leased} messages are leased"
         lines.append(text if end is None else f"{text}; the first lease ends {_in(end, now)}")
     if numbers.delayed and places.delays.next_ns is not None:
-        first = queue.mono_ms(places.delays.next_ns)
+        first = now.ahead_ms(places.delays.next_ns - now.steady_ns)
         lines.append(
             f"{numbers.delayed} messages are delayed; the first one is due {_in(first, now)}"
         )
