@@ -17,7 +17,7 @@ from zbroker.definitions import changed, check_queues, read_table
 from zbroker.engine.effects import Tell
 from zbroker.errors import ClientError
 from zbroker.filters import Filter, compile_at_once
-from zbroker.ids import NOW, format_bookmark, format_vector
+from zbroker.ids import NOW, Cut, format_bookmark, format_vector
 from zbroker.limits import MIB, NAME_MAX_BYTES
 from zbroker.log import records
 from zbroker.log.format import KIND_POINT, KIND_PURGE
@@ -88,6 +88,22 @@ class AdminCommands:
         if answer is not None:
             self._tell(rid, answer)
 
+    def _reply_at(
+        self, rid: bytes, question: s.QueuesQuestion, place: tuple[str, Cut],
+        find: Callable[[int], s.QueuesAnswer | None],
+    ) -> None:  # fmt: skip
+        """The same with the position of a place in the log, once the journal has said it."""
+
+        def found(located: Located) -> s.QueuesAnswer | None:
+            if located.code:
+                raise ClientError(located.code, located.reason)
+            return find(located.position)
+
+        text, cut = place
+        self._shared.locate(
+            text, lambda located: self._reply(rid, question, lambda: found(located)), cut
+        )
+
     def _tell(self, rid: bytes, answer: s.QueuesAnswer) -> None:
         self._shared.out.append(Tell(rid, answer))
 
@@ -134,14 +150,11 @@ class AdminCommands:
         if not ask.bookmark:
             return reports.explain(self._shared, one, ask)
 
-        def found(located: Located) -> None:
-            if located.code:
-                self._tell(rid, _refusal(ask, ClientError(located.code, located.reason)))
-                return
-            ask.position = located.position
-            self._tell(rid, reports.explain(self._shared, one, ask))
+        def explain(position: int) -> s.Explained:
+            ask.position = position
+            return reports.explain(self._shared, one, ask)
 
-        self._shared.locate(ask.bookmark, found, "at")
+        self._reply_at(rid, ask, (ask.bookmark, "at"), explain)
         return None
 
     # -- purge and requeue --------------------------------------------------------------------
@@ -276,16 +289,11 @@ class AdminCommands:
         if config.recovery_point in ("epoch", "now"):
             return self._commit(rid, ask, manager.created(config, "admin"))
 
-        def create_at(located: Located) -> s.Changed | None:
-            if located.code:
-                raise ClientError(located.code, located.reason)
+        def create(position: int) -> s.Changed | None:
             self._check_new(ask.name)
-            return self._commit(rid, ask, manager.created(config, "admin", located.position))
+            return self._commit(rid, ask, manager.created(config, "admin", position))
 
-        self._shared.locate(
-            config.recovery_point,
-            lambda located: self._reply(rid, ask, lambda: create_at(located)),
-        )
+        self._reply_at(rid, ask, (config.recovery_point, ""), create)
         return None
 
     def _check_new(self, name: str) -> None:
@@ -324,21 +332,13 @@ class AdminCommands:
         if len(manager.points) >= POINTS_MAX and ask.name not in manager.points:
             raise ClientError("too_many", f"an instance knows at most {POINTS_MAX} points")
         if not ask.at:  # the end of the log: where no queue runs, only the journal knows it
-            self._shared.locate(NOW, lambda located: self._located_point(rid, ask, located))
+            self._reply_at(rid, ask, (NOW, ""), lambda end: self._add_point(rid, ask, end))
             return
         persisted = manager.following.persisted
         if not manager.floor <= ask.at <= persisted:
             text = f"position {ask.at} is not in the log: it holds {manager.floor} to {persisted}"
             raise ClientError("bad_field", f"key `at`: {text}")
         self._add_point(rid, ask, ask.at)
-
-    def _located_point(self, rid: bytes, ask: s.SetPoint, located: Located) -> None:
-        try:
-            if located.code:
-                raise ClientError(located.code, located.reason)
-            self._add_point(rid, ask, located.position)
-        except ClientError as error:
-            self._tell(rid, _refusal(ask, error))
 
     def _add_point(self, rid: bytes, ask: s.SetPoint, position: int) -> None:
         manager = self._shared.manager
