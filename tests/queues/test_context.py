@@ -8,16 +8,16 @@ from pyroaring import BitMap64
 
 from tests.queues.bench import ANN, HERE, PUBLISHER, Bench, bench, code_of, replayable, work
 from zbroker.engine.effects import JOURNAL, Say
+from zbroker.errors import ClientError
 from zbroker.filters import compile_filter
 from zbroker.ids import EPOCH, NOW, check_point, format_vector
 from zbroker.log.format import KIND_PUBLISH
 from zbroker.queues import consumer_registry, context
+from zbroker.queues.consumer_registry import SEARCHES_MAX, StartPosition, StartPositions
 from zbroker.queues.context import (
     PATIENCE_MS,
-    SEARCHES_MAX,
     QueuesContext,
     RemoteConsumer,
-    Searches,
 )
 from zbroker.queues.effects import (
     Effect,
@@ -31,7 +31,10 @@ from zbroker.queues.effects import (
     Search,
     Searched,
 )
+from zbroker.queues.replayable import Replayable
+from zbroker.queues.work.values import Arrivals
 from zbroker.wire import bodies
+from zbroker.wire import queue_messages as q
 from zbroker.wire.internal import Locate, Located
 
 
@@ -171,61 +174,83 @@ SLICES = 5
 CLIENTS = 2 * SEARCHES_MAX
 
 
-def _begun(shared: QueuesContext, many: int) -> tuple[Searches, list[int]]:
-    """So many searches that go on for ever; keys as they are told to go on."""
-    made, went = shared.searches, list[int]()
+class Started:
+    """The registry: consumers whose search is over, and why."""
 
-    def begin(key: int) -> None:
-        def go() -> None:
-            went.append(key)
-            made.slice(BitMap64([key]), CONTENT, lambda _done: go())
+    def __init__(self) -> None:
+        self.over: list[tuple[int, str]] = []
 
-        made.begin(key, go)
+    def opened(self, it: StartPosition) -> None:
+        self.over.append((it.consumer.key, "opened"))
 
-    for key in range(many):
-        begin(key)
-    return made, went
+    def refuse(self, it: StartPosition, error: ClientError) -> None:
+        self.over.append((it.consumer.key, error.code))
 
 
-def _turn(shared: QueuesContext) -> int:
-    """One slice is done; whose it was."""
-    search = shared.searches.next()
-    assert search is not None
-    shared.answered(Searched(search.job, None, 0))
-    return search.positions.min()
+class Starts:
+    """Searches of consumers, each in a queue of its own."""
+
+    def __init__(self, shared: QueuesContext, many: int) -> None:
+        self._shared, self.registry = shared, Started()
+        self.starts = StartPositions(shared, self.registry)  # type: ignore[arg-type]
+        for key in range(many):
+            self.begin(key)
+
+    def begin(self, key: int, *, messages: int = 100) -> None:
+        queue, consumer = Replayable(), RemoteConsumer(key, ANN, f"s{key}", "ann", "r", 0)
+        queue.entered(Arrivals(BitMap64(range(1_000 * key, 1_000 * key + messages))))
+        self._shared.consumers[key] = consumer
+        command, one = q.Consume("c", "s", "r"), bench().one()
+        self.starts._search(StartPosition(command, one, queue, consumer, CONTENT))
+
+    def turn(self) -> int:
+        """One slice is done; whose it was."""
+        search = self.starts.next_search()
+        assert search is not None
+        self._shared.answered(Searched(search.job, None, search.positions.max() + 1))
+        return search.positions.min() // 1_000
 
 
+@pytest.fixture
+def _slices_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_registry, "EXAMINE_MAX", 1)
+
+
+@pytest.mark.usefixtures("_slices_of_one")
 def test_searches_take_turns(shared: QueuesContext) -> None:
-    _begun(shared, 3)
-    assert [_turn(shared) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    made = Starts(shared, 3)
+    assert [made.turn() for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
 
 
+@pytest.mark.usefixtures("_slices_of_one")
 def test_few_run_at_a_time_and_the_next_begins_when_one_ends(shared: QueuesContext) -> None:
-    made, went = _begun(shared, SEARCHES_MAX + 2)
-    seen = {_turn(shared) for _ in range(3 * SEARCHES_MAX)}
+    made = Starts(shared, SEARCHES_MAX + 2)
+    seen = {made.turn() for _ in range(3 * SEARCHES_MAX)}
     assert seen == set(range(SEARCHES_MAX))
-    made.end(0)
-    _turn(shared)
-    assert SEARCHES_MAX in went
-    assert SEARCHES_MAX + 1 not in went
+    del shared.consumers[0]
+    seen = {made.turn() for _ in range(3 * SEARCHES_MAX)}
+    assert SEARCHES_MAX in seen
+    assert SEARCHES_MAX + 1 not in seen
 
 
+@pytest.mark.usefixtures("_slices_of_one")
 def test_it_is_busy_as_long_as_there_is_a_slice(shared: QueuesContext) -> None:
-    made, _ = _begun(shared, 1)
-    assert made.busy
-    search = made.next()
+    made = Starts(shared, 1)
+    assert made.starts.busy
+    search = made.starts.next_search()
     assert search is not None
-    assert not made.busy, "it is being read"
-    shared.answered(Searched(search.job, None, 0))
-    assert made.busy
+    assert not made.starts.busy, "it is being read"
+    shared.answered(Searched(search.job, None, 1))
+    assert made.starts.busy
 
 
 def test_what_waits_and_has_nothing_to_do_any_more_is_passed_over(shared: QueuesContext) -> None:
-    made = shared.searches
-    for key in range(5_000):
-        made.begin(key, lambda key=key: made.end(key))  # type: ignore[misc]
-    assert made.next() is None
-    assert not made.busy
+    made = Starts(shared, 0)
+    for key in range(2_000):
+        made.begin(key, messages=0)
+    assert made.starts.next_search() is None
+    assert not made.starts.busy
+    assert made.registry.over == [(key, "bookmark_not_found") for key in range(2_000)]
 
 
 class Turns:

@@ -12,13 +12,18 @@ both:
         \\--not in the log-----------------\\--fits nothing--> refused
          \\--purged after it--> refused, or from the oldest or from now on, as asked
 
-Searches are read in slices, one each turn, so that they hold nothing up. Source: seed 003.
+A search is read in slices, one slice of one search a turn, after all that the queues have to do.
+Source: seed 003.
+
+    waiting --fewer than SEARCHES_MAX run--> running --slices, in turn with the others--> over
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pyroaring import BitMap64
@@ -29,7 +34,7 @@ from zbroker.ids import EPOCH, NOW, POINT, Cut, is_range, parse_range
 from zbroker.limits import U63_MAX
 from zbroker.log.queue_records import ends_of, of_ends
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
-from zbroker.queues.effects import Searched
+from zbroker.queues.effects import Search, Searched
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
@@ -41,6 +46,7 @@ from zbroker.wire.bodies import CODEC_ZSTD
 from zbroker.wire.internal import Located
 
 CONSUMERS_MAX: Final = 1_000  # per connection
+SEARCHES_MAX: Final = 4  # at a time: the more, the longer each takes; the others wait
 EXAMINE_MAX: Final = 1_000  # messages of one slice; it may end before that, see log_work.py
 
 #: goes on with a position, or with why there is none
@@ -52,7 +58,7 @@ class ConsumerRegistry:
 
     def __init__(self, shared: QueuesContext) -> None:
         self._shared = shared
-        self._openings = StartPositions(shared, self)
+        self.starts = StartPositions(shared, self)
         self._last_key = 0
 
     # -- begin --------------------------------------------------------------------------------
@@ -128,7 +134,7 @@ class ConsumerRegistry:
         consumer = self._made(connection, command)
         consumer.opened = False
         try:
-            self._openings.begin(connection, one, command, consumer)
+            self.starts.begin(connection, one, command, consumer)
         except ClientError:
             self._shared.remove(consumer)
             raise
@@ -261,6 +267,30 @@ class StartPositions:
     def __init__(self, shared: QueuesContext, registry: ConsumerRegistry) -> None:
         self._shared = shared
         self._registry = registry
+        self._waiting: deque[StartPosition] = deque()  # searches that have not begun
+        self._due: deque[tuple[StartPosition, BitMap64]] = deque()  # the next slices of others
+        self._reading = 0  # slices that are being read
+
+    @property
+    def busy(self) -> bool:
+        """True if the next turn has a slice, or a search may begin."""
+        return bool(self._due) or (bool(self._waiting) and self._has_place)
+
+    @property
+    def _has_place(self) -> bool:
+        return len(self._due) + self._reading < SEARCHES_MAX
+
+    def next_search(self) -> Search | None:
+        """The slice of this turn."""
+        while self._waiting and self._has_place:
+            self._go_on(self._waiting.popleft())
+        if not self._due:
+            return None
+        opening, part = self._due.popleft()
+        assert opening.selector is not None
+        self._reading += 1
+        job = self._shared.job(partial(self._searched, opening))
+        return Search(job, part, opening.selector)
 
     def begin(
         self, connection: QueuesConnection, one: QueueState, command: q.Consume, it: RemoteConsumer
@@ -332,13 +362,11 @@ class StartPositions:
         if opening.selector is None:
             self._registry.opened(opening)
         else:
-            self._shared.searches.begin(opening.consumer.key, lambda: self._go_on(opening))
+            self._waiting.append(opening)
 
     def _go_on(self, opening: StartPosition) -> None:
-        """The next slice, or the end of the search."""
-        assert opening.selector is not None
+        """The next slice is due, or the search is over."""
         if self._gone(opening):
-            self._shared.searches.end(opening.consumer.key)
             return
         part = lowest(opening.queue.here, EXAMINE_MAX, opening.until, opening.start)
         error = _purged(opening)  # while it was searched
@@ -346,19 +374,17 @@ class StartPositions:
             text = f"no message of {opening.command.queue!r} fits the selector"
             error = ClientError("bookmark_not_found", text)
         if error is not None:
-            self._shared.searches.end(opening.consumer.key)
             self._registry.refuse(opening, error)
-            return
+        else:
+            self._due.append((opening, part))
 
-        def searched(done: Searched) -> None:
-            opening.start = done.end if done.hit is None else done.hit
-            if done.hit is None or self._gone(opening) or _purged(opening) is not None:
-                self._go_on(opening)
-            else:
-                self._shared.searches.end(opening.consumer.key)
-                self._registry.opened(opening)
-
-        self._shared.searches.slice(part, opening.selector, searched)
+    def _searched(self, opening: StartPosition, done: Searched) -> None:
+        self._reading -= 1
+        opening.start = done.end if done.hit is None else done.hit
+        if done.hit is None or self._gone(opening) or _purged(opening) is not None:
+            self._go_on(opening)
+        else:
+            self._registry.opened(opening)
 
 
 def _ends(command: q.Consume) -> tuple[str, str | None, tuple[Cut, Cut]]:

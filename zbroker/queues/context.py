@@ -2,16 +2,10 @@
 
 Look-ups in the journal and readings of messages are effects with completions: the part that starts
 one gives a function that goes on with the answer.
-
-A search for the first message that a selector is true for is read in slices, one slice of one
-search a turn, after all that the queues have to do:
-
-    begun --fewer than SEARCHES_MAX run--> running --slices, in turn with the others--> over
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,7 +20,7 @@ from zbroker.filters import Filter, chars_to_compile, compile_at_once
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import Cut, check_point
 from zbroker.limits import CREDIT_MAX_BYTES, KIB
-from zbroker.queues.effects import Effect, Examine, Examined, LogAnswer, LogReading, Search
+from zbroker.queues.effects import Effect, Examine, Examined, LogAnswer, LogReading
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
 from zbroker.server.budgets import DEFAULT, Budget
@@ -38,7 +32,6 @@ from zbroker.wire.internal import Locate, Located
 LOOKUPS_MAX: Final = 10_000  # open at a time
 EXAMINED_MAX: Final = 1_000  # messages of one turn, of which a filter is asked
 PATIENCE_MS: Final = 10_000  # with a journal that does not answer
-SEARCHES_MAX: Final = 4  # at a time: the more, the longer each takes; the others wait
 #: what a consumer gets even when its connection's credit is used up, so that it cannot stall
 CREDIT_MIN_BYTES: Final = 64 * KIB
 ENDED_MAX: Final = 64  # sids remembered because commands for them may still be on their way
@@ -114,7 +107,6 @@ class QueuesContext:
         self.used: dict[str, QueueState] = {}  # those that had messages since the start
         self.paused: dict[str, QueueState] = {}  # until the log can be read for them again
         self.errors = 0
-        self.searches = Searches(self.job)
         self.lookups: dict[int, tuple[Locate, Callable[[Located], None], int]] = {}
         self._last_job = 0
         self._jobs: dict[int, Callable[[Any], None]] = {}
@@ -290,42 +282,3 @@ class QueuesContext:
                 then(found)
 
         self.read(Examine, examined, positions[:EXAMINED_MAX], content)
-
-
-class Searches:
-    """Searches of the process, each known by the key of its consumer. job: see QueuesContext."""
-
-    def __init__(self, job: Callable[[Callable[[Any], None]], int]) -> None:
-        self._job = job
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        self._running: set[int] = set()
-        self._due: deque[Search] = deque()
-
-    def begin(self, key: int, go: Callable[[], None]) -> None:
-        """Calls `go` as soon as it may run: it asks for a slice, or ends the search."""
-        self._waiting.append((key, go))
-
-    def end(self, key: int) -> None:
-        """A search that was begun is over."""
-        self._running.discard(key)
-
-    def slice(self, positions: BitMap64, content: Filter, then: Callable[[Any], None]) -> None:
-        """The next slice of a search that runs; `then` is called with Searched."""
-        self._due.append(Search(self._job(then), positions, content))
-
-    def next(self) -> Search | None:
-        """The slice of this turn."""
-        while self._waiting and self._has_place:
-            key, go = self._waiting.popleft()
-            self._running.add(key)
-            go()
-        return self._due.popleft() if self._due else None
-
-    @property
-    def busy(self) -> bool:
-        """True if the next turn has a slice, or a search may begin."""
-        return bool(self._due) or (bool(self._waiting) and self._has_place)
-
-    @property
-    def _has_place(self) -> bool:
-        return len(self._running) < SEARCHES_MAX

@@ -340,7 +340,7 @@ class QueuesCore:
             self._look_when(one)
             shared.note_use(one)
         # after what the queues have to do
-        search = shared.searches.next() if shared.searches.busy else None
+        search = self.consuming.starts.next_search()
         if search is None and not (shared.out or manager.notes or manager.began):
             return []
         begun = [
@@ -370,7 +370,8 @@ class QueuesCore:
     @property
     def _busy(self) -> bool:
         shared = self.shared
-        return bool(shared.dirty or shared.out or shared.searches.busy or self.manager.commits.due)
+        busy = self.consuming.starts.busy or self.manager.commits.due
+        return bool(shared.dirty or shared.out or busy)
 
     def stats(self) -> dict[str, int | float | str]:
         """What the process reports."""
