@@ -183,7 +183,7 @@ def test_credit_for_a_queue_that_was_just_deleted_changes_nothing() -> None:
     at.consume()
     connection = at.core.shared.connections[ANN]
     del at.manager.running["q"]
-    at.core.consuming.flow(connection, m.Flow("s", 10))
+    at.core.consumers.flow(connection, m.Flow("s", 10))
     assert at.core.shared.dirty == {}
 
 

@@ -141,16 +141,16 @@ def test_large_letters_are_units_of_their_own() -> None:
 
 def test_only_so_many_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "LETTERS_MAX", 10)
-    monkeypatch.setattr(dead_letters, "BURYING_MAX", 20)
+    monkeypatch.setattr(dead_letters, "READ_MAX", 20)
     at, positions = _filled(*[b"%d" % n for n in range(35)])
     at.later = (Inspect,)
     at.reject(*positions)
     assert [len(effect.positions) for effect in at.waiting] == [10, 10]
-    assert at.one().burying == 20
+    assert at.one().letters_read == 20
     at.later = ()
     at.go_on()
     assert at.settled() == [(35, 0)]
-    assert at.one().burying == 0
+    assert at.one().letters_read == 0
 
 
 def test_nothing_is_read_while_the_journal_has_too_much_to_do() -> None:

@@ -29,21 +29,21 @@ def planted(bug: str, core: QueuesCore) -> None:
 
 
 def _settled_at_once(core: Any) -> None:
-    settling = core._settling
+    settlement = core._settlement
 
     def promise(request: Any, result: Any, before: Any) -> None:
         command = request.command
         answer = q.Settled(command.cid, command.sid, result.taken, result.ignored)
-        settling._send(request.rid, answer)
+        settlement._send(request.rid, answer)
         request.one.entries += [(outcome, None) for outcome in result.outcomes]
 
-    settling._promise = promise
+    settlement._promise = promise
 
 
 def _horizon_not_waited_for(core: Any) -> None:
-    handing = core._handing
-    beyond = handing._beyond
-    handing._beyond = lambda *given: beyond(*given) and False
+    dispatcher = core._dispatcher
+    beyond = dispatcher._beyond
+    dispatcher._beyond = lambda *given: beyond(*given) and False
 
 
 def _landed_and_sent_again(core: Any) -> None:
@@ -169,7 +169,7 @@ def _letters_apart(core: Any) -> None:
 
 
 def _once_sent_at_once(core: Any) -> None:
-    handing, hand = core._handing, core._handing._hand
+    dispatcher, hand = core._dispatcher, core._dispatcher._hand
 
     def at_once(one: QueueState, offer: Any) -> None:
         if not offer.first_commit:
@@ -178,7 +178,7 @@ def _once_sent_at_once(core: Any) -> None:
         core.shared.out.append(Give(core.shared.consumers[offer.consumer], offer.positions))
         one.entries.append((Outcome(offer.positions, "gone", "sent"), None))
 
-    handing._hand = at_once
+    dispatcher._hand = at_once
 
 
 def _barrier_before_all(core: Any) -> None:

@@ -53,10 +53,10 @@ class AdminCommands:
     """`ask`: questions and changes of operators; `browse`: of clients."""
 
     def __init__(
-        self, shared: QueuesContext, consuming: ConsumerRegistry, recording: Recording
+        self, shared: QueuesContext, consumers: ConsumerRegistry, recording: Recording
     ) -> None:
         self._shared = shared
-        self._consuming = consuming
+        self._consumers = consumers
         self._recording = recording
         self._browsing = Browser(shared)
         self._changing: set[str] = set()  # queues of which a definition is on its way
@@ -124,7 +124,7 @@ class AdminCommands:
 
     def browse(self, connection: QueuesConnection, command: q.Browse) -> None:
         """Shows messages to a client. Raises: ClientError."""
-        self._consuming.check_right(connection, command.queue)
+        self._consumers.check_right(connection, command.queue)
         one = self._shared.running(command.queue)
         rid = connection.rid
 

@@ -88,11 +88,11 @@ class QueuesCore:
         self.shared = QueuesContext(manager, settings.access, quiet_ms, settings.budget)
         self.shared.connections.disconnects = settings.disconnects
         self.journal = JournalClient(self.shared, settings.incarnation)
-        self.consuming = ConsumerRegistry(self.shared)
-        self.burying = DeadLetters(self.shared)
-        self._handing = Dispatcher(self.shared, self.consuming)
-        self.managing = AdminCommands(self.shared, self.consuming, settings.recording)
-        self._settling = Settlement(self.shared, self.consuming)
+        self.consumers = ConsumerRegistry(self.shared)
+        self._dead_letters = DeadLetters(self.shared)
+        self._dispatcher = Dispatcher(self.shared, self.consumers)
+        self._admin = AdminCommands(self.shared, self.consumers, settings.recording)
+        self._settlement = Settlement(self.shared, self.consumers)
         self._settings, self._peers = settings, peers
         self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
@@ -100,14 +100,14 @@ class QueuesCore:
         self._saves = SaveSchedule(manager)
         manager.changed, manager.locate = self.shared.touch, self.shared.locate
         self._commands: dict[type, Callable[[QueuesConnection, Any], None]] = {
-            q.Consume: self.consuming.consume,
-            q.Cancel: self.consuming.cancel,
-            q.Settle: self._settling.settle,
-            q.Release: self._settling.settle,
-            q.RejectMessages: self._settling.settle,
-            q.Extend: self._settling.settle,
-            q.Browse: self.managing.browse,
-            m.Flow: self.consuming.flow,
+            q.Consume: self.consumers.consume,
+            q.Cancel: self.consumers.cancel,
+            q.Settle: self._settlement.settle,
+            q.Release: self._settlement.settle,
+            q.RejectMessages: self._settlement.settle,
+            q.Extend: self._settlement.settle,
+            q.Browse: self._admin.browse,
+            m.Flow: self.consumers.flow,
             m.Heartbeat: lambda _connection, _command: None,
             m.Logoff: self._logoff,
         }
@@ -134,7 +134,7 @@ class QueuesCore:
             qe.TablesLoaded: journal.loaded,
             qe.Segments: journal.segments,
             qe.TablesSaved: self._saves.saved,
-            qe.Given: self._handing.given,
+            qe.Given: self._dispatcher.given,
             qe.Unsent: self._unsent,
             qe.Examined: shared.answered,
             qe.Searched: shared.answered,
@@ -192,7 +192,7 @@ class QueuesCore:
 
     def _logoff(self, connection: QueuesConnection, command: m.Logoff) -> None:
         for consumer in list(connection.consumers.values()):
-            self.consuming.leave(consumer)
+            self.consumers.leave(consumer)
         self.shared.connections.leave(connection.rid)
         self.shared.send(connection.rid, m.Ack("processed", command.cid))
 
@@ -209,16 +209,16 @@ class QueuesCore:
                 continue
             for consumer in list(connection.consumers.values()):
                 try:
-                    self.consuming.check_right(connection, consumer.queue)
+                    self.consumers.check_right(connection, consumer.queue)
                 except ClientError as error:
                     self._note(connection.rid, f"keep consuming {consumer.queue}", error.code)
-                    self.consuming.end(consumer, error)
+                    self.consumers.end(consumer, error)
 
     def _asked(self, asked: e.Asked) -> Sequence[Effect]:
         """A question of the admin: of the queues, or one that every listener is asked."""
         rid, ask = asked.rid, asked.question
         if isinstance(ask, QueuesQuestion):
-            self.managing.ask(rid, ask)
+            self._admin.ask(rid, ask)
             return ()
         if isinstance(ask, AskClients):
             return [Tell(rid, reports.clients(self.shared, ask, self._peers))]
@@ -243,7 +243,7 @@ class QueuesCore:
 
     def _unsent(self, unsent: qe.Unsent) -> None:
         self._gone(unsent.rid)
-        self._handing.unsent(unsent.give, unsent.positions)
+        self._dispatcher.unsent(unsent.give, unsent.positions)
 
     def _read_failed(self, failed: e.ReadFailed) -> None:
         """The disk fails, or an archive is away: the reading is tried again."""
@@ -251,7 +251,7 @@ class QueuesCore:
         if isinstance(of, Read):
             raise failed.error  # the next start reads the log again
         until_ms = self.shared.now.mono_ms + AGAIN_MS
-        if isinstance(of, Give) and self._handing.put_off(of, until_ms):
+        if isinstance(of, Give) and self._dispatcher.put_off(of, until_ms):
             return
         if not self._later:
             text = f"{failed.error}; it is tried again"
@@ -266,7 +266,7 @@ class QueuesCore:
         if connection is None:
             return
         for consumer in list(connection.consumers.values()):
-            self.consuming.leave(consumer, lost=True)
+            self.consumers.leave(consumer, lost=True)
         self.shared.connections.leave(rid)
 
     def tick(self, now: Now, *, drained: bool) -> Sequence[Effect]:
@@ -276,7 +276,7 @@ class QueuesCore:
         self._look_at_times(now, drained)
         for what in self._later.due(now.mono_ms):
             if isinstance(what, Give):
-                self._handing.again(what)
+                self._dispatcher.again(what)
             else:
                 self.shared.out.append(what)
         effects += self._decided()
@@ -327,20 +327,20 @@ class QueuesCore:
         """Offers of what changed, units of what was decided."""
         shared, manager = self.shared, self.manager
         if manager.ended or manager.overtaken:
-            self.consuming.end_with_queues()
+            self.consumers.end_with_queues()
         shared.go_on_committing()
         dirty, shared.dirty = shared.dirty, {}
         for one in dirty.values():
-            self._handing.hand_out(one)
+            self._dispatcher.dispatch(one)
             manager.commit(one)
             if one.entries and isinstance(one.queue, Queue):
-                self.burying.begin(one)
+                self._dead_letters.begin(one)
                 if one.entries and manager.commits.full:
                     shared.held_back[one.name] = one
             self._look_when(one)
             shared.note_use(one)
         # after what the queues have to do
-        search = self.consuming.starts.next_search()
+        search = self.consumers.starts.next_search()
         if search is None and not (shared.out or manager.notes or manager.began):
             return []
         begun = [
@@ -370,7 +370,7 @@ class QueuesCore:
     @property
     def _busy(self) -> bool:
         shared = self.shared
-        busy = self.consuming.starts.busy or self.manager.commits.due
+        busy = self.consumers.starts.busy or self.manager.commits.due
         return bool(shared.dirty or shared.out or busy)
 
     def stats(self) -> dict[str, int | float | str]:

@@ -32,7 +32,7 @@ from zbroker.wire.units import UnitPart
 
 LETTERS_MAX: Final = 100  # of one unit
 LETTERS_MAX_BYTES: Final = 1 * MIB  # of one unit, besides the largest
-BURYING_MAX: Final = 1_000  # of one queue that are being read
+READ_MAX: Final = 1_000  # of one queue that are being read
 
 QUEUE: Final = "zb-queue"
 REASON: Final = "zb-reason"  # time_limit, max_deliveries, max_cancels, rejected or forced
@@ -56,11 +56,11 @@ class DeadLetters:
         taken: list[Entry] = []
         letters = [entry for entry in one.entries if entry[0].letter]
         others = [entry for entry in one.entries if not entry[0].letter]
-        while letters and one.burying < BURYING_MAX and not self._shared.manager.commits.full:
+        while letters and one.letters_read < READ_MAX and not self._shared.manager.commits.full:
             outcome, ending = letters.pop(0)
             first, rest = _cut(outcome)
             taken.append((first, None if rest is not None else ending))
-            one.burying += len(first.positions)
+            one.letters_read += len(first.positions)
             if rest is not None:
                 letters.insert(0, (rest, ending))
         one.entries = others + letters
@@ -69,7 +69,7 @@ class DeadLetters:
 
     def _read(self, one: QueueState, entry: Entry, done: Inspected) -> None:
         (outcome, ending), rows = entry, done.rows
-        one.burying -= len(outcome.positions)
+        one.letters_read -= len(outcome.positions)
         lost = outcome.positions - BitMap64([row.position for row in rows])
         if lost:
             unreadable = Outcome(lost, "gone", "unreadable")

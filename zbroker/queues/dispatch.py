@@ -32,11 +32,11 @@ GIVE_BYTES: Final = 1 * MIB  # of a replayable queue in one turn: the other queu
 class Dispatcher:
     """Gives messages of all queues to their consumers."""
 
-    def __init__(self, shared: QueuesContext, consuming: ConsumerRegistry) -> None:
+    def __init__(self, shared: QueuesContext, consumers: ConsumerRegistry) -> None:
         self._shared = shared
-        self._consuming = consuming
+        self._consumers = consumers
 
-    def hand_out(self, one: QueueState) -> None:
+    def dispatch(self, one: QueueState) -> None:
         """Gives what can be given now."""
         shared, queue = self._shared, one.queue
         mine = shared.of.get(one.name)
@@ -153,7 +153,7 @@ class Dispatcher:
         consumer = self._shared.consumers[queue.reader.key]
         # goes after the messages that it was given
         self._shared.send(consumer.rid, m.Ack("completed", sid=consumer.sid, ended=True))
-        self._consuming.leave(consumer)
+        self._consumers.leave(consumer)
 
     def given(self, done: Given) -> None:
         """A Give was done."""

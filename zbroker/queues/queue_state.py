@@ -173,7 +173,7 @@ class QueueState:
     waiters: list[tuple[BitMap64, Ending]] = field(default_factory=list)  # until none is going
     paused_until_ms: int = 0  # the log could not be read for it
     releasing_to: int = 0  # before that it is letting go, or has let go, of the log: max_hold
-    burying: int = 0  # messages that are being read to make dead letters of them
+    letters_read: int = 0  # messages that are being read to make dead letters of them
     parked: list[Give] = field(default_factory=list)
     ages: Ages = field(default_factory=Ages)
     dead: BitMap64 = field(default_factory=BitMap64)  # given up, and may be brought back

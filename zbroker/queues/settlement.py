@@ -48,9 +48,9 @@ class SettleRequest(NamedTuple):
 class Settlement:
     """Settles messages for clients."""
 
-    def __init__(self, shared: QueuesContext, consuming: ConsumerRegistry) -> None:
+    def __init__(self, shared: QueuesContext, consumers: ConsumerRegistry) -> None:
         self._shared = shared
-        self._consuming = consuming
+        self._consumers = consumers
 
     def settle(self, connection: QueuesConnection, command: q.Settle) -> None:
         """Raises: ClientError."""
@@ -79,7 +79,7 @@ class Settlement:
                 raise unknown_sid(command.sid)
         if command.queue is None:
             raise ClientError("bad_field", "key `sid` or `queue`: one of them is needed")
-        self._consuming.check_right(connection, command.queue)
+        self._consumers.check_right(connection, command.queue)
         return self._shared.running(command.queue), None
 
     def _check_generation(self, command: q.Settle) -> None:
