@@ -18,6 +18,11 @@ from zbroker.formats.pairs import Malformed, by_name, by_tag
 
 Value = Any  # what JSON or msgpack can say: maps, lists, text, bytes, numbers, times, None
 
+#: entries of a map with keys that are neither text nor binary: their hash has no secret seed, so
+#: keys that all collide can be computed; 64 * 64 / 2 steps are 0.2 ms at worst
+ODD_KEYS_MAX: Final = 64
+_SEEDED: Final = frozenset({str, bytes})
+_HEADS: Final = ((b"\xde", 2), (b"\xdf", 4))  # of maps with more than 15 entries; width of a count
 _BROKEN: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, Malformed)
 
 
@@ -54,71 +59,6 @@ def reader(type: str) -> Callable[[bytes], Value]:  # noqa: A002
     except ClientError as error:
         raise ValueError(error.reason) from None
     raise ValueError(f"{type[:64]!r} says too little of the type")
-
-
-def _auto(data: bytes) -> Value:
-    try:
-        return msgspec.json.decode(data)
-    except _BROKEN:
-        return None
-
-
-def _msgpack(data: bytes) -> Value:
-    check(data)
-    return msgspec.msgpack.decode(data)
-
-
-_READ: Final[dict[str, Callable[[bytes], Value]]] = {
-    "auto": _auto,
-    "json": msgspec.json.decode,
-    "msgpack": _msgpack,
-    "nvfix": by_name,
-    "fix": by_tag,
-    "binary": lambda _data: None,
-    "bson": bson.decode,
-    "xml": xml.decode,
-}
-TYPES: Final = types.NAMES
-
-
-ODD_KEYS_MAX: Final = 64  # entries of a map with other keys; 64 * 64 / 2 steps are 0.2 ms at worst
-_SEEDED: Final = frozenset({str, bytes})
-_HEADS: Final = ((b"\xde", 2), (b"\xdf", 4))  # of maps with more than 15 entries; width of a count
-
-
-def suspect(payloads: Sequence[bytes]) -> bool:
-    """True if one of them may hold a big map.
-
-    Most payloads have no byte that such a map begins with, which two searches in all of them show.
-    """
-    room = max(map(len, payloads), default=0) // 2  # entries of the longest: two bytes or more each
-    together = b"".join(payloads)
-    return any(_announced(together, head, width, room) for head, width in _HEADS)
-
-
-def check(data: bytes) -> None:
-    """Raises: Malformed, if a big map has a key that is neither text nor binary."""
-    if not suspect((data,)):
-        return
-    try:
-        msgpack.unpackb(data, object_pairs_hook=_check_keys, strict_map_key=False)
-    except (ValueError, msgpack.UnpackException) as error:  # Malformed is a ValueError
-        raise Malformed(str(error) or type(error).__name__) from None
-
-
-def _announced(data: bytes, head: bytes, width: int, room: int) -> bool:
-    """True if a map with more entries, but no more than there is room for, may begin somewhere."""
-    at = data.find(head)
-    while at >= 0:
-        if ODD_KEYS_MAX < int.from_bytes(data[at + 1 : at + 1 + width], "big") <= room:
-            return True
-        at = data.find(head, at + 1)
-    return False
-
-
-def _check_keys(pairs: list[tuple[Any, Any]]) -> None:
-    if len(pairs) > ODD_KEYS_MAX and not _SEEDED.issuperset([type(key) for key, _ in pairs]):
-        raise Malformed(f"a map of more than {ODD_KEYS_MAX} entries has keys of text or binary")
 
 
 def show(type: str, data: bytes) -> Any:  # noqa: A002, ANN401 - a value of JSON
@@ -167,3 +107,69 @@ def _key(key: Any) -> str:  # noqa: ANN401 - msgpack takes any
 
 def _base64(data: bytes) -> dict[str, str]:
     return {"base64": b64encode(data).decode()}
+
+
+# -- how each type is read ------------------------------------------------------------------------
+
+
+def _auto(data: bytes) -> Value:
+    try:
+        return msgspec.json.decode(data)
+    except _BROKEN:
+        return None
+
+
+def _msgpack(data: bytes) -> Value:
+    check(data)
+    return msgspec.msgpack.decode(data)
+
+
+_READ: Final[dict[str, Callable[[bytes], Value]]] = {
+    "auto": _auto,
+    "json": msgspec.json.decode,
+    "msgpack": _msgpack,
+    "nvfix": by_name,
+    "fix": by_tag,
+    "binary": lambda _data: None,
+    "bson": bson.decode,
+    "xml": xml.decode,
+}
+TYPES: Final = types.NAMES
+
+
+# -- maps of msgpack ------------------------------------------------------------------------------
+
+
+def suspect(payloads: Sequence[bytes]) -> bool:
+    """True if one of them may hold a big map.
+
+    Most payloads have no byte that such a map begins with, which two searches in all of them show.
+    """
+    room = max(map(len, payloads), default=0) // 2  # entries of the longest: two bytes or more each
+    together = b"".join(payloads)
+    return any(_announced(together, head, width, room) for head, width in _HEADS)
+
+
+def check(data: bytes) -> None:
+    """Raises: Malformed, if a big map has a key that is neither text nor binary."""
+    if not suspect((data,)):
+        return
+    try:
+        msgpack.unpackb(data, object_pairs_hook=_check_keys, strict_map_key=False)
+    except (ValueError, msgpack.UnpackException) as error:  # Malformed is a ValueError
+        raise Malformed(str(error) or type(error).__name__) from None
+
+
+def _announced(data: bytes, head: bytes, width: int, room: int) -> bool:
+    """True if a map with more entries, but no more than there is room for, may begin somewhere."""
+    at = data.find(head)
+    while at >= 0:
+        if ODD_KEYS_MAX < int.from_bytes(data[at + 1 : at + 1 + width], "big") <= room:
+            return True
+        at = data.find(head, at + 1)
+    return False
+
+
+def _check_keys(pairs: list[tuple[Any, Any]]) -> None:
+    if len(pairs) > ODD_KEYS_MAX and not _SEEDED.issuperset([type(key) for key, _ in pairs]):
+        raise Malformed(f"a map of more than {ODD_KEYS_MAX} entries has keys of text or binary")

@@ -20,6 +20,10 @@ from zbroker.errors import ClientError, ZBrokerError
 
 NAMES: Final = ("auto", "json", "msgpack", "nvfix", "fix", "binary", "bson", "protobuf", "xml")
 
+#: message type -> the extra that brings its package, which is loaded for the first payload
+EXTRAS: Final = {"bson": "bson", "protobuf": "protobuf"}
+_MODULES: Final = {"bson": "bson", "protobuf": "google.protobuf.message"}
+
 _MESSAGE: Final = "message="
 _DESCRIPTORS: Final = "descriptors="
 
@@ -61,12 +65,6 @@ def parse(text: str) -> MessageType:
 def name_of(text: str) -> str:
     """The name that a type's text begins with."""
     return text.partition(";")[0]
-
-
-#: message type -> the extra that brings its package
-EXTRAS: Final = {"bson": "bson", "protobuf": "protobuf"}
-
-_MODULES: Final = {"bson": "bson", "protobuf": "google.protobuf.message"}
 
 
 def check(name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
@@ -9,25 +10,17 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from zbroker.engine import effects as e
+from zbroker.engine.events import NotSent
 from zbroker.filters import Filter
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
-
-if TYPE_CHECKING:
-    from zbroker.queues.context import RemoteConsumer
-    from zbroker.queues.queue_state import QueueState
-    from zbroker.queues.snapshots import Snapshot
-
-
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
-
-from zbroker.engine.events import NotSent
 from zbroker.log.reader import Extent
 
 if TYPE_CHECKING:
     from zbroker.queues.context import RemoteConsumer
+    from zbroker.queues.queue_state import QueueState
     from zbroker.queues.registry import SavedQueue
+    from zbroker.queues.snapshots import Snapshot
     from zbroker.queues.work.values import Arrivals
 
 

@@ -4,18 +4,29 @@ A block costs what is in it, not how many queues there are: queues are found by 
 one was folded is where its walk is. A queue that was ahead of the walk that it joined takes nothing
 twice. While units are in doubt, a walk of its own reads what may hold them, also where no queue
 reads the log.
+
+All queues follow the end of the log, new ones catch up by themselves first:
+
+    new queue --a walk of its own--> reaches another walk --> one walk for both
+
+Each walk reads blocks in turn. A queue takes nothing twice, so two walks may be merged wherever one
+has passed the other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import DecodeError, ValidationError
 from msgspec.msgpack import Decoder
 
 from zbroker.blocks.frame_builder import Block
+from zbroker.blocks.read_request import Read
+from zbroker.limits import KIB, TOPICS_MAX
 from zbroker.log import queue_records as r
 from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING, Batch
+from zbroker.log.reader import Cursor
 from zbroker.log.records import POINT, PURGE
 from zbroker.queues.queue_state import QueueState, Walk
 from zbroker.queues.replayable import Replayable
@@ -23,15 +34,9 @@ from zbroker.queues.replayable import Replayable
 if TYPE_CHECKING:
     from zbroker.queues.registry import QueueRegistry
 
-
-from collections.abc import Sequence
-
-from zbroker.blocks.read_request import Read
-from zbroker.limits import KIB, TOPICS_MAX
-from zbroker.log.reader import Cursor
-
 Record = TypeVar("Record")
 
+BLOCK_BYTES: Final = 512 * KIB
 DOUBT: Final = ""  # no queue's name: reads what decides which units landed
 
 
@@ -170,58 +175,6 @@ class QueueFold:
             self._manager.overtaken.append(one)
 
 
-def _decoded(decoder: Decoder[Record], batch: Batch) -> Record | None:
-    """None: a newer release wrote it, or it is damaged and checked as such; it is stepped over."""
-    try:
-        return decoder.decode(batch.body)
-    except (DecodeError, ValidationError, UnicodeDecodeError):
-        return None
-
-
-class TopicIndex:
-    """Running queues by topic. Answers are remembered until one begins or ends."""
-
-    def __init__(self) -> None:
-        self._exact: dict[str, dict[str, QueueState]] = {}
-        self._patterns: dict[str, QueueState] = {}
-        self._known: dict[str, list[QueueState]] = {}
-
-    def add(self, one: QueueState) -> None:
-        """It takes part from now on."""
-        self._of(one)[one.name] = one
-        self._known.clear()
-
-    def remove(self, one: QueueState) -> None:
-        """It takes part no more."""
-        self._of(one).pop(one.name, None)
-        self._known.clear()
-
-    def _of(self, one: QueueState) -> dict[str, QueueState]:
-        config = one.definition.config
-        if config.regex:
-            return self._patterns
-        return self._exact.setdefault(config.topic or config.name, {})
-
-    def of(self, topics: Sequence[str]) -> list[QueueState]:
-        """Each queue that takes one of these topics, once."""
-        if len(topics) == 1:
-            return self._one(topics[0])
-        return list({one.name: one for topic in topics for one in self._one(topic)}.values())
-
-    def _one(self, topic: str) -> list[QueueState]:
-        found = self._known.get(topic)
-        if found is None:
-            if len(self._known) >= TOPICS_MAX:
-                self._known.clear()
-            found = list(self._exact.get(topic, {}).values())
-            found += [one for one in self._patterns.values() if one.definition.topics(topic)]
-            self._known[topic] = found
-        return found
-
-
-BLOCK_BYTES: Final = 512 * KIB
-
-
 class LogFollowers:
     """All walks. `persisted`: positions below it may be read; 0 until the journal was heard of."""
 
@@ -294,3 +247,52 @@ class LogFollowers:
         """The journal was started again: files may differ, cursors are looked for by position."""
         for walk in self.walks.values():
             walk.seek = True
+
+
+class TopicIndex:
+    """Running queues by topic. Answers are remembered until one begins or ends."""
+
+    def __init__(self) -> None:
+        self._exact: dict[str, dict[str, QueueState]] = {}
+        self._patterns: dict[str, QueueState] = {}
+        self._known: dict[str, list[QueueState]] = {}
+
+    def add(self, one: QueueState) -> None:
+        """It takes part from now on."""
+        self._of(one)[one.name] = one
+        self._known.clear()
+
+    def remove(self, one: QueueState) -> None:
+        """It takes part no more."""
+        self._of(one).pop(one.name, None)
+        self._known.clear()
+
+    def _of(self, one: QueueState) -> dict[str, QueueState]:
+        config = one.definition.config
+        if config.regex:
+            return self._patterns
+        return self._exact.setdefault(config.topic or config.name, {})
+
+    def of(self, topics: Sequence[str]) -> list[QueueState]:
+        """Each queue that takes one of these topics, once."""
+        if len(topics) == 1:
+            return self._one(topics[0])
+        return list({one.name: one for topic in topics for one in self._one(topic)}.values())
+
+    def _one(self, topic: str) -> list[QueueState]:
+        found = self._known.get(topic)
+        if found is None:
+            if len(self._known) >= TOPICS_MAX:
+                self._known.clear()
+            found = list(self._exact.get(topic, {}).values())
+            found += [one for one in self._patterns.values() if one.definition.topics(topic)]
+            self._known[topic] = found
+        return found
+
+
+def _decoded(decoder: Decoder[Record], batch: Batch) -> Record | None:
+    """None: a newer release wrote it, or it is damaged and checked as such; it is stepped over."""
+    try:
+        return decoder.decode(batch.body)
+    except (DecodeError, ValidationError, UnicodeDecodeError):
+        return None

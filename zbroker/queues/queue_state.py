@@ -39,6 +39,8 @@ from zbroker.wire.queue_surveys import QueueCounters, QueueRow
 GIVEN_UP: Final = frozenset(
     {"time_limit", "max_deliveries", "max_cancels", "rejected", "forced", "unreadable"}
 )
+STEP: Final = 1_000  # positions between two marks of Ages
+MARKS_MAX: Final = 20_000  # then every second one is forgotten
 AHEAD: Final = 10_000  # positions by which the horizon is ahead of what was delivered
 FACTS_MAX: Final = 1_000_000  # messages that one unit is about, besides the last ones
 
@@ -76,10 +78,6 @@ class QueueCounts(QueueCounters):
         elif outcome.why == "time_limit":
             self.expired += many
         self.dead += many if outcome.why in GIVEN_UP else 0
-
-
-STEP: Final = 1_000  # positions between two marks
-MARKS_MAX: Final = 20_000  # then every second one is forgotten
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import nsmallest
+from typing import Final
 
 from msgspec import structs, to_builtins
 
@@ -15,11 +16,23 @@ from zbroker.wire import queue_surveys as s
 from zbroker.wire.queue_surveys import Explain, Explained
 from zbroker.wire.surveys import AskClients, ClientRow, Clients, Peers
 
-ROWS_MAX = 10_000
+ROWS_MAX: Final = 10_000
+
+#: what `explain` says of a message, by its state
+_SENTENCES: Final = {
+    "ready": "it can be delivered as soon as a consumer has room",
+    "leased": "it is leased",
+    "delayed": "it waits for its delay to be over",
+    "going": "it is done; that is on its way to the disk",
+    "waiting": "something before it has to be done first",
+    "acked": "it was acknowledged, and is kept",
+    "kept": "it is kept",
+    "gone": "it is not in the queue: it never entered, was done, or was purged",
+}
 
 
 def queues(shared: QueuesContext, ask: s.AskQueues) -> s.Queues:
-    """Those that are asked for, by name."""
+    """The queues that are asked for, by name."""
     manager = shared.manager
     incarnation, persisted = manager.commits.incarnation, manager.following.persisted
     known = ask.since > 0 and ask.of == incarnation and not ask.name
@@ -86,7 +99,7 @@ def numbers(shared: QueuesContext) -> dict[str, int | float | str]:
 
 
 def consumers(shared: QueuesContext, ask: s.AskConsumers) -> s.Consumers:
-    """Those that are asked for, by queue and client."""
+    """The consumers that are asked for, by queue and client."""
     rows = [_consumer(shared, each) for each in shared.consumers.values()
             if ask.queue in ("", each.queue)]  # fmt: skip
     for one in shared.manager.running.values():
@@ -185,15 +198,3 @@ def _message(shared: QueuesContext, one: QueueState, position: int) -> tuple[str
     if standing.state in ("ready", "waiting"):
         lines += _queue(shared, one)[1]
     return standing.state, lines
-
-
-_SENTENCES = {
-    "ready": "it can be delivered as soon as a consumer has room",
-    "leased": "it is leased",
-    "delayed": "it waits for its delay to be over",
-    "going": "it is done; that is on its way to the disk",
-    "waiting": "something before it has to be done first",
-    "acked": "it was acknowledged, and is kept",
-    "kept": "it is kept",
-    "gone": "it is not in the queue: it never entered, was done, or was purged",
-}

@@ -8,8 +8,10 @@
 
 A save writes the queues that changed, as one transaction, so what is read is of one moment: those
 that did not change are as they were, folded up to `upto` by now. In form 1 all were written each
-time, and there was no `upto`. Without tables, or with those
-of another log, the state is folded from the oldest segment: it takes time, nothing else.
+time, and there was no `upto`. Without tables, or with those of another log, the state is folded
+from the oldest segment: it takes time, nothing else.
+
+A thread writes them, so that the turn does not wait for the disk.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from zbroker.queues.effects import SaveTables, TablesSaved
 from zbroker.queues.registry import SavedQueue
 from zbroker.queues.snapshots import Key, Snapshot, position_of
 
+LOOK_MS: Final = 20  # how often the thread is looked at while it writes
 VERSION: Final = 2
 READABLE: Final = (1, 2)
 MAP_BYTES: Final = 64 * GIB  # address space, not disk
@@ -140,25 +143,6 @@ class Tables:
         self._env.close()
 
 
-def _checked(value: bytes) -> bytes:
-    """A part without its checksum. Raises: ValueError: what reads it trusts its lengths."""
-    if _CRC.pack(crc32c(value[_CRC.size :])) != value[: _CRC.size]:
-        raise ValueError("a part of the tables is damaged")
-    return value[_CRC.size :]
-
-
-def _name(key: Key) -> bytes:
-    return key[0].encode() + b"\0" + str(key[1]).encode()
-
-
-def _key(name: bytes) -> Key:
-    queue, _, life = name.rpartition(b"\0")
-    return queue.decode(), int(life)
-
-
-LOOK_MS: Final = 20  # how often the thread is looked at while it writes
-
-
 class TableWriter:
     """The tables of one process, as a source of its turn: when they were written."""
 
@@ -206,3 +190,19 @@ class TableWriter:
         """Waits for what is being written."""
         self._thread.shutdown(wait=True)
         self._tables.close()
+
+
+def _checked(value: bytes) -> bytes:
+    """A part without its checksum. Raises: ValueError: what reads it trusts its lengths."""
+    if _CRC.pack(crc32c(value[_CRC.size :])) != value[: _CRC.size]:
+        raise ValueError("a part of the tables is damaged")
+    return value[_CRC.size :]
+
+
+def _name(key: Key) -> bytes:
+    return key[0].encode() + b"\0" + str(key[1]).encode()
+
+
+def _key(name: bytes) -> Key:
+    queue, _, life = name.rpartition(b"\0")
+    return queue.decode(), int(life)
