@@ -191,7 +191,7 @@ class Starts:
     """Searches of consumers, each in a queue of its own."""
 
     def __init__(self, shared: QueuesContext, many: int) -> None:
-        self._shared, self.registry = shared, Started()
+        self._shared, self.registry, self._one = shared, Started(), bench().one()
         self.starts = StartPositions(shared, self.registry)  # type: ignore[arg-type]
         for key in range(many):
             self.begin(key)
@@ -200,8 +200,8 @@ class Starts:
         queue, consumer = Replayable(), RemoteConsumer(key, ANN, f"s{key}", "ann", "r", 0)
         queue.entered(Arrivals(BitMap64(range(1_000 * key, 1_000 * key + messages))))
         self._shared.consumers[key] = consumer
-        command, one = q.Consume("c", "s", "r"), bench().one()
-        self.starts._search(StartPosition(command, one, queue, consumer, CONTENT))
+        command = q.Consume("c", "s", "r")
+        self.starts._search(StartPosition(command, self._one, queue, consumer, CONTENT))
 
     def turn(self) -> int:
         """One slice is done; whose it was."""
