@@ -121,7 +121,8 @@ class AsyncSubscription(ReaderState):
 
     async def next(self, timeout: float | None = None) -> Message | None:
         """The next message; None at the end of the range. Raises: ZBrokerError, also "timeout"."""
-        return await self._next(timeout)
+        message = self._next_in_hand()
+        return message if message is not None else await self._next(timeout)
 
     # -- changing it --------------------------------------------------------------------------
 

@@ -278,6 +278,16 @@ class ReaderState:
                 return []
         return None
 
+    def _next_in_hand(self) -> Message | None:
+        """The next message of the batch in hand, if there is one: without a coroutine each."""
+        if self._handling is not None:
+            return None  # its own thread or task may read it: `_next` looks who asks
+        self._pass()
+        message = next(self._rest, None)
+        if message is not None:
+            self._current = message
+        return message
+
     async def _next(self, timeout: float | None) -> Message | None:
         end = end_of(timeout)
         await self._ready(end)

@@ -105,7 +105,8 @@ class Subscription(ReaderState):
 
     def next(self, timeout: float | None = None) -> Message | None:
         """The next message; None at the end of the range. Raises: ZBrokerError, also "timeout"."""
-        return run(self._next(timeout))
+        message = self._next_in_hand()
+        return message if message is not None else run(self._next(timeout))
 
     # -- changing it --------------------------------------------------------------------------
 
