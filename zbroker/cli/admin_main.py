@@ -11,7 +11,7 @@ from zbroker.cli.group import LazyGroup
 from zbroker.cli.options import ConnectionOptions, connection_options
 from zbroker.control.target import Target
 
-#: Adding a command is one line here and one file.
+#: A new command is one line here and a file, or a function in the file of its group.
 COMMANDS: Final = {
     "status": "zbroker.cli.status:status",
     "top": "zbroker.cli.top:top",
