@@ -11,6 +11,7 @@ import pytest
 
 from tests.admin.desk import Desk
 from zbroker.admin import jobs, worker
+from zbroker.admin.requests import RemovalQuery
 from zbroker.errors import ClientError
 from zbroker.log import archive
 from zbroker.wire import internal as m
@@ -165,14 +166,16 @@ def test_one_segment_that_fails_does_not_keep_the_others(tmp_path: Path) -> None
 def test_what_is_worked_on_is_not_removed(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.worker.submit("compress", [3], 1 << 20, "by hand")
-    made, removal = desk.worker.remove(desk.worker.entry("remove", "hand", ""), 4, 100)
+    made, removal = desk.worker.remove(
+        desk.worker.entry("remove", "hand", ""), RemovalQuery(4), 100
+    )
     assert made is not None
     assert (made.serials, removal.blocked) == ([1, 2], "segment 3 is being worked on")
 
 
 def test_what_is_removed_is_not_worked_on(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    desk.worker.remove(desk.worker.entry("remove", "hand", ""), 2, 100)
+    desk.worker.remove(desk.worker.entry("remove", "hand", ""), RemovalQuery(2), 100)
     desk.worker.submit("archive", [2, 3], 2 << 20, "by hand")
     desk.turns()
     assert desk.files()[2] == ["j"]
@@ -183,7 +186,7 @@ def test_what_is_removed_is_not_worked_on(tmp_path: Path) -> None:
 
 def test_a_dry_run_gives_nothing_up(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    desk.worker.remove(desk.worker.entry("remove", "hand", ""), 2, 100, dry_run=True)
+    desk.worker.remove(desk.worker.entry("remove", "hand", ""), RemovalQuery(2, dry_run=True), 100)
     desk.worker.submit("archive", [2], 1 << 20, "by hand")
     desk.turns()
     assert desk.files()[2] == ["a"]

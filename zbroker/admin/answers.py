@@ -284,9 +284,7 @@ class Answers:
         requests.check_through(ask)
         worker = self._worker
         entry = worker.entry("remove", "hand", f"asked for by hand, up to segment {ask.through}")
-        made, removal = worker.remove(
-            entry, ask.through, 100, dry_run=ask.dry_run, without=ask.without
-        )
+        made, removal = worker.remove(entry, ask, 100)
         return {
             "id": made.id if made else None,
             "serials": removal.serials,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any, Final, NamedTuple, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, get_origin
 
 import msgspec
 from msgspec import Struct, structs
@@ -13,7 +12,7 @@ from msgspec import Struct, structs
 from zbroker.clock import format_time
 from zbroker.config import setting_of
 from zbroker.config.queues import QueueConfig
-from zbroker.config.tree import ConfigKey, fields
+from zbroker.config.tree import fields
 from zbroker.errors import ClientError
 from zbroker.toml_source import did_you_mean
 from zbroker.wire import queue_surveys as q
@@ -169,35 +168,22 @@ def read_definition(given: Mapping[str, Any], *, texts: bool = False) -> dict[st
 
     Raises: ClientError bad_queue.
     """
-    return {key: _value(_field(key), value, texts) for key, value in given.items()}
+    return {key: _value(key, value, texts) for key, value in given.items()}
 
 
 def keys() -> list[str]:
     """The keys of a definition; the name of the queue is not one of them."""
-    return [key for key in _fields() if key != "name"]
+    return [one.name for one in fields(QueueConfig) if one.name != "name"]
 
 
-@cache
-def _fields() -> dict[str, ConfigKey]:
-    return {one.name: one for one in fields(QueueConfig)}
-
-
-@cache
-def _types() -> dict[str, Any]:
-    return get_type_hints(QueueConfig, include_extras=True)
-
-
-def _field(key: str) -> ConfigKey:
-    if key in keys():
-        return _fields()[key]
-    raise ClientError(CODE, f"a queue has no `{key[:64]}`", did_you_mean(key, keys()))
-
-
-def _value(field: ConfigKey, value: Any, texts: bool) -> object:  # noqa: ANN401 - a value of JSON
+def _value(key: str, value: Any, texts: bool) -> object:  # noqa: ANN401 - a value of JSON
+    if key not in keys():
+        raise ClientError(CODE, f"a queue has no `{key[:64]}`", did_you_mean(key, keys()))
+    field = next(one for one in fields(QueueConfig) if one.name == key)
     if texts and get_origin(field.type) is list:
         value = [part for part in map(str.strip, value.split(",")) if part]
     try:
-        return msgspec.convert(field.read(value), _types()[field.name], strict=not texts)
+        return field.convert(value, strict=not texts)
     except (msgspec.ValidationError, ValueError) as error:
         hint = field.hint or field.description
-        raise ClientError(CODE, f"`{field.name}`: {error}", hint) from None
+        raise ClientError(CODE, f"`{key}`: {error}", hint) from None

@@ -18,10 +18,11 @@ from contextlib import closing, suppress
 from threading import Event
 from typing import Final, Literal
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from zbroker.admin.history import HistoryEntry, JobProgress
 from zbroker.admin.journal_link import AdminJournalLink, Answer
+from zbroker.admin.requests import RemovalQuery
 from zbroker.admin.survey import Catalog, Survey, Tools, on_one_disk
 from zbroker.errors import ClientError, StorageError
 from zbroker.limits import MIB
@@ -188,7 +189,7 @@ class JournalActions:
             return [*self._removals, *(entry for entry, _, _ in self._indexing)]
 
     def remove(
-        self, entry: HistoryEntry, through: int, share_max: int, *, dry_run: bool, without: str = ""
+        self, entry: HistoryEntry, ask: RemovalQuery, share_max: int
     ) -> tuple[HistoryEntry | None, m.Removal]:
         """Asks the journal, when it knows all leases; what becomes of it is followed.
 
@@ -197,11 +198,8 @@ class JournalActions:
         tools = self._tools
         sizes = {segment.serial: segment.bytes for segment in tools.catalog.segments()}
         tools.leases.secure(tools.link)
-        removal = tools.link.ask(
-            m.Removal, m.Remove, through=through, share_max=share_max, dry_run=dry_run,
-            without=without,
-        )  # fmt: skip
-        if dry_run or not removal.serials:
+        removal = tools.link.ask(m.Removal, m.Remove, share_max=share_max, **asdict(ask))
+        if ask.dry_run or not removal.serials:
             return None, removal
         entry = replace(
             entry,

@@ -25,6 +25,7 @@ from zbroker.admin import retention, words
 from zbroker.admin.alarms import Failure
 from zbroker.admin.history import INTERRUPTED, HistoryEntry, JobProgress
 from zbroker.admin.jobs import Jobs, JobStopped, JournalActions, Rewrite
+from zbroker.admin.requests import RemovalQuery
 from zbroker.admin.retention import BlockedRemoval, RetentionDecision, RetentionView
 from zbroker.admin.survey import Survey, Tools
 from zbroker.clock import format_time
@@ -132,13 +133,7 @@ class AdminWorker:
         return entry
 
     def remove(
-        self,
-        entry: HistoryEntry,
-        through: int,
-        share_max: int,
-        *,
-        dry_run: bool = False,
-        without: str = "",
+        self, entry: HistoryEntry, ask: RemovalQuery, share_max: int
     ) -> tuple[HistoryEntry | None, m.Removal]:
         """Has the oldest segments removed, up to one that is being worked on.
 
@@ -148,19 +143,17 @@ class AdminWorker:
         with self._removing:
             with self._lock:
                 busy = min(self._busy(), default=U63_MAX)
-                before, self._given_up = self._given_up, max(self._given_up, through)
-                through = min(through, busy - 1)
+                before, self._given_up = self._given_up, max(self._given_up, ask.through)
+                ask = replace(ask, through=min(ask.through, busy - 1))
             made: HistoryEntry | None = None
             try:
-                made, removal = self.following.remove(
-                    entry, through, share_max, dry_run=dry_run, without=without
-                )
+                made, removal = self.following.remove(entry, ask, share_max)
             finally:
                 with self._lock:
                     gone = made.serials[-1] if made else 0
                     self._given_up = max(before, gone)
         self._wake.set()
-        if through == busy - 1 and not removal.blocked:
+        if ask.through == busy - 1 and not removal.blocked:
             removal.blocked = f"segment {busy} is being worked on"
         return made, removal
 
@@ -262,7 +255,7 @@ class AdminWorker:
     def _remove(self, entry: HistoryEntry, through: int) -> None:
         try:
             share = self._retention.remove_share_max
-            started, removal = self.remove(entry, through, share)
+            started, removal = self.remove(entry, RemovalQuery(through), share)
         except (ClientError, StorageError):
             return  # the next evaluation asks again
         if started is None:

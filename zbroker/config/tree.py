@@ -303,11 +303,12 @@ class Section(NamedTuple):
 
 
 class ConfigKey(NamedTuple):
-    """A key of a table."""
+    """A key of a table. type: of its values; bounded: the same with its bounds."""
 
     name: str
     type: Any
     meta: Meta
+    bounded: Any
 
     @property
     def description(self) -> str:
@@ -323,6 +324,10 @@ class ConfigKey(NamedTuple):
     def read(self, value: Any) -> Any:  # noqa: ANN401 - what a file may hold
         """A value of the file in the unit of this key. Raises: ValueError."""
         return read_unit(value, (self.meta.extra or {}).get("unit"))
+
+    def convert(self, value: Any, *, strict: bool = True) -> object:  # noqa: ANN401 - as above
+        """The same, checked. Raises: ValueError, msgspec.ValidationError."""
+        return msgspec.convert(self.read(value), self.bounded, strict=strict)
 
 
 @cache
@@ -347,7 +352,7 @@ def fields(type_: type[Struct]) -> list[ConfigKey]:
         extra = next((meta.extra for meta in metas if meta.extra), None)
         if extra != LAUNCH:
             meta = Meta(description=described, extra=extra)
-            rows.append(ConfigKey(name, getattr(hint, "__origin__", hint), meta))
+            rows.append(ConfigKey(name, getattr(hint, "__origin__", hint), meta, hint))
     return rows
 
 

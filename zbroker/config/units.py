@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, NamedTuple
 
 from msgspec import Meta
@@ -25,50 +25,46 @@ def about(description: str, **bounds: Any) -> Meta:  # noqa: ANN401 - what a Met
     return Meta(description=description, **bounds)
 
 
-_SIZE: Final = re.compile(r"([0-9]+)\s*(B|KiB|MiB|GiB|TiB)?")
-_SIZES: Final = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_DURATION: Final = re.compile(r"([0-9]+)\s*(ms|s|m|h|d)?")
-_MICROS: Final = re.compile(r"([0-9]+)\s*us")
 US_PER_MS: Final = 1_000
-_DURATIONS: Final = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+_TEXT: Final = re.compile(r"([0-9]+)\s*([A-Za-z]*)")
+_SIZES: Final = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1, "": 1}
+_DURATIONS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1, "": 1}
+_MICROS: Final = {"us": 1} | {unit: ms * US_PER_MS for unit, ms in _DURATIONS.items()}
+
+
+def _parse(text: str, units: Mapping[str, int], what: str) -> int:
+    match = _TEXT.fullmatch(text.strip())
+    if match is None or match[2] not in units:
+        raise ValueError(f"{text!r} is not a {what}")
+    return int(match[1]) * units[match[2]]
 
 
 def parse_size(text: str) -> int:
     """Bytes of `"256MiB"`, `"64KiB"` or `"1000"`. Raises: ValueError."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a size")
-    return int(match[1]) * _SIZES[match[2]]
+    return _parse(text, _SIZES, "size")
 
 
 def format_size(size: int) -> str:
     """The shortest exact text of `size`, as `parse_size` reads it."""
-    for unit in ("TiB", "GiB", "MiB", "KiB"):
-        if size and size % _SIZES[unit] == 0:
-            return f"{size // _SIZES[unit]}{unit}"
-    return str(size)
+    unit = next(unit for unit, step in _SIZES.items() if size % step == 0) if size else "B"
+    return str(size) if unit == "B" else f"{size // _SIZES[unit]}{unit}"
 
 
 def parse_duration(text: str) -> int:
     """Milliseconds of `"250ms"`, `"30s"`, `"15m"`, `"12h"` or `"7d"`. Raises: ValueError."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a duration")
-    return int(match[1]) * _DURATIONS[match[2]]
+    return _parse(text, _DURATIONS, "duration")
 
 
 def format_duration(ms: int) -> str:
     """The shortest exact text of `ms`, as `parse_duration` reads it."""
-    for unit in ("d", "h", "m", "s"):
-        if ms and ms % _DURATIONS[unit] == 0:
-            return f"{ms // _DURATIONS[unit]}{unit}"
-    return f"{ms}ms" if ms else "0s"
+    unit = next(unit for unit, step in _DURATIONS.items() if ms % step == 0) if ms else "s"
+    return f"{ms // _DURATIONS[unit]}{unit}"
 
 
 def parse_micros(text: str) -> int:
     """Microseconds of `"30us"`, or of what `parse_duration` reads. Raises: ValueError."""
-    match = _MICROS.fullmatch(text.strip())
-    return int(match[1]) if match is not None else parse_duration(text) * US_PER_MS
+    return _parse(text, _MICROS, "duration")
 
 
 def format_micros(us: int) -> str:
