@@ -53,7 +53,7 @@ TABLE: Final = {
     ),
     # HTTP, and what operators write
     "zbroker/admin/requests.py": Place(3, "operators", "64 KiB, the body of a request; typed"),
-    "zbroker/admin/documents.py": Place(1, "operators", "values of a request; typed"),
+    "zbroker/config/tree.py": Place(1, "operators", "a value of a file or a request; typed"),
     "zbroker/toml_source.py": Place(3, "operators", "1 MiB, a file that is named; typed"),
     "zbroker/config/toml_writer.py": Place(1, "operators", "what was read"),
     "zbroker/definitions/validation.py": Place(1, "operators", "what was read; typed"),

@@ -214,17 +214,6 @@ class Permit:
     key: equal for two permits if and only if their rules are.
     """
 
-    __slots__ = (
-        "_allow",
-        "_contents",
-        "_deny",
-        "_made",
-        "_verdicts",
-        "everything",
-        "key",
-        "nothing",
-    )
-
     def __init__(self, allow: Rules, deny: Rules) -> None:
         self._allow, self._deny = _normal(allow, deny)
         self.nothing = not self._allow

@@ -102,8 +102,6 @@ _MAYBE_NOTHING: Final = frozenset({"auto", "binary"})  # these read as None what
 class Clause:
     """The filter of a grant."""
 
-    __slots__ = ("_filter", "looks", "text")
-
     def __init__(self, text: str) -> None:
         """Raises: ClientError bad_filter."""
         # most access files have no filter, and this import doubles the time of reading one
@@ -133,8 +131,6 @@ class Clause:
 
 class TopicFilters:
     """The filters that decide over one topic: one of `allow` (None: all), and none of `deny`."""
-
-    __slots__ = ("_allow", "_deny", "_key")
 
     def __init__(self, allow: Sequence[Clause] | None, deny: Sequence[Clause]) -> None:
         self._allow = allow

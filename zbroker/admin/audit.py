@@ -17,6 +17,8 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from zbroker.admin import audit_format as fmt
 from zbroker.admin.process_link import PeriodicThread, ProcessLink
 from zbroker.clock import Clock, format_time
@@ -134,13 +136,9 @@ class Audit:
         with self._lock:
             newest = self._newest(limit)
             broken = self._verify()
-        entries = [
-            {
-                "time": entry.time, "who": entry.who, "from": entry.origin, "what": entry.what,
-                "outcome": entry.outcome, "hash": entry.hash,
-            }
-            for entry in newest
-        ]  # fmt: skip
+        entries = [msgspec.to_builtins(entry) for entry in newest]
+        for entry in entries:
+            del entry["prev"]  # the hash of the line before, which is shown there
         return {"entries": entries, "intact": not broken, "broken": broken or None}
 
     def _newest(self, limit: int) -> list[fmt.AuditEntry]:

@@ -7,6 +7,7 @@ supervisor; Sampler keeps what the supervisor reports for /history and for rates
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeVar
@@ -29,6 +30,8 @@ ASKING_MAX: Final = 8  # questions at once: each has sockets of its own
 LOOK_MS: Final = 100  # how soon a question is given up when the admin stops
 ROOM: Final = "queues"
 CHANGE_MAX_MS: Final = 5_000  # a change is answered when it is durable
+NICE: Final = 19
+STOP_WAIT_S: Final = 1.0  # then the process ends all the same: unfinished copies are not used
 SUPERVISOR: Final = "supervisor"
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -133,6 +136,30 @@ class QueueLink:
         if answer.code:
             raise ClientError(answer.code, answer.reason, answer.hint)
         return answer
+
+
+class WorkThread:
+    """A niced thread that works, and sleeps until it is woken: threads that serve go first."""
+
+    def __init__(self, name: str) -> None:
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._begin, name=name, daemon=True)
+
+    def stop(self) -> None:
+        """Gives up what is under way; returns soon, and the process may end all the same."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_WAIT_S)
+
+    def _begin(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        self._run()
+
+    def _run(self) -> None:
+        """Works until `_stop`."""
+        raise NotImplementedError
 
 
 class PeriodicThread:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,7 +11,7 @@ from heapq import nsmallest
 from typing import Any, Final
 
 from zbroker.access.grants import AccessPattern
-from zbroker.admin.process_link import ProcessLink
+from zbroker.admin.process_link import ProcessLink, WorkThread
 from zbroker.admin.requests import TopicsQuery
 from zbroker.admin.tallies import Tallies, TopicTally
 from zbroker.clock import Clock, format_time
@@ -63,15 +62,12 @@ class TopicReports:
     def _row(self, row: TopicTally, subscriptions: int) -> dict[str, Any]:
         there = row.messages > 0
         return {
-            "topic": row.topic,
-            "recorded": self._recording(row.topic),
-            "messages": row.messages,
-            "bytes": row.bytes,
+            "topic": row.topic, "messages": row.messages, "bytes": row.bytes,
             "first_time": format_time(row.first_time) if there else None,
             "last_time": format_time(row.last_time) if there else None,
             "last_position": row.last if there else None,
-            "subscriptions": subscriptions,
-        }
+            "recorded": self._recording(row.topic), "subscriptions": subscriptions,
+        }  # fmt: skip
 
 
 class Interest:
@@ -106,13 +102,11 @@ SLICE_MS: Final = 10  # of work
 PAUSE_S: Final = 0.03  # after each: a quarter of one core at most
 REST_MS: Final = 600_000
 WAIT_S: Final = 1.0  # for an answer that is complete: enough for a short log
-NICE: Final = 19
-STOP_WAIT_S: Final = 1.0
 
 End = Callable[[], int]  # how far the log is durable. Raises: ClientError, StorageError
 
 
-class TopicCounter:
+class TopicCounter(WorkThread):
     """The thread that counts what the log holds of each topic.
 
     It begins with the first question, continues with each further one, and rests when none has come
@@ -121,6 +115,7 @@ class TopicCounter:
     """
 
     def __init__(self, paths: Paths, end: End, clock: Clock, log: logging.Logger) -> None:
+        super().__init__("topics")
         self._paths = paths
         self._end = end
         self._clock = clock
@@ -130,10 +125,7 @@ class TopicCounter:
         self._lock = threading.Lock()  # of both
         self._wanted = 0  # the position up to which it is to be counted
         self._asked_ms = 0
-        self._stop = threading.Event()
-        self._wake = threading.Event()
         self._done = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
 
     def rows(self) -> tuple[list[TopicTally], bool]:
         """The counts so far, and whether they are complete as of now.
@@ -152,17 +144,9 @@ class TopicCounter:
             tallies = self._tallies
             return list(tallies.rows()), tallies.position >= wanted and not tallies.full
 
-    def stop(self) -> None:
-        """Ends the thread soon."""
-        self._stop.set()
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(STOP_WAIT_S)
-
     # -- the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         log: Log | None = None
         while not self._stop.is_set():
             try:

@@ -13,7 +13,6 @@ next evaluation, since it left two whole copies. Removals run in the journal mea
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -25,6 +24,7 @@ from zbroker.admin import retention, words
 from zbroker.admin.alarms import Failure
 from zbroker.admin.history import INTERRUPTED, HistoryEntry, JobProgress
 from zbroker.admin.jobs import Jobs, JobStopped, JournalActions, Rewrite
+from zbroker.admin.process_link import WorkThread
 from zbroker.admin.requests import RemovalQuery
 from zbroker.admin.retention import BlockedRemoval, RetentionDecision, RetentionView
 from zbroker.admin.survey import Survey, Tools
@@ -33,11 +33,9 @@ from zbroker.errors import ClientError, StorageError, ZBrokerError
 from zbroker.limits import U63_MAX
 from zbroker.wire import internal as m
 
-NICE: Final = 19  # threads that serve clients go first
 HAND_MAX: Final = 16  # requests that wait; each may name many segments
 AGAIN_MS: Final = 1_000  # until the journal is asked again when it is not there
 FOLLOW_MS: Final = 500  # how often what the journal does is looked at
-STOP_WAIT_S: Final = 1.0  # then the process ends all the same: nothing half done is taken for whole
 
 
 class RetryPause(NamedTuple):
@@ -48,17 +46,15 @@ class RetryPause(NamedTuple):
     failure: Failure | None
 
 
-class AdminWorker:
+class AdminWorker(WorkThread):
     """The loop calls `start` and `stop`; any thread calls the methods before `_run`."""
 
     def __init__(self, tools: Tools) -> None:
+        super().__init__("worker")
         self._tools = tools
         self._retention = tools.config.retention
-        self._stop = threading.Event()
-        self._wake = threading.Event()
         self._lock = threading.Lock()
         self._removing = threading.Lock()  # one removal is asked for at a time
-        self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
         segment_bytes = tools.config.journal.segment_size
         self._jobs = Jobs(tools.paths, tools.link, self._stop, segment_bytes)
         self._hand: deque[HistoryEntry] = deque()
@@ -74,13 +70,6 @@ class AdminWorker:
     def start(self) -> None:
         """Begins with what an earlier process left."""
         self._thread.start()
-
-    def stop(self) -> None:
-        """Gives up what is under way; returns soon."""
-        self._stop.set()
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(STOP_WAIT_S)
 
     # -- from any thread ----------------------------------------------------------------------
 
@@ -160,7 +149,6 @@ class AdminWorker:
     # -- the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         self.begin()
         while not self._stop.is_set():
             self._wake.clear()
