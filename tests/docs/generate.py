@@ -95,7 +95,7 @@ def settings() -> str:
     for section in config.sections():
         rows = []
         table = None if section.many else getattr(defaults, section.name)
-        for key, _, meta in config.fields(section.type):
+        for key, _, meta, _ in config.fields(section.type):
             value = config.default_of(section.type, key) if table is None else getattr(table, key)
             shown = "" if value is None else f"`{config.toml_value(value, meta)}`"
             told = (meta.description or "").replace("\n", " ")

@@ -1,24 +1,24 @@
 """The admin's process: answers over HTTP, and everything that becomes of old segments.
 
-For: `zbroker-admin`, the console, Prometheus and whoever watches an instance; archiving,
+For: `zbroker-admin`, the console, Prometheus and other monitoring; archiving,
 compressing and asking for the removal of segments, by [retention] or by hand, in a niced thread;
 alarms; the audit log.
 Sockets: HTTP on listen.admin; ipc DEALER to the supervisor (beats), another for status requests;
-ipc DEALER to the journal (holders, leases, remove, retire, reindex); ipc DEALERs to the desks of
+ipc DEALER to the journal (holders, leases, remove, retire, reindex); ipc DEALERs to
 ingest, the delivery workers and queues, for one question each.
 Files: writes copies of sealed segments and their summaries (journal and archive directory),
 <data>/actions, <data>/audit, run/admin.token and run/admin-read.token (0600, new at each start),
 run/leases.json, run/disconnects.json; reads run/instance.json, run/token.key, the access file, and
-the log, to count topics when somebody asks. It unlinks no segment: the journal does, when it is
+the log, to count topics on request. It unlinks no segment: the journal does, when it is
 asked to.
 Settings: listen.admin; [security]; [[record]]; [retention]; delivery.workers; journal.directory,
 archive_directory, segment_size, time.
 Exit codes: as every room (zbroker.supervisor.child).
 When it is killed: an unfinished copy is thrown away by the next start, two whole copies are
-finished by it, a removal goes on in the journal, a request that waited is told as failed.
+finished by it, a removal goes on in the journal, a request that waited is reported as failed.
 Known weaknesses: the numbers of a room are as old as its last beat, up to half a second. After a
 start the wall clock is believed at once, however wrong it is; only later jumps are followed slowly.
-The numbers of the last hour are kept in memory: a restart begins anew. Work on segments shares the
+The numbers of the last hour are in memory, and lost at a restart. Work on segments shares the
 disk with the journal: it is paced, not scheduled.
 """
 
@@ -51,13 +51,13 @@ from zbroker.server.process import Process
 from zbroker.server.public_listener import access_file
 
 SAMPLE_MS: Final = 1_000  # how often processes are asked how they are
-WATCH_MS: Final = 5_000  # how often alarms are looked for when nobody asks
+WATCH_MS: Final = 5_000  # how often alarms are looked for without a request
 INGEST_DESK: Final = "ingest-desk"
 QUEUES_DESK: Final = "queues-desk"
 
 
 def run(process: Process) -> int:
-    """Serves until told to stop."""
+    """Serves until it is asked to stop."""
     room = AdminLoop(process)
     try:
         room.start()
@@ -161,7 +161,7 @@ class AdminLoop:
         process.ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 
     def turn(self) -> None:
-        """Frames of the journal and the supervisor; what is to be done each second."""
+        """Moves frames of the journal and the supervisor, and does the work of each second."""
         process = self._process
         due_ms = max(0, self._sample_ms - process.clock.mono_ms())
         self._poller.poll(min(due_ms, process.wait_ms()))
@@ -182,7 +182,7 @@ class AdminLoop:
             self._process.stats = {"alarms": self._answers.watch(status)}
 
     def close(self) -> None:
-        """Whoever waits for the journal is told first, so that no thread is waited for in vain."""
+        """Fails questions to the journal first, so that no thread is waited for in vain."""
         self._link.close()
         self._worker.stop()
         self._counting.stop()
