@@ -37,8 +37,7 @@ class AsyncHandling(Handling):
         name = f"zbroker {self._subscription.topic}"
         self._task = asyncio.create_task(self._run(), name=name)
 
-    @property
-    def is_current(self) -> bool:  # type: ignore[override]
+    def is_current(self) -> bool:
         return asyncio.current_task() is self._task
 
     async def _is_over(self, timeout: float | None) -> bool:

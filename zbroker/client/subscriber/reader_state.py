@@ -102,14 +102,12 @@ class ReaderState:
     @property
     def position(self) -> int | None:
         """The position of the last recorded message handed out (of a batch: its last one)."""
-        last = self._last
-        return last.position if last is not None else None
+        return None if (last := self._last) is None else last.position
 
     @property
     def bookmark(self) -> str | None:
         """The bookmark of the last recorded message handed out."""
-        last = self._last
-        return last.bookmark if last is not None else None
+        return None if (last := self._last) is None else last.bookmark
 
     @property
     def dropped(self) -> int:
@@ -243,7 +241,7 @@ class ReaderState:
         """It is accepted, and this thread or task may read it."""
         await self._open(end)
         handling = self._handling
-        if handling is not None and not handling.is_current:
+        if handling is not None and not handling.is_current():
             what = f"a subscription with a handler is read by its own {handling.runs_in}"
             raise RuntimeError(what)
         if not self._accepted and not self._closed:
@@ -426,7 +424,6 @@ class Handling:
     """What calls a function of the user for each message, in a thread or task: `runs_in`."""
 
     runs_in: ClassVar[str]
-    is_current: bool  # in that thread or task
 
     def __init__(self, subscription: ReaderState, handler: Callable[[Message], object]) -> None:
         self.error: BaseException | None = None
@@ -438,13 +435,17 @@ class Handling:
         """Begins to read."""
         raise NotImplementedError
 
+    def is_current(self) -> bool:
+        """True in that thread or task."""
+        raise NotImplementedError
+
     async def _is_over(self, timeout: float | None) -> bool:
         """Waits for its end; False if that took longer than `timeout` seconds."""
         raise NotImplementedError
 
     async def join(self, timeout: float | None) -> None:
         """Waits for its end. Raises: its error; ZBrokerError "timeout"."""
-        if self.is_current:
+        if self.is_current():
             raise RuntimeError("a handler cannot wait for itself")
         if not await self._is_over(timeout):
             raise ZBrokerError("timeout", f"the handler is not done after {timeout} s")
@@ -454,7 +455,7 @@ class Handling:
 
     async def close(self) -> None:
         """Waits for the call under way. Raises: its error, unless `join` did; "timeout"."""
-        if not self.is_current and not self._raised:
+        if not self.is_current() and not self._raised:
             await self.join(CLOSE_S)
 
     def _log_failure(self) -> None:

@@ -34,8 +34,7 @@ class HandlerThread(Handling):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    @property
-    def is_current(self) -> bool:  # type: ignore[override]
+    def is_current(self) -> bool:
         return threading.current_thread() is self._thread
 
     async def _is_over(self, timeout: float | None) -> bool:
