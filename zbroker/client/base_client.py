@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from zbroker.client import forks, link, values
 from zbroker.client.bookmark_stores import memory
@@ -300,8 +300,16 @@ class BaseClient(Generic[S, C, W]):
         if len(self._inbox) >= self._publisher.wake_at:
             self._publisher.wake()
 
+    async def _open(self, timeout: float) -> Self:
+        """Waits for the first session. Raises: ZBrokerError, why there is none; it is closed."""
+        try:
+            await self._start(timeout)
+        except BaseException:
+            await self._close(TIMEOUT_S, flush=False)
+            raise
+        return self
+
     async def _start(self, timeout: float) -> None:
-        """Waits for the first session. Raises: ZBrokerError, why there is none."""
         publisher, track = self._publisher, self._track
         publisher.start()
 

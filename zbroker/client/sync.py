@@ -224,10 +224,4 @@ def connect(options: Callable[[], ConnectOptions]) -> Client:
     store_in_use, store_damaged, broker_behind, ...
     """
     wanted = options()
-    client = Client(wanted)
-    try:
-        run(client._start(wanted.timeout))
-    except BaseException:
-        client.close(flush=False)
-        raise
-    return client
+    return run(Client(wanted)._open(wanted.timeout))

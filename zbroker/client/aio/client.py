@@ -208,13 +208,8 @@ class Connecting:
 
     async def __aenter__(self) -> AsyncClient:
         options = self._options()
-        self._client = client = AsyncClient(options)
-        try:
-            await client._start(options.timeout)
-        except BaseException:
-            await client.close(flush=False)
-            raise
-        return client
+        self._client = await AsyncClient(options)._open(options.timeout)
+        return self._client
 
     async def __aexit__(self, *error: object) -> None:
         if self._client is not None:
