@@ -117,7 +117,7 @@ class BaseClient(Generic[S, C, W]):
         self._track = publisher.track
         self._inbox = publisher.inbox
         self._staging = options.store.staging
-        self._doors = ListenerEndpoints(publisher)
+        self._listeners = ListenerEndpoints(publisher)
         self._queues = ListenerEndpoints(publisher, "queues")
         self._topics = values.CheckedTopics()
         self._subscriptions: weakref.WeakSet[S] = weakref.WeakSet()
@@ -143,7 +143,7 @@ class BaseClient(Generic[S, C, W]):
     @property
     def endpoints(self) -> dict[str, str]:
         """URLs of the instance's other listeners: delivery, admin, ..."""
-        return self._doors.endpoints()
+        return self._listeners.endpoints()
 
     def on_state(self, listener: Listener) -> None:
         """Has `listener` called with what becomes of the connection: by a thread, or the loop."""
@@ -174,7 +174,7 @@ class BaseClient(Generic[S, C, W]):
         wanted = options()
         tracking = memory.tracked(self._bookmarks, self.name, wanted)
         try:
-            subscription = self._subscription_type(self._doors, wanted, tracking)
+            subscription = self._subscription_type(self._listeners, wanted, tracking)
         except BaseException:
             if tracking is not None:
                 tracking.ended = True
@@ -341,7 +341,7 @@ class BaseClient(Generic[S, C, W]):
     async def _ranges(self, options: Callable[[], RangesOptions]) -> RangeList:
         self._check_open()
         command, timeout = options()
-        return await self._aside(ask_ranges, self._doors, command, timeout)
+        return await self._aside(ask_ranges, self._listeners, command, timeout)
 
     async def _close(self, timeout: float | None, *, flush: bool) -> None:
         if self._closed:

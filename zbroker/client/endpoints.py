@@ -31,16 +31,16 @@ K = TypeVar("K", bound=TokenConnection)
 
 
 class ListenerEndpoints:
-    """A door of the instance that a publisher is logged on to: delivery, or queues.
+    """A listener of the instance that a publisher is logged on to: delivery, or queues.
 
     Sockets that application threads or tasks own live in the interpreter's shared context, which
     need not be closed; the publisher's context ends with it.
     """
 
     def __init__(
-        self, publisher: PublisherPort, door: Literal["delivery", "queues"] = "delivery"
+        self, publisher: PublisherPort, listener: Literal["delivery", "queues"] = "delivery"
     ) -> None:
-        self.door = door
+        self.listener = listener
         self.publisher = publisher
         self.now_ms = publisher.clock.mono_ms
         self.context: Context = zmq.Context.instance()
@@ -58,7 +58,7 @@ class ListenerEndpoints:
         return NewToken(session.answer.token or "", origin_of(session), session.number)
 
     def session(self, than: int = 0) -> LogonResult | None:
-        """A session newer than `than` that names the door; None while there is none.
+        """A session newer than `than` that names the listener; None while there is none.
 
         Raises: ZBrokerError, what ended the client.
         """
@@ -68,29 +68,29 @@ class ListenerEndpoints:
         return session
 
     def endpoints(self) -> dict[str, str]:
-        """Where each door can be reached from here."""
+        """Where each listener can be reached from here."""
         session = self.publisher.session
         if session is None:
             return {}
         host, told = endpoints.split(session.url).host, session.answer.endpoints or {}
-        return {door: endpoints.reached_from(url, host) for door, url in told.items()}
+        return {listener: endpoints.reached_from(url, host) for listener, url in told.items()}
 
     def connect(self) -> ClientLink:
-        """A link to the door, or to where it was last: a later try knows more.
+        """A link to the listener, or to where it was last: a later try knows more.
 
         Raises: ZBrokerError not_ready.
         """
         self._newer(0)
-        self._endpoint = self.endpoints().get(self.door, self._endpoint)
+        self._endpoint = self.endpoints().get(self.listener, self._endpoint)
         if not self._endpoint:
-            raise ZBrokerError("not_ready", f"the broker named no {self.door} door")
-        curve, answers = self.publisher.settings.curve, _ANSWERS[self.door]
+            raise ZBrokerError("not_ready", f"the broker named no {self.listener} listener")
+        curve, answers = self.publisher.settings.curve, _ANSWERS[self.listener]
         return ClientLink(self.context, self._endpoint, self.publisher.heartbeat_s, curve, answers)
 
     def _newer(self, than: int) -> LogonResult | None:
-        """A broker that starts may not know all its doors yet: then it is asked once more."""
+        """A broker that starts may not know all its listeners yet: then it is asked once more."""
         session = self.publisher.newer_session(than)
-        if session is not None and self.door not in (session.answer.endpoints or {}):
+        if session is not None and self.listener not in (session.answer.endpoints or {}):
             return self.publisher.newer_session(session.number)
         return session
 
@@ -100,16 +100,16 @@ def origin_of(session: LogonResult) -> Origin:
     return Origin(*session.answer.origin) if session.answer.origin is not None else Origin(0, 0)
 
 
-def ask_ranges(doors: ListenerEndpoints, command: Ranges, timeout: float) -> RangeList:
-    """Asks the delivery door once more for each lost connection or refused token.
+def ask_ranges(listeners: ListenerEndpoints, command: Ranges, timeout: float) -> RangeList:
+    """Asks the delivery listener once more for each lost connection or refused token.
 
     Raises: ZBrokerError with the broker's code, or "timeout".
     """
     end = clock.monotonic() + timeout
     newer_than = 0
     for _ in range(TRIES):
-        session = _session(doors, newer_than, end)
-        answer = _ask(doors, session, command, end)
+        session = _session(listeners, newer_than, end)
+        answer = _ask(listeners, session, command, end)
         if isinstance(answer, RangeList):
             return answer
         if isinstance(answer, Error):
@@ -121,8 +121,8 @@ def ask_ranges(doors: ListenerEndpoints, command: Ranges, timeout: float) -> Ran
     raise ZBrokerError("timeout", f"delivery gave no answer in {timeout} s")
 
 
-def _session(doors: ListenerEndpoints, newer_than: int, end: float) -> LogonResult:
-    while (session := doors.session(newer_than)) is None:
+def _session(listeners: ListenerEndpoints, newer_than: int, end: float) -> LogonResult:
+    while (session := listeners.session(newer_than)) is None:
         if clock.monotonic() >= end:
             raise ZBrokerError("timeout", "the broker gave no new session")
         clock.sleep(0.01)
@@ -130,10 +130,10 @@ def _session(doors: ListenerEndpoints, newer_than: int, end: float) -> LogonResu
 
 
 def _ask(
-    doors: ListenerEndpoints, session: LogonResult, command: Ranges, end: float
+    listeners: ListenerEndpoints, session: LogonResult, command: Ranges, end: float
 ) -> RangeList | Error | None:
     """The answer, or None if the connection was lost or the time is over."""
-    link = doors.connect()
+    link = listeners.connect()
     try:
         link.send(ListenerLogon(session.answer.token or "", cid="logon"))
         command.cid = "ranges"
@@ -153,18 +153,18 @@ class Transport(Generic[K]):
     _lock: AbstractContextManager[Any]  # its owner may take it again
     _link: LinkPort
 
-    def __init__(self, doors: ListenerEndpoints, core: K) -> None:
-        self._doors = doors
+    def __init__(self, listeners: ListenerEndpoints, core: K) -> None:
+        self._listeners = listeners
         self.core = core
         self._calls = Calls()
 
     def _begin(self, link: LinkPort) -> None:
         self._link = link
         self._renew_turn()
-        self._doors.publisher.follow(self)
+        self._listeners.publisher.follow(self)
 
     def _renew_turn(self) -> None:
-        self._turn = turn_of(self.core, self._link, self._calls, self._doors)
+        self._turn = turn_of(self.core, self._link, self._calls, self._listeners)
 
     # -- what a port adds ---------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class Transport(Generic[K]):
     def client_ended(self, error: ZBrokerError) -> None:
         """The connection ends with what ended the client, and so does every wait here."""
         with self._lock:
-            self._do(self.core.client_ended(error, self._doors.now_ms()))
+            self._do(self.core.client_ended(error, self._listeners.now_ms()))
             self._close_if_over()
             self.look()
 

@@ -159,7 +159,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
         Raises: as `Subscription.resume`.
         """
         with self._resuming:
-            return Combined(run(resume_together(self._doors, subscriptions, timeout)))
+            return Combined(run(resume_together(self._listeners, subscriptions, timeout)))
 
     @method_takes(ranges_options)
     def ranges(self, options: Callable[[], RangesOptions]) -> RangeList:

@@ -225,7 +225,7 @@ def test_a_broker_without_queues_is_told_as_such(broker):
     broker.named = False
     with (
         connect(broker.url, "worker") as client,
-        pytest.raises(ZBrokerError, match="not_ready: the broker named no queues door"),
+        pytest.raises(ZBrokerError, match="not_ready: the broker named no queues listener"),
     ):
         client.consume("work", timeout=0.1)
 

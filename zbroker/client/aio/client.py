@@ -157,7 +157,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
         """
         async with self._resuming:
             many = [await one for one in subscriptions]
-            return AsyncCombined(await resume_together(self._doors, many, timeout))
+            return AsyncCombined(await resume_together(self._listeners, many, timeout))
 
     @method_takes(ranges_options)
     async def ranges(self, options: Callable[[], RangesOptions]) -> RangeList:
@@ -218,7 +218,7 @@ class Connecting:
 
 @takes(connect_options)
 def connect(options: Callable[[], ConnectOptions]) -> Connecting:
-    """A client that is logged on at an ingest door: await it, or use it by `async with`.
+    """A client that is logged on at an ingest listener: await it, or use it by `async with`.
 
     The options are those of `zbroker.connect`. on_state and on_refused are called by the event
     loop. A server chooser is called by it, too: it must not wait.

@@ -33,8 +33,8 @@ class AsyncConsumer(BaseConsumer):
 
     _port_type = AsyncConsumerPort
 
-    def __init__(self, doors: ListenerEndpoints, options: ConsumeOptions) -> None:
-        super().__init__(doors, options)
+    def __init__(self, listeners: ListenerEndpoints, options: ConsumeOptions) -> None:
+        super().__init__(listeners, options)
         self._loop = asyncio.get_running_loop()
         self._handed_out = 0  # messages since the last round of other tasks
         forks.watch(self)

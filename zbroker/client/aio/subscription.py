@@ -70,9 +70,9 @@ class AsyncSubscription(ReaderState):
     _handling_type = AsyncHandling
 
     def __init__(
-        self, doors: ListenerEndpoints, options: SubscribeOptions, tracking: Tracking | None
+        self, listeners: ListenerEndpoints, options: SubscribeOptions, tracking: Tracking | None
     ) -> None:
-        super().__init__(doors, options, tracking)
+        super().__init__(listeners, options, tracking)
         self._loop = asyncio.get_running_loop()
         self._handed_out = 0  # messages since the last wait
 

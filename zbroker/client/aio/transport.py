@@ -231,7 +231,7 @@ class LoopTransport(Transport[Any]):
         self._lock = nullcontext()  # all of it is called in the loop
         self.error: ZBrokerError | None = None  # what ended the client, or a defect of this
         self._waiters = Waiters(loop)
-        self._begin(LoopLink(self._doors.connect, self._calls, loop, self._have_turn))
+        self._begin(LoopLink(self._listeners.connect, self._calls, loop, self._have_turn))
 
     async def until(self, done: Callable[[], object], end: float | None) -> bool:
         there = await self._waiters.until(lambda: done() or self.error is not None, end)
@@ -283,8 +283,8 @@ class AsyncSubscriberPort(LoopTransport, SubscriberTransport):
     _what = "a subscription"
     _failing = "the subscriptions to one connection end"
 
-    def __init__(self, doors: ListenerEndpoints) -> None:
-        super().__init__(doors)
+    def __init__(self, listeners: ListenerEndpoints) -> None:
+        super().__init__(listeners)
         self._begin_in_loop()
 
     def asked(self, feed: Feed) -> None:
@@ -298,8 +298,8 @@ class AsyncConsumerPort(LoopTransport, ConsumerTransport):
     _what = "a consumer"
     _failing = "the messages that it holds come back to the queue"
 
-    def __init__(self, doors: ListenerEndpoints, command: Consume) -> None:
-        super().__init__(doors, command)
+    def __init__(self, listeners: ListenerEndpoints, command: Consume) -> None:
+        super().__init__(listeners, command)
         self._begin_in_loop()
 
     def start(self) -> None:

@@ -30,14 +30,14 @@ class BaseConsumer:
 
     _port_type: type[ConsumerTransport]
 
-    def __init__(self, doors: ListenerEndpoints, options: ConsumeOptions) -> None:
+    def __init__(self, listeners: ListenerEndpoints, options: ConsumeOptions) -> None:
         self._closed = True  # until it is whole
-        self._doors, self._accept_s = doors, options.timeout
+        self._listeners, self._accept_s = listeners, options.timeout
         self._accept_by: float | None = None  # None: the broker was not asked for it yet
         self._command = options.command
         self._command.holder = secrets.token_hex(8)  # the same over reconnects
         self._owner: object = None  # the client: it lives as long as its consumers
-        self._port = self._port_type(doors, self._command)
+        self._port = self._port_type(listeners, self._command)
         self._closed = False
 
     @property
@@ -84,7 +84,7 @@ class BaseConsumer:
         """
         many: Sequence[QueueMessage] = messages if isinstance(messages, list) else list(messages)
         port = self._port
-        if any(message._head.desk is not port for message in many):
+        if any(message._head.settler is not port for message in many):
             raise ZBrokerError("bad_field", "messages of another consumer: ack them there")
         if many:
             port.settle(ACK, many)
@@ -162,10 +162,10 @@ class BaseConsumer:
     def _not_accepted(self) -> ZBrokerError:
         """There was no answer in time."""
         timeout = self._accept_s
-        if self._doors.door not in self._doors.endpoints():
+        if self._listeners.listener not in self._listeners.endpoints():
             return ZBrokerError(
                 "not_ready",
-                f"the broker named no queues door in {timeout} s",
+                f"the broker named no queues listener in {timeout} s",
                 "it has no queues, or still starts",
             )
         return ZBrokerError("timeout", f"the broker did not accept the consumer in {timeout} s")
@@ -199,8 +199,8 @@ class Consumer(BaseConsumer):
 
     _port_type = ConsumerThread
 
-    def __init__(self, doors: ListenerEndpoints, options: ConsumeOptions) -> None:
-        super().__init__(doors, options)
+    def __init__(self, listeners: ListenerEndpoints, options: ConsumeOptions) -> None:
+        super().__init__(listeners, options)
         # at the end of the program, and of a forgotten consumer
         self._finalizer = weakref.finalize(self, self._port.close)
 

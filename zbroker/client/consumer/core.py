@@ -1,4 +1,4 @@
-"""One consumer on one connection to the queues door. No I/O.
+"""One consumer on one connection to the queues listener. No I/O.
 
     logged on --consume--> ASKED --consuming--> LIVE --job--> ... --leave, error of its sid--> ENDED
                              ^                    |
@@ -43,12 +43,12 @@ from zbroker.wire.queue_messages import Cancel, Consume, Consuming, Extend, Job,
 
 
 class ConsumerCore(TokenConnection):
-    """`command` says what is wanted; `desk` is where its messages are settled."""
+    """`command` says what is wanted; `settler` is where its messages are settled."""
 
     def __init__(
         self,
         command: Consume,
-        desk: Settler,
+        settler: Settler,
         jitter: Callable[[], float],
         heartbeat_s: float | None = None,
         on_resubscribed: Callable[[], None] | None = None,
@@ -64,7 +64,7 @@ class ConsumerCore(TokenConnection):
         self.passed: dict[Origin, int] = {}  # and what was handed out
         self._leases = ConsumerLeases()
         self._command = command
-        self._desk = desk
+        self._settler = settler
         self._epoch = 0  # counts the origins
         self._origin: Origin | None = None
         self._asks = 0
@@ -294,7 +294,7 @@ class ConsumerCore(TokenConnection):
         if not self.live or job.sid != self._sid or self.ended:
             return []
         try:
-            messages = decode(job, body, self.own, STORED_MAX_BYTES, self._desk, self._epoch)
+            messages = decode(job, body, self.own, STORED_MAX_BYTES, self._settler, self._epoch)
         except ZBrokerError as error:
             return self._fail(error)
         size, freed = credit_bytes(body, job.columns), 0

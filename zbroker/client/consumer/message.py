@@ -30,7 +30,7 @@ class Settler(Protocol):
 class QueueHead(MessageHead, gc=False, kw_only=True):
     """What the messages of one batch have in common. epoch: of the origin of their places."""
 
-    desk: Settler
+    settler: Settler
     epoch: int
     deliveries: Sequence[int] | None = None  # of each that counts; None: 1
     acked: bytes | None = None  # likewise
@@ -76,7 +76,7 @@ class QueueMessage(Message, gc=False, eq=False, frozen=True):
 
         Raises: ZBrokerError, what ended the consumer; then it comes back to the queue.
         """
-        self._head.desk.settle(ACK, (self,))
+        self._head.settler.settle(ACK, (self,))
 
     def release(self, delay: Duration = 0) -> None:
         """It goes back to its place, after `delay`: somebody else, or you, gets it again.
@@ -84,11 +84,11 @@ class QueueMessage(Message, gc=False, eq=False, frozen=True):
         Raises: ZBrokerError bad_field; else as `ack`.
         """
         delay_ms = _ms("delay", delay, zero=True)
-        self._head.desk.settle(Verb("release", delay_ms), (self,))
+        self._head.settler.settle(Verb("release", delay_ms), (self,))
 
     def reject(self, reason: str = "") -> None:
         """It cannot be processed: a dead letter, with `reason`. Raises: as `ack`."""
-        self._head.desk.settle(Verb("reject", reason=str(reason)[:REASON_MAX]), (self,))
+        self._head.settler.settle(Verb("reject", reason=str(reason)[:REASON_MAX]), (self,))
 
     def extend(self, lease: Duration | None = None) -> None:
         """Its lease lasts for `lease` from now; None: as long as the queue's.
@@ -96,7 +96,7 @@ class QueueMessage(Message, gc=False, eq=False, frozen=True):
         Needed only for a lease that has to outlast this process. Raises: as `release`.
         """
         lease_ms = 0 if lease is None else max(1, _ms("lease", lease))
-        self._head.desk.settle(Verb("extend", lease_ms), (self,))
+        self._head.settler.settle(Verb("extend", lease_ms), (self,))
 
     def __enter__(self) -> QueueMessage:
         return self
@@ -118,7 +118,7 @@ class QueueMessage(Message, gc=False, eq=False, frozen=True):
 
 
 def decode(
-    job: Job, body: bytes, own: Origin, body_max: int, desk: Settler, epoch: int
+    job: Job, body: bytes, own: Origin, body_max: int, settler: Settler, epoch: int
 ) -> list[QueueMessage]:
     """The messages of a batch that count.
 
@@ -127,7 +127,7 @@ def decode(
     data = opened(job, body, body_max)
     common = head_of(job, own)
     head = QueueHead(
-        *astuple(common), desk=desk, epoch=epoch, acked=job.acked, barrier=job.barrier,
+        *astuple(common), settler=settler, epoch=epoch, acked=job.acked, barrier=job.barrier,
         deliveries=None if job.deliveries is None else _counts(job, len(data)),
     )  # fmt: skip
     if head.acked is not None and len(head.acked) != len(data):

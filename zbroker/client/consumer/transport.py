@@ -41,11 +41,11 @@ _log: Final = logging.getLogger("zbroker.client")
 class ConsumerTransport(Transport[ConsumerCore]):
     """What ports for threads and for event loops do alike."""
 
-    def __init__(self, doors: ListenerEndpoints, command: Consume) -> None:
-        resubscribed = partial(doors.publisher.tell, "resubscribed")
-        jitter, heartbeat_s = random.Random().random, doors.publisher.heartbeat_s
+    def __init__(self, listeners: ListenerEndpoints, command: Consume) -> None:
+        resubscribed = partial(listeners.publisher.tell, "resubscribed")
+        jitter, heartbeat_s = random.Random().random, listeners.publisher.heartbeat_s
         core = ConsumerCore(command, self, jitter, heartbeat_s, resubscribed)
-        super().__init__(doors, core)
+        super().__init__(listeners, core)
         self.error: ZBrokerError | None = None  # what ended the client, or a defect of this
         self.halted = False  # nothing more is handed out
 
@@ -65,7 +65,7 @@ class ConsumerTransport(Transport[ConsumerCore]):
             if self.error is not None:
                 raise self.error
             if verb is not ACK or len(messages) > 1 or not self.core.ack_one(messages[0]):
-                self.core.settle(verb, messages, self._doors.now_ms())
+                self.core.settle(verb, messages, self._listeners.now_ms())
             self._soon()
 
     async def take(self, most: int | None, end: float | None = None) -> list[QueueMessage] | None:
@@ -92,7 +92,7 @@ class ConsumerTransport(Transport[ConsumerCore]):
         with self._lock:
             if self.halted or not self.core.ready:
                 return []
-            messages, effects = self.core.hand_out(most, self._doors.now_ms())
+            messages, effects = self.core.hand_out(most, self._listeners.now_ms())
             self._do(effects)
             return messages
 
@@ -111,13 +111,13 @@ class ConsumerTransport(Transport[ConsumerCore]):
         """Sends what is left, and gives back what is held."""
         with self._lock:
             self.halted = True
-            self._do(self.core.leave(self._doors.now_ms()))
+            self._do(self.core.leave(self._listeners.now_ms()))
             self._close_if_over()
             self.look()
 
     def _fail(self, error: ZBrokerError) -> None:
         self.error = error
-        self.core.leave(self._doors.now_ms())
+        self.core.leave(self._listeners.now_ms())
 
     @property
     def over(self) -> bool:
@@ -133,15 +133,15 @@ class ConsumerTransport(Transport[ConsumerCore]):
 class ConsumerThread(ConsumerTransport):
     """A consumer's connection, and the thread that has its turns."""
 
-    def __init__(self, doors: ListenerEndpoints, command: Consume) -> None:
-        super().__init__(doors, command)
+    def __init__(self, listeners: ListenerEndpoints, command: Consume) -> None:
+        super().__init__(listeners, command)
         self._begin_waiting()
         self._poller = WakingPoller()
         self._thread = threading.Thread(
             target=self._run, name=f"zbroker queue {command.queue}", daemon=True
         )
         forks.watch(self)
-        self._begin(PolledLink(doors.connect, self._calls, self._poller))
+        self._begin(PolledLink(listeners.connect, self._calls, self._poller))
 
     def _forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process: its messages and its socket are the parent's."""

@@ -67,7 +67,7 @@ class PublisherSettings(Struct):
 
 
 class Follower(Protocol):
-    """A connection to another door, which the client's session keeps alive."""
+    """A connection to another listener, which the client's session keeps alive."""
 
     def client_ended(self, error: ZBrokerError) -> None:
         """There will be no session any more. In the publisher's thread or event loop."""

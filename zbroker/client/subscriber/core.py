@@ -1,4 +1,4 @@
-"""One connection to the delivery door and the subscriptions that share it. No I/O.
+"""One connection to the delivery listener and the subscriptions that share it. No I/O.
 
 How it comes about and is kept: see ../connection.py. When it is live each subscription is asked
 for, as it was before: see feed.py. Most connections have one subscription; those that are resumed
@@ -22,7 +22,7 @@ from zbroker.wire.messages import Ack, Error, Logoff, Msg, RangeList, Unsubscrib
 
 
 class SubscriberCore(TokenConnection):
-    """The subscriptions of one link to the delivery door."""
+    """The subscriptions of one link to the delivery listener."""
 
     def __init__(
         self,

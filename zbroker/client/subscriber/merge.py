@@ -110,18 +110,18 @@ async def pause_together(subscriptions: Iterable[ReaderState], timeout: float) -
 
 
 async def resume_together(
-    doors: ListenerEndpoints, subscriptions: Iterable[S], timeout: float
+    listeners: ListenerEndpoints, subscriptions: Iterable[S], timeout: float
 ) -> list[S]:
     """Resumes them with one command, on one connection. Raises: as `Subscription.resume`."""
     many = _checked(subscriptions)
-    if any(one._doors is not doors for one in many):
+    if any(one._listeners is not listeners for one in many):
         raise ZBrokerError("bad_field", "only subscriptions of one client are resumed together")
     running = [one for one in many if not one.paused]
     if running and len(many) > 1:
         await pause_together(running, timeout)
         many = _checked(many)
     if len(_by_port(many)) > 1:
-        port = many[0]._port_type(doors)
+        port = many[0]._port_type(listeners)
         for one in many:
             one._move(port, CREDIT_MAX_BYTES // len(many))
     await many[0]._port.ask(Resume([]), [one._feed for one in many], timeout)

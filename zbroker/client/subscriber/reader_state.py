@@ -39,10 +39,10 @@ class ReaderState:
     _handling_type: type[Handling]
 
     def __init__(
-        self, doors: ListenerEndpoints, options: SubscribeOptions, tracking: Tracking | None
+        self, listeners: ListenerEndpoints, options: SubscribeOptions, tracking: Tracking | None
     ) -> None:
         self._closed = True  # until it is whole: __del__ comes even if it never is
-        self._doors = doors
+        self._listeners = listeners
         self._feed = Feed(options.command)
         self._handler = options.handler
         self._accept_s = options.timeout + self._feed.wait_s
@@ -58,7 +58,7 @@ class ReaderState:
         self._waiting = False  # a task waits for the next batch
         self._on_caught_up = options.on_caught_up  # until it is due
         self._call: Callable[[], object] | None = None  # now
-        self._port: SubscriberTransport = self._port_type(doors)
+        self._port: SubscriberTransport = self._port_type(listeners)
         forks.watch(self)
         self._closed = False
 

@@ -35,15 +35,15 @@ from zbroker.wire.messages import Ack
 class SubscriberTransport(Transport[SubscriberCore]):
     """What ports for threads and for event loops do alike."""
 
-    def __init__(self, doors: ListenerEndpoints) -> None:
-        resubscribed = partial(doors.publisher.tell, "resubscribed")
-        core = SubscriberCore(random.Random().random, doors.publisher.heartbeat_s, resubscribed)
-        super().__init__(doors, core)
+    def __init__(self, listeners: ListenerEndpoints) -> None:
+        resubscribed = partial(listeners.publisher.tell, "resubscribed")
+        core = SubscriberCore(random.Random().random, listeners.publisher.heartbeat_s, resubscribed)
+        super().__init__(listeners, core)
 
     def add(self, feed: Feed, credit_max: int = CREDIT_MAX_BYTES) -> None:
         """Takes a subscription; the broker is asked for it in a turn."""
         with self._lock:
-            self._do(self.core.add(feed, self._doors.now_ms(), credit_max))
+            self._do(self.core.add(feed, self._listeners.now_ms(), credit_max))
             self._soon()
 
     def leave(self, feed: Feed) -> None:
@@ -69,14 +69,14 @@ class SubscriberTransport(Transport[SubscriberCore]):
     def hand_out(self, feed: Feed) -> Item:
         """The next item of an inbox that is not empty."""
         with self._lock:
-            item, effects = self.core.hand_out(feed, self._doors.now_ms())
+            item, effects = self.core.hand_out(feed, self._listeners.now_ms())
             self._do(effects)
             return item
 
     def asked(self, feed: Feed) -> None:
         """A program waits for more: what it had is handled."""
         with self._lock:
-            self._do(self.core.asked(feed, self._doors.now_ms()))
+            self._do(self.core.asked(feed, self._listeners.now_ms()))
 
     def combined_with(self, feed: Feed) -> list[Feed]:
         """Those that share one replay with it, itself among them; empty if it has its own."""
@@ -102,14 +102,14 @@ class SubscriberTransport(Transport[SubscriberCore]):
 class CallerPort(SubscriberTransport):
     """A connection, and which thread has its turns."""
 
-    def __init__(self, doors: ListenerEndpoints) -> None:
-        super().__init__(doors)
+    def __init__(self, listeners: ListenerEndpoints) -> None:
+        super().__init__(listeners)
         self._lock = self._changed = threading.Condition()
         self._turn_of: int | None = None  # the thread that has the turn
         self._ready: Ready = {}
         self._poller = WakingPoller()
         forks.watch(self)
-        self._begin(LinkPort(doors.connect, self._calls, self._poller))
+        self._begin(LinkPort(listeners.connect, self._calls, self._poller))
 
     def _forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process: its messages and its socket are the parent's."""
