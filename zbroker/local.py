@@ -27,7 +27,7 @@ from zbroker.supervisor import directory
 
 SEGMENT_SIZE: Final = "8MiB"  # so that roll-over happens in small runs too
 START_S: Final = 60.0  # a second, but on a busy machine
-STOP_S: Final = 40.0  # every room may take its ten seconds, in two steps, before it is killed
+STOP_S: Final = 40.0  # every process may take its ten seconds, in two steps, before it is killed
 LOG_TAIL_LINES: Final = 20
 
 Value = str | int | bool | Sequence[str | int]
@@ -119,7 +119,7 @@ class LocalBroker:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The process of each room that runs, and of the supervisor."""
+        """The process ids of the supervisor and of its processes, by name."""
         return {one["room"]: one["pid"] for one in self.status()["processes"] if one["pid"]}
 
     def close(self) -> None:

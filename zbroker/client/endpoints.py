@@ -72,8 +72,8 @@ class ListenerEndpoints:
         session = self.publisher.session
         if session is None:
             return {}
-        host, told = endpoints.split(session.url).host, session.answer.endpoints or {}
-        return {listener: endpoints.reached_from(url, host) for listener, url in told.items()}
+        host, named = endpoints.split(session.url).host, session.answer.endpoints or {}
+        return {listener: endpoints.reached_from(url, host) for listener, url in named.items()}
 
     def connect(self) -> ClientLink:
         """A link to the listener, or to where it was last: a later try knows more.

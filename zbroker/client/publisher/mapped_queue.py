@@ -64,7 +64,7 @@ class Staging:
     """The files of one store. `end`: the number that the next message gets."""
 
     def __init__(self, directory: Path, end: int, kept: Iterable[Path] = ()) -> None:
-        """kept: files of an earlier life, oldest first, whose messages are still to be packed."""
+        """kept: files of an earlier process, oldest first, whose messages are to be packed."""
         self._directory = directory
         self._end = end
         # the files have the order of the inbox; bound once: `with` costs a third of a put
@@ -270,7 +270,7 @@ def _mapped(path: Path, size: int) -> mmap.mmap:
         raise failed("create", str(path), error) from None
 
 
-# -- what an earlier life left ----------------------------------------------------------------
+# -- what an earlier process left --------------------------------------------------------------
 
 
 def leftover(directory: Path, start: int) -> list[StagedMessage]:
@@ -315,7 +315,7 @@ def _first(path: Path) -> int:
 
 
 def _kept(path: Path) -> _QueueFile:
-    """A file of an earlier life. Nothing more is written to it. Raises: StorageError."""
+    """A file of an earlier process. Nothing more is written to it. Raises: StorageError."""
     try:
         with path.open("r+b") as file:
             return _QueueFile(_first(path), path, mmap.mmap(file.fileno(), 0))

@@ -334,9 +334,9 @@ class PublisherPort:
 
     def tell(self, state: Name, error: ZBrokerError | None = None) -> None:
         """Tells the listeners."""
-        told = ConnectionState(state, self.url, error)
+        reported = ConnectionState(state, self.url, error)
         for listener in self.settings.on_state:
-            self.call(listener, told)
+            self.call(listener, reported)
 
     def _connect(self) -> None:
         """Another link, to the same broker or the next one. The one before is over."""

@@ -27,9 +27,9 @@ BATCH_OVERHEAD: Final = (
 class MemoryStore:
     """Batches in the order of their sequences; `bytes` is about what they occupy.
 
-    recorded: highest sequence that the broker is known to have durably, in this life or an earlier
-    one. next_sequence: the next one to give; 0 if none was ever given. staging: where messages are
-    kept before they are packed, if this store keeps them that early.
+    recorded: highest sequence that the broker is known to have durably, also from an earlier
+    process. next_sequence: the next one to give; 0 if none was ever given. staging: where messages
+    are kept before they are packed, if this store keeps them that early.
     """
 
     staging: Staging | None = None

@@ -1,4 +1,4 @@
-"""The files of a publish store in a directory, and what an earlier life left in them.
+"""The files of a publish store in a directory, and what an earlier process left in them.
 
     client                 who publishes from here
     0000000007.journal     segments of the journal's own format, with the batches as they are sent
@@ -203,7 +203,7 @@ def _first_segment(disk: Disk, publisher: int) -> LogTail:
 
 
 def _allocated(disk: Disk) -> int:
-    """Bytes of the next segment that an earlier life allocated; 0 if it has not enough."""
+    """Bytes of the next segment that an earlier process allocated; 0 if it has not enough."""
     size = dict(disk.list()).get(PLAIN, 0)
     return size if size >= SEGMENT_BYTES else 0
 
