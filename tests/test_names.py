@@ -22,7 +22,7 @@ def test_the_package_keeps_the_rules() -> None:
         ("zbroker/server/door.py", [], "private word 'door': listener"),
         ("zbroker/server/told_text.py", [], "private word 'told'"),
         ("zbroker/server/listener.py", ["FrontDoors", "DoorLogon"], "DoorLogon has"),
-        ("zbroker/log/queue_records.py", ["WiringRecord"], "private word 'wiring': definition"),
+        ("zbroker/log/records.py", ["WiringRecord"], "private word 'wiring': definition"),
     ],
 )
 def test_a_private_word_is_noticed(where: str, classes: list[str], part: str) -> None:

@@ -38,9 +38,9 @@ PLACES: Final = {
     "admin/history.py History._rewrite": OWN,
     "admin/journal_link.py HoldLeases._save": OWN,
     "admin/authentication.py make": OWN,
-    "log/archive/segment_copy.py CopyJob.make": OWNER,
-    "log/archive/summaries.py _write": OWNER,
-    "log/archive/cleanup.py _tidy": OWNER,
+    "log/archive.py CopyJob.make": OWNER,
+    "log/archive.py tidy": OWNER,
+    "log/summaries.py write_summary": OWNER,
     "bookmarks/files.py note_closed": CACHE,
     "bookmarks/files.py remove": CACHE,
     "bookmarks/files.py set_aside": CACHE,
@@ -77,6 +77,7 @@ PLACES: Final = {
     "log/segments.py discard": SEAM,
     "log/segments.py make_filled": LOCKED,
     "log/segments.py publish": LOCKED,
+    "log/segments.py replace_file": SEAM,
     "journal/segment_removal.py remove_through": HEADER,
     "journal/segment_removal.py retire": HEADER,
     "log/writer.py Writer.__init__": LOCKED,
@@ -102,6 +103,7 @@ PLACES: Final = {
 }
 
 REMOVING: Final = {"unlink", "rename", "rmtree", "rmdir", "truncate", "ftruncate"}
+WRAPPERS: Final = {"discard", "replace_file"}
 NOT_FILES: Final = {"clock.py", "filters/functions.py"}  # their `replace` is that of datetime
 
 
@@ -128,7 +130,7 @@ class _Calls(ast.NodeVisitor):
             and len(node.args) == 1
             and not node.keywords
         )
-        wrapper = isinstance(called, ast.Name) and name == "discard"
+        wrapper = isinstance(called, ast.Name) and name in WRAPPERS
         if name in REMOVING or path_replace or wrapper:
             self.found.add(".".join(self._inside))
         self.generic_visit(node)
@@ -153,7 +155,15 @@ def test_every_place_that_removes_or_renames_is_listed_with_what_it_looks_at() -
 
 
 @pytest.mark.parametrize(
-    "line", ["p.unlink()", "disk.rename(a, b)", "shutil.rmtree(x)", "t.replace(p)", "discard(d, n)"]
+    "line",
+    [
+        "p.unlink()",
+        "disk.rename(a, b)",
+        "shutil.rmtree(x)",
+        "t.replace(p)",
+        "discard(d, n)",
+        "replace_file(d, n, b)",
+    ],
 )
 def test_a_new_place_would_be_found(line: str) -> None:
     assert calls(f"class A:\n    def f(self):\n        {line}") == {"A.f"}

@@ -17,7 +17,7 @@ from tests.docs import generate
 from tests.docs.pages import ROOT, WITHOUT, Page, blocks_of, matches, prose_of, read_pages
 from tests.docs.running import Place, Program
 from tests.log.test_format import GOLDEN
-from tests.sim.journal_world import PLANTED
+from tests.sim.log_world import PLANTED
 from tests.sim.test_world import BUGS
 from zbroker.local import LocalBroker
 from zbroker.log import format as journal_format

@@ -21,16 +21,6 @@ from zbroker.wire.internal import Record
 THERE = 8
 
 
-class Seen:
-    """An index that remembers what it was given."""
-
-    def __init__(self) -> None:
-        self.positions: list[int] = []
-
-    def add(self, batch: Batch, serial: int) -> None:
-        self.positions.append(batch.position)
-
-
 def folded(batches: list[Batch]) -> LogFold:
     fold = LogFold(build.INSTANCE)
     for batch in batches:
@@ -85,26 +75,15 @@ def test_without_a_snapshot_it_is_told_what_is_missing() -> None:
     assert whole.fold.state_serial == 0
 
 
-def test_the_walk_begins_at_the_snapshot_unless_the_index_needs_more() -> None:
+def test_the_walk_begins_at_the_snapshot() -> None:
     whole = Whole()
     whole.publish("p", 1, 3)
     whole.roll_over()
     whole.log.refresh()
     start = whole.core.next_position
     whole.state()
-    end = whole.core.persisted
-    for index_from, expected in ((end, start), (3, 2), (0, 1)):
-        fold = LogFold(build.INSTANCE, Seen(), index_from)
-        cursor, missing = fold.begin(whole.log, end)
-        assert (cursor.position, missing) == (expected, "")
-
-
-def test_the_index_gets_what_it_lacks() -> None:
-    seen = Seen()
-    fold = LogFold(build.INSTANCE, seen, 3)
-    for position in range(1, 6):
-        fold(build.publish(position, b"x"), 1)
-    assert seen.positions == [3, 4, 5]
+    cursor, missing = LogFold(build.INSTANCE).begin(whole.log, whole.core.persisted)
+    assert (cursor.position, missing) == (start, "")
 
 
 def test_the_newest_complete_snapshot_is_known_by_its_segment() -> None:

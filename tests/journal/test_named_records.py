@@ -25,7 +25,7 @@ from zbroker.journal.named_records import NamedRecords, name_of
 from zbroker.journal.sessions import Sessions
 from zbroker.limits import STATE_BODY_BYTES
 from zbroker.log.format import KIND_POINT, KIND_WIRING, Batch
-from zbroker.log.queue_records import WIRING
+from zbroker.log.records import WIRING
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Record
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRow

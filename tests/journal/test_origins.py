@@ -64,7 +64,7 @@ def test_a_group_is_known_by_its_last_own_batches() -> None:
 
 def test_a_tie_record_says_which_messages_and_where_they_stand_there() -> None:
     found = tie_of(tie(5, first=7, last=9, at=70))
-    assert found == Tie(77, 7, 9, Origin(THERE, 1), 70, 5)
+    assert found == Tie(77, 7, 9, THERE, 1, 70, 5)
 
 
 def test_a_tie_counts_for_its_origin_and_is_noted_once() -> None:
@@ -91,8 +91,8 @@ def test_rows_bring_back_what_they_tell_in_any_order() -> None:
     table, again = Origins(HERE), Origins(HERE)
     for one in (batch(1, HERE, 1), tie(5, 7, 9, 70), tie(6, 10, 10, 90)):
         table.fold(one)
-    for row in reversed(list(table.tie_rows())):
-        again.fold_tie(row)
+    for row in reversed(table.ties):
+        again.tie(row)
     for origin in table.rows():
         again.fold_row(origin)
     assert (again.vector, again.messages, again.ties) == (table.vector, table.messages, table.ties)

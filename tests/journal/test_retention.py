@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+import logging
 import random
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from zbroker.config import Config, reader_rooms
-from zbroker.errors import ClientError
-from zbroker.journal.retention import LEASES_MAX, Kept, LogStart, RemovalLimits, RemovalPlan
-from zbroker.limits import U63_MAX
+from tests.journal import build
+from tests.journal.build import INSTANCE, append, start, writer
+from tests.sim.disk import SimDisk
+from tests.sim.journal_process import JournalProcess, Start
+from zbroker.config import Config, DeliveryConfig, reader_rooms
+from zbroker.engine.contract import Now
+from zbroker.engine.effects import Answer
+from zbroker.errors import ClientError, StorageError
+from zbroker.journal.background import Background
+from zbroker.journal.core import JournalSettings
+from zbroker.journal.effects import MeasureSegments, RebuildIndex
+from zbroker.journal.events import IndexRebuilt
+from zbroker.journal.helper_threads import Helpers
+from zbroker.journal.retention import (
+    LEASES_MAX,
+    RETRY_MS,
+    Kept,
+    LogStart,
+    RemovalLimits,
+    RemovalPlan,
+)
+from zbroker.journal.stages import STAGED_MS, LinkRow, StageRow
+from zbroker.journal.startup import OpenJournal
+from zbroker.limits import BEAT_MS, STAGED_BYTES, U63_MAX
+from zbroker.log.places import SegmentPlaces
+from zbroker.log.reader import Log
+from zbroker.log.references import Reference
+from zbroker.log.segments import list_segments, read_note, segment_name
+from zbroker.wire import internal as m
 from zbroker.wire.internal import Holding, Holds
 
 LOG = [Kept(serial, serial * 100, serial * 100 + 100, 10) for serial in range(1, 6)]
@@ -281,3 +311,353 @@ def _history(rng: random.Random) -> None:
             floor.gone(unlinked)
         floor.check()
         assert all(cursor >= unlinked * 100 + 100 for cursor in cursors if unlinked)
+
+
+ADMIN, DELIVERY, QUEUES, STRANGER = b"a", b"d", b"q", b"s"
+MINE = 7
+
+
+class Index:
+    """Remembers what it was told to forget."""
+
+    forgot = 0
+
+    def forget_before(self, floor: int) -> None:
+        self.forgot = floor
+
+
+class Process(JournalProcess):
+    """What removes files is the product's own, with a helper thread."""
+
+    archive: SimDisk
+    now_ms = 0
+
+    def performers(self) -> dict[type, Any]:
+        self.index, self.rebuilds = Index(), list[RebuildIndex]()
+        self.woken = threading.Semaphore(0)
+        self.janitor = Helpers("test", 1, self.woken.release)
+        log = Log(places=SegmentPlaces(self.disk, self.archive))
+        opened = OpenJournal(
+            self.core, self.writer, log, cast(Any, None), cast(Any, self.index),
+            cast(Any, self.disk), cast(Any, self.archive), [],
+        )  # fmt: skip
+        process = SimpleNamespace(
+            log=logging.getLogger("test"), paths=SimpleNamespace(conflicts=Path("/nowhere"))
+        )
+        done = Background(cast(Any, process), opened, self.janitor, self.janitor).performers
+        own = ("MeasureSegments", "Unlink", "ForgetRemoved", "RetireCopy")
+        return {
+            **super().performers(),
+            **{kind: do for kind, do in done.items() if kind.__name__ in own},
+            RebuildIndex: self.rebuilds.append,
+        }
+
+    def now(self) -> Now:
+        return Now(self.now_ms, self.now_ms * 1_000_000)
+
+
+class Bench:
+    """A log of five segments with a snapshot in the newest one, an admin, delivery and queues."""
+
+    def __init__(self, workers: int = 1) -> None:
+        self.config = Config(delivery=DeliveryConfig(workers=workers))
+        self.disk, self.archive = SimDisk(random.Random(1)), SimDisk(random.Random(2))
+        self.writer = writer(self.disk, start(self.disk))
+        while self.writer.serial < 5:
+            append(self.writer, b"x" * 2_000)
+        self.life()
+        self.commit.state_serial = 5
+
+    def life(self, staged_max_bytes: int = STAGED_BYTES) -> None:
+        """The process starts, on what is there."""
+        self.disk.crash()
+        given = Start(build.Clock(), build.SEGMENT_BYTES, random.Random(3).getrandbits(64).__int__)
+        settings = JournalSettings(INSTANCE, MINE, staged_max_bytes=staged_max_bytes)
+        Process.archive = self.archive
+        self.process = Process(self.disk, settings, given, reader_rooms(self.config))
+        self.commit, self.requests = self.process.core.commit, self.process.core.retention
+        self.writer = self.process.writer
+        rooms = {ADMIN: "admin", DELIVERY: "delivery", QUEUES: "queues", STRANGER: "ingest"}
+        for rid, room in rooms.items():
+            self.hello(room, rid)
+        self.process.commit()
+
+    def hello(self, room: str, rid: bytes) -> None:
+        self.process.hear(rid, m.Hello(room, 1))
+        self.process.taken()
+
+    def ask(self, ask: Any, rid: bytes = ADMIN) -> Any:
+        """The answer, if there is one at once."""
+        self.process.taken()
+        self.process.hear(rid, ask)
+        answers = [send.message for send in self.process.sent if send.rid == rid]
+        return answers[0] if answers else None
+
+    def remove(self, through: int, **more: Any) -> m.Removal:
+        removal = self.ask(m.Remove(1, MINE, through, **more))
+        assert isinstance(removal, m.Removal)
+        return removal
+
+    def holds(self, lowest: int = U63_MAX) -> None:
+        """Queues need nothing; delivery what is said."""
+        self.ask(m.Holds(MINE, self.commit.floor, U63_MAX), QUEUES)
+        self.ask(m.Holds(MINE, self.commit.floor, lowest), DELIVERY)
+
+    def step(self, now_ms: int | None = None) -> None:
+        self.process.now_ms = self.process.now_ms if now_ms is None else now_ms
+        self.process.turn()
+
+    def work(self) -> None:
+        """Lets the helper thread end what it does."""
+        assert self.process.woken.acquire(timeout=10)
+        for event in self.process.janitor.finish():
+            self.process.done.put(event)
+        self.process.turn()
+
+    def close(self) -> None:
+        self.process.janitor.close()
+
+    @property
+    def serials(self) -> list[int]:
+        return [serial for serial, _ in list_segments(self.disk)]
+
+    @property
+    def oldest(self) -> int:
+        note = read_note(self.disk)
+        assert note is not None
+        return note.oldest
+
+
+@pytest.fixture
+def bench() -> Any:
+    made = Bench()
+    made.holds()
+    yield made
+    made.close()
+
+
+def test_only_the_admin_may_ask(bench: Bench) -> None:
+    asks: list[Any] = [
+        m.AskHolders(1, MINE),
+        m.Remove(1, MINE, 3),
+        m.Retire(1, MINE, 1, archived=False, packed=False),
+        m.Reindex(1, MINE),
+        m.Lease(1, MINE, m.Holding("a", "", 1, 0), 1_000),
+    ]
+    for ask in asks:
+        for rid in (DELIVERY, QUEUES, STRANGER, b"nobody"):
+            assert bench.ask(ask, rid) is None
+    assert bench.commit.floor == 1
+    assert bench.requests.floor.holdings == []
+    assert bench.process.rebuilds == []
+
+
+def test_only_readers_may_say_what_they_hold(bench: Bench) -> None:
+    bench.remove(2)
+    for rid in (ADMIN, STRANGER, b"nobody"):
+        bench.ask(m.Holds(MINE, U63_MAX, U63_MAX), rid)
+    bench.step()
+    assert bench.requests.floor.silent == ["delivery", "queues"]
+
+
+def test_queues_are_a_reader(bench: Bench) -> None:
+    bench.hello("queues", QUEUES)
+    assert bench.remove(2).blocked == "queues did not say yet what it needs"
+
+
+def test_every_delivery_worker_is_a_reader() -> None:
+    bench = Bench(workers=2)
+    bench.hello("delivery-2", STRANGER)
+    bench.holds()
+    assert bench.remove(2).blocked == "delivery-2 did not say yet what it needs"
+    bench.ask(m.Holds(MINE, bench.commit.floor, U63_MAX), STRANGER)
+    assert bench.remove(2).serials == [1, 2]
+    bench.close()
+
+
+def test_what_was_said_to_another_journal_is_not_heard(bench: Bench) -> None:
+    assert bench.ask(m.Remove(1, MINE + 1, 3)) is None
+    bench.remove(2)
+    bench.ask(m.Holds(MINE + 1, U63_MAX, U63_MAX), DELIVERY)
+    assert bench.requests.floor.silent == ["delivery", "queues"]
+
+
+def test_a_dry_run_changes_nothing(bench: Bench) -> None:
+    before = [*bench.process.published]
+    told = bench.remove(3, dry_run=True)
+    assert told.serials == [1, 2, 3]
+    assert told.floor > 1
+    assert (bench.commit.floor, bench.serials[0], bench.oldest) == (1, 1, 0)
+    assert bench.process.published == before
+
+
+def test_the_floor_is_announced_first(bench: Bench) -> None:
+    bench.process.published.clear()
+    told = bench.remove(2)
+    assert [marks.floor for marks in bench.process.published] == [told.floor]
+    bench.step()
+    assert (bench.commit.floor, bench.oldest, bench.serials[0]) == (told.floor, 0, 1)
+
+
+def test_the_note_is_durable_before_the_first_file_goes(bench: Bench) -> None:
+    bench.remove(2)
+    bench.holds()
+    seen: list[str] = []
+    bench.disk.hook = seen.append
+    bench.step()
+    bench.work()
+    changes = [name for name in seen if name.startswith(("before:unlink", "after:sync:note"))]
+    assert changes[-2:] == ["before:unlink:segment"] * 2
+    assert changes[:-2] == ["after:sync:note"] * (len(changes) - 2) != []
+    assert (bench.oldest, bench.serials) == (3, [3, 4, 5])
+    assert "after:sync_dir:directory" in seen[seen.index("after:unlink:segment") :]
+
+
+def test_the_index_forgets_behind_the_files(bench: Bench) -> None:
+    told = bench.remove(2)
+    bench.holds()
+    bench.step()
+    assert bench.process.index.forgot == 0
+    bench.work()
+    assert bench.process.index.forgot == told.floor
+    assert bench.requests.floor.going == []
+
+
+def test_a_cursor_below_the_floor_keeps_its_file_until_it_has_passed(bench: Bench) -> None:
+    told = bench.remove(3)
+    bench.holds(lowest=told.floor - 1)
+    bench.step()
+    bench.work()
+    assert bench.serials == [3, 4, 5]
+    holders = bench.ask(m.AskHolders(1, MINE))
+    assert (holders.removing, holders.silent) == ([3], [])
+    bench.holds(lowest=told.floor)
+    bench.step()
+    bench.work()
+    assert bench.serials == [4, 5]
+
+
+def test_a_delivery_that_begins_anew_is_waited_for(bench: Bench) -> None:
+    bench.remove(2)
+    bench.holds()
+    bench.hello("delivery", DELIVERY)
+    bench.step()
+    assert bench.oldest == 0
+
+
+def test_files_that_cannot_be_unlinked_are_tried_again(bench: Bench) -> None:
+    bench.remove(2)
+    bench.holds()
+    bench.step()  # the note
+    bench.work()
+    bench.remove(3)
+    bench.holds()
+    bench.disk.hook = no_unlink
+    bench.step()
+    bench.work()
+    assert bench.serials == [3, 4, 5]
+    assert bench.requests.floor.going == [3]
+    bench.step(RETRY_MS - 1)
+    assert bench.serials == [3, 4, 5]
+    bench.disk.hook = lambda _: None
+    bench.step(RETRY_MS + BEAT_MS)
+    bench.work()
+    assert bench.serials == [4, 5]
+
+
+def no_unlink(boundary: str) -> None:
+    if boundary.startswith("before:unlink"):
+        raise StorageError("disk_error", "a read-only file system")
+
+
+def test_what_an_interrupted_removal_left_goes_at_once(bench: Bench) -> None:
+    bench.writer.keep_from(3)
+    bench.close()
+    bench.life()
+    bench.step()
+    bench.work()
+    assert bench.serials == [3, 4, 5]
+
+
+def test_a_lease_blocks_a_removal_and_ends_by_itself(bench: Bench) -> None:
+    assert bench.ask(m.Lease(1, MINE, m.Holding("backup", "x", 2, 0), 1_000)) == m.Done(1)
+    told = bench.remove(3)
+    assert (told.serials, [one.who for one in told.held_by]) == ([], ["backup"])
+    bench.step(1_000)
+    assert bench.remove(3).serials == [1, 2, 3]
+
+
+def test_a_lease_below_the_floor_is_refused_with_a_code(bench: Bench) -> None:
+    bench.remove(3)
+    done = bench.ask(m.Lease(1, MINE, m.Holding("backup", "x", 2, 0), 1_000))
+    assert done.code == "bookmark_expired"
+
+
+def test_only_segments_before_the_snapshot_go(bench: Bench) -> None:
+    bench.commit.state_serial = 3
+    told = bench.remove(4)
+    assert (told.serials, "snapshot" in told.blocked) == ([1, 2], True)
+
+
+def test_retiring_is_answered_when_it_is_done(bench: Bench) -> None:
+    bench.archive.plant(segment_name(1), bench.disk.content(segment_name(1)))
+    asks = [m.Retire(n, MINE, n, archived=False, packed=False) for n in (1, 2)]
+    answers: list[Answer] = []
+    for ask in asks:
+        assert bench.ask(ask) is None
+        bench.work()
+        answers += bench.process.taken()
+    done = [send.message for send in answers]
+    assert [(one.cid, one.code) for one in done] == [(1, ""), (2, "segment_held")]
+    assert bench.serials == [2, 3, 4, 5]
+
+
+def test_a_reindex_is_answered_at_its_end(bench: Bench) -> None:
+    assert bench.ask(m.Reindex(1, MINE)) is None
+    assert bench.ask(m.Reindex(2, MINE)).code == "too_many"
+    assert bench.process.rebuilds == [RebuildIndex(ADMIN, 1)]
+    bench.process.done.put(IndexRebuilt(ADMIN, m.Done(1)))
+    bench.process.taken()
+    bench.process.turn()
+    assert bench.process.taken() == [Answer(ADMIN, m.Done(1))]
+    assert bench.ask(m.Reindex(3, MINE)) is None, "another one may begin"
+
+
+def test_a_stage_holds_back_so_much_of_the_log_and_no_more(bench: Bench) -> None:
+    stages = bench.commit.sessions.stages
+    for serial, token in ((2, "old"), (5, "new")):
+        part = Reference(serial, serial, 4096, 1)
+        stages.learn(StageRow(token, 0, 10, ["t"], [part], "eve"))
+    assert bench.remove(4, dry_run=True).serials == [1]
+    assert bench.commit.backlog == 0, "a dry run ends nothing"
+    bench.remove(4)
+    assert bench.commit.backlog == 0, "it may hold back that much"
+    ask = MeasureSegments(ADMIN, m.Remove(1, MINE, 4))
+    newest = bench.process.performers()[MeasureSegments](ask).segments[-1].bytes
+    bench.requests._settings = bench.requests._settings._replace(staged_max_bytes=newest)
+    bench.remove(4)
+    bench.process.commit()
+    assert list(stages.held_before(100)) == [("eve", "new")], "ended by a record"
+    bench.remove(4)
+    assert stages.removable(4) == 4
+
+
+def test_a_stage_of_a_day_is_ended_by_a_record(bench: Bench) -> None:
+    stages = bench.commit.sessions.stages
+    stages.learn(StageRow("old", 0, 10, ["t"], [Reference(1, 2, 4096, 1)], "eve"))
+    for now_ms in (BEAT_MS, BEAT_MS + STAGED_MS - 1, 2 * BEAT_MS + STAGED_MS):
+        assert len(stages) == 1
+        bench.step(now_ms)
+        bench.process.commit()
+    assert len(stages) == 0
+
+
+def test_segments_that_a_commit_needs_stay_with_it(bench: Bench) -> None:
+    stages = bench.commit.sessions.stages
+    stages.learn_link(LinkRow(serial=4, lowest=2))
+    removal = bench.remove(3)
+    assert removal.serials == [1]
+    assert "segment 2 has staged messages" in removal.blocked
+    bench.step()
+    bench.holds()
+    assert bench.remove(4).serials == [2, 3, 4], "together they may go"

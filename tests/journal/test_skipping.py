@@ -16,11 +16,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.journal.build import publish, start, writer
-from tests.log.archive.build import everything, move, squeeze
+from tests.log.build import everything, move, squeeze
 from tests.sim.disk import SimDisk
 from zbroker.limits import MIB, U63_MAX
 from zbroker.log import archive
-from zbroker.log.archive.summaries import decode, encode
 from zbroker.log.batch_reader import SKIP_BLOCK_BYTES, STEPS_MAX
 from zbroker.log.files import Files
 from zbroker.log.format import HEADER_COPY_AT, KIND_NOOP, KIND_PUBLISH, Batch, SegmentHeader
@@ -28,6 +27,7 @@ from zbroker.log.headers import PICKS_MAX
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import WANTED_KEPT, Cursor, Gap, Item, Log, Skipped
 from zbroker.log.segments import segment_name, summary_name
+from zbroker.log.summaries import decode, encode
 from zbroker.log.writer import Writer
 from zbroker.wire.messages import Columns
 

@@ -20,8 +20,8 @@ from zbroker.journal.events import Reserved
 from zbroker.journal.group_builder import Body
 from zbroker.journal.sessions import Sessions
 from zbroker.limits import U63_MAX
-from zbroker.log import queue_records as q
 from zbroker.log import records
+from zbroker.log import records as q
 from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_STATE, KIND_WIRING, Batch
 from zbroker.log.reader import Gap, Log
 from zbroker.log.segments import segment_name
@@ -38,9 +38,9 @@ class _Process(JournalProcess):
     """Time stands still, and a snapshot is written only when a test wants one."""
 
     def plant_core(self, core: JournalCore) -> None:
-        stating = core.commit._stating
-        self.want_state, stating._wanted = stating.want, False
-        stating.want = lambda: None  # type: ignore[method-assign]
+        snapshots = core.commit._snapshots
+        self.want_state, snapshots._wanted = snapshots.want, False
+        snapshots.want = lambda: None  # type: ignore[method-assign]
 
     def now(self) -> Now:
         return Now(0, WALL)
@@ -199,7 +199,7 @@ def table(sessions: Sessions) -> tuple[object, ...]:
     return (
         msgspec.to_builtins(rows),
         sorted(msgspec.to_builtins(origins)),
-        msgspec.to_builtins(list(sessions.origins.tie_rows())),
+        msgspec.to_builtins(sessions.origins.ties),
         msgspec.to_builtins(list(sessions.named.wiring.rows())),
         msgspec.to_builtins(list(sessions.named.points.rows())),
         msgspec.to_builtins(list(sessions.stages.rows())),

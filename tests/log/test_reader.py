@@ -19,7 +19,7 @@ from tests.journal.build import (
     start,
     writer,
 )
-from tests.log.archive.build import everything, log_of, move, sim, squeeze
+from tests.log.build import everything, log_of, move, sim, squeeze
 from tests.sim.disk import SimDisk
 from zbroker.ids import Bookmark
 from zbroker.log.disk import RealDisk
@@ -245,7 +245,7 @@ def test_a_zeroed_stretch_is_one_gap() -> None:
 def test_a_damaged_end_of_a_sealed_segment_is_a_gap_up_to_the_next() -> None:
     disk, to, made = history(40)
     log = Log(disk=disk)
-    second = log._files.starts[1][0]
+    second = log.starts[1].position
     last = next(batch for group in made for batch in group if batch.end_position == second)
     disk.flip(segment_name(1), last.offset + 20)
     assert gaps(read_all(disk, to.position)) == [(last.position, second)]
@@ -253,11 +253,11 @@ def test_a_damaged_end_of_a_sealed_segment_is_a_gap_up_to_the_next() -> None:
 
 def test_a_segment_without_a_header_is_a_gap() -> None:
     disk, to, _ = history(40)
-    starts = Log(disk=disk)._files.starts
+    starts = [start.position for start in Log(disk=disk).starts]
     for at in (0, HEADER_COPY_AT):
         disk.damage(segment_name(2), at, bytes(96))
     found = read_all(disk, to.position)
-    assert gaps(found) == [(starts[1][0], starts[2][0])]
+    assert gaps(found) == [(starts[1], starts[2])]
 
 
 def test_a_damaged_place_below_the_limit_in_the_open_segment_is_a_gap_up_to_it() -> None:
@@ -322,7 +322,7 @@ def test_a_removed_segment_is_a_gap_for_who_still_stands_there() -> None:
     disk, to, _ = history(40)
     log = Log(disk=disk)
     cursor = log.seek(1)
-    second = log._files.starts[1][0]
+    second = log.starts[1].position
     disk.remove(segment_name(1))
     log.refresh()
     items, _ = log.read(cursor, to.position, 1 << 20)
@@ -335,7 +335,7 @@ def test_a_segment_removed_behind_the_readers_back_is_a_gap() -> None:
     disk, to, _ = history(40)
     log = Log(disk=disk)
     cursor = log.seek(1)
-    second = log._files.starts[1][0]
+    second = log.starts[1].position
     disk.remove(segment_name(1))
     items, _ = log.read(cursor, to.position, 1 << 20)
     assert gaps(items) == [(1, second)]
@@ -504,7 +504,7 @@ def test_a_damaged_frame_is_a_gap_of_what_stands_in_it() -> None:
 def test_a_missing_segment_in_the_middle_is_a_gap_and_no_end() -> None:
     places, to = log_of(60)
     log = Log(places=places)
-    second, third = (log._files.starts[index][0] for index in (1, 2))
+    second, third = (log.starts[index].position for index in (1, 2))
     sim(places)[0].remove(segment_name(2))
     for reader in (log, Log(places=places)):
         cursor, found = reader.seek(1), []

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-from msgspec import Struct, msgpack
+from itertools import pairwise
 
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct, msgpack
+from pyroaring import BitMap64
+
+from zbroker.limits import U63_MAX
 from zbroker.log import records
+from zbroker.log import records as q
 
 GOLDEN = [
     (
@@ -33,3 +41,86 @@ def test_golden_bytes_never_change(record: Struct, golden: str) -> None:
 def test_keys_of_a_newer_release_are_ignored() -> None:
     body = msgpack.encode({"name": "p", "vector": "v", "later": 1})
     assert records.POINT.decode(body) == records.PointRecord("p", "v")
+
+
+BLOCK = 1 << 16  # positions that CRoaring keeps together
+EDGES = st.builds(
+    lambda block, by: max(0, block * BLOCK + by), st.integers(0, 4), st.integers(-2, 2)
+)
+PLACES = st.integers(0, 300) | st.integers(0, U63_MAX - 70_000) | EDGES
+COUNTS = st.integers(1, 5) | st.integers(1, 70_000) | st.integers(BLOCK - 2, BLOCK + 2)
+RUNS = st.lists(st.tuples(PLACES, COUNTS), max_size=100)
+
+
+def of(runs: list[tuple[int, int]]) -> BitMap64:
+    found = BitMap64()
+    for first, count in runs:
+        found.add_range(first, first + count)
+    return found
+
+
+@given(RUNS)
+def test_what_is_packed_comes_back(runs: list[tuple[int, int]]) -> None:
+    assert q.unpack_positions(q.pack_positions(of(runs))) == of(runs)
+
+
+@given(RUNS)
+def test_runs_are_apart_and_make_the_set(runs: list[tuple[int, int]]) -> None:
+    found = list(q.runs_of(of(runs)))
+    assert all(before[1] < after[0] for before, after in pairwise(found))
+    assert of([(first, behind - first) for first, behind in found]) == of(runs)
+    assert q.ends_of(of(runs)) == [end for run in found for end in run]
+
+
+def test_a_run_ends_where_a_block_without_positions_begins() -> None:
+    """CRoaring's contains_range finds 65,536 in this set: that message would leave its queue."""
+    positions = of([(1, BLOCK - 1), (2 * BLOCK, 1)])
+    assert list(q.runs_of(positions)) == [(1, BLOCK), (2 * BLOCK, 2 * BLOCK + 1)]
+    assert q.unpack_positions(q.pack_positions(positions)) == positions
+    assert not q.has_run(positions, 1, BLOCK + 1)
+    assert q.has_run(positions, 1, BLOCK)
+
+
+@pytest.mark.parametrize(("runs", "is_bitmap"), [(q.RUNS_MAX, False), (q.RUNS_MAX + 1, True)])
+def test_many_runs_are_a_bitmap(runs: int, is_bitmap: bool) -> None:
+    packed = q.pack_positions(BitMap64(range(0, 2 * runs, 2)))
+    assert (packed[:1] == b"\0") == is_bitmap
+
+
+@pytest.mark.parametrize(
+    "ends", [[1], [2, 2], [3, 1], [-1, 4], [0, U63_MAX + 1], [0, U63_MAX], [1, 5, 9]]
+)
+def test_what_is_no_run_is_refused(ends: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"runs|run of positions|more than"):
+        q.of_ends(ends)
+
+
+def test_a_set_has_so_many_positions_at_most() -> None:
+    """A few bytes must not become gigabytes."""
+    half = q.POSITIONS_MAX // 2
+    assert len(q.of_ends([0, half, half, 2 * half])) == q.POSITIONS_MAX
+    with pytest.raises(ValueError, match="more than"):
+        q.of_ends([0, half, half, 2 * half, 2 * half, 2 * half + 1])
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"\0junk", b"\xc1", b"\x91\xa1a", b"\x92\x01"])
+def test_what_is_no_set_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"not positions|[Bb]itmap|run"):
+        q.unpack_positions(data)
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        q.MessagesGone(b"\x90"), q.Failed(b"\x90", "lease_ended", 7), q.Horizon(5),
+        q.BarrierDelivered(6), q.Returned(b"\x90"), q.Noted(b"\x90"),
+    ],
+)  # fmt: skip
+def test_each_fact_comes_back_as_what_it_was(fact: q.AnyFact) -> None:
+    record = q.QueueRecord("work", 1, 2, 3, [fact])
+    assert q.QUEUE.decode(q.encode(record)) == record
+
+
+def test_a_record_of_a_newer_release_may_say_more() -> None:
+    data = msgspec.msgpack.encode({"name": "work", "life": 2, "later": [1]})
+    assert q.WIRING.decode(data) == q.DefinitionRecord("work", 2)

@@ -22,7 +22,7 @@ from tests.journal.build import (
     start,
     writer,
 )
-from tests.log.archive.build import everything, log_of, move, sim, squeeze
+from tests.log.build import everything, log_of, move, sim, squeeze
 from tests.sim.disk import SimDisk
 from zbroker.errors import StorageError
 from zbroker.log import archive
@@ -563,13 +563,13 @@ def break_header(disk: SimDisk, serial: int) -> None:
 
 def test_a_sealed_segment_without_a_header_is_a_gap() -> None:
     disk, _, _ = case(40)
-    starts = Log(disk=disk)._files.starts
+    starts = [start.position for start in Log(disk=disk).starts]
     break_header(disk, 2)
     recovered = start(disk)
     found = [(f.code, f.first, f.end) for f in recovered.findings]
     assert found == [
         ("journal.segment_unreadable", 0, 0),
-        ("journal.damaged_range", starts[1][0], starts[2][0]),
+        ("journal.damaged_range", starts[1], starts[2]),
     ]
     assert recovered.next_position == 81
 

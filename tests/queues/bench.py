@@ -34,8 +34,8 @@ from zbroker.filters import Payloads
 from zbroker.ids import EPOCH, NOW, Origin, format_bookmark, is_vector, parse_bookmark, parse_vector
 from zbroker.journal.named_records import is_removal, name_of
 from zbroker.log.format import KIND_NOOP, KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_WIRING, Batch
-from zbroker.log.queue_records import QUEUE, AnyFact, ends_of
 from zbroker.log.reader import Cursor
+from zbroker.log.records import QUEUE, AnyFact, ends_of
 from zbroker.queues.core import AGAIN_MS, QueuesCore, QueuesSettings
 from zbroker.queues.effects import (
     Effect,

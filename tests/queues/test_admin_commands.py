@@ -10,7 +10,7 @@ from tests.queues.bench import HERE, KEY_A, STEP_NS, WALL_NS, Bench, bench, repl
 from zbroker.config.journal import RecordConfig
 from zbroker.ids import format_vector
 from zbroker.log.format import KIND_POINT, KIND_PURGE, KIND_WIRING
-from zbroker.log.queue_records import WIRING, MessagesGone, Returned
+from zbroker.log.records import WIRING, MessagesGone, Returned
 from zbroker.queues import admin_commands
 from zbroker.queues.effects import Reenter
 from zbroker.recording import Recording

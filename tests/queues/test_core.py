@@ -28,7 +28,7 @@ from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
 from zbroker.log.format import KIND_POINT, KIND_PURGE, KIND_WIRING
-from zbroker.log.queue_records import ends_of
+from zbroker.log.records import ends_of
 from zbroker.queues import journal_client
 from zbroker.queues.commits import RETRY_MS
 from zbroker.queues.core import AGAIN_MS, TICK_MS

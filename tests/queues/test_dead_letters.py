@@ -11,7 +11,7 @@ from tests.queues.bench import AFTER_LEASE_MS, BROKER, Bench, bench, work
 from zbroker.engine.events import Asked
 from zbroker.limits import EXTRA_MAX_BYTES, MIB
 from zbroker.log.format import KIND_PUBLISH, KIND_QUEUE
-from zbroker.log.queue_records import MessagesGone, unpack_positions
+from zbroker.log.records import MessagesGone, unpack_positions
 from zbroker.queues import dead_letters
 from zbroker.queues.commits import UNDER_WAY_MAX
 from zbroker.queues.effects import Inspect

@@ -8,7 +8,7 @@ from pyroaring import BitMap64
 
 from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, Got, bench, replayable, work
 from zbroker.engine.events import Asked
-from zbroker.log.queue_records import BarrierDelivered, Horizon, MessagesGone
+from zbroker.log.records import BarrierDelivered, Horizon, MessagesGone
 from zbroker.queues import dispatch
 from zbroker.queues.commits import UNDER_WAY_MAX
 from zbroker.queues.context import RemoteConsumer

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 from tests.queues.bench import Bench, bench, code_of, replayable, work
-from zbroker.log.queue_records import (
+from zbroker.log.records import (
     BarrierDelivered,
     Failed,
     Horizon,

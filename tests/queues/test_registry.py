@@ -20,7 +20,8 @@ from zbroker.errors import ConfigError
 from zbroker.ids import Origin, format_vector
 from zbroker.log import records
 from zbroker.log.format import KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
-from zbroker.log.queue_records import (
+from zbroker.log.reader import Cursor, Gap
+from zbroker.log.records import (
     WIRING,
     DefinitionRecord,
     MessagesGone,
@@ -28,7 +29,6 @@ from zbroker.log.queue_records import (
     encode,
     pack_positions,
 )
-from zbroker.log.reader import Cursor, Gap
 from zbroker.queues.registry import Changes, QueueRegistry, SavedQueue
 from zbroker.queues.snapshots import Snapshots
 from zbroker.queues.work.queue import Queue

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.queues.bench import BOB, HERE, KEY_A, Bench, bench, replayable, rules, work
-from zbroker.log.queue_records import Failed, MessagesGone, Noted
+from zbroker.log.records import Failed, MessagesGone, Noted
 from zbroker.queues import settlement
 from zbroker.queues.effects import Examine
 from zbroker.wire import messages as m

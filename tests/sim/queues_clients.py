@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from tests.sim.net import Pipe
 from tests.sim.queues_room import KEY, QUEUES
 from zbroker.errors import TEMPORARY
-from zbroker.log.queue_records import ends_of, of_ends
+from zbroker.log.records import ends_of, of_ends
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q

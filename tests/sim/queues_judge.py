@@ -27,7 +27,7 @@ from tests.sim.queues_clients import rows_of
 from zbroker.config import QueueConfig
 from zbroker.engine.effects import Send
 from zbroker.ids import parse_bookmark, parse_vector
-from zbroker.log import queue_records as r
+from zbroker.log import records as r
 from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
 from zbroker.log.format import Batch as LogBatch
 from zbroker.log.records import POINT, PURGE, PurgeRecord

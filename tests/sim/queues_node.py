@@ -17,7 +17,7 @@ from tests.sim.net import Pipe
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal.named_records import name_of
 from zbroker.journal.units import broker_name
-from zbroker.log import queue_records as q
+from zbroker.log import records as q
 from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_WIRING, Batch
 from zbroker.log.records import POINT
 from zbroker.wire import codec

@@ -12,10 +12,16 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.sim.copied_world import COPIED, CopiedWorld
-from tests.sim.journal_world import PLANTED, Violation, World
-from tests.sim.lying_world import LYING, LyingWorld, RotWithCut
-from tests.sim.removing_world import REMOVING, RemovingWorld
+from tests.sim.log_world import PLANTED, LogWorld, Violation
+from tests.sim.log_world_variants import (
+    COPIED,
+    LYING,
+    REMOVING,
+    CopiedWorld,
+    LyingWorld,
+    RemovingWorld,
+    RotWithCut,
+)
 from zbroker.errors import StorageError
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "250"))
@@ -37,7 +43,7 @@ CRASHED_MIN = 28
 _TESTS = {LyingWorld: "lies", RotWithCut: "rot", RemovingWorld: "removals", CopiedWorld: "copies"}
 
 
-def run(make: Callable[[int], World], seed: int) -> World:
+def run(make: Callable[[int], LogWorld], seed: int) -> LogWorld:
     """One history. A failure says how to see it again."""
     world = make(seed)
     try:
@@ -53,7 +59,7 @@ def test_nothing_acknowledged_is_ever_lost() -> None:
     seeds = [int(ONLY)] if ONLY else range(SEEDS)
     crashed: set[str] = set()
     for seed in seeds:
-        crashed |= run(World, seed).crashed_at
+        crashed |= run(LogWorld, seed).crashed_at
     if len(seeds) >= PLANTED_SEEDS:
         assert crashed >= BOUNDARIES, f"no crash at {sorted(BOUNDARIES - crashed)}"
 

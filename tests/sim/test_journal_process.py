@@ -10,7 +10,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 HARNESSES = (
     "journal/looking.py", "journal/whole.py", "sim/journal_process.py", "sim/queues_journal.py",
-    "sim/two_nodes.py", "sim/two_world.py", "sim/world.py", "sim/world_journal.py",
+    "sim/two_nodes.py", "sim/two_world.py", "sim/world.py",
     "torture/damage.py", "torture/engine.py", "torture/target.py",
 )  # fmt: skip
 #: of core and group commit: what only a turn may call

@@ -44,7 +44,7 @@ from zbroker.journal import snapshot
 from zbroker.journal.fold import LogFold
 from zbroker.journal.holes import Run
 from zbroker.journal.locate_vector import Cover, Vector, advance
-from zbroker.journal.origins import OriginRow, TieRow
+from zbroker.journal.origins import OriginRow, Tie
 from zbroker.journal.sessions import PublisherRow, Sessions
 from zbroker.log import records
 from zbroker.log.format import (
@@ -507,7 +507,7 @@ class Table(NamedTuple):
 
     publishers: dict[int, PublisherRow]
     origins: list[OriginRow]
-    ties: list[TieRow]
+    ties: list[Tie]
 
 
 def table(sessions: Sessions) -> Table:
@@ -515,7 +515,7 @@ def table(sessions: Sessions) -> Table:
     rising = sorted(sessions.origins.rows(), key=lambda row: (row.instance, row.generation))
     # where segments begin, and generations without a record, are of segments and not of state
     origins = [msgspec.structs.replace(row, begun=0) for row in rising if row.position]
-    return Table(rows, origins, list(sessions.origins.tie_rows()))
+    return Table(rows, origins, list(sessions.origins.ties))
 
 
 def used(whole: Table) -> Table:

@@ -7,7 +7,7 @@ from typing import Final
 from pyroaring import BitMap64
 
 from zbroker.journal.named_records import name_of
-from zbroker.log import queue_records as q
+from zbroker.log import records as q
 from zbroker.log.format import KIND_PUBLISH, KIND_QUEUE
 from zbroker.wire import codec, queue_surveys, units
 from zbroker.wire import messages as m

@@ -17,7 +17,7 @@ from tests.torture.engine import Acked, Engine, compare, demand, goes_on, judge,
 from tests.torture.target import Job
 from tests.torture.tracing import Target, count_calls, needs_strace, scratch, target, tell, traced
 from zbroker.errors import StorageError
-from zbroker.log.archive.cleanup import tidy
+from zbroker.log.archive import tidy
 from zbroker.log.disk import RealDisk
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.segments import segment_name

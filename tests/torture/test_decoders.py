@@ -29,10 +29,9 @@ from zbroker.formats import decoder
 from zbroker.ids import publisher_id
 from zbroker.journal import conflicts, snapshot
 from zbroker.log import format as f
-from zbroker.log import packed
-from zbroker.log.archive import summaries
-from zbroker.log.files import SUMMARY_HEAD
+from zbroker.log import packed, summaries
 from zbroker.log.headers import decode_headers
+from zbroker.log.summaries import SUMMARY_HEAD
 from zbroker.wire import bodies, codec
 from zbroker.wire.messages import Columns
 from zbroker.wire.units import NamedRow

@@ -17,9 +17,9 @@ from zbroker.clock import Clock
 from zbroker.config import Config
 from zbroker.errors import StorageError
 from zbroker.limits import U63_MAX
-from zbroker.log.archive.summaries import Summary, read_summary
 from zbroker.log.format import ParseStop
 from zbroker.log.places import LOOKS_MAX, SegmentPlace, SegmentPlaces, open_places
+from zbroker.log.summaries import Summary, read_summary
 from zbroker.paths import Paths
 from zbroker.wire import internal as m
 

@@ -19,7 +19,8 @@ A rebuild while the old index serves (rebuild.py) fills a second Index in anothe
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
@@ -27,9 +28,15 @@ from typing import NamedTuple
 
 from zbroker.bookmarks import files, keys
 from zbroker.bookmarks.keys import BLOCK_BYTES, EMPTY, Hint, Stamp
-from zbroker.bookmarks.stored import MAP_BYTES, DamagedError, StoredEntries, StoredError
-from zbroker.bookmarks.sweep import Sweep
-from zbroker.bookmarks.tail import IndexTail, TailEntries
+from zbroker.bookmarks.stored import (
+    MAP_BYTES,
+    DamagedError,
+    IndexTail,
+    StoredEntries,
+    StoredError,
+    Sweep,
+    TailEntries,
+)
 from zbroker.errors import Bug
 from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 
@@ -219,10 +226,10 @@ class Index:
     def _add_late(self, batch: Batch, serial: int) -> None:
         """Sequences below earlier ones: those after it keep their place."""
         line = self._tail.runs.setdefault(batch.publisher, TailEntries())
-        behind = batch.sequence + batch.taken
-        place = self._before_bookmark(batch.publisher, behind)
+        after = batch.sequence + batch.taken
+        place = self._before_bookmark(batch.publisher, after)
         if place is not None:
-            line.put(behind, place)
+            line.put(after, place)
         line.put(batch.sequence, Hint(serial, batch.offset, batch.position))
 
     # -- committing ---------------------------------------------------------------------------
@@ -309,17 +316,32 @@ class Index:
 
     def at_or_before(self, position: int) -> Hint | None:
         """The newest indexed batch that begins at or below `position`."""
-        return self._kept(self._at_or_before(position))
+        entries = (tail.positions.at_or_before(position) for tail in self._tails())
+        return self._newest_of(entries, keys.POSITION, keys.position_key(position))
+
+    def before_time(self, ns: int) -> Hint | None:
+        """The newest indexed batch that is earlier than `ns`, as is all before it.
+
+        Strictly earlier, so that a scan from there meets the first message of that time. None
+        when none is earlier: the log is read from its beginning.
+        """
+        entries = (tail.times.at_or_before(ns - 1) for tail in self._tails())
+        return self._newest_of(entries, keys.TIME, keys.time_key(ns - 1))
+
+    def _newest_of(
+        self, entries: Iterable[tuple[int, Hint] | None], prefix: bytes, key: bytes
+    ) -> Hint | None:
+        """The first of these entries in memory, or else the newest in LMDB up to `key`."""
+        found = next((hint for _, hint in filter(None, entries)), None)
+        if found is None:
+            with suppress(StoredError):
+                stored = self._newest(prefix, key)
+                found = stored[1] if stored is not None else None
+        return self._kept(found)
 
     def _kept(self, hint: Hint | None) -> Hint | None:
-        """Nothing below the floor: the log begins there."""
+        """Nothing below the log start."""
         return hint if hint is None or hint.position >= self._floor else None
-
-    def _at_or_before(self, position: int) -> Hint | None:
-        for tail in self._tails():
-            if (entry := tail.positions.at_or_before(position)) is not None:
-                return entry[1]
-        return self._looked_up(keys.POSITION, keys.position_key(position))
 
     def before_bookmark(self, publisher: int, sequence: int) -> Hint | None:
         """A batch at or before the one with this sequence, if there is such a one."""
@@ -340,30 +362,9 @@ class Index:
             return stored[1]
         return best[1] if best is not None else None
 
-    def before_time(self, ns: int) -> Hint | None:
-        """The newest indexed batch that is earlier than `ns`, as is all before it.
-
-        Strictly earlier, so that a scan from there meets the first message of that time. None
-        when none is earlier: the log is read from its beginning.
-        """
-        return self._kept(self._before_time(ns))
-
-    def _before_time(self, ns: int) -> Hint | None:
-        for tail in self._tails():
-            if (entry := tail.times.at_or_before(ns - 1)) is not None:
-                return entry[1]
-        return self._looked_up(keys.TIME, keys.time_key(ns - 1))
-
     def _tails(self) -> tuple[IndexTail, ...]:
         """The entries in memory, newest first."""
         return (self._tail, *reversed(self._uncommitted))
-
-    def _looked_up(self, prefix: bytes, key: bytes) -> Hint | None:
-        try:
-            entry = self._newest(prefix, key)
-        except StoredError:
-            return None
-        return entry[1] if entry is not None else None
 
     def _newest(self, prefix: bytes, key: bytes) -> tuple[bytes, Hint] | None:
         """What LMDB says. Remembers damage: the files are not believed again."""

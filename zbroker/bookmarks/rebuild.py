@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
 from zbroker.bookmarks import files
 from zbroker.bookmarks.index import Index
@@ -24,6 +24,7 @@ from zbroker.bookmarks.keys import BLOCK_BYTES
 from zbroker.errors import StorageError
 from zbroker.limits import MIB
 from zbroker.log.format import Batch
+from zbroker.log.reader import Log
 
 COMMIT_BYTES: Final = 32 * MIB  # of log per transaction
 TELL_S: Final = 0.2  # between two calls of `progress`
@@ -34,22 +35,7 @@ TELL_S: Final = 0.2  # between two calls of `progress`
 Batches = Callable[[int, int], Iterable[tuple[Sequence[object], int, int]]]
 
 
-Cursor = TypeVar("Cursor")
-
-
-class SparseLog(Protocol[Cursor]):
-    """A journal.reader.Log."""
-
-    @property
-    def first_position(self) -> int: ...
-    def refresh(self) -> None: ...
-    def seek(self, position: int) -> Cursor: ...
-    def sparse_lists(
-        self, cursor: Cursor, limit: int, block_bytes: int
-    ) -> Iterable[tuple[Sequence[object], int, int]]: ...
-
-
-def batches_of(log: SparseLog[Cursor]) -> Batches:
+def batches_of(log: Log) -> Batches:
     """The batches for a Rebuild of this log, which no other code uses at the same time."""
 
     def read(start: int, until: int) -> Iterable[tuple[Sequence[object], int, int]]:

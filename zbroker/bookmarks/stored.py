@@ -1,4 +1,8 @@
-"""The part of the index that is in LMDB: opening, reading, one synced transaction per commit.
+"""The entries of the index: those in memory since the last commit, and those in LMDB.
+
+`TailEntries` are one kind of key in order; an `IndexTail` has these for positions, for log times
+and for each publisher. It grows by at most three entries per batch and is dropped when LMDB has it:
+one synced transaction per commit.
 
 No writemap. The map is large and sparse and grows before a transaction, never during one; readers
 hold the same lock for the microseconds of a look-up. One handle per process, never across a fork.
@@ -7,7 +11,8 @@ hold the same lock for the microseconds of a look-up. One handle per process, ne
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -15,15 +20,25 @@ from typing import Final
 import lmdb
 
 from zbroker.bookmarks import files, keys
-from zbroker.bookmarks.keys import EMPTY, BadKey, Hint, Stamp
-from zbroker.bookmarks.sweep import COST_BYTES, Sweep
-from zbroker.bookmarks.tail import IndexTail
+from zbroker.bookmarks.keys import (
+    EMPTY,
+    BadKey,
+    Hint,
+    Stamp,
+    encode_place,
+    position_key,
+    run_key,
+    time_key,
+)
 from zbroker.limits import GIB
 
 MAP_BYTES: Final = GIB  # address space, not disk; doubled when it is 70 % full
 _MAP_FULL_PERCENT: Final = 70
 _ENTRY_COST_BYTES: Final = 256  # of map per new entry: itself, page headers, copied pages
 _COMMIT_COST_BYTES: Final = 64 * 1024  # of map per commit: the path from the root, free lists
+
+STEPS: Final = 4_000  # entries deleted and lines begun in one transaction: some 20 ms of it
+COST_BYTES: Final = STEPS * 4 * 4_096  # of map: in the worst case each touches a path of its own
 
 
 class StoredError(Exception):
@@ -54,11 +69,9 @@ class StoredEntries:
         except (lmdb.Error, OSError) as error:
             raise StoredError(str(error)) from error
         try:
-            self._env.reader_check()
-            self._load()
-        except lmdb.Error as error:
-            self._env.close()
-            raise StoredError(str(error)) from error
+            with _lmdb_fails():
+                self._env.reader_check()
+                self._load()
         except StoredError:
             self._env.close()
             raise
@@ -88,11 +101,8 @@ class StoredEntries:
 
     def newest(self, prefix: bytes, key: bytes) -> tuple[bytes, Hint] | None:
         """The entry with the highest key up to `key`, if it begins with `prefix`."""
-        try:
-            with self._exclusive, self._env.begin() as txn:
-                found, value = _seek_back(txn.cursor(), key)
-        except lmdb.Error as error:
-            raise StoredError(str(error)) from error
+        with _lmdb_fails(), self._exclusive, self._env.begin() as txn:
+            found, value = _seek_back(txn.cursor(), key)
         if not found.startswith(prefix):
             return None
         if found > key:
@@ -142,14 +152,20 @@ class StoredEntries:
 
         Reads all of them: it is rare, and the entries of late batches are not in log order.
         """
-        try:
-            with self._env.begin(write=True) as txn:
-                for key in [k for k, v in txn.cursor() if _is_above(position, k, v)]:
-                    txn.delete(key)
-                txn.put(keys.STAMP, keys.encode_stamp(stamp, self._instance))
-        except lmdb.Error as error:
-            raise StoredError(str(error)) from error
+        with _lmdb_fails(), self._env.begin(write=True) as txn:
+            for key in [k for k, v in txn.cursor() if _is_above(position, k, v)]:
+                txn.delete(key)
+            txn.put(keys.STAMP, keys.encode_stamp(stamp, self._instance))
         self.stamp = stamp
+
+
+@contextlib.contextmanager
+def _lmdb_fails() -> Iterator[None]:
+    """Errors of LMDB are a StoredError."""
+    try:
+        yield
+    except lmdb.Error as error:
+        raise StoredError(str(error)) from error
 
 
 def _seek_back(cursor: lmdb.Cursor, key: bytes) -> tuple[bytes, bytes]:
@@ -176,3 +192,127 @@ def _place(key: bytes, value: bytes) -> Hint:
     if isinstance(place, BadKey):
         raise StoredError(place.why)
     return place
+
+
+class Sweep:
+    """Takes entries of removed segments out of LMDB, a bounded number at a time.
+
+    That is everything whose batch begins below `floor`; `done` when nothing is left to look at. In
+    each line (positions, times, the runs of one publisher) entries rise with the log, but for those
+    of late batches; so only the beginning of each line is looked at. After an early late entry a
+    few may stay until that one is removed: they cost space, and no look-up gives a place below the
+    log start.
+
+        p, r of the 1st publisher, r of the 2nd, ..., t    each: delete while below, then the next
+    """
+
+    def __init__(self, floor: int) -> None:
+        self.floor = floor
+        self._next = keys.POSITION
+
+    @property
+    def done(self) -> bool:
+        """All lines were looked at."""
+        return not self._next
+
+    def step(self, txn: lmdb.Transaction, steps: int = STEPS) -> bytes | BadKey:
+        """Goes on for some steps; where to go on, for `advance` once the transaction is safe."""
+        cursor = txn.cursor()
+        found = cursor.set_range(self._next)
+        while found:
+            key = bytes(cursor.key())
+            if steps <= 0:
+                return key
+            steps -= 1
+            if key == keys.STAMP:
+                found = cursor.next()
+                continue
+            place = keys.decode_place(key, bytes(cursor.value()))
+            if isinstance(place, BadKey):
+                return place
+            if place.position < self.floor:
+                found = cursor.delete() and bool(cursor.key())
+            else:
+                line = keys.next_line(key)
+                found = bool(line) and cursor.set_range(line)
+        return b""
+
+    def advance(self, key: bytes) -> None:
+        """What `step` did is committed; it goes on at `key`, nowhere if that is empty."""
+        self._next = key
+
+
+class TailEntries:
+    """Numbers in rising order, each with the place of a batch."""
+
+    __slots__ = ("_hints", "_keys")
+
+    def __init__(self) -> None:
+        self._keys: list[int] = []
+        self._hints: list[Hint] = []
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def items(self) -> Iterator[tuple[int, Hint]]:
+        """All of them, in order."""
+        return zip(self._keys, self._hints, strict=True)
+
+    @property
+    def last(self) -> int | None:
+        """The highest key."""
+        return self._keys[-1] if self._keys else None
+
+    def put(self, key: int, hint: Hint) -> None:
+        """Adds one; a key that is there gets the new place."""
+        keys = self._keys
+        if not keys or key > keys[-1]:
+            keys.append(key)
+            self._hints.append(hint)
+            return
+        at = bisect_left(keys, key)
+        if keys[at] == key:
+            self._hints[at] = hint
+        else:
+            keys.insert(at, key)
+            self._hints.insert(at, hint)
+
+    def at_or_before(self, key: int) -> tuple[int, Hint] | None:
+        """The entry with the highest key that is not above `key`."""
+        at = bisect_right(self._keys, key)
+        return (self._keys[at - 1], self._hints[at - 1]) if at else None
+
+    def forget_after(self, position: int) -> None:
+        """Drops the entries whose batch begins at or above `position`."""
+        kept = [(key, hint) for key, hint in self.items() if hint.position < position]
+        self._keys = [key for key, _ in kept]
+        self._hints = [hint for _, hint in kept]
+
+
+class IndexTail:
+    """Entries that are not in LMDB."""
+
+    __slots__ = ("positions", "runs", "times")
+
+    def __init__(self) -> None:
+        self.positions = TailEntries()
+        self.times = TailEntries()
+        self.runs: dict[int, TailEntries] = {}
+
+    def __len__(self) -> int:
+        return len(self.positions) + len(self.times) + sum(map(len, self.runs.values()))
+
+    def forget_after(self, position: int) -> None:
+        """Drops the entries whose batch begins at or above `position`."""
+        for line in (self.positions, self.times, *self.runs.values()):
+            line.forget_after(position)
+
+    def encoded(self) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values as they go to LMDB, in LMDB's order."""
+        for position, hint in self.positions.items():
+            yield (key := position_key(position)), encode_place(key, hint)
+        for publisher in sorted(self.runs):
+            for sequence, hint in self.runs[publisher].items():
+                yield (key := run_key(publisher, sequence)), encode_place(key, hint)
+        for log_time, hint in self.times.items():
+            yield (key := time_key(log_time)), encode_place(key, hint)

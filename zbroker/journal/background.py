@@ -34,17 +34,17 @@ from zbroker.log.reader import Log
 from zbroker.server.process import Process, Stats
 from zbroker.wire.internal import Done
 
-INDEX_COMMIT_BYTES: Final = 32 * MIB  # log bytes per LMDB transaction; what is lost is rebuilt
+INDEX_COMMIT_BYTES: Final = 32 * MIB  # log bytes per LMDB transaction; lost entries are rebuilt
 FILL_PAUSE_S: Final = 0.005  # between steps of filling ahead of time: syncs go first
 FINDINGS_TOLD: Final = 10  # of a start, in the statistics; all are in the log
 FINDING_CHARS: Final = 200
 COUNT_MS: Final = 5_000  # between two looks into the directories
 SHARE: Final = 0.5  # of the time of one core: publishers and readers go first
-ROUNDS_MAX: Final = 10  # of catching up in the helper; what is left is little, and read at once
+ROUNDS_MAX: Final = 10  # of catching up in the helper; the rest is little, and read at once
 
 
 class Background:
-    """Of one open journal. `performers`: by type of effect."""
+    """Performs the background effects of one open journal. `performers`: by type of effect."""
 
     def __init__(
         self, process: Process, opened: OpenJournal, helpers: Helpers, janitor: Helpers
@@ -52,7 +52,7 @@ class Background:
         """helpers: several threads. janitor: one, which removes files."""
         self._process, self._opened = process, opened
         self._helpers, self._janitor = helpers, janitor
-        self._filling = self._indexing = self._noting = False
+        self._running: set[str] = set()
         self._conflicts = Conflicts(process.paths.conflicts)
         self._reindexing = Reindexing(process, opened, helpers)
         self._places = SegmentPlaces(opened.disk, opened.archive)  # for the janitor alone
@@ -79,9 +79,13 @@ class Background:
 
     def prepare(self) -> None:
         """Has a helper thread fill the next segment with zeros, if it is time."""
-        if not self._filling and self._opened.writer.wants_preparing:
-            self._filling = True
-            self._helpers.submit(self._fill, self._filled)
+        if "filling" not in self._running and self._opened.writer.wants_preparing:
+            self._begin("filling", self._fill)
+
+    def _begin(self, name: str, work: Callable[[], None]) -> None:
+        """Has a helper thread do this work; the caller begins one of each name at a time."""
+        self._running.add(name)
+        self._helpers.submit(work, lambda _: self._running.discard(name))
 
     def _fill(self) -> None:
         writer = self._opened.writer
@@ -89,36 +93,26 @@ class Background:
             if not writer.behind:
                 time.sleep(FILL_PAUSE_S)
 
-    def _filled(self, _: None) -> None:
-        self._filling = False
-
     # -- beats --------------------------------------------------------------------------------
 
     def maintain(self, _effect: je.Maintain) -> ev.IndexRebuilt | None:
         """Raises: StorageError."""
-        ended = None if self._indexing else self._reindexing.finish()
+        idle = "indexing" not in self._running
+        ended = self._reindexing.finish() if idle else None
         index = self._opened.index
-        if not self._indexing and (index.forgetting or index.pending_bytes >= INDEX_COMMIT_BYTES):
-            self._indexing = True
-            self._helpers.submit(partial(index.commit, index.take()), self._indexed)
+        if idle and (index.forgetting or index.pending_bytes >= INDEX_COMMIT_BYTES):
+            self._begin("indexing", partial(index.commit, index.take()))
         self._note()
         self.prepare()
         return ended
 
-    def _indexed(self, _: None) -> None:
-        self._indexing = False
-
     def _note(self) -> None:
         """Keeps beside the log how far it is, at the start and with each new segment."""
         serial = self._opened.writer.serial
-        if not self._noting and serial != self._noted_serial:
-            self._noting, self._noted_serial = True, serial
+        if "noting" not in self._running and serial != self._noted_serial:
+            self._noted_serial = serial
             core = self._opened.core
-            work = partial(self._write_note, core.origin, core.persisted)
-            self._helpers.submit(work, self._noted)
-
-    def _noted(self, _: None) -> None:
-        self._noting = False
+            self._begin("noting", partial(self._write_note, core.origin, core.persisted))
 
     def _write_note(self, origin: Origin, position: int) -> None:
         """Best effort: a log that vanishes is found out by the index as well, if that is there."""
@@ -202,7 +196,7 @@ class Background:
         """Writes what the index has, and how far the log is; helper threads have ended."""
         self._write_note(self._opened.core.origin, self._opened.writer.synced)
         index = self._opened.index
-        if not self._indexing:
+        if "indexing" not in self._running:
             index.commit(index.take())
         index.close()
 
@@ -255,14 +249,9 @@ class Reindexing:
     def _read(self) -> Rebuild | None:
         """In the helper thread; None if the process is stopping."""
         process, core = self._process, self._opened.core
-        self._log = log = Log(process.paths.journal, process.paths.archive)
-        rebuild = Rebuild(
-            process.paths.index,
-            process.paths.instance,
-            core.origin.generation,
-            batches_of(log),
-            share=SHARE,
-        )
+        paths, generation = process.paths, core.origin.generation
+        self._log = log = Log(paths.journal, paths.archive)
+        rebuild = Rebuild(paths.index, paths.instance, generation, batches_of(log), share=SHARE)
         for _ in range(ROUNDS_MAX):
             until = core.persisted
             if not rebuild.run(until, lambda: process.stopping):
@@ -286,7 +275,7 @@ class Reindexing:
         except StorageError as error:
             return self._end(error)
         self._process.log.info(
-            "journal.reindexed: the bookmark index was made anew from %(batches)d batches",
+            "journal.reindexed: the bookmark index was rebuilt from %(batches)d batches",
             {"batches": rebuild.batches},
         )
         self._helpers.submit(rebuild.remove_old, lambda _: self._end(None))

@@ -1,4 +1,4 @@
-"""What came twice with different content, kept aside for people: <data>/conflicts.
+"""Keeps batches that came twice with different content for people: <data>/conflicts.
 
     0      4          8         12       16        16+length
     +------+----------+---------+--------+------------+
@@ -9,7 +9,7 @@ A publisher that sends a sequence again with another content is answered as for 
 first one counts. What it sent the second time is only here. At most CONFLICTS_MAX_BYTES are kept;
 what does not fit, or finds no space on the disk, is counted only. A file that is damaged (a power
 cut tears the last record) is renamed to conflicts.damaged-<n> and a new one is begun: nothing is
-cut off and nothing is written behind what readers cannot pass.
+cut off and nothing is written after a place that readers cannot pass.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def encode(conflict: Conflict) -> bytes:
 
 
 def read_conflicts(path: Path) -> list[Conflict]:
-    """What was kept, oldest first; ends before the first record that is damaged or unknown."""
+    """All records, oldest first; ends before the first record that is damaged or unknown."""
     return _read(path)[0]
 
 

@@ -1,6 +1,6 @@
 """The journal decides here: when a group is committed, what is answered, what is removed. Pure.
 
-    handle(event)   messages of other processes; the steps of a commit; what was done beside the log
+    handle(event)   messages of other processes; the steps of a commit; ends of work beside the log
     tick            what is due between two commits; then the next commit begins, if anything waits
 
 One commit after the other, so that no write, no removal and no look for space is beside a sync:
@@ -227,7 +227,7 @@ class JournalCore:
         self._keeping = False
         if not event.failed:
             return ()
-        text = f"{event.failed}; what came twice with another content is counted only"
+        text = f"{event.failed}; batches that came twice with another content are counted only"
         return [e.Note("journal.conflict_not_kept", text)]
 
     def _stop(self, _event: ee.StopAsked) -> Effects:
@@ -239,7 +239,7 @@ class JournalCore:
 
     @property
     def origin(self) -> Origin:
-        """Of what this journal writes."""
+        """The origin of what this journal writes."""
         return Origin(self.commit.settings.instance, self.commit.generation)
 
     @property

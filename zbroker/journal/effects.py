@@ -123,7 +123,7 @@ class RetireCopy(Struct, gc=False):
 
 
 class RebuildIndex(Struct, gc=False):
-    """Make the bookmark index anew while the old one serves. Answered by IndexRebuilt."""
+    """Rebuild the bookmark index while the old one serves. Answered by IndexRebuilt."""
 
     rid: bytes
     cid: int

@@ -1,15 +1,16 @@
-"""What the journal learns from its own log when it starts: publishers, origins, names; the index.
+"""Learns publishers, origins and names from the journal's own log when it starts.
 
-    newest complete state snapshot --> everything behind it, in log order --> the table as it was
+    newest complete state snapshot --> everything after it, in log order --> the table as it was
 
-It comes to the same from every earlier beginning (see snapshot.py), so the walk begins where the
-index ends if that is further back. A log whose oldest segments were removed and that holds no
-complete snapshot can only tell of publishers that wrote in what is left: `journal.state_missing`.
+It comes to the same from every earlier beginning (see snapshot.py). A log whose oldest segments
+were removed and that holds no complete snapshot can only tell of publishers that wrote in the rest:
+`journal.state_missing`.
 """
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from contextlib import suppress
+from typing import Final
 
 from msgspec import DecodeError
 
@@ -32,9 +33,7 @@ from zbroker.log.format import (
     Batch,
 )
 from zbroker.log.reader import Cursor, Log
-from zbroker.log.records import ABORT, PUBLISHER, PublisherRecord
-
-__all__ = ["Learns", "LogFold", "PublisherRecord"]
+from zbroker.log.records import ABORT, PUBLISHER
 
 _KNOWN: Final = frozenset({KIND_NOOP, KIND_PURGE, KIND_QUEUE, KIND_TIE})  # that change nothing here
 STATE_MISSING: Final = (
@@ -44,20 +43,13 @@ STATE_MISSING: Final = (
 )
 
 
-class Learns(Protocol):
-    """What takes batches in log order: the bookmark index."""
-
-    def add(self, batch: Batch, serial: int) -> None: ...
-
-
 class LogFold:
     """Takes every batch from where `begin` says on, in log order, control records with bodies.
 
-    index: gets the batches from position `index_from` on; those before it hold already.
     state_serial: of the newest segment in which a complete snapshot begins, 0: there is none.
     """
 
-    def __init__(self, instance: int = 0, index: Learns | None = None, index_from: int = 0) -> None:
+    def __init__(self, instance: int = 0) -> None:
         self.sessions = Sessions(instance)
         self.state_serial = 0
         self._folds = snapshot.folds(self.sessions)
@@ -66,16 +58,12 @@ class LogFold:
         self._serial = 0
         self._firsts: dict[int, int] = {}  # where each segment begins
         self._partial = False  # the walk does not begin with the log
-        self._index = index
-        self._index_from = index_from
 
     def begin(self, log: Log, limit: int) -> tuple[Cursor, str]:
         """Where to begin in `log`, which ends at position `limit`; what will be missed, or ""."""
         first = log.first_position
         found = snapshot_finder.newest(log, limit)
         position = found.position if found is not None else first
-        if self._index is not None:
-            position = min(position, max(self._index_from, first))
         self.sessions.origins.meet(log.generations)
         self._partial = position > 1
         self._firsts = {start.serial: start.position for start in log.starts}
@@ -90,8 +78,6 @@ class LogFold:
         else:
             self._control(batch, serial)
         self.sessions.origins.fold(batch)
-        if self._index is not None and batch.position >= self._index_from:
-            self._index.add(batch, serial)
 
     def _stage(self, batch: Batch, serial: int) -> None:
         """A commit whose body is damaged leaves its parts waiting; what it shows is a gap."""
@@ -131,21 +117,16 @@ class LogFold:
 
     def _name(self, batch: Batch) -> None:
         """A record whose body is damaged is left out: its next logon brings the name again."""
-        try:
+        with suppress(DecodeError, UnicodeDecodeError):
             record = PUBLISHER.decode(batch.body)
-        except (DecodeError, UnicodeDecodeError):
-            return
-        self.sessions.fold_name(batch.publisher, record.name, record.principal)
+            self.sessions.fold_name(batch.publisher, record.name, record.principal)
 
     def _abort(self, batch: Batch) -> None:
         """One whose body is damaged leaves its parts waiting, until another one ends them."""
         if batch.origin_instance != self.sessions.origins.instance:
-            return  # that instance's stages are none of ours
-        try:
-            record = ABORT.decode(batch.body)
-        except (DecodeError, UnicodeDecodeError):
-            return
-        self.sessions.stages.ended(record)
+            return  # it is about the stages of that instance
+        with suppress(DecodeError, UnicodeDecodeError):
+            self.sessions.stages.ended(ABORT.decode(batch.body))
 
     def _state(self, batch: Batch, serial: int) -> None:
         """A part whose body is damaged is left out, and its snapshot is not complete."""

@@ -1,4 +1,4 @@
-"""Turns what is to be stored into batches with positions and log times: a group comes to be. Pure.
+"""Builds groups: gives positions and log times to batches that are to be stored. Pure.
 
     entry of a publisher   judged by its session, cut where it overlaps, placed
     record of a peer       see replicas.py
@@ -20,7 +20,14 @@ from msgspec.structs import replace
 
 from zbroker.journal import named_records
 from zbroker.journal.holes import Run
-from zbroker.journal.sessions import PublisherState, Recent, Sessions, Verdict, prev_of
+from zbroker.journal.sessions import (
+    PublisherState,
+    Recent,
+    Sessions,
+    Verdict,
+    prev_of,
+    refusal,
+)
 from zbroker.journal.stages import STAGED_MAX_BYTES
 from zbroker.limits import (
     JOURNAL_CREDIT_BYTES,
@@ -46,20 +53,15 @@ from zbroker.wire.messages import Columns
 
 Body = bytes | memoryview
 
-CONFLICTS_MAX: Final = 64  # waiting to be taken; what comes on top is counted only
+CONFLICTS_MAX: Final = 64  # waiting to be taken; more are counted only
 CONFLICTS_MAX_BYTES: Final = 8 * MIB
 _NO_COLUMNS: Final = Columns()
 DISK_FULL: Final = "the disk is nearly full"
 NOT_READY: Final = "this instance has not heard yet what its peers hold of it"
-_DISK_FULL: Final = Verdict("refuse", code="disk_full", reason=DISK_FULL)
-_STAGES_FULL: Final = Verdict(
-    "refuse",
-    code="disk_full",
-    reason="too much waits for a commit (staged_per_principal); it, an abort or time makes room",
+STAGES_FULL: Final = (
+    "too much waits for a commit (staged_per_principal); it, an abort or time makes room"
 )
 NAMES_FULL: Final = "as many names of this principal are in the log as may be (names_per_principal)"
-_NAMES_FULL: Final = Verdict("refuse", code="too_many", reason=NAMES_FULL)
-_NOT_READY: Final = Verdict("refuse", code="not_ready", reason=NOT_READY)
 
 BATCH_BYTES: Final = 400  # a batch's header with one topic, zeros, and the name of its publisher
 _TOPIC_BYTES: Final = TOPIC_MAX_BYTES + 2
@@ -98,7 +100,7 @@ class HasColumns(Protocol):
 
 
 def columns_bytes(batch: HasColumns) -> int:
-    """Bytes of columns and of topics behind the first, at most."""
+    """Bytes of columns and of topics after the first, at most."""
     columns, size = batch.columns, _TOPIC_BYTES * max(0, len(batch.topics) - 1)
     if columns is not None:
         size += len(columns.index or b"") + 2 * len(columns.time or b"") + _TOPIC_BYTES
@@ -142,12 +144,12 @@ class GroupBuilder:
         sessions.origins.instance = settings.instance
 
     def begin(self, wall_ns: int) -> None:
-        """Begins a group; what is placed gets log times of about `wall_ns`."""
+        """Begins a group; its batches get log times of about `wall_ns`."""
         self.batches = []
         self.wall_ns = wall_ns
 
     def take_conflicts(self) -> list[SequenceConflict]:
-        """What came in conflict since the last call and is to be kept aside; bounded."""
+        """Conflicts since the last call that are to be kept aside; bounded."""
         kept, self._kept, self._kept_bytes = self._kept, [], 0
         return kept
 
@@ -155,7 +157,7 @@ class GroupBuilder:
 
     def place(self, ordinal: int, entry: m.Entry, body: Body) -> m.ReceiptItem:
         """Judges one entry; what the log lacks of it goes into the group."""
-        verdict = self.sessions.judge(entry)
+        verdict, last = self.sessions.judge(entry), entry.seq + entry.count - 1
         if verdict.what == "accept":
             verdict = self._refusal(entry, len(body)) or verdict
         if verdict.what == "refuse":
@@ -167,9 +169,7 @@ class GroupBuilder:
             self.duplicates += entry.count
             if verdict.conflict:
                 self.conflict(entry, body, verdict.position)
-            return m.ReceiptItem(
-                ordinal, verdict.position, entry.seq + entry.count - 1, entry.count
-            )
+            return m.ReceiptItem(ordinal, verdict.position, last, entry.count)
         known = self.sessions.get(entry.publisher)
         assert known is not None
         if not known.named:
@@ -185,22 +185,20 @@ class GroupBuilder:
             self.messages += batch.taken
         self.duplicates += verdict.skip
         self.sessions.accepted(entry, self.next_position - 1)
-        return m.ReceiptItem(
-            ordinal, self.next_position - 1, entry.seq + entry.count - 1, verdict.skip
-        )
+        return m.ReceiptItem(ordinal, self.next_position - 1, last, verdict.skip)
 
     def _refusal(self, entry: m.Entry, size: int) -> Verdict | None:
         """Why an entry that its session could go on with is not taken now."""
         if self.fenced:
-            return _NOT_READY
+            return refusal("not_ready", NOT_READY)
         if not self.accepting:
-            return _DISK_FULL
+            return refusal("disk_full", DISK_FULL)
         known = self.sessions.get(entry.publisher)
         assert known is not None
         if entry.stage and not self._stages_fit(known.principal, size):
-            return _STAGES_FULL
+            return refusal("disk_full", STAGES_FULL)
         if not known.named and self.sessions.names_of(known.principal) >= self.settings.names_max:
-            return _NAMES_FULL
+            return refusal("too_many", NAMES_FULL)
         return None
 
     def _stages_fit(self, principal: str, size: int) -> bool:
@@ -210,7 +208,7 @@ class GroupBuilder:
         return stages.bytes + size <= most or stages.bytes_of(principal) + size <= most
 
     def batch_of(self, entry: m.Entry, body: Body, skip: int, known: PublisherState) -> Batch:
-        """What is accepted of an entry, as it stands in the log."""
+        """The accepted part of an entry, as it goes to the log."""
         columns, log_time = self._times(entry)
         position = self.next_position
         return Batch(
@@ -285,26 +283,14 @@ class GroupBuilder:
         if local and whole.origin_generation == self.generation:
             origin_position = self.next_position
         late = end <= known.high
-        batch = Batch(
-            whole.kind,
-            self.next_position,
-            whole.publisher,
-            whole.session,
-            begin,
-            whole.prev,
-            whole.count,
-            _time_at(whole, whole.count - cut - 1),
-            whole.topics,
-            whole.body,
-            whole.body_crc,
-            whole.body_length,
-            begin - first,
-            (whole.flags & ~FLAG_LATE) | (FLAG_LATE if late else 0),
-            whole.origin_instance,
-            whole.origin_generation,
-            origin_position,
-            whole.columns,
-            whole.extra,
+        batch = replace(
+            whole,
+            position=self.next_position,
+            sequence=begin,
+            log_time=_time_at(whole, whole.count - cut - 1),
+            skip=begin - first,
+            flags=(whole.flags & ~FLAG_LATE) | (FLAG_LATE if late else 0),
+            origin_position=origin_position,
             cut=cut,
         )
         self.put(batch)
@@ -317,7 +303,7 @@ class GroupBuilder:
         return batch
 
     def put(self, batch: Batch) -> None:
-        """It stands at the next position."""
+        """Gives it the next position."""
         self.batches.append(batch)
         self.next_position = batch.end_position
         if batch.kind in named_records.KINDS:
@@ -337,7 +323,7 @@ class GroupBuilder:
         self.put(batch)
 
     def name(self, known: PublisherState) -> None:
-        """The name stands in the log before the first batch of its publisher."""
+        """Puts the name into the log before the first batch of its publisher."""
         if known.name:
             self.sessions.named_in_log(known)
             body = records.encode(records.PublisherRecord(known.name, known.principal))

@@ -36,7 +36,7 @@ from zbroker.journal.group_builder import (
 )
 from zbroker.journal.replicas import Replicas
 from zbroker.journal.sessions import Sessions
-from zbroker.journal.snapshot import Stating
+from zbroker.journal.snapshot import SnapshotWriter
 from zbroker.journal.units import CommitPlacer, CommitUnit, Units, units_of
 from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
 from zbroker.log import records
@@ -74,7 +74,7 @@ class Control(NamedTuple):
 
 Question = m.Open | m.Close | AskNamed | CommitStages | AbortStages
 
-#: What stands in line for a group: who sent it; an entry, record, unit or control record, or a
+#: An item in line for a group: its sender; an entry, record, unit or control record, or a
 #: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
 #: into several holes). A plain tuple, since there is one for each batch.
 Waiting = tuple[Requester, m.Entry | Record | CommitUnit | Control | Question, int, Body, int]
@@ -94,7 +94,7 @@ Effect = Answer | PublishWatermarks
 
 
 class GroupCommit(GroupBuilder):
-    """Of one journal. written, persisted: everything below is in the file; is durable."""
+    """Group commit of a journal. written, persisted: all below is in the file; is durable."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class GroupCommit(GroupBuilder):
         self._replicas = Replicas(self)
         self._units = Units(self)
         self._commits = CommitPlacer(self)
-        self._stating = Stating(self)
+        self._snapshots = SnapshotWriter(self)
         self._queue: deque[Waiting] = deque()
         self._queued_bytes = 0
         self._requesters: dict[bytes, Requester] = {}
@@ -157,29 +157,13 @@ class GroupCommit(GroupBuilder):
         self._requesters[rid] = Requester(rid, hello.room, hello.incarnation, hello.number)
         if hello.room == QUEUES:
             self._units.begin()
-        ended = [
-            s.name
-            for s in hello.sessions
-            if not self.sessions.resume(s.name, s.principal, s.session)
-        ]
+        resume = self.sessions.resume
+        ended = [s.name for s in hello.sessions if not resume(s.name, s.principal, s.session)]
         settings = self.settings
-        return [
-            Answer(
-                rid,
-                m.Welcome(
-                    settings.incarnation,
-                    hello.incarnation,
-                    settings.instance,
-                    self.generation,
-                    settings.credit_bytes,
-                    settings.durability,
-                    self.floor,
-                    self.written,
-                    self.persisted,
-                    ended,
-                ),
-            )
-        ]
+        names = settings.incarnation, hello.incarnation, settings.instance, self.generation
+        extent = self.floor, self.written, self.persisted
+        welcome = m.Welcome(*names, settings.credit_bytes, settings.durability, *extent, ended)
+        return [Answer(rid, welcome)]
 
     def _append(
         self,
@@ -224,7 +208,7 @@ class GroupCommit(GroupBuilder):
     @property
     def backlog(self) -> int:
         """How much waits for a group: entries, and a part of a snapshot."""
-        return len(self._queue) or int(self._stating.active and self._stating.due)
+        return len(self._queue) or int(self._snapshots.active and self._snapshots.due)
 
     def next_group_bytes(self) -> int:
         """Bytes of log that the next group takes at most."""
@@ -235,12 +219,12 @@ class GroupCommit(GroupBuilder):
                 size += needs
                 if size >= GROUP_MAX_BYTES:
                     break
-        stated = STATE_BODY_BYTES if self._stating.active and self._stating.due else 0
+        stated = STATE_BODY_BYTES if self._snapshots.active and self._snapshots.due else 0
         return size + stated + _GROUP_BYTES
 
     def want_state(self) -> None:
         """The next groups shall begin with a state snapshot, for the segment that was begun."""
-        self._stating.want()
+        self._snapshots.want()
 
     def group(self, wall_ns: int) -> WriteGroup | None:
         """Judges what waits and gives positions; None when nothing new is to be written.
@@ -253,7 +237,7 @@ class GroupCommit(GroupBuilder):
         batches = self.batches
         items: list[tuple[Requester, m.ReceiptItem]] = []
         opened: list[Answer] = []
-        stated = self._stating.place() if self._stating.active and self._stating.due else 0
+        stated = self._snapshots.place() if self._snapshots.active and self._snapshots.due else 0
         size, room, units = stated, self._room(stated), self._units.taken
         while self._queue and size < GROUP_MAX_BYTES and len(batches) < GROUP_BUFFERS_MAX // 4:
             waiting = self._queue.popleft()
@@ -276,7 +260,7 @@ class GroupCommit(GroupBuilder):
             else:
                 answer = self._answer(what)
                 opened += [Answer(requester.rid, answer)] if answer is not None else []
-        self._stating.other_bytes += size - stated
+        self._snapshots.other_bytes += size - stated
         self._queued_bytes -= size - stated
         self.sessions.origins.note_own(batches, self.generation)
         durable = [(b.publisher, b.sequence + b.taken - 1) for b in batches if b.kind in SEQUENCED]
@@ -288,7 +272,7 @@ class GroupCommit(GroupBuilder):
         """Bytes of log that units may take in this group, whose snapshot part takes `stated`."""
         if self.accepting:
             return U63_MAX
-        return self.room - _GROUP_BYTES - stated - self._stating.reserved
+        return self.room - _GROUP_BYTES - stated - self._snapshots.reserved
 
     def _answer(self, ask: Question) -> m.Opened | NamedRows | StagesDone | None:
         """Its answer is durable when it leaves; None for a Close, which has none."""
@@ -315,7 +299,7 @@ class GroupCommit(GroupBuilder):
     def _abort(self, ask: AbortStages) -> StagesDone:
         keys = self.sessions.stages.known(ask.principal, dict.fromkeys(ask.stages))
         if not keys:
-            return StagesDone(ask.cid)  # what is not here needs no record
+            return StagesDone(ask.cid)  # stages that are not here need no record
         if self.fenced:
             return StagesDone(ask.cid, code="not_ready", reason=NOT_READY)
         if not self.accepting and len(keys) > ABORTED_MAX:
@@ -333,17 +317,16 @@ class GroupCommit(GroupBuilder):
         if self.serial != origins.begun_serial:  # its first group: what it began with
             origins.begun, origins.begun_serial = self._before, self.serial
         self.sessions.stages.written(self.serial)
-        if self._stating.active:
-            self._stating.written(position, self.serial)
+        self._snapshots.written(position, self.serial)
 
     def synced(self, position: int) -> list[Effect]:
-        """Everything below `position` is durable: receipts and marks may leave.
+        """Everything below `position` is durable: receipts and watermarks may leave.
 
         Call it with the end of the group, or with `written` if there was nothing to write.
         """
         self.persisted = max(self.persisted, position)
-        if self._stating.active:
-            self.state_serial = self._stating.synced(self.persisted) or self.state_serial
+        if self._snapshots.active:
+            self.state_serial = self._snapshots.synced(self.persisted) or self.state_serial
         touched: dict[bytes, Requester] = {}
         answers: list[Effect] = []
         moved = False
@@ -364,9 +347,8 @@ class GroupCommit(GroupBuilder):
     def _receipt(self, requester: Requester, count: int) -> Answer:
         items = list(requester.unconfirmed)[-count:] if count else []
         requester.fresh = 0
-        return Answer(
-            requester.rid, m.JournalReceipt(self.settings.incarnation, self.persisted, items)
-        )
+        receipt = m.JournalReceipt(self.settings.incarnation, self.persisted, items)
+        return Answer(requester.rid, receipt)
 
     def beat(self) -> list[Effect]:
         """Every receipt item that is not confirmed, and watermarks: losing one costs time only."""

@@ -1,17 +1,17 @@
-"""Sequences of one publisher that stand below its highest one and are not in this log. Pure.
+"""Sequences of one publisher that are below its highest one and not in this log. Pure.
 
     1 2 3 . . . 7 8 9 . . . . 14          high 14, holes 4-6 and 10-13
 
-A publisher that fails over to another instance goes on there with what it did not get acknowledged;
-what was acknowledged by the first one follows by replication, perhaps later. So a batch can arrive
-behind a higher one. "Below the highest" does not mean "is here": what falls into a hole is stored,
-flagged late; only what is in the log is a duplicate.
+A publisher that fails over to another instance goes on there with its unacknowledged messages;
+those that the first one acknowledged follow by replication, perhaps later. So a batch can arrive
+after a higher one. "Below the highest" does not mean "is here": a message that falls into a hole is
+stored, flagged late; only one that is in the log is a duplicate.
 
 A hole is noted where a batch says that something was issued before it which is not here (`prev`
 above the highest), and where a new session begins further up, since what an older session wrote on
 another instance is not known here. Within a session `prev` proves that there is nothing between.
 
-Both kinds are bounded. What is given up is forgotten, not filled: a replicated batch that
+Both kinds are bounded. A hole that is given up is forgotten, not filled: a replicated batch that
 arrives there is refused with `hole_given_up`. Calling it a duplicate would confirm to the sender,
 and through a sync destination to the publisher, that this host holds what it does not hold.
 """
@@ -19,6 +19,7 @@ and through a sync destination to the publisher, that this host holds what it do
 from __future__ import annotations
 
 from bisect import bisect_left
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 HOLES_MAX: Final = 64  # per publisher; each needs a failover of its own
@@ -38,7 +39,7 @@ Run = tuple[int, int]  # sequences [first, last]
 
 
 def opened(high: int, first: int, prev: int, *, new_session: bool) -> Hole | None:
-    """The hole that a batch from `first` on leaves behind `high`, if it does."""
+    """The hole that a batch from `first` on leaves above `high`, if it does."""
     if first == high + 1:
         return None
     if new_session:
@@ -59,7 +60,7 @@ def missing(holes: Holes, high: int, first: int, last: int) -> list[Run]:
 
 
 def held(runs: list[Run], first: int, last: int) -> list[Run]:
-    """What is left of [first, last] without `runs`, which lie in it."""
+    """The rest of [first, last] without `runs`, which are in it."""
     found: list[Run] = []
     for begin, end in runs:
         if begin > first:
@@ -69,7 +70,7 @@ def held(runs: list[Run], first: int, last: int) -> list[Run]:
 
 
 def fill(holes: Holes, first: int, last: int, prev: int) -> None:
-    """[first, last] arrived, behind `prev`; the hole around it shrinks, splits or goes."""
+    """[first, last] arrived, after `prev`; the hole around it shrinks, splits or goes."""
     at = _at(holes, first)
     while at < len(holes) and holes[at].first <= last:
         hole = holes.pop(at)
@@ -112,8 +113,4 @@ def check(holes: Holes, high: int) -> None:
 
 def _at(holes: Holes, sequence: int) -> int:
     """The first hole that ends at or above `sequence`."""
-    return bisect_left(holes, sequence, key=_last)
-
-
-def _last(hole: Hole) -> int:
-    return hole.last
+    return bisect_left(holes, sequence, key=attrgetter("last"))

@@ -78,7 +78,7 @@ class Locator:
             return self._of_time(min(max(wanted_ns, -U63_MAX), U63_MAX), now)  # log times fit
         if is_vector(value):
             vector = parse_vector(value)
-            if cut == "at":  # what its newest messages name is not behind it any more
+            if cut == "at":  # its newest messages are after it
                 vector = {origin: max(0, at - 1) for origin, at in vector.items()}
             return self._vectors.find(vector, now, end=end), None
         return self._of_bookmark(parse_bookmark(value), now, cut), None
@@ -145,7 +145,7 @@ def find(look: Lookup, wanted: Bookmark, now: Where) -> int:
         if position is not None:
             return position
     _prove_missing(look, hint, search)
-    last = min(now.persisted, known.last_position + 1)  # nothing of it stands behind that
+    last = min(now.persisted, known.last_position + 1)  # nothing of it is after that
     position = search.through(look.batches(hint, replace(now, persisted=last)))
     if position is None:
         raise search.miss(expired=search.removed)
@@ -183,7 +183,7 @@ def _unknown(wanted: Bookmark) -> ClientError:
 class _Search:
     """Looks for one message in batches in the order of the log.
 
-    removed: it may have stood below the floor; not so once the log proves that it stood above it,
+    removed: it may have been below the log start; not so once the log proves that it was above it,
     or never anywhere.
     """
 
@@ -220,14 +220,14 @@ class _Search:
 
 
 def _prove_missing(look: Lookup, hint: Hint | None, search: _Search) -> None:
-    """Raises: ClientError if one look at what stands behind the wanted message settles it.
+    """Raises: ClientError if one look at the batch after the wanted message settles it.
 
     Nothing before it has an entry: what the index leads to first then shows by its `prev` whether
     there was something, which must have been removed.
     """
     now, known, sequence = search.now, search.known, search.wanted.sequence
     late = known.late_position >= (hint.position if hint is not None else now.floor)
-    if not late:  # else what was late may stand behind anything, and `prev` proves nothing
+    if not late:  # else a late one may be anywhere, and `prev` proves nothing
         later = _behind(look, hint, search)
         batch = next(look.batches(later, now), None) if later is not None else None
         if batch is not None and not _follows(batch, search.wanted):

@@ -22,14 +22,13 @@ from itertools import islice
 
 from zbroker.errors import ClientError
 from zbroker.ids import Origin, format_vector
-from zbroker.journal import holes
 from zbroker.journal.effects import Where
 from zbroker.journal.holes import Run
 from zbroker.journal.lookup import NEAR_BATCHES, Lookup
 from zbroker.journal.origins import Tie
 from zbroker.journal.snapshot_finder import SnapshotHead, origins_at_heads
 from zbroker.log.format import KIND_PUBLISH, KIND_TIE, Batch
-from zbroker.log.reader import Gap
+from zbroker.log.reader import Gap, Log
 
 
 class Vectors:
@@ -37,7 +36,7 @@ class Vectors:
 
     def __init__(self, look: Lookup) -> None:
         self._look = look
-        self._removed: tuple[int, Vector] = (0, {})  # floor, and what stood below it at most
+        self._removed: tuple[int, Vector] = (0, {})  # log start, and the vector below it at most
 
     def find(self, vector: Vector, now: Where, *, end: bool) -> int:
         """The position to which a vector leads.
@@ -58,7 +57,7 @@ class Vectors:
         """A fenced instance does not know yet how much its peers hold of its older generations.
 
         What they bring back may be another origin of messages that are here already. Until that is
-        known, a reader who saw these messages under their lost origin would get them again.
+        known, a reader that saw these messages under their lost origin would get them again.
         """
         here = self._look.sessions.origins.vector
         for origin, position in vector.items():
@@ -70,7 +69,7 @@ class Vectors:
     # -- one origin ---------------------------------------------------------------------------
 
     def _of_own(self, vector: Vector, now: Where) -> int:
-        """Behind the newest entry. What an accepted loss took from its generation was not seen."""
+        """After the newest entry. Messages that an accepted loss took were not seen."""
         newest = max(vector)
         if not self._knows(newest, now):
             removed = newest.generation < now.generation and vector[newest] < now.floor
@@ -89,18 +88,14 @@ class Vectors:
         """
         if origin.generation == now.generation:
             return True
-        log = self._look.log
-        if log.generation < now.generation:
-            log.refresh()  # it rose while this process ran
+        log = self._log_of(now)
         return origin in self._look.sessions.origins.vector or origin.generation in log.generations
 
     def _own(self, origin: Origin, position: int, now: Where) -> int:
-        """A position of an own generation as it is now: not behind what that one kept."""
+        """A position of an own generation as it is now: not beyond what that one kept."""
         if origin.generation >= now.generation:
             return position
-        log = self._look.log
-        if log.generation < now.generation:
-            log.refresh()
+        log = self._log_of(now)
         end = log.end_of(origin.generation) or position
         if not any(kept <= origin.generation for kept in log.generations):
             # The segment that began after it may be removed, too; `end` is then the start of the
@@ -108,17 +103,18 @@ class Vectors:
             end = min(end, self._last_until(origin) + 1)
         return min(position, end)
 
+    def _log_of(self, now: Where) -> Log:
+        """The log, which knows all of its generations."""
+        log = self._look.log
+        if log.generation < now.generation:
+            log.refresh()  # it rose while this process ran
+        return log
+
     def _last_until(self, origin: Origin) -> int:
         """The newest position that its instance gave in this generation or an older one."""
         seen = self._look.sessions.origins.vector.items()
-        return max(
-            (
-                position
-                for known, position in seen
-                if known.instance == origin.instance and known.generation <= origin.generation
-            ),
-            default=0,
-        )
+        older = [at for known, at in seen if (origin.instance, 0) <= known <= origin]
+        return max(older, default=0)
 
     # -- several origins ----------------------------------------------------------------------
 
@@ -157,7 +153,7 @@ class Vectors:
         return start
 
     def _behind_last(self, vector: Vector, now: Where) -> int:
-        """Behind the last message that the vector covers."""
+        """After the last message that the vector covers."""
         ends = [self._behind(origin, at, now) for origin, at in vector.items() if at > 0]
         end = max(ends, default=now.floor)
         if end < now.floor:
@@ -180,7 +176,7 @@ class Vectors:
         return last
 
     def _before(self, origin: Origin, at: int, now: Where) -> tuple[int, int]:
-        """Two positions: what the origin gave at or before `at` stands below the first one or,
+        """Two positions: the origin's messages up to `at` are below the first one or,
         like the first message that it gave later, between them.
         """
         if origin.instance == now.instance:
@@ -221,7 +217,7 @@ class Vectors:
         return next(origins_at_heads(self._look.log, min(before, now.persisted)), None)
 
     def _next_of(self, origin: Origin, position: int, limit: int) -> Batch | None:
-        """A batch of this origin that ends not far behind `position`."""
+        """A batch of this origin that ends not far after `position`."""
         found = (batch for batch in self._near(position, limit) if _is_of(batch, origin))
         return next((batch for batch in found if batch.end_position > position), None)
 
@@ -236,7 +232,7 @@ class Vectors:
     # -- what was removed ---------------------------------------------------------------------
 
     def _below_floor(self, now: Where) -> Vector:
-        """How far each origin stood at most in what was removed; all of it if nobody knows."""
+        """How far each origin was at most in the removed segments; all of it if unknown."""
         if now.floor <= 1:
             return {}
         if self._removed[0] != now.floor:
@@ -257,18 +253,12 @@ class Vectors:
         log = self._look.log
         for item in log.headers(log.seek(now.floor), through):
             if not isinstance(item, Gap) and item[0].kind == KIND_PUBLISH:
-                batch = item[0]
-                origin = Origin(batch.origin_instance, batch.origin_generation)
-                first.setdefault(origin, batch.origin_position)
-        return {
-            origin: min(position, first.get(origin, position + 1) - 1)
-            for origin, position in seen.items()
-        }
+                first.setdefault(item[0].origin, item[0].origin_position)
+        return {one: min(at, first.get(one, at + 1) - 1) for one, at in seen.items()}
 
 
 def _is_of(batch: Batch, origin: Origin) -> bool:
-    mine = Origin(batch.origin_instance, batch.origin_generation) == origin
-    return mine and batch.kind == KIND_PUBLISH
+    return batch.kind == KIND_PUBLISH and batch.origin == origin
 
 
 def _unknown(origin: Origin) -> ClientError:
@@ -297,8 +287,7 @@ class Cover:
     def left(self, batch: Batch) -> list[Run]:
         """The runs of sequences of a publish batch that are not covered, rising."""
         first, last = batch.sequence, batch.sequence + batch.taken - 1
-        origin = Origin(batch.origin_instance, batch.origin_generation)
-        first += max(0, self.vector.get(origin, 0) - batch.origin_position + 1)
+        first += max(0, self.vector.get(batch.origin, 0) - batch.origin_position + 1)
         if first > last:
             return []
         tied = self._tied.get(batch.publisher)
@@ -312,21 +301,16 @@ class Cover:
 def _without(tied: list[Run], first: int, last: int) -> list[Run]:
     left = [(first, last)]
     for begin, end in tied:
-        cut = [(max(begin, a), min(end, b)) for a, b in left]
-        left = [
-            run
-            for (a, b), part in zip(left, cut, strict=True)
-            for run in (holes.held([part], a, b) if part[0] <= part[1] else [(a, b)])
-        ]
+        parts = (part for a, b in left for part in ((a, min(b, begin - 1)), (max(a, end + 1), b)))
+        left = [(a, b) for a, b in parts if a <= b]
     return left
 
 
 def advance(vector: Vector, batch: Batch) -> None:
-    """`vector` covers this batch from now on, too; for who reads a log in order."""
+    """`vector` covers this batch from now on, too; for readers of a log in order."""
     if batch.kind in (KIND_PUBLISH, KIND_TIE):
-        origin = Origin(batch.origin_instance, batch.origin_generation)
         last = batch.origin_position + batch.taken - 1
-        vector[origin] = max(vector.get(origin, 0), last)
+        vector[batch.origin] = max(vector.get(batch.origin, 0), last)
 
 
 def dominates(vector: Vector, other: Vector) -> bool:

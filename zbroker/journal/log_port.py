@@ -5,8 +5,8 @@ receiving, and Synced comes later.
 
     accepting --a group finds no room--> full --there is room for such a group--> accepting
 
-Publishers are refused `disk_full` before a group of theirs would need a file that there is no space
-for (see writer.py); everything else goes on, and so do smaller groups that still find room. Each
+Publishers are refused `disk_full` before a group of theirs would need a file that does not fit on
+the disk (see writer.py); all else goes on, and so do smaller groups that still find room. Each
 look for space allocates, so only a beat looks; publishing resumes within a beat and the time after
 which publishers try again.
 """
@@ -138,8 +138,9 @@ class TimedLogPort(LogPort):
 
 
 class Space:
-    """Of one journal. `accepting`: False from a group that was refused until it would find room.
+    """The space of one journal.
 
+    accepting: False from a group that was refused until it would find room.
     state_fits: a part of a state snapshot has room; it may use the reserve.
     """
 
@@ -165,7 +166,7 @@ class Space:
 
     @property
     def used_percent(self) -> int:
-        """Of the disk, as df counts: without what is reserved for root."""
+        """Percent of the disk, as df counts: without the bytes reserved for root."""
         return 100 - 100 * self.free_bytes // self.disk_bytes if self.disk_bytes else 0
 
     def admit(self, needed_bytes: int, now_ms: int) -> bool:

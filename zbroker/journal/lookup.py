@@ -1,4 +1,4 @@
-"""What locating stands on: the log, its index, who published in it. Each look at them is bounded.
+"""The log, its index and its publishers, as locating looks at them. Each look is bounded.
 
 An index entry leads to a batch at or before what is wanted; from there at most NEAR_BATCHES headers
 are read. Only an index that says nothing, or not all, makes anybody read on.
@@ -54,7 +54,7 @@ class Lookup:
         return Hint(start.serial, start.offset, start.position) if start is not None else None
 
     def point(self, name: str) -> dict[Origin, int]:
-        """What is before the place with that name. Raises: ClientError unknown_point."""
+        """The vector of the place with that name. Raises: ClientError unknown_point."""
         row = self.sessions.named.points.get(name)
         vector = POINT.decode(row.body).vector if row is not None else ""
         if not vector:

@@ -10,7 +10,7 @@ Owns      <data>/journal (under a flock of its own), segments in <data>/archive,
           <data>/journal.json, and <data>/index, which may be deleted.
 Settings  [journal] directory, archive_directory, segment_size, preallocate, flush_interval,
           time, durability.
-Exits     0 when told to stop; 74 when the disk failed (nothing is acknowledged then; recovery
+Exits     0 when asked to stop; 74 when the disk failed (nothing is acknowledged then; recovery
           decides at the next start), or when segments are missing; 78 when the directory is not
           this instance's. A full disk ends nothing: publishers are refused `disk_full` until there
           is space again, everything else goes on.
@@ -44,11 +44,11 @@ from zbroker.server.ports import ONE, PollPort, SupervisorPort
 from zbroker.server.process import EX_OK, Process, Stats
 
 DRAIN: Final = Limit(1_000, 4 * MIB)  # messages of one turn; the rest waits for the next group
-HELPERS: Final = 4  # threads: filling, the index, making it anew, conflicts
+HELPERS: Final = 4  # threads: filling, the index, rebuilding it, conflicts
 
 
 def run(process: Process) -> int:
-    """Recovers the log, then serves until told to stop."""
+    """Recovers the log, then serves until it is asked to stop."""
     loop = JournalLoop(process)
     try:
         while not loop.done:

@@ -1,6 +1,6 @@
-"""What has a name in the log: of each name its newest record, where it stands and its body. Pure.
+"""Named records of the log: per name the newest one, its position and its body. Pure.
 
-    wiring   definitions; also of deleted ones, since what is made again must begin a new life
+    wiring   definitions; also of deleted ones, since one that is made again must begin a new epoch
     points   named places; those that were removed are forgotten
 
 Both are folded from the log, like publishers, and are in state snapshots, so they outlive the
@@ -50,28 +50,17 @@ def is_removal(kind: int, body: bytes | memoryview) -> bool:
     return kind == KIND_POINT and _POINT.decode(body).removed is True
 
 
-class NewestRows:
+class NewestRows(dict[str, NamedRow]):
     """The newest row of each name."""
-
-    def __init__(self) -> None:
-        self._rows: dict[str, NamedRow] = {}
 
     def learn(self, row: NamedRow) -> None:
         """It replaces what is known of its name."""
-        self._rows[row.name] = row
-
-    def forget(self, name: str) -> None:
-        """The name is free."""
-        self._rows.pop(name, None)
-
-    def get(self, name: str) -> NamedRow | None:
-        """The newest of that name."""
-        return self._rows.get(name)
+        self[row.name] = row
 
     def rows(self) -> Iterator[NamedRow]:
         """By name, each as of the moment it is asked for."""
-        for name in sorted(self._rows):
-            row = self._rows.get(name)
+        for name in sorted(self):
+            row = self.get(name)
             if row is not None:  # it may have been forgotten since the first one was asked for
                 yield row
 
@@ -87,7 +76,7 @@ class NamedRecords:
         """Learns from one record of these KINDS, in log order."""
         name = name_of(batch.body)
         if name and is_removal(batch.kind, batch.body):
-            self.points.forget(name)
+            self.points.pop(name, None)
         elif name:
             rows = self.wiring if batch.kind == KIND_WIRING else self.points
             rows.learn(NamedRow(name, batch.position, bytes(batch.body)))

@@ -1,4 +1,4 @@
-"""What came from where: per origin, how far its records are here; and ties. Pure.
+"""How far the records of each origin are here; and ties. Pure.
 
 A record keeps its origin (instance, generation, position) wherever it is copied to, and the records
 of one origin arrive everywhere in the order of their positions. So one number per origin says what
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 
@@ -22,17 +22,6 @@ from zbroker.log.format import KIND_PUBLISH, KIND_TIE, Batch
 
 _MESSAGES: Final = (KIND_PUBLISH, KIND_TIE)
 TIES_MAX: Final = 10_000  # the newest; each is a batch that two instances accepted
-
-
-class Tie(NamedTuple):
-    """Messages [first, last] of a publisher have this origin, too, `first` at `position` there."""
-
-    publisher: int
-    first: int
-    last: int
-    origin: Origin
-    position: int
-    at: int  # where in this log that is written
 
 
 class OriginRow(Struct, array_like=True, gc=False):
@@ -49,8 +38,11 @@ class OriginRow(Struct, array_like=True, gc=False):
     begun: int = -1
 
 
-class TieRow(Struct, array_like=True, gc=False):
-    """A tie in a state snapshot."""
+class Tie(Struct, array_like=True, gc=False, frozen=True):
+    """Messages [first, last] of a publisher have this origin, too, `first` at `position` there.
+
+    at: where in this log that is written. State snapshots hold ties as they are.
+    """
 
     publisher: int
     first: int
@@ -60,20 +52,25 @@ class TieRow(Struct, array_like=True, gc=False):
     position: int
     at: int
 
+    @property
+    def origin(self) -> Origin:
+        """The other origin of these messages."""
+        return Origin(self.instance, self.generation)
+
 
 @dataclass(slots=True)
 class _Seen:
-    """Of one origin."""
+    """How far one origin is here."""
 
     position: int = 0
     messages: int = 0
 
 
 class Origins:
-    """Of one log. `ties` are the newest ones; `forgotten` counts those that were given up.
+    """The origins of one log. `ties` are the newest ones; `forgotten` counts the others.
 
-    A message whose tie was given up may be delivered again to who resumes by a vector from another
-    instance that is as old as the tie: again, but never not at all.
+    A message whose tie was given up may be delivered again to a client that resumes by a vector
+    from another instance that is as old as the tie: again, but never not at all.
     """
 
     def __init__(self, instance: int = 0) -> None:
@@ -83,14 +80,14 @@ class Origins:
         self.begun: dict[Origin, int] | None = {}  # `messages` when the newest segment began
         self.begun_serial = 0  # of that segment
         self._seen: dict[Origin, _Seen] = {}
-        self._run: tuple[int, int] = (0, 0)  # of the last batch: mostly the next one has it, too
+        self._run = Origin(0, 0)  # of the last batch: mostly the next one has it, too
         self._of_run = _Seen()
 
     def fold(self, batch: Batch) -> None:
         """Learns from one batch of the log, in log order."""
         if (batch.origin_instance, batch.origin_generation) != self._run:
-            self._run = (batch.origin_instance, batch.origin_generation)
-            self._of_run = self._of(Origin(*self._run)) if batch.origin_instance else _Seen()
+            self._run = batch.origin
+            self._of_run = self._of(self._run) if batch.origin_instance else _Seen()
         seen, last = self._of_run, batch.origin_position + batch.taken - 1
         seen.position = max(seen.position, last)
         if batch.kind in _MESSAGES:
@@ -118,7 +115,7 @@ class Origins:
                     return
 
     def begin_segment(self, serial: int) -> None:
-        """What is folded from now on stands in segment `serial`, which begins here."""
+        """Batches that are folded from now on are in segment `serial`, which begins here."""
         self.begun_serial, self.begun = serial, self.messages
 
     def high(self, origin: Origin) -> int:
@@ -128,12 +125,12 @@ class Origins:
 
     @property
     def vector(self) -> dict[Origin, int]:
-        """How far the log goes, per origin: what a peer is told, so that it sends what follows."""
+        """How far the log goes, per origin; a peer that knows it sends what follows."""
         return {origin: seen.position for origin, seen in self._seen.items()}
 
     @property
     def messages(self) -> dict[Origin, int]:
-        """The vector of everything that a subscriber who read the whole log has seen."""
+        """The vector of a subscriber that has read the whole log."""
         return {origin: seen.messages for origin, seen in self._seen.items() if seen.messages}
 
     @property
@@ -168,21 +165,8 @@ class Origins:
         seen.position = max(seen.position, row.position)
         seen.messages = max(seen.messages, row.messages)
 
-    def tie_rows(self) -> Iterable[TieRow]:
-        """What a snapshot tells of ties."""
-        for tie in self.ties:
-            yield TieRow(
-                tie.publisher, tie.first, tie.last, *tie.origin, tie.position, tie.at
-            )  # fmt: skip
-
-    def fold_tie(self, row: TieRow) -> None:
-        """Learns from a snapshot."""
-        origin = Origin(row.instance, row.generation)
-        self.tie(Tie(row.publisher, row.first, row.last, origin, row.position, row.at))
-
 
 def tie_of(batch: Batch) -> Tie:
     """What a tie record says: of its messages only the last one takes a position."""
-    origin = Origin(batch.origin_instance, batch.origin_generation)
     first, position = batch.sequence - batch.skip, batch.origin_position - batch.skip
-    return Tie(batch.publisher, first, batch.sequence, origin, position, batch.position)
+    return Tie(batch.publisher, first, batch.sequence, *batch.origin, position, batch.position)

@@ -122,7 +122,7 @@ class Replicas:
         return m.ReceiptItem(ordinal, 0, seen, 0, code, reason)
 
     def _answer(self, ordinal: int, record: Record, duplicate: int) -> m.ReceiptItem:
-        """It is as durable as everything that stands before the next position."""
+        """It is as durable as everything before the next position."""
         known = self._to.sessions.get(record.publisher)
         high = known.high if known is not None else 0
         return m.ReceiptItem(ordinal, self._to.next_position - 1, high, duplicate)
@@ -138,7 +138,7 @@ class Replicas:
         return self._answer(ordinal, record, 0)
 
     def _store(self, ordinal: int, record: Record, body: Body, first: int) -> m.ReceiptItem:
-        """Sequences `first` and on of a record: what is missing is stored, the rest is tied."""
+        """Sequences `first` and on of a record: missing ones are stored, the others tied."""
         last = record.seq + record.count - record.skip - record.cut - 1
         runs = self._to.sessions.runs(record.publisher, first, last)
         if runs is None:
@@ -254,7 +254,7 @@ BOUNDS: Final = {
 
 
 def outside(record: Record) -> str:
-    """What is wrong with the fields of a record; "" if each can be stored."""
+    """The first wrong field of a record; "" if each can be stored."""
     for name, (lowest, highest) in BOUNDS.items():
         if not lowest <= getattr(record, name) <= highest:
             return f"`{name}` of a record must be {lowest} to {highest}"

@@ -1,4 +1,4 @@
-"""Who still needs which part of the log, and which segments may go. Pure.
+"""Which segments may go, and which readers still need them. Pure.
 
     kept --plan, raise_to--> going --all readers beyond it--> due --gone--> forgotten
 
@@ -51,8 +51,8 @@ from zbroker.log.format import KIND_ABORT
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Holding, Holds
 
-LEASES_MAX: Final = 1_000  # one who leases per message instead of per job shall notice
-_QUEUES: Final = "queues"  # who reads for queues, and names each of them
+LEASES_MAX: Final = 1_000  # a client that leases per message instead of per job shall notice
+_QUEUES: Final = "queues"  # this process reads for queues, and names each of them
 
 
 class Kept(NamedTuple):
@@ -65,7 +65,7 @@ class Kept(NamedTuple):
 
 
 class RemovalPlan(NamedTuple):
-    """What may be removed: `segments`, oldest first; the floor behind them; why not more."""
+    """Removable segments, oldest first; the log start after them; why not more."""
 
     segments: list[Kept]
     floor: int
@@ -77,8 +77,8 @@ class RemovalLimits(NamedTuple):
     """How far a removal may go.
 
     stated: serial of the newest complete state snapshot; open: serial of the open segment.
-    share_max: percent of the log's bytes. without: this queue counts as one that needs nothing, for
-    who asks what a purge of it would make removable.
+    share_max: percent of the log's bytes. without: this queue counts as one that needs nothing, to
+    find out what a purge of it would make removable.
     """
 
     through: int
@@ -89,33 +89,33 @@ class RemovalLimits(NamedTuple):
 
 
 class LogStart:
-    """The floor of one log, who holds it down, and what is going.
+    """The log start, the readers that hold it back, and the segments that are going.
 
-    readers: rooms with cursors; nothing goes before all of them have spoken.
+    readers: processes with cursors; nothing goes before all of them have spoken.
     """
 
     def __init__(self, position: int, readers: Iterable[str]) -> None:
         self.position = position
         self._readers: dict[str, Holds | None] = dict.fromkeys(readers)
-        self._leases: dict[str, tuple[Holding, int]] = {}  # by who: until when, monotonic ms
+        self._leases: dict[str, tuple[Holding, int]] = {}  # by holder: until when, monotonic ms
         self._going: deque[Kept] = deque()
 
-    # -- who needs what -----------------------------------------------------------------------
+    # -- needs of readers ---------------------------------------------------------------------
 
     @property
     def readers(self) -> Collection[str]:
-        """The rooms that are waited for."""
+        """The processes that are waited for."""
         return self._readers.keys()
 
-    def hello(self, room: str) -> None:
-        """A room begins anew: what its last process said is void."""
-        if room in self._readers:
-            self._readers[room] = None
+    def hello(self, process: str) -> None:
+        """A process began again: needs that the one before it said are void."""
+        if process in self._readers:
+            self._readers[process] = None
 
-    def heard(self, room: str, holds: Holds) -> None:
+    def heard(self, process: str, holds: Holds) -> None:
         """A reader says what it needs."""
-        if room in self._readers:
-            self._readers[room] = holds
+        if process in self._readers:
+            self._readers[process] = holds
 
     @property
     def eager(self) -> bool:
@@ -141,23 +141,20 @@ class LogStart:
     @property
     def silent(self) -> list[str]:
         """Readers that did not say yet what they need at this floor."""
-        return [
-            room
-            for room, holds in self._readers.items()
-            if holds is None or holds.floor < self.position
-        ]
+        known = self._readers.items()
+        return [name for name, holds in known if holds is None or holds.floor < self.position]
 
     @property
     def holdings(self) -> list[Holding]:
         """Everything that is needed, the lowest first."""
         found = [holding for holding, _ in self._leases.values()]
-        for room, holds in self._readers.items():
+        for process, holds in self._readers.items():
             if holds is not None:
-                found += holds.holdings or _unnamed(room, holds)
+                found += holds.holdings or _unnamed(process, holds)
         return sorted(found, key=lambda holding: (holding.position, holding.who))
 
     def _lowest(self, without: str) -> int:
-        """Positions below it are needed by nobody who has spoken, but for this queue."""
+        """No reader that has spoken needs a position below it, but for this queue."""
         needed = [holding.position for holding, _ in self._leases.values()]
         needed += [_needed(holds, without) for holds in self._readers.values() if holds is not None]
         return min(needed, default=U63_MAX)
@@ -186,8 +183,8 @@ class LogStart:
         if one.serial >= limits.open:
             return f"segment {one.serial} is the open one"
         if one.serial >= limits.stated:
-            return f"no complete state snapshot stands behind segment {one.serial} yet"
-        if unheard := [room for room, holds in self._readers.items() if holds is None]:
+            return f"no complete state snapshot is after segment {one.serial} yet"
+        if unheard := [process for process, holds in self._readers.items() if holds is None]:
             return f"{', '.join(unheard)} did not say yet what it needs"
         if one.end > lowest:
             return f"segment {one.serial} is still needed"
@@ -202,7 +199,7 @@ class LogStart:
         ]  # fmt: skip
 
     def raise_to(self, plan: RemovalPlan) -> None:
-        """The floor stands behind the plan's segments from now on, and they are going."""
+        """The log start is after the plan's segments from now on, and they are going."""
         assert plan.floor >= self.position, "a floor never falls"
         self.position = plan.floor
         self._going += plan.segments
@@ -213,7 +210,7 @@ class LogStart:
         return [one.serial for one in self._going]
 
     def due(self) -> list[int]:
-        """Serials that nobody needs any more, oldest first."""
+        """Serials that no reader needs any more, oldest first."""
         passed = min(
             (min(holds.floor, holds.lowest) if holds else 0 for holds in self._readers.values()),
             default=U63_MAX,
@@ -221,7 +218,7 @@ class LogStart:
         return [one.serial for one in self._going if one.end <= passed]
 
     def gone(self, through: int) -> None:
-        """The files of these segments are no more."""
+        """The files of these segments are gone."""
         while self._going and self._going[0].serial <= through:
             self._going.popleft()
 
@@ -244,9 +241,9 @@ def _is_queue(holding: Holding, name: str) -> bool:
     return bool(name) and (holding.who, holding.what) == (_QUEUES, name)
 
 
-def _unnamed(room: str, holds: Holds) -> list[Holding]:
-    """A reader that needs something and does not say who it is for."""
-    return [Holding(room, "", holds.lowest, 0)] if holds.lowest < U63_MAX else []
+def _unnamed(process: str, holds: Holds) -> list[Holding]:
+    """A reader that needs something and names no holder."""
+    return [Holding(process, "", holds.lowest, 0)] if holds.lowest < U63_MAX else []
 
 
 ADMIN: Final = "admin"
@@ -266,7 +263,7 @@ class RetentionSettings(NamedTuple):
 
 
 class RetentionRequests:
-    """Of one journal. due: there is something for `step` to do."""
+    """Answers one journal's readers and admin. due: there is something for `step` to do."""
 
     def __init__(self, commit: GroupCommit, settings: RetentionSettings) -> None:
         self._commit, self._settings = commit, settings
@@ -341,10 +338,8 @@ class RetentionRequests:
         """The segments from the log start on."""
         above = [one for one in segments if one.first >= self.floor.position]
         ends = [one.first for one in above[1:]] + [self._commit.written]
-        return [
-            Kept(one.serial, one.first, end, one.bytes)
-            for one, end in zip(above, ends, strict=True)
-        ]
+        pairs = zip(above, ends, strict=True)
+        return [Kept(one.serial, one.first, end, one.bytes) for one, end in pairs]
 
     def _held_from(self, kept: list[Kept]) -> int:
         """Segments before this one are more of the log than stages may hold back."""
@@ -419,12 +414,12 @@ class RetentionRequests:
 
     def _rebuild(self, rid: bytes, ask: m.Reindex, _now: Now) -> Effects:
         if self._rebuilding:
-            reason = "the index is being made anew already"
+            reason = "the index is being rebuilt already"
             return [Answer(rid, m.Done(ask.cid, "too_many", reason))]
         self._rebuilding = True
         return [je.RebuildIndex(rid, ask.cid)]
 
     def rebuilt(self, event: ev.IndexRebuilt) -> Effects:
-        """The index was made anew, or could not be."""
+        """The index was rebuilt, or could not be."""
         self._rebuilding = False
         return [Answer(event.rid, event.done)]

@@ -13,19 +13,15 @@ removed then, and a copy that is still there is only one copy more.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from zbroker.errors import ClientError, StorageError
 from zbroker.log import owner
-from zbroker.log.disk import Disk
 from zbroker.log.format import SegmentHeader
 from zbroker.log.places import SegmentPlace, SegmentPlaces
+from zbroker.log.segments import SUMMARY_NAME, list_files
 from zbroker.wire.internal import Retire
-
-_SIDE_FILE: Final = re.compile(r"(\d{10})\.idx")
 
 
 def remove_through(places: SegmentPlaces, through: int) -> int:
@@ -42,9 +38,9 @@ def remove_through(places: SegmentPlaces, through: int) -> int:
             with _missing_is_fine():
                 places.unlink(place)
                 size += place.file_bytes
-    for disk in _disks(places):
-        for name in _names(disk):
-            found = _SIDE_FILE.fullmatch(name)
+    for disk in places.disks:
+        for name, _ in list_files(disk):
+            found = SUMMARY_NAME.fullmatch(name)
             if found and int(found[1]) <= through:
                 with _missing_is_fine():
                     disk.unlink(name)
@@ -67,7 +63,7 @@ def retire(places: SegmentPlaces, ask: Retire, open_serial: int) -> None:
         if not others:
             raise ClientError("segments_missing", f"there is no copy of segment {ask.serial}")
         return
-    kept = next((place for place in others if stands_for(places, place, going)), None)
+    kept = next((place for place in others if replaces(places, place, going)), None)
     if kept is None:
         reason = f"no other copy of segment {ask.serial} is whole, so {places.name(going)} stays"
         raise ClientError("segment_held", reason)
@@ -76,7 +72,7 @@ def retire(places: SegmentPlaces, ask: Retire, open_serial: int) -> None:
     places.disk(going).sync_dir()
 
 
-def stands_for(places: SegmentPlaces, kept: SegmentPlace, going: SegmentPlace) -> bool:
+def replaces(places: SegmentPlaces, kept: SegmentPlace, going: SegmentPlace) -> bool:
     """`kept` is another file with the same size and good headers as `going`, which it replaces."""
     try:
         wanted = places.headers(going)
@@ -93,22 +89,9 @@ def stands_for(places: SegmentPlaces, kept: SegmentPlace, going: SegmentPlace) -
 
 @contextmanager
 def _missing_is_fine() -> Iterator[None]:
-    """What is to be removed may be gone already, and the archive directory may not be there."""
+    """A file may be gone already, and the archive directory may not be there."""
     try:
         yield
     except StorageError as error:
         if error.code != "file_missing":
             raise
-
-
-def _disks(places: SegmentPlaces) -> list[Disk]:
-    return [places.journal] if places.archive is None else [places.journal, places.archive]
-
-
-def _names(disk: Disk) -> list[str]:
-    try:
-        return [name for name, _ in disk.list()]
-    except StorageError as error:
-        if error.code != "file_missing":
-            raise
-        return []

@@ -8,10 +8,10 @@
   publisher chose to go on (`hole`).
 - So no refusal has to be remembered, which a restart would forget: what follows a refused batch is
   refused too, by its `prev`. Clients may leave it out; ingest fills it in (ingest/chain.py).
-- What falls into a hole (holes.py) is stored, flagged late, whoever brings it.
+- A message that falls into a hole (holes.py) is stored, flagged late, from any sender.
 
 The table is folded from the log when the journal starts: from batch headers, and from state
-snapshots, whose rows replace what is known of a publisher, as of the place where they stand.
+snapshots, whose rows replace what is known of a publisher, as of their place.
 Nothing else is a source for it.
 Source: seed 002, "Guaranteed Publishing"; docs/reference/wire.md, "Sequences".
 """
@@ -73,7 +73,7 @@ class PublisherState:
 
     @property
     def last_position(self) -> int:
-        """Everything of this publisher stands at or before it."""
+        """All messages of this publisher are at or before it."""
         return max(self.high_position, self.late_position)
 
     def remember(self, batch: Recent) -> None:
@@ -120,9 +120,14 @@ class Verdict(NamedTuple):
     runs: tuple[Run, ...] = ()
 
 
+def refusal(code: str, reason: str) -> Verdict:
+    """A refusal with this error code."""
+    return Verdict("refuse", code=code, reason=reason)
+
+
 class Sessions:
-    """The publisher table of one journal; `origins`: what came from where; `named`: names;
-    `stages`: what waits for a commit.
+    """The publisher table of one journal; `origins`: how far each is here; `named`: names;
+    `stages`: parts that wait for a commit.
 
     instance: whose journal this is; sessions of other origins end none of its own.
     forgotten: holes with something in them that were given up.
@@ -194,11 +199,11 @@ class Sessions:
         known.named = True
 
     def names_of(self, principal: str) -> int:
-        """How many names a principal has in the log; nobody's names are not counted."""
+        """How many names a principal has in the log; those without a principal do not count."""
         return self._names[principal] if principal else 0
 
     def fold_row(self, row: PublisherRow) -> None:
-        """Learns from a state snapshot: what is known of this publisher at its place in the log."""
+        """Learns from a state snapshot: it replaces the publisher's state, as of its place."""
         before = self._publishers.get(row.id)
         if before is not None:
             self._names[before.principal] -= before.named
@@ -288,16 +293,10 @@ class Sessions:
         """What becomes of a batch. Changes nothing."""
         known = self._publishers.get(entry.publisher)
         if known is None or entry.session != known.session:
-            return Verdict(
-                "refuse", code="session_ended", reason="a newer session of this publisher is open"
-            )
+            return refusal("session_ended", "a newer session of this publisher is open")
         last = entry.seq + entry.count - 1
         if last > U63_MAX or (entry.prev is not None and entry.prev >= entry.seq):
-            return Verdict(
-                "refuse",
-                code="bad_field",
-                reason="key `prev` must be below `seq`, both below 2**63",
-            )
+            return refusal("bad_field", "key `prev` must be below `seq`, both below 2**63")
         if known.holes and entry.seq <= known.holes[-1].last:
             runs = holes.missing(known.holes, known.high, entry.seq, last)
             if runs and runs[0][0] <= known.high:
@@ -308,11 +307,11 @@ class Sessions:
             reason = (
                 f"sequence {entry.prev} is missing before {entry.seq}; the log ends at {known.high}"
             )
-            return Verdict("refuse", code="sequence_gap", reason=reason)
+            return refusal("sequence_gap", reason)
         return Verdict("accept", skip=max(0, known.high - entry.seq + 1))
 
     def runs(self, publisher: int, first: int, last: int) -> tuple[list[Run], list[Run]] | None:
-        """Of [first, last]: what is missing here, and what is held.
+        """The runs of [first, last] that are missing here, and those that are held.
 
         Returns: None when that is not known of a part, since holes around it were given up.
         """
@@ -334,11 +333,7 @@ class Sessions:
             self._opened(known, begin, prev_of(entry, known), entry.session, at)
         known.high = first + entry.count - 1
         known.high_position = last_position
-        recent = Recent(first, entry.count, entry.crc, last_position)
-        if known.recent is None:
-            known.remember(recent)
-        else:
-            known.recent.append(recent)
+        known.remember(Recent(first, entry.count, entry.crc, last_position))
 
     def durable(self, publisher: int, sequence: int) -> None:
         """Everything of this publisher up to `sequence` survives a power loss."""
@@ -374,7 +369,6 @@ def _duplicate(known: PublisherState, entry: Entry) -> Verdict:
     """A duplicate inherits its original's position: it is acknowledged when the original may be."""
     for recent in known.recent or ():
         if recent.first == entry.seq and recent.messages == entry.count:
-            return Verdict(
-                "duplicate", position=recent.last_position, conflict=recent.crc != entry.crc
-            )
+            conflict = recent.crc != entry.crc
+            return Verdict("duplicate", position=recent.last_position, conflict=conflict)
     return Verdict("duplicate", position=known.last_position)

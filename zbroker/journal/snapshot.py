@@ -7,18 +7,18 @@
                    last     true in the last part: the snapshot is complete if all of 0 .. last are
                             there and their bodies are good
                    folds    {name: rows}, each row an array whose new fields come at its end
-                   optional names of folds that may be stepped over by who does not know them
+                   optional names of folds that a release without them may step over
 
 A part says what is true *at its own position*, not at `through`: a large snapshot is written over
 many groups while the journal goes on. Folding in log order comes out right all the same, since a
-row replaces what is known of its key: what stood before it is in the row, what stands behind is
+row replaces the state of its key: batches before it are in the row, those after it are
 folded on top. So every start is right that begins at a complete snapshot, or before it.
 
 Definitions, points and what is staged are left out where there is nothing of the kind: such a log
 the release before can read.
 
 A name that this release does not know, and that is not optional, stops the start (unknown_version).
-Carrying such rows along would not do: the records behind them would go unfolded, and once their
+Carrying such rows along would not do: the records after them would go unfolded, and once their
 segments are removed the newer release could not make up for that.
 
 A snapshot that is larger than all that was written since the last one waits: where segments are
@@ -37,7 +37,7 @@ from msgspec import DecodeError, Raw, Struct, msgpack
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.journal.group_builder import GroupBuilder
-from zbroker.journal.origins import OriginRow, TieRow
+from zbroker.journal.origins import OriginRow, Tie
 from zbroker.journal.sessions import PublisherRow, Sessions
 from zbroker.journal.stages import AppRow, LinkRow, StageRow
 from zbroker.limits import KIB, STATE_BODY_BYTES
@@ -49,12 +49,6 @@ T = TypeVar("T")
 
 VERSION: Final = 1
 _ORIGINS: Final = msgpack.Decoder(list[OriginRow])
-_TIES: Final = msgpack.Decoder(list[TieRow])
-_PUBLISHERS: Final = msgpack.Decoder(list[PublisherRow])
-_STAGES: Final = msgpack.Decoder(list[StageRow])
-_APPS: Final = msgpack.Decoder(list[AppRow])
-_LINKS: Final = msgpack.Decoder(list[LinkRow])
-_NAMED: Final = msgpack.Decoder(list[NamedRow])
 _PART_BYTES_GUESS: Final = 256  # of a body, besides its rows
 _ROW_SHARE: Final = 8  # a part ends with the row that brings it into its last eighth
 
@@ -84,26 +78,30 @@ class FoldCodec(NamedTuple):
 
 
 def folds(sessions: Sessions) -> list[FoldCodec]:
-    """Those of this release. Small ones first: who looks for a vector needs the first part only."""
+    """Those of this release. Small ones first: a look for a vector needs the first part only."""
     origins, named = sessions.origins, sessions.named
     wiring, points, stages = named.wiring, named.points, sessions.stages
     return [
-        FoldCodec("origins", origins.rows, _learner(_ORIGINS, origins.fold_row)),
-        FoldCodec("ties", lambda: list(origins.tie_rows()), _learner(_TIES, origins.fold_tie)),
-        FoldCodec("wiring", wiring.rows, _learner(_NAMED, wiring.learn), always=False),
-        FoldCodec("points", points.rows, _learner(_NAMED, points.learn), always=False),
-        FoldCodec("links", stages.link_rows, _learner(_LINKS, stages.learn_link), always=False),
-        FoldCodec("apps", stages.app_rows, _learner(_APPS, stages.learn_app), always=False),
-        FoldCodec("stages", stages.rows, _learner(_STAGES, stages.learn), always=False),
+        FoldCodec("origins", origins.rows, _learner(list[OriginRow], origins.fold_row)),
+        FoldCodec("ties", lambda: list(origins.ties), _learner(list[Tie], origins.tie)),
+        FoldCodec("wiring", wiring.rows, _learner(list[NamedRow], wiring.learn), always=False),
+        FoldCodec("points", points.rows, _learner(list[NamedRow], points.learn), always=False),
+        FoldCodec(
+            "links", stages.link_rows, _learner(list[LinkRow], stages.learn_link), always=False
+        ),
+        FoldCodec("apps", stages.app_rows, _learner(list[AppRow], stages.learn_app), always=False),
+        FoldCodec("stages", stages.rows, _learner(list[StageRow], stages.learn), always=False),
         FoldCodec(
             "publishers",
             lambda: sessions.rows(sessions.ids()),
-            _learner(_PUBLISHERS, sessions.fold_row),
+            _learner(list[PublisherRow], sessions.fold_row),
         ),
     ]
 
 
-def _learner(decoder: msgpack.Decoder[list[T]], learn: Callable[[T], None]) -> Learner:
+def _learner(form: type[list[T]], learn: Callable[[T], None]) -> Learner:
+    decoder = msgpack.Decoder(form)
+
     def learn_all(rows: Raw) -> None:
         try:
             known = decoder.decode(rows)
@@ -121,7 +119,7 @@ def _learner(decoder: msgpack.Decoder[list[T]], learn: Callable[[T], None]) -> L
 class Cutter:
     """Cuts the state of all folds into parts of about `part_bytes`, one at a time.
 
-    `through`: the position at which the first part will stand. `done`: there is no more.
+    `through`: the position of the first part. `done`: there is no more.
     """
 
     def __init__(
@@ -211,7 +209,7 @@ def origins(body: Body) -> list[OriginRow] | None:
 def begun(body: Body, first: int) -> dict[Origin, int] | None:
     """Per origin the newest message below position `first`, the segment's; None if not known.
 
-    A snapshot that stands there was written before it was known that its segment would begin.
+    A snapshot at that position was written before it was known that its segment would begin.
     """
     rows = origins(body)
     if rows is None:
@@ -250,8 +248,8 @@ class SnapshotParts:
 STATE_PART_BYTES: Final = STATE_BODY_BYTES + 64 * KIB  # with names and headers around it
 
 
-class Stating:
-    """Of one journal; the parts go into the groups of `to`.
+class SnapshotWriter:
+    """The snapshots of one journal; the parts go into the groups of `to`.
 
     idle --want--> wanted --due--> being cut, part by part --synced--> idle
     """
@@ -261,7 +259,7 @@ class Stating:
         self._cutter: Cutter | None = None
         self._wanted = False
         self._first_serial = 0
-        self._end = 0  # behind its last part, once that is placed
+        self._end = 0  # after its last part, once that is placed
         self._last_bytes = 0  # of the one before
         self.other_bytes = 0  # written since
 
@@ -271,7 +269,7 @@ class Stating:
         return self._wanted or self._cutter is not None
 
     def want(self) -> None:
-        """One shall be written; if one is being written, another one behind it."""
+        """One shall be written; if one is being written, another one after it."""
         self._wanted = True
 
     @property

@@ -1,7 +1,7 @@
-"""Where in a log the state snapshots stand, found from its newest segment back.
+"""Finds the state snapshots in a log, from its newest segment back.
 
-A snapshot is written behind the group that began its segment, so the beginnings of segments are
-looked at first. After a crash one may stand anywhere, and it may end in the next segment.
+A snapshot is written after the group that began its segment, so the beginnings of segments are
+looked at first. After a crash one may be anywhere, and it may end in the next segment.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from zbroker.log.reader import Cursor, Gap, Log
 
 
 class FoldStart(NamedTuple):
-    """Where to fold from: a position, and the serial of the segment in which it stands."""
+    """Where to fold from: a position, and the serial of its segment."""
 
     position: int
     serial: int
 
 
-HEAD_BATCHES: Final = 1_000  # a snapshot stands behind the group that began its segment
+HEAD_BATCHES: Final = 1_000  # a snapshot is after the group that began its segment
 
 
 def newest(log: Log, limit: int) -> FoldStart | None:
     """The beginning of a complete snapshot, from the newest segment that has one.
 
     Looks at the beginnings of segments first, which is where snapshots are; only after a crash one
-    may stand anywhere. A log that begins at position 1 needs none, so it is not searched through.
+    may be anywhere. A log that begins at position 1 needs none, so it is not searched through.
     """
     found = _search(log, limit, HEAD_BATCHES)
     if found is None and log.first_position > 1:
@@ -73,7 +73,7 @@ def _at(log: Log, position: int) -> FoldStart:
 
 
 def part_at(log: Log, batch: Batch, cursor: Cursor) -> snapshot.Body | None:
-    """The part of a snapshot that stands there. Raises: StorageError unknown_version."""
+    """The part of a snapshot in this batch. Raises: StorageError unknown_version."""
     body = log.body(batch, cursor)
     return snapshot.decode(body) if body is not None else None
 

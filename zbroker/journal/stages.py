@@ -1,15 +1,15 @@
-"""What is staged and not committed yet, and what was committed last. Pure.
+"""Staged messages that are not committed yet, and the last commit of each app. Pure.
 
     staged part --written--> known --commit--> shown by it, and held as long as that is kept
                                    --a record ends it--> forgotten
 
-All of it is folded from the log and stands in state snapshots. A stage belongs to the principal of
+All of it is folded from the log and is in state snapshots. A stage belongs to the principal of
 its publishers: others have stages of their own under the same token. It ends by a record alone, of
 a commit or of an abort, so every start knows the same; `overdue` and `held_before` name those that
 an abort of the broker's own ends: after a day without a new part, measured while the journal runs
 and by no clock that somebody may set, or where they hold back more of the log than they may.
 
-Rows and records of releases that knew no principals have none: whoever asks may mean them.
+Rows and records of releases without principals have none: every principal may use them.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Stage:
 
 
 class Stages:
-    """Of one log."""
+    """The stages of one log."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -138,25 +138,22 @@ class Stages:
                     self.bytes -= batch.body_length
 
     def written(self, serial: int) -> None:
-        """What was placed stands in this segment, or in the one before."""
+        """Placed parts are in this segment, or in the one before."""
         for batch, principal in self._placed:
-            self._learn(batch, serial, principal)
-            self.bytes -= batch.body_length  # _learn has counted it again
+            self.fold(batch, serial, principal)
+            self.bytes -= batch.body_length  # fold has counted it again
         self._placed = []
         for lowest in self._lowest:
-            self._link(serial, lowest)
+            self.learn_link(LinkRow(serial, lowest))
         self._lowest = []
-
-    def fold(self, batch: Batch, serial: int, principal: str) -> None:
-        """Learns from a staged part of the log."""
-        self._learn(batch, serial, principal)
 
     def fold_commit(self, record: CommitRecord, batch: Batch, serial: int) -> None:
         """Learns from a commit of the log."""
         self.committed(record, batch)
         self.written(serial)
 
-    def _learn(self, batch: Batch, serial: int, principal: str) -> None:
+    def fold(self, batch: Batch, serial: int, principal: str) -> None:
+        """Learns from a staged part of the log."""
         key = principal, token_of(batch)
         stage = self._stages.setdefault(key, Stage(key[1], principal))
         if stage.parts and stage.parts[-1].position >= batch.position:
@@ -167,10 +164,6 @@ class Stages:
         stage.messages += batch.taken
         stage.since_ms = None
         self.bytes += batch.body_length
-
-    def _link(self, serial: int, lowest: int) -> None:
-        if lowest < serial:
-            self._links[serial] = min(lowest, self._links.get(serial, lowest))
 
     # -- what goes ----------------------------------------------------------------------------
 
@@ -215,17 +208,17 @@ class Stages:
     # -- state snapshots ----------------------------------------------------------------------
 
     def rows(self) -> Iterator[StageRow]:
-        """Of stages."""
+        """The rows of stages."""
         for one in list(self._stages.values()):
             topics = list(one.topics)
             yield StageRow(one.token, 0, one.bytes, topics, one.parts, one.principal)
 
     def app_rows(self) -> Iterable[AppRow]:
-        """Of apps, of each principal the longest unused first."""
+        """The rows of apps, per principal the longest unused first."""
         return [row for rows in self._apps.values() for row in rows.values()]
 
     def link_rows(self) -> Iterable[LinkRow]:
-        """Of commits whose parts stand in older segments."""
+        """The rows of commits whose parts are in older segments."""
         return [LinkRow(serial, lowest) for serial, lowest in self._links.items()]
 
     def learn(self, row: StageRow) -> None:
@@ -251,7 +244,8 @@ class Stages:
 
     def learn_link(self, row: LinkRow) -> None:
         """It adds to what is known of its segment."""
-        self._link(row.serial, row.lowest)
+        if row.lowest < row.serial:
+            self._links[row.serial] = min(row.lowest, self._links.get(row.serial, row.lowest))
 
 
 def token_of(batch: Batch) -> str:

@@ -87,8 +87,8 @@ def _known(paths: Paths) -> list[known_log.KnownLog]:
 
 
 def _claim(places: SegmentPlaces, log: Logger) -> None:
-    """So that no other instance archives there. Copying a segment claims it, too, if this cannot:
-    a read-only or full disk is no reason not to start."""
+    """Keeps other instances from archiving there. Copying a segment claims it, too, if this cannot:
+    the journal also starts on a read-only or full disk."""
     if places.archive is None or not places.archive.exists("."):
         return
     try:
@@ -111,10 +111,10 @@ def beginning(index: Index, fold: LogFold, progress: Callable[[str], None]) -> B
         index.set_generation(log.generation)
         if limit < index.end:
             index.forget_after(limit)
-        catch_up(index, batches_of(log), limit, told)
+        catch_up(index, batches_of(log), limit, report)
         return fold.begin(log, limit)
 
-    def told(at: RebuildProgress) -> None:
+    def report(at: RebuildProgress) -> None:
         progress(f"making the bookmark index: position {at.position:,} of {at.until:,}")
 
     return begin
@@ -151,4 +151,4 @@ def _tell(recovered: Recovered, index: Index, log: Logger) -> None:
     for finding in recovered.findings:
         log.warning("%s: %s; %s", finding.code, finding.means, finding.next)
     if index.found:
-        log.warning("the bookmark index is made anew from the log: %s", index.found)
+        log.warning("the bookmark index is rebuilt from the log: %s", index.found)

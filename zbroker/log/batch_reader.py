@@ -1,8 +1,8 @@
 """One run over the log: from a cursor, batch by batch, over segment ends and damaged places.
 
 Batches verify themselves (their header CRC is seeded with the segment's salt and their own offset),
-so this needs no group: behind a batch stands the next one, or the next group at a multiple of 512,
-or the end of the segment, which the next segment's header knows. Bytes behind that end were set
+so this needs no group: after a batch comes the next one, or the next group at a multiple of 512,
+or the end of the segment, which the next segment's header knows. Bytes after that end were set
 aside by recovery and are never served. Use it through reader.Log.
 """
 
@@ -41,22 +41,22 @@ SKIP_BLOCK_BYTES: Final = 128 * KIB  # where hardly anything is wanted: the chea
 #: More of a body than this is not read to get to the next header. From the page cache that pays
 #: from 64 KiB on, from a disk from 128 KiB on: there each jump waits for the disk.
 SKIP_FAR_BYTES: Final = 128 * KIB
-#: Of one call that looks for what is wanted: blocks, or PICKS_MAX batches of one, and segments that
-#: are stepped over. So whoever reads soon does something else again, whatever is found.
+#: Steps of one call with a topic selection: blocks, or PICKS_MAX batches of one, and segments that
+#: are stepped over. So its caller soon does something else again, whatever is found.
 STEPS_MAX: Final = 16
-#: Of bytes that look like long headers and are none, in one search: a payload may be full of them.
+#: Bytes that look like long headers and are not, in one search: a payload may be full of them.
 FAKES_MAX_BYTES: Final = 256 * MIB
-#: A block with less left is read again from there: a header may stand behind the end of a group.
+#: A block with less left is read again from there: a header may follow the end of a group.
 _NEAR_END: Final = 1 * KIB
 
 
 class BatchReader:
     """Collects batches and gaps in `out`; `serial`, `offset`, `position` are where it goes on.
 
-    bodies: also read and verify bodies. to_end: look for the end of a log that nobody writes:
-    collect nothing and stop at the first thing that is no good batch. stored: commits come as they
-    stand, not what they show. only: without bodies, collect
-    what this Sparse needs; or with bodies, what this Wanted wants and what is no publish: only then
+    bodies: also read and verify bodies. to_end: look for the end of a log that is not written:
+    collect nothing and stop at the first thing that is not a good batch. stored: commits come as
+    they are in the log, instead of the messages that they show. only: without bodies, collect what
+    this Sparse needs; or with bodies, what this TopicSelection wants and control records: only then
     there is anything Skipped in `out`. newest: see Files.segment.
     """
 
@@ -91,7 +91,7 @@ class BatchReader:
     def run(self, max_bytes: int) -> None:
         """Goes on until `limit` or until about `max_bytes` were collected.
 
-        Without bodies also at the end of a segment, so that all of `out` stands in `serial`.
+        Without bodies also at the end of a segment, so that all of `out` is in `serial`.
         """
         self._left = max_bytes
         while self.position < self.limit and self._left > 0 and self._steps > 0:
@@ -114,7 +114,7 @@ class BatchReader:
         if not self._files.starts:
             return False
         found = self._files.start(self.position)
-        if found.serial < self.serial:  # what stands here is not there: goes on behind it
+        if found.serial < self.serial:  # it is not there: goes on after it
             found = self._files.start_after(self.serial) or found
         if found.position > self.position:
             why = self._files.why_missing(self.serial)
@@ -151,7 +151,7 @@ class BatchReader:
         return True
 
     def _inside(self, batch: Batch) -> bool:
-        """True if the cursor stands between messages of a commit; headers begin with its own."""
+        """True if the cursor is between messages of a commit; headers begin with its own."""
         shows = batch.flags & FLAG_SHOWS
         if not shows or not batch.position < self.position < batch.end_position:
             return False
@@ -165,7 +165,7 @@ class BatchReader:
         return self._run_over(block) if self._sparse is None else self._skim(block, self._sparse)
 
     def _run_over(self, block: FileBlock) -> bool:
-        """Collects what follows on, stands whole in the block and is good; False if nothing does.
+        """Collects what follows on, is whole in the block and good; False if nothing does.
 
         Fast, since every batch of the log goes through it; all else is for the slow way.
         """
@@ -207,7 +207,7 @@ class BatchReader:
         return True
 
     def _pick(self, block: FileBlock, wanted: TopicSelection) -> bool:
-        """The same for who wants some topics; False if nothing follows on."""
+        """The same for a topic selection; False if nothing follows on."""
         self._steps -= 1
         found, offset, position, left = pick_headers(
             block.data, block.base, self.offset, block.segment.seed, self.position, self.limit,
@@ -292,7 +292,7 @@ class BatchReader:
         return True
 
     def _show(self, commit: Batch, block: FileBlock) -> bool:
-        """Collects what a commit shows, from `position` on, as if it stood here."""
+        """Collects what a commit shows, from `position` on, as if it were here."""
         found = self._files.shown(block.segment, commit)
         if found is None:
             self._gap(commit.end_position, "damaged body")
@@ -330,7 +330,7 @@ class BatchReader:
         return bool(crc32c(body) == batch.body_crc)
 
     def _missing(self, segment: Segment) -> bool:
-        """No batch stands at `offset`: there is a newer segment, or this is damage."""
+        """There is no batch at `offset`: there is a newer segment, or this is damage."""
         fresh = self._files.segment(self.serial)
         if fresh is None or fresh.end != segment.end:
             return True
@@ -342,7 +342,7 @@ class BatchReader:
         return True
 
     def _step_over(self, segment: Segment) -> None:
-        """Finds the next batch behind a damaged place; what lies between is a gap."""
+        """Finds the next batch after a damaged place; all between is a gap."""
         upto = self.limit
         if segment.end_position is not None:
             upto = min(upto, segment.end_position)
@@ -389,7 +389,7 @@ def walk(reading: BatchReader) -> Iterator[tuple[Batch | Gap, int]]:
 
 
 def header_lists(reading: BatchReader) -> Iterator[tuple[list[Batch | Gap], int]]:
-    """The same as lists of what was found at once in one segment: for those who want it fast."""
+    """The same, faster: lists of the items that were found at once in one segment."""
     while reading.position < reading.limit:
         position = reading.position
         reading.run(HEADERS_CHUNK_BYTES)

@@ -2,8 +2,8 @@
 
 `Disk` is the seam where the simulator's disk takes the place of the real one; both pass the same
 contract tests. Every OSError becomes a StorageError: "disk_full" where space is missing,
-"file_missing" where the file is, else "disk_error". After a failed write or sync nobody tries again
-on that file: Linux marks pages whose write failed as clean, so a second sync would succeed without
+"file_missing" where the file is, else "disk_error". A failed write or sync is not tried again on
+that file: Linux marks pages whose write failed as clean, so a second sync would succeed without
 the data.
 """
 
@@ -14,7 +14,7 @@ import fcntl
 import mmap
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -48,7 +48,7 @@ class Disk(Protocol):
         ...
 
     def write(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
-        """All of `buffers` at `offset`, one behind the other; a short write is continued."""
+        """All of `buffers` at `offset`, one after the other; a short write is continued."""
         ...
 
     def read(self, name: str, offset: int, size: int) -> bytes:
@@ -63,7 +63,7 @@ class Disk(Protocol):
         ...
 
     def sync(self, name: str) -> None:
-        """What was written to the file survives a power cut from now on."""
+        """Written bytes of the file survive a power cut from now on."""
         ...
 
     def sync_dir(self) -> None:
@@ -107,7 +107,7 @@ class _OpenFile:
 
 
 def _stats(entries: Iterator[os.DirEntry[str]]) -> Iterator[tuple[str, os.stat_result]]:
-    """Of each file; one that is renamed or removed meanwhile is left out."""
+    """Stats of each file; one that is renamed or removed meanwhile is left out."""
     for entry in entries:
         with suppress(FileNotFoundError):
             if entry.is_file():
@@ -125,11 +125,8 @@ class RealDisk:
         self._lock: _OpenFile | None = None
 
     def list(self) -> list[tuple[str, int]]:
-        try:
-            with os.scandir(self.directory) as entries:
-                found = dict(_stats(entries))
-        except OSError as error:
-            raise self._failed("list", "", error) from None
+        with self._reported("list"), os.scandir(self.directory) as entries:
+            found = dict(_stats(entries))
         if self._flags == os.O_RDONLY:
             self._drop_removed(found)
         return [(name, stat.st_size) for name, stat in found.items()]
@@ -144,28 +141,22 @@ class RealDisk:
         return os.access(f"{self._prefix}{name}", os.F_OK)  # per read: a Path costs ten times that
 
     def file_id(self, name: str) -> tuple[int, int]:
-        try:
+        with self._reported("stat", name):
             stat = (self.directory / name).stat()
-        except OSError as error:
-            raise self._failed("stat", name, error) from None
         return stat.st_dev, stat.st_ino
 
     def create(self, name: str, size: int = 0) -> None:
-        try:
+        with self._reported("create", name):
             file = _OpenFile(self.directory / name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             self._files[name] = file
             if size:
                 os.posix_fallocate(file.fd, 0, size)
-        except OSError as error:
-            raise self._failed("create", name, error) from None
 
     def write(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
-        try:
+        with self._reported("write", name):
             fd = self._file(name).fd
             for start in range(0, len(buffers), GROUP_BUFFERS_MAX):
                 offset = self._write_all(fd, offset, buffers[start : start + GROUP_BUFFERS_MAX])
-        except OSError as error:
-            raise self._failed("write", name, error) from None
 
     def _write_all(self, fd: int, offset: int, buffers: Sequence[Buffer]) -> int:
         while True:
@@ -182,13 +173,13 @@ class RealDisk:
         return os.pwritev(fd, buffers, offset)
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        try:
+        try:  # often: without the microsecond of _reported
             return os.pread(self._file(name).fd, size, offset)
         except OSError as error:
-            raise self._failed("read", name, error) from None
+            raise failed("read", str(self.directory / name), error) from None
 
     def read_direct(self, name: str, offset: int, size: int) -> bytes:
-        try:
+        with self._reported("read_direct", name):
             fd = self._file(name).fd
             os.posix_fadvise(fd, offset, size, os.POSIX_FADV_DONTNEED)
             try:
@@ -197,8 +188,6 @@ class RealDisk:
                 if error.errno != errno.EINVAL:
                     raise
             return os.pread(fd, size, offset)  # this file system knows no O_DIRECT
-        except OSError as error:
-            raise self._failed("read_direct", name, error) from None
 
     def _read_direct(self, name: str, offset: int, size: int) -> bytes:
         start = offset // DIRECT_ALIGN * DIRECT_ALIGN
@@ -215,40 +204,30 @@ class RealDisk:
             return pages[offset - start : min(got, offset - start + size)]
 
     def sync(self, name: str) -> None:
-        try:
+        with self._reported("sync", name):
             os.fdatasync(self._file(name).fd)
-        except OSError as error:
-            raise self._failed("sync", name, error) from None
 
     def sync_dir(self) -> None:
-        try:
+        with self._reported("sync_dir"):
             directory = _OpenFile(self.directory, os.O_RDONLY | os.O_DIRECTORY)
             os.fsync(directory.fd)
-        except OSError as error:
-            raise self._failed("sync_dir", "", error) from None
 
     def rename(self, old: str, new: str) -> None:
-        try:
+        with self._reported("rename", new):
             if self.exists(new):
                 raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
             (self.directory / old).rename(self.directory / new)
-        except OSError as error:
-            raise self._failed("rename", new, error) from None
         if file := self._files.pop(old, None):
             self._files[new] = file
 
     def unlink(self, name: str) -> None:
         self._files.pop(name, None)
-        try:
+        with self._reported("unlink", name):
             (self.directory / name).unlink()
-        except OSError as error:
-            raise self._failed("unlink", name, error) from None
 
     def free_bytes(self) -> int:
-        try:
+        with self._reported("free_bytes"):
             state = os.statvfs(self.directory)
-        except OSError as error:
-            raise self._failed("free_bytes", "", error) from None
         return state.f_bavail * state.f_frsize
 
     def lock(self) -> None:
@@ -272,8 +251,13 @@ class RealDisk:
             self._files[name] = file
         return file
 
-    def _failed(self, operation: str, name: str, error: OSError) -> StorageError:
-        return failed(operation, str(self.directory / name), error)
+    @contextmanager
+    def _reported(self, operation: str, name: str = "") -> Iterator[None]:
+        """Its errors are StorageErrors that name the operation and the file."""
+        try:
+            yield
+        except OSError as error:
+            raise failed(operation, str(self.directory / name), error) from None
 
 
 def failed(operation: str, path: str, error: OSError) -> StorageError:

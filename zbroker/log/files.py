@@ -2,21 +2,19 @@
 
 Copies of a segment come and go (places.py) while somebody reads it. All of them hold the same
 bytes, so a reader that finds its copy gone looks again and goes on in another one. Beside a sealed
-segment may stand a summary, which says what topics are in it (zbroker.log.archive makes it).
+segment may be a summary, which says what topics are in it (archive.py makes it).
 """
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
-from contextlib import suppress
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from google_crc32c import value as crc32c
-from msgspec import DecodeError, Struct, msgpack
 
 from zbroker.errors import StorageError
-from zbroker.limits import KIB, MIB, U63_MAX
+from zbroker.limits import KIB, MIB
 from zbroker.log.format import (
     BATCH_MAGIC,
     DATA_AT,
@@ -31,21 +29,16 @@ from zbroker.log.format import (
 )
 from zbroker.log.places import LOOKS_MAX, SegmentPlace, SegmentPlaces
 from zbroker.log.references import Reference, Shown, shown
-from zbroker.log.segments import read_note, summary_name
+from zbroker.log.segments import read_note, unknown_version
+from zbroker.log.summaries import read_summary
 
 HEADER_MAX_BYTES: Final = 16 * MIB  # of one batch: a longer one is a damaged length
 HEADER_FIRST_BYTES: Final = 16 * KIB  # most headers are shorter
 TOPIC_SETS_KEPT: Final = 64  # of one reader; each has at most 1,000 names
 
-#: of a summary: magic, version, length and CRC-32C of what follows
-SUMMARY_HEAD: Final = struct.Struct("<4sIII")
-SUMMARY_MAGIC: Final = b"zbSM"
-SUMMARY_VERSION: Final = 1
-SUMMARY_MAX_BYTES: Final = 16 * MIB  # a longer one is none of ours
-
 
 class Cursor(NamedTuple):
-    """The next batch to read: where it stands or where to look for it, and its position."""
+    """The next batch to read: where it is or where to look for it, and its position."""
 
     serial: int
     offset: int
@@ -66,8 +59,8 @@ class Segment(NamedTuple):
     size: int  # of the segment file, also where it is packed
     header: SegmentHeader | None  # None: both copies are bad, so nothing in it can be verified
     seed: int
-    end: int | None  # offset behind its last batch; None: the open segment, or nobody knows
-    end_position: int | None  # position behind its last batch; None likewise
+    end: int | None  # offset after its last batch; None: the open segment, or unknown
+    end_position: int | None  # position after its last batch; None likewise
     last: bool
 
     @property
@@ -76,11 +69,11 @@ class Segment(NamedTuple):
 
 
 class Files:
-    """The segments of a log; `starts` are (first position, serial) of the readable ones."""
+    """The segments of a log; `starts`: where the readable ones begin, oldest first."""
 
     def __init__(self, places: SegmentPlaces) -> None:
         self.places = places
-        self.starts: list[tuple[int, int]] = []
+        self.starts: list[Cursor] = []
         self.newest: SegmentHeader | None = None
         self._headers: dict[SegmentPlace, SegmentHeader] = {}
         self._segments: dict[int, Segment] = {}
@@ -104,7 +97,7 @@ class Files:
         found = [
             self._choose(copies)
             for serial, copies in self.places.by_serial().items()
-            if serial >= self._oldest  # what stands below is about to be unlinked
+            if serial >= self._oldest  # those below are about to be unlinked
         ]
         headers = {place.serial: header for place, header in found}
         self._headers = {place: header for place, header in found if header}
@@ -115,7 +108,7 @@ class Files:
             for place, _ in found
         }
         readable = [header for header in headers.values() if header]
-        self.starts = [(header.first_position, header.serial) for header in readable]
+        self.starts = [Cursor(head.serial, DATA_AT, head.first_position) for head in readable]
         self.newest = readable[-1] if readable else None
 
     def _choose(self, copies: list[SegmentPlace]) -> tuple[SegmentPlace, SegmentHeader | None]:
@@ -127,15 +120,13 @@ class Files:
                 return place, header
             newer = newer or header.why == "version"
         if newer:
-            name = self.places.name(copies[0])
-            reason = f"{name} is of a format version that this release does not know"
-            raise StorageError("unknown_version", reason, "use the release that wrote it")
+            raise unknown_version(self.places.name(copies[0]), "use the release that wrote it")
         return copies[0], None
 
     def _segment(
         self, place: SegmentPlace, headers: dict[int, SegmentHeader | None], *, last: bool
     ) -> Segment:
-        """Its end stands in the header of the next one."""
+        """Its end is in the header of the next one."""
         serial = place.serial
         header, follower, second = (headers.get(serial + step) for step in range(3))
         end = end_position = None
@@ -147,13 +138,23 @@ class Files:
         return Segment(place, size, header, seed, end, end_position, last)
 
     @property
+    def instance(self) -> int:
+        """The instance that wrote this log; 0 if it is empty."""
+        return self.newest.instance if self.newest else 0
+
+    @property
+    def generation(self) -> int:
+        """The generation of the newest segment; 0 if there is none."""
+        return self.newest.generation if self.newest else 0
+
+    @property
     def extents(self) -> list[Extent]:
-        """The readable segments, oldest first."""
-        return [Extent(first, self._segments[serial].size) for first, serial in self.starts]
+        """The readable segments as they were at the last look, oldest first."""
+        return [Extent(one.position, self._segments[one.serial].size) for one in self.starts]
 
     @property
     def generations(self) -> set[int]:
-        """Of the segments that are here and can be read."""
+        """Generations of the segments that are here and can be read."""
         return {head.generation for head in self._headers.values()}
 
     def end_of(self, generation: int) -> int | None:
@@ -165,11 +166,11 @@ class Files:
 
     @property
     def first_position(self) -> int:
-        """The oldest position that is kept; 1 for an empty log.
+        """The log start: the oldest position that is kept; 1 for an empty log.
 
-        Segment 1 begins there even if nothing in it can be read: what is lost with it is a gap.
+        Segment 1 begins there even if nothing in it can be read: its positions are a gap.
         """
-        return self.starts[0][0] if self.starts and 1 not in self._segments else 1
+        return self.starts[0].position if self.starts and 1 not in self._segments else 1
 
     @property
     def missing(self) -> range:
@@ -181,11 +182,11 @@ class Files:
         return range(self._oldest, first) if self._oldest and first else range(0)
 
     def why_missing(self, serial: int) -> str:
-        """Why there is no such segment, for who stands there."""
+        """Why there is no such segment, for a cursor in it."""
         return "missing" if self._oldest and serial >= self._oldest else "removed"
 
     def segment(self, serial: int, newest: int = 0) -> Segment | None:
-        """What is known of a segment; looks again if nothing is, or if a newer one exists.
+        """All that is known of a segment; looks again if that is nothing, or if a newer one exists.
 
         Without that a reader would run past the end at which a recovery sealed the segment.
         newest: the open segment, if the caller knows it; 0: the directories are asked.
@@ -204,49 +205,35 @@ class Files:
         """The start of the segment that holds `position`, or of the oldest one."""
         if not self.starts:
             return Cursor(0, DATA_AT, 1)
-        index = bisect_right(self.starts, (position, U63_MAX)) - 1
+        index = bisect_right(self.starts, position, key=attrgetter("position")) - 1
         if index < 0 and 1 in self._segments:
             return Cursor(1, DATA_AT, 1)  # unreadable: reading makes a gap of it
-        first, serial = self.starts[max(index, 0)]
-        return Cursor(serial, DATA_AT, first)
+        return self.starts[max(index, 0)]
 
     def start_after(self, serial: int) -> Cursor | None:
-        """The start of the next readable segment behind that one."""
-        index = bisect_right(self.starts, serial, key=_serial)
-        if index == len(self.starts):
-            return None
-        first, found = self.starts[index]
-        return Cursor(found, DATA_AT, first)
+        """The start of the next readable segment after that one."""
+        return next((start for start in self.starts if start.serial > serial), None)
 
     def fetch(self, segment: Segment, offset: int, size: int) -> bytes:
         """Bytes of a segment below its end; unreadable pieces are zeros."""
         if segment.end is not None:
             size = min(size, segment.end - offset)
         size = max(size, 0)
-        known = self._segments.get(segment.serial, segment)
-        try:
-            return self.places.read(known.place, offset, size)
-        except StorageError as error:
-            if error.code != "file_missing":
-                raise
-        return self._fetch_again(segment.serial, offset, size)
-
-    def _fetch_again(self, serial: int, offset: int, size: int) -> bytes:
-        """The copy is gone: it was archived, packed or removed meanwhile."""
-        for left in reversed(range(LOOKS_MAX)):
-            self.refresh()
-            segment = self._segments.get(serial)
-            if segment is None:
-                break
+        known: Segment | None = self._segments.get(segment.serial, segment)
+        looks = LOOKS_MAX
+        while known is not None:
             try:
-                return self.places.read(segment.place, offset, size)
+                return self.places.read(known.place, offset, size)
             except StorageError as error:
-                if error.code != "file_missing" or not left:
+                if error.code != "file_missing" or not looks:
                     raise
+            looks -= 1
+            self.refresh()  # the copy is gone: archived, packed or removed meanwhile
+            known = self._segments.get(segment.serial)
         return b""
 
     def shown(self, segment: Segment, commit: Batch) -> Shown | None:
-        """What a commit shows that stands in `segment`; None if its body is damaged. The last one
+        """The content of a commit in `segment`; None if its body is damaged. The last one
         is remembered: it may be large, and is read piece by piece."""
         key = segment.serial, segment.seed, commit.offset
         if self._shown[0] != key:
@@ -276,12 +263,11 @@ class Files:
         if header.salt not in self._topics:
             if len(self._topics) >= TOPIC_SETS_KEPT:
                 self._topics.clear()
-            self._topics[header.salt] = _topics(self.places, header, segment.end_position)
+            found = read_summary(self.places, header)
+            self._topics[header.salt] = (
+                found.topics_of(header.first_position, segment.end_position) if found else None
+            )
         return self._topics[header.salt]
-
-
-def _serial(start: tuple[int, int]) -> int:
-    return start[1]
 
 
 class FileBlock:
@@ -316,58 +302,10 @@ class FileBlock:
         return batch
 
     def next_batch(self, offset: int) -> Batch | ParseStop:
-        """The batch at `offset`, or else the first of the group behind it."""
+        """The batch at `offset`, or else the first of the group after it."""
         at = offset - self.base
         if self.data[at : at + len(BATCH_MAGIC)] == BATCH_MAGIC:  # else there is nothing to decode
             batch = self.batch_at(offset)
             if isinstance(batch, Batch):
                 return batch
         return self.batch_at(pad(offset, GROUP_ALIGN) + GROUP_LENGTH)
-
-
-# -- what a summary says ----------------------------------------------------------------------
-
-
-class _Topics(Struct, frozen=True):
-    """What is read of a summary here."""
-
-    instance: int
-    serial: int
-    salt: int
-    first: int
-    end: int
-    missing: int
-    topics: list[str]
-    topics_capped: bool
-
-
-def summary_content(data: bytes) -> bytes | None:
-    """The msgpack map in a summary file; None if it is damaged, of another version or none."""
-    if len(data) < SUMMARY_HEAD.size:
-        return None
-    magic, version, length, crc = SUMMARY_HEAD.unpack_from(data)
-    content = data[SUMMARY_HEAD.size :]
-    known = magic == SUMMARY_MAGIC and version == SUMMARY_VERSION
-    return content if known and length == len(content) and crc32c(content) == crc else None
-
-
-def _topics(places: SegmentPlaces, header: SegmentHeader, end: int) -> frozenset[str] | None:
-    name = summary_name(header.serial)
-    for disk in (places.journal, places.archive):
-        if disk is not None and disk.exists(name):
-            with suppress(StorageError, DecodeError, UnicodeDecodeError):  # the headers say it, too
-                content = summary_content(disk.read(name, 0, SUMMARY_MAX_BYTES))
-                found = _DECODER.decode(content) if content is not None else None
-                if found is not None and _tells_all(found, header, end):
-                    return frozenset(found.topics)
-    return None
-
-
-def _tells_all(found: _Topics, header: SegmentHeader, end: int) -> bool:
-    """A summary of a segment with damaged places does not know what stood there."""
-    of = (found.instance, found.serial, found.salt, found.first, found.end)
-    wanted = (header.instance, header.serial, header.salt, header.first_position, end)
-    return of == wanted and not found.topics_capped and not found.missing
-
-
-_DECODER: Final = msgpack.Decoder(_Topics)

@@ -4,7 +4,7 @@ A segment file, little-endian, everything 8-byte aligned:
 
     0      segment header (96 bytes, the rest of its 4096 bytes is zero)
     4096   the same header again
-    8192   append groups, each on a 512-byte boundary; between them and behind the last one, zeros
+    8192   append groups, each on a 512-byte boundary; between them and after the last one, zeros
 
     append group   64-byte header, then its record batches back to back
     record batch   112-byte header, topic table, columns, zeros to 8; the body; zeros to 8
@@ -24,6 +24,7 @@ from google_crc32c import extend as crc_extend
 from google_crc32c import value as crc32c
 from msgspec import Struct
 
+from zbroker.ids import Origin
 from zbroker.wire.messages import Columns
 
 VERSION: Final = 1
@@ -72,7 +73,7 @@ SEQUENCED: Final = frozenset({KIND_PUBLISH, KIND_STAGED})  # these take sequence
 
 FLAG_ZSTD: Final = 1
 FLAG_LATE: Final = 2
-FLAG_SHOWS: Final = 4  # its body says where its messages stand: see references.py
+FLAG_SHOWS: Final = 4  # its body says where its messages are: see references.py
 
 COLUMN_INDEX: Final = 1
 COLUMN_TIME: Final = 2
@@ -103,14 +104,14 @@ class ParseStop(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class SegmentHeader:
-    """What stands twice at the start of a segment file."""
+    """The header that is twice at the start of a segment file."""
 
     instance: int
     generation: int
     serial: int
     first_position: int
     previous_last_position: int  # 0 for the first segment
-    previous_end: int  # offset behind the previous segment's last group; 0 for the first segment
+    previous_end: int  # offset after the previous segment's last group; 0 for the first segment
     salt: int
     created_ns: int
     size: int
@@ -146,14 +147,14 @@ def decode_segment_header(data: bytes) -> SegmentHeader | ParseStop:
 
 
 class Batch(Struct, gc=False):
-    """A record batch: everything but where it stands. `body` is the packed body as it was sent.
+    """A record batch: everything but its place. `body` is the packed body as it was sent.
 
     count: messages in the body; skip, cut: how many leading and trailing ones do not count.
     sequence, position: of the first message that counts. Message i of the body has sequence
     `sequence + i - skip`.
     columns: per message of the body; `extra` are columns of unknown tags, carried along.
     A msgspec Struct, since reading makes millions. Decoded batches may share `topics`, `columns`
-    and `extra`: set them anew, never change what is in them.
+    and `extra`: replace them, never change their content.
     """
 
     kind: int
@@ -177,7 +178,7 @@ class Batch(Struct, gc=False):
     extra: list[tuple[int, bytes]] = []
     offset: int = 0  # where it was found, as the next one; set by decode
     header_length: int = 0
-    cut: int = 0  # stands in the header; last, since hardly any batch has it
+    cut: int = 0  # in the header; last, since hardly any batch has it
 
     @property
     def taken(self) -> int:
@@ -185,13 +186,18 @@ class Batch(Struct, gc=False):
         return self.count - self.skip - self.cut
 
     @property
+    def origin(self) -> Origin:
+        """The instance and generation in which it was published first."""
+        return Origin(self.origin_instance, self.origin_generation)
+
+    @property
     def end_position(self) -> int:
-        """The position behind its last message."""
+        """The position after its last message."""
         return self.position + self.count - self.skip - self.cut
 
     @property
     def end_offset(self) -> int:
-        """Where the next batch or group stands in the file (before alignment to a group)."""
+        """Offset of the next batch or group in the file (before alignment to a group)."""
         return self.offset + self.header_length + pad(self.body_length)
 
 
@@ -224,12 +230,12 @@ def _header_crc(data: bytes, offset: int, seed: int) -> int:
 
 
 def batch_crc(header: bytes) -> int:
-    """The CRC that stands in an encoded batch header; groups are chained over these."""
+    """The CRC in an encoded batch header; groups are chained over these."""
     return int(_U32.unpack_from(header, _BATCH_CRC_AT)[0])
 
 
 def decode_batch_header(data: bytes, at: int, offset: int, seed: int) -> Batch | ParseStop:
-    """The batch header at `data[at:]`, which stands at `offset` in its file. The body is not read.
+    """The batch header at `data[at:]`, which is at `offset` in its file. The body is not read.
 
     Returns: Stop "short" if `data` ends before the header does; other Stops if there is no header.
     """
@@ -265,7 +271,7 @@ tails: Final[dict[bytes, Tail]] = {}  # what decode_tail said of the short ones 
 
 
 def decode_tail(tail: bytes, topics: int) -> Tail:
-    """What stands behind the fixed part of a batch header: `topics` names, columns, zeros.
+    """The end of a batch header, after its fixed part: `topics` names, columns, zeros.
 
     Most tails are one of few: short ones are remembered, so their results are shared.
     """
@@ -314,7 +320,7 @@ class GroupHeader:
 
     @property
     def end_offset(self) -> int:
-        """Where the next group of this segment stands."""
+        """Offset of the next group of this segment."""
         return pad(self.offset + self.length, GROUP_ALIGN)
 
 

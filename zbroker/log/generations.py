@@ -20,14 +20,13 @@ from typing import Final, NamedTuple
 
 from zbroker.errors import StorageError
 from zbroker.log.disk import Disk
-from zbroker.log.segments import discard
+from zbroker.log.segments import discard, replace_file
 
 NEW_GENERATION: Final = "new-generation"
 VERSION: Final = 1
 EPOCH_S: Final = 1_577_836_800  # 2020-01-01
 SPREAD: Final = 1 << 16  # of numbers by chance: two are the same once in so many times
 NUMBER_MAX: Final = (1 << 32) - 1  # what a segment's header has room for
-_PART: Final = NEW_GENERATION + ".part"
 _MAX_BYTES: Final = 1024
 
 
@@ -58,13 +57,7 @@ def write_mark(disk: Disk, copied: CopyMark) -> None:
     fields = {
         "version": VERSION, "instance": f"{copied.instance:016x}", "generation": copied.generation,
     }  # fmt: skip
-    discard(disk, _PART)
-    disk.create(_PART)
-    disk.write(_PART, 0, [json.dumps(fields).encode() + b"\n"])
-    disk.sync(_PART)
-    discard(disk, NEW_GENERATION)
-    disk.rename(_PART, NEW_GENERATION)
-    disk.sync_dir()
+    replace_file(disk, NEW_GENERATION, json.dumps(fields).encode() + b"\n")
 
 
 def read_mark(disk: Disk, generation: int) -> CopyMark | None:

@@ -108,7 +108,7 @@ def decode_headers(  # noqa: PLR0913 - each is one thing that a block of the log
 
 
 def announced_length(data: bytes, at: int) -> int:
-    """How long the batch header at `data[at:]` says it is. Nobody verified it yet."""
+    """How long the batch header at `data[at:]` says it is. It is not verified yet."""
     return int.from_bytes(data[at + _LENGTH_AT : at + _LENGTH_AT + 4], "little")
 
 
@@ -135,7 +135,7 @@ def skim_headers(  # noqa: PLR0913 - each is one thing that a block of the log i
     data: bytes, base: int, offset: int, seed: int, position: int, limit: int, room: int,
     sparse: Sparse,
 ) -> tuple[list[Batch], int, int]:  # fmt: skip
-    """Like `decode_headers`, but only what `sparse` needs; offset and position behind the last."""
+    """Like `decode_headers`, but only what `sparse` needs; offset and position after the last."""
     found: list[Batch] = []
     at = done = offset - base
     size, seen, block_end = len(data), sparse.seen, sparse.block_end - base
@@ -185,7 +185,7 @@ def _block_end(offset: int, block_bytes: int) -> int:
 
 
 def take_bodies(found: list[Batch], data: bytes, base: int) -> int:
-    """Sets the bodies that stand whole in `data`; how many are good before the first other one.
+    """Sets the bodies that are whole in `data`; how many are good before the first other one.
     A commit is another one, too."""
     for index, batch in enumerate(found):
         at = batch.offset + batch.header_length - base
@@ -227,7 +227,7 @@ class TopicSelection:
 
     def __init__(self, wants: Callable[[str], bool]) -> None:
         self._wants = wants
-        #: by what stands behind the fixed part of a header: how many topics that is, negative if
+        #: by the end of a header after its fixed part: how many topics that is, negative if
         #: none of them is wanted
         self.known: dict[bytes, int] = {}
         self._segment: tuple[Iterable[str], bool] = ((), False)
@@ -271,12 +271,11 @@ def pick_headers(  # noqa: C901, PLR0912, PLR0913 - one loop over a block, like 
     """Like `decode_headers` and `take_bodies` for what is wanted; the rest is only stepped over.
 
     Looks at PICKS_MAX at most. `room`: of bytes that are wanted.
-    Returns: also offset and position behind the last batch, maybe behind `data`; the room left.
+    Returns: also offset and position after the last batch, maybe beyond `data`; the room left.
     """
     found: list[Batch | Skipped] = []
     at = done = offset - base
-    last_at, begun, known = -1, position, wanted.known
-    last = len(data) - _BATCH_BYTES
+    last_at, last, begun, known = -1, len(data) - _BATCH_BYTES, position, wanted.known
     for _ in range(PICKS_MAX):
         if position >= limit or at > last or room <= 0:
             break
@@ -309,7 +308,9 @@ def pick_headers(  # noqa: C901, PLR0912, PLR0913 - one loop over a block, like 
         if (said <= 0 and kind == KIND_PUBLISH) or kind == KIND_STAGED:
             last_at = at
         else:
-            batch = _verified(data, at, base + at, tail)
+            batch = decode_batch_header(data, at, base + at, seed)
+            if isinstance(batch, ParseStop):
+                break
             batch.body = body = data[behind : behind + body_length]
             if len(body) < body_length or crc32c(body) != body_crc or batch.flags & FLAG_SHOWS:
                 break
@@ -325,21 +326,8 @@ def pick_headers(  # noqa: C901, PLR0912, PLR0913 - one loop over a block, like 
     return found, base + done, position, room
 
 
-def _verified(data: bytes, at: int, offset: int, tail: bytes) -> Batch:
-    """The batch of a header that was found good, and of its tail, too."""
-    (_, _, kind, length, body_length, flags, count, skip, topics, _, position, publisher, session,
-     sequence, prev, log_time, origin_instance, origin_position, origin_generation, body_crc, cut,
-     _) = _unpack(data, at)  # fmt: skip
-    names, columns, extra = decode_tail(tail, topics)
-    return Batch(
-        kind, position, publisher, session, sequence, prev, count, log_time, names, b"", body_crc,
-        body_length, skip, flags, origin_instance, origin_generation, origin_position, columns,
-        extra, offset, length, cut,
-    )  # fmt: skip
-
-
 def _skipped(data: bytes, at: int, first: int, end: int) -> Skipped:
-    """Those positions; the header of the last batch stands at `at`."""
+    """Those positions; the header of the last batch is at `at`."""
     (_, _, _, _, _, _, count, skip, _, _, _, publisher, _, sequence, _, _, _, _, _, _, cut,
      _) = _unpack(data, at)  # fmt: skip
     return Skipped(first, end, publisher, sequence + count - skip - cut - 1)

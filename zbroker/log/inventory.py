@@ -1,15 +1,15 @@
 """What a start finds in the directories: segments, checked against each other by their headers.
 
-A segment that is missing although nobody removed it stops the start: most likely the archive
-directory is not mounted. Who accepts that is remembered in the file `accepted-missing`; nothing
+A segment that is missing although it was not removed stops the start: most likely the archive
+directory is not mounted. If that is accepted, the file `accepted-missing` remembers it; nothing
 else is: when the files are back, they are served again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import chain, count, pairwise
+from itertools import count, pairwise
 from typing import Final
 
 from msgspec import DecodeError, msgpack
@@ -19,7 +19,14 @@ from zbroker.errors import StorageError
 from zbroker.log.disk import Disk
 from zbroker.log.format import ParseStop, SegmentHeader
 from zbroker.log.places import Copies, SegmentPlace, SegmentPlaces, foreign
-from zbroker.log.segments import PART_SUFFIX, SPARE, discard, make_filled, publish, segment_name
+from zbroker.log.segments import (
+    SPARE,
+    make_filled,
+    publish,
+    replace_file,
+    segment_name,
+    unknown_version,
+)
 
 ACCEPTED: Final = "accepted-missing"
 MISSING_HINT: Final = (
@@ -65,9 +72,11 @@ class Inventory:
     def look(self, oldest: int, *, accept_missing: bool) -> None:
         """Reads all segment headers. Raises: StorageError for what is not this log."""
         for serial, copies in self.places.by_serial().items():
-            header, place = self._choose(serial, copies, quiet=serial < oldest)
+            reported = len(self.findings)
+            header, place = self._choose(serial, copies)
             if serial < oldest:
                 self.leftovers += copies
+                del self.findings[reported:]  # it goes anyway
                 continue
             self.headers[serial], self._copies[serial] = header, copies
             self.sizes[serial] = self.places.size(place)
@@ -82,36 +91,31 @@ class Inventory:
         """False if this cannot be the segment with the write head: it was archived or packed."""
         return all(not place.archived and not place.packed for place in self._copies[serial])
 
+    def report(self, code: str, means: str, follows: str, first: int = 0, end: int = 0) -> None:
+        """Adds a finding."""
+        self.findings.append(RecoveryFinding(code, means, follows, first, end))
+
     # -- headers --
 
-    def _choose(
-        self, serial: int, copies: Copies, *, quiet: bool
-    ) -> tuple[SegmentHeader | None, SegmentPlace]:
+    def _choose(self, serial: int, copies: Copies) -> tuple[SegmentHeader | None, SegmentPlace]:
         """The best copy with a header; each copy must be of this instance."""
-        findings = [] if quiet else self.findings
-        headers = [(self._header(serial, place, findings), place) for place in copies]
+        headers = [(self._header(serial, place), place) for place in copies]
         good = [(header, place) for header, place in headers if header]
+        name = segment_name(serial)
         if good and len(good) < len(copies):
-            means = f"{segment_name(serial)}: one copy is unreadable; another is good"
-            findings.append(RecoveryFinding("journal.copy_unreadable", means, "nothing is lost"))
+            means = f"{name}: one copy is unreadable; another is good"
+            self.report("journal.copy_unreadable", means, "nothing is lost")
         elif not good:
             means = "both copies of its header are bad: nothing in it can be verified or served"
-            findings.append(
-                RecoveryFinding(
-                    "journal.segment_unreadable", f"{segment_name(serial)}: {means}", "repair it"
-                )
-            )
+            self.report("journal.segment_unreadable", f"{name}: {means}", "repair it")
         return good[0] if good else (None, copies[0])
 
-    def _header(
-        self, serial: int, place: SegmentPlace, findings: list[RecoveryFinding]
-    ) -> SegmentHeader | None:
+    def _header(self, serial: int, place: SegmentPlace) -> SegmentHeader | None:
         name, copies = self.places.name(place), self.places.headers(place)
         good = [copy for copy in copies if isinstance(copy, SegmentHeader)]
         if not good:
             if all(isinstance(copy, ParseStop) and copy.why == "version" for copy in copies):
-                reason = f"{name} is of a format version that this release does not know"
-                raise StorageError("unknown_version", reason, "start the release that wrote it")
+                raise unknown_version(name, "start the release that wrote it")
             return None
         if good[0].instance != self.instance:
             raise foreign(name, good[0].instance, self.instance)
@@ -119,10 +123,8 @@ class Inventory:
             reason = f"{name} says that it is segment {good[0].serial}"
             raise StorageError("serial_gap", reason, "put the right one back")
         if len(good) == 1:
-            means = (
-                f"{name}: one copy of its header is bad; the other one is good, so nothing is lost"
-            )
-            findings.append(RecoveryFinding("journal.header_copy_bad", means, "check the disk"))
+            means = "one copy of its header is bad; the other one is good, so nothing is lost"
+            self.report("journal.header_copy_bad", f"{name}: {means}", "check the disk")
         return good[0]
 
     # -- what is not there --
@@ -136,17 +138,15 @@ class Inventory:
         if not missing:
             return
         text = ", ".join(_names(first, end) for first, end in missing)
-        if not accept and not _within(missing, self._accepted()):
+        if not accept and not _serials(missing) <= _serials(self._accepted()):
             code = "segments_missing" if missing[0][0] == oldest else "serial_gap"
-            raise StorageError(code, f"{text}: missing, and nobody removed it", MISSING_HINT)
+            raise StorageError(
+                code, f"{text}: missing, and not removed by the broker", MISSING_HINT
+            )
         if accept:
             self._remember(missing)
         means = f"{text}: missing; accepted, so nothing of it is served"
-        self.findings.append(
-            RecoveryFinding(
-                "journal.segments_missing", means, "served again when the files are back"
-            )
-        )
+        self.report("journal.segments_missing", means, "served again when the files are back")
 
     def _accepted(self) -> _Ranges:
         if not self.disk.exists(ACCEPTED):
@@ -157,24 +157,17 @@ class Inventory:
             return []  # a human is asked again
 
     def accept(self, oldest: int, last: int) -> None:
-        """The log begins anew behind `last`, because a human gave up all that was there."""
+        """The log begins again after `last`, because a person gave up all that was there."""
         if last:
             self._remember([(max(oldest, 1), last + 1)])
 
     def _remember(self, missing: _Ranges) -> None:
-        part = ACCEPTED + PART_SUFFIX
-        discard(self.disk, part)
-        self.disk.create(part)
-        self.disk.write(part, 0, [msgpack.encode(missing)])
-        self.disk.sync(part)
-        discard(self.disk, ACCEPTED)
-        self.disk.rename(part, ACCEPTED)
-        self.disk.sync_dir()
+        replace_file(self.disk, ACCEPTED, msgpack.encode(missing))
 
     # -- changes --
 
     def set_aside(self, serial: int) -> None:
-        """Gives an unreadable segment names that are no segment's."""
+        """Gives an unreadable segment names that no segment has."""
         for place in self._copies.pop(serial):
             disk, name = self.places.disk(place), self.places.name(place)
             names = (f"{name}.damaged-{number}" for number in count(1))
@@ -204,10 +197,5 @@ def _names(first: int, end: int) -> str:
     return last if end == first + 1 else f"{segment_name(first)} to {last}"
 
 
-def _within(missing: _Ranges, accepted: _Ranges) -> bool:
-    known = set(chain.from_iterable(_serials(accepted)))
-    return all(serial in known for serial in chain.from_iterable(_serials(missing)))
-
-
-def _serials(ranges: _Ranges) -> Iterable[range]:
-    return (range(first, end) for first, end in ranges)
+def _serials(ranges: _Ranges) -> set[int]:
+    return {serial for first, end in ranges for serial in range(first, end)}

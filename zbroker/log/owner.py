@@ -43,13 +43,19 @@ def check_apart(places: SegmentPlaces) -> None:
 
 def check(places: SegmentPlaces) -> None:
     """Raises: StorageError foreign_instance if the archive directory is another instance's."""
-    if places.archive is None or not places.archive.exists("."):
+    archive, ours = places.archive, places.instance
+    if archive is None or not archive.exists("."):
         return
-    owner = _owner(places.archive)
-    if owner is not None:
-        _refuse_other(places.archive, owner, places.instance)
-    else:
-        _check_segments(places)
+    owner = _owner(archive)
+    if owner is None:
+        for place in (place for place in places.copies() if place.archived):
+            header = places.header(place)
+            if isinstance(header, SegmentHeader) and header.instance != ours:
+                raise foreign(places.name(place), header.instance, ours)
+    elif owner != ours:
+        reason = f"{_path(archive)} belongs to instance {owner:016x}, this is {ours:016x}"
+        hint = "give each instance an archive_directory of its own"
+        raise StorageError("foreign_instance", f"the archive directory {reason}", hint)
 
 
 def claim(places: SegmentPlaces) -> None:
@@ -73,14 +79,6 @@ def claim(places: SegmentPlaces) -> None:
     check(places)  # another instance may have been here at the same moment
 
 
-def _check_segments(places: SegmentPlaces) -> None:
-    for place in places.copies():
-        if place.archived:
-            header = places.header(place)
-            if isinstance(header, SegmentHeader) and header.instance != places.instance:
-                raise foreign(places.name(place), header.instance, places.instance)
-
-
 def _owner(archive: Disk) -> int | None:
     """The instance that the file names. Raises: StorageError damaged, unknown_version."""
     if not archive.exists(OWNER):
@@ -96,16 +94,6 @@ def _owner(archive: Disk) -> int | None:
         reason = f"the file {OWNER} in {_path(archive)} is of version {version}"
         raise StorageError("unknown_version", reason, "start the release that wrote it")
     return instance
-
-
-def _refuse_other(archive: Disk, owner: int, ours: int) -> None:
-    if owner != ours:
-        raise StorageError(
-            "foreign_instance",
-            f"the archive directory {_path(archive)} belongs to instance {owner:016x}, this is "
-            f"{ours:016x}",
-            "give each instance an archive_directory of its own",
-        )
 
 
 def _path(disk: Disk) -> str:

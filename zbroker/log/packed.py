@@ -34,8 +34,8 @@ VERSION: Final = 1
 LEVEL: Final = 3  # zstd's own default; higher ones cost several times the time for a few percent
 FRAME_BYTES: Final = 256 * KIB  # small enough to read one batch, large enough to compress well
 FRAME_MAX_BYTES: Final = 64 * MIB  # of a frame that somebody else's program made
-#: Three blocks of the largest size: who reads on from where it stopped, and another one at another
-#: place, decompress nothing twice.
+#: Three blocks of the largest size: a reader that goes on where it stopped, and a second one at
+#: another place, decompress nothing twice.
 FRAMES_CACHE_BYTES: Final = 4 * MIB
 TABLES_MAX: Final = 64  # of packed files kept in memory; 16 KiB each for a segment of 256 MiB
 _FIRST_READ_BYTES: Final = 16 * KIB  # the head and the first frame of most segments
@@ -65,7 +65,7 @@ class FrameTable(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Of the segment file that was packed."""
+        """Bytes of the segment file that was packed."""
         return self.base[-1]
 
 
@@ -89,7 +89,7 @@ def cuts(size: int) -> Iterator[tuple[int, int]]:
 
 
 def frames_at(size: int) -> int:
-    """Where the first data frame of a packed segment of `size` bytes stands."""
+    """Offset of the first data frame of a packed segment of `size` bytes."""
     frames = sum(1 for _ in cuts(size))
     return _SKIPPABLE.size + HEAD.size + 4 * frames + _CRC_BYTES
 
@@ -213,7 +213,7 @@ class Frames:
         return data
 
     def decompress(self, key: tuple[str, int], data: bytes, size: int) -> bytes | None:
-        """The `size` bytes that `data` stands for; None if it is no such frame."""
+        """The `size` bytes that are packed in `data`; None if it is not such a frame."""
         self.decompressed += 1
         try:
             if zstandard.frame_content_size(data) != size:  # before memory is taken for it
@@ -240,11 +240,11 @@ class Packed:
 
     @property
     def size(self) -> int:
-        """Of the segment file; 0 if this one is unreadable."""
+        """Bytes of the segment file; 0 if this one is unreadable."""
         return self._table.size if self._table else 0
 
     def consistent(self) -> bool:
-        """True if both lists of sizes are good and say the same: for who has just written it."""
+        """True if both lists of sizes are good and say the same: a check after it was written."""
         read, size = self._read, self._file_bytes
         head, listed = read_head(self._name, read, size)[1], read_seek_table(read, size)
         if head is None or listed is None:

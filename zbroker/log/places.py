@@ -1,8 +1,8 @@
 """Where segments are: the journal directory and the archive directory, raw and packed.
 
 One segment may exist as up to four files; all hold the same bytes, so readers take the best one:
-raw before packed, journal before archive. Whoever moves a segment makes the new copy durable before
-the old one goes, so one that vanishes between listing and reading is looked up again.
+raw before packed, journal before archive. A new copy is durable before the old one goes, so one
+that vanishes between listing and reading is looked up again.
 The open segment is always raw, in the journal directory.
 """
 
@@ -17,14 +17,21 @@ from typing import Final, NamedTuple
 from zbroker.errors import StorageError
 from zbroker.log.disk import Disk, RealDisk
 from zbroker.log.format import (
-    HEADER_COPY_AT,
-    SEGMENT,
     ParseStop,
     SegmentHeader,
-    decode_segment_header,
 )
 from zbroker.log.packed import TABLES_MAX, Frames, Packed
-from zbroker.log.segments import packed_name, parse_name, read_around, read_note, segment_name
+from zbroker.log.segments import (
+    HeaderCopies,
+    headers_by,
+    intact,
+    list_files,
+    packed_name,
+    parse_name,
+    read_around,
+    read_note,
+    segment_name,
+)
 
 LOOKS_MAX: Final = 10  # each one means that a file moved meanwhile: raw, archived, packed, removed
 
@@ -56,7 +63,12 @@ class SegmentPlaces:
         self._instance = instance
         self.frames = Frames()
 
-    # -- what there is --
+    # -- all copies --
+
+    @property
+    def disks(self) -> tuple[Disk, ...]:
+        """The journal directory, then the archive directory if there is one."""
+        return (self.journal, self.archive) if self.archive is not None else (self.journal,)
 
     def list(self) -> Copies:
         """The best copy of each segment, oldest first."""
@@ -82,28 +94,19 @@ class SegmentPlaces:
         return found
 
     def _scan(self) -> dict[int, Copies]:
-        """The journal directory first: what leaves it stands in the archive directory before."""
-        places = [*_listed(self.journal, archived=False)]
+        """The journal directory first: a segment leaves it once it is in the archive directory."""
+        places = _named(self.journal.list(), archived=False)
         if self.archive is not None:
-            places += _listed(self.archive, archived=True)
+            places += _named(list_files(self.archive), archived=True)
         found: dict[int, Copies] = {}
         for place in sorted(places, key=lambda place: (place.serial, place.packed, place.archived)):
             found.setdefault(place.serial, []).append(place)
         return found
 
-    def newest_serial(self) -> int:
-        """Of the open segment; 0 if there is none at all."""
-        return max(self.by_serial(), default=0)
-
     def exists(self, serial: int) -> bool:
         """True if there is any copy; cheap."""
-        raw, packed = segment_name(serial), packed_name(serial)
-        journal, archive = self.journal, self.archive
-        return (
-            journal.exists(raw)
-            or journal.exists(packed)
-            or (archive is not None and (archive.exists(raw) or archive.exists(packed)))
-        )
+        names = segment_name(serial), packed_name(serial)
+        return any(disk.exists(name) for disk in self.disks for name in names)
 
     def find(self, serial: int) -> SegmentPlace | None:
         """The best copy of one segment."""
@@ -142,22 +145,13 @@ class SegmentPlaces:
             return self._packed(place).read(offset, size)
         return read_around(self.disk(place).read, segment_name(place.serial), offset, size)
 
-    def headers(
-        self, place: SegmentPlace
-    ) -> tuple[SegmentHeader | ParseStop, SegmentHeader | ParseStop]:
+    def headers(self, place: SegmentPlace) -> HeaderCopies:
         """Both copies of its header, as they are. Raises: StorageError."""
-        first = self.read(place, 0, SEGMENT.size)
-        second = self.read(place, HEADER_COPY_AT, SEGMENT.size)
-        return decode_segment_header(first), decode_segment_header(second)
+        return headers_by(partial(self.read, place))
 
     def header(self, place: SegmentPlace) -> SegmentHeader | ParseStop:
-        """Its header from an intact copy; Stop "version" if both are of another one."""
-        first, second = self.headers(place)
-        if isinstance(first, SegmentHeader):
-            return first
-        if isinstance(second, SegmentHeader) or first.why == "version":
-            return second
-        return first
+        """Its header from an intact copy; Stop "version" if both are of another version."""
+        return intact(self.headers(place))
 
     def unlink(self, place: SegmentPlace) -> None:
         """Removes this copy; durable with the next sync of its directory.
@@ -190,9 +184,8 @@ class SegmentPlaces:
     def close(self) -> None:
         """Closes the files of both directories."""
         self._tables.clear()
-        self.journal.close()
-        if self.archive is not None:
-            self.archive.close()
+        for disk in self.disks:
+            disk.close()
 
     def _packed(self, place: SegmentPlace) -> Packed:
         key = _key(place)
@@ -220,13 +213,7 @@ def foreign(name: str, theirs: int, ours: int) -> StorageError:
     return StorageError("foreign_instance", reason, "check the data directory in the config")
 
 
-def _listed(disk: Disk, *, archived: bool) -> list[SegmentPlace]:
-    try:
-        files = disk.list()
-    except StorageError as error:
-        if not archived or error.code != "file_missing":
-            raise
-        return []
+def _named(files: list[tuple[str, int]], *, archived: bool) -> Copies:
     named = ((parse_name(name), size) for name, size in files)
     return [SegmentPlace(found[0], archived, found[1], size) for found, size in named if found]
 

@@ -1,7 +1,7 @@
 """The readers' view of the log: whole batches by position, with every damaged range made explicit.
 
-For everybody who reads the log: rooms while it is written (they are told a `limit`; positions below
-it never change), tools and Spark from the directories alone. Archived and packed segments are read
+For all readers of the log: processes while it is written (they get a `limit`; positions below it
+never change), tools and Spark from the directories alone. Archived and packed segments are read
 like all others, also while they are being moved. Nothing is kept from one call to the next, since
 bytes above the limit may change. Imports no lmdb and no zmq.
 """
@@ -24,7 +24,7 @@ from zbroker.log.batch_reader import (
     walk,
 )
 from zbroker.log.disk import Disk
-from zbroker.log.files import Cursor, Extent, FileBlock, Files, Segment
+from zbroker.log.files import Cursor, Extent, FileBlock, Files
 from zbroker.log.format import DATA_AT, FLAG_SHOWS, KIND_PUBLISH, Batch
 from zbroker.log.headers import Gap, Item, Skipped, Sparse, TopicSelection
 from zbroker.log.places import SegmentPlaces, open_places
@@ -36,7 +36,7 @@ __all__ = ["Cursor", "Extent", "Gap", "Item", "Log", "Skipped", "first_time", "l
 WANTED_KEPT: Final = 32  # matchers whose answers one Log remembers
 
 
-class Log:
+class Log(Files):
     """The segments of a journal directory and its archive directory. Not thread-safe."""
 
     def __init__(
@@ -50,53 +50,9 @@ class Log:
         if places is None:
             assert directory is not None or disk is not None, "a Log reads a directory or a Disk"
             places = SegmentPlaces(disk) if disk else open_places(directory or Path(), archive)
-        self.places = places
-        self._files = Files(places)
+        super().__init__(places)
         self._block = BLOCK_MIN_BYTES
         self._wanted: dict[Matcher, TopicSelection] = {}
-
-    @property
-    def instance(self) -> int:
-        """Whose log this is; 0 if it is empty."""
-        return self._files.newest.instance if self._files.newest else 0
-
-    @property
-    def generation(self) -> int:
-        """Of the newest segment; 0 if there is none."""
-        return self._files.newest.generation if self._files.newest else 0
-
-    @property
-    def first_position(self) -> int:
-        """The floor: the oldest position still kept; 1 for an empty log."""
-        return self._files.first_position
-
-    @property
-    def missing(self) -> range:
-        """Serials of the oldest segments that are not there although they were not removed."""
-        return self._files.missing
-
-    @property
-    def starts(self) -> list[Cursor]:
-        """Where the readable segments begin, oldest first."""
-        return [Cursor(serial, DATA_AT, first) for first, serial in self._files.starts]
-
-    @property
-    def extents(self) -> list[Extent]:
-        """The readable segments as they were at the last look, oldest first."""
-        return self._files.extents
-
-    @property
-    def generations(self) -> set[int]:
-        """Of the segments that are here and can be read."""
-        return self._files.generations
-
-    def end_of(self, generation: int) -> int | None:
-        """The position at which a later generation begins; None if there is none."""
-        return self._files.end_of(generation)
-
-    def refresh(self) -> None:
-        """Looks for new, moved and removed segments; only new files are opened."""
-        self._files.refresh()
 
     def close(self) -> None:
         """Closes the files."""
@@ -133,20 +89,20 @@ class Log:
         At least one item if there is anything below `limit`; bodies are set.
 
         wants: which topics. Runs of batches with none of them are one Skipped each: their headers
-        are checked, their bodies are not read. What is no publish comes as ever. A sealed segment
-        whose summary says that it holds no such topic is skipped whole: with what is no publish in
+        are checked, their bodies are not read. Control records come as ever. A sealed segment
+        whose summary says that it holds no such topic is skipped whole: with control records in
         it, and with what was damaged since the summary was made. After STEPS_MAX steps this
         returns in any case. Staged parts are skipped, too.
 
         What a commit shows comes in its place (references.py), with the commit's `offset`; stored:
-        it comes as it stands.
+        it comes as it is in the log.
 
         newest: the segment that has the position before `limit`, or a later one, if the caller
-        knows it; then no directory is looked at while there is none behind the one that is read.
+        knows it; then no directory is looked at while there is none after the one that is read.
         """
         only = None if wants is None else self._remembering(wants)
         reading = BatchReader(
-            self._files, cursor, limit, bodies=True, stored=stored, only=only, newest=newest
+            self, cursor, limit, bodies=True, stored=stored, only=only, newest=newest
         )
         reading.block = self._block
         reading.run(max_bytes)
@@ -171,15 +127,15 @@ class Log:
                     yield item, Cursor(serial, item.offset, item.position)
 
     def header_lists(self, cursor: Cursor, limit: int) -> Iterator[tuple[list[Batch | Gap], int]]:
-        """The same faster: lists of what stands in one segment, each with its serial."""
-        return header_lists(BatchReader(self._files, cursor, limit, bodies=False))
+        """The same, faster: lists of items of one segment, each with its serial."""
+        return header_lists(BatchReader(self, cursor, limit, bodies=False))
 
     def sparse_lists(
         self, cursor: Cursor, limit: int, block_bytes: int
     ) -> Iterator[tuple[list[Batch | Gap], int, int]]:
         """Only what an index of blocks of this size needs, and of how many batches that is all."""
         sparse, before = Sparse(block_bytes), 0
-        reading = BatchReader(self._files, cursor, limit, bodies=False, only=sparse)
+        reading = BatchReader(self, cursor, limit, bodies=False, only=sparse)
         for found, serial in header_lists(reading):
             yield found, serial, sparse.batches - before
             before = sparse.batches
@@ -198,8 +154,8 @@ class Log:
         `serial` and `offset` may name a batch at or before it, as an index does; a wrong hint
         costs time only. `position` is not above what was announced as written.
         """
-        before = self._hinted(position, serial, offset) or self._files.start(position)
-        reading = BatchReader(self._files, before, position, bodies=False)
+        before = self._hinted(position, serial, offset) or self.start(position)
+        reading = BatchReader(self, before, position, bodies=False)
         for item, found in walk(reading):
             if isinstance(item, Gap):
                 if item.end > position:
@@ -212,30 +168,26 @@ class Log:
 
     def _first_of(self, batch: Batch, serial: int, position: int) -> int:
         """Where to begin in the batch that holds `position`: of a commit, with one of its parts."""
-        segment = self._files.segment(serial) if batch.flags & FLAG_SHOWS else None
-        found = self._files.shown(segment, batch) if segment is not None else None
+        segment = self.segment(serial) if batch.flags & FLAG_SHOWS else None
+        found = self.shown(segment, batch) if segment is not None else None
         if found is None:
             return batch.position
         at = bisect_right(found.firsts, position - batch.position) - 1
         return batch.position + found.firsts[at]
 
     def _hinted(self, position: int, serial: int, offset: int) -> Cursor | None:
-        segment = self._files.segment(serial) if serial else None
+        segment = self.segment(serial) if serial else None
         if segment is None or segment.header is None or offset < DATA_AT:
             return None
         if segment.end is not None and offset >= segment.end:
             return None
-        batch = FileBlock(self._files, segment).batch_at(offset)
+        batch = FileBlock(self, segment).batch_at(offset)
         if not isinstance(batch, Batch) or batch.position > position:
             return None
         return Cursor(serial, offset, batch.position)
 
-    def segment(self, serial: int) -> Segment | None:
-        """What is known of one segment; None if there is none."""
-        return self._files.segment(serial)
-
     def end(self) -> int:
-        """The position behind the last valid batch, for a log that nobody writes.
+        """The position after the last valid batch, for a log that is not written.
 
         Below what the acked-through note proves damage is stepped over; above it, it is the end.
         """
@@ -244,39 +196,36 @@ class Log:
     def end_cursor(self) -> Cursor:
         """The same, and where that is."""
         self.refresh()
-        if not self._files.starts:
-            return self._files.start(1)
-        first, _ = self._files.starts[-1]
+        if not self.starts:
+            return self.start(1)
+        first = self.starts[-1].position
         note = read_note(self.places.journal)
         proved = note.position if note and note.generation >= self.generation else first
         cursor = self.seek(max(first, proved))
-        reading = BatchReader(self._files, cursor, U63_MAX, bodies=True, to_end=True)
+        reading = BatchReader(self, cursor, U63_MAX, bodies=True, to_end=True)
         reading.run(U63_MAX)
         return Cursor(reading.serial, reading.offset, reading.position)
 
     def locate_time(self, ns: int) -> int:
         """The position of the first message with log time >= `ns`, else the end. Offline."""
         limit = self.end()
-        newest_first = reversed(self._files.starts)
-        begun = (
-            first for first, serial in newest_first if self._begins_before(first, serial, ns, limit)
-        )
-        cursor = self._files.start(next(begun, self.first_position))
+        begun = (start for start in reversed(self.starts) if self._begins_before(start, ns, limit))
+        cursor = next(begun, None) or self.start(self.first_position)
         for item in self.headers(cursor, limit):
             if not isinstance(item, Gap) and last_time(item[0]) >= ns:
                 return _first_at(item[0], ns)
         return limit
 
-    def _begins_before(self, first: int, serial: int, ns: int, limit: int) -> bool:
-        items = self.headers(Cursor(serial, DATA_AT, first), limit)
+    def _begins_before(self, start: Cursor, ns: int, limit: int) -> bool:
+        items = self.headers(start, limit)
         found = next((item for item in items if not isinstance(item, Gap)), None)
         return found is not None and first_time(found[0]) < ns
 
     def locate(self, bookmark: Bookmark) -> int | None:
         """The position of this message, None if the log does not hold it. Offline; newest first."""
         limit = self.end()
-        for first, serial in reversed(self._files.starts):
-            for item in self.headers(Cursor(serial, DATA_AT, first), limit):
+        for start in reversed(self.starts):
+            for item in self.headers(start, limit):
                 if isinstance(item, Gap):
                     continue
                 batch = item[0]
@@ -284,7 +233,7 @@ class Log:
                 mine = batch.kind == KIND_PUBLISH and batch.publisher == bookmark.publisher
                 if mine and 0 <= step < batch.taken:
                     return batch.position + step
-            limit = first
+            limit = start.position
         return None
 
 

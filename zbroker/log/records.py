@@ -2,17 +2,32 @@
 
 Maps with string keys, in msgpack: unknown keys are ignored, new ones have a default. State records
 are in snapshot.py; a tie and a noop have no body, all of them is in the batch header.
+
+    KIND_PUBLISHER, _POINT, _PURGE, _ABORT   one struct each
+    KIND_WIRING   one definition made, changed or deleted: DefinitionRecord
+    KIND_QUEUE    what became of messages of one queue: QueueRecord, with any number of facts
+
+A definition has a name and an epoch: a queue that was deleted and made again begins a new epoch,
+and no fact of an older one counts for it. Positions are those of the instance that wrote the
+record. A fact is in the log after the messages that it is about, so a log with a message has all of
+its facts.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any, Final
 
-from msgspec import Struct, msgpack
+from msgspec import DecodeError, Struct, msgpack
+from pyroaring import BitMap64
+
+from zbroker.limits import U63_MAX
+from zbroker.topics import TopicType
 
 
 class PublisherRecord(Struct):
-    """Body of a KIND_PUBLISHER record: the name stands in the log once."""
+    """Body of a KIND_PUBLISHER record: the name is in the log once."""
 
     name: str
     principal: str = ""
@@ -21,9 +36,9 @@ class PublisherRecord(Struct):
 class PointRecord(Struct, omit_defaults=True):
     """Body of a KIND_POINT record: a place in the log with a name.
 
-    vector: what is before it, so that it means the same messages on every instance. removed: the
-    place has no name any more; releases that do not know this key keep the name and its place. by,
-    unit: as in a QueueRecord.
+    vector: it covers the messages before the place, so it means the same on every instance.
+    removed: the place has no name any more; releases that do not know this key keep the name and
+    its place. by, unit: as in a QueueRecord.
     """
 
     name: str
@@ -57,3 +72,184 @@ PURGE: Final = msgpack.Decoder(PurgeRecord)
 ABORT: Final = msgpack.Decoder(AbortRecord)
 
 encode = msgpack.encode
+
+
+RUNS_MAX: Final = 64  # of positions in a list of ends; more are a bitmap
+POSITIONS_MAX: Final = 1 << 32  # in a list of ends: it is a few bytes, as a set a megabyte
+
+
+class DefinitionRecord(Struct, omit_defaults=True):
+    """Body of a KIND_WIRING record: what a queue is from here on.
+
+    created: position at which this life began; 0: here. begins: messages before it do not
+    enter; -1: those before this record. source: "config" or "admin".
+    definition: a QueueConfig as a map; None: the queue is deleted. by, unit: as in a QueueRecord.
+    types: how its expressions read payloads, the first that fits; None: it has no expressions, or
+    was written by a release that took the types of the config.
+    """
+
+    name: str
+    life: int
+    source: str = "config"
+    created: int = 0
+    begins: int = 0
+    definition: dict[str, Any] | None = None
+    by: int = 0
+    unit: int = 0
+    types: list[TopicType] | None = None
+
+
+class Fact(Struct, tag_field="fact", array_like=True, omit_defaults=True):
+    """Something that happened to messages of a queue."""
+
+
+class MessagesGone(Fact, tag=1):
+    """They left the queue. why: acked, rejected, purged, sent (at-most-once), unreadable, or a
+    reason of a dead letter: time_limit, max_deliveries, max_cancels, forced."""
+
+    where: bytes
+    why: str = "acked"
+
+
+class Failed(Fact, tag=2):
+    """They were delivered and come back. why: cancelled, lease_ended. due_ns: log time, 0: now.
+
+    delay_ms: how long they wait, whatever the clock was then; 0: an earlier release wrote it.
+    """
+
+    where: bytes
+    why: str
+    due_ns: int = 0
+    delay_ms: int = 0
+
+
+class Horizon(Fact, tag=3):
+    """All before `position` may have been delivered: after a crash it is flagged."""
+
+    position: int
+
+
+class BarrierDelivered(Fact, tag=4):
+    """The barrier at this position was sent to every consumer of this instance."""
+
+    position: int
+
+
+class Returned(Fact, tag=5):
+    """An operator brought them back from the dead letters: their counts begin again at 0.
+
+    priorities, groups: of each, in the order of positions, where the queue has these.
+    """
+
+    where: bytes
+    priorities: list[int] = []
+    groups: list[int] = []
+
+
+class Noted(Fact, tag=6):
+    """A consumer of a replayable queue acknowledged them; that moves nothing."""
+
+    where: bytes
+
+
+AnyFact = MessagesGone | Failed | Horizon | BarrierDelivered | Returned | Noted
+
+
+class QueueRecord(Struct, omit_defaults=True):
+    """Body of a KIND_QUEUE record. by, unit: the incarnation of the room that wrote it and the
+    number of its unit: so it finds out which of its units are in the log."""
+
+    queue: str
+    life: int
+    by: int
+    unit: int
+    facts: list[AnyFact] = []
+
+
+WIRING: Final = msgpack.Decoder(DefinitionRecord)
+QUEUE: Final = msgpack.Decoder(QueueRecord)
+_ENDS: Final = msgpack.Decoder(list[int])
+_BITMAP: Final = b"\0"
+
+
+def pack_positions(positions: BitMap64) -> bytes:
+    """The bytes of a set: a msgpack array [first, end, first, end ...], or 0 and a bitmap."""
+    ends: list[int] = []
+    for run in runs_of(positions):
+        if len(ends) == 2 * RUNS_MAX:
+            return _BITMAP + bytes(positions.serialize())
+        ends += run
+    return msgpack.encode(ends)
+
+
+def unpack_positions(data: bytes) -> BitMap64:
+    """Raises: ValueError for anything that is not a set of positions."""
+    if data == _BITMAP:
+        raise ValueError("this bitmap has no bytes")
+    if data[:1] == _BITMAP:
+        return BitMap64.deserialize(data[1:])
+    try:
+        ends = _ENDS.decode(data)
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"these are not positions: {error}") from None
+    return of_ends(ends)
+
+
+def of_ends(ends: Sequence[int]) -> BitMap64:
+    """The set whose runs are [first, end, first, end ...]. Raises: ValueError."""
+    found = BitMap64()
+    if len(ends) % 2:
+        raise ValueError(f"{len(ends)} ends do not make runs")
+    left = POSITIONS_MAX
+    for first, end in zip(ends[::2], ends[1::2], strict=True):
+        if not 0 <= first < end <= U63_MAX:
+            raise ValueError(f"[{first}, {end}) is not a run of positions")
+        left -= end - first
+        if left < 0:
+            raise ValueError(f"these are more than {POSITIONS_MAX} positions")
+        found.add_range(first, end)
+    return found
+
+
+def ends_of(positions: BitMap64) -> list[int]:
+    """The same the other way round."""
+    return [end for run in runs_of(positions) for end in run]
+
+
+def runs_of(positions: BitMap64) -> Iterator[tuple[int, int]]:
+    """The runs of neighbouring positions, each half-open, in order."""
+    if not positions:
+        return
+    at, last = positions.min(), positions.max()
+    flat = last - at < POSITIONS_MAX and (last - at) >> 16 <= len(positions)
+    others = None
+    for number in count():
+        if number == RUNS_MAX and flat:
+            others = positions.flip(at, last + 2)
+        end = others.next_set_bit(at) if others is not None else _run_end(positions, at)
+        yield at, end
+        if end > last:
+            return
+        at = positions.next_set_bit(end)
+
+
+def _run_end(positions: BitMap64, at: int) -> int:
+    """Where the run that `at` is in ends, where it does not pay to turn the set over: that takes a
+    step for each 65,536 positions of its width."""
+    low, step = at + 1, 1  # [at, low) is in it
+    while has_run(positions, low, low + step):
+        low, step = low + step, 2 * step
+    high = low + step  # [low, high) is not
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if has_run(positions, low, middle) else (low, middle)
+    return low
+
+
+def has_run(positions: BitMap64, first: int, end: int) -> bool:
+    """Whether all of [first, end) is in the set.
+
+    Counted, since `contains_range` of CRoaring 4 also says so of a range that ends in a stretch of
+    65,536 positions of which the set has none: see the tests.
+    """
+    return bool(positions.range_cardinality(first, end) == end - first)

@@ -11,9 +11,8 @@ overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final, NamedTuple
 
 from zbroker.clock import Clock, SystemClock
@@ -85,7 +84,7 @@ def recover(  # noqa: PLR0913 - each is one thing that a start knows
     evidence: Iterable[tuple[int, int]] = (),
     accept_loss: bool = False,
     accept_missing: bool = False,
-    on_batch: Callable[[Batch, int], None] | None = None,
+    on_batch: OnBatch | None = None,
     begin: Begin | None = None,
     progress: Callable[[str], None] | None = None,
     clock: Clock | None = None,
@@ -104,19 +103,13 @@ def recover(  # noqa: PLR0913 - each is one thing that a start knows
     files = Inventory(SegmentPlaces(disk, archive), instance, size, clock, salt)
     known = [Evidence(*each) for each in evidence]
     recovery = _Recovery(files, known, accept_loss, progress or (lambda _: None))
-    walk = _RecoveryWalk(begin or _from_the_oldest, on_batch or (lambda _batch, _serial: None))
-    return recovery.run(walk, accept_missing=accept_missing)
+    walk = begin or _from_the_oldest, on_batch or (lambda _batch, _serial: None)
+    return recovery.run(*walk, accept_missing=accept_missing)
 
 
 #: Given the log and its end: where to begin, and what that leaves out that will be missed, or "".
 Begin = Callable[[Log, int], tuple[Cursor, str]]
-
-
-class _RecoveryWalk(NamedTuple):
-    """What a start wants to see of the log."""
-
-    begin: Begin
-    on_batch: Callable[[Batch, int], None]
+OnBatch = Callable[[Batch, int], None]
 
 
 def _from_the_oldest(log: Log, _limit: int) -> tuple[Cursor, str]:
@@ -136,10 +129,10 @@ class _Recovery:
         self._known = known
         self._accept_loss = accept_loss
         self._progress = progress
-        self._findings = files.findings
+        self._report = files.report
         self._lost: tuple[int, int] | None = None
 
-    def run(self, walk: _RecoveryWalk, *, accept_missing: bool) -> Recovered:
+    def run(self, begin: Begin, on_batch: OnBatch, *, accept_missing: bool) -> Recovered:
         note = self._note()
         oldest = note.oldest if note else 0
         self._files.look(oldest, accept_missing=accept_missing)
@@ -153,12 +146,12 @@ class _Recovery:
             )
         )  # fmt: skip
         forget_mark(self._disk)
-        log_time = max(end.log_time, self._walk(end.position, walk))
+        log_time = max(end.log_time, self._walk(end.position, begin, on_batch))
         floor = Log(places=self._files.places).first_position
         tail = LogTail(header, end.offset, end.position, end.group_crc, counter, oldest)
         return Recovered(
-            tail, header.generation, floor, end.position, log_time, self._findings, self._lost,
-            oldest, self._files.leftovers,
+            tail, header.generation, floor, end.position, log_time, self._files.findings,
+            self._lost, oldest, self._files.leftovers,
         )  # fmt: skip
 
     def _note(self) -> AckedNote | None:
@@ -170,7 +163,7 @@ class _Recovery:
     def _write_note(self, note: AckedNote) -> int:
         """This one is synced: the generation and the serial must not be forgotten.
 
-        What was given up is noted everywhere again: that may have been interrupted.
+        Segments that were given up are noted everywhere again: that may have been interrupted.
         Returns: the counter of the newest note.
         """
         if not self._disk.exists(NOTE_FILE):
@@ -237,15 +230,13 @@ class _Recovery:
         return drawn(clock.wall_ns(), generation, noted, *others, chance=salt)
 
     def _tell_copied(self, end: _End, generation: int) -> None:
-        """The log was put back: what is known of a later end is what the copy lacks."""
+        """The log was put back: positions known beyond its end are what the copy lacks."""
         end.seal = True
         lacks = max((p.position for p in self._known if p.generation >= generation), default=0)
         means = f"the log is a copy that ends at position {end.position - 1}"
         if lacks > end.position:
             means += f"; positions {end.position} to {lacks - 1} were here once and are not in it"
-        self._findings.append(
-            RecoveryFinding("journal.copied", means, "a new generation begins behind it")
-        )
+        self._report("journal.copied", means, "a new generation begins after it")
 
     def _sealed_end(self) -> _End:
         """The end of the newest segment that is there, when it was sealed already."""
@@ -263,9 +254,7 @@ class _Recovery:
         self._tail_is_damaged(lost)
         first, last = end.position, max(end.position, evidence)
         self._lost = (first, last)
-        self._findings.append(
-            RecoveryFinding("journal.tail_given_up", lost, "a new generation begins", first, last)
-        )
+        self._report("journal.tail_given_up", lost, "a new generation begins", first, last)
         end.seal = True
         return end
 
@@ -280,26 +269,18 @@ class _Recovery:
         items = scan.items()
         for item in items:
             if isinstance(item, BadStretch) or item.bad:
-                evidence, rest = self._rest(evidence, item, items)
+                rest = [item, *items]
+                groups = (one.header for one in rest if isinstance(one, ScannedGroup))
+                evidence = max([evidence, *(header.synced_through for header in groups)])
                 return self._judge_rest(scan, end, evidence, rest), evidence
             evidence = max(evidence, item.header.synced_through)
             _advance(end, item)
         return end, evidence
 
-    def _rest(
-        self,
-        evidence: int,
-        item: ScannedGroup | BadStretch,
-        items: Iterator[ScannedGroup | BadStretch],
-    ) -> tuple[int, list[ScannedGroup | BadStretch]]:
-        rest = list(chain([item], items))
-        proofs = [group.header.synced_through for group in rest if isinstance(group, ScannedGroup)]
-        return max([evidence, *proofs]), rest
-
     def _judge_rest(
         self, scan: SegmentScan, end: _End, evidence: int, rest: list[ScannedGroup | BadStretch]
     ) -> _End:
-        """Goes on from the first thing that is no good group."""
+        """Goes on from the first thing that is not a good group."""
         for item in rest:
             if isinstance(item, ScannedGroup):
                 if item.bad and item.header.first_position >= evidence:
@@ -321,46 +302,29 @@ class _Recovery:
     def _torn(self, scan: SegmentScan, end: _End) -> _End:
         name = segment_name(scan.header.serial)
         where = f"offset {end.offset}, position {end.position}"
-        means = f"{name} ends at {where}; nothing acknowledged stood behind"
-        self._findings.append(
-            RecoveryFinding("journal.torn_tail_cut", means, "a new segment was begun")
-        )
+        means = f"{name} ends at {where}; nothing after it was acknowledged"
+        self._report("journal.torn_tail_cut", means, "a new segment was begun")
         end.seal = True
         return end
 
     def _condemn(self, group: ScannedGroup) -> None:
         for batch in group.bad:
-            means = (
-                f"the body of the batch at position {batch.position} is damaged and is not served"
-            )
-            finding = RecoveryFinding(
-                "journal.damaged_batch",
-                means,
-                "replays report a gap",
-                batch.position,
-                batch.end_position,
-            )
-            self._findings.append(finding)
+            first, end = batch.position, batch.end_position
+            means = f"the body of the batch at position {first} is damaged and is not served"
+            self._report("journal.damaged_batch", means, "replays report a gap", first, end)
 
-    def _walk(self, limit: int, walk: _RecoveryWalk) -> int:
+    def _walk(self, limit: int, begin: Begin, on_batch: OnBatch) -> int:
         """Shows batch headers to `on_batch`, control records with bodies; the last log time."""
         log = Log(places=self._files.places)
         log_time, current, newest = 0, 0, max(self._files.sizes, default=1)
-        start, missed = walk.begin(log, limit)
+        start, missed = begin(log, limit)
         if missed:
-            self._findings.append(
-                RecoveryFinding(
-                    "journal.state_missing", missed, "a backup of older segments has them"
-                )
-            )
+            self._report("journal.state_missing", missed, "a backup of older segments has them")
         for item in log.headers(start, limit):
             if isinstance(item, Gap):
-                means = f"positions {item.first} to {item.end - 1} are damaged and are not served"
-                self._findings.append(
-                    RecoveryFinding(
-                        "journal.damaged_range", means, "replays report a gap", item.first, item.end
-                    )
-                )
+                first, end, _ = item
+                means = f"positions {first} to {end - 1} are damaged and are not served"
+                self._report("journal.damaged_range", means, "replays report a gap", first, end)
                 continue
             batch, cursor = item
             if cursor.serial != current:
@@ -369,7 +333,7 @@ class _Recovery:
             log_time = max(log_time, last_time(batch))
             if batch.body_length and (batch.kind not in SEQUENCED or batch.flags & FLAG_SHOWS):
                 batch.body = log.body(batch, cursor) or b""
-            walk.on_batch(batch, current)
+            on_batch(batch, current)
         return log_time
 
 

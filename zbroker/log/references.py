@@ -1,11 +1,11 @@
-"""Messages that stand elsewhere in the log: staged parts, and the commit that shows them. Pure.
+"""Messages that are elsewhere in the log: staged parts, and the commit that shows them. Pure.
 
-    staged part   kind 10: a batch of some publisher, with a token; its messages are nobody's yet
+    staged part   kind 10: a batch of some publisher, with a token; not published yet
     commit        kind 1 with flag 4: `count` messages, with positions and sequences of its own; its
                   body says which staged parts they are, in their order, instead of holding them
 
-To who walks over headers a commit is a batch like others, so positions, sequences, topics and times
-need no second look. To who reads bodies each staged part comes in its place, as if it stood there.
+For a walk over headers a commit is a batch like others, so positions, sequences, topics and times
+need no second look. A reader of bodies gets each staged part in its place, as if it were there.
 Source: the design of units that are larger than a group.
 """
 
@@ -26,7 +26,7 @@ _NO_COLUMNS: Final = Columns()
 
 
 class Reference(Struct, array_like=True, gc=False, frozen=True):
-    """A staged part with `count` messages that count: its position, and where that stands."""
+    """A staged part with `count` messages that count: its position, and the place of that."""
 
     position: int
     serial: int
@@ -35,7 +35,7 @@ class Reference(Struct, array_like=True, gc=False, frozen=True):
 
 
 class CommitRecord(Struct):
-    """Body of a commit. app, batch: who committed what; `stages`: the tokens, in order.
+    """Body of a commit. app, batch: the commit's name; `stages`: the tokens, in order.
 
     principal: whose app and stages these are; "" also of releases that did not know.
     """
@@ -85,27 +85,21 @@ def stand_in(commit: Batch, staged: Batch, first: int) -> Batch:
     columns = staged.columns
     if columns is not None and columns.time is not None:
         columns = replace(columns, time=None)
-    return Batch(
-        KIND_PUBLISH,
-        commit.position + first,
-        commit.publisher,
-        commit.session,
-        commit.sequence + first,
-        commit.sequence + first - 1 if first else commit.prev,
-        staged.count,
-        commit.log_time,
-        staged.topics,
-        staged.body,
-        staged.body_crc,
-        staged.body_length,
-        staged.skip,
-        staged.flags & FLAG_ZSTD,
-        commit.origin_instance,
-        commit.origin_generation,
-        commit.origin_position + first,
-        columns if columns != _NO_COLUMNS else None,
-        [],
-        commit.offset,
-        commit.header_length,
-        staged.cut,
+    return replace(
+        commit,
+        kind=KIND_PUBLISH,
+        position=commit.position + first,
+        sequence=commit.sequence + first,
+        prev=commit.sequence + first - 1 if first else commit.prev,
+        count=staged.count,
+        topics=staged.topics,
+        body=staged.body,
+        body_crc=staged.body_crc,
+        body_length=staged.body_length,
+        skip=staged.skip,
+        cut=staged.cut,
+        flags=staged.flags & FLAG_ZSTD,
+        origin_position=commit.origin_position + first,
+        columns=columns if columns != _NO_COLUMNS else None,
+        extra=[],
     )

@@ -1,4 +1,4 @@
-"""Finds what stands in the open segment: good groups, and the stretches between them that are none.
+"""Finds the content of the open segment: good groups, and the bad stretches between them.
 
 Reads past the page cache and verifies everything: group CRCs, batch headers, bodies, the chain of
 groups. An end is believed only after the rest of the file was searched. What a bad stretch means
@@ -75,7 +75,7 @@ class SegmentScan:
         self._spare = FAKES_MAX_BYTES
 
     def items(self) -> Iterator[ScannedGroup | BadStretch]:
-        """What stands in the segment, in order; a last Stretch is the rest of the file."""
+        """The content of the segment, in order; a last Stretch is the rest of the file."""
         offset, position = DATA_AT, self.header.first_position
         crc: int | None = 0
         while offset < self.size:
@@ -90,7 +90,7 @@ class SegmentScan:
             offset, crc = found, None
 
     def salvage(self, stretch: BadStretch, position: int, below: int) -> tuple[int, int]:
-        """How far whole batches go on in a bad stretch: (offset, position) behind the last.
+        """How far whole batches go on in a bad stretch: (offset, position) after the last.
 
         Only those of positions from `position` up to `below`; batches between them may be missing.
         """
@@ -143,7 +143,7 @@ class SegmentScan:
         return group if whole and check_group(data, 0, header, crcs, self._seed) else None
 
     def _next_group(self, offset: int, position: int) -> int:
-        """Where the next valid group that may follow stands, else the file's end."""
+        """Offset of the next valid group that may follow, else the file's end."""
         for place in self._places(offset + GROUP_ALIGN, self.size, GROUP_MAGIC, GROUP_ALIGN):
             group = self._group(place)
             if group is not None and group.header.first_position >= position:
@@ -151,7 +151,7 @@ class SegmentScan:
         return self.size
 
     def _places(self, start: int, end: int, magic: bytes, align: int) -> Iterator[int]:
-        """Where `magic` stands, aligned; blocks of zeros cost a comparison."""
+        """Where `magic` is, aligned; blocks of zeros cost a comparison."""
         for base in range(start, end, WINDOW_BYTES):
             data = self._get(base, min(WINDOW_BYTES, end - base))
             at = -1 if _is_zero(data) else data.find(magic)

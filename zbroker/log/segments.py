@@ -1,7 +1,7 @@
 """Segment files: names, headers, how one comes to be; and the acked-through note.
 
     0000000007.journal       a segment; the highest serial is the open one, the others are sealed
-    0000000007.journal.zst   the same, packed (packed.py); a sealed one may also stand in the
+    0000000007.journal.zst   the same, packed (packed.py); a sealed one may also be in the
                              archive directory (places.py)
     0000000007.idx           a summary of a sealed segment, which can be made again (archive/)
     *.part                   a copy or packed file that is not finished
@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from google_crc32c import value as crc32c
@@ -52,8 +53,11 @@ ZEROS: Final = bytes(FILL_BYTES)
 PACKED_SUFFIX: Final = ".zst"
 PART_SUFFIX: Final = ".part"
 
+SUMMARY_NAME: Final = re.compile(r"(\d{10})\.idx")
 _NAME: Final = re.compile(r"(\d{10})\.journal")
 _COPY: Final = re.compile(r"(\d{10})\.journal(\.zst)?")
+
+HeaderCopies = tuple[SegmentHeader | ParseStop, SegmentHeader | ParseStop]
 
 
 def random_salt() -> int:
@@ -93,15 +97,25 @@ def list_segments(disk: Disk) -> list[tuple[int, int]]:
     return sorted((int(serial), size) for serial, size in found)
 
 
-def header_copies(disk: Disk, serial: int) -> list[SegmentHeader | ParseStop]:
-    """Both copies of a segment's header, as they are."""
-    name = segment_name(serial)
-    return [decode_segment_header(disk.read(name, at, SEGMENT.size)) for at in (0, HEADER_COPY_AT)]
+def list_files(disk: Disk) -> list[tuple[str, int]]:
+    """(name, size) of every file; empty if the directory is not there."""
+    try:
+        return disk.list()
+    except StorageError as error:
+        if error.code != "file_missing":
+            raise
+        return []  # an archive directory that was not made yet
 
 
-def read_header(disk: Disk, serial: int) -> SegmentHeader | ParseStop:
-    """A segment's header from an intact copy; Stop "version" if both are of another one."""
-    first, second = header_copies(disk, serial)
+def headers_by(read: Callable[[int, int], bytes]) -> HeaderCopies:
+    """Both copies of a segment's header, as they are; `read` gives its bytes by offset and size."""
+    first, second = (decode_segment_header(read(at, SEGMENT.size)) for at in (0, HEADER_COPY_AT))
+    return first, second
+
+
+def intact(copies: HeaderCopies) -> SegmentHeader | ParseStop:
+    """The header from an intact copy; Stop "version" if both are of another version."""
+    first, second = copies
     if isinstance(first, SegmentHeader):
         return first
     if isinstance(second, SegmentHeader) or first.why == "version":
@@ -109,10 +123,33 @@ def read_header(disk: Disk, serial: int) -> SegmentHeader | ParseStop:
     return first
 
 
+def read_header(disk: Disk, serial: int) -> SegmentHeader | ParseStop:
+    """The header of a raw segment from an intact copy."""
+    return intact(headers_by(partial(disk.read, segment_name(serial))))
+
+
+def unknown_version(name: str, hint: str) -> StorageError:
+    """The refusal of a file that a newer release wrote."""
+    reason = f"{name} is of a format version that this release does not know"
+    return StorageError("unknown_version", reason, hint)
+
+
 def discard(disk: Disk, name: str) -> None:
     """Removes a file that was never announced, if it is there."""
     if disk.exists(name):
         disk.unlink(name)
+
+
+def replace_file(disk: Disk, name: str, data: bytes) -> None:
+    """Writes a small file in place of any of that name; durable when it returns."""
+    part = name + PART_SUFFIX
+    discard(disk, part)
+    disk.create(part)
+    disk.write(part, 0, [data])
+    disk.sync(part)
+    discard(disk, name)
+    disk.rename(part, name)
+    disk.sync_dir()
 
 
 def fill_step(disk: Disk, name: str, filled: int, size: int) -> int:
@@ -190,8 +227,7 @@ def _note_in(slot: bytes) -> AckedNote | None:
     if isinstance(note, AckedNote):
         return note
     if note.why == "version" and slot[-4:] == crc32c(slot[:-4]).to_bytes(4, "little"):
-        reason = f"{NOTE_FILE} is of a format version that this release does not know"
-        raise StorageError("unknown_version", reason, "start the release that wrote it")
+        raise unknown_version(NOTE_FILE, "start the release that wrote it")
     return None
 
 

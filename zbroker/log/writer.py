@@ -4,10 +4,10 @@
 
 `write` and `sync` are called one after the other, never at the same time; `sync` may run in a
 helper thread, and `prepare_step` may run in one beside both. After an error the writer refuses
-everything: what is on the disk is for recovery to decide. One error is harmless: "disk_full" when
+everything: recovery decides about the bytes on the disk. One error is harmless: "disk_full" when
 a new segment was to be made; nothing was written then and the same group may be tried again.
 
-That one is kept from happening: who takes data of publishers asks `secure` first. Publishers fill
+That one is prevented: a caller with data of publishers asks `secure` first. Publishers fill
 the open segment down to a reserve; beyond it they may write only when the next segment exists on
 the disk, filled or at least allocated. So a roll-over with their data in hand finds its file, and
 what the broker itself has to write goes on in the reserve while publishers are refused.
@@ -62,7 +62,7 @@ class LogTail:
     """Where the log goes on: recovery's answer and the writer's start. All of it is durable."""
 
     header: SegmentHeader  # of the open segment
-    end: int  # offset behind its last group; its next one stands at the next multiple of 512
+    end: int  # offset after its last group; its next one begins at the next multiple of 512
     position: int  # the next one to give
     group_crc: int  # of its last group; 0 if it has none
     note_counter: int  # of the newest acked-through note
@@ -71,7 +71,7 @@ class LogTail:
 
 
 class Writer:
-    """Appends groups behind `tail`. files: so many are there ahead, with the open one.
+    """Appends groups after `tail`. files: so many are there ahead, with the open one.
 
     position: the next one; everything below is written. synced: everything below is durable.
     oldest: serial of the oldest segment that is kept. unprepared: roll-overs to a segment that was
@@ -117,17 +117,17 @@ class Writer:
 
     @property
     def serial(self) -> int:
-        """Of the open segment."""
+        """The serial of the open segment."""
         return self._header.serial
 
     @property
     def generation(self) -> int:
-        """Of the open segment."""
+        """The generation of the open segment."""
         return self._header.generation
 
     @property
     def end(self) -> int:
-        """Offset behind the open segment's last group."""
+        """Offset after the open segment's last group."""
         return self._end
 
     def write(self, batches: list[Batch], log_time: int) -> None:
@@ -216,14 +216,14 @@ class Writer:
         return True
 
     def allocate_next(self) -> None:
-        """Reserves the space of the next segment, for who has no other. Raises: StorageError."""
+        """Reserves the space of the next segment. Raises: StorageError."""
         self._allocate(self._segment_bytes)
 
     def reuse(self, serial: int, size: int) -> bool:
         """Makes the file of a segment that is given up the next one; False if there is one.
 
-        What stands in it counts for nothing there: each segment's checksums have a seed of their
-        own. Only for logs whose reader takes the first bytes that are no group for the end.
+        Its content counts for nothing there: each segment's checksums have a seed of their own.
+        Only for logs whose reader takes the first bytes that are not a group for the end.
         """
         if self._allocated:
             return False
@@ -381,7 +381,7 @@ class _Spare:
             return self.begun and not self.ready
 
     def _give_up(self, serial: int) -> None:
-        """What was synced is kept; the rest cannot be trusted after a failure."""
+        """Synced bytes are kept; the rest cannot be trusted after a failure."""
         self.filled, self.ready = self.certain, self.certain > 0
         if not self.certain:
             discard(self._disk, self.name)

@@ -21,7 +21,7 @@ from zbroker.ids import NOW, Cut, format_bookmark, format_vector
 from zbroker.limits import MIB, NAME_MAX_BYTES
 from zbroker.log import records
 from zbroker.log.format import KIND_POINT, KIND_PURGE
-from zbroker.log.queue_records import DefinitionRecord, Returned, pack_positions
+from zbroker.log.records import DefinitionRecord, Returned, pack_positions
 from zbroker.queues import reports
 from zbroker.queues.commits import Done
 from zbroker.queues.consumer_registry import ConsumerRegistry

@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from google_crc32c import value as crc32c
 
 from zbroker.limits import MIB
-from zbroker.log.queue_records import encode
+from zbroker.log.records import encode
 from zbroker.wire.internal import JournalReceipt
 from zbroker.wire.units import FOR_NOW, CommitUnits, UnitPart
 

@@ -32,7 +32,7 @@ from zbroker.errors import ClientError
 from zbroker.filters import Filter
 from zbroker.ids import EPOCH, NOW, POINT, Cut, is_range, parse_range
 from zbroker.limits import U63_MAX
-from zbroker.log.queue_records import ends_of, of_ends
+from zbroker.log.records import ends_of, of_ends
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
 from zbroker.queues.effects import Search, Searched
 from zbroker.queues.queue_state import QueueState

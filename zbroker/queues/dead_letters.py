@@ -19,7 +19,7 @@ from zbroker.engine.contract import Now
 from zbroker.ids import format_bookmark
 from zbroker.limits import EXTRA_MAX_BYTES, MIB
 from zbroker.log.format import KIND_PUBLISH
-from zbroker.log.queue_records import AnyFact, MessagesGone, pack_positions
+from zbroker.log.records import AnyFact, MessagesGone, pack_positions
 from zbroker.queues.commits import Body
 from zbroker.queues.context import QueuesContext
 from zbroker.queues.effects import Inspect, Inspected, InspectedMessage

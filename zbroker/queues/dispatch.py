@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from zbroker.limits import MIB, U63_MAX
-from zbroker.log.queue_records import BarrierDelivered, Horizon
+from zbroker.log.records import BarrierDelivered, Horizon
 from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesContext, RemoteConsumer
 from zbroker.queues.effects import Give, Given

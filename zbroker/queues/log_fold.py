@@ -24,7 +24,7 @@ from msgspec.msgpack import Decoder
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import Read
 from zbroker.limits import KIB, TOPICS_MAX
-from zbroker.log import queue_records as r
+from zbroker.log import records as r
 from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING, Batch
 from zbroker.log.reader import Cursor
 from zbroker.log.records import POINT, PURGE

@@ -15,7 +15,8 @@ from zbroker.definitions import Definition
 from zbroker.definitions.intake import QueueIntake
 from zbroker.errors import ClientError
 from zbroker.log.format import Batch
-from zbroker.log.queue_records import (
+from zbroker.log.reader import Cursor
+from zbroker.log.records import (
     AnyFact,
     BarrierDelivered,
     Failed,
@@ -26,7 +27,6 @@ from zbroker.log.queue_records import (
     pack_positions,
     unpack_positions,
 )
-from zbroker.log.reader import Cursor
 from zbroker.queues.effects import Give
 from zbroker.queues.message_finder import FoundMessages
 from zbroker.queues.replayable import Replayable

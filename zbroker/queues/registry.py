@@ -22,7 +22,7 @@ from zbroker.definitions.intake import QueueIntake
 from zbroker.engine.effects import Note
 from zbroker.errors import ClientError, ConfigError, unknown_point
 from zbroker.ids import Origin, parse_vector
-from zbroker.log import queue_records as r
+from zbroker.log import records as r
 from zbroker.log.format import KIND_QUEUE, KIND_WIRING
 from zbroker.log.records import POINT, PointRecord
 from zbroker.queues.commits import Body, Commits, PendingUnit, control

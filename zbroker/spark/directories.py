@@ -15,10 +15,10 @@ from zbroker.clock import is_time, parse_time
 from zbroker.errors import ClientError, ZBrokerError
 from zbroker.ids import EPOCH, NOW, Origin, is_vector, parse_bookmark, parse_vector
 from zbroker.limits import MIB
-from zbroker.log.archive.summaries import Summary, read_summary
 from zbroker.log.files import Segment
 from zbroker.log.reader import Cursor, Gap, Log
 from zbroker.log.segments import PACKED_SUFFIX
+from zbroker.log.summaries import Summary, read_summary
 from zbroker.spark.splitter import SplitMark
 from zbroker.topics import Matcher
 

@@ -24,8 +24,8 @@ from tests.cli.journals import (
 )
 from zbroker.cli.admin_main import main
 from zbroker.log import format as f
-from zbroker.log import queue_records as q
 from zbroker.log import records
+from zbroker.log import records as q
 from zbroker.server.spawn import command
 from zbroker.wire.bodies import pack
 from zbroker.wire.messages import Columns

@@ -9,7 +9,7 @@ from tests.cli.journal.test_conflicts import conflict, keep
 from tests.cli.journals import INSTANCE, PUBLISHER, Maker, run
 from tests.json_ids import SAFE_MAX, rounded
 from zbroker.log import format as f
-from zbroker.log.queue_records import MessagesGone, QueueRecord, encode
+from zbroker.log.records import MessagesGone, QueueRecord, encode
 from zbroker.wire.bodies import pack
 
 

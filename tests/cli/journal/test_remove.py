@@ -63,7 +63,7 @@ def test_without_a_snapshot_behind_it_nothing_goes(maker: Maker) -> None:
     segments(maker, 3, states=False)
     result = run(maker, "remove", "--through", "1")
     assert result.exit_code == 1
-    assert "no complete state snapshot stands behind segment 1" in result.stderr
+    assert "no complete state snapshot is after segment 1" in result.stderr
     assert len(names(maker.directory)) == 3
 
 

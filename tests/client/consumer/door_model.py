@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap64
 
 from zbroker.ids import Origin, parse_vector
-from zbroker.log.queue_records import ends_of, of_ends
+from zbroker.log.records import ends_of, of_ends
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire.bodies import pack, to_little

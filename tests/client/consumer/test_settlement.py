@@ -18,7 +18,7 @@ from zbroker.client.consumer.settlement import (
 )
 from zbroker.errors import ZBrokerError
 from zbroker.limits import HEADER_MAX_BYTES, U63_MAX
-from zbroker.log.queue_records import of_ends
+from zbroker.log.records import of_ends
 from zbroker.wire import codec
 from zbroker.wire import queue_messages as q
 

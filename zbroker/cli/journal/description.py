@@ -9,7 +9,7 @@ from typing import Any, Final
 from zbroker.cli.progress import Step, silent
 from zbroker.clock import format_time
 from zbroker.journal import snapshot_finder
-from zbroker.log.archive.summaries import summary
+from zbroker.log.archive import summary
 from zbroker.log.format import KIND_PUBLISH, Batch, SegmentHeader
 from zbroker.log.reader import Gap, Log, first_time, last_time
 

@@ -27,9 +27,9 @@ from zbroker.cli.progress import Step, silent
 from zbroker.control.target import Target
 from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
-from zbroker.log.archive.summaries import read_summary
 from zbroker.log.format import FLAG_ZSTD, KIND_PUBLISH, Batch
 from zbroker.log.reader import Cursor, Gap, Log
+from zbroker.log.summaries import read_summary
 
 _STEP_POSITIONS: Final = 10_000  # between two looks at the progress bar
 

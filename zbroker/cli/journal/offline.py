@@ -25,11 +25,8 @@ from zbroker.cli.progress import Step
 from zbroker.clock import SystemClock, format_time
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.journal.retention import Kept, LogStart, RemovalLimits
-from zbroker.journal.segment_removal import remove_through, stands_for
-from zbroker.log.archive.archiver import copy
-from zbroker.log.archive.cleanup import tidy
-from zbroker.log.archive.packer import pack
-from zbroker.log.archive.segment_copy import CopyResult, Steps
+from zbroker.journal.segment_removal import remove_through, replaces
+from zbroker.log.archive import CopyResult, Steps, copy, pack, tidy
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
 from zbroker.log.segments import NOTE_FILE, give_up, read_note
@@ -110,7 +107,7 @@ def _copy_one(places: SegmentPlaces, action: str, serial: int, step: Step, which
     for place in places.by_serial()[serial]:
         redundant = not place.archived if action == "archive" else not place.packed
         if redundant and place != made.place:
-            if not stands_for(places, made.place, place):
+            if not replaces(places, made.place, place):
                 reason = f"{places.name(made.place)} is not another whole copy of segment {serial}"
                 raise StorageError("copy_differs", reason, "the original stays; see `verify`")
             places.unlink(place)

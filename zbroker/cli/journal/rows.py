@@ -19,7 +19,7 @@ from zbroker.ids import format_bookmark
 from zbroker.journal import snapshot
 from zbroker.limits import MIB, STORED_MAX_BYTES
 from zbroker.log import format as f
-from zbroker.log import queue_records, records
+from zbroker.log import records
 from zbroker.wire import bodies
 
 READ_BYTES: Final = 1 * MIB
@@ -33,18 +33,18 @@ KINDS: Final[dict[int, tuple[str, msgspec.msgpack.Decoder[Any] | None]]] = {
     f.KIND_PURGE: ("purge", records.PURGE),
     f.KIND_NOOP: ("noop", None),
     f.KIND_TIE: ("tie", None),
-    f.KIND_QUEUE: ("queue", queue_records.QUEUE),
-    f.KIND_WIRING: ("wiring", queue_records.WIRING),
+    f.KIND_QUEUE: ("queue", records.QUEUE),
+    f.KIND_WIRING: ("wiring", records.WIRING),
     f.KIND_STAGED: ("staged", None),
     f.KIND_ABORT: ("abort", records.ABORT),
 }
-FACTS: Final[dict[type[queue_records.Fact], str]] = {
-    queue_records.MessagesGone: "gone",
-    queue_records.Failed: "failed",
-    queue_records.Horizon: "horizon",
-    queue_records.BarrierDelivered: "barrier_delivered",
-    queue_records.Returned: "returned",
-    queue_records.Noted: "noted",
+FACTS: Final[dict[type[records.Fact], str]] = {
+    records.MessagesGone: "gone",
+    records.Failed: "failed",
+    records.Horizon: "horizon",
+    records.BarrierDelivered: "barrier_delivered",
+    records.Returned: "returned",
+    records.Noted: "noted",
 }
 FLAGS: Final = {f.FLAG_ZSTD: "zstd", f.FLAG_LATE: "late", f.FLAG_SHOWS: "shows"}
 
@@ -146,12 +146,12 @@ def _content(batch: f.Batch) -> dict[str, Any] | None:
     return {"through": part.through, "part": part.part, "last": part.last, "folds": rows}
 
 
-def _fact(fact: queue_records.AnyFact) -> dict[str, Any]:
+def _fact(fact: records.AnyFact) -> dict[str, Any]:
     """One fact; positions as runs [first, end). Raises: ValueError."""
     content = {"fact": FACTS[type(fact)], **msgspec.structs.asdict(fact)}
     if (where := content.pop("where", None)) is not None:
-        found = queue_records.unpack_positions(where)
-        content["positions"] = [list(run) for run in queue_records.runs_of(found)]
+        found = records.unpack_positions(where)
+        content["positions"] = [list(run) for run in records.runs_of(found)]
     return content
 
 

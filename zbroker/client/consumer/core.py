@@ -36,7 +36,7 @@ from zbroker.engine.contract import Now
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.ids import Origin, format_vector, is_range, parse_range
 from zbroker.limits import STORED_MAX_BYTES
-from zbroker.log.queue_records import ends_of, of_ends
+from zbroker.log.records import ends_of, of_ends
 from zbroker.wire.bodies import credit_bytes
 from zbroker.wire.messages import Ack, Error, Flow, Logoff
 from zbroker.wire.queue_messages import Cancel, Consume, Consuming, Extend, Job, Settled

@@ -18,7 +18,7 @@ from msgspec import Struct
 from pyroaring import BitMap64
 
 from zbroker.errors import ZBrokerError
-from zbroker.log.queue_records import ends_of, of_ends
+from zbroker.log.records import ends_of, of_ends
 from zbroker.wire.queue_messages import Extend, RejectMessages, Release, Settle
 
 #: of one command: 9 bytes for each end, so that its header stays below HEADER_MAX_BYTES

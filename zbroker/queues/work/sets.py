@@ -13,7 +13,7 @@ from typing import Final
 from pyroaring import BitMap64
 
 from zbroker.limits import U63_MAX
-from zbroker.log.queue_records import has_run
+from zbroker.log.records import has_run
 
 _FEW: Final = 16  # one by one is as fast as anything
 _NEAR: Final = 1 << 20  # positions of which a part may be lifted out, at most 16 containers

@@ -25,14 +25,14 @@ from msgspec import DecodeError
 
 from zbroker.clock import to_datetime
 from zbroker.log.format import KIND_PUBLISH, KIND_QUEUE
-from zbroker.log.queue_records import (
+from zbroker.log.reader import Gap
+from zbroker.log.records import (
     QUEUE,
     Failed,
     MessagesGone,
     runs_of,
     unpack_positions,
 )
-from zbroker.log.reader import Gap
 from zbroker.spark.directories import seek
 from zbroker.spark.jobs.job_runner import Step, Stretch, collected
 from zbroker.spark.log_hold import held

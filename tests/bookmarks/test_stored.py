@@ -6,12 +6,15 @@ from pathlib import Path
 
 import lmdb
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.bookmarks.checking import KIB, Checker, add_all, entries_in
 from tests.bookmarks.logs import INSTANCE, FakeLog
-from zbroker.bookmarks import keys, sweep
+from zbroker.bookmarks import keys, stored
 from zbroker.bookmarks.index import Index
-from zbroker.bookmarks.sweep import Sweep
+from zbroker.bookmarks.keys import Hint
+from zbroker.bookmarks.stored import IndexTail, Sweep, TailEntries
 
 
 def long_log() -> FakeLog:
@@ -204,4 +207,49 @@ def test_an_index_that_has_no_files_forgets_nothing(tmp_path: Path):
 
 
 def test_one_transaction_has_room_for_all_its_steps():
-    assert sweep.COST_BYTES >= sweep.STEPS * 4_096
+    assert stored.COST_BYTES >= stored.STEPS * 4_096
+
+
+PUTS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1_000)))
+
+
+def _hint(position: int) -> Hint:
+    return Hint(1, 8 * position, position)
+
+
+@given(PUTS, st.integers(-1, 51))
+def test_a_line_is_a_sorted_map(puts: list[tuple[int, int]], wanted: int):
+    line, model = TailEntries(), {}
+    for key, position in puts:
+        line.put(key, _hint(position))
+        model[key] = _hint(position)
+    assert list(line.items()) == sorted(model.items())
+    assert line.last == max(model, default=None)
+    below = [key for key in model if key <= wanted]
+    expected = (max(below), model[max(below)]) if below else None
+    assert line.at_or_before(wanted) == expected
+
+
+@given(PUTS, st.integers(0, 1_000))
+def test_a_line_forgets_by_position_not_by_key(puts: list[tuple[int, int]], position: int):
+    line = TailEntries()
+    for key, at in puts:
+        line.put(key, _hint(at))
+    expected = [(key, hint) for key, hint in line.items() if hint.position < position]
+    line.forget_after(position)
+    assert list(line.items()) == expected
+
+
+@given(PUTS, PUTS, PUTS)
+def test_encoded_entries_come_in_the_order_of_lmdb(ones, twos, threes):
+    tail = IndexTail()
+    for key, at in ones:
+        tail.positions.put(key, _hint(at))
+    for key, at in twos:
+        tail.runs.setdefault(at % 3, TailEntries()).put(key, _hint(at))
+    for key, at in threes:
+        tail.times.put(key, _hint(at))
+    entries = list(tail.encoded())
+    assert [key for key, _ in entries] == sorted({key for key, _ in entries})
+    assert len(entries) == len(tail)
+    assert all(isinstance(keys.decode_place(key, value), Hint) for key, value in entries)

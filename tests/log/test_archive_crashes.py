@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.journal.build import append, history, start, writer
-from tests.log.archive.build import everything, names, retire, sim
+from tests.log.build import everything, names, retire, sim
 from tests.sim.disk import CrashAt, SimCrash, SimDisk
 from zbroker.errors import StorageError
 from zbroker.log import archive

@@ -1,4 +1,4 @@
-"""A small world around the journal: a writer, a disk that fails, and what was promised.
+"""A small world around the log: a writer, a disk that fails, and what was promised.
 
 One seed decides everything: what is written, which faults come, at which boundary the process or
 the power ends, and whether recovery is interrupted, too. After each start the world compares.
@@ -50,7 +50,7 @@ class Kept(NamedTuple):
     end_offset: int
 
 
-class World:
+class LogWorld:
     """One seed's history. Planted bugs are subclasses."""
 
     disk_class: type[SimDisk] = SimDisk
@@ -315,13 +315,13 @@ class World:
 # -- planted bugs: each must be found --
 
 
-class AckBeforeSync(World):
+class AckBeforeSync(LogWorld):
     """Acknowledges when the group is written."""
 
     ack_before_sync = True
 
 
-class NoDirectorySync(World):
+class NoDirectorySync(LogWorld):
     """Forgets that names need a sync of their own."""
 
     class disk_class(SimDisk):  # noqa: N801 - stands in for the attribute
@@ -329,7 +329,7 @@ class NoDirectorySync(World):
             self._boundary("before:sync_dir:directory")
 
 
-class SyncRetried(World):
+class SyncRetried(LogWorld):
     """Takes the second sync's word for it."""
 
     class disk_class(SimDisk):  # noqa: N801 - stands in for the attribute
@@ -340,7 +340,7 @@ class SyncRetried(World):
                 super().sync(name)
 
 
-class NameBeforeContent(World):
+class NameBeforeContent(LogWorld):
     """Gives a segment its name before its header is durable."""
 
     class disk_class(SimDisk):  # noqa: N801 - stands in for the attribute
@@ -349,7 +349,7 @@ class NameBeforeContent(World):
                 super().sync(name)
 
 
-class PageCacheBelieved(World):
+class PageCacheBelieved(LogWorld):
     """Recovery takes for durable what the page cache shows."""
 
     class disk_class(SimDisk):  # noqa: N801 - stands in for the attribute
@@ -357,7 +357,7 @@ class PageCacheBelieved(World):
             return self.read(name, offset, size)
 
 
-class UnsyncedRecovery(World):
+class UnsyncedRecovery(LogWorld):
     """Recovery announces what it read without making it durable."""
 
     class disk_class(SimDisk):  # noqa: N801 - stands in for the attribute
@@ -378,7 +378,7 @@ class UnsyncedRecovery(World):
             self.disk.recovering = False  # type: ignore[attr-defined]
 
 
-class NoteBeforeSync(World):
+class NoteBeforeSync(LogWorld):
     """Says in the note that positions are durable before they are."""
 
     class writer_class(Writer):  # noqa: N801 - stands in for the attribute
@@ -391,7 +391,7 @@ class NoteBeforeSync(World):
             return super().sync()
 
 
-class CutAtFirstBadChecksum(World):
+class CutAtFirstBadChecksum(LogWorld):
     """Truncates the newest segment at the first bad group, whatever the evidence says."""
 
     def recover(self, **options: object) -> Recovered:
@@ -418,7 +418,7 @@ def cut_at_first_bad(disk: SimDisk) -> None:
         return
 
 
-PLANTED: dict[str, Callable[[int], World]] = {
+PLANTED: dict[str, Callable[[int], LogWorld]] = {
     "ack before sync": AckBeforeSync,
     "no directory sync": NoDirectorySync,
     "sync retried after an error": SyncRetried,

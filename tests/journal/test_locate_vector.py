@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.journal.test_origins import HERE, THERE, batch, tie
 from zbroker.ids import Origin
@@ -31,12 +32,12 @@ def test_what_lies_above_the_vector_is_left() -> None:
 
 def test_a_message_is_covered_by_its_other_origin_too() -> None:
     one = at(sequence=7, count=4, position=50)
-    ties = [Tie(77, 8, 9, THEIRS, 103, 60)]
+    ties = [Tie(77, 8, 9, *THEIRS, 103, 60)]
     assert Cover({THEIRS: 102}, ties).left(one) == [(7, 10)]
     assert Cover({THEIRS: 103}, ties).left(one) == [(7, 7), (9, 10)]
     assert Cover({THEIRS: 104}, ties).left(one) == [(7, 7), (10, 10)]
     assert Cover({THEIRS: 104, MINE: 50}, ties).left(one) == [(10, 10)]
-    assert Cover({THEIRS: 104}, [ties[0]._replace(publisher=78)]).left(one) == [(7, 10)]
+    assert Cover({THEIRS: 104}, [replace(ties[0], publisher=78)]).left(one) == [(7, 10)]
 
 
 def test_a_vector_advances_by_messages_and_ties() -> None:
@@ -61,7 +62,7 @@ def test_left_is_what_no_origin_covers(
     own: int, tied: list[tuple[int, int, int]], theirs: int
 ) -> None:
     one = at(sequence=3, count=8, position=3)
-    ties = [Tie(77, first, first + n - 1, THEIRS, p, i) for i, (first, n, p) in enumerate(tied)]
+    ties = [Tie(77, first, first + n - 1, *THEIRS, p, i) for i, (first, n, p) in enumerate(tied)]
     expected = {
         sequence
         for sequence in range(3, 11)

@@ -11,14 +11,14 @@ import pytest
 from google_crc32c import value as crc32c
 
 from tests.journal.build import append, publish, start, writer
-from tests.log.archive.build import everything, log_of, move, names, sim, squeeze
+from tests.log.build import everything, log_of, move, names, sim, squeeze
 from tests.sim.disk import SimDisk
 from zbroker.log import archive
-from zbroker.log.archive.summaries import MARK_BYTES, TOPICS_MAX, decode, encode
 from zbroker.log.format import KIND_POINT, Batch, SegmentHeader
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
 from zbroker.log.segments import packed_name, segment_name, summary_name
+from zbroker.log.summaries import MARK_BYTES, TOPICS_MAX, decode, encode
 from zbroker.log.writer import Writer
 
 
