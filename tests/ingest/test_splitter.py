@@ -315,7 +315,7 @@ def test_behind_a_refused_message_the_rest_of_its_batch_comes_again() -> None:
 
 
 def about_of(entry: i.Entry, index: list[int]) -> About:
-    return About(entry.topics, index, entry.columns, entry.time_ns)
+    return About(entry.topics, index, entry)
 
 
 def test_a_message_that_has_no_place_yet_has_no_bookmark() -> None:
@@ -329,7 +329,7 @@ def test_its_headers_are_those_that_its_publisher_gave() -> None:
     about = about_of(entry(2, columns=column), [0, 0])
     assert [about.header(n, "a") for n in (0, 1)] == [1, None]
     single = m.Publish(seq=1, topic="a", headers={"a": Raw(b"\xa1x")})
-    alone = About(["a"], [0], None, None, single)
+    alone = About(["a"], [0], single)
     assert (alone.header(0, "a"), alone.header(0, "b")) == ("x", None)
 
 
@@ -339,7 +339,7 @@ def test_its_key_is_the_one_that_its_publisher_gave() -> None:
     assert [about.key(n) for n in (0, 1)] == [b"k", None]
     assert about_of(entry(1), [0]).key(0) is None
     single = m.Publish(seq=1, topic="a", key=b"own")
-    assert About(["a"], [0], None, None, single).key(0) == b"own"
+    assert About(["a"], [0], single).key(0) == b"own"
 
 
 def test_its_time_is_the_one_that_its_publisher_gave() -> None:

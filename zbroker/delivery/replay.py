@@ -50,6 +50,7 @@ _NOWHERE: Final = Cursor(0, 0, 0)
 
 Sent = list[tuple[SubscriptionState, Frame]]
 Chosen = list[tuple[SubscriptionState, Sequence[int]]]
+Keys = list[Hashable]  # of frames that other subscriptions share: all of a batch that they want
 
 
 @dataclass(slots=True, eq=False)
@@ -228,7 +229,7 @@ class Replay:
         batch = block.batch(at)
         ahead = batch.skip - batch.position
         chosen: Chosen = []
-        keys: list[Hashable] = []
+        keys: Keys = []
         last = self._slice(block, at, self.position + ahead)
         for one in self.members:
             span = one.span(batch, self.position)
@@ -282,13 +283,7 @@ class Replay:
         return stop
 
     def _send(
-        self,
-        block: Block,
-        at: int,
-        maker: FrameBuilder,
-        chosen: Chosen,
-        keys: list[Hashable],
-        sent: Sent,
+        self, block: Block, at: int, maker: FrameBuilder, chosen: Chosen, keys: Keys, sent: Sent
     ) -> None:
         if len(chosen) > 1:
             chosen = list(_runs(chosen))

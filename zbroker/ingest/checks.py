@@ -141,7 +141,7 @@ def check_permitted(
     if publish.count is not None:
         messages = bodies.unpack(body, publish.codec, publish.count, max_bytes)
     index = bodies.topic_indexes(publish.columns, len(messages))
-    about = About(topics, index, publish.columns, publish.time_ns, publish)
+    about = About(topics, index, publish)
     for number, topic in enumerate(topics):
         if verdicts[number] == "some":
             at = [i for i, one in enumerate(index) if one == number]

@@ -36,11 +36,12 @@ class Publishing:
         self._type_of = (recording or Recording([])).type_of
         self.contents: Contents | None = None  # where content decides
         self._limits, self._link, self._live = limits, link, live
+        #: the most that a packed body has without its compression
+        self._plain_bytes = max(limits.batch_bytes, limits.message_bytes) + PACKED_SLACK_BYTES
         self._kind = recording.kind if recording is not None else None
         self._splitter: Splitter | None = None
         if recording is not None:
-            max_bytes = max(limits.batch_bytes, limits.message_bytes) + PACKED_SLACK_BYTES
-            self._splitter = Splitter(recording, max_bytes)
+            self._splitter = Splitter(recording, self._plain_bytes)
             self.contents = self._splitter.contents if recording.by_content else None
         self._checks = PublishChecks(
             limits.message_bytes, limits.batch_bytes, limits.publisher_time
@@ -58,8 +59,7 @@ class Publishing:
         if publish.stage is not None:
             self._check_stage(client, publish)
         if client.permit is not None:
-            limit = max(self._limits.batch_bytes, self._limits.message_bytes) + PACKED_SLACK_BYTES
-            checks.check_permitted(client.permit, publish, body, self._type_of, limit)
+            checks.check_permitted(client.permit, publish, body, self._type_of, self._plain_bytes)
         self._check_window(burst, client, len(body))
         if publish.prev is None:
             publish.prev = client.used.before(publish.seq)

@@ -149,7 +149,7 @@ class Contents:
 
         index: for each message, which of the topics of `entry` it has.
         """
-        about = About(entry.topics, index, entry.columns, entry.time_ns)
+        about = About(entry.topics, index, entry)
         for content, topics in self._deciders(entry.topics).items():
             at: Sequence[int] = range(entry.count)
             if len(topics) < len(entry.topics):
@@ -185,20 +185,12 @@ class About:
     the message comes again.
     """
 
-    def __init__(
-        self,
-        topics: Sequence[str],
-        index: Sequence[int],
-        columns: Columns | None,
-        time_ns: int | None,
-        single: Publish | None = None,
-    ) -> None:
-        """index: for each message, which of the topics it has. single: a publish of one message."""
-        self._topics, self._index, self._columns = topics, index, columns
-        self._time_ns = time_ns
-        self._headers = bodies.HeaderColumn(columns, len(index))
-        self._keys = bodies.KeyColumn(columns, len(index))
-        self._single = single if single is not None and single.count is None else None
+    def __init__(self, topics: Sequence[str], index: Sequence[int], batch: Entry | Publish) -> None:
+        """index: for each message, which of the topics it has."""
+        self._topics, self._index, self._batch = topics, index, batch
+        self._single = batch if isinstance(batch, Publish) and batch.count is None else None
+        self._headers = bodies.HeaderColumn(batch.columns, len(index))
+        self._keys = bodies.KeyColumn(batch.columns, len(index))
 
     def topic(self, i: int) -> str:
         """Its topic."""
@@ -206,9 +198,10 @@ class About:
 
     def time_ns(self, i: int) -> int:
         """The time that its publisher gave; 0 without one."""
-        if self._columns is not None and self._columns.time is not None:
-            return bodies.times(self._columns.time[8 * i : 8 * i + 8])[0]
-        return self._time_ns or 0
+        columns = self._batch.columns
+        if columns is not None and columns.time is not None:
+            return bodies.times(columns.time[8 * i : 8 * i + 8])[0]
+        return self._batch.time_ns or 0
 
     def bookmark(self, _i: int) -> str:
         """There is none before it is recorded."""
