@@ -47,8 +47,7 @@ from zbroker.queues.effects import (
     TablesLoaded,
     TablesSaved,
 )
-from zbroker.queues.log_work import LogWork, Matcher, Slice
-from zbroker.queues.message_finder import FoundMessages
+from zbroker.queues.log_work import FoundMessages, LogWork, Matcher, Slice
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry, SavedQueue
 from zbroker.queues.work.values import MS_NS

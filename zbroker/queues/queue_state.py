@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyroaring import BitMap64
 
@@ -28,12 +28,14 @@ from zbroker.log.records import (
     unpack_positions,
 )
 from zbroker.queues.effects import Give
-from zbroker.queues.message_finder import FoundMessages
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import span
 from zbroker.queues.work.values import Arrivals, Outcome
 from zbroker.wire.queue_surveys import QueueCounters, QueueRow
+
+if TYPE_CHECKING:
+    from zbroker.queues.log_work import FoundMessages
 
 #: why a message became a dead letter, or would have, if there were a topic for these
 GIVEN_UP: Final = frozenset(
