@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 from typing import Any, Final
@@ -72,25 +73,24 @@ def _plain(value: Any, depth: int) -> Any:  # noqa: ANN401 - any value
         return [_plain(item, depth - 1) for item in value]
     if kind.__name__ == "DBRef":
         return _plain(dict(value.as_doc()), depth)
-    return _of_type(kind.__name__, value)
+    meaning = _MEANINGS.get(kind.__name__)
+    return {"type": kind.__name__} if meaning is None else meaning(value)
 
 
-def _of_type(name: str, value: Any) -> Any:  # noqa: ANN401 - any value
-    """What a type of the package means."""
-    match name:
-        case "Int64":
-            return int(value)
-        case "ObjectId" | "Decimal128" | "Code":
-            return str(value)
-        case "Binary":
-            return bytes(value)
-        case "Regex":
-            pattern = value.pattern
-            return pattern if isinstance(pattern, str) else pattern.decode(errors="replace")
-        case "Timestamp":
-            return int(value.time)
-        case "DatetimeMS":
-            return int(value) / 1_000
-        case "datetime":
-            return value
-    return {"type": name}
+def _pattern(value: Any) -> str:  # noqa: ANN401 - a regular expression
+    pattern = value.pattern
+    return pattern if isinstance(pattern, str) else pattern.decode(errors="replace")
+
+
+#: name of a type of the package -> the plain value that it means
+_MEANINGS: Final[dict[str, Callable[[Any], Any]]] = {
+    "Int64": int,
+    "ObjectId": str,
+    "Decimal128": str,
+    "Code": str,
+    "Binary": bytes,
+    "Regex": _pattern,
+    "Timestamp": lambda value: int(value.time),
+    "DatetimeMS": lambda value: int(value) / 1_000,
+    "datetime": lambda value: value,
+}
