@@ -3,7 +3,7 @@
     with zbroker.LocalBroker() as broker, zbroker.connect(broker.url, name="pricer") as client:
         client.publish("orders", b"...").wait(timeout=5)
 
-Names are imported when they are first used, so that a room of the broker never pays for the client.
+Names are imported when they are first used, so that the broker never pays for the client.
 """
 
 from __future__ import annotations

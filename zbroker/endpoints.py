@@ -1,6 +1,6 @@
 """Endpoints as text: which may be listened on, which are loopback, and which clients get.
 
-tcp://127.0.0.1:9101    a door; port 0 picks a free one
+tcp://127.0.0.1:9101    a listener; port 0 picks a free one
 tcp://[::1]:9101        IPv6: an address in brackets
 tcp://*:9101            bound to every address: a client puts the host it used for `*`
 http://127.0.0.1:9105   the admin

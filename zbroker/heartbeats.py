@@ -10,7 +10,7 @@ was not heard for two intervals.
 | what happens | noticed by |
 |---|---|
 | link cut, or process stopped | client: its PINGs are unanswered (sockets.ask_for_heartbeats) |
-|   | broker: not one byte arrives, not even PINGs (DoorHeartbeats) |
+|   | broker: not one byte arrives, not even PINGs (ListenerHeartbeats) |
 | the broker's loop hangs, its sockets live | client: no beat arrives (Silence) |
 | only the way to the broker is cut | broker: silence; notified, the client reconnects |
 | a handler is long, a program computes | not an alarm: libzmq sends PINGs without Python |
@@ -131,7 +131,7 @@ class ListenerHeartbeats:
     ) -> tuple[list[bytes], list[bytes]]:
         """The silent clients, and those due for a heartbeat now. To be called in each turn.
 
-        drained: this turn read all that waited at the door.
+        drained: this turn read all that waited at the listener.
         """
         away = self._least_ms is not None and now_ms - self._looked_ms >= self._least_ms
         if away or not drained:

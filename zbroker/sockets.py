@@ -129,7 +129,7 @@ def inner_router(context: Context) -> Socket:
 def dealer(
     context: Context, endpoint: str, max_frame_bytes: int = -1, curve: Curve | None = None
 ) -> Socket:
-    """A connected DEALER: to a door of the broker (tcp), or between our processes (ipc)."""
+    """A connected DEALER: to a listener of the broker (tcp), or between our processes (ipc)."""
     socket = prepared_dealer(context, endpoint, max_frame_bytes, curve)
     socket.connect(endpoint)
     return socket

@@ -219,7 +219,7 @@ class Holding(Struct, array_like=True, gc=False):
 
 
 class Holds(InternalMessage, tag="holds"):
-    """reader -> journal, on its beat and when the floor moved. Silence means: holds everything.
+    """reader -> journal, on its beat and when the log start moved. Silence means: holds everything.
 
     floor: of the newest watermarks that the reader acted on; it opens no cursor below it any more.
     lowest: no cursor of the reader is below it, U63_MAX if it has none. holdings: the lowest ones,
@@ -249,7 +249,7 @@ class AskHolders(JournalRequest, tag="ask_holders"):
 
 
 class Holders(Correlated, tag="holders"):
-    """journal -> admin. silent: readers that did not say yet what they hold at this floor.
+    """journal -> admin. silent: readers that did not say yet what they hold at this log start.
 
     removing: serials that are removed as soon as no reader needs them. stated: the newest serial
     with a complete state snapshot; only older segments may be removed.
@@ -356,7 +356,7 @@ class LiveCredit(InternalMessage, tag="grant"):
 
 
 class Beat(InternalMessage, tag="beat"):
-    """room -> supervisor, every BEAT_MS. state: starting, ready, stopping; stats: for `status`."""
+    """process -> supervisor, every BEAT_MS. state: starting, ready, stopping. stats: for status."""
 
     room: str
     pid: int
@@ -368,7 +368,7 @@ class Beat(InternalMessage, tag="beat"):
 
 
 class Stop(InternalMessage, tag="stop"):
-    """supervisor -> room: finish what was accepted, then exit 0."""
+    """supervisor -> process: finish what was accepted, then exit 0."""
 
 
 class AskStatus(Correlated, tag="ask_status"):
@@ -376,7 +376,7 @@ class AskStatus(Correlated, tag="ask_status"):
 
 
 class Status(Correlated, tag="status"):
-    """supervisor -> admin: one Beat-like map per room, with restarts and uptime."""
+    """supervisor -> admin: one Beat-like map per process, with restarts and uptime."""
 
     state: str
     rooms: list[dict[str, int | float | str | dict[str, int | float | str]]]

@@ -1,4 +1,4 @@
-"""Commands and answers between clients and the broker's doors, protocol version 1.
+"""Commands and answers between clients and the broker's listeners, protocol version 1.
 
 Each is a msgpack map with string keys whose `cmd` names the command; unknown keys are ignored.
 docs/reference/wire.md is the page for people who write clients. Each docstring has direction and
@@ -50,7 +50,7 @@ class Columns(Struct, omit_defaults=True, gc=False):
     expiry: bytes | None = None
 
 
-# -- every door -------------------------------------------------------------------------------
+# -- every listener ---------------------------------------------------------------------------
 
 
 class Heartbeat(ClientCommand, tag="heartbeat"):
@@ -63,7 +63,7 @@ class Heartbeat(ClientCommand, tag="heartbeat"):
 
 
 class Logoff(ClientCommand, tag="logoff"):
-    """-> Ends the session on this door. Answered `processed`."""
+    """-> Ends the session on this listener. Answered `processed`."""
 
     cid: Cid = None
 

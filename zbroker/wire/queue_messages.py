@@ -1,4 +1,4 @@
-"""Commands and answers of the queues door: consume, acknowledge, give back, look. Version 1.
+"""Commands and answers of the queues listener: consume, acknowledge, give back, look. Version 1.
 
     client                                          queues
         logon{token}                      ->

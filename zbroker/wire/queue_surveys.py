@@ -1,4 +1,4 @@
-"""What the admin asks the queues room, over ipc, at its desk. Pure.
+"""Questions of the admin to the queues process, over ipc, and its answers. Pure.
 
     AskQueues{name, since}           ->  Queues{rows, gone}
     AskConsumers{queue}              ->  Consumers{rows}
@@ -257,7 +257,7 @@ QueuesQuestion = (
 )  # fmt: skip
 QueuesAnswer = Queues | Consumers | Explained | Browsed | Changed | Points
 
-#: what its desk is asked like the desks of all doors
+#: questions to every process with a listener
 DoorQuestion = AskClients | Disconnect | AskRefusals
 TO_QUEUES_DESK: Final = msgspec.msgpack.Decoder(QueuesQuestion | DoorQuestion)
 FROM_QUEUES_DESK: Final = msgspec.msgpack.Decoder(QueuesAnswer)

@@ -1,4 +1,4 @@
-"""Staged messages: what clients say of them at the ingest door, and ingest to the journal. Pure.
+"""Staged messages: commands of clients to ingest, and requests of ingest to the journal. Pure.
 
     publisher of a part                             ingest
         Publish{stage} + body             ->  as every publish

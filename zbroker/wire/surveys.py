@@ -1,4 +1,4 @@
-"""What the admin asks the rooms with doors about their peers, over ipc, at their desks. Pure.
+"""Questions of the admin about the peers of a listener, over ipc, and the answers. Pure.
 
     admin                                           ingest, delivery
         AskClients{cid, ...}              ->
@@ -119,7 +119,7 @@ class AskClients(Correlated, tag="ask_clients"):
 
 
 class ClientRow(Struct, array_like=True, gc=False):
-    """One connection of a door.
+    """One connection of a listener.
 
     acked: the highest sequence that is settled, None where it publishes nothing. messages: taken in
     this session at ingest, sent to its present subscriptions at delivery. window_bytes: forwarded
@@ -206,9 +206,11 @@ KEY_CHARS: Final = 8  # of a key, which is public: enough to find it
 
 
 class RefusalLog:
-    """The newest of one process, by numbers that begin after its incarnation.
+    """The newest refusals for want of rights, until the admin has asked for them.
 
-    So a number of another process is none of these.
+    The oldest are dropped when there are too many; those that were never reported are counted. They
+    have numbers that begin after the incarnation of the process, so that a number of another
+    process is not one of them.
     """
 
     def __init__(self, incarnation: int = 0) -> None:
@@ -216,7 +218,7 @@ class RefusalLog:
         self._begin = self._last = incarnation
 
     def add(self, rid: bytes, who: str, what: str, code: str, origin: str = "") -> None:
-        """Somebody may not do `what`. origin: where he is, if `rid` does not say it."""
+        """`who` may not do `what`. origin: the address, if it is not known by `rid`."""
         self._last += 1
         self._rows.append((rid, RefusalRow(who, origin, what, code)))
 

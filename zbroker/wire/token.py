@@ -1,4 +1,4 @@
-"""The token that ingest's logon answer carries and the other doors verify by themselves.
+"""The token that ingest's logon answer carries and the other listeners verify by themselves.
 
     base64url(msgpack of Token) "." base64url(HMAC-SHA-256)
 
@@ -40,7 +40,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(Token)
 
 
 def make(key: bytes, said: Token) -> str:
-    """The token of one publisher session, for the doors of the instance that has `key`.
+    """The token of one publisher session, for the listeners of the instance that has `key`.
 
     Raises: ClientError too_large (name, principal and instance are too long together).
     """

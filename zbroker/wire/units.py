@@ -1,4 +1,4 @@
-"""What the queues room sends the journal, over ipc, besides what all readers send (internal). Pure.
+"""Messages of the queues process to the journal, besides those of all readers (internal). Pure.
 
     queues                                          journal
         Commit{ordinal, units} + bodies   ->
