@@ -100,9 +100,7 @@ def test_what_a_kill_cut_off_is_undone_and_done_again(
             next(steps)
         parts = [path.name for path in tmp_path.glob("*/*.part")]
         assert len(parts) == 1
-        monkeypatch.setattr(
-            archive.segment_copy, "discard", lambda *_: None
-        )  # a kill cleans nothing up
+        monkeypatch.setattr(archive, "discard", lambda *_: None)  # a kill cleans nothing up
         steps.close()
         monkeypatch.undo()
     assert list(tmp_path.glob("*/*.part"))
