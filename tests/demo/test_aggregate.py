@@ -21,7 +21,6 @@ def test_a_missing_delay_is_counted_but_not_summed() -> None:
 
 
 def test_tallies_of_partitions_add_up() -> None:
-    param = aggregate.TallyParam()
-    total = param.addInPlace(param.zero({}), aggregate.tally_of(BODIES))
-    total = param.addInPlace(total, {"UA": CarrierTally(1, 1), "DL": CarrierTally(5, 0)})
+    more = {"UA": CarrierTally(1, 1), "DL": CarrierTally(5, 0)}
+    total = aggregate.merged([aggregate.tally_of(BODIES), more])
     assert total == {"UA": CarrierTally(3, 12), "AA": CarrierTally(1, -3), "DL": CarrierTally(5, 0)}

@@ -24,7 +24,7 @@ from zbroker.log.disk import RealDisk
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Cursor, Log
 from zbroker.spark import LogRange, directories, plan_ranges, replay
-from zbroker.spark.splitter import SplitMark, refine, split
+from zbroker.spark.splitter import SplitMark, at_most, refine, split
 
 MAKER = publisher_id("maker")
 
@@ -252,3 +252,11 @@ def test_a_long_log_is_planned_from_its_summaries_alone(
     sizes = [part.bytes for part in plan]
     assert topic or max(sizes) < 1.3 * min(sizes)
     maker.close()
+
+
+@pytest.mark.parametrize("messages", [1, 3, 4, 9, 10, 11])
+def test_no_range_has_more_positions_than_allowed(messages: int) -> None:
+    cuts = at_most([(5, 15, 1_000), (15, 18, 30)], messages)
+    assert max(end - first for first, end, _ in cuts) <= messages
+    assert [cuts[0][0], *(end for _, end, _ in cuts)] == [*(first for first, _, _ in cuts), 18]
+    assert len(cuts) == -(-10 // messages) + -(-3 // messages)

@@ -175,16 +175,14 @@ class FrameBuilder:
         """Messages `picks`, at least one; made once for all who give the same `key`."""
         parts = block.parts.get(key) if key is not None else None
         if parts is None:
-            if look.select is None and not sees_all:
-                messages = block.unpacked(index)
-                chosen = [messages[pick] for pick in picks]
-                parts = self._repacked(block, index, picks, chosen, look.dress)
-            elif look.select is None:
+            if look.select is not None:
+                rewritten = _rewritten(block, index, picks, look)
+                parts = self._repacked(block, index, picks, rewritten, look.dress)
+            elif sees_all:
                 least = (block.batch(index).count + 1) // 2  # else most bytes would be for nothing
                 parts = self._made(block, index, picks, max(least, len(picks)), look)
             else:
-                rewritten = _rewritten(block, index, picks, look)
-                parts = self._repacked(block, index, picks, rewritten, look.dress)
+                parts = self._chosen(block, index, picks, look.dress)
             if key is not None:
                 block.keep(key, parts)
         return parts
@@ -198,9 +196,11 @@ class FrameBuilder:
             part = self._unchanged(block.batch(index), span, look)
             if len(part.after) <= _HEADER_MAX:
                 return (part,)
+        return self._chosen(block, index, picks, look.dress)
+
+    def _chosen(self, block: Block, index: int, picks: Sequence[int], dress: Dress | None) -> Parts:
         messages = block.unpacked(index)
-        chosen = [messages[pick] for pick in picks]
-        return self._repacked(block, index, picks, chosen, look.dress)
+        return self._repacked(block, index, picks, [messages[pick] for pick in picks], dress)
 
     def held(self, held: Held, look: Projection) -> Frame:
         """The message of one key of an interval."""
@@ -293,10 +293,16 @@ def picks_of(batch: Batch, span: MessageSpan, wanted: Wanted) -> Sequence[int]:
     """The messages of `span` whose topic is wanted."""
     if False not in wanted:
         return range(*span)
-    if batch.columns is None or batch.columns.index is None:
-        return range(span.first, span.last) if wanted[0] else ()
-    index = bodies.indexes(batch.columns.index)
-    return [at for at in range(span.first, span.last) if wanted[index[at]]]
+    index = _topic_indexes(batch)
+    if index is None:
+        return range(*span) if wanted[0] else ()
+    return [at for at in range(*span) if wanted[index[at]]]
+
+
+def _topic_indexes(batch: Batch) -> Sequence[int] | None:
+    """Which of its topics each message of the body has; None if all have the first."""
+    column = batch.columns.index if batch.columns is not None else None
+    return bodies.indexes(column) if column is not None else None
 
 
 def _rewritten(block: Block, index: int, picks: Sequence[int], look: Projection) -> list[bytes]:
@@ -304,8 +310,7 @@ def _rewritten(block: Block, index: int, picks: Sequence[int], look: Projection)
     assert look.select is not None
     batch, messages = block.batch(index), block.unpacked(index)
     kinds = [look.type_of(topic) for topic in batch.topics]
-    column = batch.columns.index if batch.columns is not None else None
-    of = bodies.indexes(column) if column is not None else None
+    of = _topic_indexes(batch)
     return [
         look.select.apply(kinds[of[pick] if of is not None else 0], messages[pick])
         for pick in picks

@@ -1,7 +1,7 @@
 """The Spark part of the demo: `foreachPartition` over planned ranges counts flights per carrier.
 
 Each executor replays its ranges itself, straight from the broker; no row crosses the JVM. The
-results are accumulators: the tallies, and a line per finished partition for the terminal.
+result is an accumulator: a line per finished partition for the terminal, with its tallies.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from pyspark import AccumulatorParam, TaskContext
 
 from zbroker.demo.check import CarrierTally
+from zbroker.demo.flights import FlightDelay
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
@@ -35,28 +37,7 @@ class PartitionDone(NamedTuple):
     pid: int
     messages: int
     seconds: float
-
-
-class Arrival(msgspec.Struct, gc=False):
-    """The fields of a flight that a tally needs."""
-
-    carrier: str
-    arr_delay: int | None
-
-
-class TallyParam(AccumulatorParam[Tallies]):  # type: ignore[misc]  # pyspark is not followed
-    """Adds tallies of partitions up, carrier by carrier."""
-
-    def zero(self, value: Tallies) -> Tallies:
-        return {}
-
-    def addInPlace(self, value1: Tallies, value2: Tallies) -> Tallies:  # noqa: N802 - Spark's name
-        for carrier, more in value2.items():
-            have = value1.get(carrier, CarrierTally(0, 0))
-            value1[carrier] = CarrierTally(
-                have.flights + more.flights, have.arr_delay + more.arr_delay
-            )
-        return value1
+    tallies: Tallies
 
 
 class DoneParam(AccumulatorParam[list[PartitionDone]]):  # type: ignore[misc]
@@ -74,7 +55,7 @@ class DoneParam(AccumulatorParam[list[PartitionDone]]):  # type: ignore[misc]
 
 def tally_of(bodies: Iterable[bytes]) -> Tallies:
     """Flights and minutes late per carrier of these messages."""
-    decode = msgspec.json.Decoder(Arrival).decode
+    decode = msgspec.json.Decoder(FlightDelay).decode
     counts: dict[str, int] = {}
     delays: dict[str, int] = {}
     for body in bodies:
@@ -84,38 +65,41 @@ def tally_of(bodies: Iterable[bytes]) -> Tallies:
     return {carrier: CarrierTally(count, delays[carrier]) for carrier, count in counts.items()}
 
 
-def run_partition(
-    tallies: Accumulator[Tallies],
-    done: Accumulator[list[PartitionDone]],
-    ranges: Iterable[LogRange],
-) -> None:
-    """Runs in an executor: replays the ranges of this partition and adds what it found."""
-    from zbroker.spark import replay_batches
+def merged(parts: Iterable[Tallies]) -> Tallies:
+    """Tallies of all parts, carrier by carrier."""
+    found: Tallies = {}
+    for part in parts:
+        for carrier, (flights, delay) in part.items():
+            before = found.get(carrier, CarrierTally(0, 0))
+            found[carrier] = CarrierTally(before.flights + flights, before.arr_delay + delay)
+    return dict(sorted(found.items()))
+
+
+def run_partition(done: Accumulator[list[PartitionDone]], ranges: Iterable[LogRange]) -> None:
+    """Runs in an executor: replays the ranges of this partition and counts their flights."""
+    from zbroker.spark import replay
 
     begun = time.perf_counter()
-    messages = 0
-    for part in ranges:
-        for batch in replay_batches(part):
-            messages += len(batch)
-            tallies.add(tally_of(message.data for message in batch))
+    tallies = tally_of(message.data for part in ranges for message in replay(part))
+    messages = sum(tally.flights for tally in tallies.values())
     context: Any = TaskContext.get()
-    done.add(
-        [PartitionDone(context.partitionId(), os.getpid(), messages, time.perf_counter() - begun)]
-    )
+    taken = time.perf_counter() - begun
+    done.add([PartitionDone(context.partitionId(), os.getpid(), messages, taken, tallies)])
 
 
 def run(
     spark: SparkSession, ranges: list[LogRange], on_done: Callable[[list[PartitionDone]], None]
 ) -> tuple[Tallies, list[PartitionDone]]:
-    """The tallies of all ranges, one Spark partition each; `on_done` hears of finished ones."""
+    """The tallies of all ranges, one Spark partition each; `on_done` gets the finished ones."""
     context = spark.sparkContext
-    tallies: Accumulator[Tallies] = context.accumulator({}, TallyParam())
     done: Accumulator[list[PartitionDone]] = context.accumulator([], DoneParam())
-    work = partial(run_partition, tallies, done)
+    work = partial(run_partition, done)
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(context.parallelize(ranges, len(ranges)).foreachPartition, work)
         while not wait([job], timeout=_POLL_S).done:
             on_done(list(done.value))
         job.result()
     on_done(done.value)
-    return dict(sorted(tallies.value.items())), sorted(done.value)
+    return merged(part.tallies for part in done.value), sorted(
+        done.value, key=attrgetter("partition")
+    )

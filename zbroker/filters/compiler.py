@@ -58,7 +58,7 @@ def compile_run(tree: Node, columns: dict[str, str] | None, *, numbers: bool) ->
     that is None, decoded payloads. `numbers`: a map may have numbers for keys.
     """
     code = _Code(columns, numbers=numbers)
-    run: Run = _loop(code, f"if {code.true(tree)}: take(i)")
+    run: Run = _loop(code, f"if {code.asks(tree, True)}: take(i)")
     return run
 
 
@@ -102,31 +102,21 @@ class _Code:
 
     # -- questions ----------------------------------------------------------------------------
 
-    def true(self, node: Node) -> str:
-        """An expression that holds if the node is True."""
+    def asks(self, node: Node, asked: bool) -> str:
+        """An expression that holds if the node is True, or False: `asked`; it is never None."""
         match node:
             case nodes.Not(item):
-                return self.false(item)
-            case nodes.And(items):
-                return _combined("and", map(self.true, items))
-            case nodes.Or(items):
-                return _combined("or", map(self.true, items))
+                return self.asks(item, not asked)
+            case nodes.And(items) | nodes.Or(items):
+                word = "and" if isinstance(node, nodes.And) == asked else "or"
+                return f"({f' {word} '.join(self.asks(item, asked) for item in items)})"
             case nodes.If(condition, then, otherwise):
-                return _choice(self.true(condition), self.true(then), self.true(otherwise))
-        return self._short(node, asked=True) or self.truth(node)
-
-    def false(self, node: Node) -> str:
-        """An expression that holds if the node is False."""
-        match node:
-            case nodes.Not(item):
-                return self.true(item)
-            case nodes.And(items):
-                return _combined("or", map(self.false, items))
-            case nodes.Or(items):
-                return _combined("and", map(self.false, items))
-            case nodes.If(condition, then, otherwise):
-                return _choice(self.true(condition), self.false(then), self.false(otherwise))
-        return self._short(node, asked=False) or f"({self.truth(node)} is False)"
+                test = self.asks(condition, True)
+                return _choice(test, self.asks(then, asked), self.asks(otherwise, asked))
+        short = self._short(node, asked=asked)
+        if short is not None:
+            return short
+        return self.truth(node) if asked else f"({self.truth(node)} is False)"
 
     def truth(self, node: Node) -> str:
         """An expression that is the node as a condition: True, False or None."""
@@ -155,7 +145,7 @@ class _Code:
             case nodes.Arithmetic(op, left, right):
                 return self._call_of(OPERATORS[op], left, right)
             case nodes.If(condition, then, otherwise):
-                return _choice(self.true(condition), self.value(then), self.value(otherwise))
+                return _choice(self.asks(condition, True), self.value(then), self.value(otherwise))
             case nodes.Coalesce(items):
                 return self._call_of(_coalesce, *items)
             case nodes.Call(_, call, items):
@@ -193,7 +183,7 @@ class _Code:
     # -- a field, or a header, and a constant -------------------------------------------------
 
     def _short(self, node: Node, *, asked: bool) -> str | None:
-        """`true` or `false` where what is loaded meets a constant; None: there is no short way.
+        """The same where a field or a header meets a constant; None: there is no short way.
 
         A value of the constant's type is compared at once, everything else by the helper.
         """
@@ -309,10 +299,6 @@ class _Code:
 
 
 # -- pieces of expressions --------------------------------------------------------------------
-
-
-def _combined(operator: str, items: Iterable[str]) -> str:
-    return f"({f' {operator} '.join(items)})"
 
 
 def _choice(test: str, then: str, otherwise: str) -> str:

@@ -15,7 +15,7 @@ from zbroker.filters import compiler
 from zbroker.filters.content_filter import MessageMetadata
 from zbroker.filters.nodes import Node, asks_message, fields_of
 from zbroker.filters.parser import parse
-from zbroker.filters.paths import BadPath, Path, steps_of
+from zbroker.filters.paths import parse_path
 from zbroker.filters.payloads import Payloads
 from zbroker.filters.vocabulary import BUILT_IN, FIXED, Vocabulary
 
@@ -68,24 +68,15 @@ def parse_key(text: str) -> Key:
     Raises: ClientError bad_field, with the column.
     """
     try:
-        return Path(text, steps_of(text))
-    except BadPath as error:
-        if "(" not in text:  # a path was meant; an expression that is none has a function
-            reason = f"column {error.at + 1} of a path: {error}"
-            raise ClientError("bad_field", reason) from None
+        return parse_path(text)
+    except ClientError:
+        if "(" not in text:  # a path was meant: an expression over paths has a function
+            raise
     try:
         tree = parse(text, FIXED)
     except ClientError as error:
         raise ClientError("bad_field", f"in a key, {error.reason}") from None
     if asks_message(tree):
         raise ClientError("bad_field", "a key is made of the payload only, not of the message")
-    return _compiled(tree)
-
-
-def _compiled(tree: Node) -> Key:
     run = compiler.compile_values(tree, numbers=True)
-
-    def key(value: Any) -> Any:  # noqa: ANN401 - what a payload may hold
-        return run((0,), repeat(value), None, ())[0]
-
-    return key
+    return lambda value: run((0,), repeat(value), None, ())[0]

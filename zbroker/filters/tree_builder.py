@@ -20,16 +20,7 @@ from zbroker.filters.vocabulary import BUILT_IN, Unknown, Vocabulary
 if TYPE_CHECKING:
     from lark import Token
 
-_COMPARISONS: Final[dict[str, nodes.Comparison]] = {
-    "=": "=",
-    "==": "=",
-    "!=": "!=",
-    "<>": "!=",
-    "<": "<",
-    "<=": "<=",
-    ">": ">",
-    ">=": ">=",
-}
+_COMPARISONS: Final = {"==": "=", "<>": "!="}  # others are written as the node has them
 _ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|.)", re.DOTALL)
 _ESCAPED: Final = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t"}
 _OF_MESSAGE: Final = ("TOPIC_NAME", "BOOKMARK", "LAST_UPDATED", "MESSAGE_SIZE", "KEY")
@@ -85,7 +76,7 @@ class Builder:
 
     def comparison(self, items: list[Any]) -> ParsedNode:
         left, op, right = items
-        node = nodes.Compare(_COMPARISONS[op], left.node, right.node)
+        node = nodes.Compare(_COMPARISONS.get(op, op), left.node, right.node)
         return _part(node, (left, right), left.at)
 
     def between(self, items: list[Any]) -> ParsedNode:
@@ -149,7 +140,9 @@ class Builder:
         found = [item for item in given if item is not None]
         name, at = token.upper(), token.start_pos
         if name in SPECIAL:
-            return SPECIAL[name](name, found, at)
+            allowed, special = SPECIAL[name]
+            _check_arguments(name, found, allowed, at)
+            return special(name, found, at)
         try:
             called = VOCABULARY.get().function(name)
         except Unknown as error:
@@ -211,10 +204,16 @@ def _constant_text(part: ParsedNode) -> str:
     return found
 
 
-def _pattern(part: ParsedNode) -> TextPattern:
+def _given_text(part: ParsedNode, what: str, *, empty: bool = False) -> str:
+    """A text that is written as a constant; empty: it may be."""
     value = _value(part)
-    if not isinstance(value, str) or not value:
-        raise Unusable(part.at, "a regular expression is expected, as a constant text")
+    if not isinstance(value, str) or not (value or empty):
+        raise Unusable(part.at, f"{what} is expected, as a constant text")
+    return value
+
+
+def _pattern(part: ParsedNode) -> TextPattern:
+    value = _given_text(part, "a regular expression")
     try:
         return TextPattern(value)
     except BadPattern as error:
@@ -262,9 +261,7 @@ def _call(name: str, function: Function, given: list[ParsedNode], at: int) -> Pa
 
 
 def _check_replacement(part: ParsedNode, pattern: TextPattern) -> None:
-    value = _value(part)
-    if not isinstance(value, str):
-        raise Unusable(part.at, "a replacement is expected, as a constant text")
+    value = _given_text(part, "a replacement", empty=True)
     try:
         pattern.check_replacement(value)
     except BadPattern as error:
@@ -272,9 +269,7 @@ def _check_replacement(part: ParsedNode, pattern: TextPattern) -> None:
 
 
 def _check_format(part: ParsedNode) -> None:
-    value = _value(part)
-    if not isinstance(value, str) or not value:
-        raise Unusable(part.at, "a format of a time is expected, as a constant text")
+    value = _given_text(part, "a format of a time")
     if bad := functions.bad_directive(value):
         raise Unusable(part.at, f"`{bad}` is not known in a format of a time")
 
@@ -288,33 +283,29 @@ def _check_arguments(name: str, given: list[ParsedNode], allowed: tuple[int, int
     raise Unusable(at, f"{name} takes {wanted} arguments, not {len(given)}")
 
 
-def _if(name: str, given: list[ParsedNode], at: int) -> ParsedNode:
-    _check_arguments(name, given, (3, 3), at)
+def _if(_name: str, given: list[ParsedNode], at: int) -> ParsedNode:
     condition, then, otherwise = (item.node for item in given)
     return _part(nodes.If(condition, then, otherwise), given, at)
 
 
-def _coalesce(name: str, given: list[ParsedNode], at: int) -> ParsedNode:
-    _check_arguments(name, given, (1, NODES_MAX), at)
+def _coalesce(_name: str, given: list[ParsedNode], at: int) -> ParsedNode:
     return _part(nodes.Coalesce(tuple(item.node for item in given)), given, at)
 
 
-def _of_message(name: str, given: list[ParsedNode], at: int) -> ParsedNode:
-    _check_arguments(name, given, (0, 0), at)
+def _header(_name: str, given: list[ParsedNode], at: int) -> ParsedNode:
+    return ParsedNode(nodes.Header(_given_text(given[0], "the name of a header")), at)
+
+
+def _of_message(name: str, _given: list[ParsedNode], at: int) -> ParsedNode:
     return ParsedNode(nodes.OfMessage(name), at)  # type: ignore[arg-type]
 
 
-def _header(name: str, given: list[ParsedNode], at: int) -> ParsedNode:
-    _check_arguments(name, given, (1, 1), at)
-    value = _value(given[0])
-    if not isinstance(value, str) or not value:
-        raise Unusable(given[0].at, "the name of a header is expected, as a constant text")
-    return ParsedNode(nodes.Header(value), at)
-
-
-SPECIAL: Final[dict[str, Callable[[str, list[ParsedNode], int], ParsedNode]]] = {
-    "IF": _if,
-    "COALESCE": _coalesce,
-    "HEADER": _header,
-    **dict.fromkeys(_OF_MESSAGE, _of_message),
+#: what is not a function of values: how many arguments it takes, from and to, and its node
+SPECIAL: Final[
+    dict[str, tuple[tuple[int, int], Callable[[str, list[ParsedNode], int], ParsedNode]]]
+] = {
+    "IF": ((3, 3), _if),
+    "COALESCE": ((1, NODES_MAX), _coalesce),
+    "HEADER": ((1, 1), _header),
+    **dict.fromkeys(_OF_MESSAGE, ((0, 0), _of_message)),
 }

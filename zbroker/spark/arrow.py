@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from zbroker.errors import ClientError
 from zbroker.limits import MIB
-from zbroker.spark.names import KAFKA_COLUMNS, LOG_APPEND_TIME, NATIVE_COLUMNS
+from zbroker.spark.names import COLUMNS, LOG_APPEND_TIME
 from zbroker.spark.pieces import Array, Piece, PieceNeeds, pieces
 from zbroker.spark.ranges import LogRange
 
@@ -46,12 +46,11 @@ def record_batches(part: LogRange, schema: pa.Schema, rows: int) -> Iterator[pa.
 
 def schema_of(columns: Iterable[str]) -> pa.Schema:
     """The Arrow schema of these columns; all may be null. Raises: ClientError bad_field."""
-    known = {**NATIVE_COLUMNS, **KAFKA_COLUMNS}
     names = list(columns)
     for name in names:
-        if name not in known:
-            raise ClientError("bad_field", f"no column {name!r}; there are {', '.join(known)}")
-    return pa.schema([pa.field(name, _TYPES[known[name]]) for name in names])
+        if name not in COLUMNS:
+            raise ClientError("bad_field", f"no column {name!r}; there are {', '.join(COLUMNS)}")
+    return pa.schema([pa.field(name, _TYPES[COLUMNS[name]]) for name in names])
 
 
 def _batches(part: LogRange, schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:

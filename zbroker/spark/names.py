@@ -23,6 +23,7 @@ KAFKA_COLUMNS: Final = {
     "timestamp": "timestamp",
     "timestampType": "int",
 }
+COLUMNS: Final = {**NATIVE_COLUMNS, **KAFKA_COLUMNS}
 NULLABLE: Final = frozenset({"key"})
 LOG_APPEND_TIME: Final = 1  # Kafka's number for a time that the broker gave
 

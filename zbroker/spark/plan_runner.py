@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from zbroker.errors import ClientError
 from zbroker.spark.log_hold import held
-from zbroker.spark.names import KAFKA_COLUMNS, NATIVE_COLUMNS, ddl
+from zbroker.spark.names import COLUMNS, NATIVE_COLUMNS, ddl
 from zbroker.spark.ranges import LogRange
 from zbroker.spark.replay import ROWS, replay_arrow, replay_batches
 
@@ -68,7 +68,6 @@ def read_ranges(
 
     names = list(NATIVE_COLUMNS if columns is None else columns)
     schema_of(names)  # a wrong name is refused before anything runs
-    known = {**NATIVE_COLUMNS, **KAFKA_COLUMNS}
 
     def read(batches: Iterator[Any]) -> Iterator[Any]:
         settle()
@@ -78,7 +77,7 @@ def read_ranges(
 
     plan = spark.createDataFrame([(bytearray(pickle.dumps(part)),) for part in ranges], _PLAN)
     spread = plan.repartition(max(len(ranges), 1))
-    return spread.mapInArrow(read, ddl({name: known[name] for name in names}))
+    return spread.mapInArrow(read, ddl({name: COLUMNS[name] for name in names}))
 
 
 @cache

@@ -105,10 +105,10 @@ def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaul
         raise ClientError("bad_field", f"min_partitions must be at least 1, not {min_partitions}")
     matcher(topic, regex)  # a bad pattern or filter is refused before anything is started
     content_test(filter, filter_type)
-    what = _What(
-        since_text(since), until_text(until), min_partitions, topic, regex, filter, filter_type,
-        secrets.token_hex(4), credentials,
-    )  # fmt: skip
+    common = LogRange(
+        "", 0, 0, 0, topic, regex, 0, 0, secrets.token_hex(4), "", credentials, filter, filter_type
+    )
+    what = _What(since_text(since), until_text(until), min_partitions, common)
     if "://" not in str(source):
         if journal is not None:
             raise ClientError("bad_field", "`journal` belongs to the URL of an instance")
@@ -119,30 +119,23 @@ def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaul
 
 
 class _What(NamedTuple):
-    """The stretch of a plan; points as texts of the wire."""
+    """The stretch of a plan: points as texts of the wire, and what all of its ranges share."""
 
     since: str
     until: str
     parts: int
-    topic: str | None
-    regex: bool
-    filter: str
-    filter_type: str
-    job: str
-    credentials: Credentials | None
+    common: LogRange
 
     def ranges(
         self, source: str, cuts: list[Cut], origin: Origin, archive: str = ""
     ) -> list[LogRange]:
         """The plan, once it is known where to cut."""
-        live = "://" in source
-        return [
-            LogRange(
-                source, first, end, size, self.topic, self.regex, *origin, self.job, archive,
-                self.credentials if live else None, self.filter, self.filter_type,
-            )
-            for first, end, size in cuts
-        ]  # fmt: skip
+        live = self.common.credentials if "://" in source else None
+        mine = replace(
+            self.common, source=source, instance=origin.instance, generation=origin.generation,
+            archive=archive, credentials=live,
+        )  # fmt: skip
+        return [replace(mine, first=first, end=end, bytes=size) for first, end, size in cuts]
 
 
 # -- a running instance -----------------------------------------------------------------------
@@ -151,7 +144,7 @@ class _What(NamedTuple):
 def _connect(url: str, what: _What) -> Client:
     from zbroker.client import connect  # a plan over a directory needs no ZeroMQ
 
-    return connect(url, name=f"spark-plan-{what.job}", credentials=what.credentials)
+    return connect(url, name=f"spark-plan-{what.common.job}", credentials=what.common.credentials)
 
 
 def _plan_url(url: str, what: _What) -> list[LogRange]:
@@ -161,7 +154,11 @@ def _plan_url(url: str, what: _What) -> list[LogRange]:
 
 def _plan_live(client: Client, url: str, what: _What) -> list[LogRange]:
     answer = client.ranges(
-        what.topic, since=what.since, until=what.until, regex=what.regex, parts=what.parts
+        what.common.topic,
+        since=what.since,
+        until=what.until,
+        regex=what.common.regex,
+        parts=what.parts,
     )
     cuts = refine(list(answer.ranges), what.parts)
     return what.ranges(url, cuts, Origin(answer.instance, answer.generation))
@@ -179,7 +176,7 @@ def _plan_directory(place: LogDirectory, what: _What) -> list[LogRange]:
 
 
 def _cut(log: Log, place: LogDirectory, what: _What, stretch: tuple[int, int]) -> list[LogRange]:
-    marks = marks_of(log, *stretch, matcher(what.topic, what.regex), what.parts)
+    marks = marks_of(log, *stretch, matcher(what.common.topic, what.common.regex), what.parts)
     cuts = refine(split(marks, what.parts), what.parts)
     origin = Origin(log.instance, log.generation)
     return what.ranges(str(place.journal), cuts, origin, str(place.archive or ""))
@@ -191,7 +188,7 @@ def _cut(log: Log, place: LogDirectory, what: _What, stretch: tuple[int, int]) -
 def _plan_both(url: str, place: LogDirectory, what: _What) -> list[LogRange]:
     """The directory first, then the instance from the end of the directory on."""
     with _connect(url, what) as client, closing(place.open()) as log:
-        here = client.ranges(what.topic, regex=what.regex, since="now", until="now")
+        here = client.ranges(what.common.topic, regex=what.common.regex, since="now", until="now")
         _check_same(log, place, Origin(here.instance, here.generation), url)
         tail = min(log.end(), here.persisted)
         if tail < here.floor:

@@ -53,6 +53,8 @@ def at_most(cuts: list[Cut], messages: int) -> list[Cut]:
     """Cuts further, until no range has more than so many positions."""
     found = []
     for first, end, size in cuts:
-        parts = -(-(end - first) // messages)
-        found += refine([(first, end, size)], parts)
+        count = end - first
+        parts = -(-count // messages)
+        bounds = [first + count * part // parts for part in range(parts + 1)]
+        found += [(low, high, size * (high - low) // count) for low, high in pairwise(bounds)]
     return found

@@ -12,7 +12,8 @@ the driver. A message that was appended before the stretch has no age.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -78,28 +79,20 @@ _US: Final = 1_000_000
 Group = tuple[str, int]  # topic, hour since 1970 UTC
 
 
-@dataclass(slots=True)
-class Classes:
+class Classes(Counter[int]):
     """How many values there are of each class."""
-
-    counts: dict[int, int] = field(default_factory=dict)
 
     def add(self, values: Any, weights: Any = None) -> None:  # noqa: ANN401 - arrays of numpy
         """Values from 0 on; weights: how often each one counts."""
         classes, index = np.unique(classes_of(values), return_inverse=True)
         counts = np.bincount(index, weights, len(classes))
-        self.merge(dict(zip(classes.tolist(), map(int, counts.tolist()), strict=True)))
-
-    def merge(self, more: Mapping[int, int]) -> None:
-        """Adds other counts."""
-        for number, count in more.items():
-            self.counts[number] = self.counts.get(number, 0) + count
+        self.update(dict(zip(classes.tolist(), map(int, counts.tolist()), strict=True)))
 
     def percentile(self, share: float) -> int:
         """The lowest value of the class in which that share of all values ends; 0 if none."""
-        left = share * sum(self.counts.values())
-        for number in sorted(self.counts):
-            left -= self.counts[number]
+        left = share * self.total()
+        for number in sorted(self):
+            left -= self[number]
             if left <= 0:
                 return lowest_of(number)
         return 0
@@ -141,7 +134,7 @@ class HourTally:
         self.largest = max(self.largest, more.largest)
         self.last_us = max(self.last_us, more.last_us)
         self.longest_gap_us = gap
-        self.sizes.merge(more.sizes.counts)
+        self.sizes.update(more.sizes)
 
     def row(self, group: Group) -> dict[str, Any]:
         """With stable keys. per_s: between the first and the last message."""
@@ -268,8 +261,8 @@ class QueueAges:
     unknown: messages that left it, and were appended before the stretch.
     """
 
-    left: dict[str, int] = field(default_factory=dict)
-    back: dict[str, int] = field(default_factory=dict)
+    left: Counter[str] = field(default_factory=Counter)
+    back: Counter[str] = field(default_factory=Counter)
     ages: Classes = field(default_factory=Classes)
     oldest_ms: int = 0
     unknown: int = 0
@@ -278,14 +271,14 @@ class QueueAges:
         """With stable keys."""
         return {
             "queue": name,
-            "left": sum(self.left.values()),
-            "redelivered": sum(self.back.values()),
+            "left": self.left.total(),
+            "redelivered": self.back.total(),
             "age_p50_s": self.ages.percentile(0.5) / _MS,
             "age_p99_s": self.ages.percentile(0.99) / _MS,
             "age_max_s": self.oldest_ms / _MS,
             "age_unknown": self.unknown,
-            "left_why": self.left,
-            "redelivered_why": self.back,
+            "left_why": dict(self.left),
+            "redelivered_why": dict(self.back),
         }
 
 
@@ -297,7 +290,7 @@ def queues(parts: Iterable[RangeFacts]) -> dict[str, QueueAges]:
     for one in (one for part in parts for one in part.left):
         queue = found.setdefault(one.queue, QueueAges())
         counts = queue.back if one.back else queue.left
-        counts[one.why] = counts.get(one.why, 0) + sum(end - first for first, end in one.runs)
+        counts[one.why] += sum(end - first for first, end in one.runs)
         if not one.back:
             _take(queue, marks, one.time_ns, one.runs)
     return dict(sorted(found.items()))
