@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from zbroker.demo.aggregate import merged
 from zbroker.demo.check import CarrierTally, FlightTable
 from zbroker.demo.worker import QUEUE
 from zbroker.errors import ZBrokerError
@@ -127,12 +128,7 @@ def tallies(directory: Path) -> dict[str, CarrierTally]:
         with closing(sqlite3.connect(file)) as own:
             rows = own.execute("SELECT position, carrier, coalesce(delay, 0) FROM done")
             done.update((position, (carrier, delay)) for position, carrier, delay in rows)
-    flights: Counter[str] = Counter()
-    minutes: Counter[str] = Counter()
-    for carrier, delay in done.values():
-        flights[carrier] += 1
-        minutes[carrier] += delay
-    return {carrier: CarrierTally(count, minutes[carrier]) for carrier, count in flights.items()}
+    return merged({carrier: CarrierTally(1, delay)} for carrier, delay in done.values())
 
 
 def _buried(story: Story, client: Client) -> None:

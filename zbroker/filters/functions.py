@@ -124,10 +124,6 @@ def _regexp_replace(item: Any, pattern: TextPattern, new: Any) -> str | None:  #
     return None if found is None else pattern.replace(found, text(new) or "")
 
 
-def _array_to_string(item: Any, between: Any = ",") -> str | None:  # noqa: ANN401 - as above
-    return _joined(_elements(item), text(between) or "")
-
-
 def _elements(item: Any) -> list[Any]:  # noqa: ANN401 - as above
     """A value as an array: NULL has no element, a value that is not an array has one."""
     if item.__class__ is list:
@@ -288,7 +284,9 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "ARRAY_MAX": _raw(lambda item: values.greatest(_elements(item)), "a"),
     "ARRAY_MIN": _raw(lambda item: values.least(_elements(item)), "a"),
     "ARRAY_SUM": _raw(lambda item: total(_elements(item)), "a"),
-    "ARRAY_TO_STRING": _raw(_array_to_string, "aa", 1),
+    "ARRAY_TO_STRING": _raw(
+        lambda item, between=",": _joined(_elements(item), text(between) or ""), "aa", 1
+    ),
 }
 
 #: Functions with another value each time: a filter with one of them is asked for what is true now,

@@ -32,16 +32,14 @@ _NUMBER_WORDS: Final = ("true", "false", "-inf", "nan")
 
 
 @dataclass(frozen=True, slots=True)
-class AllOf:
+class Several:
+    """Needs of which all have to occur, or any."""
+
+    of: Literal["all", "any"]
     items: tuple[Need, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
-    items: tuple[Need, ...]
-
-
-Need = bytes | AllOf | AnyOf | None  # None: nothing is known
+Need = bytes | Several | None  # None: nothing is known
 
 
 def search_for(tree: Node, type: str) -> Search | None:  # noqa: A002
@@ -61,26 +59,24 @@ def _search(need: Need) -> Search:
     if isinstance(need, bytes):
         return lambda body: need in body
     assert need is not None
-    searches = [_search(item) for item in need.items]
-    if isinstance(need, AllOf):
-        return lambda body: all(search(body) for search in searches)
-    return lambda body: any(search(body) for search in searches)
+    searches, test = [_search(item) for item in need.items], all if need.of == "all" else any
+    return lambda body: test(search(body) for search in searches)
 
 
 def _count(need: Need) -> int:
-    return sum(map(_count, need.items)) if isinstance(need, AllOf | AnyOf) else 1
+    return sum(map(_count, need.items)) if isinstance(need, Several) else 1
 
 
 def _all(items: Iterable[Need]) -> Need:
     found = tuple(dict.fromkeys(item for item in items if item is not None))
-    return AllOf(found) if len(found) > 1 else found[0] if found else None
+    return Several("all", found) if len(found) > 1 else found[0] if found else None
 
 
 def _any(items: Iterable[Need]) -> Need:
     found = tuple(dict.fromkeys(items))
     if None in found or not found:
         return None
-    return AnyOf(found) if len(found) > 1 else found[0]
+    return Several("any", found) if len(found) > 1 else found[0]
 
 
 class _Needs:

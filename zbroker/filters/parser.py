@@ -34,8 +34,10 @@ def parse(text: str, vocabulary: Vocabulary = BUILT_IN) -> Node:
     """
     if len(text) > FILTER_MAX_CHARS:
         raise _refusal(FILTER_MAX_CHARS, f"a filter has at most {FILTER_MAX_CHARS} characters")
-    if (surrogate := _surrogate(text)) >= 0:
-        raise _refusal(surrogate, "this is not a character of Unicode")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _refusal(error.start, "this is not a character of Unicode") from None
     import lark
 
     before = VOCABULARY.set(vocabulary)
@@ -58,14 +60,6 @@ def _parser() -> lark.Lark:
 
     builder: Any = tree_builder.Builder()
     return lark.Lark(GRAMMAR, parser="lalr", lexer="contextual", transformer=builder)
-
-
-def _surrogate(text: str) -> int:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        return error.start
-    return -1
 
 
 def _unexpected(text: str, error: lark.UnexpectedInput) -> ClientError:
@@ -91,7 +85,7 @@ def _refusal(at: int, reason: Any) -> ClientError:  # noqa: ANN401 - text, or wh
 
 
 GRAMMAR: Final = rf"""
-start: either
+?start: either
 ?either: both | both (_OR both)+                   -> either
 ?both: negated | negated (_AND negated)+           -> both
 ?negated: NOT negated                              -> negation

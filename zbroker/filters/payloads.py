@@ -50,23 +50,14 @@ class Payloads:
 
     def values(self, at: Sequence[int]) -> tuple[Sequence[int], list[Any]]:
         """Those of `at` whose bytes are what the type says, and their decoded values."""
-        known = self._values
-        if known is None and len(at) == len(self.data):
-            return self._first(at)
+        known, is_first = self._values, self._values is None
         if known is None:
             known = self._values = [_ABSENT] * len(self.data)
-        missing = [i for i in at if known[i] is _ABSENT]
-        for i, value in zip(missing, self._decoded(missing), strict=True):
+        missing = at if is_first else [i for i in at if known[i] is _ABSENT]
+        values = self._decoded(missing)
+        for i, value in zip(missing, values, strict=True):
             known[i] = value
-        return self._good(at, list(map(known.__getitem__, at)))
-
-    def _first(self, at: Sequence[int]) -> tuple[Sequence[int], list[Any]]:
-        """The same if all messages are asked for, each once, and none has been before."""
-        self._values = [_ABSENT] * len(self.data)
-        values = self._decoded(at)
-        for i, value in zip(at, values, strict=True):
-            self._values[i] = value
-        return self._good(at, values)
+        return self._good(at, values if is_first else list(map(known.__getitem__, at)))
 
     def _good(self, at: Sequence[int], values: list[Any]) -> tuple[Sequence[int], list[Any]]:
         if self._is_whole:

@@ -62,9 +62,6 @@ def _part(node: Node, items: Sequence[ParsedNode], at: int, patterns: int = 0) -
 class Builder:
     """One method per rule, as lark wants it. They get tokens, parts, and None for an absent NOT."""
 
-    def start(self, items: list[ParsedNode]) -> ParsedNode:
-        return items[0]
-
     def either(self, items: list[ParsedNode]) -> ParsedNode:
         return _part(nodes.Or(tuple(item.node for item in items)), items, items[0].at)
 
@@ -132,8 +129,7 @@ class Builder:
             raise Unusable(at + error.at, str(error)) from None
 
     def constant(self, items: list[Token]) -> ParsedNode:
-        token, at = items[0], items[0].start_pos or 0
-        return _constant(token, at)
+        return _constant(items[0], items[0].start_pos or 0)
 
     def call(self, items: list[Any]) -> ParsedNode:
         token, *given = items
@@ -300,7 +296,7 @@ def _of_message(name: str, _given: list[ParsedNode], at: int) -> ParsedNode:
     return ParsedNode(nodes.OfMessage(name), at)  # type: ignore[arg-type]
 
 
-#: what is not a function of values: how many arguments it takes, from and to, and its node
+#: calls that are not of functions of values: least and most arguments, and the node
 SPECIAL: Final[
     dict[str, tuple[tuple[int, int], Callable[[str, list[ParsedNode], int], ParsedNode]]]
 ] = {

@@ -17,6 +17,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from zbroker.filters.limits import INTEGER_MAX, INTEGER_MIN, NUMBER_MAX_CHARS
@@ -201,19 +202,14 @@ def _inner(each: Any) -> Any:  # noqa: ANN401 - what a payload may hold
     return None if each.__class__ is list else each
 
 
-def greatest(items: Iterable[Any]) -> Any:  # noqa: ANN401 - what a payload may hold
-    """The highest of values; those that are NULL or opaque do not count."""
-    return _extreme(items, _ABOVE)
-
-
-def least(items: Iterable[Any]) -> Any:  # noqa: ANN401 - what a payload may hold
-    """The lowest of values; those that are NULL or opaque do not count."""
-    return _extreme(items, ORDERS["<"])
-
-
 def _extreme(items: Iterable[Any], beyond: Order) -> Any:  # noqa: ANN401 - as above
     found = None
     for each in items:
         if scalar(each) is not None and (found is None or beyond(each, found)):
             found = each
     return found
+
+
+#: the highest and the lowest of values; those that are NULL or opaque do not count
+greatest: Final = partial(_extreme, beyond=_ABOVE)
+least: Final = partial(_extreme, beyond=ORDERS["<"])

@@ -41,14 +41,14 @@ class Vocabulary:
         if found is not None:
             return found
         changing = CHANGING.get(name) or self.own.get(name)
+        known = changing is not None or name in CONSTANTS
+        what = f"{name} cannot be called here" if known else f"there is no function {name[:32]}"
         if self.fixed:
-            known = changing is not None or name in CONSTANTS
-            what = f"{name} cannot be called here" if known else f"there is no function {name[:32]}"
             raise Unknown(f"{what}; {_MUST_BE_FIXED}")
+        if not known:
+            raise Unknown(what)
         if changing is not None:
             return changing
-        if name not in CONSTANTS:
-            raise Unknown(f"there is no function {name[:32]}")
         if name not in self.constants:
             raise Unknown(f"{name} has no value here")
         return self.constants[name]

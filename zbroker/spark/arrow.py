@@ -85,6 +85,23 @@ def _record_batch(some: list[Piece], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def grouped(batch: pa.RecordBatch, step_us: int) -> Iterator[tuple[int, str, pa.RecordBatch]]:
+    """Its rows by steps of time (their number since 1970) and topic; in each group in order."""
+    if not batch.num_rows:
+        return
+    topics = batch.column("topic").dictionary_encode()
+    steps = batch.column("timestamp").cast(pa.int64()).to_numpy() // step_us
+    names = topics.dictionary.to_pylist()
+    keys = steps * len(names) + topics.indices.to_numpy()
+    if (keys != keys[0]).any():
+        order = np.argsort(keys, kind="stable")
+        keys, batch = keys[order], batch.take(pa.array(order))
+    starts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
+    for first, end in pairwise(starts):
+        step, code = divmod(int(keys[first]), len(names))
+        yield step, names[code], batch.slice(first, end - first)
+
+
 # -- columns ----------------------------------------------------------------------------------
 
 

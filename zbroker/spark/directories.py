@@ -153,9 +153,8 @@ def marks_of(log: Log, first: int, end: int, wants: Matcher | None, parts: int) 
 
 def _size(log: Log, first: int, end: int) -> int:
     """Bytes of the segments that hold the stretch."""
-    serials = [cursor.serial for cursor, _ in _stretches(log, first, end)]
-    found = [segment for serial in serials if (segment := log.segment(serial)) is not None]
-    return sum(segment.size for segment in found)
+    segments = (log.segment(cursor.serial) for cursor, _ in _stretches(log, first, end))
+    return sum(segment.size for segment in segments if segment is not None)
 
 
 def _stretches(log: Log, first: int, end: int) -> Iterator[tuple[Cursor, int]]:

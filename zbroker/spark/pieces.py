@@ -114,7 +114,8 @@ def _payloads(batch: Batch, picked: PickedMessages, pick: Any) -> list[bytes] | 
 def strided(plain: bytes | memoryview, count: int, pick: Any) -> Array | None:  # noqa: ANN401
     """The binaries in a packed body if all have one length, which proves the array; else None."""
     head = {_ARRAY16: 3, _ARRAY32: 5}.get(plain[0], 1)
-    if _announced(plain, head) != count:
+    announced = plain[0] & 0x0F if head == 1 else int.from_bytes(plain[1:head], "big")
+    if announced != count:
         return None
     stride, rest = divmod(len(plain) - head, count)
     before = _HEADS.get(plain[head], 0) if stride and not rest else 0
@@ -126,10 +127,6 @@ def strided(plain: bytes | memoryview, count: int, pick: Any) -> Array | None:  
         return None
     found: Array = np.ndarray(count, f"V{length}", plain, head + before, (stride,))
     return found[pick]
-
-
-def _announced(plain: bytes | memoryview, head: int) -> int:
-    return plain[0] & 0x0F if head == 1 else int.from_bytes(plain[1:head], "big")
 
 
 # -- from a running instance ------------------------------------------------------------------

@@ -114,7 +114,8 @@ def plan_ranges(  # noqa: PLR0913 - what users say of a stretch, all with defaul
             raise ClientError("bad_field", "`journal` belongs to the URL of an instance")
         return _plan_directory(LogDirectory.of(source, archive), what)
     if journal is None:
-        return _plan_url(str(source), what)
+        with _connect(str(source), what) as client:
+            return _plan_live(client, str(source), what)
     return _plan_both(str(source), LogDirectory.of(journal, archive), what)
 
 
@@ -145,11 +146,6 @@ def _connect(url: str, what: _What) -> Client:
     from zbroker.client import connect  # a plan over a directory needs no ZeroMQ
 
     return connect(url, name=f"spark-plan-{what.common.job}", credentials=what.common.credentials)
-
-
-def _plan_url(url: str, what: _What) -> list[LogRange]:
-    with _connect(url, what) as client:
-        return _plan_live(client, url, what)
 
 
 def _plan_live(client: Client, url: str, what: _What) -> list[LogRange]:
@@ -209,12 +205,12 @@ def _plan_both(url: str, place: LogDirectory, what: _What) -> list[LogRange]:
 def _check_same(log: Log, place: LogDirectory, origin: Origin, url: str) -> None:
     there = Origin(log.instance, log.generation)
     if there != origin:
-        raise ClientError(
-            "bookmark_not_found",
+        text = (
             f"{place.journal} has the log of {there.instance:016x}.{there.generation}, "
-            f"{url} that of {origin.instance:016x}.{origin.generation}",
-            "name a directory of the same instance and generation",
+            f"{url} that of {origin.instance:016x}.{origin.generation}"
         )
+        hint = "name a directory of the same instance and generation"
+        raise ClientError("bookmark_not_found", text, hint)
 
 
 def _inside(log: Log, point: str, tail: int, end: bool = False) -> int | None:

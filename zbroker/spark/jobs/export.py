@@ -135,7 +135,7 @@ def _planned(
         if not ranges:
             return None
         origin = Origin(ranges[0].instance, ranges[0].generation)
-        known = units.begun(_choice(stretch, origin), ranges[0].first)
+        known = ExportProgress(_choice(stretch, origin), ranges[0].first, ranges[0].first)
     return units.with_units(known, [ExportUnit(part.first, part.end) for part in ranges])
 
 

@@ -106,22 +106,16 @@ class _PublisherRuns:
 
     def _look_before(self, run: SequenceRun, high: int) -> None:
         if run.prev > high:
-            self._note("gap", run, high + 1, run.prev)
+            self._holes.append(_finding("gap", run, high + 1, run.prev))
         elif run.prev == UNSAID and run.first > high + 1:
-            self._note("jump", run, high + 1, run.first - 1)
-
-    def _note(self, kind: Literal["gap", "jump"], run: SequenceRun, first: int, last: int) -> None:
-        self._holes.append(SequenceFinding(kind, run.publisher, first, last, run.position))
+            self._holes.append(_finding("jump", run, high + 1, run.first - 1))
 
     def _look_below(self, run: SequenceRun, high: int) -> None:
         end = min(run.last, high)
         for first, last in _common(self._spans, run.first, end):
-            self._others.append(SequenceFinding("repeat", run.publisher, first, last, run.position))
-        if not run.late:
-            for first, last in _absent(self._spans, run.first, end):
-                self._others.append(
-                    SequenceFinding("order", run.publisher, first, last, run.position)
-                )
+            self._others.append(_finding("repeat", run, first, last))
+        for first, last in _absent(self._spans, run.first, end) if not run.late else ():
+            self._others.append(_finding("order", run, first, last))
 
     def findings(self) -> list[SequenceFinding]:
         """All findings; a hole without the sequences that came later."""
@@ -131,6 +125,10 @@ class _PublisherRuns:
             for first, last in _absent(self._spans, hole.first, hole.last)
         ]
         return [*left, *self._others]
+
+
+def _finding(kind: Kind, run: SequenceRun, first: int, last: int) -> SequenceFinding:
+    return SequenceFinding(kind, run.publisher, first, last, run.position)
 
 
 def _common(spans: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:

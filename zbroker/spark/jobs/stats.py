@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -34,6 +33,7 @@ from zbroker.log.records import (
     runs_of,
     unpack_positions,
 )
+from zbroker.spark.arrow import grouped
 from zbroker.spark.directories import seek
 from zbroker.spark.jobs.job_runner import Step, Stretch, collected
 from zbroker.spark.log_hold import held
@@ -163,8 +163,9 @@ def tallied(batches: Iterable[pa.RecordBatch]) -> Tallies:
     """Tallies of messages in the order of the log."""
     found: Tallies = {}
     for batch in batches:
-        if batch.num_rows:
-            join(found, _of_batch(batch))
+        sizes = pc.binary_length(batch.column("payload"))  # instead of payloads, which are moved
+        slim = batch.select(COLUMNS[:2]).append_column("size", sizes)
+        join(found, {(topic, hour): _tally(rows) for hour, topic, rows in grouped(slim, HOUR_US)})
     return found
 
 
@@ -177,23 +178,9 @@ def join(found: Tallies, more: Tallies) -> None:
             found[group] = tally
 
 
-def _of_batch(batch: pa.RecordBatch) -> Tallies:
-    topics = batch.column("topic").dictionary_encode()
-    names = topics.dictionary.to_pylist()
-    times = batch.column("timestamp").cast(pa.int64()).to_numpy()
-    sizes = pc.binary_length(batch.column("payload")).to_numpy()
-    keys = times // HOUR_US * len(names) + topics.indices.to_numpy()
-    order = np.argsort(keys, kind="stable")
-    keys, times, sizes = keys[order], times[order], sizes[order]
-    bounds = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
-    found: Tallies = {}
-    for first, end in pairwise(bounds):
-        hour, code = divmod(int(keys[first]), len(names))
-        found[names[code], hour] = _tally(times[first:end], sizes[first:end])
-    return found
-
-
-def _tally(times: Any, sizes: Any) -> HourTally:  # noqa: ANN401 - arrays
+def _tally(rows: pa.RecordBatch) -> HourTally:
+    times = rows.column("timestamp").cast(pa.int64()).to_numpy()
+    sizes = rows.column("size").to_numpy()
     classes = Classes()
     classes.add(sizes)
     gaps: Any = np.diff(times)

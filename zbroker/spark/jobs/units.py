@@ -14,12 +14,10 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -28,6 +26,7 @@ from msgspec.structs import replace
 
 from zbroker.errors import ClientError
 from zbroker.ids import Origin
+from zbroker.spark.arrow import grouped
 from zbroker.spark.ranges import LogRange
 from zbroker.spark.replay import replay_arrow
 
@@ -89,11 +88,6 @@ class ExportProgress(Struct, frozen=True):
     def exported(self) -> int:
         """Everything before this position is exported."""
         return min((unit.first for unit in self.units), default=self.end)
-
-
-def begun(choice: Choice, first: int) -> ExportProgress:
-    """The progress of an export that begins at `first`."""
-    return ExportProgress(choice, first, first)
 
 
 def with_units(progress: ExportProgress, units: Iterable[ExportUnit]) -> ExportProgress:
@@ -193,19 +187,8 @@ def _gathered(ranges: Iterable[LogRange]) -> dict[Group, list[pa.RecordBatch]]:
 
 def split(batch: pa.RecordBatch) -> Iterator[tuple[Group, pa.RecordBatch]]:
     """Its rows by date and topic, in their order, without the topic, which the folder tells."""
-    if not batch.num_rows:
-        return
-    topics = batch.column(0).dictionary_encode()
-    days = batch.column("timestamp").cast(pa.int64()).to_numpy() // _DAY_US
-    names, rows = topics.dictionary.to_pylist(), batch.select(COLUMNS[1:])
-    keys = days * len(names) + topics.indices.to_numpy()
-    if (keys != keys[0]).any():
-        order = np.argsort(keys, kind="stable")
-        keys, rows = keys[order], rows.take(pa.array(order))
-    starts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), len(keys)]
-    for first, end in pairwise(starts):
-        day, code = divmod(int(keys[first]), len(names))
-        yield (day, names[code]), rows.slice(first, end - first)
+    for day, topic, rows in grouped(batch, _DAY_US):
+        yield (day, topic), rows.select(COLUMNS[1:])
 
 
 def folder(group: Group) -> Path:

@@ -67,9 +67,8 @@ def loss(offset: Offset, state: LogState) -> ClientError | None:
     here, there = state.origin, offset.origin
     if here.instance != there.instance:
         text = f"the checkpoint is of log {there.instance:016x}, but {here.instance:016x} is there"
-        return ClientError(
-            "bookmark_not_found", text, f"name the log of the checkpoint, or {_REMEDY}"
-        )
+        hint = f"name the log of the checkpoint, or {_REMEDY}"
+        return ClientError("bookmark_not_found", text, hint)
     if here.generation != there.generation:
         text = (
             f"the checkpoint is of generation {there.generation} of the log, now it has "
@@ -78,9 +77,8 @@ def loss(offset: Offset, state: LogState) -> ClientError | None:
         return ClientError("bookmark_not_found", text, _REMEDY)
     if offset.next < state.floor:
         text = f"positions {offset.next} to {state.floor - 1} were removed before they were read"
-        return ClientError(
-            "bookmark_expired", text, f"name their archive as `journal`, or {_REMEDY}"
-        )
+        hint = f"name their archive as `journal`, or {_REMEDY}"
+        return ClientError("bookmark_expired", text, hint)
     return None
 
 

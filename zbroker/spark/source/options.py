@@ -134,9 +134,8 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
             continue
         option = _option(name)
         if option.field in found:
-            raise ClientError(
-                "bad_field", f"option {name!r} says the same as {said[option.field]!r}"
-            )
+            text = f"option {name!r} says the same as {said[option.field]!r}"
+            raise ClientError("bad_field", text)
         said[option.field] = name
         found[option.field] = _read(option, value)
     options = SourceOptions(**found)  # type: ignore[arg-type]

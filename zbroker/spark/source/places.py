@@ -59,7 +59,9 @@ class SourceLog:
     def state(self) -> LogState:
         """The log now. Raises: ZBrokerError timeout, no_journal, segments_missing, ..."""
         if not self._options.endpoint:
-            return self._state_of_directory()
+            with closing(self._log()) as log:
+                head = log.end()
+                return LogState(Origin(log.instance, log.generation), log.first_position, head)
         here = self._asked("now")
         origin = Origin(here.instance, here.generation)
         floor = here.floor
@@ -68,11 +70,6 @@ class SourceLog:
                 if (log.instance, log.generation) == origin:
                     floor = min(floor, log.first_position)
         return LogState(origin, floor, here.persisted)
-
-    def _state_of_directory(self) -> LogState:
-        with closing(self._log()) as log:
-            head = log.end()
-            return LogState(Origin(log.instance, log.generation), log.first_position, head)
 
     def _log(self) -> Log:
         return LogDirectory.of(self._options.journal, self._options.archive or None).open()

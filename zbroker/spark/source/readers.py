@@ -276,13 +276,9 @@ def read_range(part: LogRange | None, schema: pa.Schema, options: SourceOptions)
     except ZBrokerError as error:
         if options.fail_on_data_loss or begun or error.code != "bookmark_expired":
             raise
-        rest = _rest(part, options)
+        with closing(SourceLog(options)) as log:
+            floor = log.state().floor
         _LOG.warning("%s; it is skipped, because failOnDataLoss is false", error.reason)
-        if rest is not None:
+        if floor < part.end:
+            rest = replace(part, first=max(part.first, floor))
             yield from record_batches(rest, schema, options.rows)
-
-
-def _rest(part: LogRange, options: SourceOptions) -> LogRange | None:
-    with closing(SourceLog(options)) as log:
-        floor = log.state().floor
-    return replace(part, first=max(part.first, floor)) if floor < part.end else None
