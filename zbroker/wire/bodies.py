@@ -200,10 +200,12 @@ class _LazyColumn(Generic[T]):
     """A checked column of a batch, decoded when the value of one message is asked for."""
 
     __slots__ = ("_count", "_data", "_found")
+    _name: str
     _decode: Callable[[bytes, int], list[T]]
 
-    def __init__(self, data: bytes | None, count: int) -> None:
-        self._data, self._count = data, count
+    def __init__(self, columns: Columns | None, count: int) -> None:
+        self._data: bytes | None = None if columns is None else getattr(columns, self._name)
+        self._count = count
         self._found: list[T] | None = None
 
     def of(self, i: int) -> T | None:
@@ -219,10 +221,8 @@ class HeaderColumn(_LazyColumn[Headers | None]):
     """Headers of a batch's messages."""
 
     __slots__ = ()
+    _name = "headers"
     _decode = staticmethod(_built)
-
-    def __init__(self, columns: Columns | None, count: int) -> None:
-        super().__init__(None if columns is None else columns.headers, count)
 
     def value(self, i: int, name: str) -> Scalar:
         """One header of message `i`; None without it. Raises: ClientError bad_field."""
@@ -234,10 +234,8 @@ class KeyColumn(_LazyColumn[bytes | None]):
     """Keys of a batch's messages."""
 
     __slots__ = ()
+    _name = "keys"
     _decode = staticmethod(keys)
-
-    def __init__(self, columns: Columns | None, count: int) -> None:
-        super().__init__(None if columns is None else columns.keys, count)
 
 
 def expiry(data: bytes, count: int) -> array[int]:
