@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 import zbroker
-from zbroker.cli.group import EX_INTERRUPTED
+from zbroker.cli.group import interruptible
 from zbroker.cli.options import ConnectionOptions, connection_options, topic_of, url_argument
 from zbroker.cli.sub import as_line, json_line, moment, row_of
 from zbroker.clock import SystemClock, to_datetime
@@ -80,14 +80,12 @@ def consume(  # noqa: PLR0913 - every option by its name
     start, end = (moment(text, now) if text is not None else None for text in (since, until))
     if not ack and limit is not None and options["backlog"] is None:
         options["backlog"] = limit  # others shall have what is not written
-    try:
-        with (
-            zbroker.connect(broker.url, **broker.options) as client,
-            client.consume(name, since=start, until=end, **options) as consumer,
-        ):
-            write(consumer, sys.stdout.buffer, (limit, wait), ack=ack, as_json=as_json)
-    except KeyboardInterrupt:
-        sys.exit(EX_INTERRUPTED)
+    with (
+        interruptible(),
+        zbroker.connect(broker.url, **broker.options) as client,
+        client.consume(name, since=start, until=end, **options) as consumer,
+    ):
+        write(consumer, sys.stdout.buffer, (limit, wait), ack=ack, as_json=as_json)
 
 
 def write(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
 
@@ -101,6 +103,15 @@ def _answer_in_json(ctx: click.Context, _: click.Parameter, wanted: bool) -> Non
     """`--json` may come before the command or after it."""
     if wanted and not ctx.resilient_parsing:
         ctx.obj.as_json = True
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C ends the program without a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(EX_INTERRUPTED)
 
 
 def exit_code(error: ZBrokerError) -> int:

@@ -24,7 +24,7 @@ import click
 
 import zbroker
 from zbroker.cli.completion import complete_topic
-from zbroker.cli.group import EX_INTERRUPTED
+from zbroker.cli.group import interruptible
 from zbroker.cli.options import (
     ConnectionOptions,
     connection_options,
@@ -107,14 +107,12 @@ def sub(
     broker, pattern = topic_of(given, url, topic)
     now = to_datetime(SystemClock().wall_ns())
     start, end = (point(text, now) if text is not None else None for text in (since, until))
-    try:
-        with (
-            zbroker.connect(broker.url, **broker.options) as client,
-            client.subscribe(pattern, since=start, until=end, **options) as subscription,
-        ):
-            write(subscription.batches(), sys.stdout.buffer, as_json=as_json)
-    except KeyboardInterrupt:
-        sys.exit(EX_INTERRUPTED)
+    with (
+        interruptible(),
+        zbroker.connect(broker.url, **broker.options) as client,
+        client.subscribe(pattern, since=start, until=end, **options) as subscription,
+    ):
+        write(subscription.batches(), sys.stdout.buffer, as_json=as_json)
 
 
 def point(text: str, now: datetime) -> str | datetime | Range:

@@ -26,7 +26,7 @@ from typing import Any, Final
 import click
 
 from zbroker.cli import show
-from zbroker.cli.group import EX_INTERRUPTED, AdminCommand
+from zbroker.cli.group import AdminCommand, interruptible
 from zbroker.cli.options import with_default
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
@@ -54,14 +54,11 @@ def top(target: Target, interval: float, once: bool, looks: int | None) -> None:
     Example: zbroker-admin top --interval 5
     """
     looks = 1 if once else looks
-    in_json = target.as_json
-    try:
-        if show.on_terminal() and not in_json and not once:
+    with interruptible():
+        if show.on_terminal() and not target.as_json and not once:
             _watch(target, interval, looks)
         else:
-            _write(target, interval, looks, in_json=in_json)
-    except KeyboardInterrupt:
-        sys.exit(EX_INTERRUPTED)
+            _write(target, interval, looks)
 
 
 def look(target: Target) -> Look:
@@ -108,7 +105,7 @@ def line(found: Look) -> str:
     return show.line([show.TableColumn(key) for key in row], row)
 
 
-def _write(target: Target, interval: float, looks: int | None, *, in_json: bool) -> None:
+def _write(target: Target, interval: float, looks: int | None) -> None:
     for number in count(1):
         try:
             found = look(target)
@@ -117,10 +114,12 @@ def _write(target: Target, interval: float, looks: int | None, *, in_json: bool)
                 raise
             show.warn(str(error))
         else:
-            if in_json and looks == 1:
+            if not target.as_json:
+                click.echo(line(found))
+            elif looks == 1:
                 show.as_json(found)
             else:
-                click.echo(json.dumps(found, ensure_ascii=False) if in_json else line(found))
+                click.echo(json.dumps(found, ensure_ascii=False))
         if number == looks:
             return
         time.sleep(interval)
