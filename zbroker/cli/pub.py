@@ -29,7 +29,6 @@ from zbroker.cli.options import (
     url_argument,
     with_default,
 )
-from zbroker.errors import ZBrokerError
 
 CONFIRM_S: Final = 30.0
 _SLEEP_MIN_S: Final = 0.001  # shorter sleeps take longer than they say
@@ -106,15 +105,13 @@ def pub(  # noqa: PLR0913 - click passes each option by itself
     with zbroker.connect(broker.url, name, **broker.options) as client:
         pace = Throttle(rate) if rate is not None else None
         sent = send(client, name_of_topic, islice(file, count), pace)
-        error: ZBrokerError | None = None
+        ok = False
         try:
             client.flush(timeout)
-        except ZBrokerError as refused:
-            error = refused
-        left = client.unpersisted
-        click.echo(summary(sent, time.monotonic() - began, left, error is None), err=True)
-        if error is not None:
-            raise error
+            ok = True
+        finally:
+            took_s = time.monotonic() - began
+            click.echo(summary(sent, took_s, client.unpersisted, ok), err=True)
     if sent.interrupted:
         sys.exit(EX_INTERRUPTED)
 
