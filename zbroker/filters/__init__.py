@@ -1,6 +1,6 @@
 """Content filters: which messages are wanted, by what is in them. Pure.
 
-    text -> grammar, parsing -> nodes -> compiling -> one Python function per message type
+    text -> parser, tree_builder -> nodes -> compiler -> one Python function per message type
                                    \\--> needs: bytes without which no message can match
 
 The language is on docs/reference/filters.md. `expressions` asks for a value instead of a truth,

@@ -7,7 +7,7 @@ two logs    each task gives digests, so equal messages are read once and never l
             sequences of a publisher have a count and the sum of these, so order and cuts do not
             matter; where these differ, the messages are compared in a second pass
 
-spark-submit .../zbroker/spark/jobs/audit.py SOURCE [--against OTHER]
+spark-submit .../zbroker/cli/spark/audit.py SOURCE [--against OTHER]
 """
 
 from __future__ import annotations

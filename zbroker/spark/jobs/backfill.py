@@ -3,7 +3,7 @@
 A publishId names what is published once. Without a given one it is made of the input: its files
 with their sizes and times, and the columns that are taken.
 
-    spark-submit .../zbroker/spark/jobs/backfill.py INPUT URL --topic TOPIC
+    spark-submit .../zbroker/cli/spark/backfill.py INPUT URL --topic TOPIC
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 A run first does what an earlier one left undone, then goes on after it. The directory has to be
 seen by the driver and all executors under the same path.
 
-    spark-submit .../zbroker/spark/jobs/export.py SOURCE --to DIRECTORY
+    spark-submit .../zbroker/cli/spark/export.py SOURCE --to DIRECTORY
 """
 
 from __future__ import annotations

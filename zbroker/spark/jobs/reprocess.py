@@ -3,7 +3,7 @@
 a range     read, put through, published under an id that is made of the range and the function
 a stream    from a checkpoint on, which knows what was published
 
-spark-submit .../zbroker/spark/jobs/reprocess.py SOURCE MODULE:FUNCTION URL --until BOOKMARK
+spark-submit .../zbroker/cli/spark/reprocess.py SOURCE MODULE:FUNCTION URL --until BOOKMARK
 """
 
 from __future__ import annotations

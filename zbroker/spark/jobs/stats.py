@@ -7,7 +7,7 @@ Queues are judged by their records, which only a directory gives. A range gives 
 were appended (to the batch), and what its records say became of messages; both are put together on
 the driver. A message that was appended before the stretch has no age.
 
-    spark-submit .../zbroker/spark/jobs/stats.py SOURCE
+    spark-submit .../zbroker/cli/spark/stats.py SOURCE
 """
 
 from __future__ import annotations
