@@ -257,6 +257,42 @@ def test_the_window_bounds_what_is_under_way():
     assert sent(core.handle(persisted(START + 2), at(0))) == [(START + 3, START + 2, 1)]
 
 
+def test_a_batch_that_is_not_full_waits_while_two_are_unacknowledged():
+    core = live()
+    for number in range(2):
+        assert core.can_send, number
+        core.add(batch(), 0)
+    assert not core.can_send
+    assert sent(core.add(batch(), 0)) == [(START + 2, START + 1, 1)], "a full one goes all the same"
+    core.handle(persisted(START), at(0))
+    assert not core.can_send
+    core.handle(persisted(START + 1), at(0))
+    assert core.can_send
+
+
+def test_a_distant_broker_gets_a_batch_each_ms_of_its_round_trip():
+    core = live()
+    core.add(batch(), 0)
+    core.handle(persisted(START), at(50))
+    for number in range(52):
+        assert core.can_send, number
+        core.add(batch(), 50)
+    assert not core.can_send
+
+
+def test_the_quickest_ack_counts_for_a_while():
+    quickest = send_window.QuickestAck()
+    assert quickest.ms == 0
+    quickest.note(50, 0)
+    quickest.note(5, 1)
+    quickest.note(70, 2)
+    assert quickest.ms == 5
+    quickest.note(60, send_window.QUICKEST_MS)
+    assert quickest.ms == 5, "the seconds before count too"
+    quickest.note(80, 2 * send_window.QUICKEST_MS)
+    assert quickest.ms == 60
+
+
 def test_a_batch_larger_than_the_window_goes_alone():
     core = live(window=25)
     assert len(sent(core.add(batch(size=100), 0))) == 1

@@ -88,7 +88,8 @@ class MessageRows(NamedTuple, Generic[T]):
 class PackedBatch(Struct, gc=False):
     """One packed batch as the publish store keeps it. Messages `first` to `last`, after `prev`.
 
-    The numbers are zero until the link's core gives them; `round` is that of its last send.
+    The numbers are zero until the link's core gives them; `round` and `sent_ms` are those of its
+    last send.
     size: of the body, in bytes, also while only a file has the body; `place` is where it is
     there: segment, offset, bytes.
     """
@@ -105,6 +106,7 @@ class PackedBatch(Struct, gc=False):
     round: int = 0
     size: int = 0
     place: tuple[int, int, int] | None = None
+    sent_ms: int = 0
 
     def __post_init__(self) -> None:
         self.size = self.size or len(self.body)

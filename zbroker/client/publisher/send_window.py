@@ -19,6 +19,34 @@ from zbroker.wire.messages import Error, Publish
 
 REFUSED_MS: Final = (50, 1_000)
 PROBE_MS: Final = 10_000  # without progress: the newest sent batch goes again
+#: batches that are not full: one is being synced, one waits for the next sync; a third would only
+#: split what the second could carry
+UNACKED_MIN: Final = 2
+QUICKEST_MS: Final = 10_000  # for how long the quickest ack counts; until twice as long, at most
+
+
+class QuickestAck:
+    """The shortest time from a send to its ack, of the last seconds.
+
+    The shortest, not the mean: with the mean an overload would allow itself more batches.
+    """
+
+    def __init__(self) -> None:
+        self._last: int | None = None  # of the seconds before
+        self._now: int | None = None
+        self._until_ms = 0
+
+    def note(self, took_ms: int, now_ms: int) -> None:
+        """A batch was acknowledged so long after it was sent."""
+        if now_ms >= self._until_ms:
+            self._last, self._now, self._until_ms = self._now, took_ms, now_ms + QUICKEST_MS
+        elif self._now is None or took_ms < self._now:
+            self._now = took_ms
+
+    @property
+    def ms(self) -> int:
+        """0 as long as nothing was acknowledged."""
+        return min((ms for ms in (self._last, self._now) if ms is not None), default=0)
 
 
 class SendWindow:
@@ -38,6 +66,7 @@ class SendWindow:
         self._in_flight = self._round = 0  # bytes of what was sent; the number of the round
         self._rewound_to = -1  # where this round began; no progress since then means to wait
         self._again = Backoff(REFUSED_MS, jitter)
+        self._quickest = QuickestAck()
 
     @property
     def settled(self) -> int:
@@ -46,11 +75,15 @@ class SendWindow:
 
     @property
     def is_open(self) -> bool:
-        """A batch that is added now would be sent at once."""
+        """A batch that is added now would be sent at once, and should be, though it is not full.
+
+        As many as one each ms of a round trip, so that a distant broker gets more than two in one.
+        """
         return (
             self.resume_ms is None
             and self.sent == len(self.store)
             and self._in_flight < self.window
+            and self.sent < UNACKED_MIN + self._quickest.ms
         )
 
     def begin(self, high: int) -> None:
@@ -76,7 +109,7 @@ class SendWindow:
                 break
             if self._again.attempt and self.sent > self._asking:
                 break  # refused a moment ago: one batch asks whether it goes on
-            self.store[self.sent].round = self._round
+            self.store[self.sent].round, self.store[self.sent].sent_ms = self._round, now_ms
             sends.append(self._send(self.sent))
             self.sent += 1
             self._in_flight += size
@@ -172,6 +205,7 @@ class SendWindow:
             if self.sent:
                 self.sent -= 1
                 self._in_flight -= batch.size
+                self._quickest.note(now_ms - batch.sent_ms, now_ms)
         self.store.settled()
 
     def _new_round(self, sent: int) -> None:
