@@ -36,12 +36,9 @@ Run = Callable[[Sequence[int], Iterable[Any], Any, Sequence[bytes]], list[int]]
 Values = Callable[[Sequence[int], Iterable[Any], Any, Sequence[bytes]], list[Any]]
 
 _TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_LOGIC: Final[dict[type[Node], Callable[..., Truth]]] = {
-    nodes.Not: values.not_,
-    nodes.And: values.and_,
-    nodes.Or: values.or_,
-}
-_TESTS: Final[dict[type[Node], Callable[..., Truth]]] = {
+_Helpers = dict[type[Node], Callable[..., Truth]]
+_LOGIC: Final[_Helpers] = {nodes.Not: values.not_, nodes.And: values.and_, nodes.Or: values.or_}
+_TESTS: Final[_Helpers] = {
     nodes.Between: values.between,
     nodes.In: values.one_of,
     nodes.IsNull: values.is_null,

@@ -30,10 +30,7 @@ _MAPS: Final[dict[str, Any]] = {
     "json": msgspec.json.Decoder(dict[str, msgspec.Raw]),
     "msgpack": msgspec.msgpack.Decoder(dict[Any, msgspec.Raw]),
 }
-_ENCODE: Final = {
-    "json": msgspec.json.Encoder().encode,
-    "msgpack": msgspec.msgpack.Encoder().encode,
-}
+_ENCODE: Final = {"json": msgspec.json.encode, "msgpack": msgspec.msgpack.encode}
 
 
 @dataclass(slots=True)
@@ -236,8 +233,4 @@ def _of_element(node: xml.XmlNode, rule: _KeepRule, keeps: bool) -> xml.XmlNode 
 
 
 #: message type -> its payload with what a rule keeps; raises what reading it raises
-_TRIMS: Final[dict[str, Callable[[str, bytes, _KeepRule, bool], bytes]]] = {
-    "bson": _bson,
-    "protobuf": _protobuf,
-    "xml": _xml,
-}
+_TRIMS: Final = {"bson": _bson, "protobuf": _protobuf, "xml": _xml}
