@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 from zbroker.errors import ClientError
 from zbroker.recording import TYPE_DEFAULT
+from zbroker.spark.log_hold import TTL_S
 from zbroker.spark.source import parsers
 
-LEASE_S: Final = 600
 ROWS: Final = 16_384
 
 
@@ -37,7 +37,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     kafka_columns: bool = False
     reader_name: str = ""
-    lease_s: int = LEASE_S
+    lease_s: int = TTL_S
     rows: int = ROWS
     key_file: str = ""
     server_key: str = ""

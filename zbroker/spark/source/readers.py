@@ -29,14 +29,13 @@ from zbroker.ids import EPOCH
 from zbroker.spark.arrow import record_batches
 from zbroker.spark.log_hold import LogHold
 from zbroker.spark.plan_runner import settle
-from zbroker.spark.ranges import LogRange
+from zbroker.spark.ranges import PARTITIONS_MIN, LogRange
 from zbroker.spark.source import offsets
 from zbroker.spark.source.offsets import LogState, Offset
 from zbroker.spark.source.options import SourceOptions
 from zbroker.spark.source.parsers import Point
 from zbroker.spark.source.places import PlanRequest, SourceLog, topics_of
 
-PARTITIONS_MIN: Final = 4
 HEAD_KEPT_S: Final = 0.2  # Spark asks sixty times a second
 _LOG = logging.getLogger(__name__)
 
