@@ -10,8 +10,6 @@ import pytest
 from tests.docs.pages import ROOT, Page, prose_of, read_pages
 from tests.docs.source_prose import sentences_of
 
-#: packages whose docstrings, comments and texts are not checked yet: the list only gets shorter
-UNCHECKED_PACKAGES: Final = frozenset({"client"})
 #: a word that is easily written for another one, and that other one
 FORBIDDEN: Final = {
     r"\b(anew)\b": "again",
@@ -92,16 +90,12 @@ def complaints_about(source: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("package", sorted({*PACKAGES} - UNCHECKED_PACKAGES))
+@pytest.mark.parametrize("package", sorted(PACKAGES))
 def test_a_package_has_no_forbidden_words(package: str) -> None:
     paths = sorted((SOURCE / package).rglob("*.py")) if package else sorted(SOURCE.glob("*.py"))
     assert paths
     found = {str(path.relative_to(ROOT)): complaints_about(path.read_text()) for path in paths}
     assert {path: told for path, told in found.items() if told} == {}
-
-
-def test_every_unchecked_package_is_there() -> None:
-    assert {*PACKAGES} >= UNCHECKED_PACKAGES
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ class LinkPort:
         return None if self.drained else 0
 
     def connect(self, _effect: Connect) -> None:
-        """Another link instead of the one before; what is queued for that goes with it."""
+        """Another link instead of the one before; messages queued for that go with it."""
         self.close()
         self._calls.take()
         self.link = self._make()

@@ -8,8 +8,8 @@ Sockets   ROUTER tcp for consumers ([listen] queues), monitor and ZAP; SUB ipc m
 Owns      <data>/queues: LMDB tables with the state of the queues, which may be deleted; a note in
           /dev/shm of how far each was delivered, likewise.
 Settings  [listen] queues; [[queue]]; [limits] clients; [[record]]; [security].
-Exits     0 when asked to stop; 74 when the journal lost what was read of it: the next start reads it
-          again; 78 when a [[queue]] table cannot follow from what the log knows of that queue.
+Exits     0 when asked to stop; 74 when the journal lost what was read of it: the next start reads
+          it again; 78 when a [[queue]] table cannot follow from what the log knows of that queue.
 Weakness  one thread for all queues. Without its tables a start reads the log from the oldest
           message that a queue may need.
 """

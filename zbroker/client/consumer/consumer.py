@@ -211,7 +211,7 @@ class Consumer(BaseConsumer):
 
         Raises: ZBrokerError with the code with which the broker ended it.
         """
-        while messages := run(self._take(1, None)):
+        while messages := self._port.take_now(1) or run(self._take(1, None)):
             yield messages[0]
 
     def batches(self, timeout: float | None = None) -> Iterator[list[QueueMessage]]:

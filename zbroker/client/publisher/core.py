@@ -1,4 +1,4 @@
-"""The connection of one publisher: what is sent, kept, sent again and given up. No I/O.
+"""The connection of one publisher: which batches are sent, kept, sent again, given up. No I/O.
 
 How it comes about and is kept: see ../connection.py. It ends with a final refusal of the logon,
 session_ended, a broker that lacks what was acknowledged, or when none is reached in time.
@@ -39,7 +39,7 @@ from zbroker.heartbeats import BEATS_PER_INTERVAL, Silence
 from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon
 
 ANSWER_MS: Final = 2_000  # for an answer to a logon
-HEARTBEAT_MS: Final = 1_000  # while something is unacknowledged: an unknown connection is told so
+HEARTBEAT_MS: Final = 1_000  # while something is unacknowledged: an unknown connection hears of it
 #: A logon refused with one of these is tried again
 LOGON_AGAIN: Final = TEMPORARY | {"internal", "too_many"}
 
@@ -48,9 +48,9 @@ class Policy(Struct, frozen=True):
     """What the user decides.
 
     accept_behind: go on with a broker that lacks messages which another one, or an older copy of
-    it, acknowledged. give_up_ms: without a session for so long it ends; None: never. several: a
-    broker that nobody listens for is left for the next one; else the socket tries it again. stage:
-    the token that everything is staged under.
+    it, acknowledged. give_up_ms: without a session for so long it ends; None: never. several: an
+    address without a listener is left for the next one; else the socket tries it again. stage: the
+    token that everything is staged under.
     """
 
     accept_behind: bool = False
@@ -83,10 +83,10 @@ class PublisherCore(Connection):
         self._logons = 0
         self._fresh = not self.store.next_sequence
         self.queued = 0  # messages that the shell has and that have no number yet
-        self._republish = 0  # what was owed at the logon ends with this sequence; 0: all settled
+        self._republish = 0  # the last sequence that was owed at the logon; 0: all settled
         self._down_since_ms: int | None = None  # without a session
-        self._skipping = False  # nobody listens where it connects to: on to the next one
-        self._announced = False  # the user was told of a session, and not of its end
+        self._skipping = False  # no broker listens where it connects to: on to the next one
+        self._announced = False  # the user knows of a session, and not of its end
 
     # -- what the shell asks ------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class PublisherCore(Connection):
         return told + super()._lose(now_ms)
 
     def _is_hopeless(self, now_ms: int) -> bool:
-        """Nobody was reached for too long. The first look starts the watch."""
+        """No broker was reached for too long. The first look starts the watch."""
         if self._down_since_ms is None:
             self._down_since_ms = now_ms
         patience_ms = self._policy.give_up_ms

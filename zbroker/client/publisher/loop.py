@@ -82,7 +82,7 @@ class IOThread(PublisherPort):
         request = ThreadRequest(kind, threading.Event())
         self._requests.append(request)
         self.wake()
-        # with an error the thread may be gone, and nobody looks at requests any more
+        # with an error the thread may be gone, and requests are not looked at any more
         if self.track.error is None and not request.done.wait(timeout):
             raise ZBrokerError("timeout", f"the I/O thread did not answer in {timeout} s")
         if self.track.error is not None:
@@ -100,7 +100,7 @@ class IOThread(PublisherPort):
         self.ask("beats")
 
     def stop(self, timeout: float = 2.0) -> None:
-        """Logs off and ends the thread; what is not persisted stays in the store, if it lasts."""
+        """Logs off and ends the thread; the store, if it lasts, keeps messages not persisted."""
         if self._thread.is_alive():
             self._stopping = True
             self.wake()
@@ -129,8 +129,8 @@ class IOThread(PublisherPort):
         except ZBrokerError as error:  # the store's
             _log.error("client.store_failed: nothing more is published: %s", error)
             self._fail(error)
-        except Exception as error:  # a bug of ours: nobody may wait for a thread that is gone
-            _log.exception("client.thread_failed: what is not persisted stays unsent")
+        except Exception as error:  # a bug of ours: no thread may wait for one that is gone
+            _log.exception("client.thread_failed: messages not persisted stay unsent")
             self._fail(ZBrokerError("internal", f"the I/O thread of this client failed: {error!r}"))
         finally:
             self._end()

@@ -2,7 +2,7 @@
 
 A *round* is one uninterrupted run of sends. Its number travels as `cid` of each publish, so that an
 error about a send that was given up for a newer one is known for what it is: when a message is
-refused, everything sent behind it is refused too, and they must start one new round only.
+refused, everything sent after it is refused too, and they must start one new round only.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class SendWindow:
         self._relink(high)
 
     def rewind(self, high: int, now_ms: int) -> None:
-        """The journal lacks what comes behind `high`."""
+        """The journal lacks everything after `high`."""
         self._new_round(self.store.find(high + 1))
         self._relink(high)
         if high == self._rewound_to:  # the last time did not help; do not spin
@@ -172,7 +172,7 @@ class SendWindow:
         self.resume_ms = now_ms + self._again.next_ms()
 
     def give_up(self, sequence: int) -> PackedBatch | None:
-        """Refused for good: the next batch follows what stood before the refused one."""
+        """Refused for good: the next batch follows the one before the refused one."""
         index = self.store.find(sequence)
         if index == len(self.store) or self.store[index].first > sequence:
             return None  # nothing of ours: given up before
