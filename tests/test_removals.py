@@ -63,6 +63,7 @@ PLACES: Final = {
     "client/publisher/store_files.py _first_segment": STORE,
     "demo/place.py _clear": SCRATCH,
     "server/disconnects_file.py DisconnectsFile._save": OWN,
+    "durable_files.py replace": OWN,
     "durable_files.py write": OWN,
     "journal/conflicts.py Conflicts._append": OWN,
     "journal/conflicts.py Conflicts._look": OWN,
@@ -130,10 +131,15 @@ class _Calls(ast.NodeVisitor):
             and len(node.args) == 1
             and not node.keywords
         )
-        wrapper = isinstance(called, ast.Name) and name in WRAPPERS
+        wrapper = name in WRAPPERS if isinstance(called, ast.Name) else _is_durable(called)
         if name in REMOVING or path_replace or wrapper:
             self.found.add(".".join(self._inside))
         self.generic_visit(node)
+
+
+def _is_durable(called: ast.expr) -> bool:
+    """True for durable_files.replace(path, data)."""
+    return ast.unparse(called) == "durable_files.replace"
 
 
 def calls(source: str) -> set[str]:
