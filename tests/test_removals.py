@@ -50,6 +50,7 @@ PLACES: Final = {
     "control/contexts.py remove": OWN,
     "control/contexts.py use_none": OWN,
     "cli/demo.py demo": SCRATCH,
+    "cli/journal/export.py _write": OUTPUT,
     "cli/journal/export.py copy_file": OUTPUT,
     "cli/journal/new_journal.py _finish": OUTPUT,
     "cli/journal/new_journal.py _throw_away": OUTPUT,

@@ -211,7 +211,12 @@ class Consumer(BaseConsumer):
 
         Raises: ZBrokerError with the code with which the broker ended it.
         """
-        while messages := self._port.take_now(1) or run(self._take(1, None)):
+        while True:
+            messages: list[QueueMessage] | None = self._port.take_now(1)
+            if not messages:  # mostly there is one: without a coroutine each
+                messages = run(self._take(1, None))
+            if not messages:
+                return
             yield messages[0]
 
     def batches(self, timeout: float | None = None) -> Iterator[list[QueueMessage]]:
