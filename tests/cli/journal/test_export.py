@@ -60,6 +60,14 @@ def test_the_copy_has_everything_and_can_be_started_on(maker: Maker, tmp_path: P
     assert identity == {"version": 1, "instance": f"{INSTANCE:016x}"}
 
 
+def test_the_copy_takes_no_space_for_what_is_not_written_yet(maker: Maker, tmp_path: Path) -> None:
+    segments(maker, 2)
+    exported(maker, tmp_path / "out")
+    newest = (tmp_path / "out" / "journal" / segment_name(2)).stat()
+    assert newest.st_size == MIB
+    assert newest.st_blocks * 512 < MIB / 2
+
+
 def test_the_tools_take_the_copy_as_a_data_directory(maker: Maker, tmp_path: Path) -> None:
     segments(maker, 2)
     exported(maker, tmp_path / "out")
