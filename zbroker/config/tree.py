@@ -199,7 +199,7 @@ class IngestConfig(Struct, frozen=True, forbid_unknown_fields=True):
     spin_us: Annotated[
         Natural,
         about(
-            "How long ingest polls for work before it sleeps, in us:\n"
+            "How long ingest and the journal poll for work before they sleep, in us:\n"
             "lower latency for some CPU time. 0 is off, as on a machine with one core.",
             le=1_000_000,
         ),

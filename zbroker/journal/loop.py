@@ -9,7 +9,7 @@ Sockets   ROUTER ipc journal (hello, open, append, locate, holds; of queues: com
 Owns      <data>/journal (under a flock of its own), segments in <data>/archive, <data>/conflicts,
           <data>/journal.json, and <data>/index, which may be deleted.
 Settings  [journal] directory, archive_directory, segment_size, preallocate, flush_interval,
-          time, durability.
+          time, durability; [ingest] spin_us.
 Exits     0 when asked to stop; 74 when the disk failed (nothing is acknowledged then; recovery
           decides at the next start), or when segments are missing; 78 when the directory is not
           this instance's. A full disk ends nothing: publishers are refused `disk_full` until there
@@ -99,6 +99,7 @@ class JournalLoop:
             e.Answer: self._requests.answer,
             je.PublishWatermarks: self._watermarks.publish,
             je.LocatePoint: self._locate,
+            e.Pace: self._poll.pace,
             e.Note: self._supervisor.note,
             e.Ready: self._ready,
             e.Exit: self._exit,
