@@ -161,13 +161,14 @@ def test_a_holder_has_a_moment_to_let_go() -> None:
     assert look(watch, 40, {}, blocked=HELD) == [("held", 10)]
 
 
-@pytest.mark.parametrize("counter", alarms.COUNTERS)
-def test_a_counter_alarms_while_it_grew_lately(counter: str) -> None:
+@pytest.mark.parametrize(("counter", "least"), alarms.COUNTERS.items())
+def test_a_counter_alarms_while_it_grew_enough_lately(counter: str, least: int) -> None:
     watch = AlarmWatch()
     assert look(watch, 0, {counter: 5}) == [], "what was before is old"
-    assert look(watch, 10, {counter: 7}) == [(counter, 10)]
-    assert look(watch, 609, {counter: 7}) == [(counter, 10)]
-    assert look(watch, 610, {counter: 7}) == []
+    assert look(watch, 5, {counter: 5 + least - 1}) == []
+    assert look(watch, 10, {counter: 5 + least}) == [(counter, 10)]
+    assert look(watch, 604, {counter: 5 + least}) == [(counter, 10)]
+    assert look(watch, 610, {counter: 5 + least}) == []
 
 
 def test_a_counter_of_a_new_process_is_no_growth() -> None:

@@ -25,8 +25,9 @@ PATIENCE_NS: Final = {"held": 30 * 1_000_000_000}  # a reader may need a moment 
 HELD_PART: Final = 10  # of what a rule allows: held back for a while, that is an alarm
 KEEPER_PART: Final = 2  # a queue that needs half of the log or more is named
 CLOCK_BEHIND_MS: Final = 60_000  # less is how clocks are corrected
-#: statistics of the journal that only ever grow: an alarm for a while after they did
-COUNTERS: Final = ("flush_late", "unprepared")
+#: statistics of the journal that only ever grow: by how much lately is an alarm. Any disk stalls
+#: once in a while: one late write is counted and logged, and wakes nobody
+COUNTERS: Final = {"flush_late": 3, "unprepared": 1}
 
 
 class DiskUsage(NamedTuple):
@@ -262,6 +263,7 @@ class AlarmWatch:
     def look(self, facts: AlarmFacts, now_ns: int) -> list[Alarm]:
         """The alarms of now; `facts.grown` is filled in here."""
         grown = {name: self._growth(name, facts.journal, now_ns) for name in COUNTERS}
+        grown = {name: size for name, size in grown.items() if size >= COUNTERS[name]}
         findings = found(facts._replace(grown=grown))
         self._since = {f.code: self._since.get(f.code, now_ns) for f in findings}
         alarms = [Alarm(self._since[finding.code], finding) for finding in findings]
