@@ -101,7 +101,7 @@ def settings() -> str:
             told = (meta.description or "").replace("\n", " ")
             rows.append(f"| `{key}` | {shown} | {told} |")
         name = f"[[{section.name}]]" if section.many else f"[{section.name}]"
-        head = f"### {name}\n\n{inspect.cleandoc(section.type.__doc__ or '')}\n\n"
+        head = f"### {name}\n\n{section.purpose}\n\n"
         parts.append(head + _table("| key | default | what it is |", rows))
     return "\n".join(parts)
 

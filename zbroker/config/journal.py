@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from zbroker import limits
-from zbroker.config.units import BYTES, LAUNCH, MICROS, about
+from zbroker.config.units import BYTES, LAUNCH, MICROS
 from zbroker.formats.types import MessageType
 
 PREALLOCATE: Final = 2
@@ -17,53 +17,34 @@ FLUSH_MAX_US: Final = 100_000
 
 
 class JournalConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The log."""
+    """The log.
 
-    directory: Annotated[str, about('Segments; "" is the folder journal in data_dir.')] = ""
-    archive_directory: Annotated[
-        str, about('Archived segments; "" is the folder archive in data_dir.')
-    ] = ""
-    segment_size: Annotated[
-        int,
-        about(
-            "Size of one file of the log, at least 1MiB; the first one may be smaller.",
-            extra=BYTES,
-            ge=limits.SEGMENT_MIN_BYTES,
-            le=1 << 40,
-        ),
-    ] = limits.SEGMENT_BYTES
-    preallocate: Annotated[
-        bool | Annotated[int, Meta(ge=1, le=PREALLOCATE_MAX)],
-        about(
-            "Files that are prepared, including the one in use: 2 has the next one\n"
-            "filled with zeros in advance (faster writes), 1 begins it when the current one\n"
-            "is half full, false fills none. Each takes segment_size of the disk."
-        ),
-    ] = PREALLOCATE
-    flush_interval: Annotated[
-        int,
-        about(
-            "A written message is on stable storage after this time at most: 30us to\n"
-            "100ms. It delays nothing: each group is synced at once; a slower disk is an alarm.",
-            ge=FLUSH_MIN_US,
-            le=FLUSH_MAX_US,
-            extra=MICROS,
-        ),
-    ] = FLUSH_MAX_US
-    record: Annotated[
-        Literal["everything", "nothing"],
-        about(
-            'The topics recorded without any [[record]] table: "everything" or\n'
-            '"nothing". With tables, only topics that match one.'
-        ),
-    ] = "everything"
-    durability: Annotated[
-        Literal["disk"], about('"disk": nothing is acknowledged before it is on stable storage.')
-    ] = "disk"
-    time: Annotated[
-        Literal["append", "publisher"],
-        about('Log time: "append" is the broker\'s clock, "publisher" the message\'s.'),
-    ] = "append"
+    directory: Segments; "" is the folder journal in data_dir.
+    archive_directory: Archived segments; "" is the folder archive in data_dir.
+    segment_size: Size of one file of the log, at least 1MiB; the first one may be smaller.
+    preallocate: Files that are prepared, including the one in use: 2 has the next one
+        filled with zeros in advance (faster writes), 1 begins it when the current one
+        is half full, false fills none. Each takes segment_size of the disk.
+    flush_interval: A written message is on stable storage after this time at most: 30us to
+        100ms. It delays nothing: each group is synced at once; a slower disk is an alarm.
+    record: The topics recorded without any [[record]] table: "everything" or
+        "nothing". With tables, only topics that match one.
+    durability: "disk": nothing is acknowledged before it is on stable storage.
+    time: Log time: "append" is the broker's clock, "publisher" the message's.
+    """
+
+    directory: str = ""
+    archive_directory: str = ""
+    segment_size: Annotated[int, Meta(extra=BYTES, ge=limits.SEGMENT_MIN_BYTES, le=1 << 40)] = (
+        limits.SEGMENT_BYTES
+    )
+    preallocate: bool | Annotated[int, Meta(ge=1, le=PREALLOCATE_MAX)] = PREALLOCATE
+    flush_interval: Annotated[int, Meta(ge=FLUSH_MIN_US, le=FLUSH_MAX_US, extra=MICROS)] = (
+        FLUSH_MAX_US
+    )
+    record: Literal["everything", "nothing"] = "everything"
+    durability: Literal["disk"] = "disk"
+    time: Literal["append", "publisher"] = "append"
 
     @property
     def files_ahead(self) -> int:
@@ -83,34 +64,26 @@ class RecordConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     A topic is recorded if one of the tables matches; the first that matches sets its type. Other
     topics are live only: subscribers get messages as they come, and cannot read them again.
+
+    topic: A topic, or a pattern of topics with regex = true.
+    regex: The topic is an RE2 pattern.
+    type: How filters, keys and tools read payloads; "auto": as JSON if they are,
+        else binary. "bson" and "protobuf" need the extra of that name.
+    message: For type "protobuf": the full name of the message, "shop.Order".
+    descriptors: For type "protobuf": a file with it and all it imports, made by
+        `protoc --include_imports --descriptor_set_out=FILE`. Read once, at the start.
+    filter: Records only messages for which it is true, by `type`: "/price > 100";
+        the others are live only. "" is all.
     """
 
-    topic: Annotated[str, about("A topic, or a pattern of topics with regex = true.", min_length=1)]
-    regex: Annotated[bool, about("The topic is an RE2 pattern.")] = False
-    type: Annotated[
-        Literal["auto", "json", "msgpack", "nvfix", "fix", "binary", "bson", "protobuf", "xml"],
-        about(
-            'How filters, keys and tools read payloads; "auto": as JSON if they are,\n'
-            'else binary. "bson" and "protobuf" need the extra of that name.'
-        ),
+    topic: Annotated[str, Meta(min_length=1)]
+    regex: bool = False
+    type: Literal[
+        "auto", "json", "msgpack", "nvfix", "fix", "binary", "bson", "protobuf", "xml"
     ] = "auto"
-    message: Annotated[
-        str, about('For type "protobuf": the full name of the message, "shop.Order".')
-    ] = ""
-    descriptors: Annotated[
-        str,
-        about(
-            'For type "protobuf": a file with it and all it imports, made by\n'
-            "`protoc --include_imports --descriptor_set_out=FILE`. Read once, at the start."
-        ),
-    ] = ""
-    filter: Annotated[
-        str,
-        about(
-            'Records only messages for which it is true, by `type`: "/price > 100";\n'
-            'the others are live only. "" is all.'
-        ),
-    ] = ""
+    message: str = ""
+    descriptors: str = ""
+    filter: str = ""
     #: the part of `descriptors` for `message`, as it was when the instance started
     described: Annotated[bytes, Meta(extra=LAUNCH)] = b""
 

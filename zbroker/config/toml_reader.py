@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -16,12 +17,12 @@ from zbroker.limits import CONFIG_MAX_BYTES
 from zbroker.recording import BadRule, Recording
 from zbroker.toml_source import KeyPath, TomlSource, dotted
 
-if TYPE_CHECKING:
-    from zbroker.definitions import BadQueue
-
 _CODE: Final = "bad_config"
 _PACKAGED: Final = frozenset({"bson", "protobuf"})
+_OF_PROTOBUF: Final = ("message", "descriptors")  # keys that other types do not have
 _FILE_MAX_BYTES: Final = 1 << 24  # of descriptors with all comments
+
+Refuse = Callable[[str, str, str], NoReturn]  # blames a key of a table: reason, hint
 
 
 def load(
@@ -126,21 +127,18 @@ def _check_values(config: Config, source: TomlSource) -> None:
         source.fail(("limits", "window_bytes"), reason, "a window holds at least one batch")
 
 
-def _fail_at(source: TomlSource, table: str, error: BadType | BadRule | BadQueue) -> NoReturn:
-    """Blames the key of the table, one of several, that the error names."""
-    reason = f"`{table}.{error.key}` of table {error.index + 1}: {error.reason}"
-    source.fail((table, error.index, error.key), reason, error.hint)
+def _refuse(
+    source: TomlSource, table: str, index: int, key: str, reason: str, hint: str
+) -> NoReturn:
+    """Blames a key of one of several tables."""
+    source.fail((table, index, key), f"`{table}.{key}` of table {index + 1}: {reason}", hint)
 
 
 def _described(config: Config, source: TomlSource) -> list[RecordConfig]:
-    found = []
-    for index, record in enumerate(config.record):
-        try:
-            found.append(described(record))
-        except BadType as error:
-            error.index = index
-            _fail_at(source, "record", error)
-    return found
+    return [
+        described(record, partial(_refuse, source, "record", index))
+        for index, record in enumerate(config.record)
+    ]
 
 
 def _check_functions(config: Config, source: TomlSource) -> None:
@@ -159,7 +157,7 @@ def _recording(config: Config, source: TomlSource) -> Recording:
     try:
         return Recording(config.record, nothing=config.records_nothing)
     except BadRule as error:
-        _fail_at(source, "record", error)
+        _refuse(source, "record", error.index, error.key, error.reason, error.hint)
 
 
 def _check_queues(config: Config, recording: Recording, source: TomlSource) -> None:
@@ -171,7 +169,7 @@ def _check_queues(config: Config, recording: Recording, source: TomlSource) -> N
     try:
         check_queues(config.queue, recording)
     except BadQueue as error:
-        _fail_at(source, "queue", error)
+        _refuse(source, "queue", error.index, error.key, error.reason, error.hint)
 
 
 def _describe(path: KeyPath) -> str:
@@ -182,60 +180,39 @@ def _describe(path: KeyPath) -> str:
     return next((one.description for one in rows if one.name in path[1:]), "")
 
 
-class BadType(ZBrokerError):
-    """The type of the table with this index, from 0, cannot be used: `key` says why."""
+def described(record: RecordConfig, refuse: Refuse) -> RecordConfig:
+    """The table with the descriptors of its message. Raises: what `refuse` does."""
+    if record.type in _PACKAGED:
+        from zbroker.formats import check_package  # few instances need it, and it takes time
 
-    index = 0
-    key = "type"
-
-
-def described(record: RecordConfig) -> RecordConfig:
-    """The table with the descriptors of its message. Raises: BadType."""
-    if record.type not in _PACKAGED:
-        _refuse_keys(record)
-        return record
-    # few instances have such a type, and the imports take time
-    from zbroker.formats import check_package, protobuf
-
-    try:
-        check_package(record.type)
-    except ZBrokerError as error:
-        raise _bad("type", error.reason, error.hint) from None
-    if record.type != "protobuf":
-        _refuse_keys(record)
-        return record
-    for key in ("message", "descriptors"):
-        if not getattr(record, key):
-            raise _bad(key, f"a record of type protobuf needs `{key}`", protobuf.HINT)
-    try:
-        return msgspec.structs.replace(
-            record, described=protobuf.pruned(_read(record.descriptors), record.message)
-        )
-    except BadType:
-        raise
-    except ZBrokerError as error:
-        raise _bad("message", error.reason, error.hint) from None
-
-
-def _refuse_keys(record: RecordConfig) -> None:
-    for key in ("message", "descriptors"):
+        try:
+            check_package(record.type)
+        except ZBrokerError as error:
+            refuse("type", error.reason, error.hint)
+    if record.type == "protobuf":
+        return msgspec.structs.replace(record, described=_descriptors(record, refuse))
+    for key in _OF_PROTOBUF:
         if getattr(record, key):
-            raise _bad(key, f"`{key}` goes with type protobuf only", "take it away")
+            refuse(key, f"`{key}` goes with type protobuf only", "take it away")
+    return record
 
 
-def _read(path: str) -> bytes:
+def _descriptors(record: RecordConfig, refuse: Refuse) -> bytes:
+    """What a config hands to each process of the file with descriptors."""
+    from zbroker.formats import protobuf  # likewise
+
+    for key in _OF_PROTOBUF:
+        if not getattr(record, key):
+            refuse(key, f"a record of type protobuf needs `{key}`", protobuf.HINT)
+    path = record.descriptors
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        reason = f"{path}: {error.strerror}"
-        raise _bad("descriptors", reason, "name a file that this user may read") from None
+        refuse("descriptors", f"{path}: {error.strerror}", "name a file that this user may read")
     if len(data) > _FILE_MAX_BYTES:
         reason = f"{path} has {len(data)} bytes, {_FILE_MAX_BYTES} are allowed"
-        raise _bad("descriptors", reason, "describe fewer messages")
-    return data
-
-
-def _bad(key: str, reason: str, hint: str) -> BadType:
-    error = BadType("bad_config", reason, hint)
-    error.key = key
-    return error
+        refuse("descriptors", reason, "describe fewer messages")
+    try:
+        return protobuf.pruned(data, record.message)
+    except ZBrokerError as error:
+        refuse("message", error.reason, error.hint)

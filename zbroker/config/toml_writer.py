@@ -6,14 +6,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from zbroker.config.tree import Config, Section, default_of, fields, sections
-from zbroker.config.units import (
-    BYTES,
-    DURATION,
-    MICROS,
-    format_duration,
-    format_micros,
-    format_size,
-)
+from zbroker.config.units import UNITS
 
 
 def to_toml(config: Config, *, comments: bool = False) -> str:
@@ -22,7 +15,7 @@ def to_toml(config: Config, *, comments: bool = False) -> str:
     for section in sections():
         found = getattr(config, section.name)
         if comments:
-            lines += [f"# {part}".rstrip() for part in _doc(section).splitlines()]
+            lines += [f"# {part}".rstrip() for part in section.purpose.splitlines()]
         if section.many and not found:
             lines += _sample(section) if comments else []
             continue
@@ -30,10 +23,6 @@ def to_toml(config: Config, *, comments: bool = False) -> str:
             lines += [f"[[{section.name}]]" if section.many else f"[{section.name}]"]
             lines += [*_table(table, comments=comments), ""]
     return "\n".join(lines[:-1]) + "\n"
-
-
-def _doc(section: Section) -> str:
-    return "\n".join(line.strip() for line in (section.type.__doc__ or "").strip().splitlines())
 
 
 def _table(table: Struct, *, comments: bool) -> list[str]:
@@ -71,14 +60,9 @@ def toml_value(value: object, meta: Meta) -> str:
         return str(value).lower()
     if isinstance(value, list):
         return f"[{', '.join(toml_value(each, meta) for each in value)}]"
-    text = str(value)
     if isinstance(value, int):
-        if meta.extra == BYTES:
-            text = format_size(value)
-        elif meta.extra == DURATION:
-            text = format_duration(value)
-        elif meta.extra == MICROS:
-            text = format_micros(value)
-        else:
-            return text
-    return msgspec.json.encode(text).decode()  # a JSON string is a TOML string
+        unit = UNITS.get((meta.extra or {}).get("unit", ""))
+        if unit is None:
+            return str(value)
+        value = unit.format(value)
+    return msgspec.json.encode(value).decode()  # a JSON string is a TOML string

@@ -1,14 +1,16 @@
 """The settings of an instance: one frozen tree with every default in one place.
 
 Sizes are integers of bytes here and `"256MiB"` in the file, durations milliseconds and `"30s"`.
-Each field's description is its comment in conf/zbroker.example.toml, which is generated from these
-classes (`zbroker config example`).
+What the docstring of a table says of each key is its comment in conf/zbroker.example.toml, which is
+generated from these classes (`zbroker config example`): `key: text`, further lines are indented.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
+from inspect import cleandoc
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -29,45 +31,45 @@ from zbroker.config.units import (
     Name,
     Natural,
     Positive,
-    about,
     read_unit,
 )
 from zbroker.paths import Paths
 
 WORKERS_MAX: Final = 64  # each costs a port, a process and a copy of unrecorded messages
+_KEY: Final = re.compile(r"\n+(?=\w+:\s)")  # where a docstring begins to describe one
 
 
 class InstanceConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The identity of this instance, and where it keeps its files."""
+    """The identity of this instance, and where it keeps its files.
 
-    name: Annotated[Name, about("Shown by status and to clients.")] = "zbroker"
-    group: Annotated[Name, about("Instances that belong together.")] = "default"
-    data_dir: Annotated[
-        str, about("All files of this instance; created if missing.", min_length=1)
-    ] = "zbroker-data"
+    name: Shown by status and to clients.
+    group: Instances that belong together.
+    data_dir: All files of this instance; created if missing.
+    """
+
+    name: Name = "zbroker"
+    group: Name = "default"
+    data_dir: Annotated[str, Meta(min_length=1)] = "zbroker-data"
 
 
 class ListenConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The addresses to which clients connect. Port 0 picks a free one; `status` shows it.
 
     IPv6 addresses are written in brackets; "tcp://[::]:9101" listens on both kinds.
+
+    ingest: Publishers; this is the URL that clients use.
+    delivery: Subscribers; with several delivery workers, the first one: the others
+        get the following ports.
+    queues: Consumers of queues.
+    admin: HTTP for zbroker-admin; loopback only.
+    advertise: Host that clients connect to, instead of the bound one; "" is none.
     """
 
-    ingest: Annotated[str, about("Publishers; this is the URL that clients use.")] = (
-        "tcp://127.0.0.1:9101"
-    )
-    delivery: Annotated[
-        str,
-        about(
-            "Subscribers; with several delivery workers, the first one: the others\n"
-            "get the following ports."
-        ),
-    ] = "tcp://127.0.0.1:9102"
-    queues: Annotated[str, about("Consumers of queues.")] = "tcp://127.0.0.1:9103"
-    admin: Annotated[str, about("HTTP for zbroker-admin; loopback only.")] = "http://127.0.0.1:9105"
-    advertise: Annotated[
-        str, about('Host that clients connect to, instead of the bound one; "" is none.')
-    ] = ""
+    ingest: str = "tcp://127.0.0.1:9101"
+    delivery: str = "tcp://127.0.0.1:9102"
+    queues: str = "tcp://127.0.0.1:9103"
+    admin: str = "http://127.0.0.1:9105"
+    advertise: str = ""
 
 
 class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,92 +77,68 @@ class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     Ages are in log time: from a segment's last message to now, or, with journal.time = "publisher",
     to the newest message of the log.
+
+    archive_after: Moved to the archive directory at this age.
+    compress_after: Compressed at this age, wherever it is.
+    remove_after: Removed at this age.
+    max_bytes: The oldest are removed while the log is larger.
+    min_free: The oldest are removed while less of the disk is free.
+    remove_share_max: The largest part of the log, in percent, that one run removes.
+    every: How often these rules are applied.
+    held_alarm: Alarm that names the reader that holds back the removal of more than this, or \
+        a tenth of max_bytes or min_free. A queue is named at once.
     """
 
-    archive_after: Annotated[Duration, about("Moved to the archive directory at this age.")] = 0
-    compress_after: Annotated[Duration, about("Compressed at this age, wherever it is.")] = 0
-    remove_after: Annotated[Duration, about("Removed at this age.")] = 0
-    max_bytes: Annotated[Bytes, about("The oldest are removed while the log is larger.")] = 0
-    min_free: Annotated[Bytes, about("The oldest are removed while less of the disk is free.")] = 0
-    remove_share_max: Annotated[
-        Positive, about("The largest part of the log, in percent, that one run removes.", le=100)
-    ] = 50
-    every: Annotated[int, about("How often these rules are applied.", extra=DURATION, ge=1_000)] = (
-        60_000
-    )
-    held_alarm: Annotated[
-        Bytes,
-        about(
-            "Alarm that names the reader that holds back the removal of more than "
-            "this, or a tenth of max_bytes or min_free. A queue is named at once."
-        ),
-    ] = 10 << 30
+    archive_after: Duration = 0
+    compress_after: Duration = 0
+    remove_after: Duration = 0
+    max_bytes: Bytes = 0
+    min_free: Bytes = 0
+    remove_share_max: Annotated[Positive, Meta(le=100)] = 50
+    every: Annotated[int, Meta(extra=DURATION, ge=1_000)] = 60_000
+    held_alarm: Bytes = 10 << 30
 
 
 class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits; beyond them requests are refused with a code. The logon gives clients the sizes."""
+    """Limits; beyond them requests are refused with a code. The logon gives clients the sizes.
 
-    message_bytes: Annotated[
-        int,
-        about(
-            "One published message; larger ones in the log are still read.",
-            extra=BYTES,
-            ge=1024,
-            le=limits.MESSAGE_LARGEST_BYTES,
-        ),
-    ] = limits.MESSAGE_MAX_BYTES
-    batch_bytes: Annotated[
-        int, about("A packed batch of several messages.", extra=BYTES, ge=1024, le=64 << 20)
-    ] = limits.BATCH_MAX_BYTES
-    window_bytes: Annotated[
-        int, about("Unacknowledged, per publisher.", extra=BYTES, ge=1024, le=1 << 40)
-    ] = limits.WINDOW_BYTES
-    clients: Annotated[Positive, about("Logged-on connections of one listener.")] = (
-        limits.CLIENTS_MAX
+    message_bytes: One published message; larger ones in the log are still read.
+    batch_bytes: A packed batch of several messages.
+    window_bytes: Unacknowledged, per publisher.
+    clients: Logged-on connections of one listener.
+    clients_per_principal: Logged-on connections of one principal at a listener, with security on;
+        0 is half of `clients`.
+    names_per_principal: Client names under which one principal has published, with security on.
+        The log keeps each of them for ever.
+    staged_per_principal: Stages of one principal that are not committed: their bytes, and how
+        much of the log they may hold back from removal.
+    connections: Connections of one listener, whether logged on or not.
+    subscriptions_per_principal: Subscriptions, or consumers, of one principal at one listener.
+    credit_bytes_per_principal: Bytes sent to one principal and not read yet.
+    lookups_per_principal: Bookmarks that one principal looks up or waits for.
+    compile_ms_per_principal:
+        Time to compile filters, topic patterns and selectors of one principal:
+        ms per second, estimated from their texts. Ten seconds of it may accumulate.
+    """
+
+    message_bytes: Annotated[int, Meta(extra=BYTES, ge=1024, le=limits.MESSAGE_LARGEST_BYTES)] = (
+        limits.MESSAGE_MAX_BYTES
     )
-    clients_per_principal: Annotated[
-        Natural,
-        about(
-            "Logged-on connections of one principal at a listener, with security on;\n"
-            "0 is half of `clients`."
-        ),
-    ] = 0
-    names_per_principal: Annotated[
-        Positive,
-        about(
-            "Client names under which one principal has published, with security on.\n"
-            "The log keeps each of them for ever."
-        ),
-    ] = limits.NAMES_MAX
-    staged_per_principal: Annotated[
-        int,
-        about(
-            "Stages of one principal that are not committed: their bytes, and how\n"
-            "much of the log they may hold back from removal.",
-            extra=BYTES,
-            ge=limits.MIB,
-            le=1 << 40,
-        ),
-    ] = limits.STAGED_BYTES
-    connections: Annotated[
-        Positive, about("Connections of one listener, whether logged on or not.")
-    ] = limits.CONNECTIONS_MAX
-    subscriptions_per_principal: Annotated[
-        Positive, about("Subscriptions, or consumers, of one principal at one listener.")
-    ] = limits.PRINCIPAL_SUBSCRIPTIONS_MAX
-    credit_bytes_per_principal: Annotated[
-        int, about("Bytes sent to one principal and not read yet.", extra=BYTES, ge=1 << 20)
-    ] = limits.PRINCIPAL_CREDIT_BYTES
-    lookups_per_principal: Annotated[
-        int, about("Bookmarks that one principal looks up or waits for.", ge=1000)
-    ] = limits.LOOKUPS_MAX
-    compile_ms_per_principal: Annotated[
-        Positive,
-        about(
-            "Time to compile filters, topic patterns and selectors of one principal:\n"
-            "ms per second, estimated from their texts. Ten seconds of it may accumulate."
-        ),
-    ] = limits.COMPILE_MS
+    batch_bytes: Annotated[int, Meta(extra=BYTES, ge=1024, le=64 << 20)] = limits.BATCH_MAX_BYTES
+    window_bytes: Annotated[int, Meta(extra=BYTES, ge=1024, le=1 << 40)] = limits.WINDOW_BYTES
+    clients: Positive = limits.CLIENTS_MAX
+    clients_per_principal: Natural = 0
+    names_per_principal: Positive = limits.NAMES_MAX
+    staged_per_principal: Annotated[int, Meta(extra=BYTES, ge=limits.MIB, le=1 << 40)] = (
+        limits.STAGED_BYTES
+    )
+    connections: Positive = limits.CONNECTIONS_MAX
+    subscriptions_per_principal: Positive = limits.PRINCIPAL_SUBSCRIPTIONS_MAX
+    credit_bytes_per_principal: Annotated[int, Meta(extra=BYTES, ge=1 << 20)] = (
+        limits.PRINCIPAL_CREDIT_BYTES
+    )
+    lookups_per_principal: Annotated[int, Meta(ge=1000)] = limits.LOOKUPS_MAX
+    compile_ms_per_principal: Positive = limits.COMPILE_MS
 
     @property
     def clients_of_one(self) -> int:
@@ -169,64 +147,49 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeliveryConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Subscriptions."""
+    """Subscriptions.
 
-    workers: Annotated[
-        Positive,
-        about(
-            "Processes, 64 at most. Each has its own listener, and each client gets one"
-            "\nof them; more than one pays off if one core is not enough for all subscribers.",
-            le=WORKERS_MAX,
-        ),
-    ] = 1
+    workers: Processes, 64 at most. Each has its own listener, and each client gets one
+        of them; more than one pays off if one core is not enough for all subscribers.
+    """
+
+    workers: Annotated[Positive, Meta(le=WORKERS_MAX)] = 1
 
 
 class FiltersConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Content filters."""
+    """Content filters.
 
-    functions: Annotated[
-        list[str],
-        about(
-            'Additional functions for filters of subscriptions, such as ["REGION"]:\n'
-            "installed packages offer them as entry points of the group zbroker_functions."
-        ),
-    ] = []
+    functions: Additional functions for filters of subscriptions, such as ["REGION"]:
+        installed packages offer them as entry points of the group zbroker_functions.
+    """
+
+    functions: list[str] = []
 
 
 class IngestConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The publishers' side."""
+    """The publishers' side.
 
-    spin_us: Annotated[
-        Natural,
-        about(
-            "How long ingest and the journal poll for work before they sleep, in us:\n"
-            "lower latency for some CPU time. 0 is off, as on a machine with one core.",
-            le=1_000_000,
-        ),
-    ] = 300
+    spin_us: How long ingest and the journal poll for work before they sleep, in us:
+        lower latency for some CPU time. 0 is off, as on a machine with one core.
+    """
+
+    spin_us: Annotated[Natural, Meta(le=1_000_000)] = 300
 
 
 class SecurityConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Authentication and rights. With a key every connection is encrypted and authenticated."""
+    """Authentication and rights. With a key every connection is encrypted and authenticated.
 
-    key: Annotated[
-        str,
-        about(
-            "Secret key file of this instance (`zbroker-admin key new`). With it\n"
-            "security is on: CURVE on every listener, and only what `access` permits is\n"
-            'allowed. "" is off.'
-        ),
-    ] = ""
-    access: Annotated[
-        str, about("File with principals, their keys and roles; read again when it changes.")
-    ] = ""
-    allow_unauthenticated: Annotated[
-        bool,
-        about(
-            "true: every client that reaches the port may publish and read. Without\n"
-            "it or a key, an address that is not loopback is refused."
-        ),
-    ] = False
+    key: Secret key file of this instance (`zbroker-admin key new`). With it
+        security is on: CURVE on every listener, and only what `access` permits is
+        allowed. "" is off.
+    access: File with principals, their keys and roles; read again when it changes.
+    allow_unauthenticated: true: every client that reaches the port may publish and read. Without
+        it or a key, an address that is not loopback is refused.
+    """
+
+    key: str = ""
+    access: str = ""
+    allow_unauthenticated: bool = False
 
     @property
     def on(self) -> bool:
@@ -235,20 +198,17 @@ class SecurityConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The log lines of the processes, on stderr by default."""
+    """The log lines of the processes, on stderr by default.
 
-    level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        about('"debug", "info", "warning" or "error".'),
-    ] = "info"
-    format: Annotated[
-        Literal["text", "json"],
-        about(
-            '"text", or "json": one object per line with time, level, room, code, '
-            "message, and the values of the message by name."
-        ),
-    ] = "text"
-    file: Annotated[str, about('File to append to (may be rotated); "" is stderr.')] = ""
+    level: "debug", "info", "warning" or "error".
+    format: "text", or "json": one object per line with time, level, room, code, message, and \
+        the values of the message by name.
+    file: File to append to (may be rotated); "" is stderr.
+    """
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+    file: str = ""
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
@@ -301,6 +261,11 @@ class Section(NamedTuple):
     type: type[Struct]
     many: bool
 
+    @property
+    def purpose(self) -> str:
+        """What it is for, as its docstring says before the keys."""
+        return _KEY.split(cleandoc(self.type.__doc__ or ""))[0]
+
 
 class ConfigKey(NamedTuple):
     """A key of a table. type: of its values; bounded: the same with its bounds."""
@@ -316,14 +281,18 @@ class ConfigKey(NamedTuple):
         return " ".join((self.meta.description or "").splitlines())
 
     @property
+    def unit(self) -> str:
+        """The key in UNITS, "" without one."""
+        return str((self.meta.extra or {}).get("unit", ""))
+
+    @property
     def hint(self) -> str:
         """How a value is written in the unit of this key, "" without one."""
-        unit = (self.meta.extra or {}).get("unit")
-        return UNITS[unit].hint if unit else ""
+        return UNITS[self.unit].hint if self.unit else ""
 
     def read(self, value: Any) -> Any:  # noqa: ANN401 - what a file may hold
         """A value of the file in the unit of this key. Raises: ValueError."""
-        return read_unit(value, (self.meta.extra or {}).get("unit"))
+        return read_unit(value, self.unit)
 
     def convert(self, value: Any, *, strict: bool = True) -> object:  # noqa: ANN401 - as above
         """The same, checked. Raises: ValueError, msgspec.ValidationError."""
@@ -343,17 +312,24 @@ def sections() -> list[Section]:
 @cache
 def fields(type_: type[Struct]) -> list[ConfigKey]:
     """The keys of a table that the file may set."""
-    hints = get_type_hints(type_, include_extras=True)
-    rows = []
+    types, bounded = get_type_hints(type_), get_type_hints(type_, include_extras=True)
+    described, rows = _described(type_), []
     for name in type_.__struct_fields__:
-        hint = hints[name]
-        metas = getattr(hint, "__metadata__", ())
-        described = "".join(meta.description or "" for meta in metas)
+        metas = getattr(bounded[name], "__metadata__", ())
         extra = next((meta.extra for meta in metas if meta.extra), None)
         if extra != LAUNCH:
-            meta = Meta(description=described, extra=extra)
-            rows.append(ConfigKey(name, getattr(hint, "__origin__", hint), meta, hint))
+            meta = Meta(description=described.get(name, ""), extra=extra)
+            rows.append(ConfigKey(name, types[name], meta, bounded[name]))
     return rows
+
+
+def _described(type_: type[Struct]) -> dict[str, str]:
+    """What the docstring of a table says of each key, in lines as the example file has them."""
+    found = {}
+    for text in _KEY.split(cleandoc(type_.__doc__ or ""))[1:]:
+        name, _, about = text.partition(":")
+        found[name] = "\n".join(" ".join(line.split()) for line in about.strip().splitlines())
+    return found
 
 
 def default_of(type_: type[Struct], name: str) -> object:

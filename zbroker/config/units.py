@@ -20,11 +20,6 @@ Positive = Annotated[int, Meta(ge=1)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
-def about(description: str, **bounds: Any) -> Meta:  # noqa: ANN401 - what a Meta takes
-    """What a field is for: its comment in the example file, and its further bounds."""
-    return Meta(description=description, **bounds)
-
-
 US_PER_MS: Final = 1_000
 
 _TEXT: Final = re.compile(r"([0-9]+)\s*([A-Za-z]*)")
@@ -73,17 +68,22 @@ def format_micros(us: int) -> str:
 
 
 class UnitFormat(NamedTuple):
-    """How texts in a unit are read. hint: what to write instead of what cannot be read."""
+    """How a unit is read and written. hint: what to write instead of what cannot be read."""
 
     parse: Callable[[str], int]
+    format: Callable[[int], str]
     hint: str
     of_number: int = 1  # what a plain number in the file is multiplied with
 
 
 UNITS: Final[dict[str, UnitFormat]] = {
-    BYTES["unit"]: UnitFormat(parse_size, 'write "256MiB", "64KiB" or bytes'),
-    DURATION["unit"]: UnitFormat(parse_duration, 'write "100ms", "30s", "12h" or "7d"'),
-    MICROS["unit"]: UnitFormat(parse_micros, 'write "30us", "500us" or "100ms"', US_PER_MS),
+    BYTES["unit"]: UnitFormat(parse_size, format_size, 'write "256MiB", "64KiB" or bytes'),
+    DURATION["unit"]: UnitFormat(
+        parse_duration, format_duration, 'write "100ms", "30s", "12h" or "7d"'
+    ),
+    MICROS["unit"]: UnitFormat(
+        parse_micros, format_micros, 'write "30us", "500us" or "100ms"', US_PER_MS
+    ),
 }
 
 

@@ -154,16 +154,12 @@ def definition(queue: dict[str, Any]) -> dict[str, Any]:
     """Its definition, with units; settings without a value are left out."""
     from zbroker.config.queues import QueueConfig
     from zbroker.config.tree import fields
-    from zbroker.config.units import BYTES, DURATION, format_duration, format_size
+    from zbroker.config.units import UNITS
 
-    formats = {BYTES["unit"]: format_size, DURATION["unit"]: format_duration}
-    units = {one.name: (one.meta.extra or {}).get("unit", "") for one in fields(QueueConfig)}
+    formats = {one.name: UNITS[one.unit].format for one in fields(QueueConfig) if one.unit}
     found = {}
     for key, value in queue.get("definition", {}).items():
-        as_text = formats.get(units.get(key, ""), str)
-        if value in ("", [], False):
-            continue
-        found[key] = (
-            [as_text(each) for each in value] if isinstance(value, list) else as_text(value)
-        )
+        as_text = formats.get(key, str)
+        if value not in ("", [], False):
+            found[key] = list(map(as_text, value)) if isinstance(value, list) else as_text(value)
     return found
