@@ -100,6 +100,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/toml_source.py",
         "zbroker/server/peers.py",
         "zbroker/recording.py",
+        "zbroker/supervisor/processes.py",
         "zbroker/wire/disconnects.py",
         "zbroker/wire/surveys.py",
     }

@@ -22,7 +22,7 @@ from zbroker import aio, client, config, spark
 from zbroker.cli.admin_main import main as admin_main
 from zbroker.cli.main import main
 from zbroker.errors import CODES, LOCAL_CODES, TEMPORARY, ZBrokerError, class_of, tree
-from zbroker.supervisor.loop import ROOMS
+from zbroker.supervisor.processes import PROCESSES
 
 _CLASSES: Final = (
     "Client",
@@ -143,7 +143,7 @@ def walk(command: click.Command, path: str) -> Iterator[tuple[str, click.Command
 
 def rooms() -> str:
     """What each process says of itself."""
-    modules = [("supervisor", "zbroker.supervisor.loop"), *((r.name, r.module) for r in ROOMS)]
+    modules = [("supervisor", "zbroker.supervisor.loop"), *((p.name, p.module) for p in PROCESSES)]
     parts = []
     for name, module in modules:
         doc = (import_module(module).__doc__ or "").strip()

@@ -12,6 +12,7 @@ from zbroker import config
 from zbroker.errors import ConfigError, StorageError
 from zbroker.server.process import Process
 from zbroker.supervisor import loop
+from zbroker.supervisor.processes import ProcessPlan
 
 
 def run(process: Process) -> int:
@@ -43,11 +44,11 @@ def _malloc() -> str:
 def main() -> int:
     """The supervisor."""
     rooms = (
-        loop.ProcessPlan("journal", "tests.supervisor.fakes"),
-        loop.ProcessPlan("ingest", "tests.supervisor.fakes", ("journal",)),
-        loop.ProcessPlan("delivery", "tests.supervisor.fakes", ("journal",)),
-        loop.ProcessPlan("queues", "tests.supervisor.fakes", ("journal",)),
-        loop.ProcessPlan("admin", "zbroker.admin.loop"),
+        ProcessPlan("journal", "tests.supervisor.fakes"),
+        ProcessPlan("ingest", "tests.supervisor.fakes", ("journal",)),
+        ProcessPlan("delivery", "tests.supervisor.fakes", ("journal",)),
+        ProcessPlan("queues", "tests.supervisor.fakes", ("journal",)),
+        ProcessPlan("admin", "zbroker.admin.loop"),
     )
     overrides: dict[str, str | int | bool] = {
         "instance.data_dir": sys.argv[1],

@@ -1,56 +1,82 @@
-"""zbroker/supervisor/core.py: what is decided when rooms start, fail, fall silent and stop."""
+"""zbroker/supervisor/core.py: what is decided when processs start, fail, fall silent and stop."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from zbroker.engine.contract import Now, TurnPlan
+from zbroker.engine.effects import Exit, Tell
+from zbroker.engine.events import Asked, StopAsked
+from zbroker.engine.turn import Turn
 from zbroker.errors import Bug
 from zbroker.supervisor import core as c
+from zbroker.wire import internal as m
 
 
 class World:
-    """A supervisor, and processes that exist only as numbers."""
+    """A supervisor's turn, and processes that exist only as numbers."""
 
     def __init__(self) -> None:
         self.now_ms = 1_000_000
         self.core = c.SupervisorCore(
+            c.ProcessState("supervisor", pid=99, started_ms=self.now_ms),
+            c.ZygoteState(pid=1),
             [
                 c.ProcessState("journal"),
                 c.ProcessState("ingest", ("journal",), "tcp://127.0.0.1:0"),
                 c.ProcessState("delivery", ("journal",), "tcp://127.0.0.1:0"),
                 c.ProcessState("admin", (), "http://127.0.0.1:0"),
-            ]
+            ],
         )
         self.pid = 100
         self.pids: dict[str, int] = {}
+        self.zygotes = 1
+        self.decided: list[c.Effect] = []  # since the last tick
         self.seen: list[c.Effect] = []
+        kinds = get_args(c.Effect)
+        performers: dict[type, Callable[[Any], Any]] = dict.fromkeys(kinds, self.decided.append)
+        performers[c.StartZygote] = self._start_zygote
+        self.turn: Turn[Any, Any] = Turn(
+            self.core, TurnPlan([], kinds), performers, lambda: Now(self.now_ms, 0)
+        )
+
+    def _start_zygote(self, effect: c.StartZygote) -> c.ZygoteStarted:
+        self.decided.append(effect)
+        self.zygotes += 1
+        return c.ZygoteStarted(self.zygotes)
 
     def tick(self, later_ms: int = 0) -> list[c.Effect]:
         self.now_ms += later_ms
-        effects = self.core.tick(self.now_ms)
+        self.turn.run({})
         self.core.check()
+        effects = list(self.decided)
+        self.decided.clear()
         self.seen += effects
         return effects
+
+    def hear(self, event: c.Event) -> None:
+        self.turn.hear(event)
+        self.core.check()
 
     def fork(self, effects: list[c.Effect]) -> None:
         for effect in effects:
             if isinstance(effect, c.Start):
                 self.pid += 1
-                self.pids[effect.room] = self.pid
-                self.core.handle(c.Started(effect.room, self.pid), self.now_ms)
-        self.core.check()
+                self.pids[effect.name] = self.pid
+                self.hear(c.ChildForked(effect.name, self.pid))
 
-    def beat(self, room: str, state: str = "ready", endpoint: str = "", pid: int = 0) -> None:
-        beat = c.Heard(room, pid or self.pids[room], state, "", endpoint, {})
-        self.core.handle(beat, self.now_ms)
-        self.core.check()
+    def beat(self, name: str, state: str = "ready", endpoint: str = "", pid: int = 0) -> None:
+        pid = pid or self.pids[name]
+        self.hear(Asked(b"%d" % pid, m.Beat(name, pid, 1, state, "", endpoint, {})))
 
-    def exit(self, room: str, status: int = 0) -> None:
-        self.core.handle(c.Exited(room, self.pids.pop(room), status), self.now_ms)
-        self.core.check()
+    def exit(self, name: str, status: int = 0) -> None:
+        self.hear(c.ChildEnded(self.pids.pop(name), status))
 
     def start_all(self) -> None:
         self.fork(self.tick())
@@ -62,11 +88,10 @@ class World:
         self.tick()
 
     def stop(self) -> None:
-        self.core.handle(c.StopSignal(), self.now_ms)
+        self.hear(StopAsked())
 
     def lose_zygote(self) -> None:
-        self.core.handle(c.ZygoteLost(), self.now_ms)
-        self.core.check()
+        self.hear(c.ZygoteLost())
 
 
 @pytest.fixture
@@ -83,25 +108,26 @@ def running() -> World:
 
 
 def started(effects: list[c.Effect]) -> list[str]:
-    return [effect.room for effect in effects if isinstance(effect, c.Start)]
+    return [effect.name for effect in effects if isinstance(effect, c.Start)]
 
 
 def killed(effects: list[c.Effect]) -> list[str]:
-    return [effect.room for effect in effects if isinstance(effect, c.Kill)]
+    return [effect.name for effect in effects if isinstance(effect, c.Kill)]
 
 
 def asked(effects: list[c.Effect]) -> list[str]:
-    return [effect.room for effect in effects if isinstance(effect, c.AskStop)]
+    return [effect.name for effect in effects if isinstance(effect, c.AskStop)]
 
 
-def halts(effects: list[c.Effect]) -> list[int]:
-    return [effect.status for effect in effects if isinstance(effect, c.Halt)]
+def exited(world: World, effects: list[c.Effect]) -> int | None:
+    """The exit status of the supervisor, if it ends now."""
+    return world.core.exit_status if any(isinstance(one, Exit) for one in effects) else None
 
 
 # -- starting
 
 
-def test_a_room_starts_when_what_it_needs_is_ready(world: World) -> None:
+def test_a_process_starts_when_what_it_needs_is_ready(world: World) -> None:
     first = world.tick()
     assert started(first) == ["journal", "admin"]
     world.fork(first)
@@ -111,7 +137,7 @@ def test_a_room_starts_when_what_it_needs_is_ready(world: World) -> None:
     assert started(world.tick()) == ["ingest", "delivery"]
 
 
-def test_a_room_is_asked_for_once(world: World) -> None:
+def test_a_process_is_asked_for_once(world: World) -> None:
     world.tick()
     assert world.tick() == []
 
@@ -148,9 +174,9 @@ def test_a_silent_start_has_a_minute_from_its_last_progress(world: World) -> Non
     assert killed(world.tick()) == ["journal"]
 
 
-def test_a_room_that_cannot_be_forked_is_tried_again(world: World) -> None:
+def test_a_process_that_cannot_be_forked_is_tried_again(world: World) -> None:
     world.tick()
-    world.core.handle(c.Exited("journal", 0, c.EX_BUG), world.now_ms)
+    world.hear(c.NotForked("journal"))
     assert started(world.tick(c.BACKOFF_MIN_MS)) == ["journal"]
 
 
@@ -164,18 +190,18 @@ def test_the_instance_is_starting_until_all_are_ready(world: World) -> None:
 # -- failing
 
 
-def test_a_room_that_ended_starts_again_after_its_back_off(running: World) -> None:
+def test_a_process_that_ended_starts_again_after_its_back_off(running: World) -> None:
     running.exit("ingest", -9)
     assert started(running.tick(c.BACKOFF_MIN_MS - 1)) == []
     assert started(running.tick(1)) == ["ingest"]
 
 
-def test_a_room_that_ended_unasked_with_zero_starts_again(running: World) -> None:
+def test_a_process_that_ended_unasked_with_zero_starts_again(running: World) -> None:
     running.exit("ingest", 0)
     assert started(running.tick(c.BACKOFF_MIN_MS)) == ["ingest"]
 
 
-def test_a_room_starts_again_on_the_port_it_had(running: World) -> None:
+def test_a_process_starts_again_on_the_port_it_had(running: World) -> None:
     running.exit("ingest", 1)
     (start,) = [e for e in running.tick(c.BACKOFF_MIN_MS) if isinstance(e, c.Start)]
     assert start.listen == "tcp://127.0.0.1:9101"
@@ -191,21 +217,21 @@ def test_the_back_off_doubles_up_to_its_limit(running: World) -> None:
     waits = []
     for _ in range(8):
         running.exit("ingest", 1)
-        waits.append(running.core.rooms["ingest"].start_at_ms - running.now_ms)
+        waits.append(running.core.processes["ingest"].start_at_ms - running.now_ms)
         running.fork(running.tick(c.BACKOFF_MAX_MS))
-        for room in ("journal", "delivery", "admin"):
-            running.beat(room)
+        for process in ("journal", "delivery", "admin"):
+            running.beat(process)
     assert waits == [100, 200, 400, 800, 1600, 3200, 5000, 5000]
 
 
 def test_health_resets_the_back_off(running: World) -> None:
-    room = running.core.rooms["ingest"]
+    process = running.core.processes["ingest"]
     running.exit("ingest", 1)
     running.fork(running.tick(c.BACKOFF_MIN_MS))
     running.beat("ingest")
     running.now_ms += c.HEALTHY_MS
     running.exit("ingest", 1)
-    assert room.start_at_ms - running.now_ms == c.BACKOFF_MIN_MS
+    assert process.start_at_ms - running.now_ms == c.BACKOFF_MIN_MS
 
 
 def test_a_replacement_waits_until_the_old_process_is_reaped(running: World) -> None:
@@ -215,13 +241,13 @@ def test_a_replacement_waits_until_the_old_process_is_reaped(running: World) -> 
     assert started(running.tick(c.BACKOFF_MIN_MS)) == ["ingest"]
 
 
-def test_the_doors_start_again_while_the_journal_is_down(running: World) -> None:
+def test_listeners_start_again_while_the_journal_is_down(running: World) -> None:
     running.exit("journal", -9)
     running.exit("ingest", -9)
     assert started(running.tick(c.BACKOFF_MIN_MS)) == ["journal", "ingest"]
 
 
-def test_an_instance_with_a_room_down_is_degraded(running: World) -> None:
+def test_an_instance_with_a_process_down_is_degraded(running: World) -> None:
     running.exit("delivery", -9)
     assert running.core.state() == "degraded"
 
@@ -229,11 +255,11 @@ def test_an_instance_with_a_room_down_is_degraded(running: World) -> None:
 def test_a_wrong_config_halts_everything_with_its_status(running: World) -> None:
     running.exit("ingest", c.EX_CONFIG)
     assert asked(running.tick()) == ["delivery", "admin"]
-    for room in ("delivery", "admin"):
-        running.exit(room)
+    for process in ("delivery", "admin"):
+        running.exit(process)
     assert asked(running.tick()) == ["journal"]
     running.exit("journal")
-    assert halts(running.tick()) == [c.EX_CONFIG]
+    assert exited(running, running.tick()) == c.EX_CONFIG
 
 
 def test_storage_that_cannot_be_used_halts_the_first_start(world: World) -> None:
@@ -241,7 +267,7 @@ def test_storage_that_cannot_be_used_halts_the_first_start(world: World) -> None
     world.exit("journal", c.EX_STORAGE)
     world.tick()
     world.exit("admin")
-    assert halts(world.tick()) == [c.EX_STORAGE]
+    assert exited(world, world.tick()) == c.EX_STORAGE
 
 
 def test_storage_that_fails_later_is_tried_again(running: World) -> None:
@@ -254,8 +280,8 @@ def test_storage_that_fails_later_is_tried_again(running: World) -> None:
 
 def test_a_silent_child_is_killed_once_per_silence(running: World) -> None:
     running.now_ms += c.SILENT_MAX_MS - 1
-    for room in ("journal", "delivery", "admin"):
-        running.beat(room)
+    for process in ("journal", "delivery", "admin"):
+        running.beat(process)
     assert killed(running.tick()) == []
     assert killed(running.tick(1)) == ["ingest"]
     assert killed(running.tick(1)) == []
@@ -272,11 +298,11 @@ def test_a_beat_of_a_gone_process_is_not_heard(running: World) -> None:
     running.exit("ingest", -9)
     running.fork(running.tick(c.BACKOFF_MIN_MS))
     running.beat("ingest", "ready", "tcp://127.0.0.1:1", old)
-    room = running.core.rooms["ingest"]
-    assert (room.state, room.endpoint) == ("starting", "tcp://127.0.0.1:9101")
+    process = running.core.processes["ingest"]
+    assert (process.state, process.endpoint) == ("starting", "tcp://127.0.0.1:9101")
 
 
-def test_a_beat_of_a_stranger_is_not_heard(running: World) -> None:
+def test_a_beat_of_an_unknown_process_is_not_heard(running: World) -> None:
     before = running.core.status(running.now_ms)
     running.beat("queues", pid=77)
     assert running.core.status(running.now_ms) == before
@@ -285,7 +311,7 @@ def test_a_beat_of_a_stranger_is_not_heard(running: World) -> None:
 # -- stopping
 
 
-def test_the_doors_stop_before_the_journal(running: World) -> None:
+def test_listeners_stop_before_the_journal(running: World) -> None:
     running.stop()
     assert asked(running.tick()) == ["ingest", "delivery", "admin"]
     running.exit("admin")
@@ -294,10 +320,10 @@ def test_the_doors_stop_before_the_journal(running: World) -> None:
     running.exit("delivery")
     assert asked(running.tick()) == ["journal"]
     running.exit("journal")
-    assert halts(running.tick()) == [0]
+    assert exited(running, running.tick()) == 0
 
 
-def test_a_room_that_does_not_stop_is_killed_once(running: World) -> None:
+def test_a_process_that_does_not_stop_is_killed_once(running: World) -> None:
     running.stop()
     running.tick()
     running.now_ms += c.STOP_MAX_MS
@@ -307,13 +333,21 @@ def test_a_room_that_does_not_stop_is_killed_once(running: World) -> None:
     assert killed(running.tick(1)) == []
 
 
+def test_a_process_is_asked_to_stop_where_its_beats_come_from(world: World) -> None:
+    world.fork(world.tick())
+    world.beat("journal")
+    world.stop()
+    found = {one.name: one.rid for one in world.tick() if isinstance(one, c.AskStop)}
+    assert found == {"journal": b"%d" % world.pids["journal"], "admin": b""}
+
+
 def test_nothing_starts_again_while_stopping(running: World) -> None:
     running.exit("ingest", -9)
     running.stop()
     assert started(running.tick(c.BACKOFF_MAX_MS)) == []
 
 
-def test_a_room_that_is_being_forked_is_stopped_when_it_is_there(world: World) -> None:
+def test_a_process_that_is_being_forked_is_stopped_when_it_is_there(world: World) -> None:
     effects = world.tick()
     world.stop()
     assert asked(world.tick()) == []
@@ -343,7 +377,7 @@ def test_it_sleeps_while_it_waits_for_the_zygote(world: World) -> None:
 # -- the zygote
 
 
-def test_a_lost_zygote_is_started_again_and_costs_no_room(running: World) -> None:
+def test_a_lost_zygote_is_started_again_and_costs_no_process(running: World) -> None:
     pids = dict(running.pids)
     running.lose_zygote()
     assert not any(isinstance(effect, c.StartZygote) for effect in running.tick())
@@ -353,7 +387,7 @@ def test_a_lost_zygote_is_started_again_and_costs_no_room(running: World) -> Non
     assert (running.pids, running.core.state()) == (pids, "ready")
 
 
-def test_a_room_that_was_being_forked_is_asked_for_again(running: World) -> None:
+def test_a_process_that_was_being_forked_is_asked_for_again(running: World) -> None:
     running.exit("ingest", -9)
     assert started(running.tick(c.BACKOFF_MIN_MS)) == ["ingest"]
     running.lose_zygote()
@@ -377,16 +411,16 @@ def test_a_zygote_that_keeps_ending_is_started_less_often(running: World) -> Non
 
 def test_a_zygote_that_never_forks_ends_the_start(world: World) -> None:
     for _ in range(c.ZYGOTE_TRIES_MAX):
-        assert halts(world.tick(c.BACKOFF_MAX_MS)) == []
+        assert exited(world, world.tick(c.BACKOFF_MAX_MS)) is None
         world.lose_zygote()
-    assert halts(world.tick()) == [c.EX_BUG]
+    assert exited(world, world.tick()) == c.EX_BUG
 
 
 def test_a_zygote_that_does_not_answer_is_ended_once(running: World) -> None:
     running.exit("ingest", -9)
     running.tick(c.BACKOFF_MIN_MS)
-    for room in ("journal", "delivery", "admin"):
-        running.beat(room)
+    for process in ("journal", "delivery", "admin"):
+        running.beat(process)
     assert c.EndZygote() not in running.tick(c.LAUNCH_MAX_MS - 1)
     assert c.EndZygote() in running.tick(1)
     assert c.EndZygote() not in running.tick(1)
@@ -396,30 +430,59 @@ def test_a_zygote_that_does_not_answer_is_ended_once(running: World) -> None:
     assert started(running.tick(c.BACKOFF_MIN_MS)) == ["ingest", "delivery"]
 
 
+def test_status_names_the_zygote(running: World) -> None:
+    def shown() -> Any:
+        return running.core.status(running.now_ms)[0]["stats"]
+
+    assert shown() == {"zygote": 1, "zygote_restarts": 0}
+    running.lose_zygote()
+    assert shown() == {"zygote": 0, "zygote_restarts": 1}
+    running.tick(c.BACKOFF_MIN_MS)
+    assert shown() == {"zygote": 2, "zygote_restarts": 1}
+
+
+def test_a_process_that_was_forked_after_all_is_not_tried_again(running: World) -> None:
+    """Whoever kills the process between the zygote and the new one, gets both reports."""
+    running.exit("ingest", -9)
+    running.fork(running.tick(c.BACKOFF_MIN_MS))
+    running.hear(c.NotForked("ingest"))
+    assert running.core.processes["ingest"].pid == running.pids["ingest"]
+    assert started(running.tick(c.BACKOFF_MAX_MS)) == []
+
+
 def test_an_instance_that_stops_needs_no_zygote(world: World) -> None:
     world.tick()
     world.stop()
     world.lose_zygote()
-    assert halts(world.tick()) == [c.EX_OK]
+    assert exited(world, world.tick()) == c.EX_OK
 
 
 def test_a_process_that_was_given_up_is_killed(running: World) -> None:
-    running.core.handle(c.Started("ingest", 999), running.now_ms)
+    running.hear(c.ChildForked("ingest", 999))
     assert running.tick() == [c.Kill("ingest", 999)]
-    assert running.core.rooms["ingest"].pid == running.pids["ingest"]
+    assert running.core.processes["ingest"].pid == running.pids["ingest"]
 
 
-def test_status_tells_of_every_room(running: World) -> None:
+def test_status_has_every_process(running: World) -> None:
     running.now_ms += 3_000
     running.exit("ingest", 1)
-    rows = {row["room"]: row for row in running.core.status(running.now_ms)}
-    assert list(rows) == ["journal", "ingest", "delivery", "admin"]
+    running.hear(Asked(b"admin", m.AskStatus(7)))
+    [told] = [effect for effect in running.decided if isinstance(effect, Tell)]
+    assert isinstance(told.answer, m.Status)
+    assert (told.rid, told.answer.cid, told.answer.state) == (b"admin", 7, "degraded")
+    rows = {row["room"]: row for row in told.answer.rooms}
+    assert list(rows) == ["supervisor", "journal", "ingest", "delivery", "admin"]
+    assert (rows["supervisor"]["pid"], rows["supervisor"]["uptime_s"]) == (99, 3)
     assert (rows["ingest"]["state"], rows["ingest"]["restarts"]) == ("down", 1)
     assert rows["journal"]["uptime_s"] == 3
 
 
+def core_of(process: c.ProcessState) -> c.SupervisorCore:
+    return c.SupervisorCore(c.ProcessState("supervisor"), c.ZygoteState(), [process])
+
+
 @pytest.mark.parametrize(
-    "room",
+    "process",
     [
         c.ProcessState("journal", state="ready"),
         c.ProcessState("journal", pid=3),
@@ -427,20 +490,20 @@ def test_status_tells_of_every_room(running: World) -> None:
         c.ProcessState("journal", needs=("nobody",)),
     ],
 )
-def test_check_finds_a_state_that_cannot_be(room: c.ProcessState) -> None:
+def test_check_finds_a_state_that_cannot_be(process: c.ProcessState) -> None:
     with pytest.raises(Bug):
-        c.SupervisorCore([room]).check()
+        core_of(process).check()
 
 
-def test_check_finds_a_room_asked_for_without_a_zygote() -> None:
-    core = c.SupervisorCore([c.ProcessState("journal", state="starting", launched=True)])
+def test_check_finds_a_process_asked_for_without_a_zygote() -> None:
+    core = core_of(c.ProcessState("journal", state="starting", launched=True))
     core.zygote.is_up = False
     with pytest.raises(Bug):
         core.check()
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Whatever happens, in whatever order: one process per room, and it always comes to an end."""
+    """Whatever happens, in whatever order: no process runs twice, and it always comes to an end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -455,18 +518,18 @@ class AnyHistory(RuleBasedStateMachine):
             return
         for effect in self.world.tick(later_ms):
             if isinstance(effect, c.Start):
-                assert effect.room not in self.world.pids
+                assert effect.name not in self.world.pids
                 assert not self.world.core.stopping
                 assert self.has_zygote
                 self.asked_for.append(effect)
             elif isinstance(effect, c.AskStop | c.Kill):
-                assert self.world.pids[effect.room] == effect.pid
+                assert self.world.pids[effect.name] == effect.pid
             elif isinstance(effect, c.StartZygote):
                 assert not self.has_zygote
                 self.has_zygote = True
             elif isinstance(effect, c.EndZygote):
                 self.lose_zygote()
-            elif isinstance(effect, c.Halt):
+            elif isinstance(effect, Exit):
                 assert not self.world.pids
                 self.halted = True
 
@@ -484,8 +547,8 @@ class AnyHistory(RuleBasedStateMachine):
     @precondition(lambda self: self.world.pids)
     @rule(data=st.data(), state=st.sampled_from(["starting", "ready", "stopping"]))
     def beat(self, data: st.DataObject, state: str) -> None:
-        room = data.draw(st.sampled_from(sorted(self.world.pids)))
-        self.world.beat(room, state, f"tcp://127.0.0.1:{len(room)}")
+        process = data.draw(st.sampled_from(sorted(self.world.pids)))
+        self.world.beat(process, state, f"tcp://127.0.0.1:{len(process)}")
 
     @precondition(lambda self: self.world.pids)
     @rule(data=st.data(), status=st.sampled_from([0, 1, -9, -15, 70, 74, 78]))
@@ -505,9 +568,9 @@ class AnyHistory(RuleBasedStateMachine):
         self.fork()
         for _ in range(10):
             self.tick(0)
-            for room in list(self.world.pids):
-                if self.world.core.rooms[room].state == "stopping":
-                    self.world.exit(room)
+            for process in list(self.world.pids):
+                if self.world.core.processes[process].state == "stopping":
+                    self.world.exit(process)
         assert self.halted
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from zbroker import config
 from zbroker.config import Config
@@ -188,9 +190,31 @@ def test_sockets_that_cannot_be_made_are_told(
     assert caught.value.code == "sockets"
 
 
+def test_a_running_instance_says_where_it_is_reached(locked: Config) -> None:
+    paths = directory.prepare(locked)
+    bound = {"ingest": "tcp://0.0.0.0:9101", "admin": "http://127.0.0.1:9105"}
+    assert directory.write_running(paths, locked, "then", bound) == "tcp://127.0.0.1:9101"
+    found = json.loads(paths.running.read_text())
+    assert found["endpoints"] == {"ingest": "tcp://*:9101", "admin": "http://127.0.0.1:9105"}
+    assert (found["url"], found["started"]) == ("tcp://127.0.0.1:9101", "then")
+
+
+def test_an_instance_may_advertise_another_host(locked: Config) -> None:
+    settings = replace(locked, listen=replace(locked.listen, advertise="broker.example"))
+    paths = directory.prepare(settings)
+    bound = {"ingest": "tcp://0.0.0.0:9101", "admin": "http://127.0.0.1:9105"}
+    assert directory.write_running(paths, settings, "", bound) == "tcp://broker.example:9101"
+    found = json.loads(paths.running.read_text())["endpoints"]
+    assert found["admin"] == "http://127.0.0.1:9105", "loopback: no other host reaches it"
+
+
+def test_an_instance_without_endpoints_has_no_url(locked: Config) -> None:
+    assert directory.write_running(directory.prepare(locked), locked, "", {}) == ""
+
+
 def test_cleaning_leaves_nothing_of_a_running_instance(locked: Config) -> None:
     paths = directory.prepare(locked)
-    directory.write_running(paths, {"url": "tcp://127.0.0.1:1"})
+    directory.write_running(paths, locked, "", {})
     directory.clean(paths)
     assert not paths.running.exists()
     assert not paths.sockets.exists()

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from zbroker.engine.events import NotSent
+    from zbroker.wire.internal import Status
     from zbroker.wire.queue_surveys import QueuesAnswer
     from zbroker.wire.surveys import Answer as SurveyAnswer
 
@@ -87,7 +88,7 @@ class Tell(Struct, gc=False):
     """Answer a question of the admin process."""
 
     rid: bytes
-    answer: SurveyAnswer | QueuesAnswer
+    answer: SurveyAnswer | QueuesAnswer | Status
 
 
 class NoteDisconnected(Struct, gc=False):

@@ -1,4 +1,4 @@
-"""Where the admin asks a room with a door: a ROUTER in its loop, which a turn answers."""
+"""Where other processes, above all the admin, ask this one: a ROUTER, which a turn answers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 import zmq
+from msgspec import Struct
 
 from zbroker import sockets
 from zbroker.errors import ClientError
 from zbroker.wire import codec
-from zbroker.wire.queue_surveys import QueuesAnswer
-from zbroker.wire.surveys import DISCONNECTED, Answer
+from zbroker.wire.surveys import DISCONNECTED
 
 QUESTIONS_MAX: Final = 4  # of one turn: the rest waits for the next
 
@@ -22,7 +22,7 @@ Q = TypeVar("Q")
 
 
 class AdminEndpoint(Generic[Q]):
-    """At `endpoint`, registered in the loop's poller. questions: what this room understands."""
+    """At `endpoint`, registered in the loop's poller. questions: what this process understands."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class AdminEndpoint(Generic[Q]):
             try:
                 yield rid, codec.decode(self._questions, frames[0].buffer)
             except ClientError as error:
-                self._log.error("a question that no room of ours asks: %s; ignored", error)
+                self._log.error("a message that no process of ours sends: %s; ignored", error)
 
     def note_disconnected(self, client: str, count: int) -> None:
         """Logs that an operator ended connections of a client; of one that has none, nothing."""
@@ -59,6 +59,6 @@ class AdminEndpoint(Generic[Q]):
                 extra={"code": "client.disconnected"},
             )
 
-    def tell(self, rid: bytes, answer: Answer | QueuesAnswer) -> None:
-        """Sends the answer. The sender does not wait long, and may be gone."""
-        sockets.send_to(self.router, rid, codec.encode(answer))
+    def tell(self, rid: bytes, answer: Struct) -> bool:
+        """Sends the answer. False if the sender is gone; it does not wait long."""
+        return sockets.send_to(self.router, rid, codec.encode(answer))

@@ -1,13 +1,13 @@
 """What the supervisor decides: compare what is known with what is wanted.
 
-`handle` only changes what is known; `tick` returns what to do about it. Per room:
+`handle` takes in what happened, `tick` says what to do about it. Per process:
 
     down --start--> starting --beat: ready--> ready --exit--> down (started again after a back-off)
                         \\--exit--> down          \\--stop--> stopping --exit--> down
 
-A room starts when every room it needs has been ready once, and stops when every room that needs it
-is down. It is started again only after its old process is reaped. Without a zygote nothing can be
-started; what runs goes on, and the zygote is started again like a room.
+A process starts when every process it needs has been ready once, and stops when every process that
+needs it is down. It is started again only after its old process is reaped. Without a zygote nothing
+can be started; what runs goes on, and the zygote is started again like a process.
 """
 
 from __future__ import annotations
@@ -15,16 +15,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
+from zbroker.engine.contract import Now
+from zbroker.engine.effects import Exit, Note, Tell
+from zbroker.engine.events import Asked, StopAsked
 from zbroker.errors import Bug
+from zbroker.wire import internal as m
 
 EX_OK: Final = 0
-EX_BUG: Final = 70  # sysexits: an internal error; also a room that ended without being asked
+EX_BUG: Final = 70  # sysexits: an internal error; also a process that ended without being asked
 EX_STORAGE: Final = 74  # sysexits: I/O error
 EX_CONFIG: Final = 78  # sysexits: a wrong config is not retried
 
 SILENT_MAX_MS: Final = 10_000  # twenty beats; a loaded machine may miss some
 START_SILENT_MAX_MS: Final = 60_000  # from the last progress: one step of a recovery may be long
-STOP_MAX_MS: Final = 10_000  # a room that is asked to stop has at most a group to sync
+STOP_MAX_MS: Final = 10_000  # a process that is asked to stop has at most a group to sync
 BACKOFF_MIN_MS: Final = 100  # a crash must cost clients little
 BACKOFF_MAX_MS: Final = 5_000  # and a crash loop must cost the machine little
 HEALTHY_MS: Final = 10_000  # ready for this long: a later failure is a new problem
@@ -32,7 +38,7 @@ LAUNCH_MAX_MS: Final = 30_000  # a fork takes milliseconds; the zygote's first i
 ZYGOTE_TRIES_MAX: Final = 5  # without a single fork in this run: it cannot work here
 
 StatValue = int | float | str
-RoomStatus = dict[str, StatValue | dict[str, StatValue]]
+ProcessStatus = dict[str, StatValue | dict[str, StatValue]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +67,7 @@ class ProcessState(Restarts):
     listen: str = ""
     state: str = "down"
     pid: int = 0
+    rid: bytes = b""  # where its beats come from
     since_ms: int = 0  # of `state`
     started_ms: int = 0
     heard_ms: int = 0
@@ -75,77 +82,98 @@ class ProcessState(Restarts):
     def is_up(self) -> bool:
         return self.launched or self.pid != 0
 
+    def enter(self, state: str, now_ms: int) -> None:
+        """It is in this state from now on."""
+        self.state, self.since_ms = state, now_ms
+
+    def status(self, now_ms: int) -> ProcessStatus:
+        """What `status` shows of it."""
+        return {
+            "room": self.name,
+            "pid": self.pid,
+            "state": self.state,
+            "restarts": self.restarts,
+            "uptime_s": (now_ms - self.started_ms) // 1000 if self.pid else 0,
+            "progress": self.progress,
+            "endpoint": self.endpoint,
+            "stats": self.stats,
+        }
+
+
+@dataclass(slots=True)
+class ZygoteState(Restarts):
+    """The state of the zygote, which forks the processes. `pid` is 0 while there is none."""
+
+    pid: int = 0
+    is_up: bool = True  # it is started before there is a core
+    ending: bool = False
+    has_forked: bool = False  # in this run
+
 
 # -- events ---------------------------------------------------------------------------------------
 
 
-class Started(NamedTuple):
-    """The zygote forked `room`."""
+class ChildForked(Struct, tag=True):
+    """A process, of itself before it does anything else: the zygote forked it."""
 
     room: str
     pid: int
 
 
-class Exited(NamedTuple):
-    """The process is reaped. `status`: its exit code, or minus the signal that ended it.
-
-    pid 0: it could not be forked.
-    """
+class NotForked(Struct, tag=True):
+    """The zygote: the system has no memory, or no number, for another process."""
 
     room: str
+
+
+class ChildEnded(NamedTuple):
+    """A child is reaped. status: its exit code, or minus the signal that ended it."""
+
     pid: int
     status: int
 
 
-class Heard(NamedTuple):
-    """A beat of a room."""
+class ZygoteStarted(NamedTuple):
+    """Another zygote runs."""
 
-    room: str
     pid: int
-    state: str
-    progress: str
-    endpoint: str
-    stats: dict[str, StatValue]
 
 
 class ZygoteLost(NamedTuple):
     """The zygote has ended; every answer that it gave was handled before."""
 
 
-class StopSignal(NamedTuple):
-    """SIGTERM or SIGINT."""
-
-
-Event = Started | Exited | Heard | ZygoteLost | StopSignal
+Event = ChildForked | NotForked | ChildEnded | ZygoteStarted | ZygoteLost | Asked | StopAsked
 
 
 # -- effects --------------------------------------------------------------------------------------
 
 
 class Start(NamedTuple):
-    """Fork this room; it binds `listen`. first: it was never ready in this run."""
+    """Fork this process; it binds `listen`. first: it was never ready in this run."""
 
-    room: str
+    name: str
     listen: str
     first: bool
 
 
 class AskStop(NamedTuple):
-    """Tell the room to finish and exit."""
+    """Ask the process to finish and exit. rid: where it is heard, b"" if it never was."""
 
-    room: str
+    name: str
     pid: int
+    rid: bytes
 
 
 class Kill(NamedTuple):
     """End the process at once."""
 
-    room: str
+    name: str
     pid: int
 
 
 class StartZygote(NamedTuple):
-    """Start another one; the one before has ended."""
+    """Start another one; the one before has ended. Answered by ZygoteStarted."""
 
 
 class EndZygote(NamedTuple):
@@ -153,141 +181,142 @@ class EndZygote(NamedTuple):
 
 
 class Announce(NamedTuple):
-    """Tell where the rooms can be reached; `ready`: all of them serve, for the first time."""
+    """Publish where the processes are reached; `ready`: all of them serve, for the first time."""
 
     endpoints: dict[str, str]
     ready: bool
 
 
-class LogLine(NamedTuple):
-    """A log line: what happened and what comes next."""
-
-    level: str
-    text: str
-
-
-class Halt(NamedTuple):
-    """Everything has ended: exit with this status."""
-
-    status: int
-
-
-Effect = Start | AskStop | Kill | StartZygote | EndZygote | Announce | LogLine | Halt
-
-
-@dataclass(slots=True)
-class ZygoteState(Restarts):
-    """The state of the zygote, which forks the processes."""
-
-    is_up: bool = True  # it is started before there is a core
-    ending: bool = False
-    has_forked: bool = False  # in this run
+Effect = Start | AskStop | Kill | StartZygote | EndZygote | Announce | Tell | Note | Exit
 
 
 class SupervisorCore:
-    """The rooms of one instance, in the order in which they start."""
+    """The processes of one instance, in the order in which they start. own: the supervisor."""
 
-    def __init__(self, rooms: list[ProcessState]) -> None:
-        self.rooms = {room.name: room for room in rooms}
-        self.zygote = ZygoteState()
+    def __init__(
+        self, own: ProcessState, zygote: ZygoteState, processes: list[ProcessState]
+    ) -> None:
+        self.own, self.zygote = own, zygote
+        self.processes = {process.name: process for process in processes}
         self.stopping = False
         self.ready = False
-        self._status = EX_OK
+        self.exit_status = EX_OK
         self._endpoints: dict[str, str] = {}
-        self._notes: list[Effect] = []
 
     # -- what is known
 
-    def handle(self, event: Event, now_ms: int) -> None:
+    def handle(self, event: Event, now: Now) -> list[Effect]:
         """Takes in what happened."""
-        if isinstance(event, StopSignal):
-            self.stopping = True
-            return
+        if isinstance(event, Asked):
+            return self._asked(event, now.mono_ms)
+        if isinstance(event, ChildForked):
+            return self._forked(event, now.mono_ms)
+        if isinstance(event, ChildEnded):
+            # a child that is none of them is a zygote, or a helper that lost its parent
+            ended = [one for one in self.processes.values() if one.pid == event.pid]
+            return [note for one in ended for note in self._ended(one, event.status, now.mono_ms)]
+        if isinstance(event, NotForked):
+            process = self.processes[event.room]
+            # unless it was forked all the same: only the one between was killed
+            return self._ended(process, EX_BUG, now.mono_ms) if process.launched else []
         if isinstance(event, ZygoteLost):
-            self._zygote_lost(now_ms)
-            return
-        room = self.rooms.get(event.room)
-        if room is None:
-            return  # not one of ours: a room that was started by hand
-        if isinstance(event, Started) and not room.launched:
-            self._notes.append(Kill(room.name, event.pid))  # it was taken for one that cannot come
-        elif isinstance(event, Started):
-            room.launched, room.pid = False, event.pid
-            room.heard_ms = room.started_ms = now_ms
-            self.zygote.has_forked, self.zygote.backoff_ms = True, BACKOFF_MIN_MS
-        elif event.pid != room.pid:
-            return  # of a process that is gone
-        elif isinstance(event, Heard):
-            self._heard(room, event, now_ms)
+            return self._zygote_lost(now.mono_ms)
+        if isinstance(event, ZygoteStarted):
+            self.zygote.pid = event.pid
         else:
-            self._exited(room, event.status, now_ms)
+            self.stopping = True
+        return []
 
-    def _heard(self, room: ProcessState, beat: Heard, now_ms: int) -> None:
-        room.heard_ms, room.progress, room.stats = now_ms, beat.progress, beat.stats
-        room.killed = room.killed and room.state == "stopping"  # that one is not about silence
-        room.endpoint = beat.endpoint or room.endpoint
-        if beat.state == "ready" and room.state == "starting":
-            self._enter(room, "ready", now_ms)
-            room.ever_ready = True
+    def _asked(self, event: Asked, now_ms: int) -> list[Effect]:
+        """A beat of a process, or the admin's question."""
+        if isinstance(event.question, m.AskStatus):
+            status = m.Status(event.question.cid, self.state(), self.status(now_ms))
+            return [Tell(event.rid, status)]
+        beat: m.Beat = event.question
+        process = self.processes.get(beat.room)
+        if process is None or beat.pid != process.pid:
+            return []  # of a process that was started by hand, or is gone
+        process.rid, process.heard_ms = event.rid, now_ms
+        process.progress, process.stats = beat.progress, beat.stats
+        process.killed = process.killed and process.state == "stopping"  # not about silence
+        process.endpoint = beat.endpoint or process.endpoint
+        if beat.state == "ready" and process.state == "starting":
+            process.enter("ready", now_ms)
+            process.ever_ready = True
+        return []
 
-    def _exited(self, room: ProcessState, status: int, now_ms: int) -> None:
-        asked = room.state == "stopping"
-        if room.state == "ready" and now_ms - room.since_ms >= HEALTHY_MS:
-            room.backoff_ms = BACKOFF_MIN_MS
-        room.pid, room.launched, room.killed = 0, False, False
-        self._enter(room, "down", now_ms)
+    def _forked(self, event: ChildForked, now_ms: int) -> list[Effect]:
+        process = self.processes[event.room]
+        if not process.launched:
+            return [Kill(event.room, event.pid)]  # it was taken for one that cannot come
+        process.launched, process.pid = False, event.pid
+        process.heard_ms = process.started_ms = now_ms
+        self.zygote.has_forked, self.zygote.backoff_ms = True, BACKOFF_MIN_MS
+        return []
+
+    def _ended(self, process: ProcessState, status: int, now_ms: int) -> list[Effect]:
+        asked = process.state == "stopping"
+        if process.state == "ready" and now_ms - process.since_ms >= HEALTHY_MS:
+            process.backoff_ms = BACKOFF_MIN_MS
+        process.pid, process.rid, process.launched, process.killed = 0, b"", False, False
+        process.enter("down", now_ms)
         if asked and status == EX_OK:
-            return
-        how = f"exit code {status}" if status >= 0 else f"signal {-status}"
+            return []
+        name = process.name
         if status == EX_CONFIG:
-            self._give_up(status, f"{room.name}: its config is wrong, see its last log line")
-        elif status == EX_STORAGE and not room.ever_ready:
-            self._give_up(status, f"{room.name}: its storage cannot be used, see its last log line")
-        elif self.stopping:
-            self._note("warning", f"{room.name} ended with {how} while stopping; nothing to do")
-        else:
-            self._note("error", f"{room.name} ended with {how}; again in {room.failed(now_ms)} ms")
+            return self._give_up(status, f"{name}: its config is wrong, see its last log line")
+        if status == EX_STORAGE and not process.ever_ready:
+            return self._give_up(
+                status, f"{name}: its storage cannot be used, see its last log line"
+            )
+        how = f"{name} ended with " + (
+            f"exit code {status}" if status >= 0 else f"signal {-status}"
+        )
+        if self.stopping:
+            return [Note("supervisor.process_ended", f"{how} while stopping; nothing to do")]
+        text = f"{how}; again in {process.failed(now_ms)} ms"
+        return [Note("supervisor.process_ended", text, "error")]
 
-    def _zygote_lost(self, now_ms: int) -> None:
+    def _zygote_lost(self, now_ms: int) -> list[Effect]:
         """Its pending forks will never be reported; the supervisor owns what it forked."""
         zygote = self.zygote
-        zygote.is_up, zygote.ending = False, False
+        zygote.pid, zygote.is_up, zygote.ending = 0, False, False
         wait_ms = zygote.failed(now_ms)
-        for room in self.rooms.values():
-            if room.launched:
-                room.launched = False
-                self._enter(room, "down", now_ms)
+        for process in self.processes.values():
+            if process.launched:
+                process.launched = False
+                process.enter("down", now_ms)
         if self.stopping:
-            return
+            return []
         if not zygote.has_forked and zygote.restarts >= ZYGOTE_TRIES_MAX:
-            self._give_up(EX_BUG, "the zygote ends before it starts anything")
-            return
-        self._note(
-            "error",
+            return self._give_up(EX_BUG, "the zygote ends before it starts anything")
+        text = (
             "the zygote, which starts processes, has ended; those that run go on, another zygote "
-            f"is started in {wait_ms} ms",
+            f"is started in {wait_ms} ms"
         )
+        return [Note("supervisor.zygote_ended", text, "error")]
 
-    def _give_up(self, status: int, text: str) -> None:
-        self._note("error", text + "; stopping everything")
-        self.stopping, self._status = True, status
+    def _give_up(self, status: int, text: str) -> list[Effect]:
+        self.stopping, self.exit_status = True, status
+        return [Note("supervisor.gave_up", f"{text}; stopping everything", "error")]
 
     # -- what is wanted
 
-    def tick(self, now_ms: int) -> list[Effect]:
+    def tick(self, now: Now, *, drained: bool) -> list[Effect]:
         """What to do now."""
-        effects, self._notes = self._notes, []
-        effects += self._watch_zygote(now_ms)
-        for room in self.rooms.values():
-            if room.is_up:
-                effects += self._watch(room, now_ms)
-            elif now_ms >= room.start_at_ms and self._may_start(room):
-                room.launched, room.heard_ms = True, now_ms
-                self._enter(room, "starting", now_ms)
-                effects.append(Start(room.name, room.endpoint or room.listen, not room.ever_ready))
+        now_ms = now.mono_ms
+        effects = self._watch_zygote(now_ms)
+        for process in self.processes.values():
+            if process.is_up:
+                effects += self._watch(process, now_ms)
+            elif now_ms >= process.start_at_ms and self._may_start(process):
+                process.launched, process.heard_ms = True, now_ms
+                process.enter("starting", now_ms)
+                listen = process.endpoint or process.listen
+                effects.append(Start(process.name, listen, not process.ever_ready))
         effects += self._announce()
-        if self.stopping and not any(room.is_up for room in self.rooms.values()):
-            effects.append(Halt(self._status))
+        if self.stopping and not any(process.is_up for process in self.processes.values()):
+            effects.append(Exit())
         return effects
 
     def _watch_zygote(self, now_ms: int) -> list[Effect]:
@@ -297,63 +326,70 @@ class SupervisorCore:
                 return []
             zygote.is_up = True
             return [StartZygote()]
-        asked = [room.heard_ms for room in self.rooms.values() if room.launched]
+        asked = [process.heard_ms for process in self.processes.values() if process.launched]
         if zygote.ending or not asked or now_ms < min(asked) + LAUNCH_MAX_MS:
             return []
         zygote.ending = True
         text = f"the zygote has started nothing for {now_ms - min(asked)} ms; killed"
-        return [LogLine("error", text), EndZygote()]
+        return [Note("supervisor.zygote_killed", text, "error"), EndZygote()]
 
-    def _may_start(self, room: ProcessState) -> bool:
+    def _may_start(self, process: ProcessState) -> bool:
         can_fork = self.zygote.is_up and not self.zygote.ending and not self.stopping
-        return can_fork and all(self.rooms[name].ever_ready for name in room.needs)
+        return can_fork and all(self.processes[name].ever_ready for name in process.needs)
 
-    def _may_stop(self, room: ProcessState) -> bool:
-        return not any(other.is_up for other in self.rooms.values() if room.name in other.needs)
+    def _may_stop(self, process: ProcessState) -> bool:
+        others = self.processes.values()
+        return not any(other.is_up for other in others if process.name in other.needs)
 
-    def _watch(self, room: ProcessState, now_ms: int) -> list[Effect]:
-        if room.launched:
+    def _watch(self, process: ProcessState, now_ms: int) -> list[Effect]:
+        if process.launched:
             return []  # the zygote answers, or is lost
-        if self.stopping and room.state != "stopping" and self._may_stop(room):
-            self._enter(room, "stopping", now_ms)
-            return [AskStop(room.name, room.pid)]
-        if room.killed or now_ms < self._deadline_ms(room):
+        if self.stopping and process.state != "stopping" and self._may_stop(process):
+            process.enter("stopping", now_ms)
+            return [AskStop(process.name, process.pid, process.rid)]
+        if process.killed or now_ms < self._deadline_ms(process):
             return []
-        room.killed = True
-        why = "does not stop" if room.state == "stopping" else "is silent"
-        text = (
-            f"{room.name} (pid {room.pid}) {why} for {now_ms - self._quiet_from(room)} ms; killed"
-        )
-        return [LogLine("error", text), Kill(room.name, room.pid)]
+        process.killed = True
+        why = "does not stop" if process.state == "stopping" else "is silent"
+        quiet_ms = now_ms - self._quiet_from(process)
+        text = f"{process.name} (pid {process.pid}) {why} for {quiet_ms} ms; killed"
+        note = Note("supervisor.process_killed", text, "error")
+        return [note, Kill(process.name, process.pid)]
 
-    def _quiet_from(self, room: ProcessState) -> int:
-        return room.since_ms if room.state == "stopping" else room.heard_ms
+    def _quiet_from(self, process: ProcessState) -> int:
+        return process.since_ms if process.state == "stopping" else process.heard_ms
 
-    def _deadline_ms(self, room: ProcessState) -> int:
+    def _deadline_ms(self, process: ProcessState) -> int:
         patience = {"stopping": STOP_MAX_MS, "starting": START_SILENT_MAX_MS}
-        return self._quiet_from(room) + patience.get(room.state, SILENT_MAX_MS)
+        return self._quiet_from(process) + patience.get(process.state, SILENT_MAX_MS)
 
     def _announce(self) -> list[Effect]:
-        endpoints = {room.name: room.endpoint for room in self.rooms.values() if room.endpoint}
-        all_ready = all(room.state == "ready" for room in self.rooms.values())
+        endpoints = {one.name: one.endpoint for one in self.processes.values() if one.endpoint}
+        all_ready = self._all_ready()
         if endpoints == self._endpoints and (self.ready or not all_ready):
             return []
         news = all_ready and not self.ready
         self._endpoints, self.ready = endpoints, self.ready or all_ready
         return [Announce(dict(endpoints), news)]
 
+    def _all_ready(self) -> bool:
+        return all(process.state == "ready" for process in self.processes.values())
+
+    def next_read(self) -> None:
+        """Nothing: it reads no log."""
+
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do, if nothing happens before."""
         times = []
         if not self.zygote.is_up and not self.stopping:
             times.append(self.zygote.start_at_ms)
-        for room in self.rooms.values():
-            if room.launched:
-                times += [] if self.zygote.ending else [room.heard_ms + LAUNCH_MAX_MS]
-            elif room.is_up:
-                times += [] if room.killed else [self._deadline_ms(room)]
-            elif self._may_start(room):
-                times.append(room.start_at_ms)
+        for process in self.processes.values():
+            if process.launched:
+                times += [] if self.zygote.ending else [process.heard_ms + LAUNCH_MAX_MS]
+            elif process.is_up:
+                times += [] if process.killed else [self._deadline_ms(process)]
+            elif self._may_start(process):
+                times.append(process.start_at_ms)
         return min(times, default=None)
 
     # -- what others see
@@ -364,39 +400,23 @@ class SupervisorCore:
             return "stopping"
         if not self.ready:
             return "starting"
-        all_ready = all(room.state == "ready" for room in self.rooms.values())
-        return "ready" if all_ready else "degraded"
+        return "ready" if self._all_ready() else "degraded"
 
-    def status(self, now_ms: int) -> list[RoomStatus]:
-        """One map per room."""
-        return [
-            {
-                "room": room.name,
-                "pid": room.pid,
-                "state": room.state,
-                "restarts": room.restarts,
-                "uptime_s": (now_ms - room.started_ms) // 1000 if room.pid else 0,
-                "progress": room.progress,
-                "endpoint": room.endpoint,
-                "stats": room.stats,
-            }
-            for room in self.rooms.values()
-        ]
+    def status(self, now_ms: int) -> list[ProcessStatus]:
+        """One map per process, its own first."""
+        own, zygote = self.own, self.zygote
+        own.state = self.state()
+        own.stats = {"zygote": zygote.pid, "zygote_restarts": zygote.restarts}
+        return [process.status(now_ms) for process in (own, *self.processes.values())]
 
     def check(self) -> None:
         """Asserts what is always true."""
-        if not self.zygote.is_up and any(room.launched for room in self.rooms.values()):
-            raise Bug("a room was asked for, and there is no zygote")
-        for room in self.rooms.values():
-            if (room.state == "down") == room.is_up:
-                raise Bug(f"{room.name} is {room.state} with pid {room.pid}")
-            if room.launched and room.pid:
-                raise Bug(f"{room.name} was asked for while pid {room.pid} lives")
-            if set(room.needs) - set(self.rooms):
-                raise Bug(f"{room.name} needs a room that is not there")
-
-    def _enter(self, room: ProcessState, state: str, now_ms: int) -> None:
-        room.state, room.since_ms = state, now_ms
-
-    def _note(self, level: str, text: str) -> None:
-        self._notes.append(LogLine(level, text))
+        if not self.zygote.is_up and any(one.launched for one in self.processes.values()):
+            raise Bug("a process was asked for, and there is no zygote")
+        for process in self.processes.values():
+            if (process.state == "down") == process.is_up:
+                raise Bug(f"{process.name} is {process.state} with pid {process.pid}")
+            if process.launched and process.pid:
+                raise Bug(f"{process.name} was asked for while pid {process.pid} lives")
+            if set(process.needs) - set(self.processes):
+                raise Bug(f"{process.name} needs a process that is not there")

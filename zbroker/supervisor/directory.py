@@ -17,10 +17,12 @@ import secrets
 import shutil
 import stat
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from zbroker import durable_files
+import zbroker
+from zbroker import durable_files, endpoints
 from zbroker.config import Config
 from zbroker.errors import ConfigError, StorageError, ZBrokerError
 from zbroker.paths import Paths, sockets_parent
@@ -160,9 +162,28 @@ def remove_sockets(paths: Paths) -> None:
     paths.sockets_note.unlink(missing_ok=True)
 
 
-def write_running(paths: Paths, running: dict[str, Any]) -> None:
-    """What the running instance says of itself; readers see the old text or the new one."""
+def write_running(paths: Paths, config: Config, started: str, bound: Mapping[str, str]) -> str:
+    """Writes what the running instance says of itself; readers see the old text or the new one.
+
+    bound: where its processes listen. Returns: its URL, "" while it has none.
+    """
+    advertised = {name: endpoints.told(at, config.listen.advertise) for name, at in bound.items()}
+    if "admin" in bound:
+        advertised["admin"] = bound["admin"]  # loopback: an advertised host would not reach it
+    ingest = advertised.get("ingest", "")
+    url = endpoints.reached_from(ingest, "127.0.0.1") if ingest else ""
+    running = {
+        "instance": f"{paths.instance:016x}",
+        "name": config.instance.name,
+        "group": config.instance.group,
+        "version": zbroker.__version__,
+        "pid": os.getpid(),
+        "url": url,
+        "endpoints": advertised,
+        "started": started,
+    }
     durable_files.replace(paths.running, (json.dumps(running, indent=1) + "\n").encode())
+    return url
 
 
 def clean(paths: Paths) -> None:

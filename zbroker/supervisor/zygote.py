@@ -1,16 +1,15 @@
-"""The process that rooms are forked from: it has imported everything, made no ZeroMQ context.
+"""The process that all others are forked from: it has imported everything, made no ZeroMQ context.
 
     supervisor                                 zygote (one thread, SOCK_SEQPACKET pair, JSON)
         Setup{config, instance, parent}  ->
         Launch{room, listen, ...}        ->    fork twice: the process between ends at once, so the
-                                               room becomes a child of the supervisor
-                                         <-    Forked{room, pid}, from the room itself
+                                               new one becomes a child of the supervisor
+                                         <-    ChildForked{room, pid}, from the new one itself
                                          <-    NotForked{room}
 
-Only the forking is done here. The supervisor is the parent of every room: it signals and reaps
-them, and the end of the zygote costs none of them anything. A process whose Forked message is not
-read
-ends: so the supervisor knows every process that runs.
+Only the forking is done in the zygote. The supervisor is the parent of every process: it signals
+and reaps them (Children), and the end of the zygote costs none of them anything. A process whose
+ChildForked message is not read ends: so the supervisor knows every process that runs.
 
 The zygote is executed, not forked, so that glibc reads its malloc settings, and in a session of its
 own, so that a terminal's signals reach the supervisor alone. It ends when its socket or the
@@ -20,6 +19,7 @@ supervisor does.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import json
 import logging
@@ -29,21 +29,40 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import setproctitle
+import zmq
 
 from zbroker.config import Config
+from zbroker.engine.contract import Limit, Ready
 from zbroker.limits import CONFIG_MAX_BYTES, KIB
 from zbroker.server.process import become_room, end_with_parent
 from zbroker.server.spawn import command
 from zbroker.supervisor import child
-from zbroker.supervisor.core import EX_BUG, EX_OK
+from zbroker.supervisor.core import (
+    EX_BUG,
+    EX_OK,
+    AskStop,
+    ChildEnded,
+    ChildForked,
+    EndZygote,
+    Kill,
+    NotForked,
+    Start,
+    StartZygote,
+    ZygoteLost,
+    ZygoteStarted,
+)
+from zbroker.supervisor.processes import ProcessPlan
 
 MESSAGE_MAX_BYTES: Final = CONFIG_MAX_BYTES + 8 * KIB  # a Setup carries the whole config
+CHILDREN_END_S: Final = 2.0
 HANDED_OVER_S: Final = 0.000_2  # between two looks whether the supervisor is the parent
+_PR_SET_CHILD_SUBREAPER: Final = 36
 GC_THRESHOLD: Final = (50_000, 20, 50)  # long-lived objects are frozen; a turn leaves no cycles
 
 #: Memory of large messages is kept and used again: giving it back costs page faults on every batch
@@ -72,37 +91,125 @@ class Launch(msgspec.Struct, tag=True):
     accept_missing: bool = False
 
 
-class ChildForked(msgspec.Struct, tag=True):
-    """room -> supervisor, before it does anything else."""
-
-    room: str
-    pid: int
-
-
-class NotForked(msgspec.Struct, tag=True):
-    """zygote -> supervisor: the system has no memory, or no number, for another process."""
-
-    room: str
-
-
 _TO_ZYGOTE: Final = msgspec.json.Decoder(Setup | Launch)
-FROM_ZYGOTE: Final = msgspec.json.Decoder(ChildForked | NotForked)
+_FROM_ZYGOTE: Final = msgspec.json.Decoder(ChildForked | NotForked)
 
 
-def spawn(modules: dict[str, str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Starts a zygote that can become any room of `modules`; ends when the socket is closed."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    number = str(theirs.fileno())
-    process = subprocess.Popen(
-        command("zbroker.supervisor.zygote", number, json.dumps(modules), str(os.getpid())),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        env={**MALLOC, **os.environ},
-        pass_fds=[theirs.fileno()],
-        start_new_session=True,
-    )
-    theirs.close()
-    return process, ours
+class Children:
+    """The processes of a supervisor, a source of its turn; it starts a zygote at once.
+
+    What a zygote forks becomes a child of this process when the one between has ended.
+    """
+
+    drained = True
+    next_wake_ms = None
+
+    def __init__(self, config: Config, plans: Iterable[ProcessPlan]) -> None:
+        self._config = config
+        self._modules = {plan.name: plan.module for plan in plans}
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        self._spawn()
+
+    def _spawn(self) -> None:
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._link.setblocking(False)
+        arguments = str(theirs.fileno()), json.dumps(self._modules), str(os.getpid())
+        self._zygote = subprocess.Popen(
+            command("zbroker.supervisor.zygote", *arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**MALLOC, **os.environ},
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+        theirs.close()
+
+    def serve(self, poller: zmq.Poller, instance: int) -> ZygoteStarted:
+        """Watches the zygote from now on, which may fork processes of this instance."""
+        self._poller, self._instance = poller, instance
+        poller.register(self._link, zmq.POLLIN)
+        # what a Launch does not carry is for every start: losses are accepted at the first only
+        self._send(Setup(self._config.accepting(), instance, os.getpid()))
+        return ZygoteStarted(self._zygote.pid)
+
+    def start_zygote(self, _effect: StartZygote) -> ZygoteStarted:
+        """Starts another one; the one before was ended."""
+        self._spawn()
+        return self.serve(self._poller, self._instance)
+
+    def launch(self, effect: Start) -> None:
+        """Has a process forked."""
+        journal, first = self._config.journal, effect.first
+        tail_loss = journal.accept_tail_loss and first
+        missing = journal.accept_missing and first
+        self._send(Launch(effect.name, effect.listen, tail_loss, missing))
+
+    def _send(self, message: Setup | Launch) -> None:
+        """What the zygote will never read shows as the end of its socket."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._link.send(msgspec.json.encode(message))
+
+    def events(self, ready: Ready, limit: Limit) -> Iterator[Any]:
+        """What the zygote reports, then the children that have ended.
+
+        These are collected first, so that no process ends unknown: what it reported is there.
+        """
+        ended = list(self._reaped())
+        yield from self._reported()
+        yield from ended
+
+    def _reaped(self) -> Iterator[ChildEnded]:
+        with contextlib.suppress(ChildProcessError):  # there is none at all
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                yield ChildEnded(found[0], os.waitstatus_to_exitcode(found[1]))
+
+    def _reported(self) -> Iterator[ChildForked | NotForked | ZygoteLost]:
+        if self._link.fileno() < 0:
+            return  # between two zygotes
+        try:
+            while data := self._link.recv(MESSAGE_MAX_BYTES):
+                yield _FROM_ZYGOTE.decode(data)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            pass  # it ended before it read what it was sent
+        self._poller.unregister(self._link)
+        self.end_zygote()
+        yield ZygoteLost()
+
+    def refuse(self, _effect: EndZygote) -> None:
+        """Kills the zygote. Messages sent before can still be read; a late process ends itself."""
+        with contextlib.suppress(OSError):  # it was closed at the other end
+            self._link.shutdown(socket.SHUT_RDWR)
+        self._zygote.kill()
+
+    def kill(self, effect: Kill) -> None:
+        """Ends a process at once."""
+        self._signal(effect.pid, signal.SIGKILL)
+
+    def stop(self, effect: AskStop) -> None:
+        """Asks a process that was not heard yet, and cannot be asked by a message."""
+        self._signal(effect.pid, signal.SIGTERM)
+
+    def _signal(self, pid: int, number: int) -> None:
+        """To a child that was not reaped, so that the number is still its own."""
+        with contextlib.suppress(ProcessLookupError):  # one that was never ours, and ended
+            os.kill(pid, number)
+
+    def end_zygote(self) -> None:
+        """Kills it, waits until it is gone, and closes the socket."""
+        self._zygote.kill()
+        self._zygote.wait()
+        self._link.close()
+
+    def close(self) -> None:
+        """Ends the zygote, and waits until all children are gone; each was asked or killed."""
+        self.end_zygote()
+        deadline = time.monotonic() + CHILDREN_END_S
+        with contextlib.suppress(ChildProcessError):  # none left: the awaited state
+            while time.monotonic() < deadline:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    time.sleep(0.005)
 
 
 class Zygote:

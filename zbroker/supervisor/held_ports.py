@@ -1,6 +1,6 @@
-"""The public ports of an instance, held while it runs, so that a restarted room finds its own.
+"""The public ports of an instance, held while it runs, so that a restarted process finds its own.
 
-A held port is bound and not listened on. The room binds and listens beside it (both set
+A held port is bound and not listened on. The process binds and listens beside it (both set
 SO_REUSEADDR); no other program gets the port while the process is down, and the system does not
 give it to an outgoing connection (a client that tries again and again would in the end connect to
 itself).
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from zbroker import endpoints
+from zbroker.config import Config, doors, setting_of
 from zbroker.errors import ConfigError
 
 _ANY: Final = {"*": "0.0.0.0"}
@@ -26,17 +27,24 @@ PAUSES_MAX: Final = 40
 PAUSE_S: Final = 0.05
 
 
-class Ports:
+class HeldPorts:
     """Holds ports until closed."""
 
     def __init__(self, pause: Callable[[float], None] = time.sleep) -> None:
         self._held: list[socket.socket] = []
         self._pause = pause
 
+    def hold_listeners(self, config: Config) -> dict[str, str]:
+        """Where each process with a listener will be reached. Raises: ConfigError."""
+        return {
+            name: self.hold(f"listen.{setting_of(name)}", endpoint)
+            for name, endpoint in doors(config).items()
+        }
+
     def hold(self, key: str, endpoint: str) -> str:
         """`endpoint` with a concrete port, which is held; `key` is its setting.
 
-        An interface's name is left to the room, which can resolve it.
+        An interface's name is left to the process, which can resolve it.
         Raises: ConfigError: another program listens there, or this address is not of this host.
         """
         at = endpoints.split(endpoint)

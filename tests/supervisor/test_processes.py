@@ -1,4 +1,4 @@
-"""Which rooms an instance has, and that their doors are free before anything starts."""
+"""Which processes an instance has, and that their listeners are free before anything starts."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from pathlib import Path
 import pytest
 
 from zbroker import config
-from zbroker.supervisor import loop
+from zbroker.supervisor.processes import PROCESSES, processes_of
 
 ROOT = Path(__file__).parent.parent.parent
 BOUND_S = 30.0
 FREE = "tcp://127.0.0.1:0"
 
 
-def test_one_room_of_each_kind_by_default() -> None:
-    assert loop.rooms_of(config.Config(), loop.ROOMS) == loop.ROOMS
+def test_one_process_of_each_kind_by_default() -> None:
+    assert processes_of(config.Config()) == PROCESSES
 
 
-def test_delivery_has_a_room_per_worker() -> None:
+def test_delivery_has_a_process_per_worker() -> None:
     settings = config.parse("", "z.toml", {"delivery.workers": 3, "listen.queues": FREE})
-    found = loop.rooms_of(settings, loop.ROOMS)
-    assert [room.name for room in found] == [
+    found = processes_of(settings)
+    assert [process.name for process in found] == [
         "journal", "ingest", "delivery", "delivery-2", "delivery-3", "queues", "admin",
     ]  # fmt: skip
-    assert {room.module for room in found[2:5]} == {"zbroker.delivery.loop"}
-    assert {room.needs for room in found[2:5]} == {("journal",)}
+    assert {process.module for process in found[2:5]} == {"zbroker.delivery.loop"}
+    assert {process.needs for process in found[2:5]} == {("journal",)}
 
 
 def test_queues_wait_for_the_journal_only() -> None:
-    [queues] = [room for room in loop.ROOMS if room.name == "queues"]
+    [queues] = [process for process in PROCESSES if process.name == "queues"]
     assert (queues.module, queues.needs) == ("zbroker.queues.loop", ("journal",))
 
 

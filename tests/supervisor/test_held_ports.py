@@ -1,4 +1,4 @@
-"""zbroker/supervisor/ports.py: ports stay ours while a room is down."""
+"""zbroker/supervisor/held_ports.py: ports stay ours while a process is down."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import zmq
 
 from zbroker import endpoints
 from zbroker.errors import ConfigError
-from zbroker.supervisor.ports import Ports
+from zbroker.supervisor.held_ports import HeldPorts
 
 
 @pytest.fixture
-def ports() -> Iterator[Ports]:
-    ports = Ports(pause=lambda _: None)
+def ports() -> Iterator[HeldPorts]:
+    ports = HeldPorts(pause=lambda _: None)
     yield ports
     ports.close()
 
 
-def test_port_0_becomes_a_concrete_one(ports: Ports) -> None:
+def test_port_0_becomes_a_concrete_one(ports: HeldPorts) -> None:
     assert endpoints.split(ports.hold("listen.ingest", "tcp://127.0.0.1:0")).port > 0
 
 
-def test_a_room_can_listen_on_a_held_port_again_and_again(ports: Ports) -> None:
+def test_a_process_can_listen_on_a_held_port_again_and_again(ports: HeldPorts) -> None:
     endpoint = ports.hold("listen.ingest", "tcp://127.0.0.1:0")
     for _ in range(2):
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()  # a process of its own, as it were
@@ -35,13 +35,13 @@ def test_a_room_can_listen_on_a_held_port_again_and_again(ports: Ports) -> None:
             context.destroy(linger=0)
 
 
-def test_nobody_else_gets_a_held_port(ports: Ports) -> None:
+def test_nobody_else_gets_a_held_port(ports: HeldPorts) -> None:
     port = endpoints.split(ports.hold("listen.ingest", "tcp://*:0")).port
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", port))
 
 
-def test_a_port_that_another_program_uses_is_a_config_error(ports: Ports) -> None:
+def test_a_port_that_another_program_uses_is_a_config_error(ports: HeldPorts) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         endpoint = f"tcp://127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(ConfigError, match=r"`listen\.ingest`: cannot listen on tcp:") as caught:
@@ -58,23 +58,23 @@ def test_a_port_of_a_process_that_is_being_killed_is_waited_for() -> None:
         if len(pauses) == 3:
             other.close()
 
-    ports = Ports(pause)
+    ports = HeldPorts(pause)
     endpoint = f"tcp://127.0.0.1:{other.getsockname()[1]}"
     assert ports.hold("listen.admin", endpoint) == endpoint
     assert len(pauses) == 3
     ports.close()
 
 
-def test_an_address_of_another_host_is_a_config_error(ports: Ports) -> None:
+def test_an_address_of_another_host_is_a_config_error(ports: HeldPorts) -> None:
     with pytest.raises(ConfigError, match="cannot listen on"):
         ports.hold("listen.ingest", "tcp://192.0.2.77:0")
 
 
-def test_the_name_of_an_interface_is_left_to_the_room(ports: Ports) -> None:
+def test_the_name_of_an_interface_is_left_to_the_room(ports: HeldPorts) -> None:
     assert ports.hold("listen.ingest", "tcp://no-such-if:0") == "tcp://no-such-if:0"
 
 
-def test_a_closed_port_is_free_again(ports: Ports) -> None:
+def test_a_closed_port_is_free_again(ports: HeldPorts) -> None:
     port = endpoints.split(ports.hold("listen.ingest", "tcp://127.0.0.1:0")).port
     ports.close()
     with socket.socket() as other:

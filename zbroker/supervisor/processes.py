@@ -1,0 +1,35 @@
+"""The processes of an instance: of which module each is, and what must have been ready before."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from zbroker.config import Config, delivery_rooms
+
+
+class ProcessPlan(NamedTuple):
+    """One process: its module, and the processes that must have been ready before it starts."""
+
+    name: str
+    module: str
+    needs: tuple[str, ...] = ()
+
+
+#: admin needs none, so that `status` can report the progress of a long recovery
+PROCESSES: Final = (
+    ProcessPlan("journal", "zbroker.journal.loop"),
+    ProcessPlan("ingest", "zbroker.ingest.loop", ("journal",)),
+    ProcessPlan("delivery", "zbroker.delivery.loop", ("journal",)),
+    ProcessPlan("queues", "zbroker.queues.loop", ("journal",)),
+    ProcessPlan("admin", "zbroker.admin.loop"),
+)
+
+
+def processes_of(
+    config: Config, kinds: tuple[ProcessPlan, ...] = PROCESSES
+) -> tuple[ProcessPlan, ...]:
+    """The processes of an instance: one of each kind, of delivery one per worker."""
+    workers = {"delivery": delivery_rooms(config)}
+    return tuple(
+        kind._replace(name=name) for kind in kinds for name in workers.get(kind.name, (kind.name,))
+    )
