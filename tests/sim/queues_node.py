@@ -47,7 +47,7 @@ class QueuesNode:
         self.waiting: dict[int, list[Sent]] = {}
         self.sent: dict[int, int] = {}  # ordinal -> number
         self.confirmed = 0
-        self._numbers, self._ordinals = count(1), count(1)
+        self._numbers, self._ordinals, self._hellos = count(1), count(1), count(1)
         self._link = self._journal = 0  # incarnation that was heard of, and that welcomed us
         self._known = False  # which of the waiting ones landed before
         self._pipe: Pipe | None = None
@@ -117,7 +117,7 @@ class QueuesNode:
         if self._pipe is not None:
             self.world.net.close(self._pipe)
         self._pipe = self.world.net.dealer(Pipe("ipc-journal", self._on_journal))
-        self._send(i.Hello("queues", self.incarnation), [])
+        self._send(i.Hello("queues", self.incarnation, number=next(self._hellos)), [])
 
     def _on_journal(self, frame: bytes) -> None:
         message: Any = codec.FROM_JOURNAL.decode(frame)
