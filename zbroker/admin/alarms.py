@@ -26,7 +26,7 @@ HELD_PART: Final = 10  # of what a rule allows: held back for a while, that is a
 KEEPER_PART: Final = 2  # a queue that needs half of the log or more is named
 CLOCK_BEHIND_MS: Final = 60_000  # less is how clocks are corrected
 #: statistics of the journal that only ever grow: by how much lately is an alarm. Any disk stalls
-#: once in a while: one late write is counted and logged, and wakes nobody
+#: once in a while: one late write is counted and logged, no more
 COUNTERS: Final = {"flush_late": 3, "unprepared": 1}
 
 
