@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -515,8 +514,7 @@ def test_a_segment_older_than_the_one_before_it_is_refused() -> None:
     disk, _, _ = case(40)
     header = read_header(disk, 2)
     assert isinstance(header, SegmentHeader)
-    fields = {name: getattr(header, name) for name in SegmentHeader.__slots__}
-    stale = SegmentHeader(**{**fields, "generation": 0}).encode()
+    stale = header._replace(generation=0).encode()
     for at in (0, HEADER_COPY_AT):
         disk.damage(segment_name(2), at, stale)
     with pytest.raises(StorageError, match="older") as caught:
@@ -666,7 +664,7 @@ def test_a_second_copy_of_another_instance_is_refused() -> None:
     journal, away = sim(places)
     header = read_header(journal, 4)
     assert isinstance(header, SegmentHeader)
-    away.plant(segment_name(4), replace(header, instance=INSTANCE + 1).encode().ljust(9_000, b"\0"))
+    away.plant(segment_name(4), header._replace(instance=INSTANCE + 1).encode().ljust(9_000, b"\0"))
     with pytest.raises(StorageError) as caught:
         restarted(places)
     assert caught.value.code == "foreign_instance"

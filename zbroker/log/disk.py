@@ -33,62 +33,48 @@ class Disk(Protocol):
 
     def list(self) -> list[tuple[str, int]]:
         """(name, size) of every file."""
-        ...
 
     def exists(self, name: str) -> bool:
         """True if there is a file of this name; cheap."""
-        ...
 
     def file_id(self, name: str) -> tuple[int, int]:
         """(device, inode) of a file, or of the directory for ".": one file may have two names."""
-        ...
 
     def create(self, name: str, size: int = 0) -> None:
         """A new file of `size` zeros whose space is reserved. Raises StorageError if it exists."""
-        ...
 
     def write(self, name: str, offset: int, buffers: Sequence[Buffer]) -> None:
         """All of `buffers` at `offset`, one after the other; a short write is continued."""
-        ...
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         """`size` bytes at `offset`, fewer only at the end of the file."""
-        ...
 
     def read_direct(self, name: str, offset: int, size: int) -> bytes:
         """Like `read`, but what the medium holds, and from now on `read` shows the same.
 
         Past the page cache where the file system can do that; the cache drops its copy.
         """
-        ...
 
     def sync(self, name: str) -> None:
         """Written bytes of the file survive a power cut from now on."""
-        ...
 
     def sync_dir(self) -> None:
         """Creations, renames and removals survive a power cut from now on."""
-        ...
 
     def rename(self, old: str, new: str) -> None:
         """Gives a file another name. Raises StorageError if `new` exists."""
-        ...
 
     def unlink(self, name: str) -> None:
         """Removes a file."""
-        ...
 
     def free_bytes(self) -> int:
         """Space that can still be written."""
-        ...
 
     def lock(self) -> None:
         """Makes this process the only writer. Raises StorageError second_writer."""
-        ...
 
     def close(self) -> None:
         """Closes all files and gives up the lock."""
-        ...
 
 
 class _OpenFile:

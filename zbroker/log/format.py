@@ -17,7 +17,6 @@ CRC covers the body as its packer sent it and travels with it to the subscriber.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from google_crc32c import extend as crc_extend
@@ -35,13 +34,13 @@ DATA_AT: Final = 8192
 
 #: magic, version, length, instance, generation, -, serial, first position, last position and end
 #: offset of the previous segment, salt, created ns, size, -, crc
-SEGMENT: Final = struct.Struct("<8sIIQIIQQQQQqQII")
+SEGMENT: Final = struct.Struct("<8sIIQI4xQQQQQqQ4xI")
 SEGMENT_MAGIC: Final = b"zbrksegm"
 assert SEGMENT.size == 96, "docs/reference/journal.md says 96"
 
 #: magic, version, -, own offset, length, batches, first position, log time, synced_through,
 #: positions, previous group's crc, crc
-GROUP: Final = struct.Struct("<4sHHQIIQqQIII")
+GROUP: Final = struct.Struct("<4sH2xQIIQqQIII")
 GROUP_MAGIC: Final = b"zbGR"
 assert GROUP.size == 60, "docs/reference/journal.md says 60"
 GROUP_LENGTH: Final = 64
@@ -53,6 +52,7 @@ BATCH: Final = struct.Struct("<4sHHIIIIIHHQQQQQqQQIIII")
 BATCH_MAGIC: Final = b"zbRB"
 assert BATCH.size == 112, "docs/reference/journal.md says 112"
 _BATCH_CRC_AT: Final = 108
+_CHECKED: Final = struct.Struct("<4sH2xI8xII76xII")  # magic, version, length, count, skip, cut, crc
 _U32: Final = struct.Struct("<I")
 _LENGTH: Final = struct.Struct("<H")
 _COLUMN: Final = struct.Struct("<HHI")
@@ -102,9 +102,8 @@ class ParseStop(NamedTuple):
     why: Literal["end", "short", "zero", "magic", "version", "length", "crc", "chain"]
 
 
-@dataclass(slots=True, frozen=True)
-class SegmentHeader:
-    """The header that is twice at the start of a segment file."""
+class SegmentHeader(NamedTuple):
+    """The header that is twice at the start of a segment file; fields in the order of SEGMENT."""
 
     instance: int
     generation: int
@@ -118,11 +117,7 @@ class SegmentHeader:
 
     def encode(self) -> bytes:
         """The bytes of one copy."""
-        head = SEGMENT.pack(
-            SEGMENT_MAGIC, VERSION, SEGMENT.size, self.instance, self.generation, 0, self.serial,
-            self.first_position, self.previous_last_position, self.previous_end, self.salt,
-            self.created_ns, self.size, 0, 0,
-        )[:-4]  # fmt: skip
+        head = SEGMENT.pack(SEGMENT_MAGIC, VERSION, SEGMENT.size, *self, 0)[:-4]
         return head + _U32.pack(crc32c(head))
 
     @property
@@ -133,17 +128,24 @@ class SegmentHeader:
 
 def decode_segment_header(data: bytes) -> SegmentHeader | ParseStop:
     """One copy of a segment header; `data` begins with it. A Stop tells why it is none."""
-    if len(data) < SEGMENT.size:
+    if (stop := _stop(data, SEGMENT, SEGMENT_MAGIC)) is not None:
+        return stop
+    _, _, length, *fields, _ = SEGMENT.unpack_from(data)
+    return SegmentHeader(*fields) if length == SEGMENT.size else ParseStop(0, "crc")
+
+
+def _stop(data: bytes, form: struct.Struct, magic: bytes) -> ParseStop | None:
+    """Why `data` does not begin with this header: magic, version, fields, CRC; None if it does."""
+    if len(data) < form.size:
         return ParseStop(0, "short")
-    (magic, version, length, instance, generation, _, serial, first, last, end, salt, created, size,
-     _, crc) = SEGMENT.unpack_from(data)  # fmt: skip
-    if magic != SEGMENT_MAGIC:
-        return ParseStop(0, "zero" if not any(data[: SEGMENT.size]) else "magic")
-    if version != VERSION:
+    version_at, crc_at = len(magic), form.size - _U32.size
+    if data[:version_at] != magic:
+        return ParseStop(0, "magic" if any(data[: form.size]) else "zero")
+    if _U32.unpack_from(data, version_at)[0] != VERSION:
         return ParseStop(0, "version")
-    if length != SEGMENT.size or crc32c(bytes(data[: SEGMENT.size - 4])) != crc:
+    if _U32.unpack_from(data, crc_at)[0] != crc32c(bytes(data[:crc_at])):
         return ParseStop(0, "crc")
-    return SegmentHeader(instance, generation, serial, first, last, end, salt, created, size)
+    return None
 
 
 class Batch(Struct, gc=False):
@@ -241,9 +243,7 @@ def decode_batch_header(data: bytes, at: int, offset: int, seed: int) -> Batch |
     """
     if len(data) - at < BATCH.size:
         return ParseStop(offset, "short")
-    (magic, version, kind, length, body_length, flags, count, skip, topics, _, position, publisher,
-     session, sequence, prev, log_time, origin_instance, origin_position, origin_generation,
-     body_crc, cut, crc) = BATCH.unpack_from(data, at)  # fmt: skip
+    magic, version, length, count, skip, cut, crc = _CHECKED.unpack_from(data, at)
     if magic != BATCH_MAGIC:
         return ParseStop(offset, "zero" if magic == b"\0\0\0\0" else "magic")
     if version != VERSION:
@@ -256,9 +256,20 @@ def decode_batch_header(data: bytes, at: int, offset: int, seed: int) -> Batch |
     if _header_crc(data[at : at + _BATCH_CRC_AT] + tail, offset, seed) != crc:
         return ParseStop(offset, "crc")
     try:
-        names, columns, extra = decode_tail(tail, topics)
+        return read_batch_header(data, at, offset)
     except (struct.error, UnicodeDecodeError):
         return ParseStop(offset, "length")
+
+
+def read_batch_header(data: bytes, at: int, offset: int) -> Batch:
+    """The same of a header that is whole and whose CRC is known to be good.
+
+    Raises: struct.error, UnicodeDecodeError.
+    """
+    (_, _, kind, length, body_length, flags, count, skip, topics, _, position, publisher, session,
+     sequence, prev, log_time, origin_instance, origin_position, origin_generation, body_crc, cut,
+     _) = BATCH.unpack_from(data, at)  # fmt: skip
+    names, columns, extra = decode_tail(data[at + BATCH.size : at + length], topics)
     return Batch(
         kind, position, publisher, session, sequence, prev, count, log_time, names, b"", body_crc,
         body_length, skip, flags, origin_instance, origin_generation, origin_position, columns,
@@ -304,17 +315,16 @@ def _decode_columns(tail: bytes, at: int) -> tuple[Columns | None, list[tuple[in
     return Columns(*map(columns.get, _FIELDS)), [i for i in columns.items() if i[0] not in _COLUMNS]
 
 
-@dataclass(slots=True, frozen=True)
-class GroupHeader:
-    """What one write and one sync make durable."""
+class GroupHeader(NamedTuple):
+    """What one write and one sync make durable; fields in the order of GROUP."""
 
     offset: int
     length: int  # header and batches, without the zeros up to the next group
     batches: int
     first_position: int
-    positions: int
     log_time: int
     synced_through: int  # positions below this were durable when the group was written
+    positions: int
     previous_crc: int  # 0 for the first group of a segment
     crc: int = 0
 
@@ -326,10 +336,7 @@ class GroupHeader:
 
 def encode_group_header(group: GroupHeader, batch_crcs: list[int], seed: int) -> tuple[bytes, int]:
     """The 64 bytes of a group header and its CRC, which covers the CRCs of its batch headers."""
-    head = GROUP.pack(
-        GROUP_MAGIC, VERSION, 0, group.offset, group.length, group.batches, group.first_position,
-        group.log_time, group.synced_through, group.positions, group.previous_crc, 0,
-    )[:-4]  # fmt: skip
+    head = GROUP.pack(GROUP_MAGIC, VERSION, *group)[:-4]
     crc = _group_crc(head, batch_crcs, seed)
     return head + _U32.pack(crc) + bytes(GROUP_LENGTH - GROUP.size), crc
 
@@ -342,15 +349,15 @@ def decode_group_header(data: bytes | memoryview, at: int, offset: int) -> Group
     """The group header at `data[at:]`; its CRC is not judged before its batches are known."""
     if len(data) - at < GROUP_LENGTH:
         return ParseStop(offset, "short")
-    (magic, version, _, own, length, batches, first, log_time, synced, positions, previous,
-     crc) = GROUP.unpack_from(data, at)  # fmt: skip
+    magic, version, *fields = GROUP.unpack_from(data, at)
+    group = GroupHeader(*fields)
     if magic != GROUP_MAGIC:
         return ParseStop(offset, "zero" if magic == b"\0\0\0\0" else "magic")
     if version != VERSION:
         return ParseStop(offset, "version")
-    if own != offset or length < GROUP_LENGTH or batches == 0:
+    if group.offset != offset or group.length < GROUP_LENGTH or group.batches == 0:
         return ParseStop(offset, "length")
-    return GroupHeader(own, length, batches, first, positions, log_time, synced, previous, crc)
+    return group
 
 
 def check_group(
@@ -361,7 +368,7 @@ def check_group(
 
 
 #: magic, version, counter, instance, generation, -, position, serial, oldest serial, -, crc
-NOTE: Final = struct.Struct("<4sIQQIIQQQII")
+NOTE: Final = struct.Struct("<4sIQQI4xQQQ4xI")
 NOTE_MAGIC: Final = b"zbAT"
 assert NOTE.size == 64, "docs/reference/journal.md says 64"
 NOTE_SLOTS: Final = (0, 512)
@@ -370,6 +377,7 @@ NOTE_KEPT_AT: Final = 4096  # when segments are given up; a power cut may cost t
 
 class AckedNote(NamedTuple):
     """Acked-through note: positions below `position` were durable; two slots, written in turn.
+    Fields in the order of NOTE.
 
     oldest: serial of the oldest segment that is kept, 0 if nothing was ever removed.
     """
@@ -384,23 +392,13 @@ class AckedNote(NamedTuple):
 
 def encode_note(note: AckedNote) -> bytes:
     """The 64 bytes of one slot."""
-    head = NOTE.pack(
-        NOTE_MAGIC, VERSION, note.counter, note.instance, note.generation, 0, note.position,
-        note.serial, note.oldest, 0, 0,
-    )[:-4]  # fmt: skip
+    head = NOTE.pack(NOTE_MAGIC, VERSION, *note, 0)[:-4]
     return head + _U32.pack(crc32c(head))
 
 
 def decode_note(data: bytes) -> AckedNote | ParseStop:
     """One slot of the acked-through note."""
-    if len(data) < NOTE.size:
-        return ParseStop(0, "short")
-    (magic, version, counter, instance, generation, _, position, serial, oldest, _,
-     crc) = NOTE.unpack_from(data)  # fmt: skip
-    if magic != NOTE_MAGIC:
-        return ParseStop(0, "zero" if not any(data) else "magic")
-    if version != VERSION:
-        return ParseStop(0, "version")
-    if crc32c(bytes(data[: NOTE.size - 4])) != crc:
-        return ParseStop(0, "crc")
-    return AckedNote(counter, instance, generation, position, serial, oldest)
+    if (stop := _stop(data, NOTE, NOTE_MAGIC)) is not None:
+        return stop
+    _, _, *fields, _ = NOTE.unpack_from(data)
+    return AckedNote(*fields)

@@ -28,10 +28,9 @@ from zbroker.log.format import (
     TAIL_KEPT_BYTES,
     VERSION,
     Batch,
-    ParseStop,
-    decode_batch_header,
     decode_tail,
     offset_bytes,
+    read_batch_header,
     tails,
 )
 
@@ -164,8 +163,9 @@ def skim_headers(  # noqa: PLR0913 - each is one thing that a block of the log i
             break
         begins, late = at >= block_end, flags & FLAG_LATE
         if begins or (kind == KIND_PUBLISH and (late or publisher not in seen)):
-            batch = decode_batch_header(data, at, base + at, seed)
-            if isinstance(batch, ParseStop):
+            try:
+                batch = read_batch_header(data, at, base + at)
+            except (struct.error, UnicodeDecodeError):
                 break
             found.append(batch)
             if begins:
@@ -308,9 +308,7 @@ def pick_headers(  # noqa: C901, PLR0912, PLR0913 - one loop over a block, like 
         if (said <= 0 and kind == KIND_PUBLISH) or kind == KIND_STAGED:
             last_at = at
         else:
-            batch = decode_batch_header(data, at, base + at, seed)
-            if isinstance(batch, ParseStop):
-                break
+            batch = read_batch_header(data, at, base + at)  # `wanted` could read its tail
             batch.body = body = data[behind : behind + body_length]
             if len(body) < body_length or crc32c(body) != body_crc or batch.flags & FLAG_SHOWS:
                 break

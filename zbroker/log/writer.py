@@ -283,8 +283,8 @@ class Writer:
             offset += len(header) + batch.body_length + len(padding)
         first, last = batches[0], batches[-1]
         group = GroupHeader(
-            start, offset - start, len(batches), first.position, last.end_position - first.position,
-            log_time, self.synced, self._group_crc,
+            start, offset - start, len(batches), first.position, log_time, self.synced,
+            last.end_position - first.position, self._group_crc,
         )  # fmt: skip
         buffers[0], crc = encode_group_header(group, crcs, seed)
         return buffers, group, crc

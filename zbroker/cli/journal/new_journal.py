@@ -16,7 +16,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -196,7 +195,7 @@ class _Segment:
             self._write()
         size = pad(self._end, _PAGE)
         self._disk.write(self._name, self._end, [bytes(size - self._end)])
-        header = replace(self.header, size=size)
+        header = self.header._replace(size=size)
         for at in (0, HEADER_COPY_AT):
             self._disk.write(self._name, at, [header.encode()])
         self._disk.sync(self._name)
@@ -216,8 +215,9 @@ class _Segment:
             offset += len(header) + batch.body_length + len(padding)
         first, last = self._group[0], self._group[-1]
         group = GroupHeader(
-            start, offset - start, len(crcs), first.position, last.end_position - first.position,
-            max(batch.log_time for batch in self._group), first.position, self._crc,
+            start, offset - start, len(crcs), first.position,
+            max(batch.log_time for batch in self._group), first.position,
+            last.end_position - first.position, self._crc,
         )  # fmt: skip
         buffers[0], self._crc = encode_group_header(group, crcs, seed)
         self._disk.write(self._name, start, buffers)
