@@ -10,7 +10,6 @@ part of it counts.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -22,7 +21,7 @@ from zbroker.filters import Payloads
 from zbroker.filters.projection import Select
 from zbroker.ids import Origin
 from zbroker.limits import HEADER_MAX_BYTES, STORED_MAX_BYTES
-from zbroker.log.batch_index import BatchMetadata, plain_of
+from zbroker.log.batch_index import BatchMetadata, plain_of, time_of
 from zbroker.log.format import FLAG_ZSTD, Batch
 from zbroker.log.reader import Cursor, Item
 from zbroker.wire import bodies, codec
@@ -268,20 +267,6 @@ class FrameBuilder:
 
 def _untyped(topic: str) -> str:
     raise AssertionError(f"nothing is read of {topic}")
-
-
-def time_of(batch: Batch, index: int) -> int:
-    """The log time of message `index` of the body."""
-    if batch.columns is None or batch.columns.time is None:
-        return batch.log_time
-    return bodies.times(batch.columns.time)[index]
-
-
-def since(batch: Batch, span: MessageSpan, time_ns: int) -> int:
-    """The first message of `span` whose log time is `time_ns` or later; `span.last` if none is."""
-    if batch.columns is None or batch.columns.time is None:
-        return span.first if batch.log_time >= time_ns else span.last
-    return bisect_left(bodies.times(batch.columns.time), time_ns, span.first, span.last)
 
 
 def counting(batch: Batch) -> MessageSpan:

@@ -16,15 +16,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
-from zbroker.blocks.frame_builder import (
-    Block,
-    Frame,
-    FrameBuilder,
-    Held,
-    item_end,
-    item_first,
-    time_of,
-)
+from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, Held, item_end, item_first
 from zbroker.delivery.conflation import BatchMessages, Conflation, messages_of
 from zbroker.delivery.pace import ReplayPace
 from zbroker.delivery.points import Point
@@ -33,6 +25,7 @@ from zbroker.delivery.subscription import SubscriptionState
 from zbroker.filters.limits import STEP_BYTES_MAX
 from zbroker.ids import format_bookmark
 from zbroker.limits import KIB, MIB, U63_MAX
+from zbroker.log.batch_index import time_of
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Cursor, Gap, Item, Skipped
 from zbroker.wire import bodies

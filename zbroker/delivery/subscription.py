@@ -12,11 +12,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from zbroker.blocks.frame_builder import Held, MessageSpan, Projection, since
+from zbroker.blocks.frame_builder import Held, MessageSpan, Projection
 from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.points import Point
 from zbroker.delivery.selection import StartSelection
 from zbroker.limits import U63_MAX
+from zbroker.log.batch_index import since
 from zbroker.log.format import Batch
 from zbroker.wire.messages import Options
 

@@ -17,8 +17,6 @@ index lacks entries, the log is read on instead.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -40,6 +38,7 @@ from zbroker.journal.locate_vector import Vectors
 from zbroker.journal.lookup import Lookup
 from zbroker.journal.sessions import PublisherState, Sessions
 from zbroker.limits import U63_MAX
+from zbroker.log.batch_index import position_since
 from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 from zbroker.log.reader import Log
 from zbroker.wire.internal import Located
@@ -120,16 +119,8 @@ def _first_at(batches: Iterable[Batch], wanted_ns: int) -> int | None:
     """The position of the first message at or after this time; None if there is none."""
     for batch in batches:
         if batch.log_time >= wanted_ns:
-            return batch.position + _before(batch, wanted_ns)
+            return position_since(batch, wanted_ns)
     return None
-
-
-def _before(batch: Batch, wanted_ns: int) -> int:
-    """How many of the batch's counting messages are earlier than `wanted_ns`."""
-    if batch.columns is None or batch.columns.time is None:
-        return 0
-    times = array("q", batch.columns.time)
-    return max(0, bisect_left(times, wanted_ns) - batch.skip)
 
 
 def find(look: Lookup, wanted: Bookmark, now: Where) -> int:

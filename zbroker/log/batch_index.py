@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from zbroker.ids import format_bookmark
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.log.format import FLAG_ZSTD, Batch
@@ -43,6 +45,31 @@ class BatchMetadata:
 
     def key(self, i: int) -> bytes | None:
         return self._keys.of(i)
+
+
+def time_of(batch: Batch, index: int) -> int:
+    """The log time of message `index` of the body."""
+    columns = batch.columns
+    if columns is None or not columns.time:
+        return batch.log_time
+    return bodies.times(columns.time)[index]
+
+
+def since(batch: Batch, span: tuple[int, int], time_ns: int) -> int:
+    """The first message of [first, last) whose log time is `time_ns` or later; `last` if none."""
+    first, last = span
+    if batch.columns is None or not batch.columns.time:
+        return first if batch.log_time >= time_ns else last
+    return bisect_left(bodies.times(batch.columns.time), time_ns, first, last)
+
+
+def position_since(batch: Batch, time_ns: int) -> int:
+    """The position of the first message that counts whose log time is `time_ns` or later.
+
+    If there is none, the position after the batch.
+    """
+    at = since(batch, (batch.skip, batch.count - batch.cut), time_ns)
+    return batch.position + at - batch.skip
 
 
 def plain_of(batch: Batch) -> bytes | memoryview:

@@ -8,7 +8,6 @@ bytes above the limit may change. Imports no lmdb and no zmq.
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final, overload
 
 from zbroker.ids import Bookmark
 from zbroker.limits import U63_MAX
+from zbroker.log.batch_index import position_since, time_of
 from zbroker.log.batch_reader import (
     BLOCK_MAX_BYTES,
     BLOCK_MIN_BYTES,
@@ -213,7 +213,7 @@ class Log(Files):
         cursor = next(begun, None) or self.start(self.first_position)
         for item in self.headers(cursor, limit):
             if not isinstance(item, Gap) and last_time(item[0]) >= ns:
-                return _first_at(item[0], ns)
+                return position_since(item[0], ns)
         return limit
 
     def _begins_before(self, start: Cursor, ns: int, limit: int) -> bool:
@@ -239,25 +239,9 @@ class Log(Files):
 
 def first_time(batch: Batch) -> int:
     """The log time of a batch's first message that counts."""
-    times = _times(batch)
-    return times[batch.skip] if times else batch.log_time
+    return time_of(batch, batch.skip)
 
 
 def last_time(batch: Batch) -> int:
-    """The log time of a batch's last message."""
-    times = _times(batch)
-    return times[batch.count - batch.cut - 1] if times else batch.log_time
-
-
-def _first_at(batch: Batch, ns: int) -> int:
-    """The position of the first message of `batch` with log time >= `ns`; its last one has."""
-    times = _times(batch)
-    if times is None:
-        return batch.position
-    index = next(i for i in range(batch.skip, batch.count - batch.cut) if times[i] >= ns)
-    return batch.position + index - batch.skip
-
-
-def _times(batch: Batch) -> array[int] | None:
-    columns = batch.columns
-    return array("q", columns.time) if columns is not None and columns.time else None
+    """The log time of a batch's last message that counts."""
+    return time_of(batch, batch.count - batch.cut - 1)
