@@ -37,3 +37,22 @@ def test_bytes_and_name_are_synced_before_it_returns(
     )
     durable_files.write(tmp_path / "note", b"x")
     assert synced == [str(tmp_path / "note.new"), str(tmp_path)]
+
+
+def test_bytes_are_added_at_the_end_for_this_user_only(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    durable_files.append(path, b"one\n")
+    durable_files.append(path, b"two\n", sync=False)
+    assert path.read_bytes() == b"one\ntwo\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_bytes_that_do_not_fit_are_not_added_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "lines", os.write
+    durable_files.append(path, b"one\n")
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:2]))
+    with pytest.raises(OSError, match="No space left"):
+        durable_files.append(path, b"two\n")
+    assert path.read_bytes() == b"one\n"

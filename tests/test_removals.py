@@ -33,7 +33,6 @@ SEAM: Final = "the operation itself: its callers are listed"
 PLACES: Final = {
     "access/keys.py make": NEW,
     "admin/audit.py Audit._write": OWN,
-    "admin/audit.py _append": OWN,
     "admin/audit.py _cut_torn": OWN,
     "admin/history.py History._rewrite": OWN,
     "admin/journal_link.py HoldLeases._save": OWN,
@@ -64,9 +63,9 @@ PLACES: Final = {
     "client/publisher/store_files.py _first_segment": STORE,
     "demo/place.py _clear": SCRATCH,
     "server/disconnects_file.py DisconnectsFile._save": OWN,
+    "durable_files.py append": OWN,
     "durable_files.py replace": OWN,
     "durable_files.py write": OWN,
-    "journal/conflicts.py Conflicts._append": OWN,
     "journal/conflicts.py Conflicts._look": OWN,
     "log/disk.py RealDisk.rename": SEAM,
     "log/disk.py RealDisk.unlink": SEAM,

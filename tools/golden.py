@@ -26,8 +26,9 @@ from google_crc32c import value as crc32c
 from zbroker.admin.history import History, HistoryEntry
 from zbroker.ids import format_bookmark, publisher_id
 from zbroker.journal import snapshot
-from zbroker.journal.conflicts import Conflict, encode
+from zbroker.journal.conflicts import encode
 from zbroker.journal.fold import LogFold
+from zbroker.journal.group_builder import Conflict
 from zbroker.log import archive, records
 from zbroker.log import format as f
 from zbroker.log.disk import RealDisk

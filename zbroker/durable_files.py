@@ -1,7 +1,8 @@
-"""Small files that are replaced as a whole, and the names in a directory, durable on return."""
+"""Small files that are replaced as a whole or only grow, and the names in a directory, durable."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -31,6 +32,26 @@ def replace(path: Path, data: bytes) -> None:
     temporary.touch(0o600)
     temporary.write_bytes(data)
     temporary.replace(path)
+
+
+def append(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Adds bytes at the end of a file, durably unless not `sync`; after an error none of them.
+
+    The file is made if there is none, for this user only. Raises: OSError.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        try:
+            if os.write(descriptor, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if sync:
+                os.fdatasync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, size)  # a part of our own write, a moment old
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(directory: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from array import array
 
 from google_crc32c import value as crc32c
+from msgspec.structs import replace
 
 from tests.sim.disk import SimDisk
 from zbroker.log.disk import Disk
-from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.log.format import COLUMN_ORIGIN_TIME, FLAG_LATE, KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap, Log
 from zbroker.log.recovery import Recovered, recover
 from zbroker.log.writer import Writer
+from zbroker.wire.internal import Record
 
 INSTANCE = 0xABCD
 DRAWN = 1_700_000_000 - 1_577_836_800  # the generation that a start draws: seconds since 2020
@@ -106,3 +109,21 @@ def positions(items: list[Batch | Gap]) -> list[int]:
 def gaps(items: list[Batch | Gap]) -> list[tuple[int, int]]:
     """The bounds of the gaps among `items`."""
     return [(item.first, item.end) for item in items if isinstance(item, Gap)]
+
+
+def record_of(batch: Batch, after: int) -> Record:
+    """A batch of the log as it goes to a peer, with the times that it got at its origin."""
+    columns, log_time = batch.columns, batch.log_time
+    extra = [item for item in batch.extra if item[0] != COLUMN_ORIGIN_TIME]
+    original = next((data for tag, data in batch.extra if tag == COLUMN_ORIGIN_TIME), b"")
+    if original:
+        times = array("q", original)
+        log_time = times[-1]
+        if columns is not None and columns.time is not None:
+            columns = replace(columns, time=original)
+    return Record(
+        batch.kind, batch.origin_instance, batch.origin_generation, batch.origin_position, after,
+        log_time, batch.publisher, batch.session, batch.sequence, batch.prev, batch.count,
+        batch.skip, batch.cut, batch.flags & ~FLAG_LATE, batch.body_crc, batch.topics, columns,
+        extra,
+    )  # fmt: skip

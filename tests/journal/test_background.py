@@ -22,13 +22,12 @@ from zbroker.journal.conflicts import read_conflicts
 from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
 from zbroker.journal.events import ConflictsKept
 from zbroker.journal.fold import LogFold
-from zbroker.journal.group_builder import SequenceConflict
+from zbroker.journal.group_builder import Conflict
 from zbroker.journal.helper_threads import Helpers
 from zbroker.journal.startup import OpenJournal
 from zbroker.log.inventory import RecoveryFinding
 from zbroker.log.reader import Log
 from zbroker.log.segments import SPARE
-from zbroker.wire import internal as m
 
 
 class Index:
@@ -99,9 +98,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.helpers.close()
 
 
-def conflict(number: int) -> SequenceConflict:
-    entry = m.Entry(5, 1, number, 2, number - 1, 9, "zstd", ["t", "u"])
-    return SequenceConflict(entry, b"other", 17, "ann", 1_000)
+def conflict(number: int) -> Conflict:
+    return Conflict(1_000, 5, "ann", 1, number, 2, 9, 17, ["t", "u"], "zstd", b"other")
 
 
 def test_conflicts_are_kept_aside(bench: Bench, tmp_path: Path) -> None:

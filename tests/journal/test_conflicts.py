@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zbroker.journal.conflicts import HEAD, Conflict, Conflicts, encode, read_conflicts
+from zbroker.journal.conflicts import HEAD, Conflicts, encode, read_conflicts
+from zbroker.journal.group_builder import Conflict
 
 
 def conflict(number: int, body: bytes = b"other") -> Conflict:

@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from zbroker.ids import publisher_id
-from zbroker.journal.group_builder import CONFLICTS_MAX_BYTES, GroupBuilder, JournalSettings
+from zbroker.journal.group_builder import CONFLICTS_MAX_BYTES, GroupBuilder, JournalSettings, LogEnd
 from zbroker.journal.holes import Hole
 from zbroker.journal.sessions import PublisherRow, Sessions
 from zbroker.log.format import FLAG_LATE, KIND_POINT, KIND_PUBLISH, KIND_PUBLISHER, Batch
@@ -24,7 +24,9 @@ def placing(request: pytest.FixtureRequest) -> GroupBuilder:
     sessions = Sessions(HERE)
     row = PublisherRow(P, "p", "", 9, 19, 5, 5, 5, HERE, holes=[Hole(4, 6, 6)])
     sessions.fold_row(row)
-    made = GroupBuilder(JournalSettings(HERE, 77, publisher_time=request.param), sessions, 1, 20, 0)
+    made = GroupBuilder(
+        JournalSettings(HERE, 77, publisher_time=request.param), sessions, LogEnd(1, 20, 0)
+    )
     made.begin(WALL)
     return made
 

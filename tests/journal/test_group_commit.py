@@ -8,7 +8,7 @@ import pytest
 
 from zbroker.ids import publisher_id
 from zbroker.journal.effects import WriteGroup
-from zbroker.journal.group_builder import CONFLICTS_MAX, JournalSettings, SequenceConflict
+from zbroker.journal.group_builder import CONFLICTS_MAX, Conflict, JournalSettings, LogEnd
 from zbroker.journal.group_commit import Effect, GroupCommit
 from zbroker.journal.holes import Hole
 from zbroker.journal.sessions import Sessions
@@ -31,7 +31,9 @@ BODY = b"\x91\xc4\x01a"
 
 
 def welcomed(publisher_time: bool = False) -> GroupCommit:
-    core = GroupCommit(JournalSettings(9, MINE, publisher_time=publisher_time), Sessions(), 1, 1, 0)
+    core = GroupCommit(
+        JournalSettings(9, MINE, publisher_time=publisher_time), Sessions(), LogEnd(1, 1, 0)
+    )
     [welcome] = core.receive(RID, m.Hello("ingest", THEIRS), [])
     assert isinstance(welcome.message, m.Welcome)
     assert welcome.message.echo == THEIRS
@@ -275,7 +277,9 @@ def test_conflicts_are_given_once_and_are_bounded() -> None:
         CONFLICTS_MAX + 5,
         [],
     )
-    assert kept[0] == SequenceConflict(other, BODY, 3, "p", 1_000)
+    assert kept[0] == Conflict(
+        1_000, other.publisher, "p", session, 1, 2, other.crc, 3, other.topics, None, BODY
+    )
 
 
 def test_a_fenced_journal_refuses_publishers_for_now() -> None:

@@ -24,7 +24,7 @@ from zbroker.ids import publisher_id
 from zbroker.journal import effects as je
 from zbroker.journal.events import Reserved, SpaceFound, Written
 from zbroker.journal.fold import LogFold
-from zbroker.journal.group_builder import JournalSettings
+from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.helper_threads import Helpers
 from zbroker.journal.log_port import LATE_TELL_MS, SLOW_SYNC_S, TELL_MS, Space, TimedLogPort
@@ -243,9 +243,7 @@ def test_no_group_is_larger_than_was_foreseen(seed: int) -> None:
     core = GroupCommit(
         JournalSettings(INSTANCE, 7, publisher_time=rng.random() < 0.5),
         LogFold(INSTANCE).sessions,
-        1,
-        1,
-        0,
+        LogEnd(1, 1, 0),
     )
     core.serial = to.serial
     core.receive(b"r", m.Hello("ingest", 1), [])

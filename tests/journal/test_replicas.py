@@ -8,12 +8,13 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from tests.journal.build import record_of
 from zbroker.errors import Bug
 from zbroker.ids import Origin, publisher_id
-from zbroker.journal.group_builder import JournalSettings
+from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.holes import Hole
-from zbroker.journal.replicas import BOUNDS, EXTRA_COLUMNS_MAX, outside, record_of
+from zbroker.journal.replicas import BOUNDS, EXTRA_COLUMNS_MAX, outside
 from zbroker.journal.sessions import SESSION_MAX, PublisherRow, Sessions
 from zbroker.log import records
 from zbroker.log.format import (
@@ -44,7 +45,7 @@ WALL = 1_000
 
 
 def make(**settings: bool) -> GroupCommit:
-    core = GroupCommit(JournalSettings(HERE, MINE, **settings), Sessions(), 1, 1, 0)  # type: ignore[arg-type]
+    core = GroupCommit(JournalSettings(HERE, MINE, **settings), Sessions(), LogEnd(1, 1, 0))  # type: ignore[arg-type]
     core.receive(LINK, m.Hello("replication", 1), [])
     core.receive(DOOR, m.Hello("ingest", 1), [])
     return core
@@ -280,8 +281,8 @@ def test_the_same_sequences_with_another_content_are_kept_aside(core: GroupCommi
     publish(core, 1, 2)
     give(core, record(1, 2, at=40, crc=99, flags=FLAG_ZSTD), body=b"other")
     [kept] = core.take_conflicts()
-    assert (kept.entry.seq, kept.entry.crc, kept.entry.codec) == (1, 99, "zstd")
-    assert (kept.body, kept.position, kept.name) == (b"other", 3, "p")
+    assert (kept.seq, kept.crc, kept.codec) == (1, 99, "zstd")
+    assert (kept.body, kept.original_position, kept.name) == (b"other", 3, "p")
     assert core.conflicts == 1
 
 

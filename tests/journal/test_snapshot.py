@@ -13,7 +13,7 @@ from zbroker.errors import StorageError
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal import snapshot
 from zbroker.journal.effects import WriteGroup
-from zbroker.journal.group_builder import JournalSettings
+from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.holes import Hole
 from zbroker.journal.sessions import PublisherRow, Sessions
@@ -234,7 +234,7 @@ def core() -> GroupCommit:
     sessions = Sessions(9)
     for number in range(200):
         sessions.fold_row(PublisherRow(number, f"publisher-{number}", "", 1, 1, 1, 1, 1))
-    made = GroupCommit(JournalSettings(9, MINE), sessions, 1, 300, 0)
+    made = GroupCommit(JournalSettings(9, MINE), sessions, LogEnd(1, 300, 0))
     made.receive(RID, m.Hello("ingest", 1), [])
     made.serial = 4
     return made

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.journal import build
+from tests.journal.build import record_of
 from tests.journal.whole import (
     DOOR,
     LINK,
@@ -33,9 +34,8 @@ from zbroker.errors import Bug
 from zbroker.ids import Bookmark, Origin, check_client_name, publisher_id
 from zbroker.journal import group_builder, stages
 from zbroker.journal.fold import LogFold
-from zbroker.journal.group_builder import JournalSettings
+from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
-from zbroker.journal.replicas import record_of
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.stages import AppRow, StageRow, Stages
 from zbroker.journal.units import broker_name, units_of
@@ -298,7 +298,7 @@ def groups(core: GroupCommit) -> list[list[Batch]]:
 
 
 def bare() -> GroupCommit:
-    core = GroupCommit(JournalSettings(build.INSTANCE, MINE), Sessions(), 1, 1, 0)
+    core = GroupCommit(JournalSettings(build.INSTANCE, MINE), Sessions(), LogEnd(1, 1, 0))
     core.receive(ROOM, m.Hello("queues", 1), [])
     return core
 

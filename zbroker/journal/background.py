@@ -20,8 +20,7 @@ from zbroker.errors import StorageError, ZBrokerError
 from zbroker.ids import Origin
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
-from zbroker.journal import group_builder
-from zbroker.journal.conflicts import Conflict, Conflicts
+from zbroker.journal.conflicts import Conflicts
 from zbroker.journal.effects import RebuildIndex
 from zbroker.journal.events import IndexRebuilt
 from zbroker.journal.helper_threads import Helpers
@@ -123,9 +122,8 @@ class Background:
 
     def keep_conflicts(self, effect: je.KeepConflicts) -> None:
         """Writes them to a file for people."""
-        records = [_record(one) for one in effect.conflicts]
         done = lambda _: ev.ConflictsKept(self._conflicts.failed)  # noqa: E731
-        self._helpers.submit(partial(self._conflicts.keep, records), done)
+        self._helpers.submit(partial(self._conflicts.keep, effect.conflicts), done)
 
     # -- removal ------------------------------------------------------------------------------
 
@@ -205,23 +203,6 @@ def _not_unlinked(error: Exception) -> ev.NotUnlinked:
     if not isinstance(error, StorageError):
         raise error
     return ev.NotUnlinked(str(error))
-
-
-def _record(one: group_builder.SequenceConflict) -> Conflict:
-    entry = one.entry
-    return Conflict(
-        time_ns=one.log_time,
-        publisher=entry.publisher,
-        name=one.name,
-        session=entry.session,
-        seq=entry.seq,
-        count=entry.count,
-        crc=entry.crc,
-        original_position=one.position,
-        topics=entry.topics,
-        codec=entry.codec,
-        body=one.body,
-    )
 
 
 def _told(findings: list[RecoveryFinding]) -> str:

@@ -14,7 +14,6 @@ cut off and nothing is written after a place that readers cannot pass.
 
 from __future__ import annotations
 
-import os
 import struct
 from itertools import count
 from pathlib import Path
@@ -22,8 +21,10 @@ from typing import Final
 
 import msgspec
 from google_crc32c import value as crc32c
-from msgspec import Struct, msgpack
+from msgspec import msgpack
 
+from zbroker import durable_files
+from zbroker.journal.group_builder import Conflict
 from zbroker.limits import MIB
 
 CONFLICTS_MAX_BYTES: Final = 16 * MIB  # evidence for people, who read the first ones
@@ -31,22 +32,6 @@ VERSION: Final = 1
 MAGIC: Final = b"zbCF"
 HEAD: Final = struct.Struct("<4sIII")
 assert HEAD.size == 16, "the picture says 16"
-
-
-class Conflict(Struct, kw_only=True):
-    """One batch whose sequences are in the log with another content, at `original_position`."""
-
-    time_ns: int
-    publisher: int
-    name: str
-    session: int
-    seq: int
-    count: int
-    crc: int
-    original_position: int
-    topics: list[str]
-    codec: str | None = None
-    body: bytes = b""
 
 
 _DECODER: Final = msgpack.Decoder(Conflict)
@@ -119,7 +104,7 @@ class Conflicts:
         if not data:
             return
         try:
-            self._append(b"".join(data))
+            durable_files.append(self._path, b"".join(data))
         except OSError as error:
             self._bytes = before
             self.failed = str(error)  # they are counted all the same; nothing depends on the file
@@ -133,19 +118,3 @@ class Conflicts:
             return None
         self._bytes += len(record)
         return record
-
-    def _append(self, data: bytes) -> None:
-        """All of it or nothing that a reader would stumble over."""
-        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            start = os.fstat(fd).st_size
-            written = 0
-            try:
-                while written < len(data):
-                    written += os.pwrite(fd, data[written:], start + written)
-                os.fdatasync(fd)
-            except OSError:
-                os.ftruncate(fd, start)  # a part of our own write, a moment old
-                raise
-        finally:
-            os.close(fd)

@@ -15,7 +15,7 @@ failed write or sync ends the process: nothing was promised.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from zbroker.engine import effects as e
 from zbroker.engine import events as ee
@@ -24,7 +24,7 @@ from zbroker.ids import Origin
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
 from zbroker.journal.effects import Effect
-from zbroker.journal.group_builder import JournalSettings
+from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.retention import RetentionRequests, RetentionSettings
 from zbroker.journal.sessions import Sessions
@@ -38,18 +38,6 @@ SMALL_GROUP: Final = 4  # messages: a client that publishes one at a time waits 
 Effects = Sequence[Effect]
 
 
-class LogEnd(NamedTuple):
-    """Where the log ends at a start. serial: of the open segment. state_serial: of the segment
-    with the newest complete state snapshot, 0 if there is none."""
-
-    generation: int
-    next_position: int
-    last_log_time: int
-    floor: int
-    serial: int
-    state_serial: int
-
-
 class JournalCore:
     """See zbroker.engine.contract.Core."""
 
@@ -60,12 +48,7 @@ class JournalCore:
         sessions: Sessions,
         end: LogEnd,
     ) -> None:
-        commit = GroupCommit(
-            settings, sessions, end.generation, end.next_position, end.last_log_time
-        )
-        commit.floor, commit.serial, commit.state_serial = (
-            end.floor, end.serial, end.state_serial,
-        )  # fmt: skip
+        commit = GroupCommit(settings, sessions, end)
         if end.state_serial < end.serial != 1:
             commit.want_state()  # the last process ended before the one of this segment was whole
         self.commit, self.retention = commit, RetentionRequests(commit, retention)

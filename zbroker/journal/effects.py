@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from zbroker.engine import effects as e
-from zbroker.journal.group_builder import SequenceConflict
+from zbroker.journal.group_builder import Conflict
 from zbroker.log.format import Batch
 from zbroker.wire import internal as m
 
@@ -92,7 +92,7 @@ class Maintain(Struct, gc=False):
 class KeepConflicts(Struct, gc=False):
     """Keep these aside for people. Answered by ConflictsKept."""
 
-    conflicts: list[SequenceConflict]
+    conflicts: list[Conflict]
 
 
 class MeasureSegments(Struct, gc=False):

@@ -16,6 +16,7 @@ from itertools import accumulate, chain
 from typing import Final, NamedTuple, Protocol
 
 from google_crc32c import value as crc32c
+from msgspec import Struct
 from msgspec.structs import replace
 
 from zbroker.journal import named_records
@@ -38,6 +39,7 @@ from zbroker.limits import (
     U63_MAX,
 )
 from zbroker.log import records
+from zbroker.log.batch_index import time_of
 from zbroker.log.format import (
     FLAG_LATE,
     FLAG_ZSTD,
@@ -80,14 +82,35 @@ class JournalSettings(NamedTuple):
     spin_us: int = 0  # after a small group
 
 
-class SequenceConflict(NamedTuple):
-    """A batch whose sequences are in the log with another content, up to `position`."""
+class LogEnd(NamedTuple):
+    """Where the log ends at a start. serial: of the open segment. state_serial: of the segment
+    with the newest complete state snapshot, 0 if there is none."""
 
-    entry: m.Entry
-    body: bytes
-    position: int
+    generation: int
+    next_position: int
+    last_log_time: int
+    floor: int = 1
+    serial: int = 0
+    state_serial: int = 0
+
+
+class Conflict(Struct):
+    """One batch whose sequences are in the log with another content, at `original_position`.
+
+    As it is kept for people: see conflicts.py.
+    """
+
+    time_ns: int
+    publisher: int
     name: str
-    log_time: int
+    session: int
+    seq: int
+    count: int
+    crc: int
+    original_position: int
+    topics: list[str]
+    codec: str | None = None
+    body: bytes = b""
 
 
 class HasColumns(Protocol):
@@ -120,19 +143,12 @@ class GroupBuilder:
     next_position: of the next message to be placed. log_time: the newest one given.
     """
 
-    def __init__(
-        self,
-        settings: JournalSettings,
-        sessions: Sessions,
-        generation: int,
-        next_position: int,
-        last_log_time: int,
-    ) -> None:
+    def __init__(self, settings: JournalSettings, sessions: Sessions, end: LogEnd) -> None:
         self.settings = settings
         self.sessions = sessions
-        self.generation = generation
-        self.next_position = next_position
-        self.log_time = last_log_time
+        self.generation = end.generation
+        self.next_position = end.next_position
+        self.log_time = end.last_log_time
         self.accepting = True
         self.fenced = False
         self.state_fits = True
@@ -140,7 +156,7 @@ class GroupBuilder:
         self.conflicts = self.refused = self.duplicates = self.messages = self.late = 0
         self.batches: list[Batch] = []
         self.wall_ns = 0
-        self._kept: list[SequenceConflict] = []
+        self._kept: list[Conflict] = []
         self._kept_bytes = 0
         sessions.origins.instance = settings.instance
 
@@ -149,7 +165,7 @@ class GroupBuilder:
         self.batches = []
         self.wall_ns = wall_ns
 
-    def take_conflicts(self) -> list[SequenceConflict]:
+    def take_conflicts(self) -> list[Conflict]:
         """Conflicts since the last call that are to be kept aside; bounded."""
         kept, self._kept, self._kept_bytes = self._kept, [], 0
         return kept
@@ -288,7 +304,7 @@ class GroupBuilder:
             whole,
             position=self.next_position,
             sequence=begin,
-            log_time=_time_at(whole, whole.count - cut - 1),
+            log_time=time_of(whole, whole.count - cut - 1),
             skip=begin - first,
             flags=(whole.flags & ~FLAG_LATE) | (FLAG_LATE if late else 0),
             origin_position=origin_position,
@@ -339,13 +355,8 @@ class GroupBuilder:
         if len(self._kept) < CONFLICTS_MAX and size <= CONFLICTS_MAX_BYTES:
             known = self.sessions.get(entry.publisher)
             name = known.name if known is not None else ""
-            self._kept.append(SequenceConflict(entry, bytes(body), position, name, self.log_time))
+            run = self.log_time, entry.publisher, name, entry.session, entry.seq, entry.count
+            content = bytes(body)
+            kept = Conflict(*run, entry.crc, position, entry.topics, entry.codec, content)
+            self._kept.append(kept)
             self._kept_bytes = size
-
-
-def _time_at(batch: Batch, index: int) -> int:
-    """The log time of message `index` of the body."""
-    columns = batch.columns
-    if columns is None or columns.time is None:
-        return batch.log_time
-    return int(array("q", columns.time)[index])

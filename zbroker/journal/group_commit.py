@@ -32,6 +32,7 @@ from zbroker.journal.group_builder import (
     Body,
     GroupBuilder,
     JournalSettings,
+    LogEnd,
     columns_bytes,
 )
 from zbroker.journal.replicas import Replicas
@@ -96,21 +97,13 @@ Effect = Answer | PublishWatermarks
 class GroupCommit(GroupBuilder):
     """Group commit of a journal. written, persisted: all below is in the file; is durable."""
 
-    def __init__(
-        self,
-        settings: JournalSettings,
-        sessions: Sessions,
-        generation: int,
-        next_position: int,
-        last_log_time: int,
-    ) -> None:
-        super().__init__(settings, sessions, generation, next_position, last_log_time)
-        self.floor = 1
-        self.written = next_position
-        self.persisted = next_position
-        self.serial = 0  # of the segment that holds the newest group
+    def __init__(self, settings: JournalSettings, sessions: Sessions, end: LogEnd) -> None:
+        super().__init__(settings, sessions, end)
+        self.floor = end.floor
+        self.written = self.persisted = end.next_position
+        self.serial = end.serial  # of the segment that holds the newest group
+        self.state_serial = end.state_serial
         self._before: dict[Origin, int] = {}
-        self.state_serial = 0  # at a start the fold knows it
         self._replicas = Replicas(self)
         self._units = Units(self)
         self._commits = CommitPlacer(self)

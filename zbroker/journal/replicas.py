@@ -36,7 +36,6 @@ from zbroker.limits import BATCH_TOPICS_MAX, U63_MAX
 from zbroker.log import records
 from zbroker.log.format import (
     COLUMN_ORIGIN_TIME,
-    FLAG_LATE,
     FLAG_ZSTD,
     KIND_NOOP,
     KIND_POINT,
@@ -212,24 +211,6 @@ class Replicas:
                     )  # fmt: skip
                     self._to.conflict(entry, body, recent.last_position)
                 return
-
-
-def record_of(batch: Batch, after: int) -> Record:
-    """A batch of the log as it goes to a peer, with the times that it got at its origin."""
-    columns, log_time = batch.columns, batch.log_time
-    extra = [item for item in batch.extra if item[0] != COLUMN_ORIGIN_TIME]
-    original = next((data for tag, data in batch.extra if tag == COLUMN_ORIGIN_TIME), b"")
-    if original:
-        times = array("q", original)
-        log_time = times[-1]
-        if columns is not None and columns.time is not None:
-            columns = replace(columns, time=original)
-    return Record(
-        batch.kind, batch.origin_instance, batch.origin_generation, batch.origin_position, after,
-        log_time, batch.publisher, batch.session, batch.sequence, batch.prev, batch.count,
-        batch.skip, batch.cut, batch.flags & ~FLAG_LATE, batch.body_crc, batch.topics, columns,
-        extra,
-    )  # fmt: skip
 
 
 _U16, _U32, _U64 = (1 << 16) - 1, (1 << 32) - 1, (1 << 64) - 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from tests.cli.journals import PUBLISHER, TIME_NS, Maker, run
-from zbroker.journal.conflicts import Conflict, encode
+from zbroker.journal.conflicts import encode
+from zbroker.journal.group_builder import Conflict
 from zbroker.wire.bodies import pack
 
 

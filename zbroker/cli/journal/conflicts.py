@@ -20,7 +20,8 @@ from zbroker.clock import format_time
 from zbroker.control.target import Target
 from zbroker.errors import ClientError
 from zbroker.ids import format_bookmark
-from zbroker.journal.conflicts import Conflict, read_conflicts
+from zbroker.journal.conflicts import read_conflicts
+from zbroker.journal.group_builder import Conflict
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire import bodies
 
