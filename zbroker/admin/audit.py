@@ -9,9 +9,7 @@ costs the line only: an operator who has to make room on a full disk is not kept
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 import threading
 from collections import Counter, deque
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from zbroker import durable_files
 from zbroker.admin import audit_format as fmt
 from zbroker.admin.process_link import PeriodicThread, ProcessLink
 from zbroker.clock import Clock, format_time
@@ -119,7 +118,7 @@ class Audit:
             if self._bytes and self._bytes + len(data) > FILE_MAX_BYTES:
                 self._path.replace(self.older)
                 self._bytes = 0
-            _append(self._path, data, self._bytes)
+            durable_files.append(self._path, data)
         except OSError as error:
             self._tell(error)
             return
@@ -178,21 +177,6 @@ def verify(path: Path) -> str:
         if broken is not None:
             return f"{each.name}, line {broken.line}: {broken.why}"
     return ""
-
-
-def _append(path: Path, data: bytes, size: int) -> None:
-    """Adds a line to a file of this size, durably, or nothing at all."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        if os.write(descriptor, data) != len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fsync(descriptor)
-    except OSError:
-        os.ftruncate(descriptor, size)
-        raise
-    finally:
-        os.close(descriptor)
 
 
 def _cut_torn(path: Path) -> int:

@@ -10,7 +10,6 @@ costs the history only: no action waits for it or fails by it.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from pathlib import Path
 from typing import Final
@@ -160,15 +159,7 @@ class History:
 
     def _append(self, data: bytes, *, durable: bool = False) -> None:
         try:
-            descriptor = os.open(
-                self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-            )
-            try:
-                os.write(descriptor, data)
-                if durable:
-                    os.fdatasync(descriptor)
-            finally:
-                os.close(descriptor)
+            durable_files.append(self._path, data, sync=durable)
             self._bytes += len(data)
             self._failed = False
         except OSError as error:
