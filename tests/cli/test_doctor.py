@@ -20,10 +20,10 @@ from zbroker import LocalBroker, config
 from zbroker.access import keys
 from zbroker.cli.admin_main import main
 from zbroker.cli.doctor import files, lines, live, machine
-from zbroker.cli.doctor.case import Case, DoctorOptions, Finding, holder_in
+from zbroker.cli.doctor.case import Case, DoctorOptions, Finding
 from zbroker.clock import SystemClock
 from zbroker.control.target import Target
-from zbroker.log.disk import RealDisk
+from zbroker.log.disk import RealDisk, holder_in
 from zbroker.log.segments import segment_name
 from zbroker.paths import Paths
 from zbroker.supervisor import directory

@@ -23,6 +23,7 @@ from zbroker.limits import GROUP_BUFFERS_MAX
 
 DIRECT_ALIGN: Final = 4096  # O_DIRECT wants offset, size and memory aligned to the device's block
 OPEN_FILES_MAX: Final = 64  # of one Disk; a reader of a long log opens one segment after the other
+_LOCKS: Final = Path("/proc/locks")
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 Buffer = bytes | bytearray | memoryview
@@ -221,7 +222,7 @@ class RealDisk:
         try:
             fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise second_writer(str(self.directory), _holder(os.fstat(file.fd).st_ino)) from None
+            raise second_writer(str(self.directory), lock_holder(self.directory)) from None
         self._lock = file
 
     def close(self) -> None:
@@ -262,16 +263,23 @@ def second_writer(directory: str, pid: int | None) -> StorageError:
     return StorageError("second_writer", f"{directory} is written by {who}", "stop that one first")
 
 
-def _holder(inode: int) -> int | None:
-    """The process that holds a flock on `inode`, by the kernel's table of locks."""
+def lock_holder(path: Path) -> int | None:
+    """The process that has the flock of a file or directory; 0 if the system does not say which.
+
+    None: it is free, or that is not known. The lock is not tried: that could keep others out.
+    """
     try:
-        lines = Path("/proc/locks").read_text().splitlines()
+        return holder_in(_LOCKS.read_text(), path.stat().st_ino)
     except OSError:
         return None
-    for line in lines:
+
+
+def holder_in(text: str, inode: int) -> int | None:
+    """The same from the kernel's table of locks; the number of the file system is not compared."""
+    for line in text.splitlines():
         words = line.split()
-        if "->" not in words and words[1] == "FLOCK" and words[5].endswith(f":{inode}"):
-            return int(words[4])
+        if len(words) >= 6 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode):
+            return max(0, int(words[4]))
     return None
 
 

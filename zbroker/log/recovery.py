@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from zbroker.clock import Clock, SystemClock
 from zbroker.errors import StorageError
+from zbroker.known_log import KnownLog
 from zbroker.limits import SEGMENT_BYTES, SEGMENT_FIRST_BYTES
 from zbroker.log.disk import Disk
 from zbroker.log.format import DATA_AT, FLAG_SHOWS, SEQUENCED, AckedNote, Batch, SegmentHeader
@@ -37,13 +38,6 @@ from zbroker.log.segments import (
 from zbroker.log.writer import LogTail
 
 ACCEPT: Final = "`zbroker start --accept-tail-loss` goes on without them; a backup may have them"
-
-
-class Evidence(NamedTuple):
-    """Positions below `position` of this generation were durable. The index's stamp is one."""
-
-    generation: int
-    position: int
 
 
 @dataclass(slots=True)
@@ -101,7 +95,7 @@ def recover(  # noqa: PLR0913 - each is one thing that a start knows
     """
     size, clock = min(segment_bytes, SEGMENT_FIRST_BYTES), clock or SystemClock()
     files = Inventory(SegmentPlaces(disk, archive), instance, size, clock, salt)
-    known = [Evidence(*each) for each in evidence]
+    known = [KnownLog(*each) for each in evidence]
     recovery = _Recovery(files, known, accept_loss, progress or (lambda _: None))
     walk = begin or _from_the_oldest, on_batch or (lambda _batch, _serial: None)
     return recovery.run(*walk, accept_missing=accept_missing)
@@ -120,7 +114,7 @@ class _Recovery:
     def __init__(
         self,
         files: Inventory,
-        known: list[Evidence],
+        known: list[KnownLog],
         accept_loss: bool,
         progress: Callable[[str], None],
     ) -> None:
@@ -188,10 +182,10 @@ class _Recovery:
         header = next(reversed(self._files.headers.values()), None)
         generation = header.generation if header else 0
         copied = read_mark(self._disk, generation) if header else None
-        proofs = [Evidence(note.generation, note.position)] if note else []
+        proofs = [KnownLog(note.generation, note.position)] if note else []
         if copied is None:
             proofs += self._known
-        proofs.append(Evidence(0, 0))
+        proofs.append(KnownLog(0, 0))
         evidence = max((p.position for p in proofs if p.generation >= generation), default=0)
         known = max(p.generation for p in proofs)
         serial = header.serial if header else 0

@@ -14,13 +14,13 @@ from zbroker.cli import progress
 from zbroker.config import Config
 from zbroker.control.target import Admin, Target
 from zbroker.errors import ZBrokerError
+from zbroker.log.disk import lock_holder
 from zbroker.paths import Paths
 
 RUNNING: Final = "running"
 STOPPED: Final = "stopped"
 SILENT: Final = "silent"  # its lock is held, and its admin does not answer
 ABSENT: Final = "absent"  # none was ever started there
-_LOCKS: Final = Path("/proc/locks")
 
 
 class Finding(NamedTuple):
@@ -114,7 +114,7 @@ def gather(target: Target, options: DoctorOptions) -> Case:
     if case.paths is not None:
         case.paths = replace(case.paths, instance=_instance(case.paths.identity))
         case.running = _document(case.paths.running)
-        case.lock_pid = holder(case.paths.lock)
+        case.lock_pid = lock_holder(case.paths.lock)
     return case
 
 
@@ -133,31 +133,6 @@ def _instance(path: Path) -> int:
         return int(str(_document(path).get("instance", "0")), 16)
     except ValueError:
         return 0
-
-
-# -- locks: read without taking them, which could keep others from starting -----------------------
-
-
-def holder(path: Path) -> int | None:
-    """The process that has the flock of a file or directory; 0 if the system does not say which.
-
-    None: it is free.
-    """
-    try:
-        inode = path.stat().st_ino
-        text = _LOCKS.read_text()
-    except OSError:
-        return None
-    return holder_in(text, inode)
-
-
-def holder_in(text: str, inode: int) -> int | None:
-    """The same from the lines of /proc/locks; the number of the file system is not compared."""
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) >= 6 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode):
-            return max(0, int(words[4]))
-    return None
 
 
 def name_of(pid: int) -> str:

@@ -11,11 +11,12 @@ from typing import Final, NamedTuple
 import psutil
 
 from zbroker import endpoints, limits
-from zbroker.cli.doctor.case import SILENT, Case, Finding, LeftOut, holder, name_of, quoted
+from zbroker.cli.doctor.case import SILENT, Case, Finding, LeftOut, name_of, quoted
 from zbroker.cli.show import size
 from zbroker.config import Config, doors
 from zbroker.endpoints import is_loopback
 from zbroker.errors import ZBrokerError
+from zbroker.log.disk import lock_holder
 from zbroker.paths import Paths
 
 OWN_FILES: Final = 256  # segments, sockets, threads: what a process has open beside its connections
@@ -131,7 +132,7 @@ def lock(case: Case, paths: Paths) -> Iterator[Finding]:
 
 def journal_lock(_: Case, paths: Paths) -> Iterator[Finding]:
     """Whether a tool works on the files of the log while no instance runs."""
-    pid = holder(paths.journal)
+    pid = lock_holder(paths.journal)
     if pid is not None:
         yield Finding(
             f"{name_of(pid)} has the journal directory {paths.journal} locked",
