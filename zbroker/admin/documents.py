@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, get_origin
 
@@ -150,14 +149,6 @@ def totals(rows: Sequence[q.QueueRow]) -> dict[str, Any]:
 def message(row: BrowsedRow) -> dict[str, Any]:
     """One message of a queue."""
     return row_document(row, "time_ns", time=format_time(row.time_ns))
-
-
-def payload(data: bytes) -> dict[str, str]:
-    """The payload of a message, in base64 if it is not text."""
-    try:
-        return {"data": data.decode()}
-    except UnicodeDecodeError:
-        return {"data_base64": b64encode(data).decode()}
 
 
 # -- definitions as people write them: "30s", "10GiB" ---------------------------------------------

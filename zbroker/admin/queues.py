@@ -17,6 +17,7 @@ from zbroker.admin.requests import EmptyRequest, parse, parse_query
 from zbroker.clock import Clock
 from zbroker.errors import Bug, ClientError
 from zbroker.wire import queue_surveys as q
+from zbroker.wire.bodies import text_or_base64
 
 Document = dict[str, Any]
 
@@ -78,7 +79,7 @@ class QueueReports:
         told = self._desk.look(q.Browsed, q.BrowseQueue(0, name, **asdict(wanted)))
         rows = [document.message(row) for row in told.rows]
         for row, data in zip(rows, told.payloads, strict=False):
-            row |= document.payload(data)
+            row |= text_or_base64(data)
         return {"next": told.next, "messages": rows}
 
     def _explain(self, name: str, wanted: asking.ExplainQuery) -> Document:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import click
 
 from zbroker.cli.terminal import raw, safe
+from zbroker.wire.bodies import text_or_base64
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -218,14 +219,6 @@ def extra_row(key: bytes | None, headers: Mapping[str, Scalar] | None) -> dict[s
     if headers:
         row["headers"] = {name: _plain(value) for name, value in headers.items()}
     return row
-
-
-def text_or_base64(data: bytes, name: str = "data") -> dict[str, str]:
-    """Under `name` if it is UTF-8, else under `<name>_base64`."""
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": b64encode(data).decode()}
 
 
 def _plain(value: Scalar) -> object:

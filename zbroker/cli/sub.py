@@ -32,8 +32,9 @@ from zbroker.cli.options import (
     url_argument,
     with_default,
 )
-from zbroker.cli.show import extra_row, text_or_base64
+from zbroker.cli.show import extra_row
 from zbroker.clock import SystemClock, to_datetime
+from zbroker.wire.bodies import text_or_base64
 
 if TYPE_CHECKING:
     from zbroker.client.subscriber.points import Range

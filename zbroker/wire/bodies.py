@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
@@ -45,6 +46,14 @@ Body = bytes | memoryview
 Scalar = str | int | float | bool | bytes | None
 Headers = dict[str, Scalar]
 T = TypeVar("T")
+
+
+def text_or_base64(data: bytes, name: str = "data") -> dict[str, str]:
+    """A payload or key for JSON: under `name` if it is UTF-8, else under `<name>_base64`."""
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(data).decode()}
 
 
 def pack(messages: Sequence[bytes]) -> bytes:

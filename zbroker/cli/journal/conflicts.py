@@ -15,7 +15,6 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.group import AdminCommand
-from zbroker.cli.show import text_or_base64
 from zbroker.clock import format_time
 from zbroker.control.target import Target
 from zbroker.errors import ClientError
@@ -24,6 +23,7 @@ from zbroker.journal.conflicts import read_conflicts
 from zbroker.journal.group_builder import Conflict
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.wire import bodies
+from zbroker.wire.bodies import text_or_base64
 
 COLUMNS: Final = show.columns(
     "time:2 name:0 bookmark count:2 original_position:3 topics:2 body_bytes:3", sizes="body_bytes"

@@ -23,6 +23,7 @@ from zbroker.control.target import Target
 from zbroker.errors import ClientError
 from zbroker.log.reader import Gap
 from zbroker.topics import TopicPattern
+from zbroker.wire.bodies import text_or_base64
 
 CHUNK: Final = 1_000  # lines that are printed at once
 TOPICS_MAX: Final = 10_000  # whose types are remembered
@@ -59,7 +60,7 @@ class PayloadRenderer:
     def text(self, message: MessageRow) -> bytes:
         """A payload in one line. Text is shown as it was published: grep looks in that."""
         type_, data = self.type_of(message.topic), bytes(message.data)
-        if type_ in _TEXTS and "data" in show.text_or_base64(data):
+        if type_ in _TEXTS and "data" in text_or_base64(data):
             return data.replace(b"\n", b"\\n")
         return _encode(formats.show(type_, data))
 

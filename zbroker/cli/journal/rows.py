@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from zbroker.cli.show import extra_row, text_or_base64
+from zbroker.cli.show import extra_row
 from zbroker.clock import format_time
 from zbroker.errors import StorageError
 from zbroker.ids import format_bookmark
@@ -21,6 +21,7 @@ from zbroker.limits import MIB, STORED_MAX_BYTES
 from zbroker.log import format as f
 from zbroker.log import records
 from zbroker.wire import bodies
+from zbroker.wire.bodies import text_or_base64
 
 READ_BYTES: Final = 1 * MIB
 
