@@ -299,9 +299,33 @@ class QueueObservation(NamedTuple):
     ago_ms: Mapping[str, int] = {}
 
 
+#: what is wrong with queues: what it means for the data, what to do
+_QUEUES: Final = {
+    "queue_size": (
+        "nothing is lost; the log is kept from there on, and the disk may fill up",
+        "more consumers, or zbroker-admin queue explain; a replayable queue is emptied by "
+        "zbroker-admin queue purge",
+    ),
+    "queue_idle": (
+        "nothing is lost; the log is kept for these messages, and the disk may fill up",
+        "start its consumers; zbroker-admin queue explain says why nothing is delivered; "
+        "zbroker-admin queue delete, if it is not needed any more",
+    ),
+    "dead_letters": (
+        "these messages are given up by their queues; in the log they stay",
+        "read the reasons there; zbroker-admin queue requeue brings them back",
+    ),
+}
+
+
 def queue_findings(seen: QueueObservation) -> list[AlarmFinding]:
     """One for each thing that is wrong now."""
-    return [*_queue_size(seen.rows), *_idle(seen), *_dead(seen)]
+    texts = {
+        "queue_size": _large(seen.rows),
+        "queue_idle": _idle(seen),
+        "dead_letters": _dead(seen),
+    }
+    return [AlarmFinding(code, _few(each), *_QUEUES[code]) for code, each in texts.items() if each]
 
 
 def largest_queue(rows: Sequence[QueueRow]) -> tuple[str, int] | None:
@@ -310,37 +334,18 @@ def largest_queue(rows: Sequence[QueueRow]) -> tuple[str, int] | None:
     return None if most is None or not most.bytes else (most.name, most.bytes)
 
 
-def _queue_size(rows: Sequence[QueueRow]) -> Iterator[AlarmFinding]:
+def _large(rows: Sequence[QueueRow]) -> list[str]:
     over = [row for row in rows if 0 < setting(row, "size_alarm") < row.bytes]
-    if over:
-        yield AlarmFinding(
-            "queue_size",
-            _few([_large(row) for row in sorted(over, key=lambda row: -row.bytes)]),
-            "nothing is lost; the log is kept from there on, and the disk may fill up",
-            "more consumers, or zbroker-admin queue explain; a replayable queue is emptied by "
-            "zbroker-admin queue purge",
-        )
-
-
-def _large(row: QueueRow) -> str:
-    limit = words.size(setting(row, "size_alarm"))
-    return (
+    return [
         f"{row.name} holds {words.size(row.bytes)} of the log from position {row.holding} on, "
-        f"its size_alarm is {limit}"
-    )
+        f"its size_alarm is {words.size(setting(row, 'size_alarm'))}"
+        for row in sorted(over, key=lambda row: -row.bytes)
+    ]
 
 
-def _idle(seen: QueueObservation) -> Iterator[AlarmFinding]:
+def _idle(seen: QueueObservation) -> list[str]:
     idle = [(ms, row) for row in seen.rows if (ms := _idle_ms(row, seen)) is not None]
-    if idle:
-        told = [_lying(row, ms, seen) for ms, row in sorted(idle, key=lambda one: -one[0])]
-        yield AlarmFinding(
-            "queue_idle",
-            _few(told),
-            "nothing is lost; the log is kept for these messages, and the disk may fill up",
-            "start its consumers; zbroker-admin queue explain says why nothing is delivered; "
-            "zbroker-admin queue delete, if it is not needed any more",
-        )
+    return [_lying(row, ms, seen) for ms, row in sorted(idle, key=lambda one: -one[0])]
 
 
 def _idle_ms(row: QueueRow, seen: QueueObservation) -> int | None:
@@ -374,16 +379,10 @@ def _lying(row: QueueRow, idle_ms: int, seen: QueueObservation) -> str:
     )
 
 
-def _dead(seen: QueueObservation) -> Iterator[AlarmFinding]:
+def _dead(seen: QueueObservation) -> list[str]:
     rows = [row for row in seen.rows if seen.dead.get(row.name)]
-    if rows:
-        rows.sort(key=lambda row: -seen.dead[row.name])
-        yield AlarmFinding(
-            "dead_letters",
-            _few([_given_up(row, seen.dead[row.name]) for row in rows]),
-            "these messages are given up by their queues; in the log they stay",
-            "read the reasons there; zbroker-admin queue requeue brings them back",
-        )
+    rows.sort(key=lambda row: -seen.dead[row.name])
+    return [_given_up(row, seen.dead[row.name]) for row in rows]
 
 
 def _given_up(row: QueueRow, count: int) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from zbroker.access.file import AccessFile
 from zbroker.admin import alarms, core, requests, retention
@@ -15,7 +16,6 @@ from zbroker.admin.alarms import Alarm, AlarmFacts, AlarmWatch, held_limit
 from zbroker.admin.audit import Audit
 from zbroker.admin.client_reports import ClientReports, SubscriptionReports
 from zbroker.admin.documents import LocalFacts, document, stats_of, time_text
-from zbroker.admin.history import HistoryEntry
 from zbroker.admin.jobs import Rewrite
 from zbroker.admin.process_link import ROOM as QUEUES
 from zbroker.admin.process_link import Sampler
@@ -85,8 +85,12 @@ class Answers:
             "/audit": _asked(requests.AuditQuery, lambda q: parts.audit.document(q.limit)),
         }
         self._writes: dict[str, Callable[[bytes], Document]] = {
-            "/journal/archive": _posted(requests.SegmentSelection, self.archive),
-            "/journal/compress": _posted(requests.SegmentSelection, self.compress),
+            "/journal/archive": _posted(
+                requests.SegmentSelection, partial(self.rewrite, "archive")
+            ),
+            "/journal/compress": _posted(
+                requests.SegmentSelection, partial(self.rewrite, "compress")
+            ),
             "/journal/remove": _posted(requests.RemovalQuery, self.remove),
             "/journal/reindex": _posted(requests.EmptyRequest, lambda _: self.reindex()),
             "/journal/hold": _posted(requests.HoldRequest, self.hold),
@@ -240,8 +244,8 @@ class Answers:
         """The action that runs, and earlier ones."""
         running = self._worker.running()
         return {
-            "running": _action(running) if running else None,
-            "actions": [_action(entry) for entry in self._tools.history.newest()],
+            "running": to_builtins(running) if running else None,
+            "actions": to_builtins(self._tools.history.newest()),
         }
 
     def action(self, number: int) -> Document:
@@ -249,19 +253,12 @@ class Answers:
         entry = self._tools.history.get(number)
         if entry is None:
             raise ClientError("not_found", f"there is no action {number}", "old ones are forgotten")
-        return _action(entry)
+        return dict(to_builtins(entry))
 
     # -- changing -------------------------------------------------------------------------------
 
-    def archive(self, select: requests.SegmentSelection) -> Document:
-        """Archives segments in the background; `dry_run` only says which."""
-        return self._rewrite("archive", select)
-
-    def compress(self, select: requests.SegmentSelection) -> Document:
-        """Compresses segments likewise."""
-        return self._rewrite("compress", select)
-
-    def _rewrite(self, kind: Rewrite, select: requests.SegmentSelection) -> Document:
+    def rewrite(self, kind: Rewrite, select: requests.SegmentSelection) -> Document:
+        """Archives or compresses segments in the background; `dry_run` only says which."""
         wanted, through = requests.wanted(select)
         worker = self._worker
         state = worker.state(worker.survey.holders())
@@ -349,7 +346,3 @@ def _segment(row: SegmentView) -> Document:
         "size": row.size,
         "open": row.is_open,
     }
-
-
-def _action(entry: HistoryEntry) -> Document:
-    return asdict(entry) | {"progress": asdict(entry.progress)}

@@ -94,6 +94,12 @@ PROCESS_GAUGES: Final = (
     ("room_uptime_seconds", "uptime_s", "Seconds since this process was started."),
     ("room_restarts", "restarts", "How often this process was restarted."),
 )
+#: by kind of code
+CODE_COUNTERS: Final = {
+    "error": ("errors", "Commands that were answered with this code."),
+    "refused": ("refused", "Peers that a listener refused, by what."),
+    "cut": ("cut", "Connections that a listener cut, by why."),
+}
 _CODE: Final = re.compile(r"(error|refused|cut)_([a-z_]+)")
 
 
@@ -131,35 +137,24 @@ class _Families(Collector):
 
 
 def _instance(status: Mapping[str, Any], refused: Mapping[str, int]) -> Iterator[Metric]:
-    state = _gauge("state", "The state of the instance: 1 for the one that it is in.", "state")
-    for name in STATES:
-        state.add_metric([name], float(status["state"] == name))
-    state.add_metric(["other"], float(status["state"] not in STATES))
-    yield state
-    alarms = _gauge("alarm", "1 for each alarm that is raised.", "code")
-    for alarm in status["alarms"]:
-        alarms.add_metric([alarm["code"]], 1)
-    yield alarms
-    refusals = _counter(
-        "http_refused", "Requests here that were refused for want of rights.", "code"
+    here = status["state"] if status["state"] in STATES else "other"
+    states = {name: float(name == here) for name in (*STATES, "other")}
+    yield _gauges(
+        "state", "The state of the instance: 1 for the one that it is in.", "state", states
     )
-    for code, count in sorted(refused.items()):
-        refusals.add_metric([code], count)
-    yield refusals
+    alarms = dict.fromkeys((alarm["code"] for alarm in status["alarms"]), 1)
+    yield _gauges("alarm", "1 for each alarm that is raised.", "code", alarms)
+    what = "Requests here that were refused for want of rights."
+    yield _counters("http_refused", what, "code", dict(sorted(refused.items())))
     problem = float(bool(status["security"].get("problem")))
-    yield _gauge("access_file_problem", "1 while the access file cannot be used.", value=problem)
+    yield _gauge("access_file_problem", "1 while the access file cannot be used.", problem)
 
 
 def _processes(rows: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
-    up = _gauge("room_ready", "1 if this process is ready.", "room")
-    for row in rows:
-        up.add_metric([row["room"]], float(row["state"] == "ready"))
-    yield up
+    ready = {row["room"]: float(row["state"] == "ready") for row in rows}
+    yield _gauges("room_ready", "1 if this process is ready.", "room", ready)
     for name, key, what in PROCESS_GAUGES:
-        found = _gauge(name, what, "room")
-        for row in rows:
-            found.add_metric([row["room"]], _number(row.get(key)))
-        yield found
+        yield _gauges(name, what, "room", {row["room"]: _number(row.get(key)) for row in rows})
 
 
 def _listeners(
@@ -176,11 +171,9 @@ def _listeners(
 
 def _codes(rooms: Mapping[str, Stats]) -> Iterable[Metric]:
     """What listeners count, as `error_CODE`, `refused_WHAT` and `cut_WHY`."""
-    labels = ("door", "code")
     families = {
-        "error": _counter("errors", "Commands that were answered with this code.", *labels),
-        "refused": _counter("refused", "Peers that a listener refused, by what.", *labels),
-        "cut": _counter("cut", "Connections that a listener cut, by why.", *labels),
+        kind: CounterMetricFamily(f"zbroker_{name}", what, labels=["door", "code"])
+        for kind, (name, what) in CODE_COUNTERS.items()
     }
     found: Counter[tuple[str, str, str]] = Counter()
     for room, numbers in rooms.items():
@@ -204,33 +197,39 @@ def _journal(numbers: Stats) -> Iterator[Metric]:
                 yield make(f"zbroker_{name}", what, value=_number(numbers[key]))
     if "sync_ms" in numbers:
         seconds = _number(numbers["sync_ms"]) / 1_000
-        yield _gauge("sync_seconds", "How long the last sync of the log took.", value=seconds)
+        yield _gauge("sync_seconds", "How long the last sync of the log took.", seconds)
 
 
 def _queues(rows: Sequence[QueueRow], now_ns: int) -> Iterator[Metric]:
-    yield _gauge("queues", "Queues that there are.", value=float(len(rows)))
+    yield _gauge("queues", "Queues that there are.", float(len(rows)))
     shown = sorted(rows, key=lambda row: row.name)[:QUEUES_MAX]
     if not shown:
         return
-    for table, make in ((QUEUE_COUNTERS, _counter), (QUEUE_GAUGES, _gauge)):
+    for table, make in ((QUEUE_COUNTERS, _counters), (QUEUE_GAUGES, _gauges)):
         for name, key, what in table:
-            family = make(name, what, "queue")
-            for row in shown:
-                family.add_metric([row.name], getattr(row, key))
-            yield family
-    ages = _gauge("queue_oldest_seconds", "Age of the oldest message; 0: none.", "queue")
-    for row in shown:
-        ages.add_metric([row.name], age_s(row, now_ns) or 0.0)
-    yield ages
+            yield make(name, what, "queue", {row.name: getattr(row, key) for row in shown})
+    ages = {row.name: age_s(row, now_ns) or 0.0 for row in shown}
+    yield _gauges("queue_oldest_seconds", "Age of the oldest message; 0: none.", "queue", ages)
 
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _gauge(name: str, what: str, *labels: str, value: float | None = None) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"zbroker_{name}", what, labels=labels or None, value=value)
+def _gauge(name: str, what: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"zbroker_{name}", what, value=value)
 
 
-def _counter(name: str, what: str, *labels: str) -> CounterMetricFamily:
-    return CounterMetricFamily(f"zbroker_{name}", what, labels=labels)
+def _gauges(name: str, what: str, label: str, values: Mapping[str, float]) -> Metric:
+    return _filled(GaugeMetricFamily(f"zbroker_{name}", what, labels=[label]), values)
+
+
+def _counters(name: str, what: str, label: str, values: Mapping[str, float]) -> Metric:
+    return _filled(CounterMetricFamily(f"zbroker_{name}", what, labels=[label]), values)
+
+
+def _filled(family: Family, values: Mapping[str, float]) -> Metric:
+    """With a value for each of the label's."""
+    for label, value in values.items():
+        family.add_metric([label], value)
+    return family

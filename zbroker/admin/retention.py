@@ -46,8 +46,8 @@ class SegmentView(NamedTuple):
     serial: int
     copies: tuple[Copy, ...]
     size: int
-    end: int | None
-    last_time: int | None
+    end: int | None = None
+    last_time: int | None = None
     first: int | None = None
     first_time: int | None = None
     is_open: bool = False

@@ -114,15 +114,6 @@ def _device(path: Path) -> int:
     return path.stat().st_dev
 
 
-class _SealedFacts(NamedTuple):
-    """Facts about a segment that do not change any more."""
-
-    size: int
-    first: int | None
-    summary: Summary | None = None
-    summarized: bool = False
-
-
 class Catalog:
     """The segments of both directories. Thread-safe.
 
@@ -134,7 +125,7 @@ class Catalog:
         self._journal = journal
         self._archive = archive
         self._lock = threading.Lock()
-        self._known: dict[int, _SealedFacts] = {}
+        self._known: dict[int, SegmentView] = {}  # without copies and ends
 
     def rows(self) -> list[SegmentView]:
         """Every segment, oldest first. Raises: StorageError."""
@@ -155,9 +146,11 @@ class Catalog:
                 for serial, copies in found.items()
             }
             known = list(self._known.values())
-        followers = [*known[1:], None]
-        rows = zip(found.items(), known, followers, strict=True)
-        return [_row(serial, copies, one, after) for (serial, copies), one, after in rows]
+        ends = [*(after.first for after in known[1:]), None]
+        return [
+            one._replace(copies=_copies(found[one.serial]), end=end, is_open=one.serial == newest)
+            for one, end in zip(known, ends, strict=True)
+        ]
 
     def segments(self) -> tuple[SegmentView, ...]:
         """The same for the policy: damaged segments have the bounds that newer ones prove."""
@@ -168,36 +161,29 @@ class Catalog:
         with self._lock:
             known = self._known.get(serial)
             if known is not None:
-                self._known[serial] = known._replace(summary=summary, summarized=True)
+                self._known[serial] = _summarized(known, summary)
 
-    def _learned(
-        self, places: SegmentPlaces, place: SegmentPlace, *, is_open: bool
-    ) -> _SealedFacts:
+    def _learned(self, places: SegmentPlaces, place: SegmentPlace, *, is_open: bool) -> SegmentView:
         known = self._known.get(place.serial)
         if known is not None and (is_open or known.summarized):
             return known
         header = places.header(place)
         if isinstance(header, ParseStop):
-            return _SealedFacts(places.size(place), None)
+            return SegmentView(place.serial, (), places.size(place))
+        first = header.first_position
         if is_open:
-            return _SealedFacts(place.file_bytes, header.first_position)
-        summary = read_summary(places, header)
-        size = places.size(place)
-        return _SealedFacts(size, header.first_position, summary, summary is not None)
+            return SegmentView(place.serial, (), place.file_bytes, first=first)
+        summary, size = read_summary(places, header), places.size(place)
+        made = SegmentView(place.serial, (), size, first=first)
+        return made if summary is None else _summarized(made, summary)
 
 
-def _row(
-    serial: int, copies: list[SegmentPlace], known: _SealedFacts, after: _SealedFacts | None
-) -> SegmentView:
-    summary = known.summary
-    return SegmentView(
-        serial,
-        tuple(Copy(copy.archived, copy.packed, copy.file_bytes) for copy in copies),
-        known.size,
-        end=after.first if after else None,
-        last_time=summary.last_time if summary else None,
-        first=known.first,
-        first_time=summary.first_time if summary else None,
-        is_open=after is None,
-        summarized=known.summarized,
-    )
+def _summarized(view: SegmentView, found: Summary | None) -> SegmentView:
+    """None: there can be no summary of it."""
+    if found is not None:
+        view = view._replace(first_time=found.first_time, last_time=found.last_time)
+    return view._replace(summarized=True)
+
+
+def _copies(places: list[SegmentPlace]) -> tuple[Copy, ...]:
+    return tuple(Copy(one.archived, one.packed, one.file_bytes) for one in places)
