@@ -15,7 +15,7 @@ FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS_OF_BUG = 500  # within so many a planted bug is found
 #: looked at first, so that the rare ones take no minute; another history of it may find nothing
 SEED_OF_RARE = {
-    "purges are not noticed by consumers": 197,
+    "purges are not noticed by consumers": 366,
     "what is sent is noted later": 281,
     "definitions that landed are sent again": 522,
 }
