@@ -16,6 +16,7 @@ from google_crc32c import value as crc32c
 from tests.waiting import Limit
 from zbroker import sockets
 from zbroker.config import Config
+from zbroker.delivery.core import DeliveryCore
 from zbroker.delivery.loop import DeliveryLoop
 from zbroker.ids import EPOCH, is_vector, parse_vector
 from zbroker.log.disk import RealDisk
@@ -117,8 +118,9 @@ class DeliveryProcess:
         self.clients: list[Client] = []
         self.process = Process("delivery", Config(), self.paths, "tcp://127.0.0.1:0")
         self.loop = DeliveryLoop(self.process)
-        self.endpoint = self.loop.open()
-        self.process.ready(self.endpoint)
+        self.core: DeliveryCore = self.loop.core
+        self.loop.open()
+        self.endpoint = self.loop.endpoint
         self.failure: BaseException | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()

@@ -48,7 +48,7 @@ def test_large_bodies_over_several_segments_arrive_unchanged(delivery: DeliveryP
         client.send(m.Subscribe("s", "t", bookmark="0"))
     for client in clients:
         assert client.collect(len(data)) == data
-    assert delivery.loop._stats()["read_cache_hits"]
+    assert delivery.loop.stats()["read_cache_hits"]
 
 
 def test_subscriptions_survive_a_restart_of_the_journal(delivery: DeliveryProcess):
@@ -74,11 +74,11 @@ def test_a_client_that_left_is_forgotten(delivery: DeliveryProcess):
         one.until(m.Ack, type="completed")
     client.socket.close(linger=0)
     limit = Limit(DEADLINE_S)
-    while len(delivery.loop.core.connections) > 1 and not limit.is_over:
+    while len(delivery.core.connections) > 1 and not limit.is_over:
         delivery.journal.write("t", [b"x"])
         delivery.journal.say_marks()
         other.until(m.Msg)
-    assert len(delivery.loop.core.connections) == 1
+    assert len(delivery.core.connections) == 1
 
 
 def test_frames_of_any_kind_leave_the_process_unharmed(delivery: DeliveryProcess):
@@ -92,7 +92,7 @@ def test_frames_of_any_kind_leave_the_process_unharmed(delivery: DeliveryProcess
     assert client.until(m.Error).code == "bad_command"
     client.send(m.Unsubscribe("nothing", "u"))
     assert client.until(m.Error).cid == "u"
-    assert delivery.loop._stats()["errors"] == 4
+    assert delivery.loop.stats()["errors"] == 4
 
 
 def test_ranges_cover_the_log_without_overlap(delivery: DeliveryProcess):

@@ -16,7 +16,7 @@ from zbroker.engine.contract import Now, TurnPlan
 from zbroker.engine.effects import NoteDisconnected, Send, Tell
 from zbroker.engine.turn import Turn
 from zbroker.server.admin_endpoint import QUESTIONS_MAX, AdminEndpoint
-from zbroker.server.ports import ONE, QuestionsPort
+from zbroker.server.process_loop import ONE
 from zbroker.wire import codec
 from zbroker.wire import surveys as s
 from zbroker.wire.surveys import FROM_DESK, AskSubscriptions
@@ -31,10 +31,9 @@ class Bench:
         self.context: zmq.Context[Any] = zmq.Context()
         self.poller = zmq.Poller()
         endpoint = f"ipc://{directory}/desk"
-        desk = AdminEndpoint(
+        self.port = AdminEndpoint(
             self.context, endpoint, s.TO_DESK, self.poller, logging.getLogger("test")
         )
-        self.port = QuestionsPort(desk)
         self.asker = sockets.dealer(self.context, endpoint)
         self.world: World = ready()
         self.effects: list[Any] = []

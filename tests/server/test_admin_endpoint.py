@@ -7,6 +7,7 @@ import logging
 import pytest
 import zmq
 
+from zbroker.engine.effects import NoteDisconnected
 from zbroker.server.admin_endpoint import AdminEndpoint
 from zbroker.wire import surveys as s
 
@@ -19,7 +20,7 @@ def test_only_who_was_there_is_logged_as_disconnected(
     log = logging.getLogger("test_desk")
     desk = AdminEndpoint(context, "inproc://desk", s.TO_INGEST_DESK, zmq.Poller(), log)
     try:
-        desk.note_disconnected("ann", count)
+        desk.note_disconnected(NoteDisconnected("ann", count))
     finally:
         desk.router.close(0)
         context.term()

@@ -24,25 +24,16 @@ from zbroker.engine.contract import Limit
 from zbroker.engine.effects import (
     JOURNAL,
     WATERMARKS,
-    Answer,
     Follow,
     Gate,
     Note,
-    Pace,
     Reconnect,
     Say,
 )
-from zbroker.engine.events import Full, Gone, StopAsked
+from zbroker.engine.events import StopAsked
 from zbroker.journal.effects import PublishWatermarks
-from zbroker.server.ports import (
-    CommandsPort,
-    JournalPort,
-    ListenerPort,
-    PollPort,
-    SupervisorPort,
-)
+from zbroker.server.ports import CommandsPort, JournalPort, SupervisorPort
 from zbroker.wire import codec
-from zbroker.wire import messages as m
 from zbroker.wire.internal import Confirm, InternalMessage, Located, Watermarks, Welcome
 
 WAIT_S = 20.0
@@ -326,13 +317,8 @@ class Door:
         return b"\0ann1", [zmq.Frame(b"%d" % self.waiting)], False, "", 1
 
 
-class Front:
-    def __init__(self, door: Door) -> None:
-        self.door = door
-
-
 def test_a_burst_of_commands_is_one_event_up_to_its_limit() -> None:
-    port = CommandsPort(Front(Door(5)), mock.Mock())  # type: ignore[arg-type]
+    port = CommandsPort(Door(5), mock.Mock())  # type: ignore[arg-type]
     assert list(port.events({}, Limit(3))) == [], "the poller has found nothing"
     bursts = []
     for drained in (False, True):
@@ -345,7 +331,7 @@ def test_a_burst_of_commands_is_one_event_up_to_its_limit() -> None:
 
 
 def test_a_burst_ends_as_soon_as_it_has_so_many_bytes() -> None:
-    port = CommandsPort(Front(Door(5)), mock.Mock())  # type: ignore[arg-type]
+    port = CommandsPort(Door(5), mock.Mock())  # type: ignore[arg-type]
     [burst] = port.events({"router": 1}, Limit(100, bytes=2))
     assert (len(burst.received), port.drained) == (2, False)
 
@@ -353,7 +339,7 @@ def test_a_burst_ends_as_soon_as_it_has_so_many_bytes() -> None:
 def test_behind_a_closed_gate_commands_wait_unread() -> None:
     """Nobody is silent meanwhile: not all that arrived was read."""
     door, poller = Door(1), mock.Mock()
-    port = CommandsPort(Front(door), poller)  # type: ignore[arg-type]
+    port = CommandsPort(door, poller)  # type: ignore[arg-type]
     port.gate(Gate("clients", open=False))
     assert list(port.events({"router": 1}, Limit(3))) == []
     assert (door.waiting, port.drained) == (1, False)
@@ -362,81 +348,6 @@ def test_behind_a_closed_gate_commands_wait_unread() -> None:
     assert port.drained
     told = [(call[0], *call.args[:1]) for call in poller.method_calls]
     assert told == [("register", "router"), ("unregister", "router"), ("register", "router")]
-
-
-# -- answers ------------------------------------------------------------------------------------
-
-
-ACK = m.Ack("persisted", seq=1)
-
-
-@pytest.fixture
-def listener() -> Iterator[tuple[ListenerPort, Any, Any]]:
-    """A port with short queues, its socket, and one client of it."""
-    context = zmq.Context()
-    router = sockets.public_router(context, 1 << 20, sndhwm=1)
-    router.bind("inproc://listener")
-    client = context.socket(zmq.DEALER)
-    client.setsockopt(zmq.RCVHWM, 1)
-    client.connect("inproc://listener")
-    front = mock.Mock()
-    front.door.router = router
-    yield ListenerPort(front, Clock(), mock.Mock()), router, client
-    client.close(0)
-    router.close(0)
-    context.term()
-
-
-def test_an_answer_to_a_peer_that_is_not_connected_says_so(listener: Any) -> None:
-    port, _, _ = listener
-    assert port.answer(Answer(b"\0nobd", ACK)) == Gone(b"\0nobd")
-
-
-def test_an_answer_that_a_full_queue_did_not_take_comes_back(listener: Any) -> None:
-    port, router, client = listener
-    client.send(b"hello")
-    [rid, _] = router.recv_multipart()
-    answer, sent = Answer(rid, ACK), 0
-    while (refused := port.answer(answer)) is None:
-        sent += 1
-        assert sent < 100, "its queue has a limit"
-    assert refused == Full(rid, answer)
-    assert isinstance(refused, Full)
-    assert refused.effect is answer
-    assert codec.ANSWERS.decode(client.recv()) == ACK
-    eventually(lambda: port.answer(answer) is None, lambda: client.poll(10) and client.recv())
-
-
-# -- waiting ------------------------------------------------------------------------------------
-
-
-class Sockets:
-    """A poller. found: what it finds at each look; calls: how long it was to wait."""
-
-    def __init__(self, *found: list[tuple[str, int]]) -> None:
-        self.found, self.waited = list(found), list[int | None]()
-
-    def poll(self, wait_ms: int | None) -> list[tuple[str, int]]:
-        self.waited.append(wait_ms)
-        return self.found.pop(0) if self.found else []
-
-
-def test_without_a_pace_it_sleeps_at_once() -> None:
-    poller = Sockets([("link", 1)])
-    assert PollPort(poller).wait(70) == {"link": 1}  # type: ignore[arg-type]
-    assert poller.waited == [70]
-
-
-def test_with_a_pace_it_looks_before_it_sleeps() -> None:
-    poller = Sockets([], [("link", 1)])
-    port = PollPort(poller)  # type: ignore[arg-type]
-    port.pace(Pace(20_000_000))
-    assert port.wait(70) == {"link": 1}
-    assert poller.waited == [0, 0]
-    assert port.wait(0) == {}, "what is to be done at once waits for nothing"
-    port.pace(Pace(0))
-    assert port.wait(None) == {}
-    assert poller.waited == [0, 0, 0, None]
 
 
 # -- the supervisor -----------------------------------------------------------------------------

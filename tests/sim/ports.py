@@ -148,7 +148,7 @@ class WatermarksPublisher:
 
 
 class Listener(Mailbox):
-    """The twin of CommandsPort and ListenerPort of zbroker.server.ports: clients may be gone."""
+    """The twin of CommandsPort and PublicListener of zbroker.server: clients may be gone."""
 
     def __init__(self, net: Net, address: str) -> None:
         super().__init__()

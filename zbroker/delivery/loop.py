@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, get_args
 
-import zmq
-
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import Read
 from zbroker.config import Config, socket_of
@@ -26,32 +24,23 @@ from zbroker.delivery import contract as de
 from zbroker.delivery.core import DeliveryCore, DeliverySettings
 from zbroker.delivery.ports import BlocksPort, LiveMessagesPort, PlansPort
 from zbroker.engine import effects as e
-from zbroker.engine.contract import Limit, Now, TurnPlan
-from zbroker.engine.turn import Turn
+from zbroker.engine.contract import Limit, Source, TurnPlan
+from zbroker.errors import Bug
 from zbroker.filters import Vocabulary, own
-from zbroker.limits import FRAME_SLACK_BYTES, HEADER_MAX_BYTES, MIB
+from zbroker.limits import MIB
 from zbroker.log.reader import Log
-from zbroker.recording import Recording
-from zbroker.server import admin_endpoint, disconnects_file, ports
 from zbroker.server.budgets import budget_of
-from zbroker.server.process import EX_OK, Process, Stats
-from zbroker.server.public_listener import PublicListener
+from zbroker.server.process import Process, Stats
+from zbroker.server.process_loop import BURST, ONE, READ_SLICE_MS, ListenerLoop
 from zbroker.wire import surveys as s
 
-BURST_MAX: Final = 256  # commands of one turn
 LIVE_LIMIT: Final = Limit(10_000, 4 * MIB)  # of one turn: unrecorded messages
 READS_MAX: Final = 64  # blocks of one turn
-READ_SLICE_MS: Final = 5  # how long a turn reads; bounds how long commands and watermarks wait
-RULES_AT: Final = 2  # place of the access rules among the sources: before commands
 
 
 def run(process: Process) -> int:
     """Serves subscribers until the supervisor stops it."""
-    loop = DeliveryLoop(process)
-    process.ready(loop.open())
-    while not loop.done:
-        loop.turn()
-    return EX_OK
+    return DeliveryLoop(process).run()
 
 
 def vocabulary_of(config: Config) -> Vocabulary:
@@ -60,104 +49,60 @@ def vocabulary_of(config: Config) -> Vocabulary:
     return Vocabulary.of_instance(config.instance.name, config.instance.group, functions)
 
 
-class DeliveryLoop:
+class DeliveryLoop(ListenerLoop):
     """Sockets and files of the delivery process, and its plan."""
 
     def __init__(self, process: Process) -> None:
-        self._process, self._poller = process, zmq.Poller()
-        config, clock, paths = process.config, process.clock, process.paths
-        self._front = PublicListener(
-            process, frame_bytes=HEADER_MAX_BYTES + FRAME_SLACK_BYTES, sndhwm=0
-        )
-        recording = Recording(config.record, nothing=config.records_nothing)
+        config, paths = process.config, process.paths
+        super().__init__(process, socket_of("desk", process.room), s.TO_DESK)
         settings = DeliverySettings(
-            paths.token_key.read_bytes(), config.limits.clients, recording, self._front.access,
+            self.token_key, config.limits.clients, self.recording, self.access,
             process.incarnation, vocabulary_of(config), budget_of(config.limits),
-            disconnects_file.read(paths.disconnects), process.room,
+            self.disconnects, process.room,
         )  # fmt: skip
-        door = self._front.door
-        self.core = DeliveryCore(settings, door.wires.quiet_ms, door.peer)
-        self._journal = ports.JournalPort(process.context, paths, self._poller)
-        self._listener = ports.ListenerPort(self._front, clock, self._poller)
-        self._live = None
-        if not recording.everything:
-            self._live = LiveMessagesPort(process.context, self._ipc("live"), self._poller)
-        desk = admin_endpoint.AdminEndpoint(
-            process.context, self._ipc("desk"), s.TO_DESK, self._poller, process.log
-        )
-        self._questions = ports.QuestionsPort(desk)
-        self._plans = PlansPort(lambda: Log(paths.journal, paths.archive), clock)
-        self._supervisor = ports.SupervisorPort(process, self._poller, self._stats)
+        self._plans = PlansPort(lambda: Log(paths.journal, paths.archive), process.clock)
         self._log = BlocksPort(
-            lambda: BlockReader(paths.journal, paths.archive, self._journal.open_segment)
+            lambda: BlockReader(paths.journal, paths.archive, self.journal.open_segment)
         )
-        self._turn: Turn[Any, Any] = Turn(
-            self.core, self._plan(), self._performers(),
-            lambda: Now(clock.mono_ms(), clock.wall_ns()),
-        )  # fmt: skip
-        self._wait_ms: int | None = 0
-        self.done = False
-
-    def _ipc(self, name: str) -> str:
-        """Where this worker has the socket `name`."""
-        return self._process.paths.ipc(socket_of(name, self._process.room))
-
-    def _plan(self) -> TurnPlan:
-        """The journal first: its watermarks say how far the log may be read."""
-        process, few = self._process, ports.ONE
-        sources: list[tuple[Any, Limit]] = [
-            (self._journal, few),
-            (self._listener, few),
-            (ports.CommandsPort(self._front, self._poller), Limit(BURST_MAX)),
-            (self._questions, few),
-            (self._plans, few),
-            (self._supervisor, few),
+        # The journal first: its watermarks say how far the log may be read.
+        sources: list[tuple[Source, Limit]] = [
+            (self.journal, ONE),
+            (self.listener, ONE),
+            *self.rules,
+            (self.commands, BURST),
+            (self.questions, ONE),
+            (self._plans, ONE),
+            (self.supervisor, ONE),
         ]
-        if self._front.secure:
-            sources.insert(RULES_AT, (ports.RulesPort(self._front, process.clock), few))
-        if self._live is not None:
-            sources.append((self._live, LIVE_LIMIT))
-        return TurnPlan(sources, (Read, *get_args(de.Effect)), READ_SLICE_MS, READS_MAX)
-
-    def _performers(self) -> dict[type, Callable[[Any], Any]]:
-        door = self._front.door
-        return {
+        performers: dict[type, Callable[[Any], Any]] = {
             Read: self._log.read,
-            e.Send: self._listener.send,
-            e.Say: self._journal.say,
-            e.Reconnect: self._journal.reconnect,
-            e.Follow: self._journal.follow,
-            e.LoggedOff: lambda effect: door.forget(effect.rid),
-            e.LoggedOn: lambda effect: door.logged_on(effect.rid),
-            e.Tell: self._questions.tell,
-            e.NoteDisconnected: self._questions.note_disconnected,
-            e.Note: self._supervisor.note,
             e.ForgetBlocks: self._forget,
-            e.Exit: self._exit,
             de.PlanRanges: self._plans.begin,
             de.CloseFiles: self._log.close_files,
-            de.GrantLive: self._grant,
+            de.GrantLive: _grant_nothing,
         }
+        if not self.recording.everything:
+            endpoint = paths.ipc(socket_of("live", process.room))
+            live = LiveMessagesPort(process.context, endpoint, self.poller)
+            sources.append((live, LIVE_LIMIT))
+            performers[de.GrantLive] = live.grant
+        core = DeliveryCore(settings, self.quiet_ms, self.peer)
+        plan = TurnPlan(sources, (Read, *get_args(de.Effect)), READ_SLICE_MS, READS_MAX)
+        self.begin(core, plan, performers)
 
-    def open(self) -> str:
-        """Where clients may connect from now on."""
-        return self._front.open()
+    def open(self) -> None:
+        """Clients may connect at once: what they ask for waits until the journal has answered."""
+        super().open()
+        self.ready(e.Ready())
 
-    def turn(self) -> None:
-        """Waits for something, then does one turn."""
-        ready = dict(self._poller.poll(self._wait_ms))
-        self._wait_ms = self._turn.run(ready)
+    def stats(self) -> Stats:
+        """With what was read before."""
+        return {**super().stats(), **self._log.stats()}
 
     def _forget(self, effect: e.ForgetBlocks) -> None:
         self._log.forget(effect)
         self._plans.forget()
 
-    def _grant(self, effect: de.GrantLive) -> None:
-        assert self._live is not None, "nothing is granted where everything is recorded"
-        self._live.grant(effect)
 
-    def _stats(self) -> Stats:
-        return {**self.core.stats(), **self._front.stats(), **self._log.stats()}
-
-    def _exit(self, _effect: e.Exit) -> None:
-        self.done = True
+def _grant_nothing(effect: de.GrantLive) -> None:
+    raise Bug(f"everything is recorded, so nothing is granted: {effect}")

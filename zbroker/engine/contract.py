@@ -66,8 +66,10 @@ class Source(Protocol):
     """
 
     drained: bool
-    #: when it has to be looked at although nothing arrives; None: never
-    next_wake_ms: Callable[[], int | None] | None
+
+    @property
+    def next_wake_ms(self) -> Callable[[], int | None] | None:
+        """Gives when it has to be looked at although nothing arrives. None: it never has to be."""
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[Any]:
         """What arrived. A burst of commands is one event."""

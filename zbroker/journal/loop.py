@@ -23,15 +23,11 @@ Weakness  the sync runs in this thread, so a slow disk delays beats and logons b
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, get_args
-
-import zmq
+from typing import Final, get_args
 
 from zbroker.engine import effects as e
-from zbroker.engine.contract import Limit, Now, TurnPlan
+from zbroker.engine.contract import Limit, Performers, Source, TurnPlan
 from zbroker.engine.events import Gone
-from zbroker.engine.turn import Turn
 from zbroker.journal import effects as je
 from zbroker.journal.background import Background
 from zbroker.journal.helper_threads import HelpersPort
@@ -40,8 +36,8 @@ from zbroker.journal.ports import RequestsPort, WatermarksPort
 from zbroker.journal.startup import open_journal
 from zbroker.limits import MIB
 from zbroker.log.disk import RealDisk
-from zbroker.server.ports import ONE, PollPort, SupervisorPort
-from zbroker.server.process import EX_OK, Process, Stats
+from zbroker.server.process import Process, Stats
+from zbroker.server.process_loop import ONE, ProcessLoop
 
 DRAIN: Final = Limit(1_000, 4 * MIB)  # messages of one turn; the rest waits for the next group
 HELPERS: Final = 4  # threads: filling, the index, rebuilding it, conflicts
@@ -49,84 +45,45 @@ HELPERS: Final = 4  # threads: filling, the index, rebuilding it, conflicts
 
 def run(process: Process) -> int:
     """Recovers the log, then serves until it is asked to stop."""
-    loop = JournalLoop(process)
-    try:
-        while not loop.done:
-            loop.turn()
-    finally:
-        loop.close()
-    return EX_OK
+    return JournalLoop(process).run()
 
 
-class JournalLoop:
+class JournalLoop(ProcessLoop):
     """Sockets, disk and helper threads of the journal process, and its plan."""
 
     def __init__(self, process: Process) -> None:
-        self._process, poller = process, zmq.Poller()
-        clock, paths, self._poll = process.clock, process.paths, PollPort(poller)
+        super().__init__(process)
+        paths = process.paths
         self._disk = RealDisk(paths.journal)
         self._disk.lock()
         opened = self._opened = open_journal(process, self._disk, RealDisk(paths.archive))
-        self._helpers = HelpersPort(poller)
+        self._helpers = HelpersPort(self.poller)
         syncer = self._helpers.pool("sync", 1)
         self._background = Background(
             process, opened, self._helpers.pool("helper", HELPERS), self._helpers.pool("janitor", 1)
         )
         self._log = TimedLogPort(process, opened.writer, syncer)
-        self._requests = RequestsPort(process.context, paths.ipc("journal"), poller)
-        self._watermarks = WatermarksPort(process.context, paths.ipc("marks"), poller)
-        self._supervisor = SupervisorPort(process, poller, self._stats)
-        self._turn: Turn[Any, Any] = Turn(
-            opened.core, self._plan(), self._performers(),
-            lambda: Now(clock.mono_ms(), clock.wall_ns()),
-        )  # fmt: skip
-        self._wait_ms: int | None = 0
-        self.done = False
-
-    def _plan(self) -> TurnPlan:
-        sources: list[tuple[Any, Limit]] = [
-            (self._watermarks, ONE),
+        self._requests = RequestsPort(process.context, paths.ipc("journal"), self.poller)
+        watermarks = WatermarksPort(process.context, paths.ipc("marks"), self.poller)
+        sources: list[tuple[Source, Limit]] = [
+            (watermarks, ONE),
             (self._requests, DRAIN),
             (self._helpers, ONE),
-            (self._supervisor, ONE),
+            (self.supervisor, ONE),
         ]
-        return TurnPlan(sources, get_args(je.Effect))
-
-    def _performers(self) -> dict[type, Callable[[Any], Any]]:
-        return {
+        performers: Performers = {
             **self._log.performers,
             **self._background.performers,
             e.Answer: self._requests.answer,
-            je.PublishWatermarks: self._watermarks.publish,
+            je.PublishWatermarks: watermarks.publish,
             je.LocatePoint: self._locate,
-            e.Pace: self._poll.pace,
-            e.Note: self._supervisor.note,
-            e.Ready: self._ready,
-            e.Exit: self._exit,
         }
+        self.begin(opened.core, TurnPlan(sources, get_args(je.Effect)), performers)
 
-    def turn(self) -> None:
-        """Waits for something, then does one turn."""
-        self._wait_ms = self._turn.run(self._poll.wait(self._wait_ms))
-
-    def _locate(self, effect: je.LocatePoint) -> Gone | None:
-        ask = effect.ask
-        locator = self._opened.locator
-        located = locator.locate(ask.cid, ask.value, effect.where, cut=ask.cut, end=ask.end)
-        return self._requests.answer(e.Answer(effect.rid, located))
-
-    def _stats(self) -> Stats:
-        now_ms = self._process.clock.mono_ms()
-        return {
-            **self._opened.core.stats(), **self._background.stats(now_ms), **self._log.stats(),
-        }  # fmt: skip
-
-    def _ready(self, _effect: e.Ready) -> None:
-        self._process.stats = self._stats()
-        self._process.ready()
-
-    def _exit(self, _effect: e.Exit) -> None:
-        self.done = True
+    def stats(self) -> Stats:
+        """With those of the helper threads and of the disk."""
+        now_ms = self.process.clock.mono_ms()
+        return {**super().stats(), **self._background.stats(now_ms), **self._log.stats()}
 
     def close(self) -> None:
         """Ends helper threads, writes what the index has, and gives up the lock."""
@@ -134,4 +91,9 @@ class JournalLoop:
         self._background.close()
         self._opened.log.close()
         self._disk.close()
-        self._process.close()
+
+    def _locate(self, effect: je.LocatePoint) -> Gone | None:
+        ask = effect.ask
+        locator = self._opened.locator
+        located = locator.locate(ask.cid, ask.value, effect.where, cut=ask.cut, end=ask.end)
+        return self._requests.answer(e.Answer(effect.rid, located))

@@ -7,46 +7,31 @@ of its process, and performs the effects that are about them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any
 
 import zmq
 
 from zbroker import sockets
+from zbroker.access.file import LOOK_MS, AccessFile
 from zbroker.clock import Clock
 from zbroker.engine.contract import Limit, Ready
 from zbroker.engine.effects import (
     JOURNAL,
     WATERMARKS,
-    Answer,
     Follow,
     Gate,
     Note,
-    NoteDisconnected,
-    Pace,
     Progress,
     Reconnect,
     Say,
-    Send,
-    Tell,
 )
-from zbroker.engine.events import (
-    Asked,
-    Commands,
-    Full,
-    Gone,
-    RulesChanged,
-    StopAsked,
-    Unauthenticated,
-)
+from zbroker.engine.events import Commands, RulesChanged, StopAsked
 from zbroker.paths import Paths
-from zbroker.server import admin_endpoint
+from zbroker.server.listener.listener import Listener
 from zbroker.server.peers import Received
 from zbroker.server.process import Process, Stats
-from zbroker.server.public_listener import LOOK_MS, PublicListener
 from zbroker.wire import codec
 from zbroker.wire.internal import Welcome
-
-ONE: Final = Limit(1)  # of sources with a bound of their own
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
@@ -148,50 +133,13 @@ def say(dealer: zmq.Socket[bytes], effect: Say) -> None:
         sockets.send(dealer, body, flags, copy=len(body) < sockets.COPY_MAX_BYTES)
 
 
-class ListenerPort:
-    """Connections that come and go. Commands are read by CommandsPort, answers sent by `send`."""
-
-    drained = True
-
-    def __init__(self, front: PublicListener, clock: Clock, poller: zmq.Poller) -> None:
-        self._front, self._door, self._clock = front, front.door, clock
-        self._door.register(poller)
-
-    def events(self, ready: Ready, limit: Limit) -> Iterable[Unauthenticated]:
-        """Connections that were refused because no principal has their key."""
-        refused = self._front.refused(ready, self._clock.mono_ms())
-        return [Unauthenticated(key, host) for key, host in refused]
-
-    def next_wake_ms(self) -> int | None:
-        """When a connection has to be looked at."""
-        return self._door.wake_ms()
-
-    def send(self, effect: Send) -> Gone | None:
-        """One message to one peer."""
-        return None if self.sent(effect) else Gone(effect.rid)
-
-    def answer(self, effect: Answer) -> Gone | Full | None:
-        """One message to one peer, unless its queue is full."""
-        try:
-            sockets.deliver(self._door.router, effect.rid, codec.encode(effect.message))
-        except zmq.Again:
-            return Full(effect.rid, effect)
-        except zmq.ZMQError:
-            return Gone(effect.rid)
-        return None
-
-    def sent(self, send: Send) -> bool:
-        """Sends it. False if the peer is not connected any more."""
-        return sockets.send_to(self._door.router, send.rid, send.header, send.body)
-
-
 class CommandsPort:
     """What clients send, a burst of it each turn, unless the gate is closed."""
 
     next_wake_ms = None
 
-    def __init__(self, front: PublicListener, poller: zmq.Poller) -> None:
-        self._door, self._router = front.door, front.door.router
+    def __init__(self, listener: Listener, poller: zmq.Poller) -> None:
+        self._listener, self._router = listener, listener.router
         self._poller, self._open = poller, True
         self.drained = True
         poller.register(self._router, zmq.POLLIN)
@@ -212,7 +160,7 @@ class CommandsPort:
         commands: list[Received] = []
         size = 0
         while len(commands) < limit.count and (not limit.bytes or size < limit.bytes):
-            found = self._door.receive()
+            found = self._listener.receive()
             if found is None:
                 return (Commands(commands),) if commands else ()
             rid, frames, over, key, count = found
@@ -227,60 +175,18 @@ class RulesPort:
 
     drained = True
 
-    def __init__(self, front: PublicListener, clock: Clock) -> None:
-        self._front, self._clock = front, clock
+    def __init__(self, rules: AccessFile, clock: Clock) -> None:
+        self._rules, self._clock = rules, clock
         self._looked_ms = 0
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[RulesChanged]:
         """The rules, if they are other ones now."""
         self._looked_ms = self._clock.mono_ms()
-        access = self._front.look(self._looked_ms)
-        return () if access is None else (RulesChanged(access),)
+        return (RulesChanged(self._rules.access),) if self._rules.look(self._looked_ms) else ()
 
     def next_wake_ms(self) -> int:
         """A change is noticed within LOOK_MS."""
         return self._looked_ms + LOOK_MS
-
-
-class QuestionsPort:
-    """The endpoint at which the admin process asks."""
-
-    drained = True
-    next_wake_ms = None
-
-    def __init__(self, questions: admin_endpoint.AdminEndpoint[Any]) -> None:
-        self._desk = questions
-
-    def events(self, ready: Ready, limit: Limit) -> Iterable[Asked]:
-        """Some of the questions that wait."""
-        if self._desk.router not in ready:
-            return ()
-        return (Asked(rid, question) for rid, question in self._desk.asked())
-
-    def tell(self, effect: Tell) -> None:
-        """Answers one of them."""
-        self._desk.tell(effect.rid, effect.answer)
-
-    def note_disconnected(self, effect: NoteDisconnected) -> None:
-        """One line of the log, if there were any connections."""
-        self._desk.note_disconnected(effect.client, effect.count)
-
-
-class PollPort:
-    """Waits until a socket of the process can be read."""
-
-    def __init__(self, poller: zmq.Poller) -> None:
-        self._poller, self._spin_s = poller, 0.0
-
-    def pace(self, effect: Pace) -> None:
-        """How long it looks without sleeping."""
-        self._spin_s = effect.spin_us / 1e6
-
-    def wait(self, wait_ms: int | None) -> Ready:
-        """What can be read, as soon as something can, and after `wait_ms` in any case."""
-        if self._spin_s and wait_ms != 0 and (found := sockets.spin(self._poller, self._spin_s)):
-            return dict(found)
-        return dict(self._poller.poll(wait_ms))
 
 
 class SupervisorPort:
@@ -290,7 +196,7 @@ class SupervisorPort:
 
     def __init__(self, process: Process, poller: zmq.Poller, stats: Callable[[], Stats]) -> None:
         self._process, self._stats = process, stats
-        self._told_to_stop = False
+        self._stop_reported = False
         poller.register(process.link, zmq.POLLIN)
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[StopAsked]:
@@ -301,9 +207,9 @@ class SupervisorPort:
             process.stats = self._stats()
         if due or process.link in ready:
             process.turn()
-        if not process.stopping or self._told_to_stop:
+        if not process.stopping or self._stop_reported:
             return ()
-        self._told_to_stop = True
+        self._stop_reported = True
         return (StopAsked(),)
 
     def next_wake_ms(self) -> int:

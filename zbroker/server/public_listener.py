@@ -1,4 +1,4 @@
-"""What every public door of an instance has: its socket, its keys, and the rules as they are now.
+"""The public listener of a process: its socket, its keys, and the access rules as they are now.
 
 The rules (`security.access`) are read again when the file changes; a client that is no longer
 permitted is disconnected within a second.
@@ -7,18 +7,22 @@ permitted is disconnected within a second.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from zbroker.access.core import Access
+import zmq
+
+from zbroker import sockets
 from zbroker.access.file import AccessFile
+from zbroker.engine.contract import Limit, Ready
+from zbroker.engine.effects import Answer, LoggedOff, LoggedOn, Send
+from zbroker.engine.events import Full, Gone, Unauthenticated
 from zbroker.limits import KIB, MIB
 from zbroker.server.listener.listener import Listener
 from zbroker.server.process import Process, Stats
 from zbroker.server.security import server_curve
+from zbroker.wire import codec
 
-LOOK_MS: Final = 200  # how often the rules are looked at
 UNREAD_SLACK_BYTES: Final = 64 * KIB
 
 
@@ -29,51 +33,73 @@ def access_file(process: Process) -> AccessFile:
 
 
 class PublicListener:
-    """A process's listener and its access rules. Raises: ConfigError."""
+    """Connections that come and go, and what they are sent. Raises: ConfigError.
 
-    def __init__(self, process: Process, *, frame_bytes: int, sndhwm: int) -> None:
-        self._process = process
-        self._file = access_file(process)
+    A source of a turn; CommandsPort reads what clients send, RulesPort the access rules.
+    """
+
+    drained = True
+
+    def __init__(
+        self, process: Process, poller: zmq.Poller, *, frame_bytes: int, sndhwm: int
+    ) -> None:
+        self._clock, self.rules = process.clock, access_file(process)
+        self._secure = process.config.security.on
         limits = process.config.limits
-        self.door = Listener(
+        self.connections = Listener(
             process.context, process.listen, frame_bytes=frame_bytes, sndhwm=sndhwm,
             unread_bytes=limits.window_bytes + frame_bytes + UNREAD_SLACK_BYTES,
             connections=limits.connections, curve=server_curve(process.config),
-            allowed=self._allowed, clock=process.clock, log=process.log,
+            allowed=lambda key: bool(self.rules.access.principals_of(key)),
+            clock=process.clock, log=process.log,
         )  # fmt: skip
-        process.before_end.append(self.door.release)
-        self.secure = process.config.security.on
+        process.before_end.append(self.connections.release)
+        self.connections.register(poller)
+        self.next_wake_ms = self.connections.wake_ms
         self._heap = Heap()
 
-    @property
-    def access(self) -> Access:
-        """The rules as they are now."""
-        return self._file.access
+    def events(self, ready: Ready, limit: Limit) -> list[Unauthenticated]:
+        """Connections that were refused because no principal has their key."""
+        now_ms, connections = self._clock.mono_ms(), self.connections
+        connections.turn(ready, now_ms)
+        self._heap.turn(connections.ended, now_ms)
+        return [Unauthenticated(key, host) for key, host in connections.strangers()]
 
-    def refused(self, events: Mapping[object, int], now_ms: int) -> list[tuple[str, str]]:
-        """Lets in and cuts off. Returns: key and address of those whose key is not known."""
-        self.door.turn(events, now_ms)
-        self._heap.turn(self.door.ended, now_ms)
-        return self.door.strangers()
+    def send(self, effect: Send) -> Gone | None:
+        """One message to one peer."""
+        return None if self.sent(effect) else Gone(effect.rid)
 
-    def look(self, now_ms: int) -> Access | None:
-        """The rules, if they have changed since the last look."""
-        return self._file.access if self.secure and self._file.look(now_ms) else None
+    def sent(self, send: Send) -> bool:
+        """Sends it. False if the peer is not connected any more."""
+        return sockets.send_to(self.connections.router, send.rid, send.header, send.body)
 
-    def open(self) -> str:
-        """Makes sure that strangers are refused, and tells where clients may connect."""
-        self.door.self_test()
-        return self.door.endpoint
+    def answer(self, effect: Answer) -> Gone | Full | None:
+        """One message to one peer, unless its queue is full."""
+        try:
+            sockets.deliver(self.connections.router, effect.rid, codec.encode(effect.message))
+        except zmq.Again:
+            return Full(effect.rid, effect)
+        except zmq.ZMQError:
+            return Gone(effect.rid)
+        return None
+
+    def logged_on(self, effect: LoggedOn) -> None:
+        """This connection stays open."""
+        self.connections.logged_on(effect.rid)
+
+    def logged_off(self, effect: LoggedOff) -> None:
+        """This one is cut if no client logs on with it."""
+        self.connections.forget(effect.rid)
 
     def stats(self) -> Stats:
-        """The statistics of the listener."""
-        told: Stats = dict(self.door.counts)
-        if self.secure:
-            told["access_version"], told["access_problem"] = self._file.version, self._file.problem
-        return told
-
-    def _allowed(self, key: str) -> bool:
-        return bool(self._file.access.principals_of(key))
+        """The connections, and which rules are used."""
+        stats: Stats = dict(self.connections.counts)
+        if self._secure:
+            stats["access_version"], stats["access_problem"] = (
+                self.rules.version,
+                self.rules.problem,
+            )
+        return stats
 
 
 FREE_MAX_BYTES: Final = 64 * MIB  # kept for what comes next

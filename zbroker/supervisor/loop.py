@@ -17,9 +17,8 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import setproctitle
 import zmq
@@ -27,14 +26,13 @@ import zmq
 from zbroker.clock import SystemClock
 from zbroker.config import Config
 from zbroker.engine import effects as e
-from zbroker.engine.contract import Limit, Now, Ready, TurnPlan
+from zbroker.engine.contract import Limit, Performers, Ready, Source, TurnPlan
 from zbroker.engine.events import StopAsked
-from zbroker.engine.turn import Turn
 from zbroker.paths import Paths
 from zbroker.server import security
 from zbroker.server.admin_endpoint import AdminEndpoint
-from zbroker.server.ports import ONE, PollPort, QuestionsPort
 from zbroker.server.process import configure_logs
+from zbroker.server.process_loop import ONE, TurnLoop
 from zbroker.supervisor import core as c
 from zbroker.supervisor import directory
 from zbroker.supervisor.held_ports import HeldPorts
@@ -67,9 +65,7 @@ def run(
     try:
         paths = directory.prepare(config)
         log.log(logging.INFO if notice.safe else logging.WARNING, notice.text)
-        loop = SupervisorLoop(config, paths, children, plans)
-        with closing(loop):
-            return loop.run(announce, began_ms)
+        return SupervisorLoop(config, paths, children, plans).serve(announce, began_ms)
     finally:
         children.close()
         if paths is not None:
@@ -77,70 +73,61 @@ def run(
         os.close(lock)
 
 
-class SupervisorLoop:
+class SupervisorLoop(TurnLoop):
     """Sockets, signals and children of the supervisor, and its plan."""
 
     def __init__(
         self, config: Config, paths: Paths, children: Children, plans: tuple[ProcessPlan, ...]
     ) -> None:
+        super().__init__(SystemClock())
         self._config, self._paths, self._children = config, paths, children
-        self._clock, self._poller = SystemClock(), zmq.Poller()
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._ports = HeldPorts()
         listen = self._ports.hold_listeners(config)
-        self._signals = SignalsPort(self._poller)
+        self._signals = SignalsPort(self.poller)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._endpoint = AdminEndpoint(
-            self._context, paths.ipc(NAME), codec.TO_SUPERVISOR, self._poller, log
+            self._context, paths.ipc(NAME), codec.TO_SUPERVISOR, self.poller, log
         )
-        self._reports = QuestionsPort(self._endpoint)
-        zygote = children.serve(self._poller, paths.instance)
+        zygote = children.serve(self.poller, paths.instance)
         self.core = c.SupervisorCore(
-            c.ProcessState(NAME, pid=os.getpid(), started_ms=self._clock.mono_ms()),
+            c.ProcessState(NAME, pid=os.getpid(), started_ms=self.clock.mono_ms()),
             c.ZygoteState(pid=zygote.pid),
             [c.ProcessState(plan.name, plan.needs, listen.get(plan.name, "")) for plan in plans],
         )
-        self._done = False
 
-    def run(self, announce: Callable[[str], None], began_ms: int) -> int:
+    def serve(self, announce: Callable[[str], None], began_ms: int) -> int:
         """Turns until everything has ended; returns the exit code."""
         self._announced, self._began_ms = announce, began_ms
         # children before what they say, so that no process is heard that is not known
-        sources: list[tuple[Any, Limit]] = [
-            (self._signals, ONE), (self._children, ONE), (self._reports, ONE)
-        ]  # fmt: skip
-        turn: Turn[Any, Any] = Turn(
-            self.core, TurnPlan(sources, get_args(c.Effect)), self._performers(),
-            lambda: Now(self._clock.mono_ms(), self._clock.wall_ns()),
-        )  # fmt: skip
-        sleep = PollPort(self._poller)
-        wait_ms: int | None = 0
-        while not self._done:
-            wait_ms = turn.run(sleep.wait(wait_ms))
-        return self.core.exit_status
-
-    def _performers(self) -> dict[type, Callable[[Any], Any]]:
-        return {
+        sources: list[tuple[Source, Limit]] = [
+            (self._signals, ONE),
+            (self._children, ONE),
+            (self._endpoint, ONE),
+        ]
+        performers: Performers = {
             c.Start: self._children.launch,
             c.Kill: self._children.kill,
             c.AskStop: self._ask_stop,
             c.StartZygote: self._children.start_zygote,
             c.EndZygote: self._children.refuse,
             c.Announce: self._announce,
-            e.Tell: self._reports.tell,
+            e.Tell: self._endpoint.tell,
             e.Note: self._note,
-            e.Exit: self._exit,
         }
+        self.begin(self.core, TurnPlan(sources, get_args(c.Effect)), performers)
+        self.run()
+        return self.core.exit_status
 
     def _ask_stop(self, effect: c.AskStop) -> None:
         """By message, which wakes its loop; by signal, when it has not said anything yet."""
-        if not effect.rid or not self._endpoint.tell(effect.rid, m.Stop()):
+        if not effect.rid or not self._endpoint.send(effect.rid, m.Stop()):
             self._children.stop(effect)
 
     def _announce(self, effect: c.Announce) -> None:
         url = directory.write_running(self._paths, self._config, self._started, effect.endpoints)
         if effect.ready:
-            what = {"took_ms": self._clock.mono_ms() - self._began_ms, "url": url}
+            what = {"took_ms": self.clock.mono_ms() - self._began_ms, "url": url}
             log.info("ready in %(took_ms)d ms: %(url)s", what, extra={"code": "supervisor.ready"})
             self._announced(url)
 
@@ -148,9 +135,6 @@ class SupervisorLoop:
         log.log(
             logging.getLevelNamesMapping()[effect.level.upper()], "%s: %s", effect.name, effect.text
         )
-
-    def _exit(self, _effect: e.Exit) -> None:
-        self._done = True
 
     def close(self) -> None:
         """Kills what still runs, and closes every socket."""
