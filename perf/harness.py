@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import psutil
 import zmq
 
 import zbroker
-from zbroker.local import Settings
+
+if TYPE_CHECKING:  # versions before it are measured, too
+    from zbroker.local import Settings
 
 PAYLOAD_BYTES: Final = 100
 STATS_WAIT_S: Final = 10.0
@@ -137,22 +139,31 @@ def journal_stats(broker: zbroker.LocalBroker) -> dict[str, int]:
     return stats
 
 
+class Processes(Protocol):
+    """A broker, ours or another one."""
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The ids of its processes, by name."""
+        ...
+
+
 class Cpu:
     """Processor time of each process of a broker and of this one: what noise changes least."""
 
-    def __init__(self, broker: zbroker.LocalBroker) -> None:
+    def __init__(self, broker: Processes) -> None:
         self._pids = {"client": os.getpid(), **broker.pids}
         self._before = self._seconds()
 
     def _seconds(self) -> dict[str, float]:
-        times = {room: psutil.Process(pid).cpu_times() for room, pid in self._pids.items()}
-        return {room: used.user + used.system for room, used in times.items()}
+        times = {name: psutil.Process(pid).cpu_times() for name, pid in self._pids.items()}
+        return {name: used.user + used.system for name, used in times.items()}
 
     def per_message_us(self, count: int) -> dict[str, float]:
         """Microseconds for each of `count` messages since this was made."""
         now = self._seconds()
-        used = {room: round((now[room] - self._before[room]) / count * 1e6, 2) for room in now}
-        return {room: us for room, us in used.items() if us}
+        used = {name: round((now[name] - self._before[name]) / count * 1e6, 2) for name in now}
+        return {name: us for name, us in used.items() if us}
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import pytest
 from perf import backlog, queue_peers
 from perf.__main__ import shown, table
 from perf.backlog import Payload, payload
+from perf.brokers.server import Server, program
 from perf.consumers import Consumers, Round, Taken, check, consumers, rate
 from perf.harness import PAYLOAD_BYTES, Result, checksum, payloads
 
@@ -53,20 +54,21 @@ def test_chunks_are_every_number_once() -> None:
     assert numbers == list(range(3, backlog.CHUNK + 9))
 
 
-def no_fill(_port: int, _bodies: list[bytes]) -> None:
+def no_fill(_server: Server, _bodies: list[bytes]) -> None:
     """Nothing."""
 
 
 def test_each_consumer_of_a_peer_can_get_its_share() -> None:
+    server = Server(1, dict)
     for count in queue_peers.COUNTS:
         peer = queue_peers.Peer(
-            "x", 1, count, no_fill, count_up, cast(Any, None), queue_peers.MESSAGES_SYNCED
+            "x", server, count, no_fill, count_up, cast(Any, None), queue_peers.MESSAGES_SYNCED
         )
         assert peer.backlog * count <= peer.messages
 
 
 def test_a_server_that_is_not_there_is_not_found() -> None:
-    assert queue_peers.program("no-such-server-anywhere") is None
+    assert program("no-such-server-anywhere") is None
 
 
 def test_notes_may_be_words() -> None:

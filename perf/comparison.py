@@ -1,0 +1,180 @@
+"""What the samples of a result file come to: medians, ratios of rounds, processor time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from rich.table import Table
+
+from perf.latency_histogram import LatencyHistogram
+from perf.paired_ratios import Ratio, paired
+
+MACHINE: Final = "machine"  # the side of what was measured without a broker
+CLIENTS: Final = ("client", "subscriber", "consumers")  # the rest of the processes is the broker's
+
+
+class Metric(NamedTuple):
+    """A row of the tables."""
+
+    workload: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.workload}, {self.name}"
+
+
+@dataclass
+class Cell:
+    """One side's samples of a metric, by round."""
+
+    values: dict[int, float] = field(default_factory=dict)
+    cpu_us: list[dict[str, float]] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
+    histogram: LatencyHistogram | None = None
+
+    @property
+    def median(self) -> float:
+        """Of the rounds."""
+        return statistics.median(self.values.values())
+
+    def add(self, sample: dict[str, Any]) -> None:
+        """One round's."""
+        self.values[sample["round"]] = sample["value"]
+        self.others.append(sample.get("others", 0.0))
+        if "cpu_us" in sample:
+            self.cpu_us.append(sample["cpu_us"])
+        if "histogram" in sample:
+            histogram = LatencyHistogram(sample["histogram"])
+            if self.histogram is None:
+                self.histogram = histogram
+            else:
+                self.histogram.add(histogram)
+
+    def processor_us(self) -> tuple[float, float] | None:
+        """Median microseconds of the broker and of its clients for each message."""
+        if not self.cpu_us:
+            return None
+        clients = [sum(used.get(name, 0.0) for name in CLIENTS) for used in self.cpu_us]
+        total = [sum(used.values()) for used in self.cpu_us]
+        broker = [all_of_it - mine for all_of_it, mine in zip(total, clients, strict=True)]
+        return statistics.median(broker), statistics.median(clients)
+
+
+@dataclass
+class Row:
+    """A metric and its cells by side."""
+
+    metric: Metric
+    unit: str
+    lower: bool
+    cells: dict[str, Cell] = field(default_factory=dict)
+
+    def ratio(self, base: str, side: str) -> Ratio | None:
+        """Of a side to the first one, in the same rounds; above 1 is better for both kinds."""
+        if base not in self.cells or side not in self.cells:
+            return None
+        one, other = self.cells[base].values, self.cells[side].values
+        return paired(other, one) if self.lower else paired(one, other)
+
+
+@dataclass
+class Comparison:
+    """Rows in the order in which they were measured. sides: the first is what others are compared
+    with. failed: by side, what was not measured and why."""
+
+    sides: list[str]
+    rows: list[Row]
+    failed: list[tuple[str, str, str]]
+
+    @property
+    def rounds(self) -> int:
+        """The most that a cell has."""
+        return max(
+            (len(cell.values) for row in self.rows for cell in row.cells.values()), default=0
+        )
+
+    @property
+    def others_percent(self) -> float:
+        """The median of what other programs took of the machine."""
+        found = [each for row in self.rows for cell in row.cells.values() for each in cell.others]
+        return statistics.median(found) if found else 0.0
+
+
+def compared(content: dict[str, Any]) -> Comparison:
+    """The content of a result file."""
+    rows: dict[Metric, Row] = {}
+    failed = []
+    for sample in content["samples"]:
+        if "failed" in sample:
+            failed.append((sample["side"], sample["workload"], sample["failed"]))
+            continue
+        metric = Metric(sample["workload"], sample["metric"])
+        row = rows.setdefault(metric, Row(metric, sample["unit"], sample["lower"]))
+        row.cells.setdefault(sample["side"], Cell()).add(sample)
+    return Comparison(list(content["sides"]), list(rows.values()), list(dict.fromkeys(failed)))
+
+
+def shown(value: float) -> str:
+    """A figure with three digits that count."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def shown_ratio(ratio: Ratio | None) -> str:
+    """With its interval, and a mark where it does not contain 1."""
+    if ratio is None:
+        return ""
+    mark = " *" if ratio.differs and ratio.rounds > 2 else ""
+    return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}){mark}"
+
+
+def table(comparison: Comparison) -> Table:
+    """One line per metric, for a terminal."""
+    base, *others = comparison.sides
+    lines = Table(
+        title=f"medians of {comparison.rounds} rounds; ratios of the same rounds with a 95 % "
+        f"interval, above 1 is better than {base}; * the interval does not contain 1"
+    )
+    lines.add_column("metric")
+    for side in comparison.sides:
+        lines.add_column(side, justify="right")
+        if side in others:
+            lines.add_column("ratio", justify="right")
+    for row in comparison.rows:
+        lines.add_row(*_line(row, comparison.sides))
+    return lines
+
+
+def _line(row: Row, sides: list[str]) -> Iterable[str]:
+    yield f"{row.metric} [{row.unit}]"
+    if MACHINE in row.cells:
+        yield shown(row.cells[MACHINE].median)
+        return
+    for side in sides:
+        yield shown(row.cells[side].median) if side in row.cells else "-"
+        if side != sides[0]:
+            yield shown_ratio(row.ratio(sides[0], side))
+
+
+def processor_table(comparison: Comparison) -> Table:
+    """Processor time for each message, broker and clients."""
+    lines = Table(title="processor time for each message, us: broker + clients")
+    lines.add_column("workload")
+    for side in comparison.sides:
+        lines.add_column(side, justify="right")
+    for row in comparison.rows:
+        used = {side: cell.processor_us() for side, cell in row.cells.items()}
+        if any(used.values()):
+            lines.add_row(
+                str(row.metric), *(shown_pair(used.get(side)) for side in comparison.sides)
+            )
+    return lines
+
+
+def shown_pair(pair: tuple[float, float] | None) -> str:
+    """Broker and clients."""
+    return "-" if pair is None else f"{shown(pair[0])} + {shown(pair[1])}"
