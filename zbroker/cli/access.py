@@ -76,21 +76,17 @@ def explain(
     decision = decide(rules, principal, action, topic)
     grants = [_grant(grant, text) for grant in decision.grants]
     named = None if name is None else rules.may_name(principal, name)
-    if target.as_json:
-        show.as_json({
-            "permitted": decision.verdict != "no", "verdict": decision.verdict,
-            "grants": grants, "name_permitted": named,
-        })  # fmt: skip
-    else:
-        asked = f"{principal} {action} {topic!r}" if topic else f"{principal} {action}"
-        click.echo(f"{_WORDS[decision.verdict]}: {asked}")
-        for row in grants:
-            click.echo(_line(row))
-        if not grants:
-            roles = ", ".join(rules.principals[principal].roles) or "it has none"
-            click.echo(f"  no grant of its roles allows it ({roles})")
-        if named is not None:
-            click.echo(f"{'yes' if named else 'no'}: the client name {name!r}")
+    asked = f"{principal} {action} {topic!r}" if topic else f"{principal} {action}"
+    roles = ", ".join(rules.principals[principal].roles) or "it has none"
+    lines = [f"{_WORDS[decision.verdict]}: {asked}"]
+    lines += map(_line, grants) if grants else [f"  no grant of its roles allows it ({roles})"]
+    if named is not None:
+        lines.append(f"{'yes' if named else 'no'}: the client name {name!r}")
+    document = {
+        "permitted": decision.verdict != "no", "verdict": decision.verdict,
+        "grants": grants, "name_permitted": named,
+    }  # fmt: skip
+    show.answer(target.as_json, document, "\n".join(lines))
     if decision.verdict == "no" or named is False:
         sys.exit(EX_ERROR)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -54,6 +55,26 @@ def limit_option(
     return with_default("--limit", default, what, click.IntRange(1, maximum))
 
 
+def collecting(
+    name: str, make: Callable[..., object], *options: Callable[[Command], Command]
+) -> Callable[[Command], Command]:
+    """Adds options to a command, which gets what `make` makes of their values as `name`."""
+    taken = signature(make).parameters
+
+    def decorate(function: Command) -> Command:
+        @wraps(function)
+        def collected(*args: object, **values: object) -> object:
+            made = make(**{key: values.pop(key) for key in taken})
+            return function(*args, **{name: made}, **values)
+
+        command: Command = collected
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 # -- how a broker is reached ------------------------------------------------------------------
 
 
@@ -86,32 +107,33 @@ class Broker(NamedTuple):
         return {} if self.credentials is None else {"credentials": self.credentials}
 
 
-def login_options(function: Command) -> Command:
-    """Adds the options of credentials to a command, which gets them as `login`."""
-
-    @wraps(function)
-    def collected(
-        *args: object, key: str, server_key: str, user: str, password_file: str, **kwargs: object
-    ) -> object:
-        return function(*args, login=Login(key, server_key, user, password_file), **kwargs)
-
-    for name, text in reversed(_LOGIN.items()):
-        collected = click.option(name, default="", help=text)(collected)
-    return collected
-
-
-def connection_options(function: Command) -> Command:
-    """Adds `--context` and those of credentials to a command, which gets them as `given`."""
-
-    @wraps(function)
-    def collected(*args: object, context: str | None, login: Login, **kwargs: object) -> object:
-        return function(*args, given=ConnectionOptions(context, login), **kwargs)
-
-    return click.option(
+#: Adds the options of credentials to a command, which gets them as `login`.
+login_options: Final = collecting(
+    "login",
+    Login,
+    click.option("--key", default="", help="Your secret key file, for a broker that encrypts."),
+    click.option(
+        "--server-key",
+        "server",
+        default="",
+        help="The broker's public key, or the file that holds it.",
+    ),
+    click.option("--user", default="", help="The principal, where the key does not say it."),
+    click.option(
+        "--password-file", default="", help="The file with your password, readable by you only."
+    ),
+)
+#: Adds `--context` and those of credentials to a command, which gets them as `given`.
+connection_options: Final = collecting(
+    "given",
+    ConnectionOptions,
+    click.option(
         "--context",
         help="How the broker is reached, by a name: `zbroker-admin context`.",
         shell_complete=complete_context,
-    )(login_options(collected))
+    ),
+    login_options,
+)
 
 
 def broker_of(given: ConnectionOptions, url: str | None) -> Broker:
@@ -131,11 +153,3 @@ def topic_of(
     if topic is None or "://" in topic:
         raise click.UsageError(f"Missing argument '{what}'.")
     return broker_of(given, url), topic
-
-
-_LOGIN: Final = {
-    "--key": "Your secret key file, for a broker that encrypts.",
-    "--server-key": "The broker's public key, or the file that holds it.",
-    "--user": "The principal, where the key does not say it.",
-    "--password-file": "The file with your password, readable by you only.",
-}

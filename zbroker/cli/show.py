@@ -9,7 +9,7 @@ import json
 import math
 import sys
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import click
@@ -191,13 +191,18 @@ def facts(found: Mapping[str, Any], sizes: Sequence[str] = ()) -> None:
 def answer(
     in_json: bool,
     document: Mapping[str, Any],
-    shown: str | Mapping[str, Any] = "",
+    shown: str | Mapping[str, Any] | Callable[[], None] = "",
     *,
     sizes: Sequence[str] = (),
 ) -> None:
-    """The document as JSON; or for people a text, other facts, or the facts of the document."""
+    """The document as JSON; or for people a text, other facts, or the facts of the document.
+
+    shown: may also be what prints all that people get.
+    """
     if in_json:
         as_json(document)
+    elif callable(shown):
+        shown()
     elif shown and isinstance(shown, str):
         click.echo(shown)
     else:

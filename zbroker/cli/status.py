@@ -25,12 +25,7 @@ _QUEUES: Final = ("count", "depth", "consumers", "dead")
 def status(target: Target) -> None:
     """Say how a running instance is."""
     found = target.ask("/status")
-    if target.as_json:
-        show.as_json(found)
-    elif show.on_terminal():
-        _show(found)
-    else:
-        click.echo("\n".join(lines(found)))
+    show.answer(target.as_json, found, lambda: _show(found))
 
 
 def lines(found: dict[str, Any]) -> list[str]:
@@ -60,6 +55,9 @@ def alarm_text(alarm: dict[str, str]) -> str:
 
 def _show(found: dict[str, Any]) -> None:
     """For a person: what one looks at, then the processes. JSON and a pipe have everything."""
+    if not show.on_terminal():
+        click.echo("\n".join(lines(found)))
+        return
     from rich.table import Table
     from rich.text import Text
 

@@ -79,10 +79,7 @@ def bench(*, given: ConnectionOptions, url: str | None, in_json: bool, **options
         finally:
             run.close()
     document |= {"results": run.results, "notes": run.notes, "interrupted": interrupted}
-    if in_json:
-        show.as_json(document)
-    else:
-        _tell(document)
+    show.answer(in_json, document, lambda: _tell(document))
     if interrupted:
         sys.exit(EX_INTERRUPTED)
 

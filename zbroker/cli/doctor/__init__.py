@@ -42,10 +42,7 @@ def doctor(target: Target, full: bool, disk_warning: float) -> None:
 
     with progress.bar() as step:
         found = examine(target, DoctorOptions(disk_warning, full, step))
-    if target.as_json:
-        show.as_json(document(found))
-    else:
-        _tell(found)
+    show.answer(target.as_json, document(found), lambda: _tell(found))
     if found.findings:
         sys.exit(EX_ERROR)
 

@@ -47,10 +47,7 @@ def ls(target: Target) -> None:
     Example: zbroker-admin --data-dir /var/lib/zbroker journal ls
     """
     rows = rows_of(target)
-    if target.as_json:
-        show.as_json({"segments": rows})
-    else:
-        show.table(COLUMNS, rows)
+    show.answer(target.as_json, {"segments": rows}, lambda: show.table(COLUMNS, rows))
 
 
 def rows_of(target: Target) -> list[dict[str, Any]]:
@@ -79,10 +76,7 @@ def info(target: Target, serial: int | None) -> None:
     paths = opened.find(target)
     with opened.log(target) as log, progress.bar() as step:
         found = of_segment(log, paths, serial, step) if serial else of_log(log, paths, step)
-    if target.as_json:
-        show.as_json(found)
-    else:
-        _show(found)
+    show.answer(target.as_json, found, lambda: _show(found))
 
 
 def of_log(log: Log, paths: Paths, step: progress.Step) -> dict[str, Any]:

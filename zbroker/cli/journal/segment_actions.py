@@ -97,10 +97,7 @@ def act(
                 if through
                 else nothing(action, dry_run=dry_run)
             )
-    if target.as_json:
-        show.as_json(found)
-    else:
-        report(found, segments)
+    show.answer(target.as_json, found, lambda: report(found, segments))
     check(found)
 
 

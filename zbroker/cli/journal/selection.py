@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from itertools import takewhile
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from zbroker.cli.journal import points
+from zbroker.cli.options import collecting
 from zbroker.clock import parse_time
 from zbroker.errors import ZBrokerError
 
 Row = dict[str, Any]  # of a segment, as `journal ls --json` has them
 Find = Callable[[str], int]  # the position of the point with this name
-
-
-def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of a Selection to a command, which gets that as `selection`."""
-
-    @wraps(command)
-    def collected(
-        *args: object,
-        through: int | None,
-        before: str | None,
-        point: str | None,
-        all_sealed: bool,
-        **kwargs: object,
-    ) -> object:
-        selection = SegmentChoice(through, before, point, all_sealed)
-        return command(*args, selection=selection, **kwargs)
-
-    for option in reversed(_OPTIONS):
-        collected = option(collected)
-    return collected
 
 
 class SegmentChoice:
@@ -95,7 +75,10 @@ def _check_serial(serial: int, serials: Sequence[int]) -> None:
         raise ZBrokerError("not_found", reason, f"{there}: see `journal ls`")
 
 
-_OPTIONS = (
+#: Adds the options of a SegmentChoice to a command, which gets that as `selection`.
+selection_options: Final = collecting(
+    "selection",
+    SegmentChoice,
     click.option(
         "--through",
         metavar="SERIAL",

@@ -116,10 +116,8 @@ def _report(target: Target, purged: Document, action: str, line: str) -> None:
     admin = target.admin()
     segments = [row for row in admin.ask("/journal")["segments"] if not row["open"]]
     found = _give_up_segments(admin, action, purged, segments)
-    if target.as_json:
-        show.as_json(purged | {"journal": found})
-    else:
-        segment_actions.report(found, segments)
+    document = purged | {"journal": found}
+    show.answer(target.as_json, document, lambda: segment_actions.report(found, segments))
     check(found)
 
 

@@ -69,9 +69,10 @@ def info(target: Target, name: str) -> None:
     """
     queue = target.ask(path_of(name))
     reported = target.ask(path_of(name, "consumers"))
-    if target.as_json:
-        show.as_json({"queue": queue, **reported})
-        return
+    show.answer(target.as_json, {"queue": queue, **reported}, lambda: _show(queue, reported))
+
+
+def _show(queue: dict[str, Any], reported: dict[str, Any]) -> None:
     numbers = {key: value for key, value in shown(queue).items() if key not in _TABLES}
     show.facts(numbers, _SIZES)
     show.facts({f"definition.{key}": value for key, value in definition(queue).items()})

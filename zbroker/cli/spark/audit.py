@@ -9,18 +9,15 @@ Exit code 0 if nothing was found, 1 if something was; see zbroker/spark/jobs/seq
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import click
 
 from zbroker.cli import show
 from zbroker.cli.group import EX_ERROR
-from zbroker.cli.options import ConnectionOptions, json_option
+from zbroker.cli.options import json_option
 from zbroker.cli.spark import job_options
 from zbroker.cli.spark.job_options import LogChoice
-
-if TYPE_CHECKING:
-    from zbroker.spark.jobs.audit import AuditReport
 
 SHOWN: Final = 100  # findings in a table; JSON has them all
 _COLUMNS: Final = show.columns("kind publisher first last position")
@@ -37,7 +34,6 @@ _COLUMNS: Final = show.columns("kind publisher first last position")
 @json_option
 def audit(
     *,
-    given: ConnectionOptions,
     chosen: LogChoice,
     against: str | None,
     strict: bool,
@@ -50,35 +46,30 @@ def audit(
     repeat, order, damaged (positions); over a URL jump (left out, perhaps never issued). With
     --against: only_here, only_there, different, unlike (too many to look into each).
     """
-    from zbroker.spark.jobs.job_runner import spark_session
-
-    with job_options.steps() as step, spark_session("zbroker audit", master) as spark:
+    with job_options.session("audit", master) as (spark, step):
         from zbroker.spark.jobs import audit as job  # needs pyarrow
 
         if against is None:
             report = job.audit(spark, chosen.stretch, step, chosen.parts)
         else:
-            place, credentials = job_options.place_of(given, against)
+            place, credentials = job_options.place_of(chosen.given, against)
             live = "://" in place
             other = chosen.stretch._replace(
                 source=place, journal=None, archive=None, credentials=credentials if live else None
             )
             report = job.compare(spark, chosen.stretch, other, step, chosen.parts)
-    _tell(report, json_here)
+    rows = [finding.as_dict() for finding in report.findings]
+    found = {**report._asdict(), "findings": len(rows)}
+    show.answer(json_here, {**found, "findings": rows}, lambda: _tell(found, rows))
     if any(strict or finding.fails for finding in report.findings):
         sys.exit(EX_ERROR)
 
 
-def _tell(report: AuditReport, as_json: bool) -> None:
-    rows = [finding.as_dict() for finding in report.findings]
-    facts = {**report._asdict(), "findings": len(rows)}
-    if as_json:
-        show.as_json({**facts, "findings": rows})
-        return
+def _tell(found: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     show.table(_COLUMNS, rows[:SHOWN])
     if len(rows) > SHOWN:
         click.echo(f"and {len(rows) - SHOWN} more: --json shows all")
-    show.facts(facts)
+    show.facts(found)
 
 
 if __name__ == "__main__":  # the file that `spark-submit` is given

@@ -65,13 +65,13 @@ def backfill(
     Run again with the same files it adds nothing. Without URL it is the broker of the context.
     """
     from zbroker.spark.jobs import backfill as job
-    from zbroker.spark.jobs.job_runner import JobTarget, announce, spark_session
+    from zbroker.spark.jobs.job_runner import JobTarget, announce
 
     broker = broker_of(given, url)
     to = JobTarget(broker.url, to_topic, broker.credentials)
     announce(broker.credentials)
     what = job.Input(key=table.pop("key_column"), **table)
-    with job_options.steps() as step, spark_session("zbroker backfill", master) as spark:
+    with job_options.session("backfill", master) as (spark, step):
         report = job.backfill(spark, what, to, step, publish_id)
     show.answer(json_here, report._asdict())
 

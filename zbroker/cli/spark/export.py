@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from zbroker.cli import show
-from zbroker.cli.options import ConnectionOptions, json_option, with_default
+from zbroker.cli.options import json_option, with_default
 from zbroker.cli.spark import job_options
 from zbroker.cli.spark.job_options import LogChoice
 from zbroker.limits import MIB
@@ -37,7 +37,6 @@ from zbroker.limits import MIB
 @json_option
 def export(
     *,
-    given: ConnectionOptions,
     chosen: LogChoice,
     to: Path,
     unit_mib: int,
@@ -49,10 +48,7 @@ def export(
     SOURCE is a URL, a data directory or a journal directory. A later run continues after the
     exported part; after a kill it resumes where it was.
     """
-    del given
-    from zbroker.spark.jobs.job_runner import spark_session
-
-    with job_options.steps() as step, spark_session("zbroker export", master) as spark:
+    with job_options.session("export", master) as (spark, step):
         from zbroker.spark.jobs import export as job  # needs pyarrow
 
         report = job.export(

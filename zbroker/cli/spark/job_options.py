@@ -3,65 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from zbroker.cli import progress
-from zbroker.cli.options import ConnectionOptions, connection_options, with_default
+from zbroker.cli.options import ConnectionOptions, collecting, connection_options, with_default
 from zbroker.cli.progress import Step
 from zbroker.cli.sub import point
 from zbroker.clock import SystemClock, to_datetime
 from zbroker.formats import TYPES
 from zbroker.recording import TYPE_DEFAULT
+from zbroker.spark.jobs import job_runner
 from zbroker.spark.jobs.job_runner import Stretch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LINES_S: Final = 10.0  # between two lines if there is no progress bar
 
 
 class LogChoice(NamedTuple):
-    """The part of the log; whether it was said where it begins and ends."""
+    """The part of the log; whether it was said where it begins and ends, and how it is reached."""
 
     stretch: Stretch
     parts: int
     since_given: bool
     until: str | None
-
-
-def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds SOURCE and what chooses of it; the command gets them as `chosen`, and `given`."""
-
-    @wraps(function)
-    def collected(
-        *args: object,
-        given: ConnectionOptions,
-        source: str | None,
-        partitions: int,
-        since: str | None,
-        until: str | None,
-        filter_: str | None,
-        **kwargs: Any,  # noqa: ANN401 - what is left is named as in Stretch
-    ) -> object:
-        place, credentials = place_of(given, source)
-        now = to_datetime(SystemClock().wall_ns())
-        mine = {name: kwargs.pop(name) for name in _FIELDS}
-        stretch = Stretch(
-            place,
-            since=point(since, now) if since is not None else "epoch",
-            until=point(until, now) if until is not None else "now",
-            filter=filter_ or "",
-            credentials=credentials if "://" in place else None,
-            **mine,
-        )
-        chosen = LogChoice(stretch, partitions, since is not None, until)
-        return function(*args, given=given, chosen=chosen, **kwargs)
-
-    for option in reversed(_OPTIONS):
-        collected = option(collected)
-    return connection_options(collected)
+    given: ConnectionOptions
 
 
 def place_of(given: ConnectionOptions, source: str | None) -> tuple[str, Any]:
@@ -76,10 +47,10 @@ def place_of(given: ConnectionOptions, source: str | None) -> tuple[str, Any]:
 
 
 @contextmanager
-def steps() -> Iterator[Step]:
-    """A bar on a terminal, else a line now and then, on stderr."""
-    with progress.bar() as bar:
-        yield _Lines() if bar is progress.silent else bar
+def session(name: str, master: str) -> Iterator[tuple[SparkSession, Step]]:
+    """A session for the job, with a bar on a terminal, else a line now and then, on stderr."""
+    with progress.bar() as bar, job_runner.spark_session(f"zbroker {name}", master) as spark:
+        yield spark, _Lines() if bar is progress.silent else bar
 
 
 class _Lines:
@@ -97,8 +68,35 @@ class _Lines:
             click.echo(f"{what}: {done} of {total}", err=True)
 
 
-_FIELDS: Final = ("topic", "regex", "filter_type", "journal", "archive")
-_OPTIONS: Final = (
+def _chosen(  # noqa: PLR0913 - every option by its name
+    given: ConnectionOptions,
+    source: str | None,
+    journal: str | None,
+    archive: str | None,
+    topic: str | None,
+    regex: bool,
+    filter_: str | None,
+    filter_type: str,
+    since: str | None,
+    until: str | None,
+    partitions: int,
+) -> LogChoice:
+    place, credentials = place_of(given, source)
+    now = to_datetime(SystemClock().wall_ns())
+    begin = point("epoch" if since is None else since, now)
+    end = point("now" if until is None else until, now)
+    live = credentials if "://" in place else None
+    stretch = Stretch(
+        place, begin, end, topic, regex, filter_ or "", filter_type, journal, archive, live
+    )
+    return LogChoice(stretch, partitions, since is not None, until, given)
+
+
+#: Adds SOURCE and what chooses of it to a command, which gets that as `chosen`.
+source_options: Final = collecting(
+    "chosen",
+    _chosen,
+    connection_options,
     click.argument("source", metavar="[SOURCE]", required=False),
     click.option("--journal", help="With a URL: a directory of the same log, which is read first."),
     click.option("--archive", help="Archived segments of a directory, if not beside its journal."),
@@ -125,6 +123,6 @@ _OPTIONS: Final = (
         click.IntRange(min=1),
     ),
 )
-master_option = click.option(
+master_option: Final = click.option(
     "--master", default="", help="For a new session. Default: all cores of this machine."
 )

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from zbroker.cli import show
-from zbroker.cli.options import ConnectionOptions, json_option, with_default
+from zbroker.cli.options import json_option, with_default
 from zbroker.cli.spark import job_options
 from zbroker.cli.spark.job_options import LogChoice
 
@@ -39,7 +39,6 @@ from zbroker.cli.spark.job_options import LogChoice
 @json_option
 def reprocess(  # noqa: PLR0913 - every option by its name
     *,
-    given: ConnectionOptions,
     chosen: LogChoice,
     function: str,
     to_url: str | None,
@@ -56,15 +55,15 @@ def reprocess(  # noqa: PLR0913 - every option by its name
     TO is a URL, or SOURCE again. The module may be in this directory. A range needs --until: with
     another end it is another job, and publishes all of it again. With --checkpoint it is a stream.
     """
-    from zbroker.spark.jobs.job_runner import JobTarget, announce, spark_session
+    from zbroker.spark.jobs.job_runner import JobTarget, announce
 
     _check(chosen, publish_id, checkpoint, every)
-    place, credentials = job_options.place_of(given, to_url or chosen.stretch.source)
+    place, credentials = job_options.place_of(chosen.given, to_url or chosen.stretch.source)
     if "://" not in place:
         raise click.UsageError("give TO, the URL of a broker")
     to = JobTarget(place, to_topic, credentials)
     announce(credentials)
-    with job_options.steps() as step, spark_session("zbroker reprocess", master) as spark:
+    with job_options.session("reprocess", master) as (spark, step):
         from zbroker.spark.jobs import reprocess as job  # needs pyarrow
 
         what = job.FunctionName(
