@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from zbroker.cli.group import LazyGroup
-from zbroker.cli.options import ConnectionOptions, connection_options
+from zbroker.cli.options import ConnectionOptions, connection_options, flag_option
 from zbroker.control.target import Target
 
 #: A new command is one line here and a file, or a function in the file of its group.
@@ -38,7 +38,7 @@ _NO_TARGET: Final = frozenset({"context", "completion", "key", "access"})
 @click.option("--url", help="The ingest URL of a running instance.")
 @click.option("-c", "--config", "path", type=click.Path(path_type=Path), help="Its config file.")
 @click.option("--data-dir", help="Its data directory; ./zbroker-data by default.")
-@click.option("--json", "as_json", is_flag=True, help="Answer in JSON with stable keys.")
+@flag_option("--json", "Answer in JSON with stable keys.", "as_json")
 @connection_options
 @click.pass_context
 def main(

@@ -14,7 +14,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.group import AdminGroup
-from zbroker.cli.options import dry_run_option, limit_option
+from zbroker.cli.options import dry_run_option, limit_option, text_option
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
@@ -33,7 +33,7 @@ def client() -> None:
 
 
 @client.command()
-@click.option("--client", default="", help="Only connections of the client with this name.")
+@text_option("--client", "Only connections of the client with this name.")
 @limit_option(LIMIT_MAX, LIMIT_MAX)
 def ls(target: Target, client: str, limit: int) -> None:
     """List connections, those of one client together.

@@ -20,7 +20,14 @@ import click
 
 import zbroker
 from zbroker.cli.group import interruptible
-from zbroker.cli.options import ConnectionOptions, connection_options, topic_of, url_argument
+from zbroker.cli.options import (
+    ConnectionOptions,
+    connection_options,
+    count_option,
+    flag_option,
+    topic_of,
+    url_argument,
+)
 from zbroker.cli.sub import as_line, json_line, moment, row_of
 from zbroker.clock import SystemClock, to_datetime
 
@@ -34,15 +41,13 @@ FLUSH_S: Final = 30.0
 @click.command()
 @url_argument
 @click.argument("queue", metavar="QUEUE", required=False)
-@click.option("--ack", is_flag=True, help="They are done once they were written.")
-@click.option("--limit", type=click.IntRange(min=1), help="Stop after so many messages.")
+@flag_option("--ack", "They are done once they were written.")
+@count_option("--limit", "Stop after so many messages.")
 @click.option(
     "--wait", type=click.FloatRange(min=0), help="Stop when none came for so many seconds."
 )
-@click.option(
-    "--backlog", type=click.IntRange(min=1), help="Hold at most so many. Default: the queue's."
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@count_option("--backlog", "Hold at most so many. Default: the queue's.")
+@flag_option("--json", "One JSON object per line.", "as_json")
 @click.option("--filter", help="Only messages whose content it is true for: '/price > 100'.")
 @click.option(
     "--since",

@@ -17,7 +17,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.group import AdminGroup
-from zbroker.cli.options import complete_context, dry_run_option, login_options
+from zbroker.cli.options import complete_context, dry_run_option, flag_option, login_options
 from zbroker.control import contexts
 from zbroker.control.contexts import Context, Login
 from zbroker.control.target import Target
@@ -40,8 +40,8 @@ def context() -> None:
 @click.option("--data-dir", help="Its data directory, if it is on this host.")
 @click.option("-c", "--config", help="Its config file, if it is on this host.")
 @login_options
-@click.option("--use", "at_once", is_flag=True, help="Use it from now on.")
-@click.option("--force", is_flag=True, help="Replace one of that name.")
+@flag_option("--use", "Use it from now on.", "at_once")
+@flag_option("--force", "Replace one of that name.")
 def add(  # noqa: PLR0913 - click passes each option by itself
     target: Target,
     *,
@@ -76,7 +76,7 @@ def add(  # noqa: PLR0913 - click passes each option by itself
 
 @context.command()
 @click.argument("name", required=False, shell_complete=complete_context)
-@click.option("--none", "nothing", is_flag=True, help="Use none from now on.")
+@flag_option("--none", "Use none from now on.", "nothing")
 def use(target: Target, name: str | None, nothing: bool) -> None:
     """Have the context NAME count where none is named.
 

@@ -15,6 +15,7 @@ from zbroker.access import keys
 from zbroker.access.passwords import hash_password
 from zbroker.cli import show
 from zbroker.cli.group import AdminGroup
+from zbroker.cli.options import flag_option
 from zbroker.control.target import Target
 
 
@@ -25,7 +26,7 @@ def key() -> None:
 
 @key.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--force", is_flag=True, help="Put new keys in place of those that are there.")
+@flag_option("--force", "Put new keys in place of those that are there.")
 def new(target: Target, path: Path, force: bool) -> None:
     """Make a key pair in PATH.key_secret and PATH.key, and print the public key.
 
@@ -54,7 +55,7 @@ def show_public(target: Target, path: Path) -> None:
 
 
 @key.command(cls=click.Command)
-@click.option("--stdin", "from_stdin", is_flag=True, help="Read one line instead of asking twice.")
+@flag_option("--stdin", "Read one line instead of asking twice.", "from_stdin")
 def password(from_stdin: bool) -> None:
     """Print the hash of a password, for the access file.
 

@@ -22,12 +22,24 @@ F = TypeVar("F", bound=Command)
 
 POSITION: Final = click.IntRange(min=1, max=U63_MAX)
 
-json_option = click.option(
-    "--json", "json_here", is_flag=True, help="Answer in JSON with stable keys."
-)
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Only say what would be done, and why."
-)
+
+def flag_option(name: str, what: str, *into: str) -> Callable[[F], F]:
+    """An option that is given or not. into: the argument that it becomes, if not of its name."""
+    return click.option(name, *into, is_flag=True, help=what)
+
+
+def text_option(name: str, what: str, *into: str, **more: Any) -> Callable[[F], F]:  # noqa: ANN401
+    """An option with a text, "" where it is not given."""
+    return click.option(name, *into, default="", help=what, **more)
+
+
+def count_option(name: str, what: str, *into: str, **more: Any) -> Callable[[F], F]:  # noqa: ANN401
+    """An option with a number from 1 on; None where it is not given."""
+    return click.option(name, *into, type=click.IntRange(min=1), help=what, **more)
+
+
+json_option = flag_option("--json", "Answer in JSON with stable keys.", "json_here")
+dry_run_option = flag_option("--dry-run", "Only say what would be done, and why.")
 output_option = click.option(
     "--output",
     metavar="DIR",
@@ -39,13 +51,10 @@ url_argument = click.argument("url", metavar="[URL]", required=False)
 
 
 def with_default(
-    name: str,
-    default: object,
-    what: str,
-    kind: Any = None,  # noqa: ANN401 - a type of click
+    name: str, default: object, what: str, kind: click.ParamType[Any] | None = None, *into: str
 ) -> Callable[[F], F]:
     """An option whose help says its default."""
-    return click.option(name, type=kind, default=default, show_default=True, help=what)
+    return click.option(name, *into, type=kind, default=default, show_default=True, help=what)
 
 
 def limit_option(
@@ -111,17 +120,10 @@ class Broker(NamedTuple):
 login_options: Final = collecting(
     "login",
     Login,
-    click.option("--key", default="", help="Your secret key file, for a broker that encrypts."),
-    click.option(
-        "--server-key",
-        "server",
-        default="",
-        help="The broker's public key, or the file that holds it.",
-    ),
-    click.option("--user", default="", help="The principal, where the key does not say it."),
-    click.option(
-        "--password-file", default="", help="The file with your password, readable by you only."
-    ),
+    text_option("--key", "Your secret key file, for a broker that encrypts."),
+    text_option("--server-key", "The broker's public key, or the file that holds it.", "server"),
+    text_option("--user", "The principal, where the key does not say it."),
+    text_option("--password-file", "The file with your password, readable by you only."),
 )
 #: Adds `--context` and those of credentials to a command, which gets them as `given`.
 connection_options: Final = collecting(

@@ -27,11 +27,7 @@ def point() -> None:
 
 @point.command("set")
 @click.argument("name", shell_complete=complete_point)
-@click.option(
-    "--at",
-    type=POSITION,
-    help="This position, in place of the end of the log.",
-)
+@click.option("--at", type=POSITION, help="This position, in place of the end of the log.")
 def set_one(target: Target, name: str, at: int | None) -> None:
     """Call the end of the log, or a position, NAME.
 

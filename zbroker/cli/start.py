@@ -14,21 +14,20 @@ from pathlib import Path
 import click
 
 from zbroker import config as settings
+from zbroker.cli.options import flag_option
 
 
 @click.command()
 @click.option("-c", "--config", "path", type=click.Path(path_type=Path), help="The config file.")
 @click.option("--data-dir", help="Where everything is kept; instead of instance.data_dir.")
 @click.option("--name", help="The instance's name; instead of instance.name.")
-@click.option(
+@flag_option(
     "--accept-tail-loss",
-    is_flag=True,
-    help="Give up acknowledged messages at the end of a damaged log; says which, asks no more.",
+    "Give up acknowledged messages at the end of a damaged log; says which, asks no more.",
 )
-@click.option(
+@flag_option(
     "--accept-missing",
-    is_flag=True,
-    help="Go on without the oldest segments, which are not where they should be; says which.",
+    "Go on without the oldest segments, which are not where they should be; says which.",
 )
 def start(
     path: Path | None,

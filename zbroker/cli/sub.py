@@ -28,6 +28,8 @@ from zbroker.cli.group import interruptible
 from zbroker.cli.options import (
     ConnectionOptions,
     connection_options,
+    count_option,
+    flag_option,
     topic_of,
     url_argument,
     with_default,
@@ -59,9 +61,9 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 @click.option(
     "--until", help="now, a bookmark (with it), a time (without it), a vector, point:NAME, or -5m."
 )
-@click.option("--limit", type=click.IntRange(min=1), help="Stop after so many messages.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@click.option("--regex", is_flag=True, help="TOPIC is an RE2 pattern that matches whole names.")
+@count_option("--limit", "Stop after so many messages.")
+@flag_option("--json", "One JSON object per line.", "as_json")
+@flag_option("--regex", "TOPIC is an RE2 pattern that matches whole names.")
 @click.option("--filter", help="Only messages whose content it is true for: '/price > 100'.")
 @click.option("--select", help="Which fields are sent: '-/,+/a' is only /a.")
 @click.option(

@@ -11,7 +11,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.group import AdminGroup
-from zbroker.cli.options import limit_option
+from zbroker.cli.options import limit_option, text_option
 from zbroker.control.target import Target
 
 LIMIT_MAX: Final = 1_000  # of one answer of the admin
@@ -29,8 +29,8 @@ def subscription() -> None:
 
 
 @subscription.command()
-@click.option("--client", default="", help="Only those of the client with this name.")
-@click.option("--topic", default="", help="Only those on this topic or pattern, as it was asked.")
+@text_option("--client", "Only those of the client with this name.")
+@text_option("--topic", "Only those on this topic or pattern, as it was asked.")
 @limit_option(100, LIMIT_MAX, "Those with the largest lag.")
 def ls(target: Target, client: str, topic: str, limit: int) -> None:
     """List subscriptions, the largest lag first.

@@ -27,7 +27,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.group import AdminCommand, interruptible
-from zbroker.cli.options import with_default
+from zbroker.cli.options import count_option, flag_option, with_default
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
@@ -44,8 +44,8 @@ Look = dict[str, Any]
 
 @click.command(cls=AdminCommand)
 @with_default("--interval", 1.0, "Seconds between two looks.", click.FloatRange(min=0.1, max=3600))
-@click.option("--once", is_flag=True, help="One look, and it ends.")
-@click.option("--count", "looks", type=click.IntRange(min=1), help="End after so many looks.")
+@flag_option("--once", "One look, and it ends.")
+@count_option("--count", "End after so many looks.", "looks")
 def top(target: Target, interval: float, once: bool, looks: int | None) -> None:
     """Watch an instance: rates, watermarks, processes, the largest lags, alarms.
 

@@ -11,7 +11,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.group import AdminGroup
-from zbroker.cli.options import limit_option
+from zbroker.cli.options import limit_option, text_option
 from zbroker.control.target import Target
 
 LIMIT_MAX: Final = 10_000  # of one answer that is read on a terminal
@@ -28,7 +28,7 @@ def topic() -> None:
 
 
 @topic.command()
-@click.option("--match", default="", help="Only topics like this; `*` is any characters.")
+@text_option("--match", "Only topics like this; `*` is any characters.")
 @limit_option(1_000, LIMIT_MAX)
 def ls(target: Target, match: str, limit: int) -> None:
     """List topics, with what the log holds of each.

@@ -27,6 +27,7 @@ from zbroker.cli.options import (
     F,
     broker_of,
     connection_options,
+    flag_option,
     url_argument,
     with_default,
 )
@@ -52,7 +53,7 @@ def _number(
     help=f"Begins with {PREFIX}; a new one each time by default. Others are refused.",
 )
 @_number("--sync", 200, 1_000_000, "Messages whose latency is measured, one at a time.")
-@click.option("--json", "in_json", is_flag=True, help="Answer in JSON with stable keys.")
+@flag_option("--json", "Answer in JSON with stable keys.", "in_json")
 @connection_options
 def bench(*, given: ConnectionOptions, url: str | None, in_json: bool, **options: Any) -> None:  # noqa: ANN401
     """Measure rates and latencies of the broker at URL.

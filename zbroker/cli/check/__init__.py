@@ -28,7 +28,7 @@ from zbroker.cli.check.verdict import (
     judge,
 )
 from zbroker.cli.group import AdminCommand
-from zbroker.cli.options import F
+from zbroker.cli.options import F, flag_option, with_default
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 
@@ -52,37 +52,31 @@ def _bounds(
 ) -> Callable[[F], F]:
     """`--NAME-warning` and `--NAME-critical`."""
 
+    warning, critical = defaults
+
     def add(function: F) -> F:
-        texts = {"critical": "The same, critical.", "warning": what}
-        for (level, text), default in zip(texts.items(), reversed(defaults), strict=True):
-            option = click.option(
-                f"--{name}-{level}",
-                type=kind,
-                default=default,
-                show_default=bool(default),
-                help=text,
-            )
-            function = option(function)
-        return function
+        function = with_default(f"--{name}-critical", critical, "The same, critical.", kind)(
+            function
+        )
+        return with_default(f"--{name}-warning", warning, what, kind)(function)
 
     return add
 
 
 @click.command(cls=VerdictCommand)
-@click.option(
+@with_default(
     "--format",
+    "nagios",
+    "nagios: a line with performance data; prometheus: for a textfile collector.",
+    click.Choice(list(FORMS)),
     "form",
-    type=click.Choice(list(FORMS)),
-    default="nagios",
-    show_default=True,
-    help="nagios: a line with performance data; prometheus: for a textfile collector.",
 )
 @_bounds("lag", "The largest lag of a subscription, in messages.")
 @_bounds("lag-s", "The largest lag, in seconds of log time.")
 @_bounds("disk", "Percent of a log's disk.", _PERCENT, (80.0, 90.0))
 @_bounds("sync-ms", "Milliseconds that the last sync may take.")
 @_bounds("clients", "Clients that may be logged on.")
-@click.option("--warn-alarms", is_flag=True, help="An alarm is a warning, never critical.")
+@flag_option("--warn-alarms", "An alarm is a warning, never critical.")
 def check(target: Target, /, form: str, warn_alarms: bool, **given: float) -> None:
     """Say in one line whether an instance is well; exit code 0, 1, 2, 3 as Nagios wants it.
 

@@ -17,7 +17,7 @@ import click
 from zbroker.cli import progress, show
 from zbroker.cli.doctor.case import Finding
 from zbroker.cli.group import EX_ERROR, AdminCommand
-from zbroker.cli.options import with_default
+from zbroker.cli.options import flag_option, with_default
 from zbroker.control.target import Target
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=AdminCommand)
-@click.option("--full", is_flag=True, help="Read every byte of the log, however long it is.")
+@flag_option("--full", "Read every byte of the log, however long it is.")
 @with_default(
     "--disk-warning", 80.0, "Percent of a disk that may be used.", click.FloatRange(0, 100)
 )

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import click
-
+from zbroker.cli.options import flag_option
 from zbroker.cli.progress import Step
 from zbroker.control.target import Admin
 from zbroker.errors import ZBrokerError
@@ -17,9 +16,7 @@ UNFINISHED: Final = frozenset({"queued", "running"})
 
 Document = dict[str, Any]
 
-wait_option = click.option(
-    "--no-wait", is_flag=True, help="Do not wait until it is done; `action ls` shows it."
-)
+wait_option = flag_option("--no-wait", "Do not wait until it is done; `action ls` shows it.")
 
 
 def by_admin(

@@ -15,6 +15,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.group import AdminCommand
+from zbroker.cli.options import count_option
 from zbroker.clock import format_time
 from zbroker.control.target import Target
 from zbroker.errors import ClientError
@@ -31,7 +32,7 @@ COLUMNS: Final = show.columns(
 
 
 @click.command(cls=AdminCommand)
-@click.option("--limit", type=click.IntRange(min=1), help="Only the newest ones.")
+@count_option("--limit", "Only the newest ones.")
 def conflicts(target: Target, limit: int | None) -> None:
     """Show what a publisher sent twice under the same numbers with different content.
 

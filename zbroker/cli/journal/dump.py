@@ -21,6 +21,7 @@ from zbroker.cli.journal import opened, points, printer
 from zbroker.cli.journal.grep import LogSearch, MessageCriteria
 from zbroker.cli.journal.printer import PayloadRenderer
 from zbroker.cli.journal.rows import MessageRow, control_row, header_row
+from zbroker.cli.options import flag_option
 from zbroker.control.target import Target
 from zbroker.log.reader import Gap
 
@@ -32,7 +33,7 @@ from zbroker.log.reader import Gap
 @points.until_option
 @click.option("--topic", help="Only messages of this topic, or RE2 pattern of whole names.")
 @click.option("--limit", type=click.IntRange(min=0), help="How many lines to print at most.")
-@click.option("--headers", is_flag=True, help="A line per record batch, without its messages.")
+@flag_option("--headers", "A line per record batch, without its messages.")
 @click.option("--json", is_flag=True, expose_value=False, help="It is JSON lines always.")
 @click.pass_obj
 def dump(  # noqa: PLR0913 - click passes each option by itself

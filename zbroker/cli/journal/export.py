@@ -34,7 +34,7 @@ from zbroker.cli.journal.description import newest_snapshot
 from zbroker.cli.journal.holders import Renew, hold
 from zbroker.cli.journal.new_journal import fresh
 from zbroker.cli.journal.verify import Unpacked
-from zbroker.cli.options import output_option
+from zbroker.cli.options import flag_option, output_option
 from zbroker.control.target import Target
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.limits import MIB, U63_MAX
@@ -57,7 +57,7 @@ Copied = Callable[[int], None]  # bytes that were copied just now
     "--from", "first", metavar="POINT", help="From the segment with this position or time."
 )
 @click.option("--to", "end", metavar="POINT", help="Only messages before this position or time.")
-@click.option("--no-verify", is_flag=True, help="Do not read the copy again and check every byte.")
+@flag_option("--no-verify", "Do not read the copy again and check every byte.")
 def export(
     target: Target,
     output: Path,

@@ -23,6 +23,7 @@ from zbroker.cli import progress, show
 from zbroker.cli.group import AdminCommand
 from zbroker.cli.journal import opened, points, printer
 from zbroker.cli.journal.rows import READ_BYTES, MessageRow, unpack
+from zbroker.cli.options import count_option, flag_option
 from zbroker.cli.progress import Step, silent
 from zbroker.control.target import Target
 from zbroker.errors import ClientError
@@ -36,14 +37,14 @@ _STEP_POSITIONS: Final = 10_000  # between two looks at the progress bar
 
 @click.command(cls=AdminCommand)
 @click.argument("text", required=False, default="")
-@click.option("--regex", is_flag=True, help="TEXT is an RE2 pattern, found anywhere in a payload.")
+@flag_option("--regex", "TEXT is an RE2 pattern, found anywhere in a payload.")
 @click.option("-i", "--ignore-case", is_flag=True, help="Upper and lower case are the same.")
 @click.option("--topic", help="A topic, or an RE2 pattern of whole topic names.")
 @click.option("--publisher", help="A client name, or a publisher id as in bookmarks.")
 @points.since_option
 @points.until_option
-@click.option("--limit", type=click.IntRange(min=1), help="Stop after so many messages.")
-@click.option("--count", is_flag=True, help="Print only how many there are.")
+@count_option("--limit", "Stop after so many messages.")
+@flag_option("--count", "Print only how many there are.")
 def grep(
     target: Target,
     since: str | None,

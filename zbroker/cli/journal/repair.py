@@ -30,7 +30,7 @@ from zbroker.cli.group import EX_ERROR, AdminCommand
 from zbroker.cli.journal import opened
 from zbroker.cli.journal.new_journal import Output, fresh
 from zbroker.cli.journal.salvage import RepairSource, repair_log, span_of
-from zbroker.cli.options import output_option
+from zbroker.cli.options import count_option, output_option
 from zbroker.clock import SystemClock
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
@@ -53,11 +53,8 @@ _WORD: Final = 8
     type=click.Path(path_type=Path, exists=True),
     help="A backup or export of the same log: damaged parts are taken from it. Repeatable.",
 )
-@click.option(
-    "--segment",
-    metavar="SERIAL",
-    type=click.IntRange(min=1),
-    help="Only this sealed segment; also while the instance runs.",
+@count_option(
+    "--segment", "Only this sealed segment; also while the instance runs.", metavar="SERIAL"
 )
 def repair(target: Target, output: Path, also: tuple[Path, ...], segment: int | None) -> None:
     """Save every intact batch into a new data directory; the old files stay as they are.

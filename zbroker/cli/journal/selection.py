@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from zbroker.cli.journal import points
-from zbroker.cli.options import collecting
+from zbroker.cli.options import collecting, count_option, flag_option
 from zbroker.clock import parse_time
 from zbroker.errors import ZBrokerError
 
@@ -79,11 +79,8 @@ def _check_serial(serial: int, serials: Sequence[int]) -> None:
 selection_options: Final = collecting(
     "selection",
     SegmentChoice,
-    click.option(
-        "--through",
-        metavar="SERIAL",
-        type=click.IntRange(min=1),
-        help="The segments up to this one, which is one of them.",
+    count_option(
+        "--through", "The segments up to this one, which is one of them.", metavar="SERIAL"
     ),
     click.option(
         "--before",
@@ -95,5 +92,5 @@ selection_options: Final = collecting(
         metavar="NAME",
         help="Segments that end before the place with this name (see `point ls`).",
     ),
-    click.option("--all-sealed", is_flag=True, help="All segments but the open one."),
+    flag_option("--all-sealed", "All segments but the open one."),
 )

@@ -23,7 +23,7 @@ from zbroker.admin.requests import BOOKMARKS_MAX, REQUEUED_MAX
 from zbroker.cli import show
 from zbroker.cli.completion import complete_topic
 from zbroker.cli.group import AdminCommand
-from zbroker.cli.options import dry_run_option, limit_option
+from zbroker.cli.options import dry_run_option, flag_option, limit_option
 from zbroker.cli.queue.queries import name_argument, path_of
 from zbroker.control.target import Target
 from zbroker.errors import ClientError
@@ -122,7 +122,7 @@ def alter(target: Target, name: str, pairs: tuple[str, ...], dry_run: bool) -> N
 @click.command(cls=AdminCommand)
 @name_argument
 @dry_run_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@flag_option("--yes", "Do not ask.")
 def delete(target: Target, name: str, dry_run: bool, yes: bool) -> None:
     """Delete the queue NAME. The messages stay in the log, which is not kept for it any more.
 

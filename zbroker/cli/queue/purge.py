@@ -27,7 +27,7 @@ from zbroker.cli.group import AdminCommand
 from zbroker.cli.journal import segment_actions
 from zbroker.cli.journal.admin_actions import by_admin, check
 from zbroker.cli.journal.selection import Row, ending_before
-from zbroker.cli.options import POSITION, dry_run_option
+from zbroker.cli.options import POSITION, dry_run_option, flag_option, text_option
 from zbroker.cli.queue.changes import Document, change, messages, report
 from zbroker.cli.queue.queries import name_argument
 from zbroker.control.target import Admin, Target
@@ -44,30 +44,15 @@ _THEN: Final = {
 
 @click.command(cls=AdminCommand)
 @name_argument
-@click.option(
-    "--before",
-    type=POSITION,
-    help="All messages before this position.",
-)
-@click.option(
-    "--point", default="", help="All messages before this point.", shell_complete=complete_point
-)
-@click.option("--all", is_flag=True, help="All that it holds now.")
-@click.option("--leased", is_flag=True, help="Also messages that consumers have.")
-@click.option(
-    "--dead-letter",
-    "dead_letters",
-    is_flag=True,
-    help="They go to the dead letter topic: `forced`.",
-)
-@click.option(
-    "--archive", is_flag=True, help="Then archive the segments that end before that place."
-)
-@click.option(
-    "--remove", is_flag=True, help="Then remove their segments for good, if no reader needs them."
-)
+@click.option("--before", type=POSITION, help="All messages before this position.")
+@text_option("--point", "All messages before this point.", shell_complete=complete_point)
+@flag_option("--all", "All that it holds now.")
+@flag_option("--leased", "Also messages that consumers have.")
+@flag_option("--dead-letter", "They go to the dead letter topic: `forced`.", "dead_letters")
+@flag_option("--archive", "Then archive the segments that end before that place.")
+@flag_option("--remove", "Then remove their segments for good, if no reader needs them.")
 @dry_run_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@flag_option("--yes", "Do not ask.")
 def purge(
     target: Target,
     name: str,

@@ -16,7 +16,7 @@ import click
 from zbroker.cli import show
 from zbroker.cli.completion import complete_queue
 from zbroker.cli.group import AdminCommand
-from zbroker.cli.options import POSITION, limit_option
+from zbroker.cli.options import POSITION, flag_option, limit_option, text_option
 from zbroker.control.target import Target
 from zbroker.limits import U63_MAX
 
@@ -93,11 +93,9 @@ def _show(queue: dict[str, Any], reported: dict[str, Any]) -> None:
     help="Only messages after this position.",
 )
 @limit_option(100, BROWSED_MAX)
-@click.option(
-    "--filter", "filter_text", default="", help='Only what this is true for: "/price > 1".'
-)
-@click.option("--state", default="", help="Only messages in this state: ready, leased, delayed.")
-@click.option("--data", is_flag=True, help="Show payloads, too.")
+@text_option("--filter", 'Only what this is true for: "/price > 1".', "filter_text")
+@text_option("--state", "Only messages in this state: ready, leased, delayed.")
+@flag_option("--data", "Show payloads, too.")
 def browse(  # noqa: PLR0913 - click passes each option by itself
     target: Target, name: str, after: int, limit: int, filter_text: str, state: str, data: bool
 ) -> None:
@@ -124,7 +122,7 @@ def browse(  # noqa: PLR0913 - click passes each option by itself
 @click.command(cls=AdminCommand)
 @name_argument
 @click.option("--position", type=POSITION, help="Why this message waits.")
-@click.option("--bookmark", default="", help="The same, named by its bookmark.")
+@text_option("--bookmark", "The same, named by its bookmark.")
 def explain(target: Target, name: str, position: int | None, bookmark: str) -> None:
     """Say why the queue NAME delivers nothing, or why one message of it waits.
 

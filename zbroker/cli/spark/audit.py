@@ -15,7 +15,7 @@ import click
 
 from zbroker.cli import show
 from zbroker.cli.group import EX_ERROR
-from zbroker.cli.options import json_option
+from zbroker.cli.options import flag_option, json_option
 from zbroker.cli.spark import job_options
 from zbroker.cli.spark.job_options import LogChoice
 
@@ -29,7 +29,7 @@ _COLUMNS: Final = show.columns("kind publisher first last position")
     "--against",
     help="The other log, a URL or a directory: says what one of them lacks or has differently.",
 )
-@click.option("--strict", is_flag=True, help="A jump is a failure, too.")
+@flag_option("--strict", "A jump is a failure, too.")
 @job_options.master_option
 @json_option
 def audit(

@@ -19,6 +19,7 @@ from zbroker.cli.options import (
     broker_of,
     connection_options,
     json_option,
+    text_option,
     url_argument,
 )
 from zbroker.cli.spark import job_options
@@ -27,25 +28,20 @@ from zbroker.cli.spark import job_options
 @click.command()
 @click.argument("path", metavar="INPUT")
 @url_argument
-@click.option(
-    "--topic", "to_topic", default="", help="The topic of all rows; wins over --topic-column."
-)
-@click.option("--topic-column", "topic", default="", help="The column that holds each row's topic.")
-@click.option("--format", default="", help="parquet, csv, json, ... Default: by names.")
-@click.option(
-    "--payload", default="", help="The column that is published. Default: the row, as JSON."
-)
-@click.option("--key-column", default="", help="The column that holds each row's key.")
+@text_option("--topic", "The topic of all rows; wins over --topic-column.", "to_topic")
+@text_option("--topic-column", "The column that holds each row's topic.", "topic")
+@text_option("--format", "parquet, csv, json, ... Default: by names.")
+@text_option("--payload", "The column that is published. Default: the row, as JSON.")
+@text_option("--key-column", "The column that holds each row's key.")
 @click.option(
     "--order-by",
     "order",
     multiple=True,
     help="A column; may be given several times. Default: no order.",
 )
-@click.option(
+@text_option(
     "--publish-id",
-    default="",
-    help="What runs under one id publishes once. Default: by paths, sizes and times of the files.",
+    "What runs under one id publishes once. Default: by paths, sizes and times of the files.",
 )
 @job_options.master_option
 @json_option

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from zbroker.cli import progress
-from zbroker.cli.options import ConnectionOptions, collecting, connection_options, with_default
+from zbroker.cli.options import (
+    ConnectionOptions,
+    collecting,
+    connection_options,
+    flag_option,
+    text_option,
+    with_default,
+)
 from zbroker.cli.progress import Step
 from zbroker.cli.sub import point
 from zbroker.clock import SystemClock, to_datetime
@@ -101,7 +108,7 @@ source_options: Final = collecting(
     click.option("--journal", help="With a URL: a directory of the same log, which is read first."),
     click.option("--archive", help="Archived segments of a directory, if not beside its journal."),
     click.option("--topic", help="Only this topic. Default: all."),
-    click.option("--regex", is_flag=True, help="--topic is an RE2 pattern for whole names."),
+    flag_option("--regex", "--topic is an RE2 pattern for whole names."),
     click.option(
         "--filter", "filter_", help="Only messages whose content it is true for: '/price > 100'."
     ),
@@ -123,6 +130,6 @@ source_options: Final = collecting(
         click.IntRange(min=1),
     ),
 )
-master_option: Final = click.option(
-    "--master", default="", help="For a new session. Default: all cores of this machine."
+master_option: Final = text_option(
+    "--master", "For a new session. Default: all cores of this machine."
 )

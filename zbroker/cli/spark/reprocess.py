@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from zbroker.cli import show
-from zbroker.cli.options import json_option, with_default
+from zbroker.cli.options import json_option, text_option, with_default
 from zbroker.cli.spark import job_options
 from zbroker.cli.spark.job_options import LogChoice
 
@@ -23,14 +23,14 @@ from zbroker.cli.spark.job_options import LogChoice
 @job_options.source_options
 @click.argument("function", metavar="MODULE:FUNCTION")
 @click.argument("to_url", metavar="[TO]", required=False)
-@click.option("--to-topic", default="", help="The topic of all; wins over what it yields.")
+@text_option("--to-topic", "The topic of all; wins over what it yields.")
 @with_default(
     "--form",
     "messages",
     "What the function gets: a list of messages, or a pyarrow.RecordBatch.",
     click.Choice(["messages", "arrow"]),
 )
-@click.option("--publish-id", default="", help="Default: made of the range and the function.")
+@text_option("--publish-id", "Default: made of the range and the function.")
 @click.option("--checkpoint", help="Goes on where the last run with this directory ended.")
 @click.option(
     "--every", type=click.FloatRange(min=0), help="With --checkpoint: for ever, every so many s."
