@@ -11,7 +11,7 @@ bookmark; a damaged range is {gap: {...}}.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
@@ -20,7 +20,7 @@ from zbroker.cli.group import EX_ERROR
 from zbroker.cli.journal import opened, points, printer
 from zbroker.cli.journal.grep import LogSearch, MessageCriteria
 from zbroker.cli.journal.printer import PayloadRenderer
-from zbroker.cli.journal.rows import MessageRow, control_row, header_row
+from zbroker.cli.journal.rows import header_row
 from zbroker.cli.options import flag_option
 from zbroker.control.target import Target
 from zbroker.log.reader import Gap
@@ -59,7 +59,10 @@ def dump(  # noqa: PLR0913 - click passes each option by itself
         begin, stop = points.span(log, since, until)
         span = max(begin, first or 0), stop if end is None else min(stop, end)
         search = LogSearch(log, MessageCriteria(topic=topic), span)
-        rows = header_rows(search) if headers else item_rows(search, PayloadRenderer(target))
+        if headers:
+            rows = _rows(search.headers(), lambda found: header_row(found[0], found[1].serial))
+        else:
+            rows = _rows(search.items(), PayloadRenderer(target).row)
         printer.write(printer.json_lines(rows), limit)
     if search.gaps:
         click.echo(
@@ -68,19 +71,6 @@ def dump(  # noqa: PLR0913 - click passes each option by itself
         sys.exit(EX_ERROR)
 
 
-def item_rows(search: LogSearch, payloads: PayloadRenderer) -> Iterator[dict[str, Any]]:
-    """A row for each message, control record and damaged range."""
-    for item in search.items():
-        if isinstance(item, Gap):
-            yield {"gap": item._asdict()}
-        else:
-            yield payloads.row(item) if isinstance(item, MessageRow) else control_row(item)
-
-
-def header_rows(search: LogSearch) -> Iterator[dict[str, Any]]:
-    """A row for each record batch and damaged range."""
-    for item in search.headers():
-        if isinstance(item, Gap):
-            yield {"gap": item._asdict()}
-        else:
-            yield header_row(item[0], item[1].serial)
+def _rows(items: Iterable[Any], row: Callable[[Any], dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A row for each item and damaged range."""
+    return ({"gap": item._asdict()} if isinstance(item, Gap) else row(item) for item in items)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -17,16 +16,17 @@ import msgspec
 from zbroker import formats
 from zbroker.cli import show
 from zbroker.cli.group import EX_ERROR
-from zbroker.cli.journal.rows import MessageRow, message_row
+from zbroker.cli.journal.rows import MessageRow, control_row, message_row
 from zbroker.clock import format_time
 from zbroker.control.target import Target
 from zbroker.errors import ClientError
+from zbroker.log.format import Batch
 from zbroker.log.reader import Gap
+from zbroker.recording import Recording
 from zbroker.topics import TopicPattern
 from zbroker.wire.bodies import text_or_base64
 
 CHUNK: Final = 1_000  # lines that are printed at once
-TOPICS_MAX: Final = 10_000  # whose types are remembered
 _READABLE: Final = frozenset({"auto", "json", "binary"})  # text or base64 says all there is
 _TEXTS: Final = frozenset({"auto", "json", "nvfix", "fix", "xml"})  # bytes that people write
 
@@ -37,15 +37,15 @@ class PayloadRenderer:
     """Rows and lines of messages. An instance that is known by its URL only has type "auto"."""
 
     def __init__(self, target: Target) -> None:
-        records = () if target.url else target.config().record
-        self._rules = [
-            (whole(one.topic) if one.regex else one.topic.__eq__, one.payload_type)
-            for one in records
-        ]
-        self.type_of = lru_cache(TOPICS_MAX)(self._type_of)
+        self.type_of = Recording(() if target.url else target.config().record).type_of
 
-    def row(self, message: MessageRow) -> dict[str, Any]:
-        """A message with stable keys; `value` is the payload by its type where that says more."""
+    def row(self, message: MessageRow | Batch) -> dict[str, Any]:
+        """A message with stable keys; `value` is the payload by its type where that says more.
+
+        Of a batch, the control record that it is.
+        """
+        if isinstance(message, Batch):
+            return control_row(message)
         row = message_row(message)
         type_ = self.type_of(message.topic)
         if type_ not in _READABLE:
@@ -63,10 +63,6 @@ class PayloadRenderer:
         if type_ in _TEXTS and "data" in text_or_base64(data):
             return data.replace(b"\n", b"\\n")
         return _encode(formats.show(type_, data))
-
-    def _type_of(self, topic: str) -> str:
-        """The message type of a topic: of the first rule that fits."""
-        return next((type_ for fits, type_ in self._rules if fits(topic)), "auto")
 
 
 def whole(pattern: str) -> Callable[[str], bool]:

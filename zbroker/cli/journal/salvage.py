@@ -242,19 +242,17 @@ def _filled(
     """What the first source has; its gaps from the others, if they are of the same generation."""
     main, others = sources[0], sources[1:]
     for item in main.items(first, end):
-        if isinstance(item, Gap) and others:
-            for found in _filled(others, item.first, item.end, report):
-                source = others[0]
-                if isinstance(found, Batch):
-                    if source.generation(found.position) != main.generation(found.position):
-                        yield Gap(found.position, found.end_position, item.why)
-                        continue
-                    _note_filled(report, found, source.name)
-                    yield found
-                else:
-                    yield Gap(found.first, found.end, item.why)
-        else:
+        if not isinstance(item, Gap) or not others:
             yield item
+            continue
+        for found in _filled(others, item.first, item.end, report):
+            start, after = _bounds(found)
+            same = others[0].generation(start) == main.generation(start)
+            if isinstance(found, Batch) and same:
+                _note_filled(report, found, others[0].name)
+                yield found
+            else:
+                yield Gap(start, after, item.why)
 
 
 def _note_filled(report: Repaired, batch: Batch, name: str) -> None:
