@@ -176,7 +176,8 @@ class Ingest:
         self.context: zmq.Context[Any] = zmq.Context()
         self.poller = zmq.Poller()
         endpoint = f"ipc://{directory}/live"
-        self.port = LiveMessagesPort(self.context, endpoint, self.poller)
+        self.port = LiveMessagesPort(self.context)
+        self.port.listen(endpoint, self.poller)
         self.socket = sockets.dealer(self.context, endpoint)
 
     def send(self, *bodies: bytes) -> None:

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from pyroaring import BitMap64
 
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.queues import delivered
+from zbroker.queues.context import RemoteConsumer
 from zbroker.queues.delivered import Delivered
+from zbroker.queues.effects import Give, TrackDeliveries
 
 HERE = Origin(0xABC, 3)
 
@@ -32,18 +35,25 @@ def places(tmp_path: Path) -> Places:
 
 
 def _started(places: Places, origin: Origin = HERE) -> Delivered:
-    return Delivered(origin, places.id_file, places.memory)
+    made = Delivered(places.id_file, places.memory)
+    assert made.open(origin) == ""
+    return made
+
+
+def _give(queue: str, life: int, position: int) -> Give:
+    """Some messages of a queue; the last one is at this position."""
+    to = RemoteConsumer(1, b"\0ann1", "c", "ann", queue, 0)
+    return Give(to, BitMap64([1, position]), life=life)
 
 
 def _killed(places: Places) -> None:
     """A process that sent up to 41 of one queue, and nothing of another."""
     made = _started(places)
-    assert made.failed == ""
-    made.begin("work", 1, 0)
-    made.begin("work", 2, 7)
-    made.sending("work", 1, 41)
-    made.sending("work", 1, 12)
-    made.sending("other", 1, 5)  # it has no slot
+    made.begin(TrackDeliveries("work", 1, 0))
+    made.begin(TrackDeliveries("work", 2, 7))
+    made.sending(_give("work", 1, 41))
+    made.sending(_give("work", 1, 12))
+    made.sending(_give("other", 1, 5))  # it has no slot
 
 
 def test_the_next_process_knows_how_far_each_queue_was_sent(places: Places) -> None:
@@ -105,10 +115,10 @@ def test_a_link_that_somebody_put_there_is_not_followed(places: Places, tmp_path
 
 
 def test_without_such_memory_nothing_is_noted(places: Places, tmp_path: Path) -> None:
-    made = Delivered(HERE, places.id_file, tmp_path / "missing")
-    assert "missing" in made.failed
-    made.begin("work", 1, 0)
-    made.sending("work", 1, 5)
+    made = Delivered(places.id_file, tmp_path / "missing")
+    assert "missing" in made.open(HERE)
+    made.begin(TrackDeliveries("work", 1, 0))
+    made.sending(_give("work", 1, 5))
     made.close()
     assert _started(places).before("work", 1) is None
 
@@ -118,9 +128,9 @@ def test_more_queues_than_slots_are_not_noted(
 ) -> None:
     monkeypatch.setattr(delivered, "_BYTES", 64 + 16)
     made = _started(places)
-    made.begin("a", 1, 3)
-    made.begin("b", 1, 3)
-    made.sending("b", 1, 9)
+    made.begin(TrackDeliveries("a", 1, 3))
+    made.begin(TrackDeliveries("b", 1, 3))
+    made.sending(_give("b", 1, 9))
     after = _started(places)
     assert (after.before("a", 1), after.before("b", 1)) == (3, None)
 

@@ -14,8 +14,7 @@ Weakness  one thread: a slow disk delays all subscribers. Messages to a client t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import Read
@@ -24,14 +23,13 @@ from zbroker.delivery import contract as de
 from zbroker.delivery.core import DeliveryCore, DeliverySettings
 from zbroker.delivery.ports import BlocksPort, LiveMessagesPort, PlansPort
 from zbroker.engine import effects as e
-from zbroker.engine.contract import Limit, Source, TurnPlan
-from zbroker.errors import Bug
+from zbroker.engine.contract import Limit, Performers, TurnPlan
 from zbroker.filters import Vocabulary, own
 from zbroker.limits import MIB
 from zbroker.log.reader import Log
 from zbroker.server.budgets import budget_of
 from zbroker.server.process import Process, Stats
-from zbroker.server.process_loop import BURST, ONE, READ_SLICE_MS, ListenerLoop
+from zbroker.server.process_loop import ONE, READ_SLICE_MS, ListenerLoop
 from zbroker.wire import surveys as s
 
 LIVE_LIMIT: Final = Limit(10_000, 4 * MIB)  # of one turn: unrecorded messages
@@ -64,28 +62,18 @@ class DeliveryLoop(ListenerLoop):
         self._log = BlocksPort(
             lambda: BlockReader(paths.journal, paths.archive, self.journal.open_segment)
         )
-        # The journal first: its watermarks say how far the log may be read.
-        sources: list[tuple[Source, Limit]] = [
-            (self.journal, ONE),
-            (self.listener, ONE),
-            *self.rules,
-            (self.commands, BURST),
-            (self.questions, ONE),
-            (self._plans, ONE),
-            (self.supervisor, ONE),
-        ]
-        performers: dict[type, Callable[[Any], Any]] = {
+        live = LiveMessagesPort(process.context)
+        sources = [*self.sources(), (self._plans, ONE), (self.supervisor, ONE)]
+        if not self.recording.everything:
+            live.listen(paths.ipc(socket_of("live", process.room)), self.poller)
+            sources.append((live, LIVE_LIMIT))
+        performers: Performers = {
             Read: self._log.read,
             e.ForgetBlocks: self._forget,
             de.PlanRanges: self._plans.begin,
             de.CloseFiles: self._log.close_files,
-            de.GrantLive: _grant_nothing,
+            de.GrantLive: live.grant,
         }
-        if not self.recording.everything:
-            endpoint = paths.ipc(socket_of("live", process.room))
-            live = LiveMessagesPort(process.context, endpoint, self.poller)
-            sources.append((live, LIVE_LIMIT))
-            performers[de.GrantLive] = live.grant
         core = DeliveryCore(settings, self.quiet_ms, self.peer)
         plan = TurnPlan(sources, (Read, *get_args(de.Effect)), READ_SLICE_MS, READS_MAX)
         self.begin(core, plan, performers)
@@ -102,7 +90,3 @@ class DeliveryLoop(ListenerLoop):
     def _forget(self, effect: e.ForgetBlocks) -> None:
         self._log.forget(effect)
         self._plans.forget()
-
-
-def _grant_nothing(effect: de.GrantLive) -> None:
-    raise Bug(f"everything is recorded, so nothing is granted: {effect}")

@@ -120,13 +120,16 @@ def _step(
 
 
 class LiveMessagesPort:
-    """What ingest processes pass on that is not recorded: a ROUTER at `endpoint`."""
+    """What ingest processes pass on that is not recorded: a ROUTER, once it listens."""
 
     drained = True  # nothing of it is from clients, whose silence is judged by that
     next_wake_ms = None
 
-    def __init__(self, context: Context, endpoint: str, poller: zmq.Poller) -> None:
+    def __init__(self, context: Context) -> None:
         self._router = sockets.inner_router(context)
+
+    def listen(self, endpoint: str, poller: zmq.Poller) -> None:
+        """Where everything is recorded it need not."""
         self._router.bind(endpoint)
         poller.register(self._router, zmq.POLLIN)
 

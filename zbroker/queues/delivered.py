@@ -20,11 +20,14 @@ import stat
 import struct
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from zbroker import durable_files
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
+
+if TYPE_CHECKING:
+    from zbroker.queues.effects import Give, TrackDeliveries
 
 SHARED_MEMORY: Final = Path("/dev/shm")
 SLOTS_MAX: Final = 60_000  # queues and lives of one process; the horizon holds for more
@@ -41,32 +44,40 @@ Key = tuple[str, int]  # name and life of a queue
 class Delivered:
     """The note of one process. `before`: the one of the process before it."""
 
-    def __init__(self, origin: Origin, id_file: Path, directory: Path = SHARED_MEMORY) -> None:
-        """Raises: StorageError, if an older note cannot be taken away."""
-        self.failed = ""  # why there is none
-        self._path = directory / f"zbroker-{os.getuid()}-{origin.instance:016x}-sent"
+    def __init__(self, id_file: Path, directory: Path = SHARED_MEMORY) -> None:
+        self._id_file, self._directory = id_file, directory
         self._memory: mmap.mmap | None = None
         self._at: dict[Key, int] = {}  # offsets of positions
         self._highest: dict[Key, int] = {}
-        self._before = self._read(origin, id_file)
+        self._before: dict[int, int] = {}
+
+    def open(self, origin: Origin) -> str:
+        """Reads the old note and begins a new one. Returns: why there is none, or "".
+
+        Raises: StorageError, if the old note cannot be taken away.
+        """
+        assert self._memory is None, "offsets are those of one note"
+        path = self._directory / f"zbroker-{os.getuid()}-{origin.instance:016x}-sent"
+        self._before = self._read(path, origin)
         try:
-            self._path.unlink(missing_ok=True)  # it is ours by its name, and counts no more
+            path.unlink(missing_ok=True)  # it is ours by its name, and counts no more
         except OSError as error:
-            reason = f"{self._path} cannot be removed, and would be believed: {error}"
+            reason = f"{path} cannot be removed, and would be believed: {error}"
             raise StorageError("disk_error", reason, "remove it by hand") from None
         try:
-            self._make(origin, _new_id(id_file))
+            self._make(path, origin, _new_id(self._id_file))
         except OSError as error:
-            self.failed = str(error)
+            return str(error)
+        return ""
 
     def before(self, name: str, life: int) -> int | None:
         """No message from this position on was sent; None: it is not known."""
         return self._before.get(_hash((name, life)))
 
-    def _read(self, origin: Origin, id_file: Path) -> dict[int, int]:
+    def _read(self, path: Path, origin: Origin) -> dict[int, int]:
         try:
-            wanted = id_file.read_bytes()
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            wanted = self._id_file.read_bytes()
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
                 status = os.fstat(descriptor)
                 ours = status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode)
@@ -78,9 +89,9 @@ class Delivered:
         slots = _SLOT.iter_unpack(data[_SLOTS_AT : len(data) // _SLOT.size * _SLOT.size])
         return {key: position for key, position in slots if key}
 
-    def _make(self, origin: Origin, id_: bytes) -> None:
+    def _make(self, path: Path, origin: Origin, id_: bytes) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self._path, flags, 0o600)
+        descriptor = os.open(path, flags, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, _BYTES)  # a page that is missing later is a SIGBUS
             memory = mmap.mmap(descriptor, _BYTES)
@@ -89,21 +100,22 @@ class Delivered:
         memory[: _HEAD.size] = _HEAD.pack(_MAGIC, id_, *origin)
         self._memory = memory
 
-    def begin(self, name: str, life: int, position: int) -> None:
-        """A queue of which nothing from `position` on was sent, by whomever."""
-        at = _SLOTS_AT + len(self._at) * _SLOT.size
-        if self._memory is None or (name, life) in self._at or at + _SLOT.size > _BYTES:
+    def begin(self, effect: TrackDeliveries) -> None:
+        """A queue of which nothing from its position on was sent, by whomever."""
+        key, at = (effect.queue, effect.life), _SLOTS_AT + len(self._at) * _SLOT.size
+        if self._memory is None or key in self._at or at + _SLOT.size > _BYTES:
             return
-        self._memory[at : at + _SLOT.size] = _SLOT.pack(_hash((name, life)), position)
-        self._at[name, life] = at + _POSITION.size
-        self._highest[name, life] = position
+        self._memory[at : at + _SLOT.size] = _SLOT.pack(_hash(key), effect.position)
+        self._at[key] = at + _POSITION.size
+        self._highest[key] = effect.position
 
-    def sending(self, name: str, life: int, position: int) -> None:
-        """Everything up to `position` may be sent now."""
-        at = self._at.get((name, life))
-        if at is None or self._memory is None or position < self._highest[name, life]:
+    def sending(self, give: Give) -> None:
+        """Before anything is sent: after a crash it is known to be the second time."""
+        key, position = (give.to.queue, give.life), give.positions.max()
+        at = self._at.get(key)
+        if at is None or self._memory is None or position < self._highest[key]:
             return
-        self._highest[name, life] = position + 1
+        self._highest[key] = position + 1
         self._memory[at : at + _POSITION.size] = _POSITION.pack(position + 1)
 
     def close(self) -> None:

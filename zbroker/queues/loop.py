@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, get_args
 
 from zbroker.blocks.block_reader import BlockReader
-from zbroker.engine.contract import Limit, Performers, Source, TurnPlan
+from zbroker.engine.contract import Performers, TurnPlan
 from zbroker.filters import Payloads
 from zbroker.queues import effects as qe
 from zbroker.queues.core import QueuesCore, QueuesSettings
@@ -31,7 +31,7 @@ from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.tables import TableWriter
 from zbroker.server.budgets import budget_of
 from zbroker.server.process import Process
-from zbroker.server.process_loop import BURST, ONE, READ_SLICE_MS, ListenerLoop
+from zbroker.server.process_loop import ONE, READ_SLICE_MS, ListenerLoop
 from zbroker.wire import queue_surveys as s
 
 READS_MAX: Final = 1_000  # blocks of one turn: the slice of time ends before
@@ -54,27 +54,18 @@ class QueuesLoop(ListenerLoop):
         )  # fmt: skip
         manager = QueueRegistry(process.incarnation, config.queue, self.recording)
         self._saving = TableWriter(Path(paths.queues), process.clock)
-        self._delivered: Delivered | None = None
+        self._delivered = Delivered(paths.queues / "sent.id")
         self._work = LogWork(
             BlockReader(paths.journal, paths.archive, self.journal.open_segment),
-            self.listener.sent, Matcher(self.recording.type_of, Payloads), self._sending,
+            self.listener.sent, Matcher(self.recording.type_of, Payloads), self._delivered.sending,
             sees_all=not self.access.on,
         )  # fmt: skip
-        # The journal first: what landed makes room for what clients do.
-        sources: list[tuple[Source, Limit]] = [
-            (self.journal, ONE),
-            (self.listener, ONE),
-            *self.rules,
-            (self.commands, BURST),
-            (self.questions, ONE),
-            (self._saving, ONE),
-            (self.supervisor, ONE),
-        ]
+        sources = [*self.sources(), (self._saving, ONE), (self.supervisor, ONE)]
         performers: Performers = {
             **self._work.performers,
             qe.Load: self._load,
             qe.SaveTables: self._saving.save,
-            qe.TrackDeliveries: self._track,
+            qe.TrackDeliveries: self._delivered.begin,
         }
         core = QueuesCore(settings, manager, self.quiet_ms, self.peer)
         plan = TurnPlan(sources, get_args(qe.Effect), READ_SLICE_MS, READS_MAX)
@@ -82,24 +73,13 @@ class QueuesLoop(ListenerLoop):
 
     def _load(self, effect: qe.Load) -> TablesLoaded:
         self._work.begin(effect.here, effect.persisted)
-        self._delivered = Delivered(effect.here, self.process.paths.queues / "sent.id")
-        if self._delivered.failed:
+        if failed := self._delivered.open(effect.here):
             text = "queues.no_note: %s; after a kill more may be flagged as redelivered"
-            self.process.log.warning(text, self._delivered.failed)
+            self.process.log.warning(text, failed)
         saved = self._saving.load(effect.here, effect.persisted)
         return TablesLoaded(saved, self._delivered.before)
-
-    def _track(self, effect: qe.TrackDeliveries) -> None:
-        assert self._delivered is not None, "queues begin after the tables were loaded"
-        self._delivered.begin(effect.queue, effect.life, effect.position)
-
-    def _sending(self, give: qe.Give) -> None:
-        """Before anything is sent: after a crash it is known to be the second time."""
-        if self._delivered is not None:
-            self._delivered.sending(give.to.queue, give.life, give.positions.max())
 
     def close(self) -> None:
         """Ends the helper thread and closes the tables."""
         self._saving.close()
-        if self._delivered is not None:
-            self._delivered.close()
+        self._delivered.close()

@@ -155,6 +155,18 @@ class ListenerLoop(ProcessLoop):
         }
         super().begin(core, plan, {**common, **performers})
 
+    def sources(self) -> list[tuple[Source, Limit]]:
+        """In the order for clients that read the log: what the journal says makes room for what
+        they do, and says how far the log may be read; their commands are judged by the newest
+        rules."""
+        return [
+            (self.journal, ONE),
+            (self.listener, ONE),
+            *self.rules,
+            (self.commands, BURST),
+            (self.questions, ONE),
+        ]
+
     def open(self) -> None:
         """Makes sure that connections without a key are refused."""
         self.listener.connections.self_test()
