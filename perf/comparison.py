@@ -13,6 +13,7 @@ from perf.latency_histogram import LatencyHistogram
 from perf.paired_ratios import Ratio, paired
 
 MACHINE: Final = "machine"  # the side of what was measured without a broker
+ROUNDS_TO_DIFFER: Final = 3  # two that agree by chance are no difference
 CLIENTS: Final = ("client", "subscriber", "consumers")  # the rest of the processes is the broker's
 
 
@@ -125,10 +126,12 @@ def shown(value: float) -> str:
 
 
 def shown_ratio(ratio: Ratio | None) -> str:
-    """With its interval, and a mark where it does not contain 1."""
+    """With its interval, and a mark where it does not contain 1; of one round there is none."""
     if ratio is None:
         return ""
-    mark = " *" if ratio.differs and ratio.rounds > 2 else ""
+    if ratio.rounds == 1:
+        return f"{ratio.median:.2f}"
+    mark = " *" if ratio.differs and ratio.rounds >= ROUNDS_TO_DIFFER else ""
     return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}){mark}"
 
 
@@ -150,7 +153,7 @@ def table(comparison: Comparison) -> Table:
 
 
 def _line(row: Row, sides: list[str]) -> Iterable[str]:
-    yield f"{row.metric} [{row.unit}]"
+    yield f"{row.metric}, {row.unit}"
     if MACHINE in row.cells:
         yield shown(row.cells[MACHINE].median)
         return

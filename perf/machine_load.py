@@ -10,6 +10,7 @@ from typing import Final
 import psutil
 
 LOOK_S: Final = 0.5
+QUIET_PERCENT: Final = 12.0
 
 
 class MachineLoad:
@@ -43,7 +44,7 @@ def _mine() -> float:
     return total
 
 
-def wait_for_quiet(most: float = 12.0, patience_s: float = 2.0) -> None:
+def wait_for_quiet(patience_s: float, most: float = QUIET_PERCENT) -> None:
     """Until others take little of the machine, but not for ever."""
     ends = time.monotonic() + patience_s
     while time.monotonic() < ends:

@@ -21,6 +21,8 @@ class Plan:
     steady_s: float = 4.0
     warm_s: float = 1.0  # of these seconds, and not counted
     workloads: tuple[str, ...] = WORKLOADS
+    patience_s: float = 2.0  # for others to become quiet, before each workload
+    limit_s: float = 4 * 3_600.0  # for all rounds: none is begun that would not end by then
     subscribers: int = 8  # of the fan-out
     consumers: int = 4  # of the queue
 
@@ -44,7 +46,7 @@ class Task:
 
 QUICK: Final = Plan(
     rounds=5, messages=200_000, one_by_one=200, rates=(10_000,), steady_s=2.0, warm_s=0.5,
-    workloads=QUICK_WORKLOADS,
+    workloads=QUICK_WORKLOADS, patience_s=0.0, limit_s=105.0,
 )  # fmt: skip
 
 
@@ -52,6 +54,11 @@ def plan_of(told: dict[str, Any]) -> Plan:
     """What `as_json` of a plan gave."""
     return Plan(**{key: tuple(value) if isinstance(value, list) else value
                    for key, value in told.items()})  # fmt: skip
+
+
+def fits(elapsed_s: float, longest_s: float, limit_s: float) -> bool:
+    """Whether another round, as long as the longest so far, ends in time; the first always does."""
+    return not longest_s or elapsed_s + longest_s <= limit_s
 
 
 def order(sides: Sequence[str], number: int) -> list[str]:

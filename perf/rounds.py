@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import time
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 from perf import brokers, limits
 from perf.harness import environment
-from perf.round_plan import Plan, Task, order
+from perf.round_plan import Plan, Task, fits, order
 from perf.sides import ROOT, Side
 
 TURN_S: Final = 900.0  # a turn that takes longer is ended
@@ -40,11 +41,17 @@ def measure(
         subprocess.run([str(sides[0].python), "-m", "compileall", "-q", str(tree / "zbroker")],
                        check=False, stdout=subprocess.DEVNULL)  # fmt: skip
     about = {**about_machine(directory), "versions": versions(sides, cache)}
+    begun, longest_s = time.monotonic(), 0.0
     for number in range(plan.rounds):
+        round_begun = time.monotonic()
+        if not fits(round_begun - begun, longest_s, plan.limit_s):
+            tell(f"no time for round {number + 1} of {plan.rounds}")
+            break
         samples += _raw(directory, number)
         for name in order(list(by_name), number):
             tell(f"round {number + 1} of {plan.rounds}: {name}")
             samples += turn(by_name[name], plan, number, directory, cache, kit)
+        longest_s = max(longest_s, time.monotonic() - round_begun)
     return {
         "about": about,
         "plan": plan.as_json(),
@@ -77,7 +84,7 @@ def turn(
         out, errors = process.communicate(json.dumps(asdict(task)), timeout=TURN_S)
         why = f"exit code {process.returncode}: {errors.strip()[-500:]}"
     except subprocess.TimeoutExpired:
-        process.terminate()
+        process.send_signal(signal.SIGINT)  # it stops its broker
         out, _ = process.communicate()
         why = f"not done after {TURN_S:.0f} s"
     found = list(parsed(out))

@@ -83,6 +83,7 @@ class Turn:
         self.count = max(WARM_MIN, int(self.plan.messages * kind.share))
         self.queue_count = max(WARM_MIN, int(self.plan.messages * kind.queue_share))
         self.load = MachineLoad()
+        self.published_per_s = float("inf")  # until it was measured
         self._topics = 0
 
     def run(self) -> None:
@@ -96,7 +97,7 @@ class Turn:
         }  # fmt: skip
         self.safely("warm", self.warm)
         for name in self.plan.workloads:
-            wait_for_quiet()
+            wait_for_quiet(self.plan.patience_s)
             self.safely(name, work[name])
         self.memory("at the end")
 
@@ -145,10 +146,10 @@ class Turn:
             topic = self.topic(name.replace("_", ""))
             self.load, cpu = MachineLoad(), Cpu(self.server)
             began, acked = call(self.server, topic, bodies)
-            used = cpu.per_message_us(len(bodies))
-            self.tell(
-                "publish", f"{name}()", len(bodies) / (acked - began), "messages/s", cpu_us=used
-            )
+            used, reached = cpu.per_message_us(len(bodies)), len(bodies) / (acked - began)
+            if name == "publish":
+                self.published_per_s = reached
+            self.tell("publish", f"{name}()", reached, "messages/s", cpu_us=used)
         self.memory("after publishing")
 
     def one(self) -> None:
@@ -209,7 +210,12 @@ class Turn:
             self.safely(f"steady {rate_s:,}/s", lambda rate_s=rate_s: self.steady_at(rate_s))
 
     def steady_at(self, rate_s: int) -> None:
-        """One rate; latencies count from when a message was due."""
+        """One rate; latencies count from when a message was due.
+
+        Raises: ValueError, for a rate that only lets messages pile up.
+        """
+        if rate_s > self.published_per_s:
+            raise ValueError("faster than its publish()")
         schedule, topic = Schedule(rate_s, self.plan.steady_s), self.topic("steady")
         with self.subscribers(1, topic, schedule.count, timed=True) as ask:
             cpu = Cpu(self.server)

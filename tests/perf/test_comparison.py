@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 
 from perf.compare import arguments, planned
-from perf.comparison import Metric, compared, processor_table, shown, table
+from perf.comparison import Metric, compared, processor_table, shown, shown_ratio, table
 from perf.latency_histogram import LatencyHistogram
 from perf.page import replaced, section
+from perf.paired_ratios import Ratio
 from perf.plots import bars, drawn, percentiles
 from perf.round_plan import QUICK, Plan
 
@@ -87,6 +88,14 @@ def test_the_same_failure_is_told_once() -> None:
     assert compared(CONTENT).failed == [("kafka", "queue", "TimeoutError: no answer")]
 
 
+def test_a_single_round_has_no_interval() -> None:
+    assert shown_ratio(Ratio(0.5, 0.5, 0.5, 1)) == "0.50"
+
+
+def test_two_rounds_are_no_difference() -> None:
+    assert shown_ratio(Ratio(0.5, 0.4, 0.6, 2)) == "0.50 (0.40 to 0.60)"
+
+
 def test_a_side_without_samples_has_no_figure() -> None:
     content = {**CONTENT, "samples": samples("main", 1.0, 1.0)}
     comparison = compared(content)
@@ -104,6 +113,7 @@ def text_of(each: Any) -> str:
 def test_the_table_has_medians_with_ratios_of_rounds() -> None:
     lines = text_of(table(compared(CONTENT)))
     assert "medians of 3 rounds" in lines
+    assert "publish, publish(), messages/s" in lines
     assert "100,000" in lines
     assert "0.50 (0.50 to 0.50) *" in lines
     assert "0.75 + 3" in text_of(processor_table(compared(CONTENT)))

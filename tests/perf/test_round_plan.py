@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from perf.round_plan import QUICK, WORKLOADS, Plan, order, plan_of
+from perf.round_plan import QUICK, WORKLOADS, Plan, fits, order, plan_of
 
 
 def test_two_sides_take_turns_at_beginning() -> None:
@@ -34,3 +34,16 @@ def test_a_plan_survives_json(plan: Plan) -> None:
 def test_the_quick_plan_is_a_part_of_the_whole_one() -> None:
     assert set(QUICK.workloads) <= set(WORKLOADS)
     assert QUICK.messages < Plan().messages
+
+
+def test_no_round_is_begun_that_would_end_too_late() -> None:
+    assert fits(elapsed_s=80, longest_s=20, limit_s=105)
+    assert not fits(elapsed_s=90, longest_s=20, limit_s=105)
+
+
+def test_one_round_is_measured_however_short_the_time_is() -> None:
+    assert fits(elapsed_s=0, longest_s=0, limit_s=0)
+
+
+def test_the_quick_plan_ends_within_two_minutes() -> None:
+    assert QUICK.limit_s < 120

@@ -53,6 +53,13 @@ def test_a_workload_that_fails_is_told_with_its_reason(
     assert (told["workload"], told["failed"]) == ("steady", "ValueError: no answer")
 
 
+def test_a_rate_that_a_broker_cannot_reach_is_not_measured(tmp_path: Path) -> None:
+    made = turn(tmp_path)
+    made.publish()  # 4,000 a second
+    with pytest.raises(ValueError, match="faster than its publish"):
+        made.steady_at(5_000)
+
+
 def test_what_a_broker_cannot_do_is_not_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
