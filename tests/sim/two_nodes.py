@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from google_crc32c import value as crc32c
 
+from tests.journal.build import record_of
 from tests.sim.disk import SimDisk
 from tests.sim.journal_process import JournalProcess, Start
 from zbroker.engine.effects import Answer
@@ -28,7 +29,7 @@ from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.locate import Locator
 from zbroker.journal.locate_vector import Cover, Vector, dominates
 from zbroker.journal.log_port import Space
-from zbroker.journal.replicas import Replicas, record_of
+from zbroker.journal.replicas import Replicas
 from zbroker.journal.segment_removal import remove_through
 from zbroker.journal.sessions import PublisherRow
 from zbroker.limits import U63_MAX

@@ -43,7 +43,7 @@ from zbroker.ids import Origin, format_vector, parse_vector
 from zbroker.journal import snapshot
 from zbroker.journal.fold import LogFold
 from zbroker.journal.holes import Run
-from zbroker.journal.locate_vector import Cover, Vector, advance
+from zbroker.journal.locate_vector import Cover, Vector
 from zbroker.journal.origins import OriginRow, Tie
 from zbroker.journal.sessions import PublisherRow, Sessions
 from zbroker.log import records
@@ -53,6 +53,7 @@ from zbroker.log.format import (
     KIND_PUBLISHER,
     KIND_PURGE,
     KIND_STATE,
+    KIND_TIE,
     Batch,
 )
 
@@ -485,6 +486,13 @@ class TwoWorld:
         for queue, sets in meant.items():
             self.demand(len(sets) == 2, f"only one holds the purge of {queue}")
             self.demand(sets[0] == sets[1], f"{queue}: a purge means different messages")
+
+
+def advance(vector: Vector, batch: Batch) -> None:
+    """`vector` covers this batch from now on, too: a reader of a log takes them in order."""
+    if batch.kind in (KIND_PUBLISH, KIND_TIE):
+        last = batch.origin_position + batch.taken - 1
+        vector[batch.origin] = max(vector.get(batch.origin, 0), last)
 
 
 def sequences(runs: list[Run]) -> set[int]:

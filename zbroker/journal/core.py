@@ -59,7 +59,7 @@ class JournalCore:
         self._space_due = False
         self._groups = self._bytes = self._beat_ms = 0
         self._now = Now(0, 0)
-        self._requests: dict[type, Callable[[ev.Incoming], Effects]] = {
+        self._requests: dict[type, Callable[[bytes, Any], Effects]] = {
             m.Hello: self._hello,
             m.Locate: self._locate,
             m.Holds: self._holds,
@@ -96,33 +96,30 @@ class JournalCore:
             if handler is None:
                 effects += commit.receive(*one)
             else:
-                effects += handler(one)
+                effects += handler(one.rid, one.message)
         return effects
 
-    def _hello(self, one: ev.Incoming) -> Effects:
-        assert isinstance(one.message, m.Hello)
-        self.retention.floor.hello(one.message.room)
-        return self.commit.receive(*one)
+    def _hello(self, rid: bytes, hello: m.Hello) -> Effects:
+        self.retention.floor.hello(hello.room)
+        return self.commit.receive(rid, hello, [])
 
-    def _locate(self, one: ev.Incoming) -> Effects:
-        assert isinstance(one.message, m.Locate)
+    def _locate(self, rid: bytes, ask: m.Locate) -> Effects:
         commit = self.commit
         where = je.Where(
             commit.settings.instance, commit.generation, commit.floor, commit.persisted,
             commit.fenced,
         )  # fmt: skip
-        return [je.LocatePoint(one.rid, one.message, where)]
+        return [je.LocatePoint(rid, ask, where)]
 
-    def _holds(self, one: ev.Incoming) -> Effects:
-        assert isinstance(one.message, m.Holds)
-        if one.message.incarnation == self.commit.settings.incarnation:
-            self.retention.holds(one.rid, one.message)
+    def _holds(self, rid: bytes, holds: m.Holds) -> Effects:
+        if holds.incarnation == self.commit.settings.incarnation:
+            self.retention.holds(rid, holds)
         return ()
 
-    def _ask(self, one: ev.Incoming) -> Effects:
-        if getattr(one.message, "incarnation", 0) != self.commit.settings.incarnation:
+    def _ask(self, rid: bytes, ask: m.JournalRequest) -> Effects:
+        if ask.incarnation != self.commit.settings.incarnation:
             return ()
-        return self.retention.ask(one.rid, one.message, self._now)
+        return self.retention.ask(rid, ask, self._now)
 
     def _gone(self, event: ee.Gone) -> Effects:
         self.commit.gone(event.rid)

@@ -27,7 +27,7 @@ from zbroker.journal.holes import Run
 from zbroker.journal.lookup import NEAR_BATCHES, Lookup
 from zbroker.journal.origins import Tie
 from zbroker.journal.snapshot_finder import SnapshotHead, origins_at_heads
-from zbroker.log.format import KIND_PUBLISH, KIND_TIE, Batch
+from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap, Log
 
 
@@ -293,10 +293,6 @@ class Cover:
         tied = self._tied.get(batch.publisher)
         return [(first, last)] if tied is None else _without(tied, first, last)
 
-    def has(self, batch: Batch) -> bool:
-        """True if all of a publish batch is covered."""
-        return not self.left(batch)
-
 
 def _without(tied: list[Run], first: int, last: int) -> list[Run]:
     left = [(first, last)]
@@ -304,13 +300,6 @@ def _without(tied: list[Run], first: int, last: int) -> list[Run]:
         parts = (part for a, b in left for part in ((a, min(b, begin - 1)), (max(a, end + 1), b)))
         left = [(a, b) for a, b in parts if a <= b]
     return left
-
-
-def advance(vector: Vector, batch: Batch) -> None:
-    """`vector` covers this batch from now on, too; for readers of a log in order."""
-    if batch.kind in (KIND_PUBLISH, KIND_TIE):
-        last = batch.origin_position + batch.taken - 1
-        vector[batch.origin] = max(vector.get(batch.origin, 0), last)
 
 
 def dominates(vector: Vector, other: Vector) -> bool:
