@@ -16,6 +16,7 @@ that no newer state snapshot covers, that is being worked on, or that would make
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import Final, Literal, NamedTuple
 
 from zbroker.admin import words
@@ -147,14 +148,8 @@ class SkippedSegment(NamedTuple):
     reason: str
 
 
-class DueRemoval(NamedTuple):
-    """So many of the oldest segments, and why."""
-
-    number: int
-    why: str
-
-
-_NOTHING: Final = DueRemoval(0, "")
+Due = tuple[int, str]  # so many of the oldest segments, and why
+_NOTHING: Final[Due] = (0, "")
 
 
 def plan(state: RetentionView, settings: RetentionConfig) -> RetentionPlan:
@@ -269,30 +264,30 @@ class _Removal(_Rules):
 
     def decide(self) -> tuple[RetentionDecision | None, BlockedRemoval | None]:
         state = self._state
-        due = max(self._by_age(), self._by_size(), self._by_free(), key=lambda found: found.number)
-        if not due.number:
+        number, why = max(self._by_age(), self._by_size(), self._by_free(), key=itemgetter(0))
+        if not number:
             return None, self._waiting() or self._only_elsewhere()
         if state.removing:
             return None, self._waiting()
-        wanted = self._sealed[: due.number]
+        wanted = self._sealed[:number]
         allowed = self._allowed(wanted)
         within = _within(allowed, state.log_bytes * self._settings.remove_share_max // 100)
         blocked = self._why_not_more(wanted, allowed, within)
         if not within or ("remove", 0) in state.resting:
             return None, blocked
         serials = tuple(segment.serial for segment in within)
-        return RetentionDecision("remove", serials, _bytes_of(within), due.why), blocked
+        return RetentionDecision("remove", serials, _bytes_of(within), why), blocked
 
-    def _by_age(self) -> DueRemoval:
+    def _by_age(self) -> Due:
         due = _NOTHING
         for count, segment in enumerate(self._sealed, 1):
             why = self._reached(segment, "remove_after")
             if not why:
                 break
-            due = DueRemoval(count, why)
+            due = count, why
         return due
 
-    def _by_size(self) -> DueRemoval:
+    def _by_size(self) -> Due:
         bytes_max, state = self._settings.max_bytes, self._state
         if not bytes_max:
             return _NOTHING
@@ -302,9 +297,9 @@ class _Removal(_Rules):
             left -= self._sealed[count].bytes
             count += 1
         why = f"the log has {words.size(total)}, max_bytes is {words.size(bytes_max)}"
-        return DueRemoval(count, why)
+        return count, why
 
-    def _by_free(self) -> DueRemoval:
+    def _by_free(self) -> Due:
         """Only segments on the journal's disk: removing others would not make room there.
 
         If archiving moves segments to another disk, that is done instead.
@@ -318,7 +313,7 @@ class _Removal(_Rules):
                 break
             missing -= frees
             count += 1
-        return DueRemoval(count, self._little_free())
+        return count, self._little_free()
 
     def _only_elsewhere(self) -> BlockedRemoval | None:
         """Says that removing the oldest would free nothing where space is missing."""

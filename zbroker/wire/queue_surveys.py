@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from zbroker.wire.internal import Correlated
 from zbroker.wire.queue_messages import BrowsedRow
-from zbroker.wire.surveys import AskClients, AskRefusals, Disconnect
+from zbroker.wire.surveys import ListenerQuestion
 
 
 class AskQueues(Correlated, tag="ask_queues"):
@@ -257,7 +257,5 @@ QueuesQuestion = (
 )  # fmt: skip
 QueuesAnswer = Queues | Consumers | Explained | Browsed | Changed | Points
 
-#: questions to every process with a listener
-DoorQuestion = AskClients | Disconnect | AskRefusals
-TO_QUEUES_DESK: Final = msgspec.msgpack.Decoder(QueuesQuestion | DoorQuestion)
+TO_QUEUES_DESK: Final = msgspec.msgpack.Decoder(QueuesQuestion | ListenerQuestion)
 FROM_QUEUES_DESK: Final = msgspec.msgpack.Decoder(QueuesAnswer)

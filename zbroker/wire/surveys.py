@@ -189,13 +189,12 @@ class RefusalRows(Correlated, tag="refusals"):
     left_out: int = 0
 
 
-IngestQuestion = AskClients | Disconnect | AskRefusals
-DeliveryQuestion = AskSubscriptions | AskTopics | AskClients | Disconnect | AskRefusals
-Question = DeliveryQuestion
+ListenerQuestion = AskClients | Disconnect | AskRefusals  # to every process with a listener
+Question = AskSubscriptions | AskTopics | ListenerQuestion
 Answer = Subscriptions | Topics | Clients | Disconnected | RefusalRows
 
-TO_INGEST_DESK: Final = msgspec.msgpack.Decoder(IngestQuestion)
-TO_DESK: Final = msgspec.msgpack.Decoder(DeliveryQuestion)
+TO_INGEST_DESK: Final = msgspec.msgpack.Decoder(ListenerQuestion)
+TO_DESK: Final = msgspec.msgpack.Decoder(Question)
 FROM_DESK: Final = msgspec.msgpack.Decoder(Answer)
 
 
