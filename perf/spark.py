@@ -67,7 +67,7 @@ def pack(place: Path) -> None:
     """Its sealed segments are packed, as `compress_after` does."""
     with closing(SegmentPlaces(RealDisk(place / "journal"))) as places:
         for one in places.list()[:-1]:
-            archive.finish(archive.pack(places, one.serial))
+            list(archive.pack(places, one.serial))
         for copy in places.copies():
             if not copy.packed and copy.serial < places.list()[-1].serial:
                 places.unlink(copy)

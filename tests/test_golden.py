@@ -166,7 +166,7 @@ def test_the_note_is_read(version: Path, expected: dict[str, Any]) -> None:
 def test_summaries_are_read(version: Path, expected: dict[str, Any]) -> None:
     places = open_places(version / "journal", version / "archive")
     for serial in (2, 3, 4):
-        summary = archive.summary(places, serial)
+        summary = archive.summary(Log(places=places), serial)
         assert summary is not None
         batches = [batch for batch in expected["batches"] if batch["serial"] == serial]
         assert (summary.first, summary.batches) == (batches[0]["position"], len(batches))

@@ -34,6 +34,7 @@ from zbroker.log import format as f
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import Batch
 from zbroker.log.places import SegmentPlaces
+from zbroker.log.reader import Log
 from zbroker.log.recovery import recover
 from zbroker.log.writer import Writer
 from zbroker.wire.messages import Columns
@@ -213,11 +214,11 @@ def _tend(places: SegmentPlaces) -> None:
         f"{serial:010d}.journal"
     )
     for serial in (2, 3, 4):
-        archive.summary(places, serial, keep=True)
+        archive.summary(Log(places=places), serial, keep=True)
     retire(1)
-    archive.finish(archive.copy(places, 2))
+    list(archive.copy(places, 2))
     retire(2)
-    archive.finish(archive.pack(places, 3))
+    list(archive.pack(places, 3))
     retire(3)
 
 

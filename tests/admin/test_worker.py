@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.admin.desk import Desk
+from tests.log.build import finish
 from zbroker.admin import jobs, worker
 from zbroker.admin.requests import RemovalQuery
 from zbroker.errors import ClientError
@@ -117,7 +118,7 @@ def test_two_whole_copies_are_finished_without_any_setting(
 ) -> None:
     desk = Desk(tmp_path)
     with closing(desk.places()) as places:
-        archive.finish(make(places, 2))
+        finish(make(places, 2))
     assert len(desk.files()[2]) == 2
     desk.turns()
     assert desk.files()[2] == [kept]

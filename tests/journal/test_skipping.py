@@ -141,7 +141,7 @@ def picked(
     found: list[Seen] = []
     for limit, max_bytes in limits:
         while cursor.position < limit:
-            items, after = log.read(cursor, limit, max_bytes, wants.__contains__)
+            items, after = log.read_wanted(cursor, limit, max_bytes, wants.__contains__)
             if not items:
                 break
             assert after.position > cursor.position
@@ -311,7 +311,7 @@ def test_large_bodies_that_nobody_wants_are_not_read() -> None:
     cursor, found = log.seek(1), list[Item]()
     read.clear()
     while cursor.position < to.position:
-        items, cursor = log.read(cursor, to.position, MIB, {"rare"}.__contains__)
+        items, cursor = log.read_wanted(cursor, to.position, MIB, {"rare"}.__contains__)
         found += items
     assert merged([told(item) for item in found[:-1]])[0][:3] == ("skipped", 1, 21)
     assert ends(found[-1:]) == [("batch", 21, 22)]
@@ -325,7 +325,7 @@ def test_a_call_that_finds_nothing_ends_soon() -> None:
     read.clear()
     while cursor.position < to.position:
         before = cursor.position
-        items, cursor = log.read(cursor, to.position, U63_MAX, no_topic)
+        items, cursor = log.read_wanted(cursor, to.position, U63_MAX, no_topic)
         last = cursor.position - 1
         assert items == [Skipped(before, cursor.position, 70 + (last - 1) % 3, last)]
         assert sum(read.values()) <= STEPS_MAX * SKIP_BLOCK_BYTES
@@ -341,7 +341,7 @@ def test_a_call_that_looks_at_many_small_batches_ends_soon() -> None:
     to.write([publish(first + number, b"") for number in range(2 * STEPS_MAX * PICKS_MAX)], 1)
     for wants in (no_topic, "orders".__eq__):
         log = fresh(places)
-        _, cursor = log.read(log.seek(first), to.position, U63_MAX, wants)
+        _, cursor = log.read_wanted(log.seek(first), to.position, U63_MAX, wants)
         assert PICKS_MAX < cursor.position - first <= STEPS_MAX * PICKS_MAX
 
 
@@ -355,7 +355,7 @@ def test_the_answers_of_a_matcher_are_remembered() -> None:
 
     log, cursor = fresh(places), Cursor(1, 8192, 1)
     while cursor.position < to.position:
-        _, cursor = log.read(cursor, to.position, 1, wants)
+        _, cursor = log.read_wanted(cursor, to.position, 1, wants)
     assert asked == {"a": 1, "b": 1}
 
 
@@ -371,7 +371,7 @@ def test_no_more_matchers_are_remembered_than_stated() -> None:
     places, to = written([Made(("a",), 10)] * 5)
     log = fresh(places)
     for number in range(200):
-        items, _ = log.read(log.seek(1), to.position, MIB, {f"{number}", "b"}.__contains__)
+        items, _ = log.read_wanted(log.seek(1), to.position, MIB, {f"{number}", "b"}.__contains__)
         assert [type(item) for item in items] == [Skipped]
         assert 0 < len(log._wanted) <= WANTED_KEPT
 
@@ -384,13 +384,13 @@ def test_a_body_that_nobody_wants_may_be_damaged() -> None:
     assert isinstance(second, Batch)
     disk.flip(segment_name(1), second.offset + second.header_length + 9)
     log = fresh(places)
-    items, _ = log.read(log.seek(1), to.position, MIB, {"a"}.__contains__)
+    items, _ = log.read_wanted(log.seek(1), to.position, MIB, {"a"}.__contains__)
     assert ends(items) == [
         ("batch", 1, 2),
         ("skipped", 2, 3),
         ("batch", 3, 4),
     ]
-    items, _ = log.read(log.seek(1), to.position, MIB, {"b"}.__contains__)
+    items, _ = log.read_wanted(log.seek(1), to.position, MIB, {"b"}.__contains__)
     assert ends(items) == [
         ("skipped", 1, 2),
         ("gap", 2, 3),
@@ -406,7 +406,7 @@ def test_a_damaged_header_is_a_gap_whoever_wanted_it() -> None:
     assert isinstance(second, Batch)
     disk.flip(segment_name(1), second.offset + 20)
     log = fresh(places)
-    items, _ = log.read(log.seek(1), to.position, MIB, no_topic)
+    items, _ = log.read_wanted(log.seek(1), to.position, MIB, no_topic)
     assert ends(items) == [
         ("skipped", 1, 2),
         ("gap", 2, 3),
@@ -427,7 +427,7 @@ def summarized(places: SegmentPlaces) -> list[int]:
     """Serials of the sealed segments, which now have summaries."""
     sealed = sorted(places.by_serial())[:-1]
     for serial in sealed:
-        archive.summary(places, serial, keep=True)
+        archive.summary(Log(places=places), serial, keep=True)
     return sealed
 
 
@@ -438,7 +438,7 @@ def test_a_segment_without_a_wanted_topic_is_not_opened() -> None:
     log, read = counted(places)
     found, cursor = list[Item](), Cursor(1, 8192, 1)
     while cursor.position < to.position:
-        items, cursor = log.read(cursor, to.position, MIB, {"rare"}.__contains__)
+        items, cursor = log.read_wanted(cursor, to.position, MIB, {"rare"}.__contains__)
         found += items
     (rare,) = (item for item in found if isinstance(item, Batch))
     assert (rare.position, rare.topics) == (62, ["rare"])
@@ -454,7 +454,7 @@ def test_a_call_that_steps_over_segments_ends_soon() -> None:
     places, to = written([Made(("a",), 5_000)] * 200)
     assert len(summarized(places)) > 3 * STEPS_MAX
     log = fresh(places)
-    items, cursor = log.read(log.seek(1), to.position, MIB, no_topic)
+    items, cursor = log.read_wanted(log.seek(1), to.position, MIB, no_topic)
     assert items == [Skipped(1, cursor.position, 0, 0)]
     assert cursor == log.starts[STEPS_MAX]
 
@@ -463,9 +463,9 @@ def test_a_limit_within_a_segment_is_kept() -> None:
     places, to = in_segments()
     summarized(places)
     log = fresh(places)
-    items, cursor = log.read(log.seek(1), 4, MIB, {"rare"}.__contains__)
+    items, cursor = log.read_wanted(log.seek(1), 4, MIB, {"rare"}.__contains__)
     assert (items, cursor.position) == ([Skipped(1, 4, 72, 3)], 4)
-    items, _ = log.read(cursor, to.position, MIB, {"rare"}.__contains__)
+    items, _ = log.read_wanted(cursor, to.position, MIB, {"rare"}.__contains__)
     assert items[0] == Skipped(4, 62, 0, 0) or isinstance(items[1], Batch)
 
 
@@ -478,9 +478,9 @@ def test_what_is_lost_before_a_segment_is_not_skipped_with_it() -> None:
     for at in (0, HEADER_COPY_AT):
         disk.damage(segment_name(2), at, bytes(96))
     log, middle = fresh(places), starts[1].position + 3
-    items, cursor = log.read(log.seek(1), middle, MIB, no_topic)
+    items, cursor = log.read_wanted(log.seek(1), middle, MIB, no_topic)
     assert ends(items)[-1] == ("gap", starts[1].position, middle)
-    items, _ = log.read(cursor, to.position, MIB, no_topic)
+    items, _ = log.read_wanted(cursor, to.position, MIB, no_topic)
     assert ends(items)[0] == ("gap", middle, starts[2].position)
 
 
@@ -505,7 +505,7 @@ def replaced(**fields: object) -> Change:
 )
 def test_a_summary_that_does_not_tell_all_is_not_used(change: Change) -> None:
     places, _ = in_segments()
-    made = archive.summary(places, 1, keep=True)
+    made = archive.summary(Log(places=places), 1, keep=True)
     assert made is not None
     disk = places.journal
     assert isinstance(disk, SimDisk)
@@ -523,7 +523,7 @@ def topics_of(places: SegmentPlaces, serial: int = 1) -> frozenset[str] | None:
 
 def test_every_bit_of_a_summary_counts() -> None:
     places, _ = in_segments()
-    archive.summary(places, 1, keep=True)
+    archive.summary(Log(places=places), 1, keep=True)
     disk = places.journal
     assert isinstance(disk, SimDisk)
     content = disk.content(summary_name(1))
@@ -549,7 +549,7 @@ def test_a_summary_of_other_types_is_none() -> None:
 
 def test_what_is_read_here_is_what_the_archive_room_writes() -> None:
     places, _ = in_segments()
-    made = archive.summary(places, 1, keep=True)
+    made = archive.summary(Log(places=places), 1, keep=True)
     assert made is not None
     place = places.find(1)
     assert place is not None
@@ -566,7 +566,7 @@ def test_a_summary_that_is_made_later_is_found_when_the_log_grows() -> None:
     segment = files.segment(1)
     assert segment is not None
     assert files.topics(segment) is None
-    archive.summary(places, 1, keep=True)
+    archive.summary(Log(places=places), 1, keep=True)
     files.refresh()
     assert files.topics(segment) == {"a"}
 
@@ -601,6 +601,6 @@ def test_frames_under_bodies_that_nobody_wants_are_not_decompressed() -> None:
     squeeze(places, 1)
     disk.remove(summary_name(1))
     log = fresh(places)
-    items, _ = log.read(log.seek(1), to.position, MIB, no_topic)
+    items, _ = log.read_wanted(log.seek(1), to.position, MIB, no_topic)
     assert [type(item) for item in items] == [Skipped]
     assert log.places.frames.decompressed < 16

@@ -798,7 +798,7 @@ def test_readers_get_what_they_would_get_of_a_publish(
         position = cursor.position
         while cursor.position < end:
             size, turn = sizes[turn % len(sizes)], turn + 1
-            items, cursor = at.log.read(cursor, end, size, wants.__contains__)
+            items, cursor = at.log.read_wanted(cursor, end, size, wants.__contains__)
             for item in items:
                 assert not isinstance(item, Gap)
                 low = item.first if isinstance(item, Skipped) else item.position

@@ -16,6 +16,7 @@ import pytest
 from google_crc32c import value as crc32c
 
 from tests.journal.build import INSTANCE, SEGMENT_BYTES, Clock, append, start, writer
+from tests.log.build import finish
 from zbroker.bookmarks import keys
 from zbroker.bookmarks.index import Index, Stamp
 from zbroker.errors import StorageError
@@ -42,9 +43,9 @@ def make(path: Path) -> None:
     body = snapshot.Body(snapshot.VERSION, to.position, 0, {}, True)
     state(to, snapshot.msgpack.encode(body))
     places = SegmentPlaces(disk, RealDisk(path / "archive"))
-    archive.finish(archive.pack(places, 2))
+    finish(archive.pack(places, 2))
     (path / "journal" / segment_name(2)).unlink()
-    archive.summary(places, 1, keep=True)
+    archive.summary(Log(places=places), 1, keep=True)
     disk.close()
     places.close()
 
@@ -178,7 +179,7 @@ def test_an_index_of_another_version_is_made_anew(tmp_path: Path) -> None:
 def test_a_summary_of_another_version_is_made_anew(path: Path) -> None:
     patch(path / "journal" / summary_name(1), 4, struct.pack("<I", 2))
     places = open_places(path / "journal", path / "archive")
-    made = archive.summary(places, 1, keep=True)
+    made = archive.summary(Log(places=places), 1, keep=True)
     places.close()
     assert made is not None
     assert made.first == 1

@@ -37,13 +37,13 @@ def retire(places: SegmentPlaces, serial: int, *, archived: bool, packed: bool) 
 
 def move(places: SegmentPlaces, serial: int) -> None:
     """To the archive directory, whatever it is."""
-    made = archive.finish(archive.copy(places, serial))
+    made = finish(archive.copy(places, serial))
     retire(places, serial, archived=False, packed=made.place.packed)
 
 
 def squeeze(places: SegmentPlaces, serial: int) -> None:
     """Packs it where it is."""
-    made = archive.finish(archive.pack(places, serial))
+    made = finish(archive.pack(places, serial))
     retire(places, serial, archived=made.place.archived, packed=False)
 
 
@@ -61,3 +61,13 @@ def everything(places: SegmentPlaces, limit: int) -> list[Batch | Gap]:
 def names(disk: SimDisk) -> list[str]:
     """What is in a directory, besides the file that says whose it is, whole or not yet."""
     return sorted(name for name, _ in disk.list() if not name.startswith(OWNER))
+
+
+def finish(steps: archive.Steps) -> archive.CopyResult:
+    """All steps of a copy, without a pause."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            made: archive.CopyResult = stop.value
+            return made

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.journal.build import append, positions, start, writer
-from tests.log.build import everything, log_of, names, retire, sim, squeeze
+from tests.log.build import everything, finish, log_of, names, retire, sim, squeeze
 from tests.sim.disk import SimDisk
 from zbroker.errors import ConfigError, StorageError, ZBrokerError
 from zbroker.log import archive, owner
@@ -23,7 +23,7 @@ def test_a_copy_has_the_same_bytes() -> None:
     places, to = log_of()
     journal, away = sim(places)
     journal.damage(segment_name(1), 24_576 - 9, b"set aside")
-    made = archive.finish(archive.copy(places, 1))
+    made = finish(archive.copy(places, 1))
     assert (made.new, made.place.archived, made.place.packed) == (True, True, False)
     assert away.content(segment_name(1)) == journal.content(segment_name(1))
     assert (made.summary.first, made.summary.missing) == (1, 0)
@@ -33,9 +33,9 @@ def test_a_copy_has_the_same_bytes() -> None:
 
 def test_a_packed_segment_is_copied_as_it_is() -> None:
     places, _ = log_of()
-    archive.finish(archive.pack(places, 1))
+    finish(archive.pack(places, 1))
     journal, away = sim(places)
-    made = archive.finish(archive.copy(places, 1))
+    made = finish(archive.copy(places, 1))
     assert made.place.packed
     assert away.content(packed_name(1)) == journal.content(packed_name(1))
 
@@ -46,7 +46,7 @@ def test_a_copy_is_durable_before_it_has_its_name() -> None:
         journal, away = sim(places)
         expected = journal.content(segment_name(1))
         away.rng = random.Random(seed)
-        archive.finish(archive.copy(places, 1))
+        finish(archive.copy(places, 1))
         away.power_cut()
         assert away.content(segment_name(1)) == expected
 
@@ -59,20 +59,20 @@ def test_that_a_segment_is_sealed_is_durable_before_its_copy_has_a_name() -> Non
     journal, away = sim(places)
     journal.hook = lambda name: seen.append(f"journal {name}")
     away.hook = seen.append
-    archive.finish(archive.copy(places, 1))
+    finish(archive.copy(places, 1))
     assert seen.index("journal after:sync_dir:directory") < seen.index("before:rename:part")
 
 
 def test_a_copy_that_is_there_is_verified_again() -> None:
     places, _ = log_of()
     _, away = sim(places)
-    archive.finish(archive.copy(places, 1))
+    finish(archive.copy(places, 1))
     before = away.operations
-    assert not archive.finish(archive.copy(places, 1)).new
+    assert not finish(archive.copy(places, 1)).new
     assert away.operations == before + 1  # the sync of its name
     away.flip(segment_name(1), 9_000)
     with pytest.raises(StorageError, match="not the same") as caught:
-        archive.finish(archive.copy(places, 1))
+        finish(archive.copy(places, 1))
     assert caught.value.code == "copy_differs"
     assert segment_name(1) in names(sim(places)[0])
 
@@ -91,7 +91,7 @@ def test_a_copy_that_differs_never_gets_its_name() -> None:
     journal = log_of()[0].journal
     away = Forgetful(random.Random(1))
     with pytest.raises(StorageError, match="between offset 0 and") as caught:
-        archive.finish(archive.copy(SegmentPlaces(journal, away), 1))
+        finish(archive.copy(SegmentPlaces(journal, away), 1))
     assert caught.value.code == "copy_differs"
     assert names(away) == []
 
@@ -105,20 +105,20 @@ def test_what_only_the_page_cache_shows_is_not_believed() -> None:
 
     away = Lying(random.Random(1))
     with pytest.raises(StorageError) as caught:
-        archive.finish(archive.copy(SegmentPlaces(log_of()[0].journal, away), 1))
+        finish(archive.copy(SegmentPlaces(log_of()[0].journal, away), 1))
     assert caught.value.code == "copy_differs"
 
 
 def test_the_open_segment_stays() -> None:
     places, to = log_of()
     with pytest.raises(ZBrokerError, match="write head") as caught:
-        archive.finish(archive.copy(places, to.serial))
+        finish(archive.copy(places, to.serial))
     assert caught.value.code == "segment_open"
 
 
 def test_an_unknown_segment_is_not_found() -> None:
     with pytest.raises(ZBrokerError) as caught:
-        archive.finish(archive.copy(log_of()[0], 77))
+        finish(archive.copy(log_of()[0], 77))
     assert caught.value.code == "not_found"
 
 
@@ -127,9 +127,9 @@ def test_space_that_is_to_be_kept_is_kept() -> None:
     _, away = sim(places)
     away.capacity = 100_000
     with pytest.raises(StorageError, match="archive a segment") as caught:
-        archive.finish(archive.copy(places, 1, keep_free_bytes=90_000))
+        finish(archive.copy(places, 1, keep_free_bytes=90_000))
     assert caught.value.code == "disk_full"
-    archive.finish(archive.copy(places, 1, keep_free_bytes=50_000))
+    finish(archive.copy(places, 1, keep_free_bytes=50_000))
 
 
 def test_a_full_disk_leaves_nothing_behind() -> None:
@@ -137,7 +137,7 @@ def test_a_full_disk_leaves_nothing_behind() -> None:
     _, away = sim(places)
     away.fail_at, away.fail_errno = away.operations + 2, 28
     with pytest.raises(StorageError) as caught:
-        archive.finish(archive.copy(places, 1))
+        finish(archive.copy(places, 1))
     assert caught.value.code == "disk_full"
     assert names(away) == []
 
@@ -165,8 +165,8 @@ def test_what_is_damaged_in_the_original_is_told() -> None:
     journal, _ = sim(places)
     batch = next(item for item in everything(places, 9) if isinstance(item, Batch))
     journal.flip(segment_name(1), batch.offset + batch.header_length)
-    assert archive.finish(archive.copy(places, 1)).summary.missing == 1
-    assert archive.finish(archive.pack(places, 1)).summary.missing == 1
+    assert finish(archive.copy(places, 1)).summary.missing == 1
+    assert finish(archive.pack(places, 1)).summary.missing == 1
 
 
 def test_what_cannot_be_read_is_not_copied() -> None:
@@ -175,7 +175,7 @@ def test_what_cannot_be_read_is_not_copied() -> None:
     journal.unreadable = {(segment_name(1), 20)}
     for steps in (archive.copy(places, 1), archive.pack(places, 1)):
         with pytest.raises(StorageError) as caught:
-            archive.finish(steps)
+            finish(steps)
         assert caught.value.code == "disk_error"
     assert names(away) == []
     assert packed_name(1) not in names(journal)
@@ -197,7 +197,7 @@ def real_log(path: Path) -> tuple[SegmentPlaces, int]:
 @pytest.mark.seed("004-23")
 def test_the_archive_directory_is_made_with_the_first_copy(tmp_path: Path) -> None:
     places, end = real_log(tmp_path)
-    archive.finish(archive.copy(places, 1))
+    finish(archive.copy(places, 1))
     assert (tmp_path / "far" / "archive").stat().st_mode & 0o777 == 0o700
     retire(places, 1, archived=False, packed=False)
     assert positions(everything(places, end)) == [1, 2]
@@ -206,7 +206,7 @@ def test_the_archive_directory_is_made_with_the_first_copy(tmp_path: Path) -> No
 
 def test_zeros_become_holes(tmp_path: Path) -> None:
     places, _ = real_log(tmp_path)
-    made = archive.finish(archive.copy(places, 1)).place
+    made = finish(archive.copy(places, 1)).place
     copy = tmp_path / "far" / "archive" / segment_name(1)
     assert copy.read_bytes() == (tmp_path / "journal" / segment_name(1)).read_bytes()
     assert (made.file_bytes, copy.stat().st_size) == (4 << 20, 4 << 20)
@@ -219,14 +219,14 @@ def test_nothing_is_copied_into_the_archive_directory_of_another_instance() -> N
     journal, away = sim(places)
     owner.claim(SegmentPlaces(journal, away, instance=7))
     with pytest.raises(StorageError, match="foreign_instance"):
-        archive.finish(archive.copy(places, 1))
+        finish(archive.copy(places, 1))
     assert names(away) == []
 
 
 def test_the_first_copy_claims_the_archive_directory() -> None:
     places, _ = log_of()
     _, away = sim(places)
-    archive.finish(archive.copy(places, 1))
+    finish(archive.copy(places, 1))
     assert away.exists(owner.OWNER)
 
 
@@ -235,7 +235,7 @@ def test_nothing_is_archived_into_the_journal_directory_itself() -> None:
     journal, _ = sim(places)
     before = journal.list()
     with pytest.raises(ConfigError, match="the journal directory itself"):
-        archive.finish(archive.copy(SegmentPlaces(journal, journal), 1))
+        finish(archive.copy(SegmentPlaces(journal, journal), 1))
     assert journal.list() == before
 
 
@@ -243,12 +243,12 @@ def test_nothing_is_archived_into_the_journal_directory_itself() -> None:
 def test_a_segment_is_packed_where_it_stands() -> None:
     places, to = log_of()
     journal, away = sim(places)
-    made = archive.finish(archive.pack(places, 1))
+    made = finish(archive.pack(places, 1))
     assert (made.new, made.place.archived, made.place.packed) == (True, False, True)
     assert made.place.file_bytes == len(journal.content(packed_name(1))) < 10_000
-    archive.finish(archive.copy(places, 2))
+    finish(archive.copy(places, 2))
     retire(places, 2, archived=False, packed=False)
-    assert archive.finish(archive.pack(places, 2)).place.archived
+    assert finish(archive.pack(places, 2)).place.archived
     assert packed_name(2) in names(away)
     for place in (place for place in places.copies() if not place.packed and place.serial < 3):
         places.unlink(place)
@@ -269,11 +269,11 @@ def test_what_stands_behind_the_end_is_kept() -> None:
 def test_a_packed_file_that_is_there_is_verified_again() -> None:
     places, _ = log_of()
     journal, _ = sim(places)
-    archive.finish(archive.pack(places, 1))
-    assert not archive.finish(archive.pack(places, 1)).new
+    finish(archive.pack(places, 1))
+    assert not finish(archive.pack(places, 1)).new
     journal.flip(packed_name(1), frames_at(24_576) + 20)
     with pytest.raises(StorageError) as caught:
-        archive.finish(archive.pack(places, 1))
+        finish(archive.pack(places, 1))
     assert caught.value.code == "copy_differs"
     assert segment_name(1) in names(journal)
 
@@ -291,7 +291,7 @@ def test_a_packed_file_has_both_lists_or_no_name() -> None:
     disk = ForgetfulPacking(random.Random(1))
     disk.__dict__.update(sim(log_of()[0])[0].__dict__)
     with pytest.raises(StorageError, match="two lists") as caught:
-        archive.finish(archive.pack(SegmentPlaces(disk), 1))
+        finish(archive.pack(SegmentPlaces(disk), 1))
     assert caught.value.code == "copy_differs"
     assert packed_name(1) not in names(disk)
     assert packed_name(1) + ".part" not in names(disk)
@@ -300,7 +300,7 @@ def test_a_packed_file_has_both_lists_or_no_name() -> None:
 def test_the_open_segment_is_not_packed() -> None:
     places, to = log_of()
     with pytest.raises(ZBrokerError) as caught:
-        archive.finish(archive.pack(places, to.serial))
+        finish(archive.pack(places, to.serial))
     assert caught.value.code == "segment_open"
 
 
@@ -309,9 +309,9 @@ def test_space_for_the_journal_is_kept() -> None:
     journal, _ = sim(places)
     journal.capacity = journal.capacity - journal.free_bytes() + 50_000
     with pytest.raises(StorageError, match="pack a segment") as caught:
-        archive.finish(archive.pack(places, 1, keep_free_bytes=40_000))
+        finish(archive.pack(places, 1, keep_free_bytes=40_000))
     assert caught.value.code == "disk_full"
-    archive.finish(archive.pack(places, 1, keep_free_bytes=20_000))
+    finish(archive.pack(places, 1, keep_free_bytes=20_000))
 
 
 def test_giving_up_at_any_step_leaves_nothing_behind() -> None:
@@ -333,10 +333,10 @@ def test_giving_up_at_any_step_leaves_nothing_behind() -> None:
 
 def test_a_segment_of_the_real_size_of_files_is_packed(tmp_path: Path) -> None:
     places, end = real_log(tmp_path)
-    made = archive.finish(archive.pack(places, 1))
+    made = finish(archive.pack(places, 1))
     assert made.place.file_bytes < 4 << 20
     retire(places, 1, archived=False, packed=False)
-    archive.finish(archive.copy(places, 1))
+    finish(archive.copy(places, 1))
     retire(places, 1, archived=False, packed=True)
     assert positions(everything(places, end)) == [1, 2]
     places.close()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.journal.build import append, history, start, writer
-from tests.log.build import everything, names, retire, sim
+from tests.log.build import everything, finish, names, retire, sim
 from tests.sim.disk import CrashAt, SimCrash, SimDisk
 from zbroker.errors import StorageError
 from zbroker.log import archive
@@ -47,13 +47,13 @@ def whole(places: SegmentPlaces) -> None:
     """Archives the first segment raw, the second one packed, then packs the first one there."""
     archive.tidy(places)
     steps: list[Callable[[], object]] = [
-        lambda: archive.finish(archive.copy(places, 1)),
+        lambda: finish(archive.copy(places, 1)),
         lambda: retire(places, 1, archived=False, packed=False),
-        lambda: archive.finish(archive.pack(places, 2)),
+        lambda: finish(archive.pack(places, 2)),
         lambda: retire(places, 2, archived=False, packed=False),
-        lambda: archive.finish(archive.copy(places, 2)),
+        lambda: finish(archive.copy(places, 2)),
         lambda: retire(places, 2, archived=False, packed=True),
-        lambda: archive.finish(archive.pack(places, 1)),
+        lambda: finish(archive.pack(places, 1)),
         lambda: retire(places, 1, archived=True, packed=False),
     ]
     for step in steps:
@@ -64,10 +64,10 @@ def again(places: SegmentPlaces) -> None:
     """What the admin does after a start: finishes by what it finds, in any state."""
     archive.tidy(places)
     for serial in (1, 2):
-        archive.finish(archive.pack(places, serial))
+        finish(archive.pack(places, serial))
         retire(places, serial, archived=False, packed=False)
         retire(places, serial, archived=True, packed=False)
-        archive.finish(archive.copy(places, serial))
+        finish(archive.copy(places, serial))
         retire(places, serial, archived=False, packed=True)
 
 

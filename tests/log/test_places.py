@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.journal.build import INSTANCE, append, start, writer
-from tests.log.build import everything, log_of, move, names, sim, squeeze
+from tests.log.build import everything, finish, log_of, move, names, sim, squeeze
 from tests.sim.disk import SimDisk
 from zbroker.errors import StorageError
 from zbroker.log import archive
@@ -20,8 +20,8 @@ from zbroker.log.segments import packed_name, segment_name
 
 def test_the_best_copy_comes_first() -> None:
     places, _ = log_of()
-    archive.finish(archive.copy(places, 1))
-    archive.finish(archive.pack(places, 1))
+    finish(archive.copy(places, 1))
+    finish(archive.pack(places, 1))
     archived = places.by_serial()[1]
     assert [(place.archived, place.packed) for place in archived] == [
         (False, False),
@@ -35,8 +35,8 @@ def test_the_best_copy_comes_first() -> None:
 def test_all_kinds_of_copies_hold_the_same_bytes() -> None:
     places, _ = log_of()
     expected = places.read(places.by_serial()[1][0], 0, 1 << 20)
-    archive.finish(archive.copy(places, 1))
-    archive.finish(archive.pack(places, 1))
+    finish(archive.copy(places, 1))
+    finish(archive.pack(places, 1))
     for place in places.by_serial()[1]:
         assert (places.read(place, 0, 1 << 20), places.size(place)) == (expected, len(expected))
         assert places.read(place, 8_200, 77) == expected[8_200:8_277]
@@ -149,7 +149,7 @@ def test_a_file_that_is_gone_is_told() -> None:
 
 def test_an_unlinked_copy_is_gone() -> None:
     places, _ = log_of()
-    made = archive.finish(archive.pack(places, 1)).place
+    made = finish(archive.pack(places, 1)).place
     assert places.read(made, 0, 8) == b"zbrksegm"
     places.unlink(made)
     assert [place.packed for place in places.by_serial()[1]] == [False]
@@ -158,7 +158,7 @@ def test_an_unlinked_copy_is_gone() -> None:
 
 def test_a_bad_copy_does_not_hide_a_good_one() -> None:
     places, to = log_of()
-    archive.finish(archive.copy(places, 2))
+    finish(archive.copy(places, 2))
     journal, _ = sim(places)
     for at in (0, HEADER_COPY_AT):
         journal.damage(segment_name(2), at, bytes(96))

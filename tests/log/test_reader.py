@@ -81,7 +81,7 @@ def test_a_reader_that_knows_the_open_segment_asks_no_directory() -> None:
     while to.serial < 3:
         append(to, b"x" * 2_000)
         disk.asked, before = 0, cursor
-        items, cursor = log.read(cursor, to.position, 1 << 20, None, newest=to.serial)
+        items, cursor = log.read_wanted(cursor, to.position, 1 << 20, None, newest=to.serial)
         assert positions(items)[-1] == to.position - 1
         assert disk.asked == 0 or cursor.serial > before.serial
     log.read(cursor, to.position + 1, 1 << 20)

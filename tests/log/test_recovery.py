@@ -21,7 +21,7 @@ from tests.journal.build import (
     start,
     writer,
 )
-from tests.log.build import everything, log_of, move, sim, squeeze
+from tests.log.build import everything, finish, log_of, move, sim, squeeze
 from tests.sim.disk import SimDisk
 from zbroker.errors import StorageError
 from zbroker.log import archive
@@ -672,15 +672,15 @@ def test_a_second_copy_of_another_instance_is_refused() -> None:
 
 def test_two_copies_of_a_segment_are_no_finding() -> None:
     places, to = log_of(60)
-    archive.finish(archive.copy(places, 1))
-    archive.finish(archive.pack(places, 1))
+    finish(archive.copy(places, 1))
+    finish(archive.pack(places, 1))
     recovered = restarted(places)
     assert (recovered.findings, recovered.next_position) == ([], to.position)
 
 
 def test_an_unreadable_copy_beside_a_good_one_is_told() -> None:
     places, to = log_of(60)
-    archive.finish(archive.copy(places, 2))
+    finish(archive.copy(places, 2))
     break_header(sim(places)[0], 2)
     recovered = restarted(places)
     assert codes(recovered) == ["journal.copy_unreadable"]

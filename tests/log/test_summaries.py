@@ -30,7 +30,7 @@ def header_of(places: SegmentPlaces, serial: int) -> SegmentHeader:
 
 
 def made(places: SegmentPlaces, serial: int, *, keep: bool = False) -> archive.Summary:
-    found = archive.summary(places, serial, keep=keep)
+    found = archive.summary(Log(places=places), serial, keep=keep)
     assert found is not None
     return found
 
@@ -99,8 +99,8 @@ def test_marks_lead_to_any_position() -> None:
 
 def test_there_is_none_of_the_open_segment() -> None:
     places, to = log_of()
-    assert archive.summary(places, to.serial) is None
-    assert archive.summary(places, to.serial + 1) is None
+    assert archive.summary(Log(places=places), to.serial) is None
+    assert archive.summary(Log(places=places), to.serial + 1) is None
 
 
 def test_it_is_the_same_of_every_kind_of_copy() -> None:

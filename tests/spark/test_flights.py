@@ -13,6 +13,7 @@ pytest.importorskip("pandas", reason="needs package pandas")
 
 import pandas as pd
 
+from tests.log.build import finish
 from tests.spark.logs import JournalMaker
 from zbroker.demo import flights
 from zbroker.demo.flights import Flight
@@ -74,9 +75,9 @@ def recorded(wanted: list[Flight], directory: Path) -> Path:
     maker.close()
     assert last > 2, "there is nothing to archive"
     places = open_places(directory / "journal", directory / "archive")
-    archive.finish(archive.pack(places, 1))
+    finish(archive.pack(places, 1))
     for serial in range(1, last):
-        archive.finish(archive.copy(places, serial))
+        finish(archive.copy(places, serial))
     for place in places.copies():
         if place.serial < last and not place.archived:
             (directory / "journal" / places.name(place)).unlink()

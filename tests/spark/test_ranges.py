@@ -232,7 +232,7 @@ def test_a_long_log_is_planned_from_its_summaries_alone(
     maker.batch(["rare"])
     with closing(SegmentPlaces(RealDisk(maker.directory))) as places:
         for serial in range(1, 6):
-            archive.summary(places, serial, keep=True)
+            archive.summary(Log(places=places), serial, keep=True)
     exact = plan_ranges(maker.directory, min_partitions=4)
     monkeypatch.setattr(directories, "WALKED_BYTES", 0)
     sealed = max(cursor.position for cursor in Log(maker.directory).starts)

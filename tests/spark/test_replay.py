@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.log.build import finish
 from tests.spark.logs import JournalMaker, Written
 from zbroker.client.message import Message
 from zbroker.clock import to_datetime
@@ -17,6 +18,7 @@ from zbroker.ids import format_bookmark, publisher_id
 from zbroker.log import archive
 from zbroker.log.disk import RealDisk
 from zbroker.log.places import SegmentPlaces
+from zbroker.log.reader import Log
 from zbroker.spark import plan_ranges, replay, replay_batches
 from zbroker.spark.replay import reader_name
 
@@ -127,7 +129,7 @@ def test_a_rare_topic_is_found_in_every_kind_of_segment(tmp_path: Path, summariz
     if summarized:
         with closing(SegmentPlaces(RealDisk(maker.directory))) as places:
             for serial in range(1, 5):
-                archive.summary(places, serial, keep=True)
+                archive.summary(Log(places=places), serial, keep=True)
     ranges = plan_ranges(maker.directory, min_partitions=3, topic="rare")
     expected = [message for message in maker.messages if message.topic == "rare"]
     assert [written(message) for part in ranges for message in replay(part)] == expected
@@ -157,7 +159,7 @@ def archived(maker: JournalMaker, directory: Path) -> Path:
     """Two sealed segments are moved there, one of them packed."""
     with closing(SegmentPlaces(RealDisk(maker.directory), RealDisk(directory))) as places:
         for serial, steps in ((1, archive.pack), (1, archive.copy), (2, archive.copy)):
-            archive.finish(steps(places, serial))
+            finish(steps(places, serial))
         for place in places.copies():
             if place.serial < 3 and not place.archived:
                 places.unlink(place)

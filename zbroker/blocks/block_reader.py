@@ -75,8 +75,8 @@ class BlockReader:
             self.hits += 1
             return block
         self.misses += 1
-        items, behind = self._logs[read.live].read(
-            cursor, read.limit, read.max_bytes, read.wants, newest=self._open_serial(read.limit)
+        items, behind = self._logs[read.live].read_wanted(
+            cursor, read.limit, read.max_bytes, read.wants, self._open_serial(read.limit)
         )
         batches = [item for item in items if isinstance(item, Batch)]
         size = sum(batch.header_length + batch.body_length for batch in batches)

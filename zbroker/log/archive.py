@@ -6,7 +6,7 @@ The journal process alone unlinks what became redundant, when it is asked to.
     for done_bytes in archive.pack(places, serial):  # in short steps, at the caller's pace
         ...                                          # closing it gives up and leaves nothing
     archive.tidy(places)                             # at a start: what a crash left unfinished
-    archive.summary(places, serial)                  # the content of a sealed segment in short
+    archive.summary(log, serial)                     # the content of a sealed segment in short
 
 How a new copy is made:
 
@@ -57,7 +57,7 @@ from zbroker.log.segments import (
 )
 from zbroker.log.summaries import MARK_BYTES, TOPICS_MAX, Summary, read_summary, write_summary
 
-__all__ = ["CopyJob", "CopyResult", "Steps", "Summary", "copy", "finish", "pack", "summary", "tidy"]
+__all__ = ["CopyJob", "CopyResult", "Steps", "Summary", "copy", "pack", "summary", "tidy"]
 
 STEP_BYTES: Final = 1 * MIB  # a few milliseconds: so long a wish to stop may wait
 _PIECE_BYTES: Final = 64 * KIB  # of zeros become a hole
@@ -80,16 +80,6 @@ class CopyResult(NamedTuple):
 
 
 Steps = Generator[int, None, CopyResult]  # after each step, how many bytes of the segment are done
-
-
-def finish(steps: Steps) -> CopyResult:
-    """All steps, without a pause."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            made: CopyResult = stop.value
-            return made
 
 
 def copy(places: SegmentPlaces, serial: int, *, keep_free_bytes: int = 0) -> Steps:
@@ -160,20 +150,13 @@ def _is_rubbish(name: str, serials: set[int]) -> bool:
     )
 
 
-def summary(source: Log | SegmentPlaces, serial: int, *, keep: bool = False) -> Summary | None:
+def summary(log: Log, serial: int, *, keep: bool = False) -> Summary | None:
     """The summary that is kept, or else one made now; None for the open segment and one without
     a header.
 
     keep: one that had to be made is kept beside the segment, if that can be written.
     Raises: StorageError.
     """
-    if isinstance(source, SegmentPlaces):  # first without a look at the other segments
-        place = source.find(serial)
-        header = source.header(place) if place is not None else None
-        found = read_summary(source, header) if isinstance(header, SegmentHeader) else None
-        if found is not None:
-            return found
-    log = Log(places=source) if isinstance(source, SegmentPlaces) else source
     segment = log.segment(serial)
     if segment is None or segment.header is None or segment.end_position is None:
         return None

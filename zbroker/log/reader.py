@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, overload
+from typing import Final, cast
 
 from zbroker.ids import Bookmark
 from zbroker.limits import U63_MAX
@@ -58,56 +58,44 @@ class Log(Files):
         """Closes the files."""
         self.places.close()
 
-    @overload
     def read(
         self, cursor: Cursor, limit: int, max_bytes: int, *, stored: bool = False
-    ) -> tuple[list[Batch | Gap], Cursor]: ...
-
-    @overload
-    def read(
-        self,
-        cursor: Cursor,
-        limit: int,
-        max_bytes: int,
-        wants: Matcher | None,
-        *,
-        newest: int = 0,
-    ) -> tuple[list[Item], Cursor]: ...
-
-    def read(
-        self,
-        cursor: Cursor,
-        limit: int,
-        max_bytes: int,
-        wants: Matcher | None = None,
-        *,
-        stored: bool = False,
-        newest: int = 0,
-    ) -> tuple[list[Batch | Gap] | list[Item], Cursor]:
+    ) -> tuple[list[Batch | Gap], Cursor]:
         """Whole, verified batches below position `limit`, about `max_bytes`, and the next cursor.
 
-        At least one item if there is anything below `limit`; bodies are set.
+        At least one item if there is anything below `limit`; bodies are set. What a commit shows
+        comes in its place (references.py), with the commit's `offset`; stored: it comes as it is
+        in the log.
+        """
+        reading = BatchReader(self, cursor, limit, bodies=True, stored=stored)
+        after = self._run(reading, max_bytes)
+        return cast("list[Batch | Gap]", reading.out), after
 
-        wants: which topics. Runs of batches with none of them are one Skipped each: their headers
-        are checked, their bodies are not read. Control records come as ever. A sealed segment
-        whose summary says that it holds no such topic is skipped whole: with control records in
-        it, and with what was damaged since the summary was made. After STEPS_MAX steps this
-        returns in any case. Staged parts are skipped, too.
+    def read_wanted(
+        self, cursor: Cursor, limit: int, max_bytes: int, wants: Matcher | None, newest: int = 0
+    ) -> tuple[list[Item], Cursor]:
+        """The same of some topics; None: of all.
 
-        What a commit shows comes in its place (references.py), with the commit's `offset`; stored:
-        it comes as it is in the log.
+        Runs of batches with none of them are one Skipped each: their headers are checked, their
+        bodies are not read. Control records come as ever. A sealed segment whose summary says that
+        it holds no such topic is skipped whole: with control records in it, and with what was
+        damaged since the summary was made. After STEPS_MAX steps this returns in any case. Staged
+        parts are skipped, too.
 
         newest: the segment that has the position before `limit`, or a later one, if the caller
         knows it; then no directory is looked at while there is none after the one that is read.
         """
         only = None if wants is None else self._remembering(wants)
-        reading = BatchReader(
-            self, cursor, limit, bodies=True, stored=stored, only=only, newest=newest
-        )
+        reading = BatchReader(self, cursor, limit, bodies=True, only=only, newest=newest)
+        after = self._run(reading, max_bytes)
+        return reading.out, after
+
+    def _run(self, reading: BatchReader, max_bytes: int) -> Cursor:
+        """As many bytes at a time as the last one used; where to go on."""
         reading.block = self._block
         reading.run(max_bytes)
         self._block = min(max(reading.used, BLOCK_MIN_BYTES), BLOCK_MAX_BYTES)
-        return reading.out, Cursor(reading.serial, reading.offset, reading.position)
+        return Cursor(reading.serial, reading.offset, reading.position)
 
     def _remembering(self, wants: Matcher) -> TopicSelection:
         wanted = self._wanted.get(wants)

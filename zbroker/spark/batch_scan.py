@@ -55,7 +55,7 @@ def _read(log: Log, part: LogRange, wants: Matcher | None) -> Iterator[Batch]:
     cursor = seek(log, part.first)
     done = part.first
     while done < part.end:
-        found, cursor = log.read(cursor, part.end, READ_BYTES, wants)
+        found, cursor = log.read_wanted(cursor, part.end, READ_BYTES, wants)
         for item in found:
             done = _follows(item, done)
             if isinstance(item, Batch) and item.kind == KIND_PUBLISH:

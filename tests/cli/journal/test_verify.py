@@ -20,11 +20,12 @@ from tests.cli.journals import (
     segments,
     ten_batches,
 )
+from tests.log.build import finish
 from zbroker.cli.journal.verify import VerifyReport, verify
 from zbroker.cli.progress import silent
 from zbroker.limits import MIB
 from zbroker.log import format as f
-from zbroker.log.archive import finish, pack
+from zbroker.log.archive import pack
 from zbroker.log.disk import RealDisk
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Gap, Log

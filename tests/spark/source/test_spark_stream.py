@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs package pyspark")
 
 import zbroker
+from tests.log.build import finish
 from tests.spark.logs import JournalMaker
 from tests.waiting import Limit, until
 from zbroker.log import archive
@@ -131,7 +132,7 @@ def archived(maker: JournalMaker, directory: Path, serial: int) -> None:
     """One sealed segment is packed and moved."""
     with closing(SegmentPlaces(RealDisk(maker.directory), RealDisk(directory))) as places:
         for steps in (archive.pack, archive.copy):
-            archive.finish(steps(places, serial))
+            finish(steps(places, serial))
         for place in places.copies():
             if place.serial == serial and not place.archived:
                 places.unlink(place)
