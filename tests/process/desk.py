@@ -28,7 +28,7 @@ class Desk:
 
     def publish(self, mebibytes: int) -> None:
         """Half of each body can be compressed away; small groups, so that segments stay small."""
-        with connect(self.broker.url, "writer") as client:
+        with connect(self.broker.url, "writer", timeout=60) as client:
             for number in range(mebibytes * 1_048_576 // BODY_BYTES):
                 if number % 50 == 0:
                     client.flush(60)
@@ -39,7 +39,7 @@ class Desk:
             client.flush(60)
 
     def replayed(self, since: str = "epoch") -> list[bytes]:
-        with connect(self.broker.url) as client:
+        with connect(self.broker.url, timeout=60) as client:
             return [
                 bytes(message.data) for message in client.subscribe("t", since=since, until="now")
             ]
