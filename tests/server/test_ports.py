@@ -26,7 +26,6 @@ from zbroker.engine.effects import (
     WATERMARKS,
     Follow,
     Gate,
-    Note,
     Reconnect,
     Say,
 )
@@ -367,7 +366,7 @@ class Process:
     """As far as the port asks. `beats`: with which statistics it did."""
 
     def __init__(self) -> None:
-        self.clock, self.link, self.log = Clock(), "link", mock.Mock()
+        self.clock, self.link = Clock(), "link"
         self.next_beat_ms, self.stopping = 0, False
         self.stats: dict[str, Any] = {}
         self.beats: list[dict[str, Any]] = []
@@ -394,11 +393,3 @@ def test_the_core_is_told_to_stop_once() -> None:
     process.stopping = True
     assert list(port.events({"link": 1}, Limit(1))) == [StopAsked()]
     assert list(port.events({"link": 1}, Limit(1))) == []
-
-
-@pytest.mark.parametrize("level", ["info", "warning", "error"])
-def test_a_note_is_a_line_of_the_log(level: Any) -> None:
-    process = Process()
-    port = SupervisorPort(process, mock.Mock(), dict)  # type: ignore[arg-type]
-    port.note(Note("queues.read_failed", "why", level))
-    getattr(process.log, level).assert_called_once_with("%s: %s", "queues.read_failed", "why")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from zbroker.config import Config
 from zbroker.engine.contract import Now, TurnPlan
-from zbroker.engine.effects import Exit, Pace, Ready
+from zbroker.engine.effects import Exit, Note, Pace, Ready
 from zbroker.paths import Paths
 from zbroker.server.process import EX_OK, Process
 from zbroker.server.process_loop import ONE, ProcessLoop
@@ -75,7 +76,7 @@ class Loop(ProcessLoop):
         self.poller = poller  # type: ignore[assignment]
         self.source, self.closed = Source(), 0
         self.made = Core(*effects)
-        plan = TurnPlan([(self.source, ONE)], (Pace, Ready, Exit))
+        plan = TurnPlan([(self.source, ONE)], (Note, Pace, Ready, Exit))
         self.begin(self.made, plan, {})
 
     def close(self) -> None:
@@ -141,3 +142,11 @@ def test_a_process_that_serves_says_where_with_its_statistics(process: Process) 
     loop.endpoint = "tcp://127.0.0.1:5"
     loop.turn()
     assert (process.endpoint, process.stats) == ("tcp://127.0.0.1:5", {"turns": 1})
+
+
+@pytest.mark.parametrize("level", ["info", "warning", "error"])
+def test_a_note_is_a_line_of_the_log(process: Process, level: Any) -> None:
+    loop = Loop(process, Sockets(), Note("queues.read_failed", "why", level))
+    loop.log = mock.Mock()
+    loop.turn()
+    getattr(loop.log, level).assert_called_once_with("%s: %s", "queues.read_failed", "why")

@@ -20,7 +20,6 @@ from zbroker.engine.effects import (
     WATERMARKS,
     Follow,
     Gate,
-    Note,
     Progress,
     Reconnect,
     Say,
@@ -219,9 +218,3 @@ class SupervisorPort:
     def progress(self, effect: Progress) -> None:
         """The start goes on."""
         self._process.progress(effect.text)
-
-    def note(self, effect: Note) -> None:
-        """One line of the log."""
-        log = self._process.log
-        levels = {"info": log.info, "warning": log.warning, "error": log.error}
-        levels[effect.level]("%s: %s", effect.name, effect.text)

@@ -1,7 +1,7 @@
-"""What every room's process shares: settings, paths, a context, the link to the supervisor.
+"""What every process shares: settings, paths, a context, the link to the supervisor.
 
-A room beats every BEAT_MS with its state and statistics; the supervisor answers with Stop when it
-is time. When the supervisor dies the kernel ends the room (PDEATHSIG), so no room outlives it.
+A process beats every BEAT_MS with its state and statistics; the supervisor answers with Stop when
+it is time. When the supervisor dies the kernel ends its processes (PDEATHSIG): none outlives it.
 
     starting --ready()--> ready --Stop or SIGTERM--> stopping --> exit 0
 """
@@ -44,7 +44,7 @@ Stats = dict[str, int | float | str]
 
 
 class Process:
-    """One room's process as its loop sees it.
+    """A process as its loop sees it. room: its name.
 
     `listen` is the public endpoint to bind, with a concrete port after the first start. supervised:
     not started by hand.
@@ -73,12 +73,12 @@ class Process:
         self.link = sockets.dealer(self.context, paths.ipc("supervisor"))
 
     def ready(self, endpoint: str = "") -> None:
-        """Announces that this room serves (at `endpoint`, if clients connect to it)."""
+        """Announces that this process serves (at `endpoint`, if clients connect to it)."""
         self._state, self.endpoint, self.next_beat_ms = "ready", endpoint, 0
         self.turn()
 
     def progress(self, text: str) -> None:
-        """Tells the supervisor that starting goes on; its deadline counts from here."""
+        """Reports to the supervisor that starting goes on; its deadline counts from here."""
         self._progress, self.next_beat_ms = text, 0
         self.turn()
 

@@ -6,6 +6,7 @@ ports in its constructor, and ends that with `begin`.
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 import zmq
@@ -33,8 +34,8 @@ class TurnLoop:
 
     _turn: Turn[Any, Any]
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock, self.poller = clock, zmq.Poller()
+    def __init__(self, clock: Clock, log: logging.Logger) -> None:
+        self.clock, self.log, self.poller = clock, log, zmq.Poller()
         self.done = False
         self._wait_ms: int | None = 0
         self._spin_s = 0.0
@@ -43,8 +44,9 @@ class TurnLoop:
         """From now on it can turn. performers: besides those of every loop."""
         clock = self.clock
         zero_ns = clock.wall_ns() - clock.mono_ms() * MS_NS
+        common: Performers = {e.Note: self._note, e.Pace: self._pace, e.Exit: self._exit}
         self._turn = Turn(
-            core, plan, {e.Pace: self._pace, e.Exit: self._exit, **performers},
+            core, plan, {**common, **performers},
             lambda: Now(clock.mono_ms(), clock.wall_ns(), zero_ns),
         )  # fmt: skip
 
@@ -74,6 +76,9 @@ class TurnLoop:
     def close(self) -> None:
         """After the last turn, also after an error."""
 
+    def _note(self, effect: e.Note) -> None:
+        getattr(self.log, effect.level)("%s: %s", effect.name, effect.text)
+
     def _pace(self, effect: e.Pace) -> None:
         self._spin_s = effect.spin_us / 1e6
 
@@ -87,18 +92,14 @@ class ProcessLoop(TurnLoop):
     core: Any  # with `stats`, besides what Core says
 
     def __init__(self, process: Process) -> None:
-        super().__init__(process.clock)
+        super().__init__(process.clock, process.log)
         self.process, self.endpoint = process, ""  # where clients connect
         self.supervisor = SupervisorPort(process, self.poller, self.stats)
 
     def begin(self, core: Core[Any, Any], plan: TurnPlan, performers: Performers) -> None:
         """See TurnLoop."""
         self.core = core
-        common: Performers = {
-            e.Note: self.supervisor.note,
-            e.Progress: self.supervisor.progress,
-            e.Ready: self.ready,
-        }
+        common: Performers = {e.Progress: self.supervisor.progress, e.Ready: self.ready}
         super().begin(core, plan, {**common, **performers})
 
     def stats(self) -> Stats:

@@ -79,7 +79,7 @@ class SupervisorLoop(TurnLoop):
     def __init__(
         self, config: Config, paths: Paths, children: Children, plans: tuple[ProcessPlan, ...]
     ) -> None:
-        super().__init__(SystemClock())
+        super().__init__(SystemClock(), log)
         self._config, self._paths, self._children = config, paths, children
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
         self._ports = HeldPorts()
@@ -113,7 +113,6 @@ class SupervisorLoop(TurnLoop):
             c.EndZygote: self._children.refuse,
             c.Announce: self._announce,
             e.Tell: self._endpoint.tell,
-            e.Note: self._note,
         }
         self.begin(self.core, TurnPlan(sources, get_args(c.Effect)), performers)
         self.run()
@@ -130,11 +129,6 @@ class SupervisorLoop(TurnLoop):
             what = {"took_ms": self.clock.mono_ms() - self._began_ms, "url": url}
             log.info("ready in %(took_ms)d ms: %(url)s", what, extra={"code": "supervisor.ready"})
             self._announced(url)
-
-    def _note(self, effect: e.Note) -> None:
-        log.log(
-            logging.getLevelNamesMapping()[effect.level.upper()], "%s: %s", effect.name, effect.text
-        )
 
     def close(self) -> None:
         """Kills what still runs, and closes every socket."""
