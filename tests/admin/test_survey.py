@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.admin.desk import Desk
-from zbroker.admin import survey
 from zbroker.admin.survey import Catalog
 from zbroker.errors import StorageError
-from zbroker.log.places import SegmentPlace, SegmentPlaces
+from zbroker.log.places import LOOKS_MAX, SegmentPlace, SegmentPlaces
 
 
 @pytest.fixture
@@ -55,4 +54,4 @@ def test_a_segment_that_is_never_there_is_an_error_in_the_end(
     monkeypatch.setattr(SegmentPlaces, "header", gone)
     with pytest.raises(StorageError, match="read"):
         listing.rows()
-    assert len(looks) == survey.LOOKS_MAX
+    assert len(looks) == LOOKS_MAX

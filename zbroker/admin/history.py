@@ -56,13 +56,14 @@ class HistoryEntry(Struct, frozen=True):
 VERSION: Final = 1
 
 
-class HistoryLine(HistoryEntry, frozen=True):
-    """An entry as a line of the file."""
+class _OfVersion(Struct):
+    """What is read of a line first."""
 
     v: int = VERSION
 
 
-_DECODER: Final = msgspec.json.Decoder(HistoryLine)
+_VERSION_OF: Final = msgspec.json.Decoder(_OfVersion)
+_DECODER: Final = msgspec.json.Decoder(HistoryEntry)
 _ENCODER: Final = msgspec.json.Encoder()
 _VERSION: Final = b'{"v":%d,' % VERSION
 
@@ -75,11 +76,9 @@ def encode(entry: HistoryEntry) -> bytes:
 def decode(line: bytes) -> HistoryEntry | None:
     """The entry in a line of the file; None if it cannot be read."""
     try:
-        found = _DECODER.decode(line)
+        return _DECODER.decode(line) if _VERSION_OF.decode(line).v <= VERSION else None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    fields = {name: getattr(found, name) for name in HistoryEntry.__struct_fields__}
-    return HistoryEntry(**fields) if found.v <= VERSION else None
 
 
 class History:

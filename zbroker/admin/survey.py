@@ -18,7 +18,7 @@ from zbroker.config import Config
 from zbroker.errors import StorageError
 from zbroker.limits import U63_MAX
 from zbroker.log.format import ParseStop
-from zbroker.log.places import LOOKS_MAX, SegmentPlace, SegmentPlaces, open_places
+from zbroker.log.places import SegmentPlace, SegmentPlaces, open_places, settled
 from zbroker.log.summaries import Summary, read_summary
 from zbroker.paths import Paths
 from zbroker.wire import internal as m
@@ -129,13 +129,7 @@ class Catalog:
 
     def rows(self) -> list[SegmentView]:
         """Every segment, oldest first. Raises: StorageError."""
-        for _ in range(LOOKS_MAX - 1):
-            try:
-                return self._look()
-            except StorageError as error:
-                if error.code != "file_missing":
-                    raise  # else it was removed, archived or packed after it was listed
-        return self._look()
+        return settled(self._look)
 
     def _look(self) -> list[SegmentView]:
         with self._lock, closing(open_places(self._journal, self._archive)) as places:

@@ -27,7 +27,7 @@ from zbroker.log.format import (
     decode_batch_header,
     pad,
 )
-from zbroker.log.places import LOOKS_MAX, SegmentPlace, SegmentPlaces
+from zbroker.log.places import LOOKS_MAX, SegmentPlace, SegmentPlaces, settled
 from zbroker.log.references import Reference, Shown, shown
 from zbroker.log.segments import read_note, unknown_version
 from zbroker.log.summaries import read_summary
@@ -84,12 +84,7 @@ class Files:
 
     def refresh(self) -> None:
         """Looks for new, moved and removed segments; only new files are opened."""
-        for left in reversed(range(LOOKS_MAX)):
-            try:
-                return self._look()
-            except StorageError as error:
-                if error.code != "file_missing" or not left:
-                    raise
+        settled(self._look)
 
     def _look(self) -> None:
         note = read_note(self.places.journal)

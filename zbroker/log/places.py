@@ -9,10 +9,11 @@ The open segment is always raw, in the journal directory.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from zbroker.errors import StorageError
 from zbroker.log.disk import Disk, RealDisk
@@ -33,6 +34,7 @@ from zbroker.log.segments import (
     segment_name,
 )
 
+T = TypeVar("T")
 LOOKS_MAX: Final = 10  # each one means that a file moved meanwhile: raw, archived, packed, removed
 
 
@@ -198,6 +200,20 @@ class SegmentPlaces:
         if len(self._tables) > TABLES_MAX:
             self._tables.popitem(last=False)
         return made
+
+
+def settled(look: Callable[[], T]) -> T:
+    """What `look` gives, once no file vanishes meanwhile: archived, packed or removed.
+
+    Raises: StorageError.
+    """
+    for _ in range(LOOKS_MAX - 1):
+        try:
+            return look()
+        except StorageError as error:
+            if error.code != "file_missing":
+                raise
+    return look()
 
 
 def open_places(journal: Path, archive: Path | None = None) -> SegmentPlaces:
