@@ -72,6 +72,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/admin/audit_format.py",
         "zbroker/admin/documents.py",
         "zbroker/admin/rates.py",
+        "zbroker/admin/schedule.py",
         "zbroker/admin/tallies.py",
         "zbroker/admin/words.py",
         "zbroker/cli/bench/plan.py",

@@ -17,6 +17,7 @@ from zbroker import sockets
 from zbroker.admin.journal_link import AdminJournalLink, Answer, HoldLeases
 from zbroker.clock import SystemClock
 from zbroker.errors import ClientError
+from zbroker.server.process_loop import ONE
 from zbroker.wire import codec
 from zbroker.wire import internal as m
 
@@ -31,7 +32,7 @@ class Bench:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.clock = SystemClock()
         self.poller = zmq.Poller()
-        self.link = AdminJournalLink(self.context, endpoint, 77, self.poller)
+        self.link = AdminJournalLink(self.context, endpoint, 77, self.poller, self.clock)
         self.incarnation = 0
         self.hellos = 0
         self.heard: list[Any] = []
@@ -50,8 +51,8 @@ class Bench:
 
     def turn(self) -> None:
         """Both sides, once."""
-        self.poller.poll(5)
-        self.link.turn(self.clock.mono_ms())
+        ready = self.poller.poll(5)
+        self.link.events(dict(ready), ONE)
         while self.router is not None and (got := sockets.receive_from(self.router)) is not None:
             self._answer(got[0], codec.TO_JOURNAL.decode(got[1][0].buffer))
 
@@ -175,7 +176,7 @@ def test_a_closed_link_answers_everybody_at_once(bench: Bench) -> None:
         future.result(0)
     with pytest.raises(ClientError, match="stopping"):
         bench.link.send(m.Reindex).result(0)
-    bench.link = AdminJournalLink(bench.context, bench.endpoint, 77, bench.poller)
+    bench.link = AdminJournalLink(bench.context, bench.endpoint, 77, bench.poller, bench.clock)
 
 
 def test_a_journal_that_says_nothing_hears_hello_again(

@@ -299,7 +299,7 @@ class QueueObservation(NamedTuple):
     ago_ms: Mapping[str, int] = {}
 
 
-#: what is wrong with queues: what it means for the data, what to do
+#: findings about queues: what each means for the data, what to do
 _QUEUES: Final = {
     "queue_size": (
         "nothing is lost; the log is kept from there on, and the disk may fill up",

@@ -1,4 +1,4 @@
-"""The admin's socket to the journal: questions from any thread, sent and answered by the loop's.
+"""The admin's socket to the journal: any thread asks, the loop's sends and hands out answers.
 
     down --Welcome--> up --the connection ended, or no answer in time--> down (new socket, Hello)
 
@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from zbroker import durable_files, sockets
 from zbroker.clock import Clock
+from zbroker.engine.contract import Limit, Ready
 from zbroker.errors import ClientError
 from zbroker.wire import codec
 from zbroker.wire import internal as m
@@ -47,21 +48,23 @@ class _Ask(NamedTuple):
 
 
 class AdminJournalLink:
-    """The loop's thread calls `turn`; any thread calls `send` and `ask`."""
+    """A source of the admin's turn, without events: any thread calls `send` and `ask`."""
+
+    drained = True
 
     def __init__(
-        self, context: Context, endpoint: str, incarnation: int, poller: zmq.Poller
+        self, context: Context, endpoint: str, incarnation: int, poller: zmq.Poller, clock: Clock
     ) -> None:
         self._context = context
         self._endpoint = endpoint
         self._mine = incarnation
-        self._poller = poller
+        self._poller, self._clock = poller, clock
         self._lock = threading.Lock()
         self._unsent: deque[_Ask] = deque()
         self._asked: dict[int, Future[Answer]] = {}
         self._cids = itertools.count(1)
         self._closed = False
-        self._hello_ms = 0
+        self._hello_ms = clock.mono_ms()
         self.welcome: m.Welcome | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         poller.register(self._wake, zmq.POLLIN)
@@ -104,18 +107,21 @@ class AdminJournalLink:
 
     # -- the loop's thread --------------------------------------------------------------------
 
-    def turn(self, now_ms: int) -> None:
-        """Sends questions and takes answers; connects again after the journal ended."""
-        if self._hello_ms == 0:
-            self._hello_ms = now_ms
+    def events(self, ready: Ready, limit: Limit) -> tuple[()]:
+        """Sends questions and hands answers to those who wait; connects again after an end."""
         self._receive()
         if self._ended():
-            self._again(now_ms, "the journal ended before it answered")
-        elif self.welcome is None and now_ms - self._hello_ms >= WELCOME_WAIT_MS:
-            self._again(now_ms, "the journal does not answer")
+            self._again("the journal ended before it answered")
+        elif self.welcome is None and self._clock.mono_ms() - self._hello_ms >= WELCOME_WAIT_MS:
+            self._again("the journal does not answer")
         with suppress(BlockingIOError):  # there is no question
             os.eventfd_read(self._wake)
         self._flush()
+        return ()
+
+    def next_wake_ms(self) -> int | None:
+        """When a journal that says nothing is tried again."""
+        return self._hello_ms + WELCOME_WAIT_MS if self.welcome is None else None
 
     def _receive(self) -> None:
         while (frames := sockets.receive(self._dealer)) is not None:
@@ -151,8 +157,8 @@ class AdminJournalLink:
             ended = True
         return ended
 
-    def _again(self, now_ms: int, why: str) -> None:
-        self.welcome, self._hello_ms = None, now_ms
+    def _again(self, why: str) -> None:
+        self.welcome, self._hello_ms = None, self._clock.mono_ms()
         self._shut()
         self._fail(list(self._asked.values()), why)
         self._asked.clear()
