@@ -32,7 +32,7 @@ class Cell:
     """One side's samples of a metric, by round."""
 
     values: dict[int, float] = field(default_factory=dict)
-    cpu_us: list[dict[str, float]] = field(default_factory=list)
+    cpu_us: dict[int, dict[str, float]] = field(default_factory=dict)
     others: list[float] = field(default_factory=list)
     histogram: LatencyHistogram | None = None
 
@@ -46,7 +46,7 @@ class Cell:
         self.values[sample["round"]] = sample["value"]
         self.others.append(sample.get("others", 0.0))
         if "cpu_us" in sample:
-            self.cpu_us.append(sample["cpu_us"])
+            self.cpu_us[sample["round"]] = sample["cpu_us"]
         if "histogram" in sample:
             histogram = LatencyHistogram(sample["histogram"])
             if self.histogram is None:
@@ -58,10 +58,15 @@ class Cell:
         """Median microseconds of the broker and of its clients for each message."""
         if not self.cpu_us:
             return None
-        clients = [sum(used.get(name, 0.0) for name in CLIENTS) for used in self.cpu_us]
-        total = [sum(used.values()) for used in self.cpu_us]
-        broker = [all_of_it - mine for all_of_it, mine in zip(total, clients, strict=True)]
+        samples = self.cpu_us.values()
+        clients = [sum(used.get(name, 0.0) for name in CLIENTS) for used in samples]
+        broker = [sum(used.values()) - mine for used, mine in zip(samples, clients, strict=True)]
         return statistics.median(broker), statistics.median(clients)
+
+    def processor_totals(self) -> dict[int, float]:
+        """Microseconds of all processes for each message, by round, where that was to be seen."""
+        totals = {number: sum(used.values()) for number, used in self.cpu_us.items()}
+        return {number: total for number, total in totals.items() if total}
 
 
 @dataclass
@@ -79,6 +84,13 @@ class Row:
             return None
         one, other = self.cells[base].values, self.cells[side].values
         return paired(other, one) if self.lower else paired(one, other)
+
+    def processor_ratio(self, base: str, side: str) -> Ratio | None:
+        """The same of processor time, which other work on the machine changes least."""
+        if base not in self.cells or side not in self.cells:
+            return None
+        one, other = (self.cells[name].processor_totals() for name in (base, side))
+        return paired(other, one)
 
 
 @dataclass
@@ -165,19 +177,27 @@ def _line(row: Row, sides: list[str]) -> Iterable[str]:
 
 def processor_table(comparison: Comparison) -> Table:
     """Processor time for each message, broker and clients."""
-    lines = Table(title="processor time for each message, us: broker + clients")
+    base, *others = comparison.sides
+    lines = Table(title="processor time for each message, us: broker + clients; ratios of the sums")
     lines.add_column("workload")
-    for side in comparison.sides:
+    lines.add_column(base, justify="right")
+    for side in others:
         lines.add_column(side, justify="right")
-    for row in comparison.rows:
-        used = {side: cell.processor_us() for side, cell in row.cells.items()}
-        if any(used.values()):
-            lines.add_row(
-                str(row.metric), *(shown_pair(used.get(side)) for side in comparison.sides)
-            )
+        lines.add_column("ratio", justify="right")
+    for row in with_processor_time(comparison):
+        cells = [processor_cell(row, base)]
+        for side in others:
+            cells += [processor_cell(row, side), shown_ratio(row.processor_ratio(base, side))]
+        lines.add_row(str(row.metric), *cells)
     return lines
 
 
-def shown_pair(pair: tuple[float, float] | None) -> str:
+def with_processor_time(comparison: Comparison) -> list[Row]:
+    """The rows that have any."""
+    return [row for row in comparison.rows if any(cell.cpu_us for cell in row.cells.values())]
+
+
+def processor_cell(row: Row, side: str) -> str:
     """Broker and clients."""
+    pair = row.cells[side].processor_us() if side in row.cells else None
     return "-" if pair is None else f"{shown(pair[0])} + {shown(pair[1])}"

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -156,8 +156,12 @@ class Cpu:
         self._before = self._seconds()
 
     def _seconds(self) -> dict[str, float]:
-        times = {name: psutil.Process(pid).cpu_times() for name, pid in self._pids.items()}
-        return {name: used.user + used.system for name, used in times.items()}
+        found = {}
+        for name, pid in self._pids.items():
+            with suppress(psutil.NoSuchProcess):  # a helper of a peer that has ended
+                used = psutil.Process(pid).cpu_times()
+                found[name] = used.user + used.system
+        return found
 
     def per_message_us(self, count: int) -> dict[str, float]:
         """Microseconds for each of `count` messages since this was made."""

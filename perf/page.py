@@ -17,7 +17,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from perf.comparison import MACHINE, Comparison, Row, compared, shown, shown_pair, shown_ratio
+from perf.comparison import (
+    MACHINE,
+    Comparison,
+    Row,
+    compared,
+    processor_cell,
+    shown,
+    shown_ratio,
+    with_processor_time,
+)
 from perf.plots import drawn
 from perf.sides import ROOT
 
@@ -76,9 +85,17 @@ def section(content: dict[str, Any], pictures: list[tuple[str, str]]) -> str:
         "\n".join(figures(comparison, content["sides"])),
         "\n".join(processor(comparison)),
         *(f"![{title}]({place})" for title, place in pictures),
-        *("- not measured: " + ", ".join(each) for each in comparison.failed),
+        *(
+            f"- not measured: {side}, {workload}, {without_places(reason)}"
+            for side, workload, reason in comparison.failed
+        ),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def without_places(reason: str) -> str:
+    """One line that names no directory of the machine."""
+    return re.sub(r"/(?:[\w.+-]+/)+", "", " ".join(reason.split()))
 
 
 def about(content: dict[str, Any], comparison: Comparison) -> Iterator[str]:
@@ -137,11 +154,12 @@ def processor(comparison: Comparison) -> Iterator[str]:
     names = comparison.sides
     yield "| us of processor time for each message, broker + clients | " + " | ".join(names) + " |"
     yield "|---" * (len(names) + 1) + "|"
-    for row in comparison.rows:
-        used = {side: cell.processor_us() for side, cell in row.cells.items()}
-        if any(used.values()):
-            cells = (shown_pair(used.get(name)) for name in names)
-            yield f"| {row.metric} | " + " | ".join(cells) + " |"
+    for row in with_processor_time(comparison):
+        cells = []
+        for name in names:
+            ratio = shown_ratio(row.processor_ratio(names[0], name)) if name != names[0] else ""
+            cells.append("; ".join(filter(None, (processor_cell(row, name), ratio))))
+        yield f"| {row.metric} | " + " | ".join(cells) + " |"
 
 
 if __name__ == "__main__":

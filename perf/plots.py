@@ -1,7 +1,7 @@
 """Plots for the docs as SVG: bars of a metric by side, and latency by percentile.
 
 Written as XML here: a plotting library would make files ten times as large that differ from run to
-run. Colours are those of `currentColor` where text is, so that they can be read on dark pages too.
+run. Text is dark, or light where the reader prefers dark pages: an image cannot see its page.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from xml.etree import ElementTree
 
-from perf.comparison import Comparison, Row, shown
+from perf.comparison import Comparison, shown
 from perf.latency_histogram import Point
 
 WIDTH: Final = 720
@@ -27,15 +27,19 @@ COLOURS: Final = (
     "#17becf",
 )  # fmt: skip
 PERCENTS: Final = (0.0, 90.0, 99.0, 99.9, 99.99)
-FONT: Final = "font-family:sans-serif;font-size:12px"
+STYLE: Final = (
+    "svg { font-family: sans-serif; font-size: 12px; color: #24292f } "
+    "@media (prefers-color-scheme: dark) { svg { color: #e6edf3 } }"
+)
 
 
 def _drawing(height: float, title: str) -> ElementTree.Element:
     drawing = ElementTree.Element(
         "svg", xmlns="http://www.w3.org/2000/svg", width=str(WIDTH), height=f"{height:g}",
-        viewBox=f"0 0 {WIDTH} {height:g}", role="img", style=FONT, fill="currentColor",
+        viewBox=f"0 0 {WIDTH} {height:g}", role="img", fill="currentColor",
     )  # fmt: skip
     ElementTree.SubElement(drawing, "title").text = title
+    ElementTree.SubElement(drawing, "style").text = STYLE
     _text(drawing, 0, 16, title, weight="bold")
     return drawing
 
@@ -128,7 +132,7 @@ def drawn(comparison: Comparison) -> dict[str, str]:
         if len(cells) < 2:
             continue
         medians = {side: cell.median for side, cell in cells.items()}
-        found[_file(row, "")] = bars(str(row.metric), row.unit, medians)
+        found[_file(str(row.metric))] = bars(str(row.metric), row.unit, medians)
         curves = {
             side: cell.histogram.curve()
             for side, cell in cells.items()
@@ -136,10 +140,11 @@ def drawn(comparison: Comparison) -> dict[str, str]:
         }
         if curves:
             title = f"{row.metric.workload}, latency by percentile"
-            found[_file(row, "-percentiles")] = percentiles(title, curves)
+            found[_file(f"{row.metric.workload} percentiles")] = percentiles(title, curves)
     return found
 
 
-def _file(row: Row, more: str) -> str:
-    words = "".join(each if each.isalnum() else " " for each in str(row.metric)).split()
-    return "-".join(words).lower() + more + ".svg"
+def _file(title: str) -> str:
+    """Lower case, with a hyphen between words."""
+    words = "".join(each if each.isalnum() else " " for each in title.replace(",", "")).split()
+    return "-".join(words).lower() + ".svg"

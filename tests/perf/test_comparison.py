@@ -11,7 +11,7 @@ from rich.console import Console
 from perf.compare import arguments, planned
 from perf.comparison import Metric, compared, processor_table, shown, shown_ratio, table
 from perf.latency_histogram import LatencyHistogram
-from perf.page import replaced, section
+from perf.page import replaced, section, without_places
 from perf.paired_ratios import Ratio
 from perf.plots import bars, drawn, percentiles
 from perf.round_plan import QUICK, Plan
@@ -79,6 +79,13 @@ def test_processor_time_of_clients_is_told_apart() -> None:
     assert cell.processor_us() == (0.75, 3.0)
 
 
+def test_processor_time_is_compared_within_rounds() -> None:
+    row = rows()[Metric("publish", "publish()")]
+    assert row.processor_ratio("main", "kafka")[:3] == (1.0, 1.0, 1.0)
+    row.cells["kafka"].cpu_us[0] = {"server": 0.0}  # too short to be seen
+    assert row.processor_ratio("main", "kafka").rounds == 2
+
+
 def test_histograms_of_all_rounds_add_up() -> None:
     cell = rows()[Metric("steady 10,000/s", "p99")].cells["main"]
     assert cell.histogram.count == 6
@@ -134,6 +141,7 @@ def test_the_section_says_when_where_and_with_which_versions() -> None:
         "| an acknowledgement means | fsync | page cache |",
         "| publish, publish(), messages/s | 100,000 | 50,000; 0.50 (0.50 to 0.50) * |",
         "| raw synced 4 KiB write, p50, ms | 0.2 | |",
+        "| publish, publish() | 0.75 + 3 | 0.75 + 3; 1.00 (1.00 to 1.00) |",
         "![publish](../images/publish.svg)",
         "- not measured: kafka, queue, TimeoutError: no answer",
     ):
@@ -145,6 +153,12 @@ def test_a_busy_machine_is_told() -> None:
     text = section({**CONTENT, "samples": busy}, [])
     assert "Other programs took 40 % of the machine meanwhile." in text
     assert "Other programs" not in section(CONTENT, [])
+
+
+def test_the_page_names_no_directory_of_the_machine() -> None:
+    assert without_places("x does not start:\n/some/place/server.log") == (
+        "x does not start: server.log"
+    )
 
 
 def test_only_the_named_section_of_the_page_changes() -> None:
@@ -172,7 +186,7 @@ def test_a_curve_rises_to_the_right() -> None:
 def test_the_same_results_make_the_same_plots() -> None:
     assert drawn(compared(CONTENT)) == drawn(compared(CONTENT))
     assert set(drawn(compared(CONTENT))) == {
-        "publish-publish.svg", "steady-10-000-s-p99.svg", "steady-10-000-s-p99-percentiles.svg",
+        "publish-publish.svg", "steady-10000-s-p99.svg", "steady-10000-s-percentiles.svg",
     }  # fmt: skip
 
 
