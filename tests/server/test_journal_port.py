@@ -12,7 +12,7 @@ import zmq
 from zbroker import sockets
 from zbroker.clock import SystemClock
 from zbroker.engine.contract import Limit, Now, TurnPlan
-from zbroker.engine.effects import JOURNAL, Reconnect, Say
+from zbroker.engine.effects import JOURNAL, Follow, Reconnect, Say
 from zbroker.engine.journal_session import WELCOME_WAIT_MS, JournalSession
 from zbroker.engine.turn import Turn
 from zbroker.paths import Paths
@@ -22,13 +22,6 @@ from zbroker.wire import internal as i
 
 MINE = 70
 LIMIT_MS = 10_000
-
-
-class Directory(Paths):
-    """ipc sockets in the directory of the test."""
-
-    def ipc(self, name: str) -> str:
-        return f"ipc://{self.data}/{name}"
 
 
 class SessionCore:
@@ -65,7 +58,9 @@ class Bench:
     """A port, and a journal that says what the test tells it."""
 
     def __init__(self, directory: Path) -> None:
-        self.paths = Directory(directory, directory, directory, 1)
+        self.paths = Paths(directory, directory, directory, 1)
+        self.paths.run.mkdir()
+        self.paths.sockets_note.write_text(str(directory))
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.poller = zmq.Poller()
         self.clock = SystemClock()
@@ -164,6 +159,14 @@ def test_a_journal_is_told_who_is_there(at: Bench) -> None:
     at.met(5)
     assert at.hellos == [i.Hello("queues", MINE, number=1)]
     assert [type(answer) for answer in at.answers] == [i.Welcome]
+
+
+def test_the_run_directory_is_not_needed_any_more(at: Bench) -> None:
+    at.journal()
+    at.met(5)
+    at.paths.sockets_note.unlink()
+    at.port.follow(Follow(on=True))
+    at.until(lambda: at.marks, lambda: at.mark(5))
 
 
 def test_what_is_said_comes_with_its_bodies(at: Bench) -> None:

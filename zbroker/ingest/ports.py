@@ -35,8 +35,8 @@ class LivePort:
     def __init__(
         self, context: ports.Context, paths: Paths, poller: zmq.Poller, links: Sequence[str]
     ) -> None:
-        self._context, self._paths, self._poller = context, paths, poller
-        self._links = links
+        self._context, self._poller = context, poller
+        self._links = {link: paths.ipc(link) for link in links}
         self._dealers: dict[str, zmq.Socket[bytes]] = {}
 
     def events(self, ready: Ready, limit: object) -> Iterable[Granted]:
@@ -61,7 +61,7 @@ class LivePort:
         if old is not None:
             self._poller.unregister(old)
             old.close(linger=0)
-        new = sockets.dealer(self._context, self._paths.ipc(effect.link))
+        new = sockets.dealer(self._context, self._links[effect.link])
         self._poller.register(new, zmq.POLLIN)
         self._dealers[effect.link] = new
 

@@ -42,17 +42,21 @@ class JournalPort:
     next_wake_ms = None
 
     def __init__(self, context: Context, paths: Paths, poller: zmq.Poller) -> None:
-        self._context, self._paths, self._poller = context, paths, poller
+        self._context, self._poller = context, poller
+        # once: the note of where sockets are may be gone when the next one is opened
+        self._journal_at, self._watermarks_at = paths.ipc("journal"), paths.ipc("marks")
         self._incarnation = 0  # of the journal whose watermarks came last
         self._open_segment = 0, 0
         self._following = False
         self._marks = self._subscribed()
-        self._dealer = self._opened(sockets.dealer(context, paths.ipc("journal")))
+        self._dealer = self._opened(sockets.dealer(context, self._journal_at))
 
     def _subscribed(self) -> zmq.Socket[bytes]:
-        endpoint, every_commit = self._paths.ipc("marks"), self._following
-        socket = sockets.marks_subscriber(self._context, endpoint, every_commit=every_commit)
-        return self._opened(socket)
+        return self._opened(
+            sockets.marks_subscriber(
+                self._context, self._watermarks_at, every_commit=self._following
+            )
+        )
 
     def _opened(self, socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
         self._poller.register(socket, zmq.POLLIN)
@@ -108,7 +112,7 @@ class JournalPort:
         self._open_segment = 0, 0
         if effect.link == JOURNAL:
             self._close(self._dealer)
-            self._dealer = self._opened(sockets.dealer(self._context, self._paths.ipc("journal")))
+            self._dealer = self._opened(sockets.dealer(self._context, self._journal_at))
         else:
             assert effect.link == WATERMARKS
             self._renew()
