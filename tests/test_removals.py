@@ -87,7 +87,7 @@ PLACES: Final = {
     "log/writer.py _Spare._give_up": LOCKED,
     "local.py LocalBroker.close": SCRATCH,
     "local.py _end": SCRATCH,
-    "queues/delivered.py Delivered.__init__": CACHE,
+    "queues/delivered.py Delivered.open": CACHE,
     "queues/tables.py Tables.__init__": CACHE,
     "spark/local_session.py _publish_program": CACHE,
     "spark/jobs/export.py _save": OUTPUT,
