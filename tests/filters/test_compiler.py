@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.filters import making, naive
+from tests.filters.alone import takes
 from tests.formats.describing import KINDS
 from zbroker.filters import Payloads, compile_filter
 from zbroker.filters.nodes import fields_of
@@ -109,7 +110,7 @@ def test_headers_and_fields_are_read_alike(
 
 
 def _one(text: str, data: bytes, headers: dict[str, Any] | None) -> bool:
-    return compile_filter(text).test("json").one(data, headers=headers)
+    return takes(compile_filter(text).test("json"), data, headers=headers)
 
 
 @given(text=making.expressions, batch=st.lists(making.payloads("json"), max_size=6))
@@ -132,5 +133,5 @@ def test_a_message_that_can_be_read_is_true_false_or_null(text: str, batch: list
 @settings(deadline=None)
 def test_one_message_is_a_batch_of_one(text: str, value: dict[str, Any]) -> None:
     payload = msgspec.json.encode(value)
-    found = compile_filter(text).test("json").one(payload)
+    found = takes(compile_filter(text).test("json"), payload)
     assert found == bool(naive.truth(naive.evaluate(parse(text), value, {})))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.filters.alone import takes
 from tests.filters.test_compiler import About
 from zbroker.config import Config, parse
 from zbroker.delivery.loop import vocabulary_of
@@ -56,9 +57,9 @@ def test_what_a_package_offers_is_called_by_the_filters_of_subscriptions() -> No
     config = parse('[filters]\nfunctions = ["REGION"]\n', "z.toml")
     vocabulary = vocabulary_of(config)
     test = compile_filter("REGION(/c) = 'DE-1' AND region(/c, 2) = 'DE-2'", vocabulary).test("json")
-    assert test.one(b'{"c": "de"}')
-    assert not test.one(b'{"c": "fr"}')
-    assert not test.one(b"{}")
+    assert takes(test, b'{"c": "de"}')
+    assert not takes(test, b'{"c": "fr"}')
+    assert not takes(test, b"{}")
 
 
 def test_it_is_refused_where_a_filter_must_be_fixed() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import repeat
 from typing import Any, Final, Protocol
 from weakref import WeakValueDictionary
@@ -175,44 +175,9 @@ class Test:
         good, values = payloads.values(at)
         return self._whole(good, values, about, payloads.data)
 
-    def one(
-        self,
-        data: bytes,
-        topic: str = "",
-        headers: Mapping[str, object] | None = None,
-        key: bytes | None = None,
-    ) -> bool:
-        """True if one message matches; it has no log time and no bookmark."""
-        about = _Alone(topic, headers or {}, key)
-        return bool(self.picks(Payloads(self._type, [data]), [0], about))
-
     def _may_match_nothing(self, tree: Node) -> bool:
         """True if a payload without fields may match, such as bytes that are not JSON."""
         return asks_message(tree) or bool(self._whole([0], [None], None, [b""]))
-
-
-class _Alone:
-    """The properties of a message that is in no log."""
-
-    def __init__(self, topic: str, headers: Mapping[str, object], key: bytes | None) -> None:
-        self._topic = topic
-        self._headers = headers
-        self._key = key
-
-    def topic(self, _i: int) -> str:
-        return self._topic
-
-    def time_ns(self, _i: int) -> int:
-        return 0
-
-    def bookmark(self, _i: int) -> str:
-        return ""
-
-    def header(self, _i: int, name: str) -> object:
-        return self._headers.get(name)
-
-    def key(self, _i: int) -> bytes | None:
-        return self._key
 
 
 def _can_be_apart(names: list[str], type: str) -> bool:  # noqa: A002
