@@ -57,7 +57,7 @@ VERSION: Final = 1
 
 
 class _OfVersion(Struct):
-    """What is read of a line first."""
+    """The version of a line, which is read first."""
 
     v: int = VERSION
 
