@@ -83,12 +83,12 @@ def _prepared(names: list[str], cache: Path, console: Console) -> list[Side]:
 def planned(wanted: Any) -> Plan:
     """The quick plan or the whole one, with what the command line says otherwise."""
     plan = QUICK if wanted.quick else Plan()
-    told: dict[str, Any] = {"rounds": wanted.rounds, "messages": wanted.messages}
-    told["workloads"] = tuple(wanted.workloads) or None
-    return replace(plan, **{name: value for name, value in told.items() if value is not None})
+    changed: dict[str, Any] = {"rounds": wanted.rounds, "messages": wanted.messages}
+    changed["workloads"] = tuple(wanted.workloads) or None
+    return replace(plan, **{name: value for name, value in changed.items() if value is not None})
 
 
-def arguments(told: list[str] | None = None) -> argparse.Namespace:
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
     """What is wanted, from the command line."""
     parser = argparse.ArgumentParser(
         prog="scripts/perf",
@@ -105,7 +105,7 @@ def arguments(told: list[str] | None = None) -> argparse.Namespace:
     add("--cache", help="for worktrees, environments and peers; default below ~/.cache")
     add("--output", default=str(RESULTS / "sides.json"), help="result file, default sides.json")
     add("--plots", help="a directory for plots as SVG")
-    wanted = parser.parse_args(told)
+    wanted = parser.parse_args(given)
     unknown = [name for name in wanted.workloads if name not in WORKLOADS]
     if unknown:
         parser.error(f"no workload {unknown[0]!r}; there are {', '.join(WORKLOADS)}")

@@ -50,10 +50,10 @@ QUICK: Final = Plan(
 )  # fmt: skip
 
 
-def plan_of(told: dict[str, Any]) -> Plan:
+def plan_of(fields: dict[str, Any]) -> Plan:
     """What `as_json` of a plan gave."""
     return Plan(**{key: tuple(value) if isinstance(value, list) else value
-                   for key, value in told.items()})  # fmt: skip
+                   for key, value in fields.items()})  # fmt: skip
 
 
 def fits(elapsed_s: float, longest_s: float, limit_s: float) -> bool:

@@ -46,10 +46,10 @@ class Side:
         return {"kind": self.kind, "commit": self.commit, "acknowledged": acknowledged}
 
 
-def cache_directory(told: str | None) -> Path:
+def cache_directory(given: str | None) -> Path:
     """Where worktrees, environments and peers are kept; by default below the user's cache."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "zbroker-perf"
-    return Path(told).resolve() if told else default
+    return Path(given).resolve() if given else default
 
 
 def defaults() -> list[str]:
@@ -123,5 +123,5 @@ def requirements(setup_cfg: str) -> list[str]:
 
 def key(wanted: list[str]) -> str:
     """The name of an environment: of what is in it, and of the Python."""
-    told = "\n".join([*wanted, *MEASURING, sys.version])
-    return hashlib.sha256(told.encode()).hexdigest()[:HASH_CHARACTERS]
+    contents = "\n".join([*wanted, *MEASURING, sys.version])
+    return hashlib.sha256(contents.encode()).hexdigest()[:HASH_CHARACTERS]

@@ -52,7 +52,7 @@ def main() -> None:
         with module.serve(place, Path(task.cache), kind.sync) as server:
             Turn(task, module, server).run()
     except Exception as error:  # the other sides are still to be measured
-        _tell(task, workload="start", failed=_reason(error))
+        _report(task, workload="start", failed=_reason(error))
     finally:
         shutil.rmtree(place, ignore_errors=True)
         os.sync()  # what it left for the disk is not for the next one
@@ -64,9 +64,9 @@ def _check_version(task: Task) -> None:
         raise SystemExit(f"{task.side}: zbroker is that of {found}, not of {task.tree}")
 
 
-def _tell(task: Task, **sample: Any) -> None:
-    told = {"side": task.side, "round": task.number, "at": round(time.time()), **sample}  # noqa: TID251
-    print(json.dumps(told), flush=True)
+def _report(task: Task, **sample: Any) -> None:
+    line = {"side": task.side, "round": task.number, "at": round(time.time()), **sample}  # noqa: TID251
+    print(json.dumps(line), flush=True)
 
 
 def _reason(error: BaseException) -> str:
@@ -88,7 +88,7 @@ class Turn:
 
     def run(self) -> None:
         """Everything of the plan that this broker can do."""
-        self.tell("start", "empty log", self.server.ready_s, "s", lower=True)
+        self.report("start", "empty log", self.server.ready_s, "s", lower=True)
         time.sleep(IDLE_S)
         self.memory("idle")
         work: dict[str, Callable[[], None]] = {
@@ -102,19 +102,19 @@ class Turn:
         self.memory("at the end")
 
     def safely(self, workload: str, work: Callable[[], None]) -> None:
-        """What fails is told, and the next one runs."""
+        """A failure is reported with its reason, and the next workload runs."""
         self.load = MachineLoad()
         try:
             work()
         except Exception as error:
-            _tell(self.task, workload=workload, failed=_reason(error))
+            _report(self.task, workload=workload, failed=_reason(error))
 
-    def tell(
+    def report(
         self, workload: str, metric: str, value: float, unit: str, *, lower: bool = False,
         **notes: Any,
     ) -> None:  # fmt: skip
         """One sample. lower: is better."""
-        _tell(
+        _report(
             self.task, workload=workload, metric=metric, value=value, unit=unit, lower=lower,
             **self.load.notes(), **notes,
         )  # fmt: skip
@@ -149,7 +149,7 @@ class Turn:
             used, reached = cpu.per_message_us(len(bodies)), len(bodies) / (acked - began)
             if name == "publish":
                 self.published_per_s = reached
-            self.tell("publish", f"{name}()", reached, "messages/s", cpu_us=used)
+            self.report("publish", f"{name}()", reached, "messages/s", cpu_us=used)
         self.memory("after publishing")
 
     def one(self) -> None:
@@ -166,9 +166,9 @@ class Turn:
         plain.record(taken)
         corrected.record_corrected(taken, statistics.median(taken))
         name = "one at a time"
-        self.tell(name, "p50", plain.percentile_ms(50), "ms", lower=True, cpu_us=used,
+        self.report(name, "p50", plain.percentile_ms(50), "ms", lower=True, cpu_us=used,
                   histogram=plain.encoded)  # fmt: skip
-        self.tell(name, "p99", plain.percentile_ms(99), "ms", lower=True,
+        self.report(name, "p99", plain.percentile_ms(99), "ms", lower=True,
                   corrected_ms=corrected.percentile_ms(99))  # fmt: skip
 
     def live(self) -> None:
@@ -184,7 +184,7 @@ class Turn:
         self.check(reader, bodies)
         used["subscriber"] = round(reader["cpu_s"] / len(bodies) * 1e6, 2)
         seconds = max(acked, reader["ended"]) - began
-        self.tell("live", "publish() and a subscriber", len(bodies) / seconds, "messages/s",
+        self.report("live", "publish() and a subscriber", len(bodies) / seconds, "messages/s",
                   cpu_us=used)  # fmt: skip
 
     def replay(self) -> None:
@@ -199,7 +199,7 @@ class Turn:
         self.module.read(self.server, topic, reading)
         used = cpu.per_message_us(len(bodies))
         self.check({"total": reading.total}, bodies)
-        self.tell("replay", "one subscriber", len(bodies) / (reading.ended - begun[0]),
+        self.report("replay", "one subscriber", len(bodies) / (reading.ended - begun[0]),
                   "messages/s", cpu_us=used)  # fmt: skip
 
     def steady(self) -> None:
@@ -230,7 +230,7 @@ class Turn:
         workload, more = f"steady {rate_s:,}/s", {"cpu_us": used, "histogram": due.encoded}
         for percent in (50.0, 99.0):
             since_sent = round(sent.percentile_ms(percent), 3)
-            self.tell(workload, f"p{percent:g}", due.percentile_ms(percent), "ms", lower=True,
+            self.report(workload, f"p{percent:g}", due.percentile_ms(percent), "ms", lower=True,
                       since_sent_ms=since_sent, **more)  # fmt: skip
             more = {}
 
@@ -250,7 +250,7 @@ class Turn:
         found = sum(each.messages for each in taken)
         if found != len(bodies):
             raise ValueError(f"{found} messages were taken, not {len(bodies)}")
-        self.tell("queue", f"{self.plan.consumers} consumers, ack each", rate(taken),
+        self.report("queue", f"{self.plan.consumers} consumers, ack each", rate(taken),
                   "messages/s", cpu_us=used)  # fmt: skip
 
     def fan_out(self) -> None:
@@ -267,12 +267,12 @@ class Turn:
         for reader in readers:
             self.check(reader, bodies)
         seconds = max(reader["ended"] for reader in readers) - began
-        self.tell("fan-out", f"1 to {many}, in all", many * len(bodies) / seconds, "messages/s")
+        self.report("fan-out", f"1 to {many}, in all", many * len(bodies) / seconds, "messages/s")
 
     def memory(self, when: str) -> None:
         """Of all processes of the broker."""
         found = self.server.memory()
-        self.tell("memory", when, found["pss_mb"], "MB", lower=True, rss_mb=found["rss_mb"])
+        self.report("memory", when, found["pss_mb"], "MB", lower=True, rss_mb=found["rss_mb"])
 
     # -- helpers ------------------------------------------------------------------------------
 

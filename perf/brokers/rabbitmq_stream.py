@@ -33,7 +33,7 @@ def _producer(server: Server) -> Any:
 
 
 class Confirms:
-    """Counts what was confirmed, and wakes who waits for it."""
+    """Counts what was confirmed, and wakes the publisher."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""Claims about one side in one round: what it tells, and what of it is believed."""
+"""Claims about one side in one round: what it reports, and how that is checked."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def test_the_rate_is_from_the_first_publish_to_the_last_ack(
     assert (first["side"], first["round"], first["value"]) == ("x", 3, 4_000)
 
 
-def test_a_workload_that_fails_is_told_with_its_reason(
+def test_a_workload_that_fails_is_reported_with_its_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
         raise ValueError("no answer")
 
     turn(tmp_path).safely("steady", fail)
-    (told,) = parsed(capsys.readouterr().out)
-    assert (told["workload"], told["failed"]) == ("steady", "ValueError: no answer")
+    (sample,) = parsed(capsys.readouterr().out)
+    assert (sample["workload"], sample["failed"]) == ("steady", "ValueError: no answer")
 
 
 def test_a_rate_that_a_broker_cannot_reach_is_not_measured(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_rate_that_a_broker_cannot_reach_is_not_measured(tmp_path: Path) -> No
         made.steady_at(5_000)
 
 
-def test_what_a_broker_cannot_do_is_not_told(
+def test_what_a_broker_cannot_do_is_not_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = turn(tmp_path)
