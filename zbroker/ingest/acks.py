@@ -160,7 +160,8 @@ def _settle_waiting(
 def _settle_passed(client: ClientConnection, waiting: WaitingBatch, due: DueAcks) -> None:
     client.acked = max(client.acked, waiting.last)
     if waiting.ask.any:
-        due.unrecorded(waiting.topics, waiting.filtered)
+        runs = [waiting.filtered] if waiting.filtered is not None else ()
+        due.passed(client.acked, waiting.topics, runs)
 
 
 def _after_refused(client: ClientConnection, chain: Chain, waiting: WaitingBatch) -> Answer:
@@ -211,48 +212,62 @@ def runs_of(filtered: bytes | None) -> list[tuple[int, int]]:
     return [*struct.iter_unpack("<2Q", filtered)] if filtered else []
 
 
-class DueAcks:
-    """The acks that one client gets at the end of a turn."""
+class MergedAcks:
+    """Acks of one client that are as few as can be: no other answer comes in between."""
 
-    __slots__ = ("_after", "_before", "_duplicate", "_seq", "client")
+    __slots__ = ("_after", "_before", "_duplicate", "_durability", "_seq")
 
-    def __init__(self, client: ClientConnection) -> None:
-        self.client = client
-        self._seq = 0  # of the newest recorded message, 0: no `persisted` is due
+    def __init__(self) -> None:
+        self._seq: int | None = None  # of the newest recorded message; None: no `persisted` is due
         self._duplicate = 0
+        self._durability: str | None = None
         self._before: UnrecordedNames | None = None  # unrecorded messages before `_seq`
         self._after: UnrecordedNames | None = None
 
-    def recorded(self, duplicate: int, *, asked: bool) -> None:
-        """A recorded batch is settled; an ack that is due anyway covers it even if not asked."""
-        if not asked and not self._seq:
-            return
-        self._seq = self.client.recorded
-        self._duplicate += duplicate if asked else 0
+    def persisted(self, seq: int, duplicate: int) -> None:
+        """Recorded messages up to `seq` are durable."""
+        self._seq = seq
+        self._duplicate += duplicate
         after, self._after = self._after, None
         if self._before is None:
             self._before = after
         elif after is not None:
             self._before.add(after.seq, after.topics, after.runs)
 
-    def unrecorded(self, topics: Iterable[str], filtered: tuple[int, int] | None) -> None:
-        """A batch that is not recorded is settled."""
+    def passed(self, seq: int, topics: Iterable[str], runs: Iterable[tuple[int, int]]) -> None:
+        """Messages up to `seq` that are not recorded are settled."""
         if self._after is None:
             self._after = UnrecordedNames()
-        self._after.add(self.client.acked, topics, [filtered] if filtered is not None else [])
+        self._after.add(seq, topics, runs)
+
+    def acks(self) -> list[Ack]:
+        """All of them, in the order of the sequences."""
+        acks = [*self._before.acks()] if self._before is not None else []
+        if self._seq is not None:
+            acks.append(Ack(
+                "persisted", seq=self._seq, durability=self._durability, duplicate=self._duplicate
+            ))  # fmt: skip
+        return [*acks, *self._after.acks()] if self._after is not None else acks
+
+
+class DueAcks(MergedAcks):
+    """The acks that one client gets at the end of a turn."""
+
+    __slots__ = ("client",)
+
+    def __init__(self, client: ClientConnection) -> None:
+        super().__init__()
+        self.client = client
+
+    def recorded(self, duplicate: int, *, asked: bool) -> None:
+        """A recorded batch is settled; an ack that is due anyway covers it even if not asked."""
+        if asked or self._seq is not None:
+            self.persisted(self.client.recorded, duplicate if asked else 0)
 
     def sends(self, durability: str | None) -> list[Answer]:
         """All of them, in the order of the sequences."""
-        acks: list[Ack] = []
-        if self._before is not None:
-            acks += self._before.acks()
-        if self._seq:
-            acks.append(
-                Ack("persisted", seq=self._seq, durability=durability, duplicate=self._duplicate)
-            )
-        if self._after is not None:
-            acks += self._after.acks()
-        return [Answer(self.client.rid, ack) for ack in acks]
+        self._durability = durability
+        return [Answer(self.client.rid, ack) for ack in self.acks()]
 
 
 class AckPacer:

@@ -12,14 +12,13 @@ stay named.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from zbroker.engine.effects import Answer
-from zbroker.ingest.acks import UnrecordedNames, runs_of
+from zbroker.ingest.acks import MergedAcks, runs_of
 from zbroker.ingest.contract import Effect
 from zbroker.wire.messages import Ack, Heartbeat
 
@@ -89,7 +88,7 @@ class _Owed:
         self._returned: list[Struct] = []  # of those that were tried, in their order
         self._tried: list[Struct] = []
         self._answers: deque[Struct] = deque()
-        self._acks = _MergedAcks()
+        self._acks = _OwedAcks()
 
     def put(self, message: Struct) -> None:
         if any(tried is message for tried in self._tried):
@@ -100,7 +99,7 @@ class _Owed:
             if self.empty:  # else anything that it is owed tells it as much
                 self._answers.append(message)
         elif not isinstance(message, Ack) or not self._acks.add(message):
-            self._answers += self._acks.take()
+            self._end_acks()
             self._answers.append(message)
 
     def take(self) -> list[Struct]:
@@ -108,10 +107,15 @@ class _Owed:
         self._answers.extendleft(reversed(self._returned))
         self._returned = []
         if len(self._answers) < RETRY_MAX:
-            self._answers += self._acks.take()
+            self._end_acks()
         many = min(RETRY_MAX, len(self._answers))
         self._tried = [self._answers.popleft() for _ in range(many)]
         return self._tried
+
+    def _end_acks(self) -> None:
+        """No later ack is merged with those before."""
+        self._answers += self._acks.acks()
+        self._acks = _OwedAcks()
 
     @property
     def empty(self) -> bool:
@@ -122,54 +126,36 @@ class _Owed:
         return len(self._answers) + len(self._returned) + self._acks.size > OWED_MAX
 
 
-class _MergedAcks:
-    """Acks without another answer between them.
+class _OwedAcks(MergedAcks):
+    """Acks without another answer between them. processed: messages that were taken, no more."""
 
-    before, after: unrecorded messages before the newest recorded one, and after it.
-    """
+    __slots__ = ("_processed",)
 
     def __init__(self) -> None:
-        self._before: UnrecordedNames | None = None
-        self._persisted: Ack | None = None
-        self._after: UnrecordedNames | None = None
-        self._processed: Ack | None = None  # messages that were taken, which says no more
+        super().__init__()
+        self._processed: Ack | None = None
 
     def add(self, ack: Ack) -> bool:
         """False if it is an answer to one command, which cannot be merged."""
         if ack.cid is not None:
             return False
         if ack.type == "persisted":
-            if self._persisted is not None:
-                ack = replace(ack, duplicate=ack.duplicate + self._persisted.duplicate)
-            self._persisted = ack
-            self._before, self._after = _joined(self._before, self._after), None
+            self.persisted(ack.seq or 0, ack.duplicate)
+            self._durability = ack.durability
         elif ack.unrecorded is not None:
-            topics = dict.fromkeys(ack.unrecorded)
-            names = UnrecordedNames(ack.seq or 0, topics, runs_of(ack.filtered))
-            self._after = _joined(self._after, names)
+            self.passed(ack.seq or 0, ack.unrecorded, runs_of(ack.filtered))
         else:
             self._processed = ack
         return True
 
-    def take(self) -> Sequence[Ack]:
-        """Takes out all of them, in the order of their sequences."""
-        before = self._before.acks() if self._before is not None else ()
-        after = self._after.acks() if self._after is not None else ()
-        acks = [*before, self._persisted, *after, self._processed]
-        self._before = self._persisted = self._after = self._processed = None
-        return [ack for ack in acks if ack is not None]
+    def acks(self) -> list[Ack]:
+        """All of them, in the order of their sequences."""
+        return super().acks() + ([self._processed] if self._processed is not None else [])
 
     @property
     def size(self) -> int:
         """As how many answers they count."""
-        size = (self._persisted is not None) + (self._processed is not None)
+        size = (self._seq is not None) + (self._processed is not None)
         for names in filter(None, (self._before, self._after)):
             size += 1 + len(names.topics) // NAMED_PER_ANSWER + len(names.runs) // RUNS_PER_ANSWER
         return size
-
-
-def _joined(older: UnrecordedNames | None, newer: UnrecordedNames | None) -> UnrecordedNames | None:
-    if older is None or newer is None:
-        return older or newer
-    older.add(newer.seq, newer.topics, newer.runs)
-    return older
