@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from zbroker.config.queues import QueueConfig
-from zbroker.errors import ClientError
+from zbroker.errors import ClientError, Refused
 from zbroker.ids import EPOCH, NOW, check_point, check_topic
 from zbroker.limits import NAME_MAX_BYTES
 from zbroker.topics import Matcher, TopicType, TopicTypes, matcher
 
 if TYPE_CHECKING:
     from zbroker.filters import Expression, Filter
-
-
-from collections.abc import Iterator
-from typing import NamedTuple
-
-from zbroker.errors import Refused
 
 _BEGINS: Final = {"epoch": EPOCH, "now": NOW}
 
@@ -176,16 +170,13 @@ def bad_queue(key: str, reason: str, hint: str = "") -> BadQueue:
     return error
 
 
+_Contradiction = tuple[str, str, str]  # key, reason, hint
+
+
 def refuse_impossible(config: QueueConfig) -> None:
     """Raises: BadQueue, for the first contradiction."""
     for key, reason, hint in _contradictions(config):
         raise bad_queue(key, f"queue {config.name[:64]!r}: {reason}", hint)
-
-
-class _Contradiction(NamedTuple):
-    key: str
-    reason: str
-    hint: str = ""
 
 
 def _contradictions(config: QueueConfig) -> Iterator[_Contradiction]:
@@ -200,43 +191,41 @@ def _of_replayable(config: QueueConfig) -> Iterator[_Contradiction]:
     for key, why in _OF_WORK.items():
         if getattr(config, key) != getattr(_DEFAULT, key):
             reason = f"a replayable queue has no `{key}`: {why}"
-            yield _Contradiction(
-                key, reason, f'leave it out, or write kind = "work" ({key} is its)'
-            )
+            yield key, reason, f'leave it out, or write kind = "work" ({key} is its)'
 
 
 def _of_at_most_once(config: QueueConfig) -> Iterator[_Contradiction]:
     hint = 'leave it out, or write semantics = "at-least-once"'
     for key, why in _OF_MANY_DELIVERIES.items():
         if getattr(config, key):
-            yield _Contradiction(key, f"at-most-once does not go with `{key}`: {why}", hint)
+            yield key, f"at-most-once does not go with `{key}`: {why}", hint
     if config.fairness not in ("", "round-robin"):
         reason = f"at-most-once does not go with fairness {config.fairness!r}: it asks who has how "
-        yield _Contradiction("fairness", reason + "much leased, and nothing is", hint)
+        yield "fairness", reason + "much leased, and nothing is", hint
     if config.lease not in (0, _DEFAULT.lease):
         reason = "at-most-once does not go with `lease`: a message is gone before it is sent"
-        yield _Contradiction("lease", reason, hint)
+        yield "lease", reason, hint
 
 
 def _of_work(config: QueueConfig) -> Iterator[_Contradiction]:
     if config.max_hold:
         reason = "a work queue has no `max_hold`: a message stays until it is acknowledged"
         hint = 'leave it out, or write kind = "replayable"; `expiration` gives up old messages'
-        yield _Contradiction("max_hold", reason, hint)
+        yield "max_hold", reason, hint
     if config.priority and config.barrier:
         reason = "`priority` does not go with `barrier`: it would let messages pass the barrier"
-        yield _Contradiction("priority", reason, "leave one of them out")
+        yield "priority", reason, "leave one of them out"
     if config.priority and config.group_key:
         reason = "`priority` does not go with `group_key`: messages of a key stay in order"
-        yield _Contradiction("priority", reason, "leave one of them out")
+        yield "priority", reason, "leave one of them out"
     if 0 < config.max_backlog < config.max_per_subscription:
         reason = "`max_per_subscription` is more than `max_backlog`, which no consumer can reach"
         hint = "write a max_per_subscription of max_backlog at most"
-        yield _Contradiction("max_per_subscription", reason, hint)
+        yield "max_per_subscription", reason, hint
     if config.expiration_model != "default" and not config.expiration:
         reason = "this `expiration_model` needs an `expiration`"
         hint = "write one, or leave out the model: then each message's own expiry holds"
-        yield _Contradiction("expiration_model", reason, hint)
+        yield "expiration_model", reason, hint
     if len(config.retry_delay) > RETRY_DELAYS_MAX:
         reason = f"`retry_delay` has more than {RETRY_DELAYS_MAX} delays"
-        yield _Contradiction("retry_delay", reason, "the last one holds for all that follow")
+        yield "retry_delay", reason, "the last one holds for all that follow"
