@@ -9,6 +9,7 @@ import pytest
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.publisher.publisher import LogonResult
 from zbroker.clock import SystemClock
+from zbroker.engine.contract import Now
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Ack
 
@@ -34,6 +35,9 @@ class Logons:
         self.number += 1
         told = {"delivery": door} if door else {}
         self.session = LogonResult(self.number, URL, Ack("processed", endpoints=told))
+
+    def now(self):
+        return Now(self.clock.mono_ms(), 0)
 
     def newer_session(self, than):
         if self.session is not None and self.session.number > than:

@@ -7,7 +7,14 @@ import threading
 import pytest
 
 from zbroker.client.connection import TOKEN_WAIT_MS, Phase
-from zbroker.client.effects import Connect, Connected, MessagesArrived, NewToken, SendCommand
+from zbroker.client.effects import (
+    Connect,
+    Connected,
+    GetToken,
+    MessagesArrived,
+    NewToken,
+    SendCommand,
+)
 from zbroker.client.ports import (
     ONE,
     READ_LIMIT,
@@ -136,7 +143,7 @@ def test_events_of_a_link_end_when_it_is_replaced():
 def test_a_turn_looks_for_a_token_until_there_is_one():
     doors, (port, calls, links) = FakeDoors(), port_of()
     core = SubscriberCore(lambda: 1.0)
-    turn = turn_of(core, port, calls, doors)
+    turn = turn_of(core, port, calls, doors.now, {GetToken: doors.token})
     assert turn.run({}) == TOKEN_WAIT_MS
     assert core.state is Phase.NO_TOKEN
     doors.given = NewToken("token", Origin(1, 1), 7)
@@ -152,7 +159,7 @@ def test_a_turn_looks_for_a_token_until_there_is_one():
 def test_what_ended_the_client_ends_the_turn():
     doors, (port, calls, _) = FakeDoors(), port_of()
     doors.error = ZBrokerError("closed", "the client was closed")
-    turn = turn_of(SubscriberCore(lambda: 1.0), port, calls, doors)
+    turn = turn_of(SubscriberCore(lambda: 1.0), port, calls, doors.now, {GetToken: doors.token})
     with pytest.raises(ZBrokerError, match="closed"):
         turn.run({})
 

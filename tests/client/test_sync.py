@@ -321,7 +321,7 @@ def fill(client, size):
     for _ in range(1_000_000):
         client.publish("a", b"x" * size, timeout=0)
         if client.unpersisted % 500 == 0:
-            client._publisher.ask("numbers")
+            client._publisher.numbers()
 
 
 @pytest.mark.parametrize("size", [0, 100, 5_000])

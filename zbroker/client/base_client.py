@@ -271,10 +271,6 @@ class BaseClient(Generic[S, C, W]):
         """What a function returns that may block."""
         raise NotImplementedError
 
-    def _numbers(self) -> int:
-        """The sequence of the newest message. Raises: ZBrokerError, what ended the client."""
-        raise NotImplementedError
-
     async def _stop_publisher(self) -> None:
         """Logs off; messages that are not persisted stay in the store, if it lasts."""
         raise NotImplementedError
@@ -331,7 +327,7 @@ class BaseClient(Generic[S, C, W]):
 
     async def _flush(self, timeout: float | None) -> None:
         self._check_here()
-        last = self._numbers()
+        last = self._publisher.numbers()
         await self._track.until_settled(last, timeout)
         refusal = self._track.refusal_after(self._flushed)
         self._flushed = last

@@ -15,7 +15,7 @@ from zbroker.client.effects import Effect, GetToken, NewToken
 from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
 from zbroker.client.ports import Calls, LinkPort, turn_of
 from zbroker.client.publisher.publisher import LogonResult, PublisherPort
-from zbroker.engine.contract import Now
+from zbroker.engine.contract import Performers
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.wire import codec
@@ -25,7 +25,6 @@ _ANSWERS: Final = {"delivery": codec.ANSWERS, "queues": codec.QUEUES_ANSWERS}
 
 TRIES: Final = 5
 PAUSE_S: Final = 0.2
-WAIT_MAX_MS: Final = 1_000  # of a thread that sleeps
 
 K = TypeVar("K", bound=TokenConnection)
 
@@ -42,13 +41,9 @@ class ListenerEndpoints:
     ) -> None:
         self.listener = listener
         self.publisher = publisher
-        self.now_ms = publisher.clock.mono_ms
+        self.now, self.now_ms = publisher.now, publisher.clock.mono_ms
         self.context: Context = zmq.Context.instance()
         self._endpoint = ""  # where it was at the last connect
-
-    def now(self) -> Now:
-        """The time, for a core."""
-        return Now(self.now_ms(), 0)
 
     def token(self, effect: GetToken) -> NewToken | None:
         """The token of a newer session, if there is one. Raises: what ended the client."""
@@ -164,7 +159,8 @@ class Transport(Generic[K]):
         self._listeners.publisher.follow(self)
 
     def _renew_turn(self) -> None:
-        self._turn = turn_of(self.core, self._link, self._calls, self._listeners)
+        token: Performers = {GetToken: self._listeners.token}
+        self._turn = turn_of(self.core, self._link, self._calls, self._listeners.now, token)
 
     # -- what a port adds ---------------------------------------------------------------------
 
@@ -218,10 +214,3 @@ class Transport(Generic[K]):
     @property
     def _ended(self) -> bool:
         return self.core.state is Phase.ENDED
-
-
-def wait_limit_ms(wait_ms: int | None, left_s: float | None = None) -> int:
-    """For how long a thread may sleep in which a turn is due, and its own wait over, by then."""
-    due_ms = WAIT_MAX_MS if wait_ms is None else max(0, wait_ms)
-    left_ms = WAIT_MAX_MS if left_s is None else int(left_s * 1_000) + 1
-    return min(WAIT_MAX_MS, due_ms, left_ms)

@@ -6,10 +6,11 @@ a core runs over these three (see zbroker.engine.turn). WakingPoller is how thre
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import zmq
 
@@ -18,24 +19,24 @@ from zbroker.client.effects import (
     Connect,
     Effect,
     Event,
-    GetToken,
     Happened,
     MessagesArrived,
     SendCommand,
 )
 from zbroker.client.link import ClientLink
-from zbroker.engine.contract import Core, Limit, Ready, TurnPlan
+from zbroker.engine.contract import Core, Limit, Now, Performers, Ready, TurnPlan
 from zbroker.engine.turn import Turn
+from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Msg
 from zbroker.wire.queue_messages import Job
 
-if TYPE_CHECKING:
-    from zbroker.client.endpoints import ListenerEndpoints
-
 ONE: Final = Limit(1)
+WAIT_MAX_MS: Final = 1_000  # of a thread that sleeps, if a wake-up is lost to an interrupt
 #: Answers of one turn, and bytes after which it ends: few, so that the program has the first soon
 READ_LIMIT: Final = Limit(16, 16_384)
 WITH_BODY: Final = (Msg, Job)
+
+_log: Final = logging.getLogger("zbroker.client")
 
 
 class Calls:
@@ -165,20 +166,17 @@ class LinkEvents:
 
 
 def turn_of(
-    core: Core[Event, Effect], link: LinkPort, calls: Calls, doors: ListenerEndpoints
+    core: Core[Event, Effect],
+    link: LinkPort,
+    calls: Calls,
+    now: Callable[[], Now],
+    performers: Performers,
+    more: Iterable[tuple[Any, Limit]] = (),
 ) -> Turn[Event, Effect]:
-    """The turn of a core that logs on with a token."""
-    sources: list[tuple[Any, Limit]] = [
-        (calls, ONE),
-        (link, READ_LIMIT),
-        (LinkEvents(link), ONE),
-    ]
-    performers: dict[type, Callable[[Any], Any]] = {
-        Connect: link.connect,
-        SendCommand: link.send,
-        GetToken: doors.token,
-    }
-    return Turn(core, TurnPlan(sources, tuple(performers)), performers, doors.now)
+    """The turn of a core that has one connection. more: sources that come after that."""
+    sources = [(calls, ONE), (link, READ_LIMIT), (LinkEvents(link), ONE), *more]
+    every: Performers = {Connect: link.connect, SendCommand: link.send, **performers}
+    return Turn(core, TurnPlan(sources, tuple(every)), every, now)
 
 
 class WakingPoller:
@@ -231,3 +229,16 @@ class WakingPoller:
         if ready.pop(self._wake_fd, None):
             os.eventfd_read(self._wake_fd)
         return ready
+
+
+def wait_limit_ms(wait_ms: int | None, left_s: float | None = None) -> int:
+    """For how long a thread may sleep in which a turn is due, and its own wait over, by then."""
+    due_ms = WAIT_MAX_MS if wait_ms is None else max(0, wait_ms)
+    left_ms = WAIT_MAX_MS if left_s is None else int(left_s * 1_000) + 1
+    return min(WAIT_MAX_MS, due_ms, left_ms)
+
+
+def defect(error: Exception, note: str, what: str) -> ZBrokerError:
+    """What a defect of ours ends a connection with: nothing may wait for what does not come."""
+    _log.error(note, exc_info=error)
+    return ZBrokerError("internal", f"{what} failed: {error!r}")

@@ -188,9 +188,6 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
     async def _aside(self, function: Callable[..., T], *given: object) -> T:
         return function(*given)
 
-    def _numbers(self) -> int:
-        return self._publisher.ask("numbers")
-
     async def _stop_publisher(self) -> None:
         self._publisher.stop()
 

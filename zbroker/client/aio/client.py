@@ -189,9 +189,6 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
     async def _aside(self, function: Callable[..., T], *given: object) -> T:
         return await self._loop.run_in_executor(None, function, *given)
 
-    def _numbers(self) -> int:
-        return self._publisher.numbers()
-
     async def _stop_publisher(self) -> None:
         await self._publisher.stop()
 

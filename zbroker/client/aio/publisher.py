@@ -15,17 +15,18 @@ import logging
 from asyncio import Future
 from collections.abc import Callable, Generator, Sequence
 from heapq import heappop, heappush
-from typing import ClassVar, Final, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
-from zbroker.client.aio.transport import LinkWatch, LoopTurns, Waiters, check_loop, wake, within
-from zbroker.client.link import CLOSE_LINGER_MS, ClientLink
+from zbroker.client.aio.transport import LoopLink, Waiters, check_loop, wake, within
+from zbroker.client.ports import READ_LIMIT, LinkPort
 from zbroker.client.publisher import publisher as common
 from zbroker.client.publisher.backpressure import SPACE_AGAIN_S, Backpressure
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.publisher.receipt import AckTracker, Receipt
+from zbroker.engine.contract import Limit
 from zbroker.errors import StorageError, ZBrokerError
 
-WAIT_MAX_MS: Final = 3_600_000
+T = TypeVar("T")
 
 _log: Final = logging.getLogger("zbroker.client")
 
@@ -124,21 +125,20 @@ class AsyncPublisher(common.PublisherPort):
 
     track_type: ClassVar[type[AsyncTrack]] = AsyncTrack
     track: AsyncTrack
+    _link: LoopLink
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> LinkPort:
         self.loop = self.track.loop
         self._hurried = False  # a turn came inside publish(): the loop had none for a while
-        self._turns = LoopTurns(self.loop, self.turn)
-        self._watch: LinkWatch | None = None
-        self._events = False  # the monitor has something
-        self._renew = False  # a new session was asked for
         self._in_turn = self._over = False
-        self.track.ask_numbers = self._number_inbox
-        self.track.call, self.track.wake = self.call, self._turns.soon
+        return LoopLink(self._connect, self._calls, self.loop, self.turn)
+
+    def _after_sending(self) -> list[tuple[Any, Limit]]:
+        return [(self._link, READ_LIMIT)]  # see transport.py
 
     def start(self) -> None:
         """Begins to connect."""
-        self._turns.soon()
+        self._link.turns.soon()
 
     def wake(self) -> None:
         """The first message has a turn come soon, a full batch has it now."""
@@ -146,18 +146,8 @@ class AsyncPublisher(common.PublisherPort):
             self._hurried = True
             self.turn()
         else:
-            self._turns.soon()
+            self._link.turns.soon()
             self.wake_at = self._full_batch
-
-    def numbers(self) -> int:
-        """The sequence of the newest message. Raises: ZBrokerError, what ended the client."""
-        if self.track.error is not None:
-            raise self.track.error
-        self._guard(self._number_all)
-        self._turns.soon()
-        if self.track.error is not None:
-            raise self.track.error
-        return self._core.next_sequence - 1 + len(self.inbox)
 
     async def breathe(self) -> None:
         """Gives the loop a round, if turns came inside publish() since the last one."""
@@ -172,7 +162,7 @@ class AsyncPublisher(common.PublisherPort):
     def let_go(self, error: ZBrokerError) -> asyncio.Future[None]:
         """The same without waiting for what is still sent then."""
         if not self._over:
-            self._guard(lambda: self._perform(self._core.log_off()))
+            self._guard(self._log_off)
         self._shut(self.track.error or error)
         return self.loop.run_in_executor(None, self.context.term)
 
@@ -183,8 +173,8 @@ class AsyncPublisher(common.PublisherPort):
             self.loop.call_soon_threadsafe(self.let_go, error)
 
     def forked(self, error: ZBrokerError) -> None:
-        """This is a copy in a forked process: neither sockets nor the loop are its own."""
-        self.track.error, self.room, self._over = error, -1, True
+        super().forked(error)
+        self._over = True
 
     # -- a turn -------------------------------------------------------------------------------
 
@@ -197,44 +187,21 @@ class AsyncPublisher(common.PublisherPort):
             self._guard(self._work)
         finally:
             self._in_turn = False
-        if not self._over:
-            self._rest()
 
     def _work(self) -> None:
-        if self._renew:
-            self._renew = False
-            self._perform(self._core.log_on_again(self.clock.mono_ms()))
-        self._read_all()
-        if self._events and self._link is not None:
-            self._events = False
-            self._read_events(self._link)
-        self._tick()
-        self._pack()
-        self._read_all()  # again, whether something was sent or not: see transport.py
-        self._publish_state()
+        link = self._link
+        link.rest(self._rest(self._have_turn(link.ready()), soon=link.turns.is_soon))
 
-    def _read_all(self) -> None:
-        if self._link is not None:
-            self._read(self._link)
-
-    def _rest(self) -> None:
-        """Sets when the next turn is."""
-        soon = self._turns.is_soon
-        self.wake_at = 1 if self._core.can_send and not soon else self._full_batch
-        if len(self.inbox) >= self.wake_at and self._space_again_ms is None:
-            self._turns.soon()
-        self._turns.within(self._wait_ms(WAIT_MAX_MS))
-
-    def _guard(self, work: Callable[[], object]) -> None:
-        """Whatever fails in there ends the client: nothing may wait for it."""
+    def _guard(self, work: Callable[[], T]) -> T | None:
+        """What it returns. Whatever fails in there ends the client: nothing may wait for it."""
         try:
-            work()
-        except ZBrokerError as error:  # the store's
-            _log.error("client.store_failed: nothing more is published: %s", error)
-            self._shut(error)
-        except Exception as error:  # a bug of ours
-            _log.exception("client.turn_failed: messages that are not persisted stay unsent")
-            self._shut(ZBrokerError("internal", f"a turn of this client failed: {error!r}"))
+            return work()
+        except Exception as error:
+            self._shut(self._failure(error, "turn", "a turn of this client"))
+            return None
+        except BaseException:  # maybe of a signal: the connection goes on with another turn
+            self._renew_turn()
+            raise
 
     def _shut(self, error: ZBrokerError) -> None:
         """Lets go of all but the context. What a store in a file holds stays there."""
@@ -242,8 +209,7 @@ class AsyncPublisher(common.PublisherPort):
             return
         self._over = True
         self._fail(error)
-        self._close_link(CLOSE_LINGER_MS)
-        self._turns.close()
+        self._link.shut()
         self.store.close()
 
     # -- what the publisher needs -------------------------------------------------------------
@@ -253,31 +219,22 @@ class AsyncPublisher(common.PublisherPort):
         self.loop.call_soon(_called, function, arguments)
 
     def _ask_session(self) -> None:
-        self._renew = True
-        self.loop.call_soon_threadsafe(self._turns.soon)
+        self.loop.call_soon_threadsafe(self._between_turns, self._log_on_again)
 
-    def _ask_beats(self) -> None:
+    def _between_turns(self, work: Callable[[], int]) -> int | None:
+        """And has a turn, which performs what came of it."""
+        done = self._guard(work)
+        self.turn()
+        return done
+
+    def _ask(self, work: Callable[[], int], timeout: float | None = None) -> int:
+        del timeout
         if self.track.error is not None:
             raise self.track.error
-        self._guard(self._beat_each)
-        self._turns.soon()
-
-    def _linked(self, link: ClientLink) -> None:
-        self._watch = LinkWatch(self.loop, link, self.turn, self._monitored)
-        self._monitored()
-
-    def _unlinked(self, link: ClientLink) -> None:
-        del link
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
-
-    def _monitored(self) -> None:
-        self._events = True
-        self._turns.soon()
-
-    def _number_inbox(self) -> None:
-        self.numbers()
+        done = self._between_turns(work)
+        if self.track.error is not None:
+            raise self.track.error
+        return done or 0
 
 
 def _called(function: Callable[..., object], arguments: tuple[object, ...]) -> None:

@@ -17,29 +17,25 @@ it goes on.
 from __future__ import annotations
 
 import asyncio
-import logging
 from asyncio import AbstractEventLoop, Future, Handle, TimerHandle, _get_running_loop
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import zmq
 
 from zbroker.client.consumer.transport import ConsumerTransport
-from zbroker.client.effects import SendCommand
+from zbroker.client.effects import Event, SendCommand
 from zbroker.client.endpoints import ListenerEndpoints, Transport
 from zbroker.client.link import CLOSE_LINGER_MS, ClientLink
-from zbroker.client.ports import Calls, LinkPort
+from zbroker.client.ports import Calls, LinkPort, defect
 from zbroker.client.publisher.receipt import AckTracker
 from zbroker.client.subscriber.feed import RETURN_MS, Feed
 from zbroker.client.subscriber.transport import SubscriberTransport
 from zbroker.client.waits import left_until
-from zbroker.engine.contract import Ready
+from zbroker.engine.contract import Limit, Ready
 from zbroker.errors import ZBrokerError
 from zbroker.wire.queue_messages import Consume
-
-_log: Final = logging.getLogger("zbroker.client")
-
 
 running = _get_running_loop  # a third of what get_running_loop() and its exception cost
 
@@ -182,23 +178,29 @@ class LoopLink(LinkPort):
         self._loop, self._turn = loop, turn
         self._watch: LinkWatch | None = None
         self._happened = False  # the monitor has something
+        self._sent = False  # since it was looked whether something came
 
     def ready(self) -> Ready:
         """The monitor, if it may have something."""
         happened, self._happened = self._happened, False
         return {self.link.monitor: zmq.POLLIN} if happened and self.link is not None else {}
 
+    def events(self, ready: Ready, limit: Limit) -> Iterable[Event]:
+        """Answers."""
+        self._sent = False
+        return super().events(ready, limit)
+
     def rest(self, wait_ms: int | None) -> None:
-        """After a turn: sets when the next one is."""
-        if wait_ms == 0:
+        """After a turn: sets when the next one is. After something was sent it is soon."""
+        if wait_ms == 0 or self._sent:
             self.turns.soon()
         elif wait_ms is not None:
             self.turns.within(wait_ms)
 
     def send(self, effect: SendCommand) -> None:
-        """One command; then it is looked whether something came."""
+        """One command; then it has to be looked whether something came."""
         super().send(effect)
-        self.turns.soon()
+        self._sent = True
 
     def shut(self) -> None:
         """Closes the link once the last commands are sent; there are no more turns."""
@@ -247,6 +249,7 @@ class LoopTransport(Transport[Any]):
 
     def _flush(self) -> None:
         self._guard(self._send_calls)
+        self._soon()
 
     def _close_if_over(self) -> None:
         if self._ended:
@@ -268,9 +271,9 @@ class LoopTransport(Transport[Any]):
             work()
         except ZBrokerError as error:  # what ended the client
             self._fail(error)
-        except Exception as error:  # a defect of ours
-            _log.exception("client.turn_failed: %s", self._failing)
-            self._fail(ZBrokerError("internal", f"a turn of {self._what} failed: {error!r}"))
+        except Exception as error:
+            note = f"client.turn_failed: {self._failing}"
+            self._fail(defect(error, note, f"a turn of {self._what}"))
 
     def _fail(self, error: ZBrokerError) -> None:
         self.error = error

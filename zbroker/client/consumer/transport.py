@@ -11,7 +11,6 @@ interpreter lock; a call into C that keeps it for longer than half a lease costs
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -23,9 +22,9 @@ from zbroker.client.connection import Phase
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import ACK, Verb
-from zbroker.client.endpoints import ListenerEndpoints, Transport, wait_limit_ms
+from zbroker.client.endpoints import ListenerEndpoints, Transport
 from zbroker.client.link import CLOSE_LINGER_MS
-from zbroker.client.ports import PolledLink, WakingPoller
+from zbroker.client.ports import PolledLink, WakingPoller, defect, wait_limit_ms
 from zbroker.client.waits import left_until
 from zbroker.engine.contract import Ready
 from zbroker.errors import ZBrokerError
@@ -34,8 +33,6 @@ from zbroker.wire.queue_messages import Consume
 CLOSE_S: Final = 2.0  # for the thread to send what is left
 
 T = TypeVar("T")
-
-_log: Final = logging.getLogger("zbroker.client")
 
 
 class ConsumerTransport(Transport[ConsumerCore]):
@@ -202,11 +199,9 @@ class ConsumerThread(ConsumerTransport):
                 self._turn.run({})  # sends what is left
             except ZBrokerError as error:  # what ended the client
                 self._fail(error)
-            except Exception as error:  # a defect of ours: nothing may wait for what does not come
-                _log.exception(
-                    "client.thread_failed: the messages that it holds come back to the queue"
-                )
-                self._fail(ZBrokerError("internal", f"the thread of a consumer failed: {error!r}"))
+            except Exception as error:
+                note = "client.thread_failed: the messages that it holds come back to the queue"
+                self._fail(defect(error, note, "the thread of a consumer"))
             finally:
                 self._link.close(CLOSE_LINGER_MS)
                 self._came.notify_all()

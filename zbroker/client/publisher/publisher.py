@@ -11,8 +11,8 @@ import logging
 import random
 import threading
 import weakref
-from collections.abc import Callable
-from typing import ClassVar, Final, Protocol
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, ClassVar, Final, Protocol
 
 import zmq
 from msgspec import Struct
@@ -22,12 +22,13 @@ from zbroker.client import effects as e
 from zbroker.client.connect_types import ConnectionState, Name, ServerChooser
 from zbroker.client.connection import Phase
 from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
+from zbroker.client.ports import Calls, LinkPort, defect, turn_of
 from zbroker.client.publisher import packer
 from zbroker.client.publisher.core import Policy, PublisherCore
 from zbroker.client.publisher.receipt import AckTracker, Receipt
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.clock import Clock, SystemClock
-from zbroker.engine.contract import Now
+from zbroker.engine.contract import Limit, Now, Performers, Ready
 from zbroker.errors import ZBrokerError
 from zbroker.limits import MESSAGE_MAX_BYTES
 from zbroker.sockets import Curve
@@ -77,7 +78,9 @@ class Follower(Protocol):
 
 
 class PublisherPort:
-    """The inbox, the core and the link. Attributes without underscore are read by all threads."""
+    """The inbox, which is a source of the core's turn. Threads read what has no underscore."""
+
+    drained = True
 
     track_type: ClassVar[type[AckTracker]] = AckTracker
 
@@ -109,14 +112,20 @@ class PublisherPort:
         self.heartbeat_s = logon.heartbeat_s
         self._servers = servers
         self.clock = clock or SystemClock()
+        self._name = logon.client
         self._core = PublisherCore(
             logon, self.clock.wall_ns(), random.Random().random, self.store, settings.policy
         )
-        self._link: ClientLink | None = None
+        self._calls = Calls()  # what was asked for between two turns
         self._space_again_ms: int | None = None  # the disk of the store was full; look again then
         self._asked_ms = -TOKEN_EVERY_MS  # when a new session was asked for
         self.track.last_refusal = self._last_refusal
         self.track.unrecorded = self._core.unrecorded
+        self.track.ask_numbers, self.track.call, self.track.wake = (
+            self.numbers,
+            self.call,
+            self.wake,
+        )
         self.inbox += [
             Receipt(self.track, one.topic, one.value, one.time, one.extra)
             for one in self.store.leftover
@@ -125,7 +134,20 @@ class PublisherPort:
         self.largest = max((len(one.value) for one in self.inbox), default=0)  # type: ignore[arg-type]
         self._followers: weakref.WeakSet[Follower] = weakref.WeakSet()
         self._following = threading.Lock()
-        self._prepare()
+        self._link = self._prepare()
+        self._renew_turn()
+
+    def _renew_turn(self) -> None:
+        more: list[tuple[Any, Limit]] = [(self, Limit(TURN_BATCHES)), *self._after_sending()]
+        performers: Performers = {
+            e.LogonAccepted: self._logged_on,
+            e.MessagesRefused: self._refused,
+            e.Ended: lambda effect: self._fail(effect.error),
+            e.ConnectionLost: lambda _: self.tell("disconnected"),
+            e.Republished: lambda _: self.tell("republished"),
+            e.Behind: self._behind,
+        }
+        self._turn = turn_of(self._core, self._link, self._calls, self.now, performers, more)
 
     def follow(self, follower: Follower) -> None:
         """Has `follower` end with the client; at once if it has ended. From any thread."""
@@ -146,23 +168,35 @@ class PublisherPort:
             self._ask_session()
         return None
 
+    def numbers(self) -> int:
+        """The sequence of the newest message, now that it has one.
+
+        Raises: ZBrokerError, what ended the client.
+        """
+        return self._ask(self._number_all)
+
     def beat_each(self, interval_s: float | None) -> None:
-        """Another interval of heartbeats for all its connections; None: none."""
+        """Another interval of heartbeats for all its connections; None: none. Raises: as above."""
         self.heartbeat_s = interval_s
-        self._ask_beats()
+        self._ask(self._beat_each)
         with self._following:
             followers = list(self._followers)
         for follower in followers:
             follower.beat_each(interval_s)
 
-    def _beat_each(self) -> None:
-        """In the shell's turn."""
-        self._perform(self._core.beat_each(self.heartbeat_s, self.clock.mono_ms()))
+    def forked(self, error: ZBrokerError) -> None:
+        """This is a copy in a forked process: it may not use its sockets, nor has it a thread."""
+        self.track.error, self.room = error, -1
 
     # -- what a shell adds --------------------------------------------------------------------
 
-    def _prepare(self) -> None:
-        """Makes what the shell has besides."""
+    def _prepare(self) -> LinkPort:
+        """Makes what the shell has besides. Returns: what moves its bytes."""
+        raise NotImplementedError
+
+    def _after_sending(self) -> list[tuple[Any, Limit]]:
+        """Sources that are looked at once more after messages were sent."""
+        return []
 
     def start(self) -> None:
         """Begins to connect."""
@@ -180,61 +214,58 @@ class PublisherPort:
         """The client was forgotten, or the program ends."""
         raise NotImplementedError
 
-    def forked(self, error: ZBrokerError) -> None:
-        """This is a copy in a forked process."""
-        raise NotImplementedError
-
     def _ask_session(self) -> None:
-        """Has the core log on again, soon."""
+        """Has `_log_on_again` called, soon."""
         raise NotImplementedError
 
-    def _ask_beats(self) -> None:
-        """Has `_beat_each` called. Raises: ZBrokerError, what ended the client."""
+    def _ask(self, work: Callable[[], int], timeout: float | None = 10.0) -> int:
+        """What `work` returns, between two turns. Raises: ZBrokerError, what ended the client."""
         raise NotImplementedError
 
-    def _linked(self, link: ClientLink) -> None:
-        """There is a new link to wait for."""
-        raise NotImplementedError
+    # -- a turn -------------------------------------------------------------------------------
 
-    def _unlinked(self, link: ClientLink) -> None:
-        """A link is about to be closed."""
-        raise NotImplementedError
+    def _have_turn(self, ready: Ready) -> int | None:
+        """Returns: for how many ms nothing is due then; None: until something arrives."""
+        self._core.queued = len(self.inbox)
+        wait_ms = self._turn.run(ready)
+        self._publish_state()
+        return wait_ms
 
-    # -- a turn, in pieces --------------------------------------------------------------------
+    def _rest(self, wait_ms: int | None, soon: bool = False) -> int | None:
+        """Sets when it is woken. Returns: the same, or 0 if so much was queued meanwhile.
 
-    def _tick(self) -> None:
-        """What time demands."""
-        self._perform(self._core.tick(self._now(), drained=True))
+        soon: there is another turn soon, which small batches can wait for.
+        """
+        self.wake_at = 1 if self._core.can_send and not soon else self._full_batch
+        waiting = len(self.inbox) >= self.wake_at and self._space_again_ms is None
+        return 0 if waiting else wait_ms
 
-    def _wait_ms(self, most_ms: int) -> int:
-        """For how long nothing is due."""
-        times = (self._core.next_wake_ms(), self._space_again_ms)
-        now_ms = self.clock.mono_ms()
-        return max(0, min([most_ms, *(time - now_ms for time in times if time is not None)]))
+    def next_wake_ms(self) -> int | None:
+        """When it has to be looked whether the store has space."""
+        return self._space_again_ms
+
+    def now(self) -> Now:
+        """The time, for a core."""
+        return Now(self.clock.mono_ms(), 0)
 
     @property
     def _full_batch(self) -> int:
         """While nothing can be sent, packing waits for as much: fewer, larger batches."""
         return min(packer.BATCH_MESSAGES, self.inbox_max // 2)
 
-    def _pack(self) -> None:
+    def events(self, ready: Ready, limit: Limit) -> Iterator[e.Called]:
         """Takes messages while they can be sent, or make full batches."""
+        self._publish_state()  # first: somebody may wait for an ack of this turn
         if self._space_again_ms is not None:
             self._has_space()  # also while nothing can be sent: publishing threads wait for it
-        for _ in range(TURN_BATCHES):
+        for _ in range(limit.count):
             waiting = len(self.inbox)
             if not waiting or (waiting < self._full_batch and not self._core.can_send):
                 return
-            if not self._take():
+            if not (yield from self._take()):
                 return
 
-    def _number_all(self) -> int:
-        """The sequence of the newest message that was queued, now that it has one."""
-        while self.inbox and self.session is not None and self._take():
-            pass
-        return self._core.next_sequence - 1 + len(self.inbox)
-
-    def _take(self) -> bool:
+    def _take(self) -> Generator[e.Called, None, bool]:
         """Packs, numbers and sends up to a batch of messages; False if the store has no space."""
         items = self.inbox[: packer.BATCH_MESSAGES]
         self.unsettled += len(items)
@@ -244,22 +275,43 @@ class PublisherPort:
             if not self._has_space():
                 self.inbox[:0] = items[taken:]
                 break
-            self._add(run)
+            yield self._add(run)
             taken += len(run.items)
         self.stored_bytes = self.store.bytes
         if max(rows.sizes) > SMALL_BYTES:
             self.taken_large += sum(size for size in rows.sizes[:taken] if size > SMALL_BYTES)
         return taken == len(items)
 
-    def _add(self, run: packer.MessageRows[Receipt]) -> None:
-        """Packs, numbers and sends one batch."""
+    def _add(self, run: packer.MessageRows[Receipt]) -> e.Called:
+        """Packs and numbers one batch."""
         batch = packer.pack(run)
         effects = self._core.add(batch, self.clock.mono_ms())
         number = batch.first
         for receipt in run.items:
             receipt.value = number
             number += 1
-        self._perform(effects)
+        return e.Called(effects)
+
+    def _number_all(self) -> int:
+        for called in self._take_all():
+            self._calls.add(called.effects)
+        return self._core.next_sequence - 1 + len(self.inbox)
+
+    def _take_all(self) -> Iterator[e.Called]:
+        while self.inbox and self.session is not None and (yield from self._take()):
+            pass
+
+    def _beat_each(self) -> int:
+        self._calls.add(self._core.beat_each(self.heartbeat_s, self.clock.mono_ms()))
+        return 0
+
+    def _log_on_again(self) -> int:
+        self._calls.add(self._core.log_on_again(self.clock.mono_ms()))
+        return 0
+
+    def _log_off(self) -> None:
+        """At once."""
+        self._turn.hear(e.Called(self._core.log_off()))
 
     def _has_space(self) -> bool:
         """Whether the store can take another batch."""
@@ -269,25 +321,6 @@ class PublisherPort:
         full = not self.store.secure(max(self.batch_max, self.largest))
         self._space_again_ms = now_ms + SPACE_AGAIN_MS if full else None
         return not full
-
-    def _read(self, link: ClientLink) -> None:
-        """Handles what the broker sent, until the link is replaced."""
-        while self._link is link and (received := link.receive()) is not None:
-            self._handle(received[0])
-            self._publish_state()  # at once: somebody may wait for this ack
-
-    def _read_events(self, link: ClientLink) -> None:
-        """Handles what became of the connection, until it is replaced."""
-        for event in link.events() if self._link is link else ():
-            if self._link is link:
-                self._handle(event)
-
-    def _handle(self, event: e.Event) -> None:
-        self._core.queued = len(self.inbox)
-        self._perform(self._core.handle(event, self._now()))
-
-    def _now(self) -> Now:
-        return Now(self.clock.mono_ms(), 0)
 
     def _publish_state(self) -> None:
         """Tells the application how far it is and how much room there is."""
@@ -306,31 +339,10 @@ class PublisherPort:
 
     # -- effects ------------------------------------------------------------------------------
 
-    def _perform(self, effects: list[e.Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, e.SendCommand):
-                if self._link is not None:
-                    self._link.send(effect.command, effect.body)
-            elif isinstance(effect, e.Connect):
-                self._connect()
-            elif isinstance(effect, e.LogonAccepted):
-                self._logged_on(effect.answer)
-            elif isinstance(effect, e.MessagesRefused):
-                self._refused(effect)
-            elif isinstance(effect, e.Ended):
-                self._fail(effect.error)
-            elif isinstance(effect, e.ConnectionLost | e.Republished | e.Behind):
-                self._tell_of(effect)
-
-    def _tell_of(self, effect: e.ConnectionLost | e.Republished | e.Behind) -> None:
-        if isinstance(effect, e.ConnectionLost):
-            self.tell("disconnected")
-        elif isinstance(effect, e.Republished):
-            self.tell("republished")
-        else:
-            error = e.broker_behind(effect.last, effect.first - 1)
-            _log.warning("client.broker_behind: going on as was wished; %s", error.reason)
-            self.tell("broker_behind", error)
+    def _behind(self, effect: e.Behind) -> None:
+        error = e.broker_behind(effect.last, effect.first - 1)
+        _log.warning("client.broker_behind: going on as was wished; %s", error.reason)
+        self.tell("broker_behind", error)
 
     def tell(self, state: Name, error: ZBrokerError | None = None) -> None:
         """Tells the listeners."""
@@ -338,23 +350,16 @@ class PublisherPort:
         for listener in self.settings.on_state:
             self.call(listener, reported)
 
-    def _connect(self) -> None:
+    def _connect(self) -> ClientLink:
         """Another link, to the same broker or the next one. The one before is over."""
-        if self._link is not None:
+        if self.url:
             self._servers.failed(self.url, self._refusal())
-        self._close_link()
         self.url = endpoints.ingest_url(self._servers.choose())
         self.tell("connecting")
-        self._link = ClientLink(self.context, self.url, self.heartbeat_s, self.settings.curve)
-        self._linked(self._link)
+        return ClientLink(self.context, self.url, self.heartbeat_s, self.settings.curve)
 
-    def _close_link(self, linger_ms: int = 0) -> None:
-        if self._link is not None:
-            self._unlinked(self._link)
-            self._link.close(linger_ms)
-            self._link = None
-
-    def _logged_on(self, answer: Ack) -> None:
+    def _logged_on(self, effect: e.LogonAccepted) -> None:
+        answer = effect.answer
         self.message_max = answer.max_message_bytes or self.message_max
         self.batch_max = min(packer.BATCH_BYTES, answer.max_batch_bytes or packer.BATCH_BYTES)
         number = self.session.number + 1 if self.session else 1
@@ -385,10 +390,18 @@ class PublisherPort:
         for follower in followers:
             follower.client_ended(error)
 
+    def _failure(self, error: Exception, which: str, what: str) -> ZBrokerError:
+        """What ends the client after a turn that failed."""
+        if isinstance(error, ZBrokerError):  # the store's
+            _log.error("client.store_failed: nothing more is published: %s", error)
+            return error
+        means = "messages that are not persisted stay unsent"
+        return defect(error, f"client.{which}_failed: {means}", what)
+
     def _end(self) -> None:
         """Lets go of everything. What a store in a file holds stays there."""
         self._fail(self.track.error or ZBrokerError("closed", "this client is closed"))
-        self._close_link(CLOSE_LINGER_MS)
+        self._link.close(CLOSE_LINGER_MS)
         self.context.term()
         self.store.close()
 

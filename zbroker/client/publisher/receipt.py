@@ -40,7 +40,7 @@ class AckTracker:
         self.settled = 0  # everything up to it is durable, or not recorded, or finally refused
         self.unrecorded = Unrecorded()  # what the broker does not record
         self.error: ZBrokerError | None = None  # nothing more will be settled
-        self.ask_numbers: Callable[[], None] = _nothing
+        self.ask_numbers: Callable[[], object] = _nothing
         self.wake: Callable[[], None] = _nothing
         self.call: Callable[..., None] = _call
         self._callbacks: deque[tuple[Receipt, Callable[[Receipt], object]]] = deque()

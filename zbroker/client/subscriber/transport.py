@@ -19,9 +19,9 @@ from functools import partial
 
 from zbroker.client import forks
 from zbroker.client.connection import Phase
-from zbroker.client.endpoints import ListenerEndpoints, Transport, wait_limit_ms
+from zbroker.client.endpoints import ListenerEndpoints, Transport
 from zbroker.client.link import CLOSE_LINGER_MS
-from zbroker.client.ports import LinkPort, WakingPoller
+from zbroker.client.ports import LinkPort, WakingPoller, wait_limit_ms
 from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.subscriber.feed import Feed, Item
 from zbroker.client.subscriber.requests import Asked
