@@ -14,12 +14,12 @@ batch of which something is left to do, and nothing is left out after a restart.
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple
+
+from pyroaring import BitMap64
 
 from zbroker.client.message import Message
 from zbroker.errors import ZBrokerError
@@ -49,107 +49,53 @@ def resume_point(state: State) -> Vector:
     }
 
 
-@dataclass(slots=True)
-class _Block:
-    """A batch of which something is open: all from index `next` on that is not in `ahead`."""
-
-    positions: Sequence[int]
-    next: int = 0
-    ahead: set[int] = field(default_factory=set)
-
-    def discard(self, position: int) -> bool:
-        at = self.next
-        if self.positions[at] != position:
-            at = bisect_left(self.positions, position)
-            if self.positions[at] != position or at < self.next or at in self.ahead:
-                return False
-        self.ahead.add(at)
-        self._close_up()
-        return True
-
-    def discard_through(self, position: int) -> None:
-        end = bisect_right(self.positions, position)
-        if end > self.next:
-            self.next = end
-            self.ahead = {at for at in self.ahead if at >= end}
-            self._close_up()
-
-    def _close_up(self) -> None:
-        while self.next in self.ahead:
-            self.ahead.remove(self.next)
-            self.next += 1
-
-    @property
-    def count(self) -> int:
-        return len(self.positions) - self.next - len(self.ahead)
-
-    def open(self) -> Iterator[int]:
-        for at in range(self.next, len(self.positions)):
-            if at not in self.ahead:
-                yield self.positions[at]
-
-
 class _OriginProgress:
     """One origin. `top`: everything up to it came in. `done`: the highest that is processed."""
 
     def __init__(self, stored: Reached) -> None:
         self.top = self.done = self._stored_top = stored.top
-        self._awaited = list(stored.open)  # open since before; they come again, if they still match
-        self._blocks: list[_Block] = []
+        self._awaited = BitMap64(stored.open)  # since before; they come again, if they still match
+        self._open = BitMap64()  # handed out
 
     def fresh(self, messages: list[Message]) -> list[Message]:
         """Those that were not processed before the restart."""
         first, last = messages[0].position, messages[-1].position
         if first <= self._stored_top:
-            top, awaited = self._stored_top, set(self._awaited)
+            top, awaited = self._stored_top, self._awaited
             messages = [m for m in messages if m.position > top or m.position in awaited]
         self.advance(last)
         return messages
 
     def add(self, messages: list[Message]) -> None:
         first, last = messages[0].position, messages[-1].position
-        whole = last - first + 1 == len(messages)
-        positions = range(first, last + 1) if whole else array("Q", [m.position for m in messages])
-        self._blocks.append(_Block(positions))
+        if last - first + 1 == len(messages):
+            self._open.add_range(first, last + 1)
+        else:
+            self._open.update([message.position for message in messages])
 
     def advance(self, position: int) -> None:
         """Up to there everything came in; awaited messages that did not come never will."""
         self.top = max(self.top, position)
         if self._awaited:
-            del self._awaited[: bisect_left(self._awaited, position + 1)]
+            self._awaited.remove_range(0, position + 1)
 
     def discard(self, position: int) -> bool:
-        at, block = self._block(position)
-        if block is None or not block.discard(position):
+        if position not in self._open:
             return False
+        self._open.discard(position)
         self.done = max(self.done, position)
-        if not block.count:
-            del self._blocks[at]
         return True
 
-    def discard_through(self, position: int) -> int:
-        """Discards all of its batch up to there. Returns: how many of these were open."""
-        at, block = self._block(position)
-        if block is None:
-            return 0
-        before = block.count
-        block.discard_through(position)
-        self.done = max(self.done, position)
-        left = block.count
-        if not left:
-            del self._blocks[at]
-        return before - left
-
-    def _block(self, position: int) -> tuple[int, _Block | None]:
-        """The block that may have it."""
-        at = bisect_left(self._blocks, position, key=_last)
-        there = at < len(self._blocks) and self._blocks[at].positions[0] <= position
-        return at, self._blocks[at] if there else None
+    def discard_range(self, first: int, last: int) -> int:
+        """Discards a part of a batch. Returns: how many of these were open."""
+        count = self._open.range_cardinality(first, last + 1)
+        self._open.remove_range(first, last + 1)
+        self.done = max(self.done, last)
+        return int(count)
 
     def reached(self) -> Reached:
         listed: list[int] = []
-        came = chain.from_iterable(block.open() for block in self._blocks)
-        for position in chain(came, self._awaited):  # rising: awaited ones are still to come
+        for position in chain(self._open, self._awaited):  # rising: awaited ones are still to come
             if position > self.done or len(listed) == OPEN_STORED_MAX:
                 return Reached(position - 1, tuple(listed))
             listed.append(position)
@@ -190,8 +136,8 @@ class ByPosition:
         return True
 
     def discard_part(self, messages: list[Message], begin: int, end: int) -> None:
-        last = messages[end - 1]
-        self._open -= self._lines[last.origin].discard_through(last.position)
+        first, last = messages[begin], messages[end - 1]
+        self._open -= self._lines[last.origin].discard_range(first.position, last.position)
 
     def advance(self, vector: Mapping[Origin, int]) -> None:
         for origin, position in vector.items():
@@ -252,10 +198,6 @@ class ByMark:
         oldest = next(iter(self._marks.values()), None)
         point = self._durable if oldest is None else oldest.durable
         return {origin: Reached(position) for origin, position in point.items()}
-
-
-def _last(block: _Block) -> int:
-    return block.positions[-1]
 
 
 def _checked(count: int) -> int:
