@@ -180,7 +180,8 @@ def public() -> list[tuple[str, Any]]:
 def _is_looped(item: Any) -> bool:
     """True for what is written for an event loop."""
     function = item.fget if isinstance(item, property) else item
-    return bool(function.__module__.startswith("zbroker.client.aio."))
+    there = function.__module__.startswith("zbroker.client.aio.")
+    return there or inspect.iscoroutinefunction(inspect.unwrap(function))
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:

@@ -36,6 +36,7 @@ from zbroker.client.subscriber.options import (
     RangesOptions,
     SubscribeOptions,
     consume_options,
+    ranges_options,
     seconds,
     subscribe_options,
 )
@@ -301,7 +302,7 @@ class BaseClient(Generic[S, C, W]):
         try:
             await self._start(timeout)
         except BaseException:
-            await self._close(TIMEOUT_S, flush=False)
+            await self._close(flush=False)
             raise
         return self
 
@@ -325,7 +326,11 @@ class BaseClient(Generic[S, C, W]):
             raise track.error
         self._flushed = track.settled
 
-    async def _flush(self, timeout: float | None) -> None:
+    async def _flush(self, timeout: float | None = None) -> None:
+        """Waits until everything published before is persisted, or, if not recorded, passed on.
+
+        Raises: ZBrokerError "timeout", or the first final refusal since the last flush.
+        """
         self._check_here()
         last = self._publisher.numbers()
         await self._track.until_settled(last, timeout)
@@ -334,12 +339,22 @@ class BaseClient(Generic[S, C, W]):
         if refusal is not None:
             raise refusal
 
+    @method_takes(ranges_options)
     async def _ranges(self, options: Callable[[], RangesOptions]) -> RangeList:
+        """The log between two points as ranges of about equal bytes: what Spark plans with.
+
+        In an event loop another thread asks for them.
+        """
         self._check_open()
         command, timeout = options()
         return await self._aside(ask_ranges, self._listeners, command, timeout)
 
-    async def _close(self, timeout: float | None, *, flush: bool) -> None:
+    async def _close(self, *, flush: bool = True, timeout: float | None = TIMEOUT_S) -> None:
+        """Waits until everything is persisted (for `timeout` seconds), then logs off.
+
+        Its subscriptions and consumers end. Raises: ZBrokerError of `flush`; the client is closed
+        all the same.
+        """
         if self._closed:
             return
         self._check_here()
@@ -361,7 +376,7 @@ class BaseClient(Generic[S, C, W]):
         failed = None
         for consumer in list(self._consumers):
             try:
-                await consumer._close(timeout, flush=flush)
+                await consumer._close(flush=flush, timeout=timeout)
             except Exception as error:
                 failed = failed or error
         if failed is not None:

@@ -21,19 +21,18 @@ from zbroker.client import values
 from zbroker.client.base_client import BaseClient
 from zbroker.client.consumer.consumer import Consumer
 from zbroker.client.consumer.worker import Worker
-from zbroker.client.options import ConnectOptions, connect_options, method_takes, takes
+from zbroker.client.options import ConnectOptions, connect_options, takes
 from zbroker.client.publisher.backpressure import Backpressure
 from zbroker.client.publisher.loop import IOThread
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.subscriber.merge import pause_together, resume_together
-from zbroker.client.subscriber.options import TIMEOUT_S, RangesOptions, ranges_options
+from zbroker.client.subscriber.options import TIMEOUT_S
 from zbroker.client.subscriber.subscription import Combined, Subscription
 from zbroker.client.values import to_bytes, to_extra, to_ns
-from zbroker.client.waits import run
+from zbroker.client.waits import blocking, run
 from zbroker.clock import SystemClock
 from zbroker.errors import StorageError
-from zbroker.wire.messages import RangeList
 
 T = TypeVar("T")
 
@@ -132,12 +131,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
             self._queue(receipts, timeout)
         return receipts[-1]
 
-    def flush(self, timeout: float | None = None) -> None:
-        """Waits until everything published before is persisted, or, if not recorded, passed on.
-
-        Raises: ZBrokerError "timeout", or the first final refusal since the last flush.
-        """
-        run(self._flush(timeout))
+    flush = blocking(BaseClient._flush)
 
     # -- subscribing --------------------------------------------------------------------------
 
@@ -161,20 +155,11 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
         with self._resuming:
             return Combined(run(resume_together(self._listeners, subscriptions, timeout)))
 
-    @method_takes(ranges_options)
-    def ranges(self, options: Callable[[], RangesOptions]) -> RangeList:
-        """The log between two points as ranges of about equal bytes: what Spark plans with."""
-        return run(self._ranges(options))
+    ranges = blocking(BaseClient._ranges)
 
     # -- the end ------------------------------------------------------------------------------
 
-    def close(self, *, flush: bool = True, timeout: float | None = TIMEOUT_S) -> None:
-        """Waits until everything is persisted (for `timeout` seconds), then logs off.
-
-        Its subscriptions and consumers end. Raises: ZBrokerError of `flush`; the client is closed
-        all the same.
-        """
-        run(self._close(timeout, flush=flush))
+    close = blocking(BaseClient._close)
 
     def __enter__(self) -> Client:
         return self

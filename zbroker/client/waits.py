@@ -7,9 +7,12 @@ comes to its end without ever being suspended, and `run` gives what it returns.
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -21,6 +24,19 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         result: T = end.value
         return result
     raise AssertionError("a wait of the client with threads was suspended")
+
+
+def blocking(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """The method of a client with threads that does what `method` does in an event loop."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run(method(*args, **kwargs))
+
+    del call.__wrapped__  # it is a coroutine function, and this is none
+    call.__name__ = method.__name__.removeprefix("_")
+    call.__signature__ = signature(method)  # type: ignore[attr-defined]
+    return call
 
 
 def end_of(timeout: float | None) -> float | None:

@@ -18,14 +18,13 @@ from zbroker.client.aio.publisher import AsyncBackpressure, AsyncPublisher, Asyn
 from zbroker.client.aio.subscription import AsyncCombined, AsyncSubscription
 from zbroker.client.aio.transport import check_loop, running
 from zbroker.client.base_client import BaseClient
-from zbroker.client.options import ConnectOptions, connect_options, method_takes, takes
+from zbroker.client.options import ConnectOptions, connect_options, takes
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.subscriber.merge import pause_together, resume_together
-from zbroker.client.subscriber.options import TIMEOUT_S, RangesOptions, ranges_options
+from zbroker.client.subscriber.options import TIMEOUT_S
 from zbroker.client.values import to_bytes, to_extra, to_ns
 from zbroker.client.waits import end_of
 from zbroker.clock import SystemClock
-from zbroker.wire.messages import RangeList
 
 T = TypeVar("T")
 
@@ -130,12 +129,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
         if self._track.error is not None:
             raise self._track.error
 
-    async def flush(self, timeout: float | None = None) -> None:
-        """Waits until everything published before is persisted, or, if not recorded, passed on.
-
-        Raises: ZBrokerError "timeout", or the first final refusal since the last flush.
-        """
-        await self._flush(timeout)
+    flush = BaseClient._flush
 
     # -- subscribing --------------------------------------------------------------------------
 
@@ -159,20 +153,11 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
             many = [await one for one in subscriptions]
             return AsyncCombined(await resume_together(self._listeners, many, timeout))
 
-    @method_takes(ranges_options)
-    async def ranges(self, options: Callable[[], RangesOptions]) -> RangeList:
-        """The log between two points as ranges of about equal bytes. Asked in another thread."""
-        return await self._ranges(options)
+    ranges = BaseClient._ranges
 
     # -- the end ------------------------------------------------------------------------------
 
-    async def close(self, *, flush: bool = True, timeout: float | None = TIMEOUT_S) -> None:
-        """Waits until everything is persisted (for `timeout` seconds), then logs off.
-
-        Its subscriptions and consumers end. Raises: ZBrokerError of `flush`; the client is closed
-        all the same.
-        """
-        await self._close(timeout, flush=flush)
+    close = BaseClient._close
 
     async def __aenter__(self) -> AsyncClient:
         return self

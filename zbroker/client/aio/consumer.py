@@ -69,20 +69,8 @@ class AsyncConsumer(BaseConsumer):
 
     # -- its end ------------------------------------------------------------------------------
 
-    async def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was acked, released or rejected before is durable.
-
-        Raises: ZBrokerError "timeout"; what the broker refused since the last flush; what ended it.
-        """
-        await self._flush(timeout)
-
-    async def close(self, *, flush: bool = True, timeout: float | None = CLOSE_S) -> None:
-        """Ends it, once what was settled is durable (for `timeout` seconds).
-
-        What it has besides, also what tasks work on, comes back to the queue at once.
-        Raises: ZBrokerError of `flush`; it is closed all the same.
-        """
-        await self._close(timeout, flush=flush)
+    flush = BaseConsumer._flush
+    close = BaseConsumer._close
 
     def __await__(self) -> Generator[object, None, AsyncConsumer]:
         return self.__aenter__().__await__()
@@ -162,14 +150,7 @@ class AsyncWorker(BaseWorker[AsyncConsumer]):
         await self.start()
         await self._run(until, timeout)
 
-    async def stop(self, timeout: float | None = CLOSE_S) -> None:
-        """Takes no more messages, lets handlers end, and waits until all acks are durable.
-
-        Called by a handler it only takes no more; `run` does the rest. Handlers that are not done
-        in time are cancelled.
-        Raises: ZBrokerError "timeout", then what is not acked comes back to the queue; of `flush`.
-        """
-        await self._stop(timeout)
+    stop = BaseWorker._stop
 
     async def __aenter__(self) -> AsyncWorker:
         return await self.start()

@@ -19,11 +19,9 @@ from zbroker.client.subscriber.feed import FeedBatch, Item
 from zbroker.client.subscriber.merge import Merging
 from zbroker.client.subscriber.options import SubscribeOptions
 from zbroker.client.subscriber.reader_state import Handling, ReaderState
-from zbroker.client.subscriber.subscription import ANSWER_S
 from zbroker.client.subscriber.transport import SubscriberTransport
 from zbroker.client.waits import end_of
 from zbroker.errors import ZBrokerError
-from zbroker.wire.messages import Pause, Resume
 
 ROUND_MESSAGES: Final = 5_000  # handed out without waiting: then other tasks have a round
 
@@ -123,59 +121,14 @@ class AsyncSubscription(ReaderState):
         message = self._next_in_hand()
         return message if message is not None else await self._next(timeout)
 
-    # -- changing it --------------------------------------------------------------------------
+    # -- changing it, and its end -------------------------------------------------------------
 
-    async def pause(self, timeout: float = ANSWER_S) -> None:
-        """Has the broker send nothing more; messages under way still come. Keeps its place.
-
-        Raises: ZBrokerError bad_field (with live delivery), "closed", "timeout".
-        """
-        await self._ask(Pause([]), timeout)
-
-    async def resume(self, timeout: float = ANSWER_S) -> None:
-        """Goes on where it was paused. Raises: as `pause`."""
-        await self._ask(Resume([]), timeout)
-
-    async def replace(
-        self,
-        topic: str | None = None,
-        *,
-        regex: bool = False,
-        filter: str | None = None,  # noqa: A002  (as `subscribe` names it)
-        timeout: float = ANSWER_S,
-    ) -> int:
-        """Goes on with another topic or filter ("": none); what it leaves out stays as it is.
-
-        Returns: the position from which they hold; messages under way still come by the old ones.
-        Raises: ZBrokerError bad_filter, bad_topic, ...; then nothing changed. "closed", "timeout".
-        """
-        return await self._replace(topic, timeout, regex=regex, content=filter)
-
-    # -- its end ------------------------------------------------------------------------------
-
-    async def wait_caught_up(self, timeout: float | None = None) -> None:
-        """Waits until its handler has handled all that was persisted when it began.
-
-        Without a handler until all of that has come in, as far as its credit goes: it waits to be
-        read, here or meanwhile by another task.
-        Raises: ZBrokerError "timeout", "closed" or what ended it before.
-        """
-        await self._wait_caught_up(timeout)
-
-    async def join(self, timeout: float | None = None) -> None:
-        """Waits until its handler has handled everything: the end of the range, or `close`.
-
-        Raises: what the handler raised, or the broker's ZBrokerError, which ended it; "timeout".
-        """
-        await self._join(timeout)
-
-    async def close(self) -> None:
-        """Ends it; an iteration over it ends too. Its handler may do so.
-
-        Waits until the call of its handler that is under way returns. Raises: what the handler
-        raised, if `join` did not.
-        """
-        await self._close()
+    pause = ReaderState._pause
+    resume = ReaderState._resume
+    replace = ReaderState._replace
+    wait_caught_up = ReaderState._wait_caught_up
+    join = ReaderState._join
+    close = ReaderState._close
 
     def __await__(self) -> Generator[object, None, AsyncSubscription]:
         return self.__aenter__().__await__()
@@ -189,7 +142,7 @@ class AsyncSubscription(ReaderState):
         return self
 
     async def __aexit__(self, kind: object, *_error: object) -> None:
-        await self._close(kind)
+        await self._leave_block(kind)
 
     def __del__(self) -> None:
         """Also where the garbage collector runs in another thread."""

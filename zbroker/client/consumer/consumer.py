@@ -18,7 +18,7 @@ from zbroker.client.consumer.settlement import ACK
 from zbroker.client.consumer.transport import ConsumerThread, ConsumerTransport
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.subscriber.options import ConsumeOptions, whole_number
-from zbroker.client.waits import end_of, run
+from zbroker.client.waits import blocking, end_of, run
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
 
@@ -139,7 +139,11 @@ class BaseConsumer:
             found += more
         return found
 
-    async def _flush(self, timeout: float | None) -> None:
+    async def _flush(self, timeout: float | None = None) -> None:
+        """Waits until all that was acked, released or rejected before is durable.
+
+        Raises: ZBrokerError "timeout"; what the broker refused since the last flush; what ended it.
+        """
         self._check_here()
         port, number = self._port, self._port.core.settling.number
         if not await port.until(lambda: self._is_through(number), end_of(timeout)):
@@ -147,7 +151,13 @@ class BaseConsumer:
             raise ZBrokerError("timeout", what)
         port.read(lambda _core: self._check_through(number))
 
-    async def _close(self, timeout: float | None, *, flush: bool) -> None:
+    async def _close(self, *, flush: bool = True, timeout: float | None = CLOSE_S) -> None:
+        """Ends it, once what was settled is durable (for `timeout` seconds).
+
+        With threads any of them may do so. What it has besides, also what the program works on,
+        comes back to the queue at once.
+        Raises: ZBrokerError of `flush`; it is closed all the same.
+        """
         if self._closed:
             return
         self._check_here()
@@ -157,7 +167,10 @@ class BaseConsumer:
             if flush and self.unsettled and self.error is None:
                 await self._flush(timeout)
         finally:
-            self._port.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._port.close()
 
     def _not_accepted(self) -> ZBrokerError:
         """There was no answer in time."""
@@ -236,20 +249,8 @@ class Consumer(BaseConsumer):
 
     # -- its end ------------------------------------------------------------------------------
 
-    def flush(self, timeout: float | None = None) -> None:
-        """Waits until all that was acked, released or rejected before is durable.
-
-        Raises: ZBrokerError "timeout"; what the broker refused since the last flush; what ended it.
-        """
-        run(self._flush(timeout))
-
-    def close(self, *, flush: bool = True, timeout: float | None = CLOSE_S) -> None:
-        """Ends it, once what was settled is durable (for `timeout` seconds). From any thread.
-
-        What it has besides, also what the program works on, comes back to the queue at once.
-        Raises: ZBrokerError of `flush`; it is closed all the same.
-        """
-        run(self._close(timeout, flush=flush))
+    flush = blocking(BaseConsumer._flush)
+    close = blocking(BaseConsumer._close)
 
     def __enter__(self) -> Consumer:
         return self
@@ -270,8 +271,6 @@ class Consumer(BaseConsumer):
             self.close(flush=False)
             raise
 
-    async def _close(self, timeout: float | None, *, flush: bool) -> None:
-        try:
-            await super()._close(timeout, flush=flush)
-        finally:
-            self._finalizer.detach()
+    def _let_go(self) -> None:
+        super()._let_go()
+        self._finalizer.detach()

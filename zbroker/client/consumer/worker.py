@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from zbroker.client.consumer.consumer import CLOSE_S, BaseConsumer, Consumer
 from zbroker.client.consumer.message import QueueMessage, Reject
 from zbroker.client.subscriber.options import whole_number
-from zbroker.client.waits import end_of, left_until, run
+from zbroker.client.waits import blocking, end_of, left_until, run
 from zbroker.errors import ZBrokerError
 
 LOOK_S: Final = 0.2  # how often `until` is asked while nothing is handled
@@ -106,7 +106,13 @@ class BaseWorker(Generic[C]):
         if self.error is not None:
             raise self.error
 
-    async def _stop(self, timeout: float | None) -> None:
+    async def _stop(self, timeout: float | None = CLOSE_S) -> None:
+        """Takes no more messages, lets handlers end, and waits until all acks are durable.
+
+        Called by a handler it only takes no more; `run` does the rest. Tasks of handlers that are
+        not done in time are cancelled.
+        Raises: ZBrokerError "timeout", then what is not acked comes back to the queue; of `flush`.
+        """
         consumer, end, self._stopping = self._consumer, end_of(timeout), True
         self._look()
         if consumer is None:
@@ -115,7 +121,7 @@ class BaseWorker(Generic[C]):
         if self._is_inside:
             return
         late = await self._join(timeout)
-        await consumer._close(left_until(end), flush=not late)
+        await consumer._close(flush=not late, timeout=left_until(end))
         if late:
             raise ZBrokerError("timeout", f"{late} handlers are not done after {timeout} s")
 
@@ -207,13 +213,7 @@ class Worker(BaseWorker[Consumer]):
         self.start()
         run(self._run(until, timeout))
 
-    def stop(self, timeout: float | None = CLOSE_S) -> None:
-        """Takes no more messages, lets handlers end, and waits until all acks are durable.
-
-        Called by a handler it only takes no more; `run` does the rest.
-        Raises: ZBrokerError "timeout", then what is not acked comes back to the queue; of `flush`.
-        """
-        run(self._stop(timeout))
+    stop = blocking(BaseWorker._stop)
 
     def __enter__(self) -> Worker:
         return self.start()

@@ -25,8 +25,9 @@ from zbroker.client.subscriber.transport import SubscriberTransport
 from zbroker.client.waits import end_of, left_until
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
-from zbroker.wire.messages import Ack, Replace
+from zbroker.wire.messages import Ack, Pause, Replace, Resume
 
+ANSWER_S: Final = 10.0
 CLOSE_S: Final = 10.0  # for the call of a handler that is under way
 
 _log: Final = logging.getLogger("zbroker.client")
@@ -217,12 +218,33 @@ class ReaderState:
             raise ZBrokerError("bad_field", "with live delivery there is neither pause nor resume")
         return await self._port.ask(command, [self._feed], timeout)
 
+    async def _pause(self, timeout: float = ANSWER_S) -> None:
+        """Has the broker send nothing more; messages under way still come. Keeps its place.
+
+        Raises: ZBrokerError bad_field (with live delivery), "closed", "timeout".
+        """
+        await self._ask(Pause([]), timeout)
+
+    async def _resume(self, timeout: float = ANSWER_S) -> None:
+        """Goes on where it was paused. Raises: as `pause`."""
+        await self._ask(Resume([]), timeout)
+
     async def _replace(
-        self, topic: str | None, timeout: float, *, regex: bool, content: str | None
+        self,
+        topic: str | None = None,
+        *,
+        regex: bool = False,
+        filter: str | None = None,  # noqa: A002  (as `subscribe` names it)
+        timeout: float = ANSWER_S,
     ) -> int:
-        if topic is None and (content is None or regex):
+        """Goes on with another topic or filter ("": none); what it leaves out stays as it is.
+
+        Returns: the position from which they hold; messages under way still come by the old ones.
+        Raises: ZBrokerError bad_filter, bad_topic, ...; then nothing changed. "closed", "timeout".
+        """
+        if topic is None and (filter is None or regex):
             raise ZBrokerError("bad_field", "replace needs a topic or a filter")
-        command = Replace("", topic=topic, regex=regex, filter=content)
+        command = Replace("", topic=topic, regex=regex, filter=filter)
         return (await self._ask(command, timeout)).position or 0
 
     def _move(self, port: SubscriberTransport, credit_max: int) -> None:
@@ -318,7 +340,13 @@ class ReaderState:
 
     # -- the end ------------------------------------------------------------------------------
 
-    async def _wait_caught_up(self, timeout: float | None) -> None:
+    async def _wait_caught_up(self, timeout: float | None = None) -> None:
+        """Waits until its handler has handled all that was persisted when it began.
+
+        Without a handler until all of that has come in, as far as its credit goes: it waits to be
+        read, here or meanwhile by another thread or task.
+        Raises: ZBrokerError "timeout", "closed" or what ended it before.
+        """
         end = end_of(timeout)
         await self._open(end)
         while await (port := self._port).until(partial(self._is_complete, port), end):
@@ -326,18 +354,33 @@ class ReaderState:
                 break
         self._check_complete(timeout)
 
-    async def _join(self, timeout: float | None) -> None:
+    async def _join(self, timeout: float | None = None) -> None:
+        """Waits until its handler has handled everything: the end of the range, or `close`.
+
+        Raises: what the handler raised, or the broker's ZBrokerError, which ended it; "timeout".
+        """
         if self._handler is None:
             raise ZBrokerError("bad_field", "only a subscription with a handler can be joined")
         await self._open(None)
         if self._handling is not None:
             await self._handling.join(timeout)
 
-    async def _close(self, failed: object = None) -> None:
-        """failed: an exception that ends its block, which is not held up by the handler."""
+    async def _close(self) -> None:
+        """Ends it; an iteration over it ends too. Its handler may do so.
+
+        With threads any of them may. Waits until the call of its handler that is under way
+        returns. Raises: what the handler raised, if `join` did not.
+        """
         self._stop()
-        if self._handling is not None and failed is None:
+        if self._handling is not None:
             await self._handling.close()
+
+    async def _leave_block(self, failed: object) -> None:
+        """failed: an exception that ends it, which is not held up by the handler."""
+        if failed is None:
+            await self._close()
+        else:
+            self._stop()
 
     def _stop(self) -> None:
         """Ends it; nothing more is handed out."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from functools import partial
-from typing import Final
 
 from zbroker.client.bookmark_stores.memory import Tracking
 from zbroker.client.message import Message
@@ -18,10 +17,7 @@ from zbroker.client.subscriber.feed import Item
 from zbroker.client.subscriber.merge import Merging
 from zbroker.client.subscriber.reader_state import Handling, ReaderState
 from zbroker.client.subscriber.transport import CallerPort, SubscriberTransport
-from zbroker.client.waits import run
-from zbroker.wire.messages import Pause, Resume
-
-ANSWER_S: Final = 10.0
+from zbroker.client.waits import blocking, run
 
 
 class HandlerThread(Handling):
@@ -107,65 +103,20 @@ class Subscription(ReaderState):
         message = self._next_in_hand()
         return message if message is not None else run(self._next(timeout))
 
-    # -- changing it --------------------------------------------------------------------------
+    # -- changing it, and its end -------------------------------------------------------------
 
-    def pause(self, timeout: float = ANSWER_S) -> None:
-        """Has the broker send nothing more; messages under way still come. Keeps its place.
-
-        Raises: ZBrokerError bad_field (with live delivery), "closed", "timeout".
-        """
-        run(self._ask(Pause([]), timeout))
-
-    def resume(self, timeout: float = ANSWER_S) -> None:
-        """Goes on where it was paused. Raises: as `pause`."""
-        run(self._ask(Resume([]), timeout))
-
-    def replace(
-        self,
-        topic: str | None = None,
-        *,
-        regex: bool = False,
-        filter: str | None = None,  # noqa: A002  (as `subscribe` names it)
-        timeout: float = ANSWER_S,
-    ) -> int:
-        """Goes on with another topic or filter ("": none); what it leaves out stays as it is.
-
-        Returns: the position from which they hold; messages under way still come by the old ones.
-        Raises: ZBrokerError bad_filter, bad_topic, ...; then nothing changed. "closed", "timeout".
-        """
-        return run(self._replace(topic, timeout, regex=regex, content=filter))
-
-    # -- its end ------------------------------------------------------------------------------
-
-    def wait_caught_up(self, timeout: float | None = None) -> None:
-        """Waits until its handler has handled all that was persisted when it began.
-
-        Without a handler until all of that has come in, as far as its credit goes: it waits to be
-        read, here or meanwhile by another thread.
-        Raises: ZBrokerError "timeout", "closed" or what ended it before.
-        """
-        run(self._wait_caught_up(timeout))
-
-    def join(self, timeout: float | None = None) -> None:
-        """Waits until its handler has handled everything: the end of the range, or `close`.
-
-        Raises: what the handler raised, or the broker's ZBrokerError, which ended it; "timeout".
-        """
-        run(self._join(timeout))
-
-    def close(self) -> None:
-        """Ends it; an iteration over it ends too. From any thread, also by its handler.
-
-        Waits until the call of its handler that is under way returns. Raises: what the handler
-        raised, if `join` did not.
-        """
-        run(self._close())
+    pause = blocking(ReaderState._pause)
+    resume = blocking(ReaderState._resume)
+    replace = blocking(ReaderState._replace)
+    wait_caught_up = blocking(ReaderState._wait_caught_up)
+    join = blocking(ReaderState._join)
+    close = blocking(ReaderState._close)
 
     def __enter__(self) -> Subscription:
         return self
 
     def __exit__(self, kind: object, *_error: object) -> None:
-        run(self._close(kind))
+        run(self._leave_block(kind))
 
     def __del__(self) -> None:
         self._stop()
