@@ -68,7 +68,7 @@ class Calls:
 class LinkPort:
     """A connection: the source of its answers, and the performer of Connect and Send.
 
-    took: whether the last turn read an answer.
+    took: whether the last turn read an answer. handled: called after each one.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class LinkPort:
         self.link: ClientLink | None = None
         self.drained = True
         self.took = False
+        self.handled: Callable[[], None] | None = None
         self._make, self._calls, self._poller = connect, calls, poller
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[Event]:
@@ -94,6 +95,8 @@ class LinkPort:
             self.took = True
             yield MessagesArrived(answer, body) if isinstance(answer, WITH_BODY) else answer
             size += len(body)
+            if self.handled is not None:
+                self.handled()
             if self.link is not link:
                 return  # what else came on it is of a connection that is over
             if size >= limit.bytes:

@@ -135,6 +135,7 @@ class PublisherPort:
         self._followers: weakref.WeakSet[Follower] = weakref.WeakSet()
         self._following = threading.Lock()
         self._link = self._prepare()
+        self._link.handled = self._publish_state  # at once: somebody may wait for this ack
         self._renew_turn()
 
     def _renew_turn(self) -> None:
@@ -255,7 +256,6 @@ class PublisherPort:
 
     def events(self, ready: Ready, limit: Limit) -> Iterator[e.Called]:
         """Takes messages while they can be sent, or make full batches."""
-        self._publish_state()  # first: somebody may wait for an ack of this turn
         if self._space_again_ms is not None:
             self._has_space()  # also while nothing can be sent: publishing threads wait for it
         for _ in range(limit.count):
