@@ -16,9 +16,10 @@ from zbroker.client.bookmark_stores.memory import Tracking
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message
 from zbroker.client.subscriber.feed import FeedBatch, Item
+from zbroker.client.subscriber.handler import Handling
 from zbroker.client.subscriber.merge import Merging
 from zbroker.client.subscriber.options import SubscribeOptions
-from zbroker.client.subscriber.reader_state import Handling, ReaderState
+from zbroker.client.subscriber.reader_state import ReaderState
 from zbroker.client.subscriber.transport import SubscriberTransport
 from zbroker.client.waits import end_of
 from zbroker.errors import ZBrokerError

@@ -7,18 +7,18 @@ the two shells: `subscription.py` here, and `zbroker.client.aio.subscription`.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import length_hint
-from typing import Any, ClassVar, Final
+from typing import Final
 
 from zbroker.client import forks
 from zbroker.client.bookmark_stores.memory import Tracking
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message
 from zbroker.client.subscriber.feed import End, Feed, FeedBatch, Item, Passed
+from zbroker.client.subscriber.handler import Handling
 from zbroker.client.subscriber.options import SubscribeOptions
 from zbroker.client.subscriber.requests import Asked
 from zbroker.client.subscriber.transport import SubscriberTransport
@@ -28,9 +28,6 @@ from zbroker.ids import format_vector
 from zbroker.wire.messages import Ack, Pause, Replace, Resume
 
 ANSWER_S: Final = 10.0
-CLOSE_S: Final = 10.0  # for the call of a handler that is under way
-
-_log: Final = logging.getLogger("zbroker.client")
 
 
 class ReaderState:
@@ -461,51 +458,3 @@ class ReaderState:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.topic!r}, {self._feed.state.value}, {self.vector})"
-
-
-class Handling:
-    """What calls a function of the user for each message, in a thread or task: `runs_in`."""
-
-    runs_in: ClassVar[str]
-
-    def __init__(self, subscription: ReaderState, handler: Callable[[Message], object]) -> None:
-        self.error: BaseException | None = None
-        self._subscription: Any = subscription
-        self._handler = handler
-        self._raised = False  # the error, to somebody
-
-    def start(self) -> None:
-        """Begins to read."""
-        raise NotImplementedError
-
-    def is_current(self) -> bool:
-        """True in that thread or task."""
-        raise NotImplementedError
-
-    async def _is_over(self, timeout: float | None) -> bool:
-        """Waits for its end; False if that took longer than `timeout` seconds."""
-        raise NotImplementedError
-
-    async def join(self, timeout: float | None) -> None:
-        """Waits for its end. Raises: its error; ZBrokerError "timeout"."""
-        if self.is_current():
-            raise RuntimeError("a handler cannot wait for itself")
-        if not await self._is_over(timeout):
-            raise ZBrokerError("timeout", f"the handler is not done after {timeout} s")
-        if self.error is not None:
-            self._raised = True
-            raise self.error
-
-    async def close(self) -> None:
-        """Waits for the call under way. Raises: its error, unless `join` did; "timeout"."""
-        if not self.is_current() and not self._raised:
-            await self.join(CLOSE_S)
-
-    def _log_failure(self) -> None:
-        """What the exception in hand means for the author of the handler."""
-        _log.exception(
-            "client.handler_failed: the subscription to %r ends at %s; nothing after that is "
-            "handled until the program subscribes again",
-            self._subscription.topic,
-            self._subscription.bookmark,
-        )

@@ -14,8 +14,9 @@ from functools import partial
 from zbroker.client.bookmark_stores.memory import Tracking
 from zbroker.client.message import Message
 from zbroker.client.subscriber.feed import Item
+from zbroker.client.subscriber.handler import Handling
 from zbroker.client.subscriber.merge import Merging
-from zbroker.client.subscriber.reader_state import Handling, ReaderState
+from zbroker.client.subscriber.reader_state import ReaderState
 from zbroker.client.subscriber.transport import CallerPort, SubscriberTransport
 from zbroker.client.waits import blocking, run
 
