@@ -214,7 +214,7 @@ class Zeros:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def read(self, _cursor: Cursor, *_more: Any, **_wants: Any) -> tuple[list[Any], Cursor]:
+    def read_wanted(self, _cursor: Cursor, *_more: Any, **_wants: Any) -> tuple[list[Any], Cursor]:
         batch = self.world.publish("t", payloads=[bytes(MIB)], zstd=True)
         return [batch], Cursor(1, batch.offset + 1, batch.end_position)
 

@@ -79,6 +79,44 @@ def test_a_line_of_json_has_its_code_and_its_numbers(tmp_path: Path) -> None:
     assert (found["code"], found["through"], found["bytes"]) == ("journal.removed", 20, 94666752)
 
 
+def test_a_line_of_json_has_the_values_of_a_note(tmp_path: Path) -> None:
+    values = {"through": 20, "message": "its own"}
+    found = logged(tmp_path / "log", "%s: %s", "a.b", "to 20", extra={"values": values})
+    assert (found["code"], found["message"], found["through"]) == ("a.b", "a.b: to 20", 20)
+
+
+def test_what_a_note_names_has_a_name() -> None:
+    notes = [
+        (f"{path.name}:{node.lineno}", function, node)
+        for path in sorted((ROOT / "zbroker").rglob("*.py"))
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Note", "e.Note")
+    ]
+    assert len(notes) > 15
+    nameless = [
+        place
+        for place, function, note in notes
+        if not _is_constant(note.args[1], function)
+        and len(note.args) < 4
+        and all(keyword.arg != "values" for keyword in note.keywords)
+    ]
+    assert nameless == []
+
+
+def _is_constant(text: ast.expr, function: ast.FunctionDef) -> bool:
+    """Also a variable that only constants are assigned to."""
+    if not isinstance(text, ast.Name):
+        return isinstance(text, ast.Constant)
+    assigned = [
+        node.value
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and text.id in [ast.unparse(t) for t in node.targets]
+    ]
+    return bool(assigned) and all(isinstance(value, ast.Constant) for value in assigned)
+
+
 def test_a_line_without_a_code_says_so(tmp_path: Path) -> None:
     assert logged(tmp_path / "log", "%s: %d things", "a.b", 3)["code"] == "a.b"
     assert logged(tmp_path / "log", "nothing to look for: %s", "x")["code"] == ""

@@ -146,7 +146,9 @@ def test_a_process_that_serves_says_where_with_its_statistics(process: Process) 
 
 @pytest.mark.parametrize("level", ["info", "warning", "error"])
 def test_a_note_is_a_line_of_the_log(process: Process, level: Any) -> None:
-    loop = Loop(process, Sockets(), Note("queues.read_failed", "why", level))
+    loop = Loop(process, Sockets(), Note("queues.read_failed", "why", level, {"at": 1}))
     loop.log = mock.Mock()
     loop.turn()
-    getattr(loop.log, level).assert_called_once_with("%s: %s", "queues.read_failed", "why")
+    getattr(loop.log, level).assert_called_once_with(
+        "%s: %s", "queues.read_failed", "why", extra={"values": {"at": 1}}
+    )

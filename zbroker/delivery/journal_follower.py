@@ -69,7 +69,8 @@ class JournalFollower:
                 f"the log ends at position {said.persisted}, before {rewound} subscriptions; "
                 "messages that they got after it are not in the log; they go on from its end"
             )
-            effects.append(Note("delivery.rewound", text))
+            values = {"position": said.persisted, "subscriptions": rewound}
+            effects.append(Note("delivery.rewound", text, values=values))
         return effects
 
     def tick(self, now_ms: int) -> list[Effect]:

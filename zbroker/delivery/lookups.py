@@ -140,7 +140,11 @@ class Plans:
         error = ClientError("internal", "the log could not be read")
         return [
             refusal(self._counts, plan.rid, error, plan.cid),
-            Note("delivery.plan_failed", f"{reason}; its client got an error; nothing is lost"),
+            Note(
+                "delivery.plan_failed",
+                f"{reason}; its client got an error; nothing is lost",
+                values={"reason": reason},
+            ),
         ]
 
     def refuse(self, rid: bytes, error: ClientError, cid: str | None) -> Send:

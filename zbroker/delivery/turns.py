@@ -66,7 +66,8 @@ class ReadTurns:
     def _fail(self, replay: Replay, reason: str) -> list[Effect]:
         error = ClientError("internal", f"position {replay.position} could not be read")
         note = f"{reason}; a subscription ended with an error"
-        return self._progress.fail(replay, error, Note("delivery.read_failed", note))
+        values = {"position": replay.position, "reason": reason}
+        return self._progress.fail(replay, error, Note("delivery.read_failed", note, values=values))
 
     def _send(self, now_ns: int, replay: Replay, block: Block, limit: int) -> list[Effect]:
         """What a replay wants of a block, below `limit`; the end of one that cannot be served."""
@@ -242,7 +243,9 @@ class SubscriptionProgress:
         where = f"positions {gap.first} to {gap.end - 1} cannot be served: {gap.why}"
         hint = f"resume after them with the vector {self._vector(gap.end)}"
         note = f"{where}; a subscriber got an error and has to go on after them"
-        return self.fail(replay, ClientError("gap", where, hint), Note("delivery.gap", note))
+        values = {"first": gap.first, "end": gap.end}
+        noted = Note("delivery.gap", note, values=values)
+        return self.fail(replay, ClientError("gap", where, hint), noted)
 
     def fail(self, replay: Replay, error: ClientError, note: Note) -> list[Effect]:
         """Ends all that follow a replay which cannot go on."""

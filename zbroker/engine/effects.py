@@ -6,7 +6,7 @@ known only later, a source of the turn has the same event then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
@@ -126,11 +126,15 @@ class Sync(Struct, gc=False):
 
 
 class Note(Struct, gc=False):
-    """A line for the log: what happened, what it means for the data, what comes next."""
+    """A line for the log: what happened, what it means for the data, what comes next.
+
+    values: what the text names, for programs that read the log as JSON.
+    """
 
     name: str
     text: str
     level: Literal["info", "warning", "error"] = "warning"
+    values: Mapping[str, object] = {}
 
 
 class Progress(Struct, gc=False):

@@ -214,7 +214,7 @@ class JournalCore:
         if not event.failed:
             return ()
         text = f"{event.failed}; batches that came twice with another content are counted only"
-        return [e.Note("journal.conflict_not_kept", text)]
+        return [e.Note("journal.conflict_not_kept", text, values={"reason": event.failed})]
 
     def _stop(self, _event: ee.StopAsked) -> Effects:
         """What waits for a commit was not acknowledged: its sender sends it to the next journal."""

@@ -360,7 +360,7 @@ class RetentionRequests:
             "back too much of the log; readers never saw them, and a commit of them is refused: "
             "stage them again"
         )
-        return [Note("journal.stages_ended", text)]
+        return [Note("journal.stages_ended", text, values={"stages": len(keys)})]
 
     def _raise(self, plan: RemovalPlan) -> Effects:
         self.floor.raise_to(plan)
@@ -370,7 +370,8 @@ class RetentionRequests:
             f"positions below {self.floor.position} are not served any more; the files of segments "
             f"{serials} go when no reader needs them"
         )
-        return [self._commit.watermarks(), Note("journal.floor_raised", text, "info")]
+        values = {"position": self.floor.position, "segments": serials}
+        return [self._commit.watermarks(), Note("journal.floor_raised", text, "info", values)]
 
     def step(self, now: Now) -> Effects:
         """Ends leases, and removes what no reader needs any more; never while a group is written
@@ -396,9 +397,10 @@ class RetentionRequests:
         self.floor.gone(event.through)
         self._commit.sessions.stages.removed(event.through)
         text = f"segments up to {event.through} are gone, {event.freed_bytes} bytes"
+        values = {"through": event.through, "bytes": event.freed_bytes}
         return [
             je.ForgetRemoved(self._commit.floor),
-            Note("journal.removed", text, "info"),
+            Note("journal.removed", text, "info", values),
         ]
 
     def not_unlinked(self, event: ev.NotUnlinked, now: Now) -> Effects:
@@ -408,7 +410,7 @@ class RetentionRequests:
         text = (
             f"{event.reason}; they are not served any more and still take space; it is tried again"
         )
-        return [Note("journal.not_removed", text)]
+        return [Note("journal.not_removed", text, values={"reason": event.reason})]
 
     # -- copies and index ---------------------------------------------------------------------
 

@@ -255,7 +255,9 @@ class QueuesCore:
             return
         if not self._later:
             text = f"{failed.error}; it is tried again"
-            self.shared.out.append(Note("queues.read_failed", text, level="error"))
+            self.shared.out.append(
+                Note("queues.read_failed", text, "error", {"reason": str(failed.error)})
+            )
         self._later.put(of, until_ms)
 
     # -- peers and time -----------------------------------------------------------------------

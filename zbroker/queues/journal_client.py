@@ -228,9 +228,12 @@ class JournalClient:
             if code:
                 one.releasing_to = 0  # the next look tries again
                 told = f"queue {one.name!r} could not let go of the log: {reason}; nothing changed"
-                manager.notes.append(Note("queues.release_refused", told))
+                values: dict[str, object] = {"queue": one.name, "reason": reason}
+                manager.notes.append(Note("queues.release_refused", told, values=values))
                 return
-            manager.notes.append(Note("queues.released", _released(one, count, position)))
+            values = {"queue": one.name, "messages": count, "position": position}
+            text = _released(one, count, position)
+            manager.notes.append(Note("queues.released", text, values=values))
 
         record = PurgeRecord(one.name, format_vector({manager.here: position - 1}))
         manager.commits.add_record(KIND_PURGE, record, done)

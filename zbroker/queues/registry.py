@@ -112,7 +112,7 @@ class QueueRegistry:
                 text = (
                     f"queue {name!r} is not in the config any more: it is not run, its state stays"
                 )
-                self.notes.append(Note("queues.not_configured", text))
+                self.notes.append(Note("queues.not_configured", text, values={"queue": name}))
         for config in self._configs.values():
             self._configure(config)
         self._saved = {}
@@ -144,7 +144,8 @@ class QueueRegistry:
             record.types = now
             return now is None
         if now is not None and record.types != now:
-            self.notes.append(Note("queues.types_kept", _types_kept(record, now)))
+            text = _types_kept(record, now)
+            self.notes.append(Note("queues.types_kept", text, values={"queue": record.name}))
         return True
 
     def _create(self, config: QueueConfig) -> None:
@@ -240,7 +241,8 @@ class QueueRegistry:
             one.queue.load(rows)
         except (LookupError, ValueError) as error:
             text = f"queue {name!r}: {error}; its state is read from the log again, nothing is lost"
-            self.notes.append(Note("queues.tables_unusable", text))
+            values = {"queue": name, "reason": str(error)}
+            self.notes.append(Note("queues.tables_unusable", text, values=values))
             return None
         one.horizon = saved.horizon
         return one
@@ -305,7 +307,8 @@ class QueueRegistry:
             f"{one.name}: {len(removed)} messages before position {floor} left the queue: "
             "[retention] removed them from the log while the queue was being defined"
         )
-        self.notes.append(Note("queues.removed_early", text))
+        values = {"queue": one.name, "messages": len(removed), "position": floor}
+        self.notes.append(Note("queues.removed_early", text, values=values))
 
     # -- commit -------------------------------------------------------------------------------
 
@@ -336,7 +339,8 @@ class QueueRegistry:
         def done(code: str, reason: str, position: int) -> None:
             if code:
                 text = f"{one.name}: a unit was refused: {reason}; what it said holds no more"
-                self.notes.append(Note("queues.refused", text))
+                values = {"queue": one.name, "reason": reason}
+                self.notes.append(Note("queues.refused", text, values=values))
             for outcome, ending in entries:
                 one.counts.landed(outcome) if not code else one.queue.undo(outcome)
                 if ending is not None:

@@ -114,7 +114,9 @@ class SaveSchedule:
         if done.error:
             self._snapshots.forget()
             text = f"{done.error}; nothing is lost: the next start reads more of the log"
-            self._manager.notes.append(Note("queues.not_saved", text))
+            self._manager.notes.append(
+                Note("queues.not_saved", text, values={"reason": done.error})
+            )
 
     def tick(self, now_ms: int) -> list[SaveTables | Exit]:
         """At the end of a turn: a save, if it is time; or the end."""

@@ -165,8 +165,8 @@ class JsonLines(logging.Formatter):
             "message": message,
         }
         line["time"] = line["time"].replace("+00:00", "Z")
-        if isinstance(record.args, Mapping):
-            line = {**record.args, **line}
+        values = record.args if isinstance(record.args, Mapping) else None
+        line = {**(values or getattr(record, "values", {})), **line}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False, default=str)

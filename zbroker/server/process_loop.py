@@ -77,7 +77,8 @@ class TurnLoop:
         """After the last turn, also after an error."""
 
     def _note(self, effect: e.Note) -> None:
-        getattr(self.log, effect.level)("%s: %s", effect.name, effect.text)
+        log = getattr(self.log, effect.level)
+        log("%s: %s", effect.name, effect.text, extra={"values": effect.values})
 
     def _pace(self, effect: e.Pace) -> None:
         self._spin_s = effect.spin_us / 1e6

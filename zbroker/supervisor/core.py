@@ -269,13 +269,20 @@ class SupervisorCore:
             return self._give_up(
                 status, f"{name}: its storage cannot be used, see its last log line"
             )
+        values = {"process": name, "pid": process.pid, "status": status}
         how = f"{name} ended with " + (
             f"exit code {status}" if status >= 0 else f"signal {-status}"
         )
         if self.stopping:
-            return [Note("supervisor.process_ended", f"{how} while stopping; nothing to do")]
+            return [
+                Note(
+                    "supervisor.process_ended",
+                    f"{how} while stopping; nothing to do",
+                    values=values,
+                )
+            ]
         text = f"{how}; again in {process.failed(now_ms)} ms"
-        return [Note("supervisor.process_ended", text, "error")]
+        return [Note("supervisor.process_ended", text, "error", values)]
 
     def _zygote_lost(self, now_ms: int) -> list[Effect]:
         """Its pending forks will never be reported; the supervisor owns what it forked."""
@@ -294,11 +301,12 @@ class SupervisorCore:
             "the zygote, which starts processes, has ended; those that run go on, another zygote "
             f"is started in {wait_ms} ms"
         )
-        return [Note("supervisor.zygote_ended", text, "error")]
+        return [Note("supervisor.zygote_ended", text, "error", {"wait_ms": wait_ms})]
 
     def _give_up(self, status: int, text: str) -> list[Effect]:
         self.stopping, self.exit_status = True, status
-        return [Note("supervisor.gave_up", f"{text}; stopping everything", "error")]
+        text = f"{text}; stopping everything"
+        return [Note("supervisor.gave_up", text, "error", {"status": status})]
 
     # -- what is wanted
 
@@ -330,8 +338,10 @@ class SupervisorCore:
         if zygote.ending or not asked or now_ms < min(asked) + LAUNCH_MAX_MS:
             return []
         zygote.ending = True
-        text = f"the zygote has started nothing for {now_ms - min(asked)} ms; killed"
-        return [Note("supervisor.zygote_killed", text, "error"), EndZygote()]
+        quiet_ms = now_ms - min(asked)
+        text = f"the zygote has started nothing for {quiet_ms} ms; killed"
+        note = Note("supervisor.zygote_killed", text, "error", {"quiet_ms": quiet_ms})
+        return [note, EndZygote()]
 
     def _may_start(self, process: ProcessState) -> bool:
         can_fork = self.zygote.is_up and not self.zygote.ending and not self.stopping
@@ -353,7 +363,8 @@ class SupervisorCore:
         why = "does not stop" if process.state == "stopping" else "is silent"
         quiet_ms = now_ms - self._quiet_from(process)
         text = f"{process.name} (pid {process.pid}) {why} for {quiet_ms} ms; killed"
-        note = Note("supervisor.process_killed", text, "error")
+        values = {"process": process.name, "pid": process.pid, "quiet_ms": quiet_ms}
+        note = Note("supervisor.process_killed", text, "error", values)
         return [note, Kill(process.name, process.pid)]
 
     def _quiet_from(self, process: ProcessState) -> int:
