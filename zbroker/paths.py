@@ -40,12 +40,13 @@ class _DataPath:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The places of one instance."""
+    """The places of one instance. known_sockets: where its sockets are, without asking a file."""
 
     data: Path
     journal: Path
     archive: Path
     instance: int
+    known_sockets: Path | None = None
 
     identity = _DataPath("instance.json")
     lock = _DataPath("lock")
@@ -65,6 +66,8 @@ class Paths:
     @property
     def sockets(self) -> Path:
         """The directory that the note names; without a note, one without listeners."""
+        if self.known_sockets is not None:
+            return self.known_sockets
         try:
             return Path(self.sockets_note.read_text().rstrip("\n"))
         except (OSError, ValueError):

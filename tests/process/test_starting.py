@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 import zmq
 
 from tests.process.load import until, until_running
+from zbroker.client import connect
 from zbroker.local import LocalBroker
 from zbroker.server.spawn import command
 
@@ -145,3 +147,17 @@ def test_a_start_behind_a_kill_does_not_tell_the_endpoints_of_the_one_before(
             assert "127.9.9.9" not in str(knocker.knock()["endpoints"])
         finally:
             knocker.close()
+
+
+def test_an_instance_goes_on_without_its_run_directory(tmp_path: Path) -> None:
+    """Somebody removes it: what runs finds its sockets, and so does what is started again."""
+    with LocalBroker(tmp_path / "data") as broker:
+        url, journal = broker.url, broker.pids["journal"]
+        with connect(url, timeout=WAIT_S) as client:
+            shutil.rmtree(broker.data_dir / "run")
+            client.publish("t", b"1").wait(WAIT_S)
+            assert [m.data for m in client.subscribe("t", since="epoch", until="now")] == [b"1"]
+            os.kill(journal, signal.SIGKILL)
+            client.publish("t", b"2").wait(WAIT_S)
+            read = client.subscribe("t", since="epoch", until="now")
+            assert [m.data for m in read] == [b"1", b"2"]

@@ -53,8 +53,9 @@ url_argument = click.argument("url", metavar="[URL]", required=False)
 def with_default(
     name: str, default: object, what: str, kind: click.ParamType[Any] | None = None, *into: str
 ) -> Callable[[F], F]:
-    """An option whose help says its default."""
-    return click.option(name, *into, type=kind, default=default, show_default=True, help=what)
+    """An option whose help says its default, if there is one."""
+    shown = default is not None
+    return click.option(name, *into, type=kind, default=default, show_default=shown, help=what)
 
 
 def limit_option(

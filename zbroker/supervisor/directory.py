@@ -18,6 +18,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -93,7 +94,7 @@ def prepare(config: Config, *, shared: bool = False) -> Paths:
             _make_sockets(paths)  # after the key: a process that finds the sockets finds the key
     except OSError as error:
         raise StorageError("io", f"{error.filename or ''}: {error.strerror}") from None
-    return paths
+    return replace(paths, known_sockets=paths.sockets)
 
 
 def read_identity(data: Path) -> int | None:

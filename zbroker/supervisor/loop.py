@@ -89,7 +89,7 @@ class SupervisorLoop(TurnLoop):
         self._endpoint = AdminEndpoint(
             self._context, paths.ipc(NAME), codec.TO_SUPERVISOR, self.poller, log
         )
-        zygote = children.serve(self.poller, paths.instance)
+        zygote = children.serve(self.poller, paths)
         self.core = c.SupervisorCore(
             c.ProcessState(NAME, pid=os.getpid(), started_ms=self.clock.mono_ms()),
             c.ZygoteState(pid=zygote.pid),

@@ -1,7 +1,7 @@
 """The process that all others are forked from: it has imported everything, made no ZeroMQ context.
 
     supervisor                                 zygote (one thread, SOCK_SEQPACKET pair, JSON)
-        Setup{config, instance, parent}  ->
+        Setup{config, instance, ...}     ->
         Launch{room, listen, ...}        ->    fork twice: the process between ends at once, so the
                                                new one becomes a child of the supervisor
                                          <-    ChildForked{room, pid}, from the new one itself
@@ -30,7 +30,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -40,6 +42,7 @@ import zmq
 from zbroker.config import Config
 from zbroker.engine.contract import Limit, Ready
 from zbroker.limits import CONFIG_MAX_BYTES, KIB
+from zbroker.paths import Paths
 from zbroker.server.process import become_room, end_with_parent
 from zbroker.server.spawn import command
 from zbroker.supervisor import child
@@ -75,10 +78,11 @@ MALLOC: Final = {
 
 
 class Setup(msgspec.Struct, tag=True):
-    """supervisor -> zygote, first. parent: the supervisor's pid."""
+    """supervisor -> zygote, first. parent: the supervisor's pid. sockets: their directory."""
 
     config: Config
     instance: int
+    sockets: str
     parent: int
 
 
@@ -124,18 +128,19 @@ class Children:
         )
         theirs.close()
 
-    def serve(self, poller: zmq.Poller, instance: int) -> ZygoteStarted:
+    def serve(self, poller: zmq.Poller, paths: Paths) -> ZygoteStarted:
         """Watches the zygote from now on, which may fork processes of this instance."""
-        self._poller, self._instance = poller, instance
+        self._poller, self._paths = poller, paths
         poller.register(self._link, zmq.POLLIN)
         # what a Launch does not carry is for every start: losses are accepted at the first only
-        self._send(Setup(self._config.accepting(), instance, os.getpid()))
+        config, sockets = self._config.accepting(), str(paths.sockets)
+        self._send(Setup(config, paths.instance, sockets, os.getpid()))
         return ZygoteStarted(self._zygote.pid)
 
     def start_zygote(self, _effect: StartZygote) -> ZygoteStarted:
         """Starts another one; the one before was ended."""
         self._spawn()
-        return self.serve(self._poller, self._instance)
+        return self.serve(self._poller, self._paths)
 
     def launch(self, effect: Start) -> None:
         """Has a process forked."""
@@ -280,7 +285,8 @@ class Zygote:
         config = setup.config.accepting(
             tail_loss=launch.accept_tail_loss, missing=launch.accept_missing
         )
-        paths = config.paths(setup.instance)
+        # not from the note in run/, which may be gone when a process is started again
+        paths = replace(config.paths(setup.instance), known_sockets=Path(setup.sockets))
         module = self._modules[launch.room]
         return child.run(launch.room, module, config, paths, launch.listen, supervised=True)
 
