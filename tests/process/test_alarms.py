@@ -48,7 +48,9 @@ def test_a_forgotten_queue_that_keeps_retention_from_working(tmp_path: Path) -> 
     with LocalBroker(tmp_path / "data", settings=settings) as broker:
         with connect(broker.url, "feed") as client:
             client.publish("rare", b"1")
-            client.publish_many("busy", [bytes(10_000)] * 600)
+            for _ in range(6):  # a busy machine would put all of it into one group, so one segment
+                client.flush(timeout=T)
+                client.publish_many("busy", [bytes(10_000)] * 100)
             client.flush(timeout=T)
         until(lambda: is_raised(broker, "queue_holds"), "the alarm", T)
         until_printed(broker, "check", 1, "queue forgotten needs the log")
