@@ -116,7 +116,7 @@ class PublisherPort:
         self._core = PublisherCore(
             logon, self.clock.wall_ns(), random.Random().random, self.store, settings.policy
         )
-        self._calls = Calls()  # what was asked for between two turns
+        self._calls = Calls()  # requests between two turns
         self._space_again_ms: int | None = None  # the disk of the store was full; look again then
         self._asked_ms = -TOKEN_EVERY_MS  # when a new session was asked for
         self.track.last_refusal = self._last_refusal
