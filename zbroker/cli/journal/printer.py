@@ -42,7 +42,7 @@ class PayloadRenderer:
     def row(self, message: MessageRow | Batch) -> dict[str, Any]:
         """A message with stable keys; `value` is the payload by its type where that says more.
 
-        The control record that a batch is.
+        A batch is shown as the control record that it is.
         """
         if isinstance(message, Batch):
             return control_row(message)
