@@ -76,7 +76,7 @@ TABLE: Final = {
     "zbroker/known_log.py": Place(1, "broker", OWN_FILE),
     "zbroker/admin/answers.py": Place(1, "broker", OWN_FILE),
     "zbroker/admin/audit_format.py": Place(1, "broker", OWN_FILE),
-    "zbroker/admin/history.py": Place(1, "broker", OWN_FILE),
+    "zbroker/admin/history.py": Place(2, "broker", OWN_FILE),
     "zbroker/admin/journal_link.py": Place(1, "broker", OWN_FILE),
     "zbroker/ingest/ports.py": Place(1, "broker", OWN_FILE),
     "zbroker/supervisor/directory.py": Place(1, "broker", OWN_FILE),

@@ -42,7 +42,7 @@ def group_headers(at: int) -> bytes:
     made = bytearray(HOSTILE_BYTES)
     for offset in range(-at % 512, HOSTILE_BYTES - 512, 512):
         header = GROUP.pack(
-            GROUP_MAGIC, VERSION, 0, at + offset, 4 * MIB, 60_000, 9, 9, 99, 60_000, 0, 0
+            GROUP_MAGIC, VERSION, at + offset, 4 * MIB, 60_000, 9, 9, 99, 60_000, 0, 0
         )
         made[offset : offset + len(header)] = header
     return bytes(made)
