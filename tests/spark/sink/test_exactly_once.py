@@ -19,6 +19,7 @@ import pytest
 
 import zbroker
 from tests.process.replaying import kill_room
+from tests.waiting import Limit
 from zbroker import LocalBroker
 
 pytest.importorskip("pyspark", reason="needs package pyspark")
@@ -27,7 +28,7 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.spark,
     pytest.mark.long,
-    pytest.mark.timeout(1_800),
+    pytest.mark.timeout(7_200),
 ]
 ROWS, BATCH, CRASHES, KILLS = 250_000, 5_000, 0.08, 4
 END_S = 900.0
@@ -65,35 +66,35 @@ def commits(checkpoint: Path) -> int:
     return len(list((checkpoint / "commits").glob("[0-9]*")))
 
 
-def until(checkpoint: Path, wanted: int, driver: Driver, deadline: float) -> None:
+def until(checkpoint: Path, wanted: int, driver: Driver, limit: Limit) -> None:
     """Waits until so many batches are done, or all are."""
     while commits(checkpoint) < wanted and not driver.ended:
-        assert time.monotonic() < deadline, f"{commits(checkpoint)} of {wanted} batches are done"
+        assert not limit.is_over, f"{commits(checkpoint)} of {wanted} batches are done"
         time.sleep(0.05)
 
 
 def move(broker: LocalBroker, checkpoint: Path, how: str, rng: random.Random) -> None:
     """Runs the driver to its end; it is killed on the way, and so are rooms of the broker."""
-    deadline, all_of_it = time.monotonic() + END_S, ROWS // BATCH
+    limit, all_of_it = Limit(END_S), ROWS // BATCH
     for turn in range(1, KILLS + 1):
         driver = Driver(broker.url, checkpoint, how)
         try:
-            until(checkpoint, turn * all_of_it // (KILLS + 2), driver, deadline)
+            until(checkpoint, turn * all_of_it // (KILLS + 2), driver, limit)
             kill_room(broker, ROOMS[turn - 1])
             done = commits(checkpoint)
-            until(checkpoint, done + rng.randint(1, 3), driver, deadline)
+            until(checkpoint, done + rng.randint(1, 3), driver, limit)
             time.sleep(rng.random())
         finally:
             driver.kill()
     while True:
         driver = Driver(broker.url, checkpoint, how)
         try:
-            until(checkpoint, sys.maxsize, driver, deadline)
+            until(checkpoint, sys.maxsize, driver, limit)
         finally:
             driver.kill()
         if driver.code == 0:
             return
-        assert time.monotonic() < deadline
+        assert not limit.is_over
 
 
 def read(broker: LocalBroker, topic: str) -> list[bytes]:
