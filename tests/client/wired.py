@@ -39,12 +39,16 @@ class Wired:
     """`answers`: what each subscription was asked with last, by sid."""
 
     def __init__(self, *wanted, heartbeat_s=None):
-        self.connection = SubscriberCore(lambda: 1.0, heartbeat_s)
+        self.resubscribed = 0
+        self.connection = SubscriberCore(lambda: 1.0, heartbeat_s, self._count)
         self.feeds = [Feed(command) for command in wanted]
         self.now = 0
         for feed in self.feeds:
             assert self.connection.add(feed, 0, CREDIT_MAX_BYTES) == []
         assert self.connection.handle(NewToken("token", HERE, 1), at(0)) == [Connect()]
+
+    def _count(self):
+        self.resubscribed += 1
 
     @property
     def feed(self):

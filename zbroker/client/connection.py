@@ -276,13 +276,13 @@ class TokenConnection(Connection):
         return super()._pass_time(now_ms)
 
     def _lose(self, now_ms: int) -> list[Effect]:
-        self._broken |= self._live_since_ms is not None
         self._renew = False
         return super()._lose(now_ms)
 
     def _forget(self, now_ms: int) -> list[Effect]:
         if self._live_since_ms is not None:
-            self._lost_ms = now_ms
+            # also if the loss was not seen, since the broker's `not_logged_on` came before it
+            self._lost_ms, self._broken = now_ms, True
         return super()._forget(now_ms)
 
     def _make_logon(self) -> ListenerLogon:

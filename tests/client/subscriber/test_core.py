@@ -168,6 +168,9 @@ def test_a_door_that_forgot_it_is_told_again():
     assert world.handle(Error("not_logged_on", "who")) == [], "of a command sent before the logon"
     again = the(world.handle(Ack("processed", logon.cid)))
     assert again.bookmark == HERE_TEXT + "2"
+    assert world.resubscribed == 0
+    world.accept(again)
+    assert world.resubscribed == 1, "though the loss of the connection was not seen"
 
 
 def test_a_token_that_expired_is_replaced():
