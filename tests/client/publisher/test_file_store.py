@@ -48,7 +48,7 @@ def settle(store, batches):
 
 def contents(store):
     """(first, prev, payloads) of each batch, as it would be sent."""
-    loaded = [store.load(index) for index in range(len(store))]
+    loaded = [store.load(index) for index in range(len(store.batches))]
     return [(b.first, b.prev, bodies.unpack(b.body, None, b.count, 1 << 24)) for b in loaded]
 
 
@@ -80,7 +80,7 @@ def opened(directory):
 
 def test_a_new_store_begins_where_it_is_told(opened):
     store = opened()
-    assert (len(store), store.next_sequence, store.recorded) == (0, 1, 0)
+    assert (len(store.batches), store.next_sequence, store.recorded) == (0, 1, 0)
 
 
 @pytest.mark.seed("002-30")
@@ -129,7 +129,7 @@ def test_numbers_go_on_when_all_is_settled(opened):
     pack(store, inbox, 4, 100)
     settle(store, 1)
     kept = opened()
-    assert (len(kept), kept.next_sequence, kept.recorded) == (0, 104, 103)
+    assert (len(kept.batches), kept.next_sequence, kept.recorded) == (0, 104, 103)
 
 
 def test_a_message_keeps_all_that_it_has(opened):
@@ -138,7 +138,7 @@ def test_a_message_keeps_all_that_it_has(opened):
     stage(store, inbox, [1], topic="u", time=5, extra=extra)
     stage(store, inbox, [2], topic="v")
     kept = opened()
-    batches = [kept.load(index) for index in range(len(kept))]
+    batches = [kept.load(index) for index in range(len(kept.batches))]
     assert [batch.topic for batch in batches] == ["u", "v"]
     first = batches[0].columns
     assert bodies.times(first.time)[0] == 5
@@ -244,7 +244,7 @@ def test_segments_go_when_all_in_them_is_settled(opened, directory, monkeypatch)
     kept = opened()
     assert len(list(directory.glob("*.journal"))) < files
     assert kept.messages == 160
-    settle(kept, len(kept))
+    settle(kept, len(kept.batches))
     assert len(list(directory.glob("*.journal"))) == 1
     assert opened().next_sequence == 401
 
@@ -255,7 +255,7 @@ def test_bodies_beyond_the_bound_are_read_from_the_file(opened, monkeypatch):
     stage(store, inbox, range(300))
     for first in range(1, 301, 30):
         pack(store, inbox, 30, first)
-    assert sum(bool(store[index].body) for index in range(len(store))) < 5
+    assert sum(bool(store.batches[index].body) for index in range(len(store.batches))) < 5
     assert [data for _, _, many in contents(store) for data in many] == texts(0, 299)
 
 
@@ -310,9 +310,9 @@ def test_any_history_keeps_what_is_owed(opened, seed, monkeypatch):
             number = many[-1] + 1
         elif roll < 0.75 and inbox:
             pack(store, inbox, rng.randint(1, len(inbox)), max(store.next_sequence, 1))
-        elif roll < 0.9 and len(store):
-            count = rng.randint(1, len(store))
-            del owed[: sum(store[index].count for index in range(count))]
+        elif roll < 0.9 and len(store.batches):
+            count = rng.randint(1, len(store.batches))
+            del owed[: sum(store.batches[index].count for index in range(count))]
             settle(store, count)
         elif roll > 0.95:
             store, inbox = opened(), []
@@ -359,7 +359,7 @@ def test_what_is_staged_never_takes_the_space_that_packing_needs(directory, monk
         while inbox and store.secure(1 << 19):
             batch = pack(store, inbox, min(500, len(inbox)), store.next_sequence)
             sent += bodies.unpack(batch.body, None, batch.count, 1 << 24)
-        settle(store, len(store))
+        settle(store, len(store.batches))
     assert len(sent) > 20_000
     assert [int(data.rstrip(b"x")) for data in sent] == list(range(len(sent)))
 
@@ -431,12 +431,12 @@ def test_a_store_on_a_full_disk_opens_with_all_that_it_owes(full, opened):
 def test_a_store_on_a_full_disk_drains_as_the_broker_makes_room(full, opened):
     store, sent = opened(), []
     inbox = [Receipt(AckTracker(1), "t", one.value) for one in store.leftover]
-    while inbox or len(store):
+    while inbox or len(store.batches):
         sent += [data for _, _, many in contents(store) for data in many]
-        settle(store, len(store))
+        settle(store, len(store.batches))
         while inbox and store.secure(1 << 18):
             pack(store, inbox, min(200, len(inbox)), store.next_sequence)
-        assert len(store) or not inbox, "there is always room for one more"
+        assert len(store.batches) or not inbox, "there is always room for one more"
     assert list(map(number_of, sent)) == list(range(full))
 
 

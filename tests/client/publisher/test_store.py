@@ -19,7 +19,7 @@ def filled():
 
 def test_it_counts_what_it_holds():
     store = filled()
-    assert (len(store), store.messages, store.bytes) == (3, 6, 3 * (10 + BATCH_OVERHEAD))
+    assert (len(store.batches), store.messages, store.bytes) == (3, 6, 3 * (10 + BATCH_OVERHEAD))
 
 
 def test_find_gives_the_first_batch_that_ends_at_or_above():

@@ -208,7 +208,7 @@ class PublisherCore(Connection):
         """A session is open: learns what the journal holds and sends the rest again."""
         high, out = answer.seq or 0, self._out
         lags, self.store.may_lag = self.store.may_lag, False
-        if not self._fresh and len(self.store) and high >= out.next_sequence and not lags:
+        if not self._fresh and self.store.batches and high >= out.next_sequence and not lags:
             return self._end(self._another_client(high))
         told = self._check_behind(high)
         if self.state is Phase.ENDED:
@@ -216,7 +216,7 @@ class PublisherCore(Connection):
         if self._fresh:
             self._fresh, out.chain = False, high
         out.begin(high)
-        owed = len(self.store) or self.queued
+        owed = self.store.batches or self.queued
         self._republish = out.next_sequence - 1 + self.queued if owed else 0
         out.window = answer.window_bytes or out.window
         self.state, self._deadline_ms, self._down_since_ms = Phase.LIVE, None, None
@@ -233,7 +233,7 @@ class PublisherCore(Connection):
         return ZBrokerError(
             "session_ended",
             f"another client published as {self._logon.client!r} up to sequence {high}; here "
-            f"{self.store.messages} messages from {self.store[0].first} on are unacknowledged",
+            f"{self.store.messages} messages from {self.settled + 1} on are unacknowledged",
             "their fate is unknown; give each client its own name",
         )
 
@@ -335,4 +335,4 @@ class PublisherCore(Connection):
         """How often the broker hears of this client: as promised, or while an answer is due."""
         if self._logon.heartbeat_s is not None:
             return int(self._logon.heartbeat_s * 1_000 / BEATS_PER_INTERVAL)
-        return HEARTBEAT_MS if len(self.store) else None
+        return HEARTBEAT_MS if self.store.batches else None

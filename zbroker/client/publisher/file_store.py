@@ -88,7 +88,7 @@ class FileStore(MemoryStore):
         self.next_sequence = max(found.note.next_sequence, found.last + 1 if found.last else 0)
         items = mapped_queue.leftover(self._directory, self._writer.position)
         if not found.tail.allocated:
-            self._allocate_next(owed=bool(items) or len(self) > 0)
+            self._allocate_next(owed=bool(items or self.batches))
         self.leftover = items[self._adopt(items) :]
         self._make_durable()
         kept = mapped_queue.forget(self._directory, self._writer.position, len(self.leftover))
@@ -140,7 +140,7 @@ class FileStore(MemoryStore):
 
     def load(self, index: int) -> PackedBatch:
         """Reads what is not in memory. Raises: StorageError store_damaged."""
-        batch = self._batches[index]
+        batch = self.batches[index]
         return batch if batch.body else store_files.load(self._disk, batch)
 
     def append(self, batch: PackedBatch) -> None:
@@ -182,13 +182,14 @@ class FileStore(MemoryStore):
 
     def settled(self) -> None:
         """Notes how far the broker is, and removes files that are not needed any more."""
-        through = self[0].first - 1 if len(self) else self.next_sequence - 1
+        through = self.batches[0].first - 1 if self.batches else self.next_sequence - 1
         note = self._note
         if (note.recorded, note.settled) == (self.recorded, through):
             return
         note.recorded, note.settled, note.next_sequence = self.recorded, through, self.next_sequence
         note.write(self._disk)
-        needed = self[0].place[0] if len(self) and self[0].place else self._writer.serial
+        place = self.batches[0].place if self.batches else None
+        needed = place[0] if place else self._writer.serial
         if self._serials[0] < needed:
             self._disk.sync(store_files.SETTLED)  # it alone knows then which numbers were given
         while self._serials[0] < needed:

@@ -32,28 +32,24 @@ class QuickestAck:
     """
 
     def __init__(self) -> None:
-        self._last: int | None = None  # of the seconds before
-        self._now: int | None = None
+        self.ms = 0  # as long as nothing was acknowledged
+        self._last = self._now = QUICKEST_MS  # of the seconds before, and of these
         self._until_ms = 0
 
     def note(self, took_ms: int, now_ms: int) -> None:
         """A batch was acknowledged so long after it was sent."""
         if now_ms >= self._until_ms:
             self._last, self._now, self._until_ms = self._now, took_ms, now_ms + QUICKEST_MS
-        elif self._now is None or took_ms < self._now:
+        elif took_ms < self._now:
             self._now = took_ms
-
-    @property
-    def ms(self) -> int:
-        """0 as long as nothing was acknowledged."""
-        return min((ms for ms in (self._last, self._now) if ms is not None), default=0)
+        self.ms = min(self._last, self._now)
 
 
 class SendWindow:
     """What of the store was sent, in which round, and what follows the newest batch."""
 
     def __init__(self, store: MemoryStore, start_ns: int, jitter: Callable[[], float]) -> None:
-        self.store = store
+        self.store, self._batches = store, store.batches
         self.stage: str | None = None
         self.unrecorded = Unrecorded()
         self.window = WINDOW_BYTES
@@ -71,7 +67,7 @@ class SendWindow:
     @property
     def settled(self) -> int:
         """Everything up to this sequence is durable, or not recorded, or finally refused."""
-        return self.store[0].first - 1 if len(self.store) else self.next_sequence - 1
+        return self._batches[0].first - 1 if self._batches else self.next_sequence - 1
 
     @property
     def is_open(self) -> bool:
@@ -81,7 +77,7 @@ class SendWindow:
         """
         return (
             self.resume_ms is None
-            and self.sent == len(self.store)
+            and self.sent == len(self._batches)
             and self._in_flight < self.window
             and self.sent < UNACKED_MIN + self._quickest.ms
         )
@@ -103,16 +99,16 @@ class SendWindow:
     def pump(self, now_ms: int) -> list[SendCommand]:
         """Sends what the window allows; a batch larger than the window goes alone."""
         sends: list[SendCommand] = []
-        while self.resume_ms is None and self.sent < len(self.store):
-            size = self.store[self.sent].size
-            if self._in_flight and self._in_flight + size > self.window:
+        while self.resume_ms is None and self.sent < len(self._batches):
+            batch = self._batches[self.sent]
+            if self._in_flight and self._in_flight + batch.size > self.window:
                 break
             if self._again.attempt and self.sent > self._asking:
                 break  # refused a moment ago: one batch asks whether it goes on
-            self.store[self.sent].round, self.store[self.sent].sent_ms = self._round, now_ms
+            batch.round, batch.sent_ms = self._round, now_ms
             sends.append(self._send(self.sent))
             self.sent += 1
-            self._in_flight += size
+            self._in_flight += batch.size
             self.sent_ms = self.progress_ms = now_ms
         return sends
 
@@ -174,12 +170,12 @@ class SendWindow:
     def give_up(self, sequence: int) -> PackedBatch | None:
         """Refused for good: the next batch follows the one before the refused one."""
         index = self.store.find(sequence)
-        if index == len(self.store) or self.store[index].first > sequence:
+        if index == len(self._batches) or self._batches[index].first > sequence:
             return None  # nothing of ours: given up before
         self._new_round(index)
         batch = self.store.remove(index)
-        if index < len(self.store):
-            self.store[index].prev = batch.prev
+        if index < len(self._batches):
+            self._batches[index].prev = batch.prev
         else:
             self.chain = batch.prev
         self.store.settled()
@@ -192,11 +188,11 @@ class SendWindow:
         if error.seq is None:
             return error.cid == str(self._round)
         index = self.store.find(error.seq)
-        return index < self.sent and error.cid == str(self.store[index].round)
+        return index < self.sent and error.cid == str(self._batches[index].round)
 
     def settle(self, through: int, now_ms: int) -> None:
         """Gives up what is settled: everything up to sequence `through`."""
-        while len(self.store) and self.store[0].last <= through:
+        while self._batches and self._batches[0].last <= through:
             batch = self.store.popleft()
             if self.unrecorded.topics:
                 self.unrecorded.settled(batch.names)
@@ -211,14 +207,14 @@ class SendWindow:
     def _new_round(self, sent: int) -> None:
         """What the first `sent` batches of the store carry has arrived; the rest is sent again."""
         for index in range(sent, self.sent):
-            self.store[index].round = 0
+            self._batches[index].round = 0
         self._round += 1
         self.sent = self._asking = sent
-        self._in_flight = sum(self.store[i].size for i in range(sent))
+        self._in_flight = sum(self._batches[i].size for i in range(sent))
 
     def _relink(self, high: int) -> None:
         """The next batch must follow something that the journal holds."""
-        if self.sent < len(self.store):
-            self.store[self.sent].prev = min(self.store[self.sent].prev, high)
-        elif not len(self.store):
+        if self.sent < len(self._batches):
+            self._batches[self.sent].prev = min(self._batches[self.sent].prev, high)
+        elif not self._batches:
             self.chain = min(self.chain, high)

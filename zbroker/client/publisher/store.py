@@ -41,35 +41,28 @@ class MemoryStore:
         self.messages = 0
         self.recorded = 0
         self.next_sequence = 0
-        self._batches: deque[PackedBatch] = deque()
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __getitem__(self, index: int) -> PackedBatch:
-        """One batch, maybe without body and columns: see `load`."""
-        return self._batches[index]
+        self.batches: deque[PackedBatch] = deque()  # maybe without body and columns: see `load`
 
     def load(self, index: int) -> PackedBatch:
         """One batch with all that is sent of it."""
-        return self._batches[index]
+        return self.batches[index]
 
     def append(self, batch: PackedBatch) -> None:
         """Keeps `batch`, whose numbers are above all that are kept."""
-        self._batches.append(batch)
+        self.batches.append(batch)
         self._count(batch, 1)
         self.next_sequence = batch.last + 1
 
     def popleft(self) -> PackedBatch:
         """Gives up the oldest batch: it is durable at the broker."""
-        batch = self._batches.popleft()
+        batch = self.batches.popleft()
         self._count(batch, -1)
         return batch
 
     def remove(self, index: int) -> PackedBatch:
         """Gives up one batch: it was finally refused."""
-        batch = self._batches[index]
-        del self._batches[index]
+        batch = self.batches[index]
+        del self.batches[index]
         self._count(batch, -1)
         return batch
 
@@ -89,10 +82,10 @@ class MemoryStore:
 
     def find(self, sequence: int) -> int:
         """Index of the first batch that ends at or above `sequence`; `len` if there is none."""
-        for index, batch in enumerate(self._batches):
+        for index, batch in enumerate(self.batches):
             if batch.last >= sequence:
                 return index
-        return len(self._batches)
+        return len(self.batches)
 
     def _count(self, batch: PackedBatch, sign: int) -> None:
         self.bytes += sign * (batch.size + BATCH_OVERHEAD)
