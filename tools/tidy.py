@@ -100,6 +100,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/limits.py",
         "zbroker/toml_source.py",
         "zbroker/server/peers.py",
+        "zbroker/server/token_listener.py",
         "zbroker/recording.py",
         "zbroker/supervisor/processes.py",
         "zbroker/wire/disconnects.py",

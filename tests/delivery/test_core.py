@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.delivery.world import ANN, BOB, HERE, KEY, NOW_S, World, ready
-from zbroker.delivery import reports
 from zbroker.delivery.contract import Planned
 from zbroker.delivery.core import PLANS_MAX
 from zbroker.delivery.journal_follower import HOLDS_MS
@@ -23,6 +22,7 @@ from zbroker.limits import (
 )
 from zbroker.wire import codec, token
 from zbroker.wire import messages as m
+from zbroker.wire.surveys import Disconnect
 
 # -- logon ------------------------------------------------------------------------------------
 
@@ -54,7 +54,7 @@ def test_a_token_of_another_key_is_refused():
 
 def test_a_token_from_before_a_disconnect_by_an_operator_is_refused():
     world = ready()
-    reports.disconnect(world.core, "ann", 1)
+    world.core.answer(b"", Disconnect(1, "ann", 1))
     world.logon()
     assert world.last().code == "auth_failed"
     after = token.Token("ann", "", "i", 2, int(NOW_S) + 60, "", disconnects=1)
@@ -135,7 +135,7 @@ def test_bad_frames_are_answered_and_counted(frames, code):
     world = ready()
     world.frames(frames)
     assert world.errors() == [code]
-    assert world.core.counts.errors == 1
+    assert world.core.connections.errors == 1
     if frames[0][:1] in (b"\x83", b"\x84") and code != "bad_frame":
         assert world.last().cid == "7"
 

@@ -11,18 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker.delivery import reports
-from zbroker.delivery.contract import DeliveryStats, Effect
+from zbroker.delivery.contract import DeliveryStats
 from zbroker.delivery.subscription import Trail
-from zbroker.engine.effects import Send
 from zbroker.server.peers import Peer, Peers
-from zbroker.wire import codec
-from zbroker.wire import messages as m
 from zbroker.wire.messages import Options
 from zbroker.wire.surveys import (
-    DISCONNECTED,
     AskClients,
     AskSubscriptions,
     ClientRow,
+    Clients,
     SubscriptionRow,
     TopicRow,
     unknown,
@@ -55,6 +52,7 @@ class Selection(NamedTuple):
 @dataclass
 class Connection:
     token: Token
+    rid: bytes
     pulse: Pulse = field(default_factory=Pulse)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
@@ -97,16 +95,14 @@ class World:
     cursors: Cursors = field(default_factory=Cursors)
     counts: DeliveryStats = field(default_factory=DeliveryStats)
 
-    def gone(self, rid: bytes) -> list[Effect]:
-        del self.connections[rid]
-        return []
-
     def add(self, position: int = 0, client: str = "ann", sid: str = "s") -> Subscription:
         """position 0: it is not located yet."""
         one = Subscription(Names(client.encode(), sid))
         key = len(self.subscriptions) + 1
         self.subscriptions[key] = one
-        connection = self.connections.setdefault(one.names.rid, Connection(Token(client)))
+        connection = self.connections.setdefault(
+            one.names.rid, Connection(Token(client), one.names.rid)
+        )
         connection.subscriptions[sid] = one
         if position:
             self.cursors.of[key] = Replay([one], position)
@@ -234,8 +230,8 @@ def peers(rid: bytes) -> tuple[str, int]:
 
 
 def names(world: World, ask: AskClients) -> tuple[list[str], int]:
-    found, left_out = reports.clients(world, ask, unknown, NOW_MS)
-    return [row.client for row in found], left_out
+    found = reports.clients(world, ask, unknown, NOW_MS)
+    return [row.client for row in found.rows], found.left_out
 
 
 def test_a_connection_is_told_with_what_it_was_sent() -> None:
@@ -243,15 +239,14 @@ def test_a_connection_is_told_with_what_it_was_sent() -> None:
     world.add(40, "ann", "s1").sent_messages = 3
     world.add(40, "ann", "s2").sent_messages = 4
     world.connections[b"ann"].pulse = Pulse(2_500)
-    assert reports.clients(world, AskClients(1, limit=5), peers, NOW_MS) == (
-        [ClientRow("ann", "p", "i", "127.0.0.1:5", 1_500, 7, None, None, 0, 7, 2, 2.5)], 0,
-    )  # fmt: skip
+    row = ClientRow("ann", "p", "i", "127.0.0.1:5", 1_500, 7, None, None, 0, 7, 2, 2.5)
+    assert reports.clients(world, AskClients(1, limit=5), peers, NOW_MS) == Clients(1, [row])
 
 
 def test_what_is_not_known_of_a_connection_is_not_told() -> None:
     world = World()
     world.add()
-    [row] = reports.clients(world, AskClients(1, limit=5), unknown, NOW_MS)[0]
+    [row] = reports.clients(world, AskClients(1, limit=5), unknown, NOW_MS).rows
     assert (row.address, row.connected_ms, row.heartbeat_s) == ("", None, 30.0)
 
 
@@ -284,29 +279,6 @@ def test_topics_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         world.add(1, sid=f"s{number}").topic = f"t{number}"
     found, left_out = reports.topics(world)
     assert (len(found), left_out) == (2, 3)
-
-
-def test_every_connection_of_a_client_is_ended_and_told() -> None:
-    world = World()
-    world.add(1, "ann")
-    world.add(1, "bob")
-    world.connections[b"other"] = Connection(Token("ann"))
-    count, effects = reports.disconnect(world, "ann")
-    assert count == 2
-    assert list(world.connections) == [b"bob"]
-    assert [effect.rid for effect in effects if isinstance(effect, Send)] == [b"ann", b"other"]
-    for effect in effects:
-        assert isinstance(effect, Send)
-        told = codec.ANSWERS.decode(effect.header)
-        assert isinstance(told, m.Error)
-        assert (told.code, told.reason, told.sid) == ("session_ended", DISCONNECTED, None)
-
-
-@pytest.mark.parametrize("client", ["an", ""])
-def test_a_client_that_is_not_there_cannot_be_ended(client: str) -> None:
-    world = World()
-    world.add(1, "ann")
-    assert reports.disconnect(world, client) == (0, [])
 
 
 def test_lag_counts_what_was_sent_and_is_not_handled() -> None:

@@ -78,7 +78,7 @@ class World:
         vocabulary: Vocabulary = BUILT_IN,
     ) -> None:
         settings = DeliverySettings(
-            KEY, clients_max, recording, access or Access.off(), MINE, vocabulary, budget
+            KEY, clients_max, MINE, recording, access or Access.off(), budget, vocabulary=vocabulary
         )
         self.core = DeliveryCore(settings)
         self.turn_plan = TurnPlan([], (Read, *get_args(Effect)), read_slice_ms=1 << 40)

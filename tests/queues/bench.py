@@ -36,7 +36,7 @@ from zbroker.journal.named_records import is_removal, name_of
 from zbroker.log.format import KIND_NOOP, KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_WIRING, Batch
 from zbroker.log.reader import Cursor
 from zbroker.log.records import QUEUE, AnyFact, ends_of
-from zbroker.queues.core import AGAIN_MS, QueuesCore, QueuesSettings
+from zbroker.queues.core import AGAIN_MS, QueuesCore
 from zbroker.queues.effects import (
     Effect,
     Give,
@@ -54,6 +54,7 @@ from zbroker.queues.work.values import MS_NS
 from zbroker.recording import Recording
 from zbroker.server.budgets import DEFAULT, Budget
 from zbroker.server.peers import Received
+from zbroker.server.token_listener import ListenerSettings
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
@@ -138,7 +139,7 @@ class Bench:
     def _begin(self, saved: dict[tuple[str, int], SavedQueue]) -> None:
         self.manager = QueueRegistry(self.incarnation, self.configs, self.record)
         self.saved = saved
-        settings = QueuesSettings(
+        settings = ListenerSettings(
             KEY, self.clients_max, self.incarnation, self.record, self.access, self.budget
         )
         self.core = QueuesCore(settings, self.manager, peers=lambda rid: (f"at {rid[1:4]!r}", 0))

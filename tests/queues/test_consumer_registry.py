@@ -25,10 +25,11 @@ from zbroker.clock import format_time
 from zbroker.ids import EPOCH, NOW, format_vector
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.queues import consumer_registry
-from zbroker.queues.context import CREDIT_MIN_BYTES, ENDED_MAX
+from zbroker.queues.context import CREDIT_MIN_BYTES
 from zbroker.queues.effects import Search
 from zbroker.queues.snapshots import Snapshots
 from zbroker.server.budgets import Budget
+from zbroker.server.peers import ENDED_MAX
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire.queue_surveys import Purge, RemovePoint, SetPoint

@@ -40,7 +40,7 @@ from zbroker.wire.internal import Locate, Located
 
 @pytest.fixture
 def shared() -> QueuesContext:
-    return QueuesContext(bench().manager, bench().access, None)
+    return QueuesContext(bench().manager, None)
 
 
 @pytest.mark.parametrize("text", [EPOCH, NOW, "5|7|", "20261121T080000Z", format_vector({HERE: 5})])

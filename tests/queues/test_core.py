@@ -22,8 +22,15 @@ from tests.queues.bench import (
     work,
 )
 from zbroker.access.core import Access
-from zbroker.engine.effects import Exit, Note
-from zbroker.engine.events import ReadFailed, RulesChanged, StopAsked, Unauthenticated
+from zbroker.engine.effects import Exit, Note, NoteDisconnected, Tell
+from zbroker.engine.events import (
+    Asked,
+    Commands,
+    ReadFailed,
+    RulesChanged,
+    StopAsked,
+    Unauthenticated,
+)
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
@@ -33,6 +40,7 @@ from zbroker.queues import journal_client
 from zbroker.queues.commits import RETRY_MS
 from zbroker.queues.core import AGAIN_MS, TICK_MS
 from zbroker.queues.effects import Inspect, InspectedMessage, SaveTables, TablesSaved
+from zbroker.server.peers import Received
 from zbroker.wire import codec, token
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
@@ -120,7 +128,7 @@ def test_what_is_no_command_is_refused(
     at = bench()
     at.frames([frames], over=over)
     assert at.errors() == [(code, cid, None)]
-    assert at.core.shared.errors == 1
+    assert at.core.connections.errors == 1
 
 
 def test_who_is_not_logged_on_is_told() -> None:
@@ -172,6 +180,23 @@ def test_rules_that_change_end_connections() -> None:
     assert at.core.shared.consumers == {}
     [row] = at.ask(AskRefusals(7, 0)).rows
     assert row.what == "stay logged on"
+
+
+@pytest.mark.parametrize("first", [ANN, BOB])
+def test_rules_that_change_end_one_connection_after_the_other(first: bytes) -> None:
+    """Ann keeps her session and loses a consumer; the rules know nothing of bob any more."""
+    bob = f'[principal.bob]\nkeys = ["{KEY_B}"]\nroles = ["r"]\n'
+    at = Bench(work("a"), access=rules("a", more=bob))
+    for rid in sorted([ANN, BOB], key=lambda rid: rid != first):
+        at.logon(rid, key={ANN: KEY_A, BOB: KEY_B}[rid])
+        at.consume("a", "s", rid)
+    at.answers.clear()
+    at.turn.hear(RulesChanged(rules("b")))
+    at.run()
+    ends = {ANN: ("not_entitled", "s"), BOB: ("auth_failed", None)}
+    second = BOB if first == ANN else ANN
+    found = [(rid, (answer.code, answer.sid)) for rid, answer in at.answers]
+    assert found == [(rid, ends[rid]) for rid in (first, second)]
 
 
 # -- the journal ------------------------------------------------------------------------------
@@ -311,6 +336,20 @@ def test_a_client_is_disconnected() -> None:
     assert at.core.shared.connections == {}
     assert at.state(positions[0]) == "leased", "it may come back for what it has"
     assert at.ask(Disconnect(7, "ann")) == Disconnected(7, 0)
+
+
+def test_a_session_that_is_ended_ends_after_what_it_is_sent_before() -> None:
+    """The admin and the log hear of it at once."""
+    at = bench()
+    at.turn.hear(Commands([Received(ANN, [codec.encode(q.Consume("s", "q", "1"))])]))
+    effects = at.core.handle(Asked(b"admin", Disconnect(7, "ann")), at.now)
+    assert effects == [NoteDisconnected("ann", 1), Tell(b"admin", Disconnected(7, 1))]
+    none = at.core.handle(Asked(b"admin", Disconnect(8, "ann")), at.now)
+    assert none == [Tell(b"admin", Disconnected(8, 0))], "the log says nothing of it"
+    assert [type(answer) for _, answer in at.answers] == [m.Ack], "of the logon"
+    at.run()
+    consuming, end = [answer for _, answer in at.answers[1:]]
+    assert (type(consuming), end.code) == (q.Consuming, "session_ended")
 
 
 def test_a_token_ends_when_an_operator_disconnects_its_client() -> None:

@@ -12,18 +12,15 @@ from zbroker.server.admin_endpoint import AdminEndpoint
 from zbroker.wire import surveys as s
 
 
-@pytest.mark.parametrize(("count", "lines"), [(0, []), (2, ["ann: 2 connections disconnected by"])])
-def test_only_who_was_there_is_logged_as_disconnected(
-    count: int, lines: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_client_that_was_disconnected_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     log = logging.getLogger("test_desk")
     desk = AdminEndpoint(context, "inproc://desk", s.TO_INGEST_DESK, zmq.Poller(), log)
     try:
-        desk.note_disconnected(NoteDisconnected("ann", count))
+        desk.note_disconnected(NoteDisconnected("ann", 2))
     finally:
         desk.router.close(0)
         context.term()
-    found = [record for record in caplog.records if record.name == "test_desk"]
-    assert [record.getMessage()[:34] for record in found] == lines
-    assert all(record.code == "client.disconnected" for record in found)
+    [record] = [record for record in caplog.records if record.name == "test_desk"]
+    assert record.getMessage().startswith("ann: 2 connections disconnected by")
+    assert record.code == "client.disconnected"

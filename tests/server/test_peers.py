@@ -45,7 +45,8 @@ def _proves(
 ) -> Token:  # fmt: skip
     command = m.ListenerLogon(token, "1")
     at = Peers(Peer) if peers is None else peers
-    return at.token_of(command, Received(rid, [], False, key), KEY, access, NOW_S)
+    at.access = access
+    return at.token_of(command, Received(rid, [], False, key), KEY, NOW_S)
 
 
 # -- commands ---------------------------------------------------------------------------------

@@ -91,9 +91,7 @@ class DeliveryNode:
         self.taken: list[tuple[int, int, str, bytes]] = []  # of what is not recorded
         self.incarnation = next(world.incarnations)
         recording = world.recording
-        self.core = DeliveryCore(
-            DeliverySettings(KEY, CLIENTS_MAX, recording, incarnation=self.incarnation)
-        )
+        self.core = DeliveryCore(DeliverySettings(KEY, CLIENTS_MAX, self.incarnation, recording))
         self.journal = JournalLink(world.net, JOURNAL, MARKS)
         self.clients, self.live = Listener(world.net, DELIVERY), LiveListener(world.net)
         self._plans = PlansPort(lambda: Log(disk=world.disk), world.clock)

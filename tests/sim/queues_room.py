@@ -20,7 +20,7 @@ from zbroker.engine.turn import Turn
 from zbroker.errors import StorageError
 from zbroker.filters import Payloads
 from zbroker.queues import snapshots
-from zbroker.queues.core import QueuesCore, QueuesSettings
+from zbroker.queues.core import QueuesCore
 from zbroker.queues.effects import (
     Effect,
     Give,
@@ -34,6 +34,7 @@ from zbroker.queues.log_work import LogWork, Matcher
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
 from zbroker.recording import Recording
+from zbroker.server.token_listener import ListenerSettings
 from zbroker.wire.internal import Holds
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class RoomNode:
         self.incarnation = next(world.incarnations)
         recording = Recording([])
         manager = QueueRegistry(self.incarnation, world.configs, world.recording())
-        settings = QueuesSettings(KEY, CLIENTS_MAX, self.incarnation, recording)
+        settings = ListenerSettings(KEY, CLIENTS_MAX, self.incarnation, recording)
         self.core: QueuesCore = world.core_of(settings, manager)
         self.journal = JournalLink(world.net, JOURNAL, MARKS)
         self.clients, self.admin = Listener(world.net, QUEUES), Mailbox()

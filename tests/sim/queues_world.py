@@ -31,10 +31,11 @@ from zbroker.engine import journal_session
 from zbroker.ids import publisher_id
 from zbroker.journal import core as journal_core
 from zbroker.queues import core, dispatch, journal_client, registry, snapshots
-from zbroker.queues.core import QueuesCore, QueuesSettings
+from zbroker.queues.core import QueuesCore
 from zbroker.queues.registry import QueueRegistry, SavedQueue
 from zbroker.queues.snapshots import Key, Snapshot, position_of
 from zbroker.recording import Recording
+from zbroker.server.token_listener import ListenerSettings
 from zbroker.wire import bodies
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
@@ -133,7 +134,7 @@ class World:
             for config in self.configs:
                 self._want(self.clients[0], config.name)
 
-    def core_of(self, settings: QueuesSettings, manager: QueueRegistry) -> QueuesCore:
+    def core_of(self, settings: ListenerSettings, manager: QueueRegistry) -> QueuesCore:
         """The core of the room, with the planted bug."""
         core = QueuesCore(settings, manager)
         planted(self.bug, core)

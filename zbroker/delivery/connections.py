@@ -12,24 +12,18 @@ read; it is refused if there are none. Source: docs/reference/access.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from zbroker.access.core import Access, Permit
-from zbroker.delivery.contract import DeliveryStats
+from zbroker.access.core import Permit
 from zbroker.delivery.subscription import SubscriptionState
-from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.limits import CREDIT_MAX_BYTES, KIB
 from zbroker.server.peers import Peer, Peers
-from zbroker.wire import codec
-from zbroker.wire import messages as m
 from zbroker.wire.messages import Ranges
 
 #: what a subscription gets even when its connection's credit is used up, so that it cannot stall
 CREDIT_MIN_BYTES: Final = 64 * KIB
-ENDED_MAX: Final = 64  # sids remembered because commands for them may still be on their way
 
 
 @dataclass(slots=True)
@@ -38,7 +32,6 @@ class DeliveryConnection(Peer):
 
     plans: int = 0
     subscriptions: dict[str, SubscriptionState] = field(default_factory=dict)
-    ended: dict[str, None] = field(default_factory=dict)
 
     def grant(self, asked: int, one: SubscriptionState | None = None) -> int:
         """How much of the credit asked for a subscription, or more of it, may be given.
@@ -65,37 +58,10 @@ class DeliveryConnection(Peer):
 
     def end(self, sid: str) -> None:
         """Remembers that a subscription is over."""
-        one = self.subscriptions.pop(sid)
-        self.use.subscribe(-1)
-        self.use.promise(-one.window)
-        if len(self.ended) >= ENDED_MAX:
-            del self.ended[next(iter(self.ended))]
-        self.ended[sid] = None
+        self.over(sid, self.subscriptions.pop(sid).window)
 
 
 Connections = Peers[DeliveryConnection]  # by routing id
-
-
-def cid_of(command: m.DeliveryCommand | None, frames: Sequence[bytes | memoryview]) -> str | None:
-    """The cid that a refusal carries, also of a command that could not be decoded."""
-    if command is None:
-        return codec.cid_of(frames[0]) if frames else None
-    return None if isinstance(command, m.Flow | m.Heartbeat) else command.cid
-
-
-def sid_of(command: m.DeliveryCommand | None, error: ClientError) -> str | None:
-    """The sid that a refusal names: an error with a sid ends it, so not the one that is in use."""
-    if error.code == "sid_in_use":
-        return None
-    return command.sid if isinstance(command, m.Subscribe | m.Flow | m.Unsubscribe) else None
-
-
-def refusal(
-    counts: DeliveryStats, rid: bytes, error: ClientError, cid: str | None, sid: str | None = None
-) -> Send:
-    """The error that answers a command, or ends a subscription or a session; it is counted."""
-    counts.errors += 1
-    return Send(rid, codec.encode(m.Error(error.code, error.reason, error.hint, cid, sid)))
 
 
 class ReadRight(NamedTuple):
@@ -108,10 +74,10 @@ class ReadRight(NamedTuple):
 
 
 class Rights:
-    """The rules as they are now."""
+    """What may be read by the rules as they are now."""
 
-    def __init__(self, access: Access) -> None:
-        self.access = access
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
 
     def allow(self, one: SubscriptionState, principal: str, *, unrecorded: bool = False) -> bool:
         """Has `one` get what may be read now, and nothing else; True if that has changed.
@@ -127,10 +93,11 @@ class Rights:
         Raises: ClientError not_entitled.
         """
         action, topic = wanted.action, wanted.topic
-        permit = self.access.permit(principal, action)
+        access = self._connections.access
+        permit = access.permit(principal, action)
         if permit.nothing or (not wanted.regex and permit.verdict(topic) == "no"):
             raise _refused(principal, action, topic)
-        if wanted.unrecorded and permit.key != self.access.permit(principal, "subscribe").key:
+        if wanted.unrecorded and permit.key != access.permit(principal, "subscribe").key:
             raise _refused(principal, "subscribe", f"{topic}, where it is not recorded,")
         return permit
 

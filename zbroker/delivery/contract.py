@@ -55,7 +55,6 @@ class DeliveryStats:
     bytes_out: int = 0
     unrecorded: int = 0  # messages that ingest passed on
     dropped: int = 0  # unrecorded messages for subscriptions without credit
-    errors: int = 0
     rewound: int = 0
 
 

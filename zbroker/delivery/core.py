@@ -11,19 +11,11 @@ starve the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from zbroker.access.core import Access
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.delivery import reports
-from zbroker.delivery.connections import (
-    Connections,
-    DeliveryConnection,
-    Rights,
-    cid_of,
-    refusal,
-    sid_of,
-)
+from zbroker.delivery.connections import Connections, DeliveryConnection, Rights
 from zbroker.delivery.contract import DeliveryStats, Effect, LiveReceived, Planned, PlanRanges
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.journal_follower import JournalFollower, LogNeeds
@@ -35,74 +27,55 @@ from zbroker.delivery.subscription_commands import SubscriptionRegistry, chars_o
 from zbroker.delivery.turns import ReadTurns, SubscriptionProgress
 from zbroker.engine import events as e
 from zbroker.engine.contract import MS_NS, Now
-from zbroker.engine.effects import Exit, NoteDisconnected, Send, Tell
+from zbroker.engine.effects import Exit, Tell
 from zbroker.engine.journal_session import JournalSession
 from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary
 from zbroker.heartbeats import QuietMs
-from zbroker.recording import Recording
-from zbroker.server.budgets import DEFAULT, Budget
-from zbroker.server.peers import Received, admit, check_key, decode, welcome
+from zbroker.ids import Origin
+from zbroker.server.token_listener import ListenerSettings, TokenListener
 from zbroker.topics import matcher
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire.disconnects import NONE, Disconnects
 from zbroker.wire.internal import Hello, Located, Watermarks, Welcome
-from zbroker.wire.surveys import (
-    CODES,
-    AskRefusals,
-    Disconnect,
-    Disconnected,
-    Peers,
-    RefusalLog,
-    stranger,
-    told_as,
-    unknown,
-)
+from zbroker.wire.surveys import AskRefusals, Disconnect, Peers, told_as, unknown
 
 TICK_MS: Final = 250  # how exact the patience with the journal is
 PLANS_MAX: Final = 4  # ranges that one connection may have asked for at a time
 
-_HEARTBEAT: Final = codec.encode(m.Heartbeat())
 
+class DeliverySettings(ListenerSettings, frozen=True):
+    """vocabulary: what filters of subscriptions may call. name: of the process."""
 
-class DeliverySettings(NamedTuple):
-    """key: of the instance's tokens. clients_max: logged-on connections. name: of the process."""
-
-    key: bytes
-    clients_max: int
-    recording: Recording = Recording([])
-    access: Access = Access.off()
-    incarnation: int = 0  # of this process
-    vocabulary: Vocabulary = BUILT_IN  # what filters of subscriptions may call
-    budget: Budget = DEFAULT  # of each principal
-    disconnects: Disconnects = NONE
+    vocabulary: Vocabulary = BUILT_IN
     name: str = "delivery"
 
 
-class DeliveryCore:
+class DeliveryCore(TokenListener[DeliveryConnection]):
     """See zbroker.engine.contract.Core."""
+
+    decoder = codec.DELIVERY
+    sid_ends = m.Subscribe, m.Flow, m.Unsubscribe
 
     def __init__(
         self, settings: DeliverySettings, quiet_ms: QuietMs | None = None, peers: Peers = unknown
     ) -> None:
         """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when."""
+        connections = Connections(DeliveryConnection, quiet_ms, settings.budget)
+        super().__init__(settings, connections, peers)
         self.counts = DeliveryStats()
-        self.refusals = RefusalLog(settings.incarnation)
-        self.connections = Connections(DeliveryConnection, quiet_ms, settings.budget)
-        self.connections.disconnects = settings.disconnects
         self.cursors = Cursors()
-        self._settings, self._peers = settings, peers
+        self._settings = settings
         self._asking = Asking(settings.budget.lookups)
         self.needs = LogNeeds(self.connections, self.cursors, self._asking)
         self.live = LiveSubscriptions(self.counts)
-        self.plans = Plans(self.connections, self.cursors, self.counts)
-        self._rights = Rights(settings.access)
+        self.plans = Plans(self.connections, self.cursors)
+        self._rights = Rights(self.connections)
         self.subscriptions = many = SubscriptionRegistry(
             self.connections, self.cursors, self.live, settings.recording, self._rights,
             settings.vocabulary,
         )  # fmt: skip
-        self._progress = SubscriptionProgress(self.cursors, self.counts, self._end)
+        self._progress = SubscriptionProgress(self.cursors, self.connections, self._forget)
         self._turns = ReadTurns(self.cursors, self.counts, self._progress)
         self._locating = Locating(self._asking, self.cursors, many, self.plans, self._progress)
         self._journal = JournalFollower(
@@ -112,7 +85,7 @@ class DeliveryCore:
         self._grants = None if recorded else LiveGrants(settings.incarnation)
         self._now = Now(0, 0)
         self._next_tick_ms = 0
-        self._commands: dict[type, Callable[[DeliveryConnection, Any], list[Effect]]] = {
+        self.commands |= {
             m.Subscribe: self._subscribe,
             m.Ranges: self._ranges,
             m.Flow: many.flow,
@@ -120,8 +93,6 @@ class DeliveryCore:
             m.Resume: many.resume,
             m.Replace: many.replace,
             m.Unsubscribe: self._unsubscribe,
-            m.Heartbeat: lambda _connection, _command: [],
-            m.Logoff: self._logoff,
         }
         self._handlers = self._events()
 
@@ -142,8 +113,8 @@ class DeliveryCore:
             e.Asked: self._asked,
             e.Gone: self._left,
             e.ReadFailed: self._read_failed,
-            e.RulesChanged: lambda event: self._entitle_all(event.access),
-            e.Unauthenticated: self._unauthenticated,
+            e.RulesChanged: lambda event: self.rules_changed(event.access),
+            e.Unauthenticated: self.unauthenticated,
             e.StopAsked: lambda _: [Exit()],
         }
 
@@ -161,44 +132,10 @@ class DeliveryCore:
 
     def _burst(self, commands: e.Commands) -> list[Effect]:
         """Everything that clients sent since the last turn."""
-        return [effect for received in commands.received for effect in self._one(received)]
-
-    def _one(self, received: Received) -> list[Effect]:
-        rid, frames = received.rid, received.frames
-        command: m.DeliveryCommand | None = None
-        try:
-            command = decode(codec.DELIVERY, received)
-            if isinstance(command, m.ListenerLogon):
-                return self._logon(received, command)
-            connection = self.connections.get(rid)
-            if connection is None:
-                raise ClientError("not_logged_on", "this connection has no logon on this listener")
-            check_key(connection, received.key)
-            self.connections.heard(connection, command, self._now.mono_ms)
-            return self._commands[type(command)](connection, command)
-        except ClientError as error:
-            cid = cid_of(command, frames)
-            if error.code in CODES:
-                self._note(rid, told_as(command), error.code, stranger(received.key))
-            return [refusal(self.counts, rid, error, cid, sid_of(command, error))]
-
-    def _note(self, rid: bytes, what: str, code: str, who: str = "") -> None:
-        """Adds to the audit log. who: of a connection without a logon."""
-        known = self.connections.get(rid)
-        self.refusals.add(rid, known.token.principal if known else who, what, code)
-
-    def _logon(self, received: Received, command: m.ListenerLogon) -> list[Effect]:
-        rid, access, now = received.rid, self._rights.access, self._now
-        token = self.connections.token_of(
-            command, received, self._settings.key, access, now.wall_ns / 1e9
-        )
-        self.gone(rid)
-        if len(self.connections) >= self._settings.clients_max:
-            raise ClientError("too_many", f"{len(self.connections)} clients are connected here")
-        connection = self.connections.logon(rid, token, command.heartbeat_s, now.mono_ms)
-        answer = welcome(connection, command.cid)
-        answer.origin = self.cursors.here
-        return [Send(rid, codec.encode(answer))]
+        return [
+            effect for received in commands.received
+            for effect in self.command(received, self._now)
+        ]  # fmt: skip
 
     def _subscribe(self, connection: DeliveryConnection, command: m.Subscribe) -> list[Effect]:
         self.subscriptions.check(connection, command)
@@ -212,7 +149,7 @@ class DeliveryCore:
     def _unsubscribe(self, connection: DeliveryConnection, command: m.Unsubscribe) -> list[Effect]:
         one = connection.subscriptions.get(command.sid)
         if one is not None:
-            self._end(one)
+            self._forget(one)
         return self.subscriptions.unsubscribe(connection, command)
 
     def _ranges(self, connection: DeliveryConnection, command: m.Ranges) -> list[Effect]:
@@ -228,33 +165,20 @@ class DeliveryCore:
         connection.plans += 1
         return self._locating.ask(question)
 
-    def _logoff(self, connection: DeliveryConnection, command: m.Logoff) -> list[Effect]:
-        self.gone(connection.rid)
-        return [Send(connection.rid, codec.encode(m.Ack("processed", command.cid)))]
-
-    def _entitle_all(self, access: Access) -> list[Effect]:
-        """The rules have changed: connections and subscriptions that they forbid now are ended."""
-        self._rights.access = access
+    def entitle(self, connection: DeliveryConnection) -> list[Effect]:
+        """The rules have changed: ends what a connection may not read any more."""
         effects: list[Effect] = []
-        for connection in list(self.connections.values()):
-            try:
-                admit(access, connection.token, connection.token.key)
-            except ClientError as error:
-                self._note(connection.rid, "stay logged on", error.code)
-                self.gone(connection.rid)
-                effects.append(refusal(self.counts, connection.rid, error, None))
-                continue
-            for one in list(connection.subscriptions.values()):
-                effects += self._entitle(one)
-            for question in self._asking.ranges_of(connection.rid):
-                effects += self._entitle_ranges(connection, question)
+        for one in list(connection.subscriptions.values()):
+            effects += self._entitle(one)
+        for question in self._asking.ranges_of(connection.rid):
+            effects += self._entitle_ranges(connection, question)
         return effects
 
     def _entitle(self, one: SubscriptionState) -> list[Effect]:
         try:
             self.subscriptions.entitle(one)
         except ClientError as error:
-            self._note(one.names.rid, f"keep a subscription to {one.topic}", error.code)
+            self.note(one.names.rid, f"keep a subscription to {one.topic}", error.code)
             return [self._progress.refuse(one, error)]
         return []
 
@@ -263,7 +187,7 @@ class DeliveryCore:
         try:
             self._rights.check_ranges(connection.token.principal, question.command)
         except ClientError as error:
-            self._note(connection.rid, told_as(question.command), error.code)
+            self.note(connection.rid, told_as(question.command), error.code)
             return self._locating.refuse(question, error)
         return []
 
@@ -299,17 +223,13 @@ class DeliveryCore:
 
     # -- questions ----------------------------------------------------------------------------
 
-    def _asked(self, asked: e.Asked) -> list[Effect]:
+    def _asked(self, asked: e.Asked) -> Sequence[Effect]:
         """A question of the admin."""
         rid, ask = asked.rid, asked.question
-        if isinstance(ask, Disconnect):
-            count, effects = reports.disconnect(self, ask.client, ask.number)
-            answer = Tell(rid, Disconnected(ask.cid, count))
-            return [NoteDisconnected(ask.client, count), *effects, answer]
-        if isinstance(ask, AskRefusals):
-            return [Tell(rid, self.refusals.told(ask, self._peers))]
+        if isinstance(ask, Disconnect | AskRefusals):
+            return self.answer(rid, ask)
         incarnation = self._settings.incarnation
-        return [Tell(rid, reports.answer(self, ask, self._peers, self._now, incarnation))]
+        return [Tell(rid, reports.answer(self, ask, self.addresses, self._now, incarnation))]
 
     def stats(self) -> dict[str, int | float | str]:
         """What the process reports."""
@@ -321,10 +241,6 @@ class DeliveryCore:
         self.gone(event.rid)
         return ()
 
-    def _unauthenticated(self, event: e.Unauthenticated) -> Sequence[Effect]:
-        self.refusals.add(b"", stranger(event.key), "connect", "auth_failed", event.host)
-        return ()
-
     def tick(self, now: Now, *, drained: bool) -> Sequence[Effect]:
         """Times that have come, heartbeats, silent peers, patience with a silent journal.
 
@@ -334,7 +250,7 @@ class DeliveryCore:
         now_ms = now.mono_ms
         effects = self._journal.tick(now_ms)
         self.cursors.ring(self._now_ns)
-        effects += self._beat(now_ms, drained)
+        effects += self.beat(now_ms, drained=drained)
         if self.live.is_due(self._now_ns):
             effects += self._passed(self.live.tick(self._now_ns))
         if self._grants is not None:
@@ -346,15 +262,6 @@ class DeliveryCore:
         needed = bool(self.cursors.running) or len(self._asking) > 0
         effects += self._journal.follow(now_ms, needed=needed)
         effects += self._journal.report(now)
-        return effects
-
-    def _beat(self, now_ms: int, drained: bool) -> list[Effect]:
-        silent, due = self.connections.beats(now_ms, drained=drained)
-        effects: list[Effect] = [Send(rid, _HEARTBEAT) for rid in due]
-        for rid in silent:
-            self.gone(rid)
-            error = ClientError("not_logged_on", "nothing was heard for two heartbeats")
-            effects.append(refusal(self.counts, rid, error, None))
         return effects
 
     def next_wake_ms(self) -> int | None:
@@ -372,7 +279,11 @@ class DeliveryCore:
                 wakes.append(-(-time_ns // MS_NS))
         return min(wakes)
 
-    def _end(self, one: SubscriptionState) -> None:
+    def origin(self) -> Origin | None:
+        """The log, once the journal was heard of."""
+        return self.cursors.here
+
+    def _forget(self, one: SubscriptionState) -> None:
         if one.names.key not in self.cursors.of:
             self._asking.forget(one.names.rid, one.names.key)
         self.subscriptions.end(one)

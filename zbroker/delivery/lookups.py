@@ -5,8 +5,8 @@ ask --> look-ups --answers--> a subscription runs, a plan is made, or the comman
 
 from __future__ import annotations
 
-from zbroker.delivery.connections import Connections, DeliveryConnection, refusal
-from zbroker.delivery.contract import DeliveryStats, Effect, Planned, PlanRanges
+from zbroker.delivery.connections import Connections, DeliveryConnection
+from zbroker.delivery.contract import Effect, Planned, PlanRanges
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.pending_lookups import Asking, Question
 from zbroker.delivery.subscription_commands import SubscriptionRegistry
@@ -112,9 +112,9 @@ def _asks(messages: list[Locate]) -> list[Effect]:
 class Plans:
     """Plans of ranges. open: not answered yet; the log from their start on is held."""
 
-    def __init__(self, connections: Connections, cursors: Cursors, counts: DeliveryStats) -> None:
+    def __init__(self, connections: Connections, cursors: Cursors) -> None:
         self.open: list[PlanRanges] = []
-        self._connections, self._cursors, self._counts = connections, cursors, counts
+        self._connections, self._cursors = connections, cursors
 
     def begin(self, plan: PlanRanges) -> list[Effect]:
         """Splits the log between two located points."""
@@ -139,7 +139,7 @@ class Plans:
             return []
         error = ClientError("internal", "the log could not be read")
         return [
-            refusal(self._counts, plan.rid, error, plan.cid),
+            self._connections.refusal(plan.rid, error, plan.cid),
             Note(
                 "delivery.plan_failed",
                 f"{reason}; its client got an error; nothing is lost",
@@ -150,7 +150,7 @@ class Plans:
     def refuse(self, rid: bytes, error: ClientError, cid: str | None) -> Send:
         """Ends a command whose points were not found."""
         self._connections[rid].plans -= 1
-        return refusal(self._counts, rid, error, cid)
+        return self._connections.refusal(rid, error, cid)
 
     def _ended(self, plan: PlanRanges) -> DeliveryConnection | None:
         self.open.remove(plan)

@@ -54,9 +54,8 @@ class DeliveryLoop(ListenerLoop):
         config, paths = process.config, process.paths
         super().__init__(process, socket_of("desk", process.room), s.TO_DESK)
         settings = DeliverySettings(
-            self.token_key, config.limits.clients, self.recording, self.access,
-            process.incarnation, vocabulary_of(config), budget_of(config.limits),
-            self.disconnects, process.room,
+            self.token_key, config.limits.clients, process.incarnation, self.recording, self.access,
+            budget_of(config.limits), self.disconnects, vocabulary_of(config), process.room,
         )  # fmt: skip
         self._plans = PlansPort(lambda: Log(paths.journal, paths.archive), process.clock)
         self._log = BlocksPort(

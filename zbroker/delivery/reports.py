@@ -9,8 +9,6 @@ A subscription may wait for several reasons; the one that would have to go first
     no credit       its subscriber has to read, or that of one with which it is combined
     rate            its pace lets the next message go later
     sending         none of these: it is its turn soon
-
-And the one thing that can be done to them: to end all connections of a client.
 """
 
 from __future__ import annotations
@@ -20,15 +18,12 @@ from collections.abc import Iterator
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
-from zbroker.delivery.connections import DeliveryConnection, refusal
-from zbroker.delivery.contract import Effect
+from zbroker.delivery.connections import DeliveryConnection
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.subscription import SubscriptionState
 from zbroker.engine.contract import MS_NS, Now
-from zbroker.errors import ClientError
-from zbroker.limits import HEARTBEAT_MS
+from zbroker.server.token_listener import client_row, client_rows
 from zbroker.wire.surveys import (
-    DISCONNECTED,
     Answer,
     AskClients,
     AskSubscriptions,
@@ -56,7 +51,7 @@ def answer(
 ) -> Answer:  # fmt: skip
     """The answer to a question. peers: the address of a connection. incarnation: of the process."""
     if isinstance(ask, AskClients):
-        return Clients(ask.cid, *clients(core, ask, peers, now.mono_ms))
+        return clients(core, ask, peers, now.mono_ms)
     if isinstance(ask, AskTopics):
         return Topics(ask.cid, *topics(core))
     found, left_out = rows(core, ask, now.mono_ms)
@@ -121,31 +116,15 @@ def _state(one: SubscriptionState, replay: Replay | None, persisted: int) -> str
 # -- connections ------------------------------------------------------------------------------
 
 
-def clients(
-    core: DeliveryCore, ask: AskClients, peers: Peers, now_ms: int
-) -> tuple[list[ClientRow], int]:
-    """The connections that `ask` wants, by name; how many were left out. `now_ms`: monotonic."""
-    found = _named(core, ask.client)
-    first = nsmallest(min(ask.limit, ROWS_MAX), found)
-    rows = [_client(core.connections[rid], rid, peers, now_ms) for _, rid in first]
-    return rows, len(found) - len(first)
+def clients(core: DeliveryCore, ask: AskClients, peers: Peers, now_ms: int) -> Clients:
+    """The connections that `ask` wants, by name. `now_ms`: monotonic."""
 
+    def row(one: DeliveryConnection) -> ClientRow:
+        many = one.subscriptions.values()
+        sent = sum(each.sent_messages for each in many)
+        return client_row(one, peers, now_ms, sent, len(many))
 
-def _named(core: DeliveryCore, client: str) -> list[tuple[str, bytes]]:
-    """Name and routing id of every connection of `client`, or of all clients."""
-    tokens = [(one.token.name, rid) for rid, one in core.connections.items()]
-    return [found for found in tokens if found[0] == client] if client else tokens
-
-
-def _client(one: DeliveryConnection, rid: bytes, peers: Peers, now_ms: int) -> ClientRow:
-    token, many = one.token, one.subscriptions.values()
-    address, since_ms = peers(rid)
-    return ClientRow(
-        token.name, token.principal, token.instance, address,
-        None if since_ms is None else now_ms - since_ms, token.session, None, None, 0,
-        sum(each.sent_messages for each in many), len(many),
-        (one.pulse.interval_ms or HEARTBEAT_MS) / 1_000,
-    )  # fmt: skip
+    return client_rows(core.connections, ask, min(ask.limit, ROWS_MAX), row)
 
 
 def topics(core: DeliveryCore) -> tuple[list[TopicRow], int]:
@@ -165,22 +144,8 @@ def numbers(core: DeliveryCore, *, unrecorded: bool) -> dict[str, int | float | 
         "lag_max": cursors.lag_max,
         "messages_out": counts.messages_out,
         "bytes_out": counts.bytes_out,
-        "errors": counts.errors,
+        "errors": core.connections.errors,
         "rewound": counts.rewound,
         "fell_back": cursors.fell_back,
         **live,
     }
-
-
-def disconnect(core: DeliveryCore, client: str, number: int = 0) -> tuple[int, list[Effect]]:
-    """Ends every connection of `client`; returns how many those were, and their errors.
-
-    number: see zbroker.wire.surveys.Disconnect.
-    """
-    effects: list[Effect] = []
-    found = core.connections.disconnect(client, number)
-    error = ClientError("session_ended", DISCONNECTED, "ask whoever operates this broker")
-    for rid in found:
-        core.gone(rid)
-        effects.append(refusal(core.counts, rid, error, None))
-    return len(found), effects

@@ -8,7 +8,7 @@ from typing import Final
 
 from zbroker.blocks.frame_builder import Block, item_end, item_first
 from zbroker.blocks.read_request import Read
-from zbroker.delivery.connections import refusal
+from zbroker.delivery.connections import Connections
 from zbroker.delivery.contract import DeliveryStats, Effect
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.replay import Replay
@@ -185,9 +185,9 @@ class SubscriptionProgress:
     """Resume points of subscriptions, and their ends. end: forgets a subscription."""
 
     def __init__(
-        self, cursors: Cursors, counts: DeliveryStats, end: Callable[[SubscriptionState], None]
+        self, cursors: Cursors, connections: Connections, end: Callable[[SubscriptionState], None]
     ) -> None:
-        self._cursors, self._counts, self._end = cursors, counts, end
+        self._cursors, self._connections, self._end = cursors, connections, end
         self._next_report_ms = 0
 
     def look(self, replay: Replay) -> list[Effect]:
@@ -254,4 +254,4 @@ class SubscriptionProgress:
     def refuse(self, one: SubscriptionState, error: ClientError, cid: str | None = None) -> Send:
         """Ends a subscription with an error."""
         self._end(one)
-        return refusal(self._counts, one.names.rid, error, cid, one.names.sid)
+        return self._connections.refusal(one.names.rid, error, cid, one.names.sid)

@@ -80,7 +80,7 @@ class ConsumerRegistry:
     def check_right(self, connection: QueuesConnection, queue: str) -> None:
         """Raises: ClientError not_entitled."""
         principal = connection.token.principal
-        if self._shared.access.permit(principal, "consume").verdict(queue) != "all":
+        if self._shared.connections.access.permit(principal, "consume").verdict(queue) != "all":
             raise ClientError("not_entitled", f"{principal!r} may not consume {queue!r}")
 
     def _made(self, connection: QueuesConnection, command: q.Consume) -> RemoteConsumer:

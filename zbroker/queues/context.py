@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from pyroaring import BitMap64
 
-from zbroker.access.core import Access
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import JOURNAL, Say, Send
 from zbroker.errors import ClientError
@@ -34,7 +33,6 @@ EXAMINED_MAX: Final = 1_000  # messages of one turn, of which a filter is asked
 PATIENCE_MS: Final = 10_000  # with a journal that does not answer
 #: what a consumer gets even when its connection's credit is used up, so that it cannot stall
 CREDIT_MIN_BYTES: Final = 64 * KIB
-ENDED_MAX: Final = 64  # sids remembered because commands for them may still be on their way
 
 
 @dataclass(slots=True)
@@ -63,7 +61,6 @@ class QueuesConnection(Peer):
     """One logged-on client."""
 
     consumers: dict[str, RemoteConsumer] = field(default_factory=dict)
-    ended: dict[str, None] = field(default_factory=dict)
     windows: dict[str, int] = field(default_factory=dict)
 
     def grant(self, sid: str, asked: int, credit: int = 0) -> int:
@@ -80,22 +77,16 @@ class QueuesConnection(Peer):
     def end(self, sid: str) -> None:
         """Remembers that a consumer is over."""
         del self.consumers[sid]
-        self.use.subscribe(-1)
-        self.use.promise(-self.windows.pop(sid, 0))
-        if len(self.ended) >= ENDED_MAX:
-            del self.ended[next(iter(self.ended))]
-        self.ended[sid] = None
+        self.over(sid, self.windows.pop(sid, 0))
 
 
 class QueuesContext:
     """`out`: effects of this turn. `now`: of this turn."""
 
     def __init__(
-        self, manager: QueueRegistry, access: Access, quiet_ms: QuietMs | None,
-        budget: Budget = DEFAULT,
-    ) -> None:  # fmt: skip
+        self, manager: QueueRegistry, quiet_ms: QuietMs | None, budget: Budget = DEFAULT
+    ) -> None:
         self.manager = manager
-        self.access = access
         self.connections: Peers[QueuesConnection] = Peers(QueuesConnection, quiet_ms, budget)
         self.consumers: dict[int, RemoteConsumer] = {}
         self.of: dict[str, dict[int, RemoteConsumer]] = {}  # by queue
@@ -106,7 +97,6 @@ class QueuesContext:
         self.holding: dict[str, QueueState] = {}  # those with messages; an idle queue costs nothing
         self.used: dict[str, QueueState] = {}  # those that had messages since the start
         self.paused: dict[str, QueueState] = {}  # until the log can be read for them again
-        self.errors = 0
         self.lookups: dict[int, tuple[Locate, Callable[[Located], None], int]] = {}
         self._last_job = 0
         self._jobs: dict[int, Callable[[Any], None]] = {}
@@ -192,8 +182,7 @@ class QueuesContext:
         self, rid: bytes, error: ClientError, cid: str | None = None, sid: str | None = None
     ) -> None:
         """Sends an error to a client. sid: of the consumer that it ends."""
-        self.errors += 1
-        self.send(rid, m.Error(error.code, error.reason, error.hint, cid, sid))
+        self.out.append(self.connections.refusal(rid, error, cid, sid))
 
     # -- the journal's look-ups ---------------------------------------------------------------
 

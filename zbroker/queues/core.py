@@ -11,16 +11,16 @@ fewer units, blocks and wake-ups there are for each message.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from zbroker.access.core import Access
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.engine import events as e
 from zbroker.engine.contract import Now
-from zbroker.engine.effects import Note, NoteDisconnected, Send, Tell
+from zbroker.engine.effects import Note, Send, Tell
 from zbroker.engine.later import Later
 from zbroker.errors import ClientError
 from zbroker.heartbeats import QuietMs
+from zbroker.ids import Origin
 from zbroker.queues import effects as qe
 from zbroker.queues import reports
 from zbroker.queues.admin_commands import AdminCommands
@@ -35,71 +35,45 @@ from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.settlement import Settlement
 from zbroker.queues.snapshots import SaveSchedule
 from zbroker.queues.work.queue import Queue
-from zbroker.recording import Recording
-from zbroker.server.budgets import DEFAULT, Budget
-from zbroker.server.peers import Received, admit, check_key, decode, welcome
+from zbroker.server.token_listener import ListenerSettings, TokenListener
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
-from zbroker.wire.disconnects import NONE, Disconnects
 from zbroker.wire.internal import JournalReceipt, Located, Watermarks, Welcome
 from zbroker.wire.queue_surveys import QueuesQuestion
-from zbroker.wire.surveys import (
-    CODES,
-    DISCONNECTED,
-    AskClients,
-    AskRefusals,
-    Disconnect,
-    Disconnected,
-    Peers,
-    RefusalLog,
-    stranger,
-    told_as,
-)
+from zbroker.wire.surveys import AskClients, Peers
 from zbroker.wire.units import NamedRows
 
 TICK_MS: Final = 250  # of the patience with the journal
 AGAIN_MS: Final = 1_000  # until a reading that failed is tried again
-_HEARTBEAT: Final = codec.encode(m.Heartbeat())
 
 
-class QueuesSettings(NamedTuple):
-    """key: of the instance's tokens. clients_max: logged-on connections."""
-
-    key: bytes
-    clients_max: int
-    incarnation: int
-    recording: Recording = Recording([])
-    access: Access = Access.off()
-    budget: Budget = DEFAULT
-    disconnects: Disconnects = NONE
-
-
-class QueuesCore:
+class QueuesCore(TokenListener[QueuesConnection]):
     """See zbroker.engine.contract.Core."""
 
+    decoder = codec.QUEUES
+    sid_ends = q.Consume, q.Cancel, m.Flow
+
     def __init__(
-        self, settings: QueuesSettings, manager: QueueRegistry, quiet_ms: QuietMs | None = None,
+        self, settings: ListenerSettings, manager: QueueRegistry, quiet_ms: QuietMs | None = None,
         peers: Peers = lambda _rid: ("", None),
     ) -> None:  # fmt: skip
-        """quiet_ms: see DoorHeartbeats. peers: the address of a connection, and since when."""
+        """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when."""
         self.manager = manager
-        self.refusals = RefusalLog(settings.incarnation)
-        self.shared = QueuesContext(manager, settings.access, quiet_ms, settings.budget)
-        self.shared.connections.disconnects = settings.disconnects
+        self.shared = QueuesContext(manager, quiet_ms, settings.budget)
+        super().__init__(settings, self.shared.connections, peers)
         self.journal = JournalClient(self.shared, settings.incarnation)
         self.consumers = ConsumerRegistry(self.shared)
         self._dead_letters = DeadLetters(self.shared)
         self._dispatcher = Dispatcher(self.shared, self.consumers)
         self._admin = AdminCommands(self.shared, self.consumers, settings.recording)
         self._settlement = Settlement(self.shared, self.consumers)
-        self._settings, self._peers = settings, peers
         self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
         self._later: Later[Give | LogReading] = Later()  # what could not be read
         self._saves = SaveSchedule(manager)
         manager.changed, manager.locate = self.shared.touch, self.shared.locate
-        self._commands: dict[type, Callable[[QueuesConnection, Any], None]] = {
+        self.commands |= {
             q.Consume: self.consumers.consume,
             q.Cancel: self.consumers.cancel,
             q.Settle: self._settlement.settle,
@@ -108,8 +82,6 @@ class QueuesCore:
             q.Extend: self._settlement.settle,
             q.Browse: self._admin.browse,
             m.Flow: self.consumers.flow,
-            m.Heartbeat: lambda _connection, _command: None,
-            m.Logoff: self._logoff,
         }
         self._handlers = self._events()
 
@@ -118,12 +90,10 @@ class QueuesCore:
         return {
             e.Commands: self._burst,
             e.Asked: self._asked,
-            e.Gone: lambda event: self._gone(event.rid),
+            e.Gone: lambda event: self.gone(event.rid),
             e.ReadFailed: self._read_failed,
-            e.RulesChanged: lambda event: self._entitle(event.access),
-            e.Unauthenticated: lambda event: self.refusals.add(
-                b"", stranger(event.key), "connect", "auth_failed", event.host
-            ),
+            e.RulesChanged: lambda event: shared.out.extend(self.rules_changed(event.access)),
+            e.Unauthenticated: self.unauthenticated,
             e.StopAsked: lambda _: self._saves.stop(),
             BlockRead: lambda event: manager.folding.read(event.read.key, event.block),
             Watermarks: journal.watermarks,
@@ -151,68 +121,24 @@ class QueuesCore:
 
     def _burst(self, commands: e.Commands) -> None:
         for received in commands.received:
-            self._command(received, self.shared.now)
+            self.shared.out += self.command(received, self.shared.now)
 
-    def _command(self, received: Received, now: Now) -> None:
-        rid = received.rid
-        command: q.QueuesCommand | None = None
-        try:
-            command = decode(codec.QUEUES, received)
-            if isinstance(command, m.ListenerLogon):
-                self._logon(received, command, now)
-                return
-            connection = self.shared.connections.get(rid)
-            if connection is None:
-                raise ClientError("not_logged_on", "this connection has no logon on this listener")
-            check_key(connection, received.key)
-            self.shared.connections.heard(connection, command, now.mono_ms)
-            self._commands[type(command)](connection, command)
-        except ClientError as error:
-            if error.code in CODES:
-                self._note(rid, told_as(command), error.code, stranger(received.key))
-            self.shared.refuse(rid, error, _cid_of(command, received), _sid_of(command, error))
-
-    def _note(self, rid: bytes, what: str, code: str, peer: str = "") -> None:
-        """For the audit log. peer: the name of a connection without a logon."""
-        known = self.shared.connections.get(rid)
-        self.refusals.add(rid, known.token.principal if known else peer, what, code)
-
-    def _logon(self, received: Received, command: m.ListenerLogon, now: Now) -> None:
-        rid, connections = received.rid, self.shared.connections
-        token = connections.token_of(
-            command, received, self._settings.key, self.shared.access, now.wall_ns / 1e9
-        )
-        self._gone(rid)
-        if len(connections) >= self._settings.clients_max:
-            raise ClientError("too_many", f"{len(connections)} clients are connected here")
-        connection = connections.logon(rid, token, command.heartbeat_s, now.mono_ms)
-        answer = welcome(connection, command.cid)
-        answer.origin = self.manager.here
-        self.shared.send(rid, answer)
-
-    def _logoff(self, connection: QueuesConnection, command: m.Logoff) -> None:
+    def _logoff(self, connection: QueuesConnection, command: m.Logoff) -> Sequence[Send]:
         for consumer in list(connection.consumers.values()):
-            self.consumers.leave(consumer)
-        self.shared.connections.leave(connection.rid)
-        self.shared.send(connection.rid, m.Ack("processed", command.cid))
+            self.consumers.leave(consumer)  # what it holds does not wait for it
+        return super()._logoff(connection, command)
 
-    def _entitle(self, access: Access) -> None:
-        """The rules have changed: ends the sessions and consumers that lost their rights."""
-        self.shared.access = access
-        for connection in list(self.shared.connections.values()):
+    def entitle(self, connection: QueuesConnection) -> Sequence[Send]:
+        """The rules have changed: ends the consumers that may not be there any more."""
+        sends = []
+        for consumer in list(connection.consumers.values()):
             try:
-                admit(access, connection.token, connection.token.key)
+                self.consumers.check_right(connection, consumer.queue)
             except ClientError as error:
-                self._note(connection.rid, "stay logged on", error.code)
-                self._gone(connection.rid)
-                self.shared.refuse(connection.rid, error)
-                continue
-            for consumer in list(connection.consumers.values()):
-                try:
-                    self.consumers.check_right(connection, consumer.queue)
-                except ClientError as error:
-                    self._note(connection.rid, f"keep consuming {consumer.queue}", error.code)
-                    self.consumers.end(consumer, error)
+                self.note(connection.rid, f"keep consuming {consumer.queue}", error.code)
+                self.consumers.leave(consumer)
+                sends.append(self.connections.refusal(connection.rid, error, sid=consumer.sid))
+        return sends
 
     def _asked(self, asked: e.Asked) -> Sequence[Effect]:
         """A question of the admin: of the queues, or one that every listener is asked."""
@@ -221,19 +147,11 @@ class QueuesCore:
             self._admin.ask(rid, ask)
             return ()
         if isinstance(ask, AskClients):
-            return [Tell(rid, reports.clients(self.shared, ask, self._peers))]
-        if isinstance(ask, AskRefusals):
-            return [Tell(rid, self.refusals.told(ask, self._peers))]
-        return self._disconnect(rid, ask)
-
-    def _disconnect(self, rid: bytes, ask: Disconnect) -> Sequence[Effect]:
-        many = self.shared.connections.disconnect(ask.client, ask.number)
-        for one in many:
-            self._gone(one)
-            hint = "ask whoever operates this broker"
-            self.shared.refuse(one, ClientError("session_ended", DISCONNECTED, hint))
-        told = Tell(rid, Disconnected(ask.cid, len(many)))
-        return [NoteDisconnected(ask.client, len(many)), told] if many else [told]
+            return [Tell(rid, reports.clients(self.shared, ask, self.addresses))]
+        effects = self.answer(rid, ask)
+        # the ends of sessions come after what their clients are sent before: that waits for `tick`
+        self.shared.out += [one for one in effects if isinstance(one, Send)]
+        return [one for one in effects if not isinstance(one, Send)]
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -242,7 +160,7 @@ class QueuesCore:
         return self.manager.following.next_read()
 
     def _unsent(self, unsent: qe.Unsent) -> None:
-        self._gone(unsent.rid)
+        self.gone(unsent.rid)
         self._dispatcher.unsent(unsent.give, unsent.positions)
 
     def _read_failed(self, failed: e.ReadFailed) -> None:
@@ -262,7 +180,11 @@ class QueuesCore:
 
     # -- peers and time -----------------------------------------------------------------------
 
-    def _gone(self, rid: bytes) -> None:
+    def origin(self) -> Origin | None:
+        """The log, once the journal was heard of."""
+        return self.manager.here
+
+    def gone(self, rid: bytes) -> None:
         """A peer cannot be reached any more; it may come back for what it holds."""
         connection = self.shared.connections.get(rid)
         if connection is None:
@@ -291,7 +213,7 @@ class QueuesCore:
         return effects
 
     def _look_at_times(self, now: Now, drained: bool) -> None:
-        self._beat(now.mono_ms, drained)
+        self.shared.out += self.beat(now.mono_ms, drained=drained)
         if now.mono_ms >= self._next_tick_ms:
             self._next_tick_ms = now.mono_ms + TICK_MS
             self.shared.give_up()
@@ -315,15 +237,6 @@ class QueuesCore:
             self._wakes_ms[one.name] = wake_ms
         else:
             self._wakes_ms.pop(one.name, None)
-
-    def _beat(self, now_ms: int, drained: bool) -> None:
-        silent, due = self.shared.connections.beats(now_ms, drained=drained)
-        self.shared.out += [Send(rid, _HEARTBEAT) for rid in due]
-        for rid in silent:
-            self._gone(rid)
-            self.shared.refuse(
-                rid, ClientError("not_logged_on", "nothing was heard for two heartbeats")
-            )
 
     def _decided(self) -> list[Effect]:
         """Offers of what changed, units of what was decided."""
@@ -389,17 +302,3 @@ class QueuesCore:
             for consumer in connection.consumers.values()
         }
         assert held == set(self.shared.consumers)
-
-
-def _cid_of(command: q.QueuesCommand | None, received: Received) -> str | None:
-    """The cid that a refusal carries, also of a command that could not be decoded."""
-    if command is None:
-        return codec.cid_of(received.frames[0]) if received.frames else None
-    return None if isinstance(command, m.Flow | m.Heartbeat) else command.cid
-
-
-def _sid_of(command: q.QueuesCommand | None, error: ClientError) -> str | None:
-    """An error with a sid ends it: so not where it is in use, nor for what is about messages."""
-    if error.code == "sid_in_use":
-        return None
-    return command.sid if isinstance(command, q.Consume | q.Cancel | m.Flow) else None

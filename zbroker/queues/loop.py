@@ -23,7 +23,7 @@ from zbroker.blocks.block_reader import BlockReader
 from zbroker.engine.contract import Performers, TurnPlan
 from zbroker.filters import Payloads
 from zbroker.queues import effects as qe
-from zbroker.queues.core import QueuesCore, QueuesSettings
+from zbroker.queues.core import QueuesCore
 from zbroker.queues.delivered import Delivered
 from zbroker.queues.effects import TablesLoaded
 from zbroker.queues.log_work import LogWork, Matcher
@@ -32,6 +32,7 @@ from zbroker.queues.tables import TableWriter
 from zbroker.server.budgets import budget_of
 from zbroker.server.process import Process
 from zbroker.server.process_loop import ONE, READ_SLICE_MS, ListenerLoop
+from zbroker.server.token_listener import ListenerSettings
 from zbroker.wire import queue_surveys as s
 
 READS_MAX: Final = 1_000  # blocks of one turn: the slice of time ends before
@@ -48,7 +49,7 @@ class QueuesLoop(ListenerLoop):
     def __init__(self, process: Process) -> None:
         super().__init__(process, "queues-desk", s.TO_QUEUES_DESK)
         config, paths = process.config, process.paths
-        settings = QueuesSettings(
+        settings = ListenerSettings(
             self.token_key, config.limits.clients, process.incarnation, self.recording, self.access,
             budget_of(config.limits), self.disconnects,
         )  # fmt: skip

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from heapq import nsmallest
 from typing import Final
 
 from msgspec import structs, to_builtins
 
-from zbroker.limits import HEARTBEAT_MS
-from zbroker.queues.context import QueuesContext, RemoteConsumer
+from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.work.consumers import QueueConsumer as Lost
 from zbroker.queues.work.queue import Queue
+from zbroker.server.token_listener import client_row, client_rows
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.queue_surveys import Explain, Explained
 from zbroker.wire.surveys import AskClients, ClientRow, Clients, Peers
@@ -94,7 +93,7 @@ def numbers(shared: QueuesContext) -> dict[str, int | float | str]:
         "dead": sum(one.counts.dead for one in used),
         "behind": manager.following.behind,
         "units_open": manager.commits.open,
-        "errors": shared.errors,
+        "errors": shared.connections.errors,
     }
 
 
@@ -136,25 +135,14 @@ def _held(shared: QueuesContext, one: QueueState | None, key: int) -> tuple[int,
 
 def clients(shared: QueuesContext, ask: AskClients, peers: Peers) -> Clients:
     """The connections of the listener, by name."""
-    many = [
-        (each.token.name, rid) for rid, each in shared.connections.items()
-        if ask.client in ("", each.token.name)
-    ]  # fmt: skip
+
+    def row(one: QueuesConnection) -> ClientRow:
+        many = one.consumers.values()
+        given = sum(each.delivered for each in many)
+        return client_row(one, peers, shared.now.mono_ms, given, len(many))
+
     most = min(ask.limit or ROWS_MAX, ROWS_MAX)
-    rows = [_client(shared, rid, peers) for _, rid in nsmallest(most, many)]
-    return Clients(ask.cid, rows, len(many) - len(rows))
-
-
-def _client(shared: QueuesContext, rid: bytes, peers: Peers) -> ClientRow:
-    one = shared.connections[rid]
-    token, many = one.token, one.consumers.values()
-    address, since_ms = peers(rid)
-    return ClientRow(
-        token.name, token.principal, token.instance, address,
-        None if since_ms is None else shared.now.mono_ms - since_ms, token.session, None, None, 0,
-        sum(each.delivered for each in many), len(many),
-        (one.pulse.interval_ms or HEARTBEAT_MS) / 1_000,
-    )  # fmt: skip
+    return client_rows(shared.connections, ask, most, row)
 
 
 def explain(shared: QueuesContext, one: QueueState, ask: Explain) -> Explained:

@@ -19,7 +19,6 @@ from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsum
 from zbroker.queues.queue_state import QueueState, after_all
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import SettleResult
-from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 
 BOOKMARKS_MAX: Final = 1_000  # one look-up each
@@ -151,8 +150,8 @@ class Settlement:
         def answered(code: str) -> None:
             if code:
                 self._refuse(request, ClientError(code, "it could not be written"))
-            else:
-                self._send(request.rid, answer)
+            elif request.rid in self._shared.connections:
+                self._shared.send(request.rid, answer)
 
         landed = after_all(len(result.outcomes) + bool(before), answered)
         if before:
@@ -161,10 +160,6 @@ class Settlement:
 
     def _refuse(self, request: SettleRequest, error: ClientError) -> None:
         """An answer that comes late."""
-        self._shared.errors += 1
-        answer = m.Error(error.code, error.reason, error.hint, request.command.cid)
-        self._send(request.rid, answer)
-
-    def _send(self, rid: bytes, answer: q.Settled | m.Error) -> None:
-        if rid in self._shared.connections:
-            self._shared.send(rid, answer)
+        answer = self._shared.connections.refusal(request.rid, error, request.command.cid)
+        if request.rid in self._shared.connections:
+            self._shared.out.append(answer)

@@ -67,10 +67,9 @@ class AdminEndpoint:
         return sockets.send_to(self.router, rid, codec.encode(message))
 
     def note_disconnected(self, effect: NoteDisconnected) -> None:
-        """Logs that an operator ended connections of a client; of one that has none, nothing."""
-        if effect.count:
-            self._log.warning(
-                "%(client)s: %(count)d connections " + DISCONNECTED,
-                {"client": effect.client, "count": effect.count},
-                extra={"code": "client.disconnected"},
-            )
+        """Logs that an operator ended connections of a client."""
+        self._log.warning(
+            "%(client)s: %(count)d connections " + DISCONNECTED,
+            {"client": effect.client, "count": effect.count},
+            extra={"code": "client.disconnected"},
+        )

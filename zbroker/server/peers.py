@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from zbroker.access.core import Access
-from zbroker.engine.effects import LoggedOff, LoggedOn
+from zbroker.engine.effects import LoggedOff, LoggedOn, Send
 from zbroker.errors import ClientError
 from zbroker.heartbeats import ListenerHeartbeats, Pulse, QuietMs
 from zbroker.limits import FRAMES_MAX, HEARTBEAT_MS
@@ -26,6 +26,7 @@ from zbroker.wire.disconnects import NONE
 from zbroker.wire.token import Token, verify
 
 ROUTING_ID_BYTES: Final = 5  # what ZeroMQ makes itself: a zero and four more
+ENDED_MAX: Final = 64  # sids remembered because commands for them may still be on their way
 
 C = TypeVar("C")
 
@@ -52,14 +53,21 @@ def decode(decoder: msgspec.msgpack.Decoder[C], received: Received) -> C:
 
 @dataclass(slots=True)
 class Peer:
-    """One logged-on connection."""
+    """One logged-on connection. use: what it has of its principal's budget. ended: recent sids."""
 
     rid: bytes
     token: Token
     pulse: Pulse
-    use: ConnectionUse = field(
-        default_factory=ConnectionUse, kw_only=True
-    )  # what it has of its principal's budget
+    use: ConnectionUse = field(default_factory=ConnectionUse, kw_only=True)
+    ended: dict[str, None] = field(default_factory=dict, kw_only=True)
+
+    def over(self, sid: str, window: int) -> None:
+        """Gives back the credit that a subscription or consumer had, and remembers its sid."""
+        self.use.subscribe(-1)
+        self.use.promise(-window)
+        if len(self.ended) >= ENDED_MAX:
+            del self.ended[next(iter(self.ended))]
+        self.ended[sid] = None
 
 
 P = TypeVar("P", bound=Peer)
@@ -68,7 +76,8 @@ P = TypeVar("P", bound=Peer)
 class Peers(dict[bytes, P], Generic[P]):
     """All clients of a listener by routing id. `came`, `left`: the changes, for the guard.
 
-    disconnects: whose tokens count no more, as operators said.
+    access: the rules as they are now. disconnects: whose tokens count no more, as operators said.
+    errors: how many were sent.
     """
 
     def __init__(
@@ -77,10 +86,11 @@ class Peers(dict[bytes, P], Generic[P]):
         quiet_ms: QuietMs | None = None,
         budget: Budget = DEFAULT,
     ) -> None:
-        """quiet_ms: see DoorHeartbeats. budget: of each principal."""
+        """quiet_ms: see ListenerHeartbeats. budget: of each principal."""
         super().__init__()
         self.accounts = Accounts(budget)
-        self.disconnects = NONE
+        self.access, self.disconnects = Access.off(), NONE
+        self.errors = 0
         self._make = make
         self.heartbeats = ListenerHeartbeats(quiet_ms)
         self.came: list[bytes] = []
@@ -92,13 +102,13 @@ class Peers(dict[bytes, P], Generic[P]):
         self.left.append(rid)
 
     def token_of(
-        self, command: m.ListenerLogon, received: Received, key: bytes, access: Access, now_s: float
+        self, command: m.ListenerLogon, received: Received, key: bytes, now_s: float
     ) -> Token:
         """What a logon proves; `key` is that of the instance's tokens. Raises: ClientError."""
         if not made_by_zeromq(received.rid):
             raise ClientError("auth_failed", "a routing id must not be chosen by the client")
         token = verify(key, command.token, now_s)
-        admit(access, token, received.key)
+        admit(self.access, token, received.key)
         self.disconnects.check(token)
         return token
 
@@ -118,6 +128,13 @@ class Peers(dict[bytes, P], Generic[P]):
         peer = self[rid] = self._make(rid, token, self.heartbeats.begin(heartbeat_s, now_ms))
         peer.use = use
         return peer
+
+    def refusal(
+        self, rid: bytes, error: ClientError, cid: str | None = None, sid: str | None = None
+    ) -> Send:
+        """The error that answers a command, or ends a session or what has this sid."""
+        self.errors += 1
+        return Send(rid, codec.encode(m.Error(error.code, error.reason, error.hint, cid, sid)))
 
     def heard(self, peer: P, command: object, now_ms: int) -> None:
         """A command came, which may ask for other heartbeats."""
