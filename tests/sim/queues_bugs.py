@@ -34,7 +34,8 @@ def _settled_at_once(core: Any) -> None:
     def promise(request: Any, result: Any, before: Any) -> None:
         command = request.command
         answer = q.Settled(command.cid, command.sid, result.taken, result.ignored)
-        settlement._send(request.rid, answer)
+        if request.rid in core.connections:
+            core.shared.send(request.rid, answer)
         request.one.entries += [(outcome, None) for outcome in result.outcomes]
 
     settlement._promise = promise
