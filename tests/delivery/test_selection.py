@@ -18,7 +18,7 @@ from zbroker.blocks.frame_builder import Block, counting
 from zbroker.config import RecordConfig
 from zbroker.delivery.selection import StartSelection
 from zbroker.errors import ClientError
-from zbroker.filters import BUILT_IN, Vocabulary, compile_filter
+from zbroker.filters import BUILT_IN, Vocabulary, compile_filter, own
 from zbroker.ids import EPOCH, NOW
 from zbroker.log.reader import Cursor
 from zbroker.recording import Recording
@@ -156,7 +156,7 @@ def test_a_filter_that_replaces_another_still_knows_who_asks() -> None:
 
 
 def test_the_instance_is_known_by_name() -> None:
-    world = owned(Vocabulary.of_instance("zbroker", "default"))
+    world = owned(own.vocabulary_of("zbroker", "default"))
     world.subscribe(filter="/owner = INSTANCE_NAME()", credit=1 << 20)
     world.pump()
     assert [one.data for one in world.got()] == [OWNED[2]]

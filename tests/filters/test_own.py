@@ -10,8 +10,7 @@ import pytest
 
 from tests.filters.alone import takes
 from tests.filters.test_compiler import About
-from zbroker.config import Config, parse
-from zbroker.delivery.loop import vocabulary_of
+from zbroker.config import parse
 from zbroker.errors import ClientError, ConfigError
 from zbroker.filters import FIXED, Payloads, Vocabulary, compile_expression, compile_filter, own
 
@@ -55,7 +54,7 @@ def value(text: str, called: Callable[..., Any], payload: bytes = b'{"a": 5, "s"
 @pytest.mark.seed("004-56")
 def test_what_a_package_offers_is_called_by_the_filters_of_subscriptions() -> None:
     config = parse('[filters]\nfunctions = ["REGION"]\n', "z.toml")
-    vocabulary = vocabulary_of(config)
+    vocabulary = own.vocabulary_of("i", "g", config.filters.functions)
     test = compile_filter("REGION(/c) = 'DE-1' AND region(/c, 2) = 'DE-2'", vocabulary).test("json")
     assert takes(test, b'{"c": "de"}')
     assert not takes(test, b'{"c": "fr"}')
@@ -69,7 +68,7 @@ def test_it_is_refused_where_a_filter_must_be_fixed() -> None:
 
 def test_what_the_config_does_not_name_is_not_loaded() -> None:
     with pytest.raises(ClientError, match="there is no function REGION"):
-        compile_filter("REGION(/c) = 'x'", vocabulary_of(Config()))
+        compile_filter("REGION(/c) = 'x'", own.vocabulary_of("i", "g"))
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from typing import Final, get_args
 
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import Read
-from zbroker.config import Config, socket_of
+from zbroker.config import socket_of
 from zbroker.delivery import contract as de
 from zbroker.delivery.core import DeliveryCore, DeliverySettings
 from zbroker.delivery.ports import BlocksPort, LiveMessagesPort, PlansPort
 from zbroker.engine import effects as e
 from zbroker.engine.contract import Limit, Performers, TurnPlan
-from zbroker.filters import Vocabulary, own
+from zbroker.filters import own
 from zbroker.limits import MIB
 from zbroker.log.reader import Log
 from zbroker.server.budgets import budget_of
@@ -41,21 +41,18 @@ def run(process: Process) -> int:
     return DeliveryLoop(process).run()
 
 
-def vocabulary_of(config: Config) -> Vocabulary:
-    """What filters of subscriptions may call. Raises: ClientError."""
-    functions = own.load(config.filters.functions)
-    return Vocabulary.of_instance(config.instance.name, config.instance.group, functions)
-
-
 class DeliveryLoop(ListenerLoop):
     """Sockets and files of the delivery process, and its plan."""
 
     def __init__(self, process: Process) -> None:
         config, paths = process.config, process.paths
         super().__init__(process, socket_of("desk", process.room), s.TO_DESK)
+        vocabulary = own.vocabulary_of(
+            config.instance.name, config.instance.group, config.filters.functions
+        )
         settings = DeliverySettings(
             self.token_key, config.limits.clients, process.incarnation, self.recording, self.access,
-            budget_of(config.limits), self.disconnects, vocabulary_of(config), process.room,
+            budget_of(config.limits), self.disconnects, vocabulary, process.room,
         )  # fmt: skip
         self._plans = PlansPort(lambda: Log(paths.journal, paths.archive), process.clock)
         self._log = BlocksPort(

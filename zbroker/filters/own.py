@@ -23,7 +23,7 @@ from zbroker.filters.functions import CHANGING, FUNCTIONS, Function, reading
 from zbroker.filters.limits import TEXT_MAX_CHARS
 from zbroker.filters.tree_builder import SPECIAL
 from zbroker.filters.values import fit
-from zbroker.filters.vocabulary import CONSTANTS
+from zbroker.filters.vocabulary import CONSTANTS, Vocabulary
 
 GROUP: Final = "zbroker_functions"
 
@@ -31,6 +31,12 @@ _NAME: Final = re.compile(r"[A-Z_][A-Z_0-9]{0,63}")
 _TAKEN: Final = frozenset({*FUNCTIONS, *CHANGING, *SPECIAL, *CONSTANTS})
 _LETTERS: Final[Mapping[object, str]] = {str: "t", float: "n", int: "n"}
 _MANY: Final = 100
+
+
+def vocabulary_of(instance: str, group: str, functions: Sequence[str] = ()) -> Vocabulary:
+    """What filters of an instance's subscriptions may call. Raises: ClientError bad_field."""
+    constants = {"INSTANCE_NAME": instance, "GROUP_NAME": group}
+    return Vocabulary(load(functions), constants=constants)
 
 
 def load(names: Sequence[str]) -> dict[str, Function]:

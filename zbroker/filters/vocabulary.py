@@ -53,13 +53,6 @@ class Vocabulary:
             raise Unknown(f"{name} has no value here")
         return self.constants[name]
 
-    @classmethod
-    def of_instance(
-        cls, name: str, group: str, own: Mapping[str, Function] | None = None
-    ) -> Vocabulary:
-        """What all clients of an instance may call."""
-        return cls(own or {}, constants={"INSTANCE_NAME": name, "GROUP_NAME": group})
-
     def asked_by(self, text: str) -> tuple[tuple[str, str], ...]:
         """What a text may mean another thing by than for others: the constants it may name."""
         upper = text.upper()

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, get_args
 
@@ -26,8 +24,7 @@ import zmq
 from zbroker.clock import SystemClock
 from zbroker.config import Config
 from zbroker.engine import effects as e
-from zbroker.engine.contract import Limit, Performers, Ready, Source, TurnPlan
-from zbroker.engine.events import StopAsked
+from zbroker.engine.contract import Limit, Performers, Source, TurnPlan
 from zbroker.paths import Paths
 from zbroker.server import security
 from zbroker.server.admin_endpoint import AdminEndpoint
@@ -37,12 +34,12 @@ from zbroker.supervisor import core as c
 from zbroker.supervisor import directory
 from zbroker.supervisor.held_ports import HeldPorts
 from zbroker.supervisor.processes import PROCESSES, ProcessPlan, processes_of
+from zbroker.supervisor.signals import SignalsPort
 from zbroker.supervisor.zygote import Children
 from zbroker.wire import codec
 from zbroker.wire import internal as m
 
 NAME: Final = "supervisor"
-SIGNALS_MAX: Final = 4_096  # bytes of one turn, one for each signal
 
 log: Final = logging.getLogger(NAME)
 
@@ -138,34 +135,3 @@ class SupervisorLoop(TurnLoop):
         self._signals.close()
         self._context.destroy(linger=0)
         self._ports.close()
-
-
-class SignalsPort:
-    """Signals that ask this process to stop. Those that tell of a child only wake it."""
-
-    drained = True
-    next_wake_ms = None
-
-    def __init__(self, poller: zmq.Poller) -> None:
-        self._woken, self._waker = socket.socketpair()
-        self._woken.setblocking(False)
-        self._waker.setblocking(False)
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(number, lambda *_: None)  # its number can be read from the socket
-        poller.register(self._woken, zmq.POLLIN)
-
-    def events(self, ready: Ready, limit: Limit) -> Iterator[StopAsked]:
-        """One for each signal."""
-        if self._woken.fileno() not in ready:
-            return
-        for number in self._woken.recv(SIGNALS_MAX):
-            if number != signal.SIGCHLD:
-                log.info("%s: stopping", signal.Signals(number).name)
-                yield StopAsked()
-
-    def close(self) -> None:
-        """Signals are not listened for any more."""
-        signal.set_wakeup_fd(-1)
-        self._woken.close()
-        self._waker.close()

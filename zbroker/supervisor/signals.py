@@ -1,0 +1,49 @@
+"""The signals of the supervisor: what asks it to stop, and what only wakes it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+import zmq
+
+from zbroker.engine.contract import Limit, Ready
+from zbroker.engine.events import StopAsked
+
+SIGNALS_MAX: Final = 4_096  # bytes of one turn, one for each signal
+
+log: Final = logging.getLogger("supervisor")
+
+
+class SignalsPort:
+    """Signals that ask this process to stop. Those that tell of a child only wake it."""
+
+    drained = True
+    next_wake_ms = None
+
+    def __init__(self, poller: zmq.Poller) -> None:
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)  # its number can be read from the socket
+        poller.register(self._woken, zmq.POLLIN)
+
+    def events(self, ready: Ready, limit: Limit) -> Iterator[StopAsked]:
+        """One for each signal."""
+        if self._woken.fileno() not in ready:
+            return
+        for number in self._woken.recv(SIGNALS_MAX):
+            if number != signal.SIGCHLD:
+                log.info("%s: stopping", signal.Signals(number).name)
+                yield StopAsked()
+
+    def close(self) -> None:
+        """Signals are not listened for any more."""
+        signal.set_wakeup_fd(-1)
+        self._woken.close()
+        self._waker.close()
