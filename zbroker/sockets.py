@@ -130,15 +130,6 @@ def dealer(
     context: Context, endpoint: str, max_frame_bytes: int = -1, curve: Curve | None = None
 ) -> Socket:
     """A connected DEALER: to a listener of the broker (tcp), or between our processes (ipc)."""
-    socket = prepared_dealer(context, endpoint, max_frame_bytes, curve)
-    socket.connect(endpoint)
-    return socket
-
-
-def prepared_dealer(
-    context: Context, endpoint: str, max_frame_bytes: int = -1, curve: Curve | None = None
-) -> Socket:
-    """The same, not connected yet: to observe the handshake, attach the monitor before it."""
     socket = context.socket(zmq.DEALER)
     _common(socket, 0, 0)
     know_ipv6(socket, endpoint)
@@ -152,6 +143,7 @@ def prepared_dealer(
         socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
     if curve is not None:
         identify(socket, curve)
+    socket.connect(endpoint)
     return socket
 
 

@@ -90,7 +90,7 @@ def test_a_stranger_is_refused(place: Path, secured: LocalBroker) -> None:
     as_who(place, secured, "stranger")
     refused = admin("status")
     assert refused.exit_code == 1
-    assert "does not know this key" in refused.stderr
+    assert "does not accept the key" in refused.stderr
     assert admin("check").exit_code == 3
 
 

@@ -29,15 +29,13 @@ if TYPE_CHECKING:
 
 import secrets
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from zbroker import endpoints, sockets
 from zbroker.client import link
-from zbroker.wire import codec
+from zbroker.client.effects import Lost, Rejected
 from zbroker.wire import messages as m
 
 if TYPE_CHECKING:
@@ -251,11 +249,7 @@ def _refused(request: urllib.request.Request, error: urllib.error.HTTPError) -> 
 
 
 LOGON_TIMEOUT_S: Final = 5.0
-_MONITORED: Final = int(
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-)
+_KEYS: Final = "compare the broker's public key: zbroker-admin key show"
 
 
 class AdminSession(NamedTuple):
@@ -269,21 +263,18 @@ class AdminSession(NamedTuple):
 
 
 def log_on(url: str, credentials: Credentials | None = None) -> AdminSession:
-    """Logs on at the ingest door `url`, and off again. Raises: ZBrokerError, ConfigError."""
+    """Logs on at the ingest listener `url`, and off again. Raises: ZBrokerError, ConfigError."""
     url = endpoints.ingest_url(url)
     if (error := link.impossible(url)) is not None:
         raise error
     curve = credentials.curve() if credentials else None
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context: link.Context = zmq.Context()
     try:
-        dealer = sockets.prepared_dealer(context, url, curve=curve)
-        events = dealer.get_monitor_socket(_MONITORED)
-        dealer.connect(url)
-        _send(dealer, _logon(credentials))
-        frames = _broker_answer(dealer, events, url, secured=curve is not None)
-        answer = codec.decode(codec.ANSWERS, frames[0].buffer) if frames else None
-        _send(dealer, m.Logoff())
-        dealer.disable_monitor()
+        connection = link.ClientLink(context, url, curve=curve)
+        connection.send(_logon(credentials))
+        answer = _broker_answer(connection, url)
+        connection.send(m.Logoff())
+        connection.close(sockets.LINGER_MS)
     finally:
         context.destroy(linger=sockets.LINGER_MS)
     return _session(answer, url)
@@ -295,50 +286,22 @@ def _logon(credentials: Credentials | None) -> m.Logon:
     return m.Logon(client=name, instance=instance, cid="1", credentials=given)
 
 
-def _send(dealer: zmq.Socket[bytes], command: m.ClientCommand) -> None:
-    """Without a peer, as after a refused handshake, nothing is sent: the events say why."""
-    with suppress(zmq.Again):
-        dealer.send(codec.encode(command), zmq.NOBLOCK)
-
-
-def _broker_answer(
-    dealer: zmq.Socket[bytes], events: zmq.Socket[bytes], url: str, *, secured: bool
-) -> sockets.Frames | None:
+def _broker_answer(connection: link.ClientLink, url: str) -> object:
     """What the broker says. Raises: ZBrokerError not_found, auth_failed."""
-    poller = zmq.Poller()
-    poller.register(dealer, zmq.POLLIN)
-    poller.register(events, zmq.POLLIN)
-    deadline = time.monotonic() + LOGON_TIMEOUT_S
-    closed = False
+    deadline, closed = time.monotonic() + LOGON_TIMEOUT_S, False
     while (left_s := deadline - time.monotonic()) > 0:
-        ready = dict(poller.poll(int(left_s * 1000) + 1))
-        if dealer in ready:
-            return sockets.receive(dealer)
-        if events in ready:
-            event = int(recv_monitor_message(events)["event"])
-            if event != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-                raise _handshake_error(event, url, secured=secured)
-            closed = True  # it may be starting: ZeroMQ tries again
+        connection.wait(int(left_s * 1000) + 1)
+        if (received := connection.receive()) is not None:
+            return received[0]
+        for event in connection.events():
+            if isinstance(event, Rejected):
+                raise ZBrokerError("auth_failed", f"{url}: {event.why}", event.hint)
+            closed |= isinstance(event, Lost)  # it may be starting: ZeroMQ tries again
     if closed:
         raise ZBrokerError("auth_failed", f"{url} ends each connection at its handshake", _KEYS)
     why = link.probe(url)
     told = f"no answer at {url}" + (f": {why}" if why else "")
     raise ZBrokerError("not_found", told, "is the instance running?")
-
-
-_KEYS: Final = "compare the broker's public key: zbroker-admin key show"
-
-
-def _handshake_error(event: int, url: str, *, secured: bool) -> ZBrokerError:
-    """The reason why the logon failed."""
-    if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-        reason = f"{url} does not know this key"
-        return ZBrokerError("auth_failed", reason, "no principal of the access file has it")
-    if secured:
-        reason = f"{url} does not encrypt, or has another key"
-        return ZBrokerError("auth_failed", reason, _KEYS)
-    reason = f"{url} wants to know who you are"
-    return ZBrokerError("auth_failed", reason, "give --key and --server-key, or --context")
 
 
 def _session(answer: object, url: str) -> AdminSession:

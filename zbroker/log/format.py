@@ -56,6 +56,7 @@ _CHECKED: Final = struct.Struct("<4sH2xI8xII76xII")  # magic, version, length, c
 _U32: Final = struct.Struct("<I")
 _LENGTH: Final = struct.Struct("<H")
 _COLUMN: Final = struct.Struct("<HHI")
+_PADS: Final = tuple(bytes(size) for size in range(ALIGN))
 offset_bytes: Final = struct.Struct("<Q").pack  # an offset as header CRCs cover it
 KIND_PUBLISH: Final = 1
 KIND_PUBLISHER: Final = 2
@@ -332,6 +333,35 @@ class GroupHeader(NamedTuple):
     def end_offset(self) -> int:
         """Offset of the next group of this segment."""
         return pad(self.offset + self.length, GROUP_ALIGN)
+
+
+def encode_group(
+    batches: list[Batch], end: int, seed: int, log_time: int, synced: int, previous_crc: int
+) -> tuple[list[bytes | bytearray | memoryview], GroupHeader, int]:
+    """The group of these batches in a file whose last group ends at `end`; each learns its offset.
+
+    Returns: what is written at the offset of the header, the header, and its CRC. The zeros after
+    the last body are left out: the file has them already.
+    """
+    start = pad(end, GROUP_ALIGN)
+    offset = start + GROUP_LENGTH
+    crcs: list[int] = []
+    buffers: list[bytes | bytearray | memoryview] = [b""]  # the group header's place
+    padding = b""
+    for batch in batches:
+        header = encode_batch_header(batch, offset, seed)
+        batch.offset, batch.header_length = offset, len(header)
+        crcs.append(batch_crc(header))
+        buffers += (padding + header, batch.body)
+        padding = _PADS[-batch.body_length % ALIGN]
+        offset += len(header) + batch.body_length + len(padding)
+    first, last = batches[0], batches[-1]
+    group = GroupHeader(
+        start, offset - start, len(batches), first.position, log_time, synced,
+        last.end_position - first.position, previous_crc,
+    )  # fmt: skip
+    buffers[0], crc = encode_group_header(group, crcs, seed)
+    return buffers, group, crc
 
 
 def encode_group_header(group: GroupHeader, batch_crcs: list[int], seed: int) -> tuple[bytes, int]:

@@ -27,14 +27,11 @@ from zbroker.log.disk import Buffer, Disk
 from zbroker.log.format import (
     DATA_AT,
     GROUP_ALIGN,
-    GROUP_LENGTH,
     AckedNote,
     Batch,
     GroupHeader,
     SegmentHeader,
-    batch_crc,
-    encode_batch_header,
-    encode_group_header,
+    encode_group,
     pad,
 )
 from zbroker.log.segments import (
@@ -54,7 +51,6 @@ from zbroker.log.segments import (
 SHORT_BYTES: Final = 4 * MIB  # the least that a segment made in a hurry has
 RESERVE_BYTES: Final = 1 * MIB  # for state snapshots, later acks and transfers, on a full disk
 RESERVE_SHARE: Final = 8  # of a small segment the reserve is this part at most
-_PADS: Final = tuple(bytes(size) for size in range(8))
 
 
 @dataclass(slots=True, frozen=True)
@@ -269,25 +265,7 @@ class Writer:
             )
 
     def _encode(self, batches: list[Batch], log_time: int) -> tuple[list[Buffer], GroupHeader, int]:
-        start = pad(self._end, GROUP_ALIGN)
-        offset, seed = start + GROUP_LENGTH, self._seed
-        crcs: list[int] = []
-        buffers: list[Buffer] = [b""]  # the group header's place
-        padding = b""
-        for batch in batches:
-            header = encode_batch_header(batch, offset, seed)
-            batch.offset, batch.header_length = offset, len(header)
-            crcs.append(batch_crc(header))
-            buffers += (padding + header, batch.body)
-            padding = _PADS[-batch.body_length % 8]
-            offset += len(header) + batch.body_length + len(padding)
-        first, last = batches[0], batches[-1]
-        group = GroupHeader(
-            start, offset - start, len(batches), first.position, log_time, self.synced,
-            last.end_position - first.position, self._group_crc,
-        )  # fmt: skip
-        buffers[0], crc = encode_group_header(group, crcs, seed)
-        return buffers, group, crc
+        return encode_group(batches, self._end, self._seed, log_time, self.synced, self._group_crc)
 
     def _roll_over(self, length: int) -> None:
         """Opens the next segment, with room for a group of `length`."""

@@ -24,19 +24,14 @@ from zbroker.clock import Clock
 from zbroker.durable_files import sync_directory
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.limits import MIB
-from zbroker.log.disk import Buffer, Disk
+from zbroker.log.disk import Disk
 from zbroker.log.format import (
     DATA_AT,
-    GROUP_ALIGN,
-    GROUP_LENGTH,
     HEADER_COPY_AT,
     AckedNote,
     Batch,
-    GroupHeader,
     SegmentHeader,
-    batch_crc,
-    encode_batch_header,
-    encode_group_header,
+    encode_group,
     pad,
 )
 from zbroker.log.segments import NOTE_FILE, NOTE_FILE_BYTES, give_up, random_salt, segment_name
@@ -46,7 +41,6 @@ UNFINISHED: Final = "unfinished"
 _SLACK_BYTES: Final = 16 << 20
 GROUP_BYTES: Final = 1 * MIB  # batches that are written at once
 _PAGE: Final = 4096
-_PADS: Final = tuple(bytes(size) for size in range(8))
 
 
 @contextmanager
@@ -203,23 +197,10 @@ class _Segment:
 
     def _write(self) -> None:
         """One group of what was added."""
-        start = pad(self._end, GROUP_ALIGN)
-        offset, seed = start + GROUP_LENGTH, self.header.seed
-        crcs: list[int] = []
-        buffers: list[Buffer] = [b""]  # the group header's place
-        for batch in self._group:
-            header = encode_batch_header(batch, offset, seed)
-            crcs.append(batch_crc(header))
-            padding = _PADS[-batch.body_length % 8]
-            buffers += (header, batch.body, padding)
-            offset += len(header) + batch.body_length + len(padding)
-        first, last = self._group[0], self._group[-1]
-        group = GroupHeader(
-            start, offset - start, len(crcs), first.position,
-            max(batch.log_time for batch in self._group), first.position,
-            last.end_position - first.position, self._crc,
-        )  # fmt: skip
-        buffers[0], self._crc = encode_group_header(group, crcs, seed)
-        self._disk.write(self._name, start, buffers)
-        self._end = offset
-        self._group, self._group_bytes = [], 0
+        batches, self._group, self._group_bytes = self._group, [], 0
+        log_time = max(batch.log_time for batch in batches)
+        buffers, group, self._crc = encode_group(
+            batches, self._end, self.header.seed, log_time, batches[0].position, self._crc
+        )
+        self._disk.write(self._name, group.offset, buffers)
+        self._end = group.offset + group.length
