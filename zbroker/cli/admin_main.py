@@ -7,26 +7,14 @@ from typing import Final
 
 import click
 
-from zbroker.cli.group import LazyGroup
+from zbroker.cli.group import LazyGroup, commands
 from zbroker.cli.options import ConnectionOptions, connection_options, flag_option
 from zbroker.control.target import Target
 
-#: A new command is one line here and a file, or a function in the file of its group.
+#: A new command is one word here and a file, or a function in the file of its group.
 COMMANDS: Final = {
-    "status": "zbroker.cli.status:status",
-    "top": "zbroker.cli.top:top",
-    "check": "zbroker.cli.check:check",
-    "doctor": "zbroker.cli.doctor:doctor",
-    "journal": "zbroker.cli.journal:journal",
-    "topic": "zbroker.cli.topic:topic",
-    "client": "zbroker.cli.client:client",
-    "subscription": "zbroker.cli.subscription:subscription",
-    "queue": "zbroker.cli.queue:queue",
-    "point": "zbroker.cli.point:point",
-    "action": "zbroker.cli.action:action",
-    "key": "zbroker.cli.key:key",
-    "access": "zbroker.cli.access:access",
-    "context": "zbroker.cli.context:context",
+    **commands("zbroker.cli.*:*", "status top check doctor journal topic client subscription"),
+    **commands("zbroker.cli.*:*", "queue point action key access context"),
     "completion": "zbroker.cli.completion:admin_completion",
 }
 

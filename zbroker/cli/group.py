@@ -31,6 +31,11 @@ add_version: Final = click.version_option(
 )
 
 
+def commands(place: str, names: str) -> dict[str, str]:
+    """Where these commands are, for a LazyGroup. place: `module:attribute`, `*` is the name."""
+    return {name: place.replace("*", name) for name in names.split()}
+
+
 class LazyGroup(click.Group):
     """A group in the order of its commands; those of `table` are imported when they are used.
 

@@ -6,20 +6,12 @@ from typing import Final
 
 import click
 
-from zbroker.cli.group import LazyGroup
+from zbroker.cli.group import LazyGroup, commands
 
-#: Adding a command is one line here and one file.
-COMMANDS: Final = {
-    "start": "zbroker.cli.start:start",
-    "pub": "zbroker.cli.pub:pub",
-    "sub": "zbroker.cli.sub:sub",
-    "consume": "zbroker.cli.consume:consume",
-    "bench": "zbroker.cli.bench:bench",
-    "spark": "zbroker.cli.spark:spark",
-    "demo": "zbroker.cli.demo:demo",
-    "config": "zbroker.cli.config:config",
-    "completion": "zbroker.cli.completion:completion",
-}
+#: Adding a command is one word here and one file.
+COMMANDS: Final = commands(
+    "zbroker.cli.*:*", "start pub sub consume bench spark demo config completion"
+)
 
 
 @click.group("zbroker", cls=LazyGroup, table=COMMANDS)

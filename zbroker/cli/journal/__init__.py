@@ -14,25 +14,19 @@ from typing import Final
 
 import click
 
-from zbroker.cli.group import LazyGroup
+from zbroker.cli.group import LazyGroup, commands
 
 _HERE: Final = "zbroker.cli.journal"
 
 COMMANDS: Final = {
-    "ls": f"{_HERE}.info:ls",
-    "info": f"{_HERE}.info:info",
-    "dump": f"{_HERE}.dump:dump",
-    "search": f"{_HERE}.search:search",
-    "grep": f"{_HERE}.grep:grep",
+    **commands(f"{_HERE}.info:*", "ls info"),
+    **commands(f"{_HERE}.*:*", "dump search grep"),
     "verify": f"{_HERE}.verify:verify_command",
-    "repair": f"{_HERE}.repair:repair",
-    "archive": f"{_HERE}.segment_actions:archive",
-    "compress": f"{_HERE}.segment_actions:compress",
-    "remove": f"{_HERE}.segment_actions:remove",
-    "holders": f"{_HERE}.holders:holders",
-    "conflicts": f"{_HERE}.conflicts:conflicts",
+    **commands(f"{_HERE}.*:*", "repair"),
+    **commands(f"{_HERE}.segment_actions:*", "archive compress remove"),
+    **commands(f"{_HERE}.*:*", "holders conflicts"),
     "rebuild-index": f"{_HERE}.maintenance:rebuild_index",
-    "export": f"{_HERE}.export:export",
+    **commands(f"{_HERE}.*:*", "export"),
     "new-generation": f"{_HERE}.maintenance:new_generation",
 }
 

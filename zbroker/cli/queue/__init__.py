@@ -12,20 +12,12 @@ from typing import Final
 
 import click
 
-from zbroker.cli.group import LazyGroup
+from zbroker.cli.group import LazyGroup, commands
 
-_QUERIES: Final = "zbroker.cli.queue.queries"
-_CHANGES: Final = "zbroker.cli.queue.changes"
 COMMANDS: Final = {
-    "ls": f"{_QUERIES}:ls",
-    "info": f"{_QUERIES}:info",
-    "browse": f"{_QUERIES}:browse",
-    "explain": f"{_QUERIES}:explain",
-    "purge": "zbroker.cli.queue.purge:purge",
-    "requeue": f"{_CHANGES}:requeue",
-    "create": f"{_CHANGES}:create",
-    "alter": f"{_CHANGES}:alter",
-    "delete": f"{_CHANGES}:delete",
+    **commands("zbroker.cli.queue.queries:*", "ls info browse explain"),
+    **commands("zbroker.cli.queue.purge:*", "purge"),
+    **commands("zbroker.cli.queue.changes:*", "requeue create alter delete"),
 }
 
 

@@ -10,13 +10,10 @@ from typing import Final
 
 import click
 
-from zbroker.cli.group import LazyGroup
+from zbroker.cli.group import LazyGroup, commands
 
 #: Adding a command is one line here and one file.
-COMMANDS: Final = {
-    name: f"zbroker.cli.spark.{name}:{name}"
-    for name in ("export", "audit", "stats", "backfill", "reprocess")
-}
+COMMANDS: Final = commands("zbroker.cli.spark.*:*", "export audit stats backfill reprocess")
 
 
 @click.group(cls=LazyGroup, table=COMMANDS)
