@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -26,10 +27,10 @@ class SourceOptions:
     topic_pattern: str = ""
     filter: str = ""
     filter_type: str = TYPE_DEFAULT
-    starting: parsers.Point | None = None
-    ending: parsers.Point | None = None
-    starting_time: str | None = None
-    ending_time: str | None = None
+    starting_bookmark: parsers.Point | None = None
+    ending_bookmark: parsers.Point | None = None
+    starting_timestamp: str | None = None
+    ending_timestamp: str | None = None
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_bookmarks_per_trigger: int | None = None
@@ -37,7 +38,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     kafka_columns: bool = False
     reader_name: str = ""
-    lease_s: int = TTL_S
+    lease_seconds: int = TTL_S
     rows: int = ROWS
     key_file: str = ""
     server_key: str = ""
@@ -49,74 +50,69 @@ class SourceOptions:
     @property
     def since(self) -> parsers.Point | None:
         """Where to begin: a time wins over a bookmark."""
-        return self.starting_time if self.starting_time is not None else self.starting
+        if self.starting_timestamp is not None:
+            return self.starting_timestamp
+        return self.starting_bookmark
 
     @property
     def until(self) -> parsers.Point | None:
         """Where to end, likewise."""
-        return self.ending_time if self.ending_time is not None else self.ending
+        return self.ending_timestamp if self.ending_timestamp is not None else self.ending_bookmark
 
 
 class Option(NamedTuple):
-    """One option: the field it fills, how its text is read, and what it means."""
+    """One option: how its text is read, and what it means."""
 
     name: str
-    field: str
     read: Callable[[str], object]
     meaning: str
     aliases: tuple[str, ...] = ()
 
+    @property
+    def field(self) -> str:
+        """The field that it fills: its name in snake case."""
+        return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", self.name)
+
 
 OPTIONS: Final = (
-    Option("endpoint", "endpoint", parsers.url, "URL of a running instance",
-           ("kafka.bootstrap.servers",)),
-    Option("journal", "journal", parsers.text,
+    Option("endpoint", parsers.url, "URL of a running instance", ("kafka.bootstrap.servers",)),
+    Option("journal", parsers.text,
            "data, journal or archive directory; with `endpoint`: read first"),
-    Option("archive", "archive", parsers.text, "archive directory, if not beside the journal"),
-    Option("topics", "topics", parsers.names, "topics, separated by commas; default: all",
-           ("subscribe",)),
-    Option("topicPattern", "topic_pattern", parsers.text, "RE2 pattern for whole topics",
-           ("subscribePattern",)),
-    Option("filter", "filter", parsers.text, "content filter, as in subscriptions"),
-    Option("filterType", "filter_type", parsers.text,
-           "type of payloads in a directory, for `filter`"),
-    Option("startingBookmark", "starting", parsers.point,
+    Option("archive", parsers.text, "archive directory, if not beside the journal"),
+    Option("topics", parsers.names, "topics, separated by commas; default: all", ("subscribe",)),
+    Option("topicPattern", parsers.text, "RE2 pattern for whole topics", ("subscribePattern",)),
+    Option("filter", parsers.text, "content filter, as in subscriptions"),
+    Option("filterType", parsers.text, "type of payloads in a directory, for `filter`"),
+    Option("startingBookmark", parsers.point,
            "earliest, latest, a bookmark (begins after it), a vector, or a position (begins at "
            "it); default: earliest, for a stream latest", ("startingOffsets",)),
-    Option("endingBookmark", "ending", parsers.point,
+    Option("endingBookmark", parsers.point,
            "latest, a bookmark (inclusive), a vector, or a position (exclusive); batch only",
            ("endingOffsets",)),
-    Option("startingTimestamp", "starting_time", parsers.time,
+    Option("startingTimestamp", parsers.time,
            "milliseconds since 1970, or ISO 8601 with a zone; overrides startingBookmark"),
-    Option("endingTimestamp", "ending_time", parsers.time, "likewise, exclusive; batch only"),
-    Option("minPartitions", "min_partitions", parsers.count,
+    Option("endingTimestamp", parsers.time, "likewise, exclusive; batch only"),
+    Option("minPartitions", parsers.count,
            "at least this many partitions; default: 4, for a stream by size"),
-    Option("maxRecordsPerPartition", "max_records_per_partition", parsers.count,
-           "at most this many positions in a partition"),
-    Option("maxBookmarksPerTrigger", "max_bookmarks_per_trigger", parsers.count,
+    Option("maxRecordsPerPartition", parsers.count, "at most this many positions in a partition"),
+    Option("maxBookmarksPerTrigger", parsers.count,
            "stream: at most this many positions in a micro-batch", ("maxOffsetsPerTrigger",)),
-    Option("maxBytesPerTrigger", "max_bytes_per_trigger", parsers.size,
+    Option("maxBytesPerTrigger", parsers.size,
            "stream: at most about this many bytes of log in a micro-batch"),
-    Option("failOnDataLoss", "fail_on_data_loss", parsers.flag,
+    Option("failOnDataLoss", parsers.flag,
            "false: continue at the oldest kept message; default true"),
-    Option("kafkaColumns", "kafka_columns", parsers.flag, "columns of Kafka's connector"),
-    Option("readerName", "reader_name", parsers.name, "name of the lease in the instance",
-           ("groupIdPrefix",)),
-    Option("leaseSeconds", "lease_s", parsers.seconds,
+    Option("kafkaColumns", parsers.flag, "columns of Kafka's connector"),
+    Option("readerName", parsers.name, "name of the lease in the instance", ("groupIdPrefix",)),
+    Option("leaseSeconds", parsers.seconds,
            "for how long a plan or a killed query keeps the log; default 600"),
-    Option("rows", "rows", parsers.count,
-           "at most this many rows in an Arrow batch; default 16384"),
-    Option("keyFile", "key_file", parsers.text,
-           "path of this client's NAME.key_secret, on every executor"),
-    Option("serverKey", "server_key", parsers.text,
-           "public key of the broker, or path of its NAME.key"),
-    Option("user", "user", parsers.text, "user, if several share a key"),
-    Option("passwordVariable", "password_variable", parsers.text,
+    Option("rows", parsers.count, "at most this many rows in an Arrow batch; default 16384"),
+    Option("keyFile", parsers.text, "path of this client's NAME.key_secret, on every executor"),
+    Option("serverKey", parsers.text, "public key of the broker, or path of its NAME.key"),
+    Option("user", parsers.text, "user, if several share a key"),
+    Option("passwordVariable", parsers.text,
            "environment variable of the driver that holds the user's password"),
-    Option("topic", "topic", parsers.text,
-           "writing: the topic of all rows; overrides their column `topic`"),
-    Option("publishId", "publish_id", parsers.name,
-           "writing a batch: jobs with the same id publish once"),
+    Option("topic", parsers.text, "writing: the topic of all rows; overrides their column `topic`"),
+    Option("publishId", parsers.name, "writing a batch: jobs with the same id publish once"),
 )  # fmt: skip
 _BY_NAME: Final = {
     name.lower(): option for option in OPTIONS for name in (option.name, *option.aliases)

@@ -156,7 +156,7 @@ class SourceLog:
         if not given.endpoint:
             return None
         who = f"spark-{given.reader_name or secrets.token_hex(4)}"
-        return LogHold(given.endpoint, who, self.credentials(), given.lease_s)
+        return LogHold(given.endpoint, who, self.credentials(), given.lease_seconds)
 
     def credentials(self) -> Credentials | None:
         """Raises: ClientError bad_field, without the variable of the password."""
