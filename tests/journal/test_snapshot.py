@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import repeat
 
 import pytest
 from msgspec import msgpack
@@ -17,6 +18,7 @@ from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.holes import Hole
 from zbroker.journal.sessions import PublisherRow, Sessions
+from zbroker.journal.stages import LinkRow
 from zbroker.limits import STATE_BODY_BYTES
 from zbroker.log.format import KIND_PUBLISH, KIND_STATE
 from zbroker.wire import internal as m
@@ -221,7 +223,12 @@ def test_how_a_segment_began_is_told_if_it_is_known() -> None:
 
 @pytest.mark.parametrize("count", [0, 15, 16, (1 << 16) - 1, 1 << 16])
 def test_rows_stand_in_an_array_of_any_length(count: int) -> None:
-    assert msgpack.decode(snapshot._array([b"\x01"] * count)) == [1] * count
+    row, learned = LinkRow(1, 0), list[LinkRow]()
+    fold = snapshot.FoldCodec("links", list[LinkRow], lambda: repeat(row, count), learned.append)
+    body = snapshot.decode(snapshot.Cutter([fold], 1).cut())
+    assert body is not None
+    snapshot.learn(body, [fold])
+    assert learned == [row] * count
 
 
 MINE, RID = 77, b"\0ingest"

@@ -30,7 +30,7 @@ makes room again, needs them. The rest waits until publishers are accepted again
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from msgspec import DecodeError, Raw, Struct, msgpack
 
@@ -43,9 +43,6 @@ from zbroker.journal.stages import AppRow, LinkRow, StageRow
 from zbroker.limits import KIB, STATE_BODY_BYTES
 from zbroker.log.format import KIND_STATE
 from zbroker.wire.units import NamedRow
-
-Learner = Callable[[Raw], None]
-T = TypeVar("T")
 
 VERSION: Final = 1
 _ORIGINS: Final = msgpack.Decoder(list[OriginRow])
@@ -67,14 +64,24 @@ class Body(Struct, omit_defaults=True):
 class FoldCodec(NamedTuple):
     """How one fold's state gets into a snapshot and back.
 
-    rows: made lazily, each as of the moment it is asked for. learn: takes rows as they were packed.
-    always: also without a row its name is there.
+    form: the type of a list of its rows. rows: made lazily, each as of the moment it is asked for.
+    fold_row: takes one of them back. always: also without a row its name is there.
     """
 
     name: str
+    form: type[list[Any]]
     rows: Callable[[], Iterable[Struct]]
-    learn: Learner
+    fold_row: Callable[[Any], None]
     always: bool = True
+
+    def learn(self, rows: Raw) -> None:
+        """Takes rows as they were packed. Raises: StorageError unknown_version."""
+        try:
+            known = msgpack.decode(rows, type=self.form)
+        except (DecodeError, UnicodeDecodeError) as error:
+            raise _newer(f"a state snapshot has rows of an unknown form: {error}") from None
+        for row in known:
+            self.fold_row(row)
 
 
 def folds(sessions: Sessions) -> list[FoldCodec]:
@@ -82,35 +89,20 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
     origins, named = sessions.origins, sessions.named
     wiring, points, stages = named.wiring, named.points, sessions.stages
     return [
-        FoldCodec("origins", origins.rows, _learner(list[OriginRow], origins.fold_row)),
-        FoldCodec("ties", lambda: list(origins.ties), _learner(list[Tie], origins.tie)),
-        FoldCodec("wiring", wiring.rows, _learner(list[NamedRow], wiring.learn), always=False),
-        FoldCodec("points", points.rows, _learner(list[NamedRow], points.learn), always=False),
-        FoldCodec(
-            "links", stages.link_rows, _learner(list[LinkRow], stages.learn_link), always=False
-        ),
-        FoldCodec("apps", stages.app_rows, _learner(list[AppRow], stages.learn_app), always=False),
-        FoldCodec("stages", stages.rows, _learner(list[StageRow], stages.learn), always=False),
+        FoldCodec("origins", list[OriginRow], origins.rows, origins.fold_row),
+        FoldCodec("ties", list[Tie], lambda: list(origins.ties), origins.tie),
+        FoldCodec("wiring", list[NamedRow], wiring.rows, wiring.learn, always=False),
+        FoldCodec("points", list[NamedRow], points.rows, points.learn, always=False),
+        FoldCodec("links", list[LinkRow], stages.link_rows, stages.learn_link, always=False),
+        FoldCodec("apps", list[AppRow], stages.app_rows, stages.learn_app, always=False),
+        FoldCodec("stages", list[StageRow], stages.rows, stages.learn, always=False),
         FoldCodec(
             "publishers",
+            list[PublisherRow],
             lambda: sessions.rows(sessions.ids()),
-            _learner(list[PublisherRow], sessions.fold_row),
+            sessions.fold_row,
         ),
     ]
-
-
-def _learner(form: type[list[T]], learn: Callable[[T], None]) -> Learner:
-    decoder = msgpack.Decoder(form)
-
-    def learn_all(rows: Raw) -> None:
-        try:
-            known = decoder.decode(rows)
-        except (DecodeError, UnicodeDecodeError) as error:
-            raise _newer(f"a state snapshot has rows of an unknown form: {error}") from None
-        for row in known:
-            learn(row)
-
-    return learn_all
 
 
 # -- writing ----------------------------------------------------------------------------------
@@ -134,7 +126,7 @@ class Cutter:
 
     def cut(self) -> bytes:
         """The body of the next part; its rows are as of now: none is asked for ahead of time."""
-        packed: dict[str, list[bytes]] = {}
+        packed: dict[str, list[Raw]] = {}
         size = 0
         while size < self._part_bytes:
             name, row = next(self._rows, ("", b""))
@@ -143,9 +135,9 @@ class Cutter:
                 break
             rows = packed.setdefault(name, [])
             if row:
-                rows.append(row)
+                rows.append(Raw(row))
                 size += len(row)
-        together = {name: Raw(_array(rows)) for name, rows in packed.items()}
+        together = {name: Raw(msgpack.encode(rows)) for name, rows in packed.items()}
         body = msgpack.encode(Body(VERSION, self.through, self._part, together, self.done))
         self._part += 1
         self.bytes += len(body)
@@ -160,18 +152,6 @@ def _rows(parts_of: list[FoldCodec]) -> Iterator[tuple[str, bytes]]:
             yield fold.name, b""
         for row in fold.rows():
             yield fold.name, pack(row)
-
-
-def _array(rows: list[bytes]) -> bytes:
-    """A msgpack array of values that are packed already."""
-    count = len(rows)
-    if count < 16:
-        head = bytes([0x90 | count])
-    elif count < 1 << 16:
-        head = b"\xdc" + count.to_bytes(2, "big")
-    else:
-        head = b"\xdd" + count.to_bytes(4, "big")
-    return head + b"".join(rows)
 
 
 # -- reading ----------------------------------------------------------------------------------
