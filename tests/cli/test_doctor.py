@@ -8,6 +8,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -346,7 +347,8 @@ def test_a_port_that_another_process_has(patient: Patient) -> None:
     ],
 )
 def test_who_listens_where_takes_a_door(door: str, host: str, is_taken: bool) -> None:
-    found = list(machine.taken({"ingest": door}, [machine.ListeningPort(host, 5, 0)]))
+    listening = SimpleNamespace(laddr=SimpleNamespace(ip=host, port=5), pid=None)
+    found = list(machine.taken({"ingest": door}, [listening]))
     assert bool(found) == is_taken
     assert all("ss -ltnp" in one.fix for one in found)
 

@@ -1,7 +1,7 @@
 """The admin's questions to the other processes of the instance, and what is asked every second.
 
-ProcessLink asks processes with a listener, QueueLink the queues process, SupervisorLink the
-supervisor; Sampler keeps what the supervisor reports for /history and for rates.
+ProcessLink asks processes with a listener, QueueLink the queues process; Sampler asks the
+supervisor, and keeps what it reports for /history and for rates.
 """
 
 from __future__ import annotations
@@ -189,39 +189,28 @@ class PeriodicThread:
         raise NotImplementedError
 
 
-class SupervisorLink:
-    """Asks the supervisor, from any thread."""
-
-    def __init__(self, context: Context, endpoint: str, clock: Clock) -> None:
-        self._link = ProcessLink(context, {SUPERVISOR: endpoint}, clock)
-        self.close = self._link.close
-
-    def status(self) -> m.Status | None:
-        """The state of all processes; None if it does not answer in time."""
-        try:
-            return self._link.ask(m.Status, m.AskStatus(0), [SUPERVISOR])[SUPERVISOR]
-        except ClientError:
-            return None
-
-
 class Sampler:
-    """Numbers of all processes, each second. The loop's thread calls `take`, any thread the rest.
-
-    status: the state of all processes as it is now.
-    """
+    """Numbers of all processes, each second; the loop calls `take`, any thread the rest."""
 
     def __init__(
         self,
-        supervisor: SupervisorLink,
+        supervisor: ProcessLink,
         clock: Clock,
         more: Callable[[], Mapping[str, Stats]] = dict,
     ) -> None:
         """more: statistics of processes beside those that they report to the supervisor."""
-        self.status = supervisor.status
+        self._supervisor = supervisor
         self._more = more
         self._clock = clock
         self._rings = Rings()
         self._lock = threading.Lock()  # of the rings
+
+    def status(self) -> m.Status | None:
+        """The state of all processes; None if the supervisor does not answer in time."""
+        try:
+            return self._supervisor.ask(m.Status, m.AskStatus(0), [SUPERVISOR])[SUPERVISOR]
+        except ClientError:
+            return None
 
     def take(self) -> m.Status | None:
         """Asks; None if the supervisor is silent: then this second has no sample."""

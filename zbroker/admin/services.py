@@ -16,7 +16,7 @@ from zbroker.admin.history import History
 from zbroker.admin.http import Console, Server, Site
 from zbroker.admin.journal_link import AdminJournalLink, HoldLeases
 from zbroker.admin.process_link import ROOM as QUEUES
-from zbroker.admin.process_link import ProcessLink, QueueLink, Sampler, SupervisorLink
+from zbroker.admin.process_link import SUPERVISOR, ProcessLink, QueueLink, Sampler
 from zbroker.admin.queues import QueueReports, QueueWatch
 from zbroker.admin.survey import Catalog, Tools
 from zbroker.admin.topics import TopicCounter, TopicReports
@@ -47,7 +47,7 @@ class AdminServices:
         self._processes = ProcessLink(process.context, _endpoints(process), clock)
         queues = QueueLink(self._processes)
         self._queue_watch = QueueWatch(queues, clock)
-        self._supervisor = SupervisorLink(process.context, paths.ipc("supervisor"), clock)
+        self._supervisor = ProcessLink(process.context, {SUPERVISOR: paths.ipc(SUPERVISOR)}, clock)
         self._sampler = Sampler(self._supervisor, clock, self._queue_watch.numbers)
         self._counter = TopicCounter(
             paths, lambda: self._worker.survey.holders().persisted, clock, log

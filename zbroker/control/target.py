@@ -113,13 +113,7 @@ class Target:
         if self.url is None and credentials is None:
             data = self.config().paths(0).data
             return Admin(str(self._running("endpoints", "admin")), data)
-        # only this way of asking needs ZeroMQ
-
-        url = self.url or str(self._running("url"))
-        session = log_on(url, credentials)
-        if credentials is None:
-            return Admin(session.admin)
-        return Admin(session.admin, None, lambda: log_on(url, credentials).token, session.token)
+        return admin_at(self.url or str(self._running("url")), credentials)
 
     def _running(self, *keys: str) -> Any:  # noqa: ANN401 - a value of JSON
         """What run/instance.json says under these keys. Raises: ZBrokerError not_found."""
@@ -260,6 +254,17 @@ class AdminSession(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Session(admin={self.admin!r})"
+
+
+def admin_at(url: str, credentials: Credentials | None = None) -> Admin:
+    """The admin of the instance at this ingest URL; with credentials a session's token is shown.
+
+    Raises: as `log_on`.
+    """
+    session = log_on(url, credentials)
+    if credentials is None:
+        return Admin(session.admin)
+    return Admin(session.admin, None, lambda: log_on(url, credentials).token, session.token)
 
 
 def log_on(url: str, credentials: Credentials | None = None) -> AdminSession:

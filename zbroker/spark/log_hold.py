@@ -94,12 +94,10 @@ class LogHold:
 
     def _report(self, position: int, ttl_s: int) -> None:
         # not where only a directory is read: it needs ZeroMQ
-        from zbroker.control.target import Admin, log_on
+        from zbroker.control.target import admin_at
 
         body = {"who": self._who, "what": "spark", "position": position, "ttl_s": ttl_s}
-        session = log_on(self._url, self._credentials)
-        again = None if self._credentials is None else lambda: session.token
-        Admin(session.admin, None, again, session.token).tell("/journal/hold", body)
+        admin_at(self._url, self._credentials).tell("/journal/hold", body)
         self._due = time.monotonic() + ttl_s / _RENEWALS
 
 

@@ -14,7 +14,7 @@ import zbroker
 from zbroker.cli.bench.plan import STAMP_BYTES, BenchPlan, latency, rate
 from zbroker.cli.options import Broker
 from zbroker.cli.progress import Step
-from zbroker.control.target import Admin, log_on
+from zbroker.control.target import admin_at
 from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:
@@ -191,9 +191,7 @@ def surroundings(broker: Broker) -> dict[str, Any]:
     """
     journal, version = {}, UNKNOWN
     with suppress(ZBrokerError):
-        session = log_on(broker.url, broker.credentials)
-        token = session.token if broker.credentials else ""
-        status = Admin(session.admin, token=token).ask("/status")
+        status = admin_at(broker.url, broker.credentials).ask("/status")
         journal, version = status.get("journal", {}), status.get("version", UNKNOWN)
     return {
         "url": broker.url,

@@ -182,13 +182,10 @@ def as_json(verdict: HealthVerdict) -> list[str]:
             for reason in verdict.reasons
         ],
         "values": {
-            value.name: {
-                "value": value.value, "unit": value.unit,
-                "warning": value.bounds.warning, "critical": value.bounds.critical,
-            }
+            value.name: {"value": value.value, "unit": value.unit, **value.bounds._asdict()}
             for value in verdict.values
         },
-    }  # fmt: skip
+    }
     return json.dumps(document, indent=2, ensure_ascii=False).splitlines()
 
 

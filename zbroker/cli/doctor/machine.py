@@ -6,7 +6,7 @@ import resource
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import psutil
 
@@ -153,33 +153,23 @@ def stale(case: Case, paths: Paths) -> Iterator[Finding]:
     )
 
 
-class ListeningPort(NamedTuple):
-    """A process that listens on a port. host: an address; pid: 0 if the system does not say."""
-
-    host: str
-    port: int
-    pid: int
-
-
 def ports(_: Case, config: Config) -> Iterator[Finding]:
     """Whether other processes have the ports of an instance that does not run."""
     try:
         found = psutil.net_connections(kind="tcp")
     except psutil.AccessDenied:
         raise LeftOut("this user may not see who listens") from None
-    listeners = [
-        ListeningPort(one.laddr.ip, one.laddr.port, one.pid or 0)
-        for one in found
-        if one.status == psutil.CONN_LISTEN
-    ]
+    listeners = [one for one in found if one.status == psutil.CONN_LISTEN]
     yield from taken(doors(config), listeners)
 
 
-def taken(wanted: dict[str, str], listeners: Iterable[ListeningPort]) -> Iterator[Finding]:
-    """Listeners that cannot be opened, since another process has their ports."""
+def taken(wanted: dict[str, str], listeners: Iterable[Any]) -> Iterator[Finding]:
+    """Listeners that cannot be opened, since one of these connections of psutil has their port."""
     for process, endpoint in wanted.items():
         at = endpoints.split(endpoint)
-        mine = [one for one in listeners if one.port == at.port and _meet(at.host, one.host)]
+        mine = [
+            one for one in listeners if one.laddr.port == at.port and _meet(at.host, one.laddr.ip)
+        ]
         if at.port and mine:
             pid = next((one.pid for one in mine if one.pid), 0)
             yield Finding(
