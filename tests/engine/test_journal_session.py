@@ -33,6 +33,18 @@ def test_hello_is_said_on_a_new_socket_until_a_journal_answers() -> None:
     assert one.tick(10**9) == []
 
 
+def test_each_wait_for_an_answer_is_longer_until_one_comes() -> None:
+    one, now_ms, waits = session(), 0, []
+    for _ in range(6):
+        assert one.tick(now_ms)
+        waits.append((one.next_wake_ms() or 0) - now_ms)
+        now_ms += waits[-1]
+    assert waits == [n * WELCOME_WAIT_MS for n in (1, 2, 4, 8, 8, 8)]
+    one.welcome(welcome(OLD))
+    one.watermarks(NEW, now_ms)
+    assert one.next_wake_ms() == now_ms + WELCOME_WAIT_MS
+
+
 def test_a_welcome_to_the_process_before_this_one_counts_for_nothing() -> None:
     one = session()
     one.tick(0)

@@ -27,11 +27,11 @@ from msgspec import Struct
 from zbroker import durable_files, sockets
 from zbroker.clock import Clock
 from zbroker.engine.contract import Limit, Ready
+from zbroker.engine.journal_session import WELCOME_WAIT_MS, WELCOME_WAITS
 from zbroker.errors import ClientError
 from zbroker.wire import codec
 from zbroker.wire import internal as m
 
-WELCOME_WAIT_MS: Final = 1_000  # then a new socket: the Hello may have gone to a dead journal
 ASK_WAIT_S: Final = 3.0  # the journal answers in one turn, after a sync that may be slow
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -64,7 +64,7 @@ class AdminJournalLink:
         self._asked: dict[int, Future[Answer]] = {}
         self._cids = itertools.count(1)
         self._closed = False
-        self._hello_ms = clock.mono_ms()
+        self._waits = 1  # as in JournalSession
         self.welcome: m.Welcome | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         poller.register(self._wake, zmq.POLLIN)
@@ -112,7 +112,7 @@ class AdminJournalLink:
         self._receive()
         if self._ended():
             self._again("the journal ended before it answered")
-        elif self.welcome is None and self._clock.mono_ms() - self._hello_ms >= WELCOME_WAIT_MS:
+        elif self.welcome is None and self._clock.mono_ms() >= self._again_ms:
             self._again("the journal does not answer")
         with suppress(BlockingIOError):  # there is no question
             os.eventfd_read(self._wake)
@@ -121,14 +121,14 @@ class AdminJournalLink:
 
     def next_wake_ms(self) -> int | None:
         """When a journal that says nothing is tried again."""
-        return self._hello_ms + WELCOME_WAIT_MS if self.welcome is None else None
+        return self._again_ms if self.welcome is None else None
 
     def _receive(self) -> None:
         while (frames := sockets.receive(self._dealer)) is not None:
             message = codec.FROM_JOURNAL.decode(frames[0].buffer)
             if isinstance(message, m.Welcome):
                 if message.echo == self._mine:
-                    self.welcome = message
+                    self.welcome, self._waits = message, 1
             elif isinstance(message, m.Holders | m.Removal | m.Done):
                 future = self._asked.pop(message.cid, None)
                 if future is not None and future.set_running_or_notify_cancel():
@@ -158,7 +158,7 @@ class AdminJournalLink:
         return ended
 
     def _again(self, why: str) -> None:
-        self.welcome, self._hello_ms = None, self._clock.mono_ms()
+        self.welcome = None
         self._shut()
         self._fail(list(self._asked.values()), why)
         self._asked.clear()
@@ -170,6 +170,8 @@ class AdminJournalLink:
                 future.set_exception(_not_ready(why))
 
     def _open(self) -> None:
+        self._again_ms = self._clock.mono_ms() + self._waits * WELCOME_WAIT_MS
+        self._waits = min(WELCOME_WAITS, 2 * self._waits)
         self._dealer = sockets.dealer(self._context, self._endpoint)
         self._monitor = self._dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._poller.register(self._dealer, zmq.POLLIN)

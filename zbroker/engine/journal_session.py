@@ -1,11 +1,13 @@
 """A process's session with the journal: which incarnation listens, and when to say Hello. Pure.
 
     down --Welcome to this process--> up --watermarks of another incarnation--> down
-    down --no Welcome for WELCOME_WAIT_MS--> down
+    down --no Welcome for WELCOME_WAIT_MS, then for twice as long, ...--> down
 
 Whenever it is down it says Hello on a new socket: ZeroMQ would hand what is queued in the old one
-to the journal's successor, and a Hello may have gone to a journal that died. The subscription to
-the watermarks is renewed at a Welcome, since watermarks of the dead journal may wait in it.
+to the journal's successor, and a Hello may have gone to a journal that died. It waits longer each
+time, or on a busy machine every answer would come to a socket that is closed by then. The
+subscription to the watermarks is renewed at a Welcome, since watermarks of the dead journal may
+wait in it.
 
 Watermarks of each commit wake their reader, so a process has them only while something in it waits
 for the log: see `follow`. Those of the beat say whether the journal is another one.
@@ -20,6 +22,7 @@ from zbroker.engine.effects import JOURNAL, WATERMARKS, Follow, Reconnect, Say
 from zbroker.wire.internal import Hello, Welcome
 
 WELCOME_WAIT_MS: Final = 1_000
+WELCOME_WAITS: Final = 8  # as many times longer does it wait at most
 FOLLOW_MS: Final = 1_000  # after the last need: short replays, one after the other, cost no changes
 
 
@@ -32,6 +35,7 @@ class JournalSession:
         self._mine = incarnation
         self._hello, self._hellos = hello, 0
         self._next_hello_ms: int | None = 0
+        self._waits = 1  # for the next answer
         self._following = False
         self._needed_ms = 0
 
@@ -39,7 +43,8 @@ class JournalSession:
         """Says Hello if that is due."""
         if self._next_hello_ms is None or now_ms < self._next_hello_ms:
             return []
-        self._next_hello_ms = now_ms + WELCOME_WAIT_MS
+        self._next_hello_ms = now_ms + self._waits * WELCOME_WAIT_MS
+        self._waits = min(WELCOME_WAITS, 2 * self._waits)
         self._hellos += 1
         return [Reconnect(JOURNAL), Say(JOURNAL, self._hello(self._hellos))]
 
@@ -68,5 +73,5 @@ class JournalSession:
         if welcome.echo != self._mine:
             return None
         renew = welcome.incarnation != self.welcomed_by
-        self.welcomed_by, self._next_hello_ms = welcome.incarnation, None
+        self.welcomed_by, self._next_hello_ms, self._waits = welcome.incarnation, None, 1
         return [Reconnect(WATERMARKS)] if renew else []
