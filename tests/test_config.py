@@ -233,9 +233,9 @@ def test_loopback_needs_no_permission(host: str) -> None:
 def test_delivery_workers_take_consecutive_ports() -> None:
     text = "[listen]\ndelivery = 'tcp://127.0.0.1:9110'\n[delivery]\nworkers = 3"
     settings = config.parse(text, "z.toml")
-    assert config.delivery_rooms(settings) == ("delivery", "delivery-2", "delivery-3")
-    assert config.reader_rooms(settings) == (*config.delivery_rooms(settings), "queues")
-    assert config.doors(settings) == {
+    assert config.delivery_workers(settings) == ("delivery", "delivery-2", "delivery-3")
+    assert config.log_readers(settings) == (*config.delivery_workers(settings), "queues")
+    assert config.listen_endpoints(settings) == {
         "ingest": "tcp://127.0.0.1:9101",
         "delivery": "tcp://127.0.0.1:9110",
         "delivery-2": "tcp://127.0.0.1:9111",
@@ -246,13 +246,13 @@ def test_delivery_workers_take_consecutive_ports() -> None:
 
 
 def test_one_delivery_worker_is_called_as_ever() -> None:
-    assert config.delivery_rooms(Config()) == ("delivery",)
-    assert list(config.doors(Config())) == ["ingest", "delivery", "queues", "admin"]
+    assert config.delivery_workers(Config()) == ("delivery",)
+    assert list(config.listen_endpoints(Config())) == ["ingest", "delivery", "queues", "admin"]
 
 
 def test_with_port_0_each_worker_gets_a_free_one() -> None:
     text = "[listen]\ndelivery = 'tcp://127.0.0.1:0'\n[delivery]\nworkers = 64"
-    found = config.doors(config.parse(text, "z.toml"))
+    found = config.listen_endpoints(config.parse(text, "z.toml"))
     assert {found[f"delivery-{worker}"] for worker in range(2, 65)} == {"tcp://127.0.0.1:0"}
 
 

@@ -66,15 +66,15 @@ def test_a_wrong_url_is_told_how_to_write_it(text: str, what: str, hint: str) ->
 
 @pytest.mark.parametrize("bound", ["tcp://0.0.0.0:9", "tcp://*:9", "tcp://[::]:9"])
 def test_a_wildcard_is_told_as_a_star(bound: str) -> None:
-    assert endpoints.told(bound, "") == "tcp://*:9"
+    assert endpoints.advertised(bound, "") == "tcp://*:9"
 
 
 def test_an_advertised_host_is_told() -> None:
-    assert endpoints.told("tcp://127.0.0.1:9", "broker.example") == "tcp://broker.example:9"
+    assert endpoints.advertised("tcp://127.0.0.1:9", "broker.example") == "tcp://broker.example:9"
 
 
 def test_a_bound_address_is_told_as_it_is() -> None:
-    assert endpoints.told("tcp://127.0.0.1:9", "") == "tcp://127.0.0.1:9"
+    assert endpoints.advertised("tcp://127.0.0.1:9", "") == "tcp://127.0.0.1:9"
 
 
 def test_a_client_puts_the_host_it_used_for_the_star() -> None:

@@ -47,7 +47,7 @@ def test_what_is_no_range_is_refused_with_the_place(text, why):
 
 
 def test_what_is_left_behind_a_vector_keeps_its_end():
-    left = parse_range("[1|2|:1|5|]").behind("000000000000000a.1.5")
+    left = parse_range("[1|2|:1|5|]").after("000000000000000a.1.5")
     assert left == RangeText("(", "000000000000000a.1.5", "1|5|", "]")
 
 

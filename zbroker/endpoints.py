@@ -101,7 +101,7 @@ def is_loopback(endpoint: str) -> bool:
         return False
 
 
-def told(bound: str, advertise: str) -> str:
+def advertised(bound: str, advertise: str) -> str:
     """The URL that clients get for `bound`: with the host `advertise`, if there is one."""
     endpoint = split(bound)
     if advertise:
@@ -109,7 +109,7 @@ def told(bound: str, advertise: str) -> str:
     return str(endpoint._replace(host="*")) if endpoint.host in _EVERYWHERE else bound
 
 
-def reached_from(told_endpoint: str, host: str) -> str:
-    """What to connect to, for somebody who reached the instance as `host`."""
-    endpoint = split(told_endpoint)
-    return str(endpoint._replace(host=host)) if endpoint.host in _EVERYWHERE else told_endpoint
+def reached_from(url: str, host: str) -> str:
+    """What to connect to, for a client that reached the instance as `host`."""
+    endpoint = split(url)
+    return str(endpoint._replace(host=host)) if endpoint.host in _EVERYWHERE else url

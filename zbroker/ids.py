@@ -152,7 +152,7 @@ class RangeText(NamedTuple):
         """What `parse_range` makes this of."""
         return f"{self.opening}{self.first}:{self.last}{self.closing}"
 
-    def behind(self, vector: str) -> RangeText:
+    def after(self, vector: str) -> RangeText:
         """The rest of it after everything up to `vector` was seen."""
         return self._replace(opening="(", first=vector)
 

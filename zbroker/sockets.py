@@ -154,7 +154,7 @@ def identify(socket: Socket, curve: Curve) -> None:
     socket.setsockopt(zmq.CURVE_SERVERKEY, curve.server)
 
 
-def marks_publisher(context: Context) -> Socket:
+def watermarks_publisher(context: Context) -> Socket:
     """The journal's XPUB, which reports each subscription: it is answered at once."""
     socket = context.socket(zmq.XPUB)
     _common(socket, 1_000, 0)
@@ -162,7 +162,7 @@ def marks_publisher(context: Context) -> Socket:
     return socket
 
 
-def marks_subscriber(context: Context, endpoint: str, *, every_commit: bool = False) -> Socket:
+def watermarks_subscriber(context: Context, endpoint: str, *, every_commit: bool = False) -> Socket:
     """A SUB that keeps only the newest frame. every_commit: of all, else only those of the beat.
 
     One subscription, before it connects: CONFLATE keeps only the newest of what it sends as well.

@@ -21,7 +21,7 @@ from zbroker.errors import ClientError
 from zbroker.wire import codec
 from zbroker.wire import queue_surveys as q
 from zbroker.wire.surveys import (
-    TO_DESK,
+    DELIVERY_QUESTIONS,
     AskSubscriptions,
     Disconnect,
     Disconnected,
@@ -46,7 +46,7 @@ class Workers:
         self,
         name: str,
         answers: Callable[[AskSubscriptions], list[Subscriptions]],
-        questions: msgspec.msgpack.Decoder[Any] = TO_DESK,
+        questions: msgspec.msgpack.Decoder[Any] = DELIVERY_QUESTIONS,
     ) -> None:
         router = sockets.inner_router(self.context)
         router.bind(self.desks[name])

@@ -47,7 +47,7 @@ class Journal:
         self.sequence = self.writer.position - 1
         self.router = sockets.inner_router(context)
         self.router.bind(paths.ipc("journal"))
-        self.xpub = sockets.marks_publisher(context)
+        self.xpub = sockets.watermarks_publisher(context)
         self.xpub.bind(paths.ipc("marks"))
 
     def _recovered(self) -> Writer:

@@ -19,7 +19,7 @@ from zbroker.server.admin_endpoint import QUESTIONS_MAX, AdminEndpoint
 from zbroker.server.process_loop import ONE
 from zbroker.wire import codec
 from zbroker.wire import surveys as s
-from zbroker.wire.surveys import FROM_DESK, AskSubscriptions
+from zbroker.wire.surveys import LISTENER_ANSWERS, AskSubscriptions
 
 BOUND_MS = 10_000
 
@@ -32,7 +32,7 @@ class Bench:
         self.poller = zmq.Poller()
         endpoint = f"ipc://{directory}/desk"
         self.port = AdminEndpoint(
-            self.context, endpoint, s.TO_DESK, self.poller, logging.getLogger("test")
+            self.context, endpoint, s.DELIVERY_QUESTIONS, self.poller, logging.getLogger("test")
         )
         self.asker = sockets.dealer(self.context, endpoint)
         self.world: World = ready()
@@ -66,7 +66,7 @@ class Bench:
             self.asker.send(frame)
         self.run()
         found = sockets.receive(self.asker) if self.asker.poll(BOUND_MS) else None
-        return FROM_DESK.decode(found[0].buffer) if found else None
+        return LISTENER_ANSWERS.decode(found[0].buffer) if found else None
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_questions_that_one_turn_leaves_wait_for_the_next(bench: Bench) -> None:
         bench.run()
         while bench.asker.poll(0) or (len(told) < count and not bench.poller.poll(0)):
             assert bench.asker.poll(BOUND_MS), "a question was not answered"
-            told.append(FROM_DESK.decode(bench.asker.recv()).cid)
+            told.append(LISTENER_ANSWERS.decode(bench.asker.recv()).cid)
     assert told == list(range(count))
 
 

@@ -15,7 +15,7 @@ from tests.journal import build
 from tests.journal.build import INSTANCE, append, start, writer
 from tests.sim.disk import SimDisk
 from tests.sim.journal_process import JournalProcess, Start
-from zbroker.config import Config, DeliveryConfig, reader_rooms
+from zbroker.config import Config, DeliveryConfig, log_readers
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Answer
 from zbroker.errors import ClientError, StorageError
@@ -130,7 +130,7 @@ def test_removal_waits_for_every_reader() -> None:
 
 
 def test_queues_hold_everything_until_they_say_what_they_need() -> None:
-    floor = LogStart(100, reader_rooms(Config()))
+    floor = LogStart(100, log_readers(Config()))
     floor.heard("delivery", holds(100))
     assert (floor.plan(LOG, ALL).segments, floor.silent) == ([], ["queues"])
     needs = Holding("queue work", "orders", 250, 5)
@@ -374,7 +374,7 @@ class Bench:
         given = Start(build.Clock(), build.SEGMENT_BYTES, random.Random(3).getrandbits(64).__int__)
         settings = JournalSettings(INSTANCE, MINE, staged_max_bytes=staged_max_bytes)
         Process.archive = self.archive
-        self.process = Process(self.disk, settings, given, reader_rooms(self.config))
+        self.process = Process(self.disk, settings, given, log_readers(self.config))
         self.commit, self.requests = self.process.core.commit, self.process.core.retention
         self.writer = self.process.writer
         rooms = {ADMIN: "admin", DELIVERY: "delivery", QUEUES: "queues", STRANGER: "ingest"}

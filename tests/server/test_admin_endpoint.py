@@ -15,11 +15,11 @@ from zbroker.wire import surveys as s
 def test_a_client_that_was_disconnected_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     log = logging.getLogger("test_desk")
-    desk = AdminEndpoint(context, "inproc://desk", s.TO_INGEST_DESK, zmq.Poller(), log)
+    endpoint = AdminEndpoint(context, "inproc://desk", s.INGEST_QUESTIONS, zmq.Poller(), log)
     try:
-        desk.note_disconnected(NoteDisconnected("ann", 2))
+        endpoint.note_disconnected(NoteDisconnected("ann", 2))
     finally:
-        desk.router.close(0)
+        endpoint.router.close(0)
         context.term()
     [record] = [record for record in caplog.records if record.name == "test_desk"]
     assert record.getMessage().startswith("ann: 2 connections disconnected by")

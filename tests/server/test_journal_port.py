@@ -34,7 +34,7 @@ class SessionCore:
     def handle(self, event: Any, now: Now) -> Sequence[Reconnect | Say]:
         if isinstance(event, i.Watermarks):
             effects = self.session.watermarks(event.incarnation, now.mono_ms)
-            self._bench.marks.append(event)
+            self._bench.watermarks.append(event)
         else:
             found = self.session.welcome(event) if isinstance(event, i.Welcome) else []
             if found is None:
@@ -72,7 +72,7 @@ class Bench:
         self.rid = b""
         self.answers: list[Any] = []
         self.order: list[Any] = []  # answers and marks
-        self.marks: list[i.Watermarks] = []
+        self.watermarks: list[i.Watermarks] = []
         self.router: zmq.Socket[bytes] | None = None
         self.publisher: zmq.Socket[bytes] | None = None
         self.port = JournalPort(self.context, self.paths, self.poller)
@@ -91,7 +91,7 @@ class Bench:
         """One begins."""
         self.router = sockets.inner_router(self.context)
         self.router.bind(self.paths.ipc("journal"))
-        self.publisher = sockets.marks_publisher(self.context)
+        self.publisher = sockets.watermarks_publisher(self.context)
         self.publisher.bind(self.paths.ipc("marks"))
 
     def kill(self) -> None:
@@ -109,8 +109,8 @@ class Bench:
 
     def mark(self, incarnation: int, persisted: int = 1) -> None:
         assert self.publisher is not None
-        marks = i.Watermarks(incarnation, 1, 1, 1, 1, persisted, 1, 0)
-        self.publisher.send(sockets.EVERY_BEAT + codec.encode(marks))
+        watermarks = i.Watermarks(incarnation, 1, 1, 1, 1, persisted, 1, 0)
+        self.publisher.send(sockets.EVERY_BEAT + codec.encode(watermarks))
 
     def turn(self) -> None:
         """Both sides, once."""
@@ -166,7 +166,7 @@ def test_the_run_directory_is_not_needed_any_more(at: Bench) -> None:
     at.met(5)
     at.paths.sockets_note.unlink()
     at.port.follow(Follow(on=True))
-    at.until(lambda: at.marks, lambda: at.mark(5))
+    at.until(lambda: at.watermarks, lambda: at.mark(5))
 
 
 def test_what_is_said_comes_with_its_bodies(at: Bench) -> None:
@@ -217,8 +217,8 @@ def test_a_hello_that_is_not_answered_is_said_again(at: Bench) -> None:
 def test_the_newest_marks_are_given(at: Bench) -> None:
     at.journal()
     at.met(5)
-    at.until(lambda: at.marks, lambda: at.mark(5, 9))
-    assert at.marks[-1].persisted == 9
+    at.until(lambda: at.watermarks, lambda: at.mark(5, 9))
+    assert at.watermarks[-1].persisted == 9
 
 
 def test_for_marks_of_the_same_journal_nothing_else_is_read(
@@ -227,7 +227,7 @@ def test_for_marks_of_the_same_journal_nothing_else_is_read(
     """They come with each commit."""
     at.journal()
     at.met(5)
-    at.until(lambda: at.marks, lambda: at.mark(5))
+    at.until(lambda: at.watermarks, lambda: at.mark(5))
     reads: list[object] = []
     receive = sockets.receive
 
@@ -236,21 +236,23 @@ def test_for_marks_of_the_same_journal_nothing_else_is_read(
         return receive(socket)
 
     monkeypatch.setattr(sockets, "receive", counted)
-    at.until(lambda: at.marks[-1].persisted == 2, lambda: at.mark(5, 2))
+    at.until(lambda: at.watermarks[-1].persisted == 2, lambda: at.mark(5, 2))
     assert reads
-    assert set(reads) == {at.port._marks}
+    assert set(reads) == {at.port._watermarks}
 
 
 def test_marks_of_another_journal_lead_to_a_new_hello(at: Bench) -> None:
     at.journal()
     at.met(5)
-    at.until(lambda: at.marks, lambda: at.mark(5))
+    at.until(lambda: at.watermarks, lambda: at.mark(5))
     at.kill()
     at.journal()
-    at.until(lambda: at.marks[-1].incarnation == 6, lambda: at.mark(6))
+    at.until(lambda: at.watermarks[-1].incarnation == 6, lambda: at.mark(6))
     assert at.welcomed_by == 0
     at.met(6)
-    at.until(lambda: len(at.marks) > 1 and at.marks[-1].incarnation == 6, lambda: at.mark(6))
+    at.until(
+        lambda: len(at.watermarks) > 1 and at.watermarks[-1].incarnation == 6, lambda: at.mark(6)
+    )
 
 
 def test_what_a_journal_answered_before_it_died_comes_before_the_marks_of_the_next(
@@ -268,7 +270,7 @@ def test_what_a_journal_answered_before_it_died_comes_before_the_marks_of_the_ne
     at.wait(2, lambda: at.mark(6))
     at.turn()
     assert [type(message) for message in at.order] == [i.Welcome, i.Located]
-    at.until(lambda: at.marks, lambda: at.mark(6))
+    at.until(lambda: at.watermarks, lambda: at.mark(6))
     assert at.welcomed_by == 0
     at.met(6)
 

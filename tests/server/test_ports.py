@@ -39,7 +39,7 @@ WAIT_S = 20.0
 MANY = Limit(1_000)
 
 
-def marks(incarnation: int, persisted: int = 1) -> Watermarks:
+def watermarks(incarnation: int, persisted: int = 1) -> Watermarks:
     return Watermarks(incarnation, 1, 1, 1, persisted, persisted, 1, 0)
 
 
@@ -88,7 +88,7 @@ class Simulated:
 
     def start(self) -> None:
         self._listener = self.net.bind("journal", self._arrived)
-        self._marks = WatermarksPublisher(self.net, "marks", lambda: None)
+        self._watermarks = WatermarksPublisher(self.net, "marks", lambda: None)
         self._settle()
 
     def _arrived(self, rid: bytes, frame: Any) -> None:
@@ -111,8 +111,8 @@ class Simulated:
         self._publish(PublishWatermarks(one, of_commit=True))
 
     def _publish(self, effect: PublishWatermarks) -> None:
-        for rid in self._marks.readers(effect):
-            self.net.answer(self._marks.listener, rid, codec.encode(effect.message))
+        for rid in self._watermarks.readers(effect):
+            self.net.answer(self._watermarks.listener, rid, codec.encode(effect.message))
         self._settle()
 
     def subscribed(self) -> None:
@@ -143,7 +143,7 @@ class Real:
     def start(self) -> None:
         self._router = sockets.inner_router(self.context)
         self._router.bind(self.paths.ipc("journal"))
-        self._pub = sockets.marks_publisher(self.context)
+        self._pub = sockets.watermarks_publisher(self.context)
         self._pub.bind(self.paths.ipc("marks"))
         self.subscribed()
 
@@ -163,7 +163,7 @@ class Real:
 
     def publish(self, one: Watermarks) -> None:
         self._pub.send(sockets.EVERY_BEAT + codec.encode(one))
-        self._arrived(self.port._marks)
+        self._arrived(self.port._watermarks)
 
     def commit(self, one: Watermarks) -> None:
         self._pub.send(sockets.EVERY_COMMIT + codec.encode(one))
@@ -221,9 +221,9 @@ def test_answers_come_in_order_and_before_watermarks(rig: Rig) -> None:
     rig.start()
     rig.port.say(say(1))
     rig.got(1)
-    rig.publish(marks(7))
+    rig.publish(watermarks(7))
     rig.answer(Located(1, 1))
-    assert list(rig.heard()) == [Located(1, 1), marks(7)]
+    assert list(rig.heard()) == [Located(1, 1), watermarks(7)]
     found: list[Any] = []
     for cid in (2, 3):
         rig.answer(Located(cid, 1))
@@ -248,7 +248,7 @@ def test_watermarks_of_a_journal_that_died_are_dropped_with_their_socket(rig: Ri
     rig.start()
     rig.port.say(say(1))
     rig.got(1)
-    rig.publish(marks(7))
+    rig.publish(watermarks(7))
     rig.answer(Located(1, 1))
     events = rig.heard()
     assert next(events) == Located(1, 1)
@@ -264,13 +264,13 @@ def test_the_open_segment_is_that_of_the_watermarks_of_the_same_journal() -> Non
         rig.got(1)
         assert rig.port.open_segment() == (0, 0)
         for welcome, expected in [(welcome_of(7), (1, 5)), (welcome_of(8), (0, 0))]:
-            rig.publish(marks(7, 5))
-            assert list(rig.heard()) == [marks(7, 5)]
+            rig.publish(watermarks(7, 5))
+            assert list(rig.heard()) == [watermarks(7, 5)]
             assert rig.port.open_segment() == (1, 5)
             rig.answer(welcome)
             assert list(rig.heard()) == [welcome]
             assert rig.port.open_segment() == expected
-        rig.publish(marks(7, 5))
+        rig.publish(watermarks(7, 5))
         list(rig.heard())
         rig.port.reconnect(Reconnect(JOURNAL))
         assert rig.port.open_segment() == (0, 0)
@@ -279,31 +279,31 @@ def test_the_open_segment_is_that_of_the_watermarks_of_the_same_journal() -> Non
 
 def test_watermarks_of_commits_come_while_they_are_followed(rig: Rig) -> None:
     rig.start()
-    rig.commit(marks(7, 1))
-    rig.publish(marks(7, 2))
+    rig.commit(watermarks(7, 1))
+    rig.publish(watermarks(7, 2))
     found = list(rig.heard())
     rig.port.follow(Follow(True))
     rig.subscribed()
     rig.port.reconnect(Reconnect(WATERMARKS))
     rig.subscribed()
-    rig.commit(marks(7, 3))
+    rig.commit(watermarks(7, 3))
     eventually(lambda: len(found) == 2, lambda: found.extend(rig.heard()))
-    assert found == [marks(7, 2), marks(7, 3)]
+    assert found == [watermarks(7, 2), watermarks(7, 3)]
 
 
 def test_of_watermarks_only_the_newest_is_there(rig: Rig) -> None:
     rig.start()
     for persisted in (1, 2, 3):
-        rig.publish(marks(7, persisted))
+        rig.publish(watermarks(7, persisted))
     found: list[Any] = []
-    eventually(lambda: found[-1:] == [marks(7, 3)], lambda: found.extend(rig.heard()))
+    eventually(lambda: found[-1:] == [watermarks(7, 3)], lambda: found.extend(rig.heard()))
     assert list(rig.heard()) == []
 
 
 # -- commands -----------------------------------------------------------------------------------
 
 
-class Door:
+class FakeListener:
     """A listener at which these commands wait."""
 
     def __init__(self, count: int) -> None:
@@ -317,7 +317,7 @@ class Door:
 
 
 def test_a_burst_of_commands_is_one_event_up_to_its_limit() -> None:
-    port = CommandsPort(Door(5), mock.Mock())  # type: ignore[arg-type]
+    port = CommandsPort(FakeListener(5), mock.Mock())  # type: ignore[arg-type]
     assert list(port.events({}, Limit(3))) == [], "the poller has found nothing"
     bursts = []
     for drained in (False, True):
@@ -330,18 +330,18 @@ def test_a_burst_of_commands_is_one_event_up_to_its_limit() -> None:
 
 
 def test_a_burst_ends_as_soon_as_it_has_so_many_bytes() -> None:
-    port = CommandsPort(Door(5), mock.Mock())  # type: ignore[arg-type]
+    port = CommandsPort(FakeListener(5), mock.Mock())  # type: ignore[arg-type]
     [burst] = port.events({"router": 1}, Limit(100, bytes=2))
     assert (len(burst.received), port.drained) == (2, False)
 
 
 def test_behind_a_closed_gate_commands_wait_unread() -> None:
     """Nobody is silent meanwhile: not all that arrived was read."""
-    door, poller = Door(1), mock.Mock()
-    port = CommandsPort(door, poller)  # type: ignore[arg-type]
+    listener, poller = FakeListener(1), mock.Mock()
+    port = CommandsPort(listener, poller)  # type: ignore[arg-type]
     port.gate(Gate("clients", open=False))
     assert list(port.events({"router": 1}, Limit(3))) == []
-    assert (door.waiting, port.drained) == (1, False)
+    assert (listener.waiting, port.drained) == (1, False)
     port.gate(Gate("clients", open=True))
     assert len(list(port.events({"router": 1}, Limit(3)))) == 1
     assert port.drained

@@ -74,7 +74,7 @@ class JournalLink(Mailbox):
         newest = self._newest
         if newest is not None and not self.waiting:  # answers that came before it come before it
             self._newest = None
-            yield codec.MARKS.decode(newest)
+            yield codec.WATERMARKS.decode(newest)
 
     def next_wake_ms(self) -> int | None:
         return 0 if self.waiting or self._newest is not None else None

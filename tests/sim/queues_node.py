@@ -109,7 +109,7 @@ class QueuesNode:
     # -- what the journal says --
 
     def _on_marks(self, frame: bytes) -> None:
-        incarnation = codec.MARKS.decode(frame).incarnation
+        incarnation = codec.WATERMARKS.decode(frame).incarnation
         if incarnation == self._link:
             return
         self._link, self._journal, self._known = incarnation, 0, False

@@ -17,7 +17,7 @@ from zbroker.supervisor.processes import ProcessPlan
 
 def run(process: Process) -> int:
     """The room."""
-    note = process.paths.data / f"{process.room}.does"
+    note = process.paths.data / f"{process.name}.does"
     does = note.read_text() if note.exists() else ""
     if does == "wrong config":
         raise ConfigError("bad_config", "on purpose")

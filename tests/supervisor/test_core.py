@@ -470,7 +470,7 @@ def test_status_has_every_process(running: World) -> None:
     [told] = [effect for effect in running.decided if isinstance(effect, Tell)]
     assert isinstance(told.answer, m.Status)
     assert (told.rid, told.answer.cid, told.answer.state) == (b"admin", 7, "degraded")
-    rows = {row["room"]: row for row in told.answer.rooms}
+    rows = {row["room"]: row for row in told.answer.processes}
     assert list(rows) == ["supervisor", "journal", "ingest", "delivery", "admin"]
     assert (rows["supervisor"]["pid"], rows["supervisor"]["uptime_s"]) == (99, 3)
     assert (rows["ingest"]["state"], rows["ingest"]["restarts"]) == ("down", 1)

@@ -109,8 +109,8 @@ def read_wiring(data: bytes) -> object:
 
 
 def read_to_desk(data: bytes) -> object:
-    return codec.decode(queue_surveys.TO_QUEUES_DESK, data)
+    return codec.decode(queue_surveys.QUEUES_QUESTIONS, data)
 
 
 def read_from_desk(data: bytes) -> object:
-    return codec.decode(queue_surveys.FROM_QUEUES_DESK, data)
+    return codec.decode(queue_surveys.QUEUES_ANSWERS, data)

@@ -111,8 +111,8 @@ def read_zap(data: bytes) -> object:
 
 
 def read_question(data: bytes) -> object:
-    codec.decode(surveys.TO_DESK, data)
-    return codec.decode(surveys.TO_INGEST_DESK, data)
+    codec.decode(surveys.DELIVERY_QUESTIONS, data)
+    return codec.decode(surveys.INGEST_QUESTIONS, data)
 
 
 def read_answer(data: bytes) -> object:

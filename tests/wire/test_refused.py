@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from zbroker.wire import messages as m
-from zbroker.wire.surveys import KEPT, AskRefusals, RefusalLog, RefusalRow, stranger, told_as
+from zbroker.wire.surveys import KEPT, AskRefusals, RefusalLog, RefusalRow, command_text, stranger
 
 
 def peers(rid: bytes) -> tuple[str, int | None]:
@@ -17,23 +17,23 @@ def test_each_is_told_once_with_where_it_came_from() -> None:
     refusals = RefusalLog()
     refusals.add(b"r1", "ann", "publish t", "not_entitled")
     refusals.add(b"", "key abc...", "connect", "auth_failed", "10.0.0.1")
-    first = refusals.told(AskRefusals(7, 0), peers)
+    first = refusals.report(AskRefusals(7, 0), peers)
     assert (first.cid, first.last, first.left_out) == (7, 2, 0)
     assert first.rows == [
         RefusalRow("ann", "at r1", "publish t", "not_entitled"),
         RefusalRow("key abc...", "10.0.0.1", "connect", "auth_failed"),
     ]
     refusals.add(b"r2", "eve", "ranges", "not_entitled")
-    again = refusals.told(AskRefusals(8, first.last), peers)
+    again = refusals.report(AskRefusals(8, first.last), peers)
     assert [row.who for row in again.rows] == ["eve"]
-    assert refusals.told(AskRefusals(9, again.last), peers).rows == []
+    assert refusals.report(AskRefusals(9, again.last), peers).rows == []
 
 
 def test_a_flood_pushes_the_oldest_out_and_is_counted() -> None:
     refusals = RefusalLog()
     for number in range(KEPT + 10):
         refusals.add(b"r", str(number), "publish t", "not_entitled")
-    told = refusals.told(AskRefusals(1, 3), peers)
+    told = refusals.report(AskRefusals(1, 3), peers)
     assert (told.last, len(told.rows), told.left_out) == (KEPT + 10, KEPT, 7)
     assert told.rows[-1].who == str(KEPT + 9)
 
@@ -43,12 +43,12 @@ def test_one_of_a_process_before_hides_nothing_of_this_one(incarnations: tuple[i
     """Also where as many were refused since."""
     before, after = map(RefusalLog, incarnations)
     before.add(b"r", "ann", "publish t", "not_entitled")
-    seen = before.told(AskRefusals(1, 0), peers).last
+    seen = before.report(AskRefusals(1, 0), peers).last
     for number in range(20):
         after.add(b"r", str(number), "publish t", "not_entitled")
-    told = after.told(AskRefusals(2, seen), peers)
+    told = after.report(AskRefusals(2, seen), peers)
     assert [row.who for row in told.rows] == [str(number) for number in range(20)]
-    assert after.told(AskRefusals(3, told.last), peers).rows == []
+    assert after.report(AskRefusals(3, told.last), peers).rows == []
 
 
 def test_a_command_is_told_by_what_it_is_about_never_by_what_it_carries() -> None:
@@ -59,7 +59,7 @@ def test_a_command_is_told_by_what_it_is_about_never_by_what_it_carries() -> Non
     )
     subscribe = m.Subscribe("s", "orders", filter="/secret = 1")
     commands = (logon, publish, subscribe, m.ListenerLogon("secret"), None)
-    assert [told_as(command) for command in commands] == [
+    assert [command_text(command) for command in commands] == [
         "logon pricer", "publish a b c", "subscribe orders", "logon", "command",
     ]  # fmt: skip
     assert stranger("abcdefghijkl") == "key abcdefgh..."

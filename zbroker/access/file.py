@@ -110,7 +110,7 @@ class AccessFile:
 
 def read(path: Path) -> tuple[str, Stamp]:
     """The text of an access file. Raises: ConfigError, also if others may write it."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a fifo must not block a room
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a fifo must not block a process
     try:
         with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 - a descriptor
             found = os.fstat(file.fileno())

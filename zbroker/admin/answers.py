@@ -304,7 +304,7 @@ class Answers:
 
 def _up_ms(status: m.Status) -> int:
     """How long the queues process has run."""
-    rooms = {str(room["room"]): room for room in status.rooms}
+    rooms = {str(room["room"]): room for room in status.processes}
     return int(float(str(rooms.get(QUEUES, {}).get("uptime_s") or 0)) * 1_000)
 
 

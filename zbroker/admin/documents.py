@@ -65,8 +65,8 @@ class LocalFacts(NamedTuple):
 
 def stats_of(status: Status) -> dict[str, Stats]:
     """The numbers of each process."""
-    rooms: list[dict[str, Any]] = [dict(room) for room in status.rooms]
-    return {str(room["room"]): dict(room.get("stats", {})) for room in rooms}
+    processes: list[dict[str, Any]] = [dict(one) for one in status.processes]
+    return {str(one["room"]): dict(one.get("stats", {})) for one in processes}
 
 
 def added(workers: list[Stats]) -> Stats:
@@ -108,7 +108,7 @@ def document(status: Status, here: LocalFacts) -> dict[str, Any]:
         "ingest": ingest,
         "delivery": delivery,
         "supervisor": stats.get("supervisor", {}),
-        "processes": [{key: room.get(key, "") for key in _PROCESS_KEYS} for room in status.rooms],
+        "processes": [{key: one.get(key, "") for key in _PROCESS_KEYS} for one in status.processes],
     }
 
 

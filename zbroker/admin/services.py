@@ -21,7 +21,7 @@ from zbroker.admin.queues import QueueReports, QueueWatch
 from zbroker.admin.survey import Catalog, Tools
 from zbroker.admin.topics import TopicCounter, TopicReports
 from zbroker.admin.worker import AdminWorker
-from zbroker.config import delivery_rooms, socket_of
+from zbroker.config import delivery_workers, socket_of
 from zbroker.errors import ConfigError
 from zbroker.recording import Recording
 from zbroker.server.disconnects_file import DisconnectsFile
@@ -115,7 +115,7 @@ class AdminServices:
 
 def _endpoints(process: Process) -> dict[str, str]:
     """Where each process with clients is asked."""
-    ipc, workers = process.paths.ipc, delivery_rooms(process.config)
+    ipc, workers = process.paths.ipc, delivery_workers(process.config)
     delivery = {worker: ipc(socket_of("desk", worker)) for worker in workers}
     return {"ingest": ipc("ingest-desk"), QUEUES: ipc("queues-desk")} | delivery
 

@@ -1,1 +1,1 @@
-"""What rooms that read the log share: blocks of batches, and the messages made of them."""
+"""What processes that read the log share: blocks of batches, and the messages made of them."""

@@ -346,40 +346,40 @@ QUEUES: Final = "queues"
 _PORT_MAX: Final = 65_535
 
 
-def delivery_rooms(config: Config) -> tuple[str, ...]:
-    """The rooms of its delivery workers, the first one first."""
+def delivery_workers(config: Config) -> tuple[str, ...]:
+    """The processes of its delivery workers, the first one first."""
     more = (f"{DELIVERY}-{worker}" for worker in range(2, config.delivery.workers + 1))
     return (DELIVERY, *more)
 
 
-def reader_rooms(config: Config) -> tuple[str, ...]:
-    """The rooms that read the log, each with cursors of its own: what they need stays."""
-    return (*delivery_rooms(config), QUEUES)
+def log_readers(config: Config) -> tuple[str, ...]:
+    """The processes that read the log, each with cursors of its own: what they need stays."""
+    return (*delivery_workers(config), QUEUES)
 
 
-def socket_of(name: str, room: str) -> str:
-    """What the ipc socket `name` of this delivery room is called."""
-    return name + room.removeprefix(DELIVERY)
+def socket_of(name: str, process: str) -> str:
+    """What the ipc socket `name` of this delivery process is called."""
+    return name + process.removeprefix(DELIVERY)
 
 
-def doors(config: Config) -> dict[str, str]:
-    """What each room with clients listens on, as the config has it."""
+def listen_endpoints(config: Config) -> dict[str, str]:
+    """What each process with clients listens on, as the config has it."""
     found = {"ingest": config.listen.ingest}
     first = endpoints.split(config.listen.delivery)
-    for behind, room in enumerate(delivery_rooms(config)):
-        port = first.port + behind if first.port else 0
-        found[room] = str(first._replace(port=port)) if behind else config.listen.delivery
+    for index, process in enumerate(delivery_workers(config)):
+        port = first.port + index if first.port else 0
+        found[process] = str(first._replace(port=port)) if index else config.listen.delivery
     return found | {QUEUES: config.listen.queues, "admin": config.listen.admin}
 
 
-def setting_of(room: str) -> str:
-    """The key of [listen] that a room's door comes from."""
-    return room.partition("-")[0]
+def setting_of(process: str) -> str:
+    """The key of [listen] that the endpoint of a process comes from."""
+    return process.partition("-")[0]
 
 
 def clashes(config: Config) -> Iterator[tuple[str, str, str]]:
-    """Doors that cannot be: the setting to change, what is wrong, what to write instead."""
-    found = doors(config)
+    """Listeners that cannot be: the setting to change, what is wrong, what to write instead."""
+    found = listen_endpoints(config)
     workers = config.delivery.workers
     last = endpoints.split(config.listen.delivery).port + workers - 1
     if last > _PORT_MAX:
@@ -397,5 +397,5 @@ def _meet(one: endpoints.Endpoint, other: endpoints.Endpoint) -> bool:
     """True if both are the same port of the same address."""
     if one.port != other.port or not one.port:
         return False
-    hosts = {endpoints.split(endpoints.told(str(at), "")).host for at in (one, other)}
+    hosts = {endpoints.split(endpoints.advertised(str(at), "")).host for at in (one, other)}
     return len(hosts) == 1 or "*" in hosts

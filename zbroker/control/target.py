@@ -99,14 +99,15 @@ class Target:
             return self.admin()
         try:
             admin = self.admin()
-            told = admin.ask("/status").get("data_dir")
+            its_directory = admin.ask("/status").get("data_dir")
         except ZBrokerError as error:
             if error.code != "not_found":
                 raise
             return None
         # the port of an instance that was killed may be another one's by now
         mine = self.config().paths(0).data.resolve()
-        return admin if not told or Path(str(told)).resolve() == mine else None
+        is_mine = not its_directory or Path(str(its_directory)).resolve() == mine
+        return admin if is_mine else None
 
     def _find_admin(self) -> Admin:
         credentials = self.login.credentials() if self.login else None
@@ -233,12 +234,12 @@ def _answer(request: urllib.request.Request, timeout_s: float) -> dict[str, Any]
 def _refused(request: urllib.request.Request, error: urllib.error.HTTPError) -> ZBrokerError:
     """What the admin said, in its own words."""
     try:
-        told = json.loads(error.read() or b"{}")
+        answer = json.loads(error.read() or b"{}")
     except ValueError:
-        told = {}
-    code = "not_found" if error.code == 404 else str(told.get("code", "internal"))
-    if "reason" in told:
-        return ZBrokerError(code, str(told["reason"]), str(told.get("hint", "")))
+        answer = {}
+    code = "not_found" if error.code == 404 else str(answer.get("code", "internal"))
+    if "reason" in answer:
+        return ZBrokerError(code, str(answer["reason"]), str(answer.get("hint", "")))
     return ZBrokerError(code, f"{request.full_url}: {error.reason}")
 
 
@@ -305,15 +306,15 @@ def _broker_answer(connection: link.ClientLink, url: str) -> object:
     if closed:
         raise ZBrokerError("auth_failed", f"{url} ends each connection at its handshake", _KEYS)
     why = link.probe(url)
-    told = f"no answer at {url}" + (f": {why}" if why else "")
-    raise ZBrokerError("not_found", told, "is the instance running?")
+    reason = f"no answer at {url}" + (f": {why}" if why else "")
+    raise ZBrokerError("not_found", reason, "is the instance running?")
 
 
 def _session(answer: object, url: str) -> AdminSession:
     if isinstance(answer, m.Error):
         raise ZBrokerError(answer.code, answer.reason, answer.hint)
-    told = (answer.endpoints or {}).get("admin") if isinstance(answer, m.Ack) else None
-    if not told:
+    admin = (answer.endpoints or {}).get("admin") if isinstance(answer, m.Ack) else None
+    if not admin:
         raise ZBrokerError("not_found", f"{url} does not say where its admin is", "try again")
     assert isinstance(answer, m.Ack), "only an Ack names it"
-    return AdminSession(told, answer.token or "")
+    return AdminSession(admin, answer.token or "")

@@ -248,13 +248,13 @@ def _bitmap(positions: Sequence[int]) -> BitMap64:
 def _runs(ends: Iterable[int], positions: Sequence[int]) -> list[Run]:
     """Neighbours that end at the same time, as runs; without those that never do."""
     found: list[Run] = []
-    end = first = behind = 0
+    end = first = after = 0
     for each, position in zip(ends, positions):  # noqa: B905 - there may be one end for all
-        if each != end or position != behind:
+        if each != end or position != after:
             if end:
-                found.append((end, first, behind))
+                found.append((end, first, after))
             end, first = each, position
-        behind = position + 1
+        after = position + 1
     if end:
-        found.append((end, first, behind))
+        found.append((end, first, after))
     return found

@@ -13,7 +13,7 @@ from zbroker.definitions.definition import BadQueue, bad_queue, compile_queue
 from zbroker.recording import Recording
 from zbroker.toml_source import did_you_mean, split_error
 
-#: What a life of a queue keeps: with another value the log would be read as another queue.
+#: What a declaration of a queue keeps: with another value the log would be read as another queue.
 FIXED: Final = (
     "name", "topic", "regex", "kind", "filter", "recovery_point", "priority", "group_key",
     "barrier", "semantics", "scope",
@@ -54,7 +54,7 @@ def changed(old: QueueConfig, new: Mapping[str, Any] | QueueConfig) -> QueueConf
     """`old` with other values for the keys in `new`, which are written as in a [[queue]] table.
 
     new: all settings may be given instead; what it leaves out is meant to have its default then.
-    Raises: BadQueue, also for what cannot change in the life of a queue.
+    Raises: BadQueue, also for what a declaration of a queue keeps.
     """
     made = new if isinstance(new, QueueConfig) else _altered(old, new)
     for key in FIXED:

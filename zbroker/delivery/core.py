@@ -38,7 +38,7 @@ from zbroker.topics import matcher
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Hello, Located, Watermarks, Welcome
-from zbroker.wire.surveys import AskRefusals, Disconnect, Peers, told_as, unknown
+from zbroker.wire.surveys import AskRefusals, Disconnect, Peers, command_text, unknown
 
 TICK_MS: Final = 250  # how exact the patience with the journal is
 PLANS_MAX: Final = 4  # ranges that one connection may have asked for at a time
@@ -187,7 +187,7 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
         try:
             self._rights.check_ranges(connection.token.principal, question.command)
         except ClientError as error:
-            self.note(connection.rid, told_as(question.command), error.code)
+            self.note(connection.rid, command_text(question.command), error.code)
             return self._locating.refuse(question, error)
         return []
 

@@ -46,13 +46,13 @@ class DeliveryLoop(ListenerLoop):
 
     def __init__(self, process: Process) -> None:
         config, paths = process.config, process.paths
-        super().__init__(process, socket_of("desk", process.room), s.TO_DESK)
+        super().__init__(process, socket_of("desk", process.name), s.DELIVERY_QUESTIONS)
         vocabulary = own.vocabulary_of(
             config.instance.name, config.instance.group, config.filters.functions
         )
         settings = DeliverySettings(
             self.token_key, config.limits.clients, process.incarnation, self.recording, self.access,
-            budget_of(config.limits), self.disconnects, vocabulary, process.room,
+            budget_of(config.limits), self.disconnects, vocabulary, process.name,
         )  # fmt: skip
         self._plans = PlansPort(lambda: Log(paths.journal, paths.archive), process.clock)
         self._log = BlocksPort(
@@ -61,7 +61,7 @@ class DeliveryLoop(ListenerLoop):
         live = LiveMessagesPort(process.context)
         sources = [*self.sources(), (self._plans, ONE), (self.supervisor, ONE)]
         if not self.recording.everything:
-            live.listen(paths.ipc(socket_of("live", process.room)), self.poller)
+            live.listen(paths.ipc(socket_of("live", process.name)), self.poller)
             sources.append((live, LIVE_LIMIT))
         performers: Performers = {
             Read: self._log.read,

@@ -17,7 +17,7 @@ from typing import Final, Literal
 from zlib import crc32
 
 from zbroker.access.core import Permit
-from zbroker.config import Config, doors
+from zbroker.config import Config, listen_endpoints
 from zbroker.engine.effects import LoggedOff, LoggedOn
 from zbroker.errors import ClientError
 from zbroker.heartbeats import ListenerHeartbeats, Pulse, QuietMs
@@ -216,7 +216,7 @@ def endpoints_for(worker: int, workers: Sequence[str], known: Mapping[str, str])
 
 def missing(config: Config, known: Mapping[str, str]) -> list[str]:
     """The other listeners of an instance that are not `known` yet."""
-    return [name for name in doors(config) if name != "ingest" and name not in known]
+    return [name for name in listen_endpoints(config) if name != "ingest" and name not in known]
 
 
 ROWS_MAX: Final = 1_000  # of one answer: a turn has to stay short

@@ -38,7 +38,7 @@ from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 from zbroker.wire import surveys as s
 from zbroker.wire.stages import AbortStaged, CommitStaged, StagesDone
-from zbroker.wire.surveys import CODES, RefusalLog, stranger, told_as
+from zbroker.wire.surveys import CODES, RefusalLog, command_text, stranger
 
 CLIENTS: Final = "clients"  # the source that the gate is about
 SPIN_MEAN_MAX: Final = 4.0  # messages of a burst (moving mean) up to which spinning pays
@@ -180,7 +180,7 @@ class IngestCore:
         client = self.clients.by_rid.get(rid)
         if error.code in CODES:  # for the audit log
             who = client.principal if client is not None else stranger(key)
-            what = "stay logged on" if command is None else told_as(command)
+            what = "stay logged on" if command is None else command_text(command)
             self.refusals.add(rid, who, what, error.code)
         seq = command.seq if isinstance(command, m.Publish) else None
         if command is not None:
@@ -253,7 +253,7 @@ class IngestCore:
             rows = clients.client_rows(self.clients, ask, self._peers, self._now.mono_ms)
             return [e.Tell(rid, s.Clients(ask.cid, *rows))]
         if isinstance(ask, s.AskRefusals):
-            return [e.Tell(rid, self.refusals.told(ask, self._peers))]
+            return [e.Tell(rid, self.refusals.report(ask, self._peers))]
         return self._disconnect(rid, ask)
 
     def _disconnect(self, rid: bytes, ask: s.Disconnect) -> Sequence[Effect]:

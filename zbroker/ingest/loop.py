@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
-from zbroker.config import delivery_rooms, socket_of
+from zbroker.config import delivery_workers, socket_of
 from zbroker.engine import effects as e
 from zbroker.engine.contract import Limit, Performers, Source, TurnPlan
 from zbroker.ingest.contract import Effect, IngestSettings, PublishLimits, Verify
@@ -53,9 +53,9 @@ class IngestLoop(ListenerLoop):
         )  # fmt: skip
         frame_bytes = max(limits.message_bytes, limits.batch_bytes) + FRAME_SLACK_BYTES
         super().__init__(
-            process, "ingest-desk", s.TO_INGEST_DESK, frame_bytes=frame_bytes, sndhwm=SEND_HWM
+            process, "ingest-desk", s.INGEST_QUESTIONS, frame_bytes=frame_bytes, sndhwm=SEND_HWM
         )
-        workers = delivery_rooms(config)
+        workers = delivery_workers(config)
         links = [socket_of("live", worker) for worker in workers]
         settings = IngestSettings(
             limits, process.incarnation, self.recording, workers, links, self.access,

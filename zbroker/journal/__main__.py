@@ -1,4 +1,4 @@
-"""`python -m zbroker.journal --data-dir DIR [-c FILE]`: this room by hand."""
+"""`python -m zbroker.journal --data-dir DIR [-c FILE]`: this process by hand."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class JournalCore:
         return effects
 
     def _hello(self, rid: bytes, hello: m.Hello) -> Effects:
-        self.retention.floor.hello(hello.room)
+        self.retention.floor.hello(hello.process)
         return self.commit.receive(rid, hello, [])
 
     def _locate(self, rid: bytes, ask: m.Locate) -> Effects:

@@ -140,15 +140,15 @@ class GroupCommit(GroupBuilder):
         return []
 
     def _hello(self, rid: bytes, hello: m.Hello) -> list[Effect]:
-        for old in [r for r in self._requesters.values() if r.process == hello.room]:
+        for old in [r for r in self._requesters.values() if r.process == hello.process]:
             if old.incarnation == hello.incarnation and old.number > hello.number:
                 return []  # of a socket that it has given up since; ZeroMQ reads both in any order
             del self._requesters[old.rid]
         heard = (self._own.rid, *self._requesters)
         self._queue = deque(waiting for waiting in self._queue if waiting[0].rid in heard)
         self._queued_bytes = sum(size for *_, size in self._queue)
-        self._requesters[rid] = Requester(rid, hello.room, hello.incarnation, hello.number)
-        if hello.room == QUEUES:
+        self._requesters[rid] = Requester(rid, hello.process, hello.incarnation, hello.number)
+        if hello.process == QUEUES:
             self._units.begin()
         resume = self.sessions.resume
         ended = [s.name for s in hello.sessions if not resume(s.name, s.principal, s.session)]

@@ -60,7 +60,7 @@ class WatermarksPort:
     next_wake_ms = None
 
     def __init__(self, context: Context, endpoint: str, poller: zmq.Poller) -> None:
-        self._publisher = sockets.marks_publisher(context)
+        self._publisher = sockets.watermarks_publisher(context)
         self._publisher.bind(endpoint)
         poller.register(self._publisher, zmq.POLLIN)
 

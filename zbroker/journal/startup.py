@@ -9,7 +9,7 @@ from logging import Logger
 from zbroker import known_log
 from zbroker.bookmarks.index import Index
 from zbroker.bookmarks.rebuild import RebuildProgress, batches_of, catch_up
-from zbroker.config import reader_rooms
+from zbroker.config import log_readers
 from zbroker.errors import StorageError
 from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
 from zbroker.journal.fold import LogFold
@@ -127,7 +127,7 @@ def _core(process: Process, fold: LogFold, recovered: Recovered, writer: Writer)
         config.time == "publisher", names_max=limits.names_per_principal,
         staged_max_bytes=limits.staged_per_principal, spin_us=process.config.ingest.spin_us,
     )  # fmt: skip
-    readers = reader_rooms(process.config)
+    readers = log_readers(process.config)
     return core_of(
         settings, RetentionSettings(readers, limits.staged_per_principal), fold, recovered, writer
     )

@@ -47,7 +47,7 @@ class QueuesLoop(ListenerLoop):
     """Sockets and files of the queues process, and its plan."""
 
     def __init__(self, process: Process) -> None:
-        super().__init__(process, "queues-desk", s.TO_QUEUES_DESK)
+        super().__init__(process, "queues-desk", s.QUEUES_QUESTIONS)
         config, paths = process.config, process.paths
         settings = ListenerSettings(
             self.token_key, config.limits.clients, process.incarnation, self.recording, self.access,

@@ -1,6 +1,6 @@
 """The clients logged on at a listener that takes tokens: identity, rights, heartbeats. Pure.
 
-The ingest door answers a logon with a token; the other doors verify it by themselves. A peer must
+The ingest listener answers a logon with a token; the others verify it by themselves. A peer must
 have the key that the token was made for, at the logon and at every command.
 Source: docs/reference/wire.md, docs/reference/access.md.
 """
@@ -47,7 +47,7 @@ def decode(decoder: msgspec.msgpack.Decoder[C], received: Received) -> C:
     """The command in one message. Raises: ClientError."""
     if received.over or len(received.frames) != 1:
         count = f"more than {FRAMES_MAX}" if received.over else len(received.frames)
-        raise ClientError("bad_frame", f"a command of this door is one frame; this one has {count}")
+        raise ClientError("bad_frame", f"a command here is one frame; this one has {count}")
     return codec.decode(decoder, received.frames[0])
 
 

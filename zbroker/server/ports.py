@@ -48,12 +48,12 @@ class JournalPort:
         self._incarnation = 0  # of the journal whose watermarks came last
         self._open_segment = 0, 0
         self._following = False
-        self._marks = self._subscribed()
+        self._watermarks = self._subscribed()
         self._dealer = self._opened(sockets.dealer(context, self._journal_at))
 
     def _subscribed(self) -> zmq.Socket[bytes]:
         return self._opened(
-            sockets.marks_subscriber(
+            sockets.watermarks_subscriber(
                 self._context, self._watermarks_at, every_commit=self._following
             )
         )
@@ -64,7 +64,7 @@ class JournalPort:
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[Any]:
         """See _heard."""
-        return self._heard(ready) if self._dealer in ready or self._marks in ready else ()
+        return self._heard(ready) if self._dealer in ready or self._watermarks in ready else ()
 
     def _heard(self, ready: Ready) -> Iterator[Any]:
         """The answers, then the newest watermarks, as they were decoded.
@@ -74,18 +74,18 @@ class JournalPort:
         """
         if self._dealer in ready:
             yield from self._answers()
-        socket = self._marks
+        socket = self._watermarks
         frames = sockets.receive(socket) if socket in ready else None
         if frames is None:
             return
-        marks = codec.MARKS.decode(frames[0].buffer[1:])
-        if marks.incarnation != self._incarnation:
-            self._incarnation = marks.incarnation
+        watermarks = codec.WATERMARKS.decode(frames[0].buffer[1:])
+        if watermarks.incarnation != self._incarnation:
+            self._incarnation = watermarks.incarnation
             yield from self._answers()
-            if self._marks is not socket:
+            if self._watermarks is not socket:
                 return  # renewed meanwhile: these are watermarks of a journal that is dead
-        self._open_segment = marks.serial, marks.written
-        yield marks
+        self._open_segment = watermarks.serial, watermarks.written
+        yield watermarks
 
     def _answers(self) -> Iterator[Any]:
         while (frames := sockets.receive(self._dealer)) is not None:
@@ -118,8 +118,8 @@ class JournalPort:
             self._renew()
 
     def _renew(self) -> None:
-        self._close(self._marks)
-        self._marks = self._subscribed()
+        self._close(self._watermarks)
+        self._watermarks = self._subscribed()
 
     def _close(self, socket: zmq.Socket[bytes]) -> None:
         self._poller.unregister(socket)

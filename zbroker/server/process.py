@@ -44,7 +44,7 @@ Stats = dict[str, int | float | str]
 
 
 class Process:
-    """A process as its loop sees it. room: its name.
+    """A process as its loop sees it.
 
     `listen` is the public endpoint to bind, with a concrete port after the first start. supervised:
     not started by hand.
@@ -53,16 +53,16 @@ class Process:
     supervised = False
 
     def __init__(
-        self, room: str, config: Config, paths: Paths, listen: str = "", clock: Clock | None = None
+        self, name: str, config: Config, paths: Paths, listen: str = "", clock: Clock | None = None
     ) -> None:
-        self.room = room
+        self.name = name
         self.config = config
         self.paths = paths
         self.listen = listen
         self.clock: Clock = clock or SystemClock()
         self.incarnation = secrets.randbits(62) + 1
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.log = logging.getLogger(room)
+        self.log = logging.getLogger(name)
         self.stats: Stats = {}
         self.endpoint = ""
         self.stopping = False
@@ -88,7 +88,7 @@ class Process:
         if now_ms >= self.next_beat_ms:
             self.next_beat_ms = now_ms + BEAT_MS
             beat = Beat(
-                self.room,
+                self.name,
                 os.getpid(),
                 self.incarnation,
                 self._state,
@@ -132,9 +132,9 @@ def end_with_parent(parent: int) -> None:
         os._exit(EX_OK)  # it died before the kernel knew what to do then
 
 
-def become_room(room: str, parent: int, log_level: str = "INFO") -> None:
+def become_process(name: str, parent: int, log_level: str = "INFO") -> None:
     """Sets up a child of the supervisor: name, signals, end with its parent, logging to stderr."""
-    setproctitle.setproctitle(f"zbroker {room}")
+    setproctitle.setproctitle(f"zbroker {name}")
     end_with_parent(parent)
     _raise_limit_of_files()
     signal.signal(
@@ -143,7 +143,7 @@ def become_room(room: str, parent: int, log_level: str = "INFO") -> None:
     logging.basicConfig(
         stream=sys.stderr,
         level=log_level,
-        format=f"%(asctime)s %(levelname).1s {room}: %(message)s",
+        format=f"%(asctime)s %(levelname).1s {name}: %(message)s",
     )
 
 
@@ -172,7 +172,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def configure_logs(settings: LogConfig, room: str) -> None:
+def configure_logs(settings: LogConfig, name: str) -> None:
     """Sends what this process logs where the settings say. Raises: ConfigError."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if settings.file:
@@ -181,6 +181,6 @@ def configure_logs(settings: LogConfig, room: str) -> None:
         except OSError as error:
             reason = f"`log.file`: {settings.file}: {error.strerror}"
             raise ConfigError("bad_config", reason, "name a file in a folder that exists") from None
-    text = f"%(asctime)s %(levelname).1s {room}: %(message)s"
+    text = f"%(asctime)s %(levelname).1s {name}: %(message)s"
     handler.setFormatter(JsonLines() if settings.format == "json" else logging.Formatter(text))
     logging.basicConfig(handlers=[handler], level=settings.level.upper(), force=True)

@@ -98,7 +98,7 @@ class TokenListener(ABC, Generic[P]):
             return self.commands[type(command)](connection, command) or ()
         except ClientError as error:
             if error.code in s.CODES:
-                self.note(rid, s.told_as(command), error.code, s.stranger(received.key))
+                self.note(rid, s.command_text(command), error.code, s.stranger(received.key))
             cid = getattr(command, "cid", None)
             if command is None and received.frames:
                 cid = codec.cid_of(received.frames[0])
@@ -156,7 +156,7 @@ class TokenListener(ABC, Generic[P]):
     ) -> Sequence[NoteDisconnected | Send | Tell]:
         """A question that the admin has for every listener; `rid`: of the admin."""
         if isinstance(ask, s.AskRefusals):
-            return [Tell(rid, self.refusals.told(ask, self.addresses))]
+            return [Tell(rid, self.refusals.report(ask, self.addresses))]
         error = ClientError("session_ended", s.DISCONNECTED, "ask whoever operates this broker")
         found = self.connections.disconnect(ask.client, ask.number)
         return [

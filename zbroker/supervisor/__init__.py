@@ -1,1 +1,1 @@
-"""The supervisor: starts, watches and restarts the rooms of one instance."""
+"""The supervisor: starts, watches and restarts the processes of one instance."""

@@ -1,7 +1,7 @@
-"""One room's process, from its first line to its exit code.
+"""One process of an instance, from its first line to its exit code.
 
 Exit codes: 0 asked to stop; 78 its config is wrong; 74 its storage failed; 70 a bug.
-A room can be run by hand: `python -m zbroker.journal --data-dir DIR [-c FILE]`, one terminal each;
+It can be run by hand: `python -m zbroker.journal --data-dir DIR [-c FILE]`, one terminal each;
 the second of several delivery workers: `python -m zbroker.delivery --worker 2 ...`.
 """
 
@@ -21,10 +21,10 @@ import msgspec
 import zmq
 
 from zbroker import config as settings
-from zbroker.config import Config, delivery_rooms, doors
+from zbroker.config import Config, delivery_workers, listen_endpoints
 from zbroker.errors import ConfigError, StorageError, ZBrokerError
 from zbroker.paths import Paths
-from zbroker.server.process import Process, become_room, configure_logs
+from zbroker.server.process import Process, become_process, configure_logs
 from zbroker.supervisor import directory
 from zbroker.supervisor.core import EX_BUG, EX_CONFIG, EX_STORAGE
 
@@ -33,7 +33,7 @@ _CANNOT_LISTEN: Final = frozenset({errno.ENODEV, errno.EADDRNOTAVAIL, errno.EACC
 
 
 class ProcessModule(Protocol):
-    """What a module needs to be a room."""
+    """What a module needs to run as a process."""
 
     def run(self, process: Process) -> int:
         """Serves until `process.stopping`; returns the exit code."""
@@ -41,15 +41,15 @@ class ProcessModule(Protocol):
 
 
 def run(
-    room: str, module: str, config: Config, paths: Paths, listen: str, *, supervised: bool = False
+    name: str, module: str, config: Config, paths: Paths, listen: str, *, supervised: bool = False
 ) -> int:
-    """Runs `module`'s `run` as `room`; every exception becomes a log line and an exit code."""
-    configure_logs(config.log, room)
-    log = logging.getLogger(room)
+    """Runs `module`'s `run` as this process; an exception becomes a log line and an exit code."""
+    configure_logs(config.log, name)
+    log = logging.getLogger(name)
     process: Process | None = None
     try:
         loop: ProcessModule = import_module(module)
-        process = Process(room, _for_this_machine(config), paths, listen)
+        process = Process(name, _for_this_machine(config), paths, listen)
         process.supervised = supervised
         signal.signal(signal.SIGTERM, lambda *_: process.stop())
         return loop.run(process)
@@ -80,9 +80,9 @@ def _for_this_machine(config: Config) -> Config:
     return msgspec.structs.replace(config, ingest=settings.IngestConfig(spin_us=0))
 
 
-def main(room: str) -> None:
-    """`python -m zbroker.<room>`: one room by hand, on a data directory without a supervisor."""
-    parser = argparse.ArgumentParser(prog=f"python -m zbroker.{room}")
+def main(name: str) -> None:
+    """`python -m zbroker.<name>`: one process by hand, on a data directory without a supervisor."""
+    parser = argparse.ArgumentParser(prog=f"python -m zbroker.{name}")
     parser.add_argument("-c", "--config", type=Path, help="the config file")
     parser.add_argument("--data-dir", help="instead of instance.data_dir")
     parser.add_argument("--worker", type=int, default=1, help="which of `delivery.workers`, from 1")
@@ -90,19 +90,19 @@ def main(room: str) -> None:
     overrides = {"instance.data_dir": options.data_dir} if options.data_dir else {}
     try:
         config = settings.load(options.config, overrides)
-        module, room = f"zbroker.{room}.loop", _named(room, options.worker, config)
+        module, name = f"zbroker.{name}.loop", _named(name, options.worker, config)
         directory.lock(config.paths(0).data, shared=True)
         paths = directory.prepare(config, shared=True)
     except ZBrokerError as error:
         parser.exit(EX_CONFIG if isinstance(error, ConfigError) else _EX_ERROR, f"{error}\n")
-    become_room(room, os.getppid())
-    sys.exit(run(room, module, config, paths, doors(config).get(room, "")))
+    become_process(name, os.getppid())
+    sys.exit(run(name, module, config, paths, listen_endpoints(config).get(name, "")))
 
 
-def _named(room: str, worker: int, config: Config) -> str:
-    """The room that this worker of its kind is. Raises: ConfigError."""
-    rooms = delivery_rooms(config) if room == "delivery" else (room,)
-    if not 1 <= worker <= len(rooms):
-        reason = f"there is no worker {worker} of {room}, the config has {len(rooms)}"
+def _named(name: str, worker: int, config: Config) -> str:
+    """The process that this worker of its kind is. Raises: ConfigError."""
+    names = delivery_workers(config) if name == "delivery" else (name,)
+    if not 1 <= worker <= len(names):
+        reason = f"there is no worker {worker} of {name}, the config has {len(names)}"
         raise ConfigError("bad_config", reason, "see delivery.workers")
-    return rooms[worker - 1]
+    return names[worker - 1]

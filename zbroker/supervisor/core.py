@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from zbroker.engine.contract import Now
@@ -116,14 +117,14 @@ class ZygoteState(Restarts):
 class ChildForked(Struct, tag=True):
     """A process, of itself before it does anything else: the zygote forked it."""
 
-    room: str
+    name: str = msgspec.field(name="room")
     pid: int
 
 
 class NotForked(Struct, tag=True):
     """The zygote: the system has no memory, or no number, for another process."""
 
-    room: str
+    name: str = msgspec.field(name="room")
 
 
 class ChildEnded(NamedTuple):
@@ -216,7 +217,7 @@ class SupervisorCore:
             ended = [one for one in self.processes.values() if one.pid == event.pid]
             return [note for one in ended for note in self._ended(one, event.status, now.mono_ms)]
         if isinstance(event, NotForked):
-            process = self.processes[event.room]
+            process = self.processes[event.name]
             # unless it was forked all the same: only the one between was killed
             return self._ended(process, EX_BUG, now.mono_ms) if process.launched else []
         if isinstance(event, ZygoteLost):
@@ -233,7 +234,7 @@ class SupervisorCore:
             status = m.Status(event.question.cid, self.state(), self.status(now_ms))
             return [Tell(event.rid, status)]
         beat: m.Beat = event.question
-        process = self.processes.get(beat.room)
+        process = self.processes.get(beat.process)
         if process is None or beat.pid != process.pid:
             return []  # of a process that was started by hand, or is gone
         process.rid, process.heard_ms = event.rid, now_ms
@@ -246,9 +247,9 @@ class SupervisorCore:
         return []
 
     def _forked(self, event: ChildForked, now_ms: int) -> list[Effect]:
-        process = self.processes[event.room]
+        process = self.processes[event.name]
         if not process.launched:
-            return [Kill(event.room, event.pid)]  # it was taken for one that cannot come
+            return [Kill(event.name, event.pid)]  # it was taken for one that cannot come
         process.launched, process.pid = False, event.pid
         process.heard_ms = process.started_ms = now_ms
         self.zygote.has_forked, self.zygote.backoff_ms = True, BACKOFF_MIN_MS

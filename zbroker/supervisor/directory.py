@@ -36,7 +36,7 @@ _OF: Final = "data"  # in the directory of sockets: whose it is
 def lock(data: Path, *, shared: bool = False) -> int:
     """Makes and locks the data directory; the lock lasts as long as the returned descriptor.
 
-    shared: for rooms that are started by hand, side by side but not beside a supervisor.
+    shared: for processes that are started by hand, side by side but not beside a supervisor.
     Raises: ZBrokerError already_running (with pid and path), ConfigError, StorageError io.
     """
     try:
@@ -73,10 +73,10 @@ def _take(descriptor: int, data: Path, shared: bool) -> None:
 
 
 def prepare(config: Config, *, shared: bool = False) -> Paths:
-    """The paths of the instance in a locked data directory, with all that rooms expect there.
+    """The paths of the instance in a locked data directory, with all that processes expect there.
 
-    shared: rooms that are started by hand have their sockets in one place, and one key of tokens,
-    which each of them reads when it begins.
+    shared: processes that are started by hand have their sockets in one place, and one key of
+    tokens, which each of them reads when it begins.
     Raises: StorageError.
     """
     try:
@@ -168,7 +168,8 @@ def write_running(paths: Paths, config: Config, started: str, bound: Mapping[str
 
     bound: where its processes listen. Returns: its URL, "" while it has none.
     """
-    advertised = {name: endpoints.told(at, config.listen.advertise) for name, at in bound.items()}
+    host = config.listen.advertise
+    advertised = {name: endpoints.advertised(at, host) for name, at in bound.items()}
     if "admin" in bound:
         advertised["admin"] = bound["admin"]  # loopback: an advertised host would not reach it
     ingest = advertised.get("ingest", "")

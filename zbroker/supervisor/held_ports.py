@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from zbroker import endpoints
-from zbroker.config import Config, doors, setting_of
+from zbroker.config import Config, listen_endpoints, setting_of
 from zbroker.errors import ConfigError
 
 _ANY: Final = {"*": "0.0.0.0"}
@@ -38,7 +38,7 @@ class HeldPorts:
         """Where each process with a listener will be reached. Raises: ConfigError."""
         return {
             name: self.hold(f"listen.{setting_of(name)}", endpoint)
-            for name, endpoint in doors(config).items()
+            for name, endpoint in listen_endpoints(config).items()
         }
 
     def hold(self, key: str, endpoint: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from zbroker.config import Config, delivery_rooms
+from zbroker.config import Config, delivery_workers
 
 
 class ProcessPlan(NamedTuple):
@@ -29,7 +29,7 @@ def processes_of(
     config: Config, kinds: tuple[ProcessPlan, ...] = PROCESSES
 ) -> tuple[ProcessPlan, ...]:
     """The processes of an instance: one of each kind, of delivery one per worker."""
-    workers = {"delivery": delivery_rooms(config)}
+    workers = {"delivery": delivery_workers(config)}
     return tuple(
         kind._replace(name=name) for kind in kinds for name in workers.get(kind.name, (kind.name,))
     )

@@ -2,10 +2,10 @@
 
     supervisor                                 zygote (one thread, SOCK_SEQPACKET pair, JSON)
         Setup{config, instance, ...}     ->
-        Launch{room, listen, ...}        ->    fork twice: the process between ends at once, so the
+        Launch{name, listen, ...}        ->    fork twice: the process between ends at once, so the
                                                new one becomes a child of the supervisor
-                                         <-    ChildForked{room, pid}, from the new one itself
-                                         <-    NotForked{room}
+                                         <-    ChildForked{name, pid}, from the new one itself
+                                         <-    NotForked{name}
 
 Only the forking is done in the zygote. The supervisor is the parent of every process: it signals
 and reaps them (Children), and the end of the zygote costs none of them anything. A process whose
@@ -43,7 +43,7 @@ from zbroker.config import Config
 from zbroker.engine.contract import Limit, Ready
 from zbroker.limits import CONFIG_MAX_BYTES, KIB
 from zbroker.paths import Paths
-from zbroker.server.process import become_room, end_with_parent
+from zbroker.server.process import become_process, end_with_parent
 from zbroker.server.spawn import command
 from zbroker.supervisor import child
 from zbroker.supervisor.core import (
@@ -87,9 +87,9 @@ class Setup(msgspec.Struct, tag=True):
 
 
 class Launch(msgspec.Struct, tag=True):
-    """supervisor -> zygote: fork this room. Answered by Forked or NotForked."""
+    """supervisor -> zygote: fork this process. Answered by ChildForked or NotForked."""
 
-    room: str
+    name: str = msgspec.field(name="room")
     listen: str
     accept_tail_loss: bool = False
     accept_missing: bool = False
@@ -243,17 +243,17 @@ class Zygote:
             if between == 0:
                 self._fork_again(launch)
         except OSError:
-            self._tell(NotForked(launch.room))
+            self._tell(NotForked(launch.name))
             return
         finally:
             if os.getpid() == self._pid:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         _, status = os.waitpid(between, 0)
         if status:  # of the second fork, or whoever killed it in these microseconds
-            self._tell(NotForked(launch.room))
+            self._tell(NotForked(launch.name))
 
     def _fork_again(self, launch: Launch) -> None:
-        """The life of the process between; never returns."""
+        """Runs the process between until it ends; never returns."""
         status = EX_BUG
         between = os.getpid()
         try:
@@ -264,7 +264,7 @@ class Zygote:
             os._exit(status)
 
     def _become(self, launch: Launch, between: int) -> None:
-        """The room's whole life; never returns."""
+        """Runs the process until it ends; never returns."""
         assert self._setup is not None, "a Setup comes before the first Launch"
         status = EX_BUG
         try:
@@ -272,8 +272,8 @@ class Zygote:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             while os.getppid() == between:  # it is about to end
                 time.sleep(HANDED_OVER_S)
-            become_room(launch.room, self._setup.parent)
-            self._link.send(msgspec.json.encode(ChildForked(launch.room, os.getpid())))
+            become_process(launch.name, self._setup.parent)
+            self._link.send(msgspec.json.encode(ChildForked(launch.name, os.getpid())))
             self._link.close()
             status = self._run(launch, self._setup)
         finally:
@@ -287,8 +287,8 @@ class Zygote:
         )
         # not from the note in run/, which may be gone when a process is started again
         paths = replace(config.paths(setup.instance), known_sockets=Path(setup.sockets))
-        module = self._modules[launch.room]
-        return child.run(launch.room, module, config, paths, launch.listen, supervised=True)
+        module = self._modules[launch.name]
+        return child.run(launch.name, module, config, paths, launch.listen, supervised=True)
 
     def _tell(self, message: NotForked) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -296,14 +296,14 @@ class Zygote:
 
 
 def main() -> None:
-    """What `spawn` executes; arguments: the socket's number, JSON of room -> module, parent."""
+    """What `spawn` executes; arguments: the socket's number, JSON of process -> module, parent."""
     end_with_parent(int(sys.argv[3]))
     modules: dict[str, str] = json.loads(sys.argv[2])
     setproctitle.setproctitle("zbroker zygote")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for module in modules.values():
-        with contextlib.suppress(Exception):  # the room itself will say it, in its own log
+        with contextlib.suppress(Exception):  # the process itself will say it, in its own log
             import_module(module)
     gc.collect()
     gc.freeze()

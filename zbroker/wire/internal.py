@@ -26,7 +26,7 @@ again (ZeroMQ hands frames queued for a dead process to its successor).
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from zbroker.ids import Cut
 from zbroker.wire.messages import Columns
@@ -59,7 +59,7 @@ class OpenSession(Struct, array_like=True, gc=False):
 class Hello(InternalMessage, tag="hello"):
     """requester -> journal, first on each new socket; `number` rises. Answered by Welcome."""
 
-    room: str
+    process: str = field(name="room")
     incarnation: int
     sessions: list[OpenSession] = []
     number: int = 0
@@ -358,7 +358,7 @@ class LiveCredit(InternalMessage, tag="grant"):
 class Beat(InternalMessage, tag="beat"):
     """process -> supervisor, every BEAT_MS. state: starting, ready, stopping. stats: for status."""
 
-    room: str
+    process: str = field(name="room")
     pid: int
     incarnation: int
     state: str
@@ -379,7 +379,9 @@ class Status(Correlated, tag="status"):
     """supervisor -> admin: one Beat-like map per process, with restarts and uptime."""
 
     state: str
-    rooms: list[dict[str, int | float | str | dict[str, int | float | str]]]
+    processes: list[dict[str, int | float | str | dict[str, int | float | str]]] = field(
+        name="rooms"
+    )
 
 
 ToJournal = (

@@ -257,5 +257,5 @@ QueuesQuestion = (
 )  # fmt: skip
 QueuesAnswer = Queues | Consumers | Explained | Browsed | Changed | Points
 
-TO_QUEUES_DESK: Final = msgspec.msgpack.Decoder(QueuesQuestion | ListenerQuestion)
-FROM_QUEUES_DESK: Final = msgspec.msgpack.Decoder(QueuesAnswer)
+QUEUES_QUESTIONS: Final = msgspec.msgpack.Decoder(QueuesQuestion | ListenerQuestion)
+QUEUES_ANSWERS: Final = msgspec.msgpack.Decoder(QueuesAnswer)

@@ -193,9 +193,9 @@ ListenerQuestion = AskClients | Disconnect | AskRefusals  # to every process wit
 Question = AskSubscriptions | AskTopics | ListenerQuestion
 Answer = Subscriptions | Topics | Clients | Disconnected | RefusalRows
 
-TO_INGEST_DESK: Final = msgspec.msgpack.Decoder(ListenerQuestion)
-TO_DESK: Final = msgspec.msgpack.Decoder(Question)
-FROM_DESK: Final = msgspec.msgpack.Decoder(Answer)
+INGEST_QUESTIONS: Final = msgspec.msgpack.Decoder(ListenerQuestion)
+DELIVERY_QUESTIONS: Final = msgspec.msgpack.Decoder(Question)
+LISTENER_ANSWERS: Final = msgspec.msgpack.Decoder(Answer)
 
 
 #: codes that are about who somebody is and what he may do
@@ -221,7 +221,7 @@ class RefusalLog:
         self._last += 1
         self._rows.append((rid, RefusalRow(who, origin, what, code)))
 
-    def told(self, ask: AskRefusals, peers: Peers) -> RefusalRows:
+    def report(self, ask: AskRefusals, peers: Peers) -> RefusalRows:
         """Those after number `after`; all of them, if that is of another process."""
         after = ask.after if self._begin <= ask.after <= self._last else self._begin
         new = list(self._rows)[-(self._last - after) :] if self._last > after else []
@@ -229,7 +229,7 @@ class RefusalLog:
         return RefusalRows(ask.cid, self._last, rows, self._last - after - len(rows))
 
 
-def told_as(command: object) -> str:
+def command_text(command: object) -> str:
     """A command for people: its name, and whom or what it is about; never what it carries."""
     about = getattr(command, "client", None) or getattr(command, "topic", None)
     topics = getattr(command, "topics", None)

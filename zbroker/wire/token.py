@@ -17,7 +17,7 @@ import msgspec
 
 from zbroker.errors import ClientError
 
-TOKEN_MAX_CHARS: Final = 2_048  # what DoorLogon accepts
+TOKEN_MAX_CHARS: Final = 2_048  # what ListenerLogon accepts
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -33,20 +33,20 @@ class Bench:
 
     def __init__(self, listen: str = FREE[0]) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.door = Listener(
+        self.listener = Listener(
             self.context, listen, frame_bytes=1 << 20, sndhwm=0, unread_bytes=4 << 20,
             connections=CONNECTIONS, curve=None, allowed=lambda _: True, clock=SystemClock(),
             log=logging.getLogger("door"),
         )  # fmt: skip
         self.poller = zmq.Poller()
-        self.door.register(self.poller)
-        self.poller.register(self.door.router, zmq.POLLIN)
+        self.listener.register(self.poller)
+        self.poller.register(self.listener.router, zmq.POLLIN)
         self.said: list[bytes] = []
 
     def turn(self) -> None:
         events = dict(self.poller.poll(5))
-        self.door.turn(events, SystemClock().mono_ms())
-        while (received := self.door.receive()) is not None:
+        self.listener.turn(events, SystemClock().mono_ms())
+        while (received := self.listener.receive()) is not None:
             self.said.append(bytes(received[1][0].buffer))
 
     def until(self, done: Callable[[], bool], what: str) -> None:
@@ -56,7 +56,7 @@ class Bench:
             self.turn()
 
     def close(self) -> None:
-        self.door.close()
+        self.listener.close()
         self.context.destroy(0)
 
 
@@ -91,19 +91,19 @@ def test_a_crowd_never_has_more_than_its_connections_and_a_step(
     if freely:
         have_more(monkeypatch)
     bench = Bench()
-    strangers = [Stranger(bench.door.endpoint) for _ in range(freely)]
-    bench.until(lambda: len(bench.door._taken) == freely, "as many as it is open for")
+    strangers = [Stranger(bench.listener.endpoint) for _ in range(freely)]
+    bench.until(lambda: len(bench.listener._taken) == freely, "as many as it is open for")
 
     def come() -> None:
         while not over.is_set():
-            strangers.append(Stranger(bench.door.endpoint))
+            strangers.append(Stranger(bench.listener.endpoint))
 
     over = threading.Event()
     crowd = threading.Thread(target=come, daemon=True)
     before, most = descriptors() - 2 * len(strangers), 0
     crowd.start()
     try:
-        while bench.door.counts["cut_over_limit"] <= CROWD:
+        while bench.listener.counts["cut_over_limit"] <= CROWD:
             over.wait(0.02)  # the loop is busy
             most = max(most, descriptors() - before - len(strangers))
             bench.turn()
@@ -125,19 +125,19 @@ def test_while_descriptors_are_free_libzmq_does_not_wait_for_the_loop(
     bench = Bench()
     strangers: list[Stranger] = []
     for _ in range(2):
-        strangers += [Stranger(bench.door.endpoint) for _ in range(FREELY)]
-        while len(bench.door._taken) < FREELY:
-            assert bench.door._monitor.poll(WAIT_S * 1_000), "they are in, without a turn"
+        strangers += [Stranger(bench.listener.endpoint) for _ in range(FREELY)]
+        while len(bench.listener._taken) < FREELY:
+            assert bench.listener._monitor.poll(WAIT_S * 1_000), "they are in, without a turn"
             bench.turn()
-        other = Stranger(bench.door.endpoint)
-        bench.door._monitor.poll(100)
-        bench.door._follow(SystemClock().mono_ms())
-        assert len(bench.door._taken) == FREELY, "now they wait for a turn"
-        bench.until(lambda: len(bench.door._taken) == FREELY + 1, "it is in")
+        other = Stranger(bench.listener.endpoint)
+        bench.listener._monitor.poll(100)
+        bench.listener._follow(SystemClock().mono_ms())
+        assert len(bench.listener._taken) == FREELY, "now they wait for a turn"
+        bench.until(lambda: len(bench.listener._taken) == FREELY + 1, "it is in")
         for each in (*strangers, other):
             each.close()
         strangers.clear()
-        bench.until(lambda: not bench.door._taken, "all are gone")
+        bench.until(lambda: not bench.listener._taken, "all are gone")
         bench.turn()
     bench.close()
 
@@ -145,17 +145,17 @@ def test_while_descriptors_are_free_libzmq_does_not_wait_for_the_loop(
 def test_who_was_on_the_way_when_the_gate_opened_comes_in(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    door_gate = bench.door._gate
-    assert door_gate is not None
+    admission = bench.listener._gate
+    assert admission is not None
     for number in (0, 1):
-        door_gate._both[0].choose(number)
-        stranger = Stranger(bench.door.endpoint)
+        admission._both[0].choose(number)
+        stranger = Stranger(bench.listener.endpoint)
         with monkeypatch.context() as patched:
-            patched.setattr(bench.door, "_descriptors", have_more(patched))
-            bench.until(lambda: len(bench.door._taken) == 1, "it is in")
-            assert door_gate.is_open
+            patched.setattr(bench.listener, "_descriptors", have_more(patched))
+            bench.until(lambda: len(bench.listener._taken) == 1, "it is in")
+            assert admission.is_open
         stranger.close()
-        bench.until(lambda: not bench.door._taken and not door_gate.is_open, "it is gone")
+        bench.until(lambda: not bench.listener._taken and not admission.is_open, "it is gone")
 
 
 @pytest.mark.parametrize("freely", [0, FREELY])
@@ -168,22 +168,22 @@ def test_clients_come_in_and_are_answered(
     bench = Bench(listen)
     others: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
-        at = bench.door.endpoint.replace("//0.0.0.0:", "//127.0.0.1:")
+        at = bench.listener.endpoint.replace("//0.0.0.0:", "//127.0.0.1:")
         clients = [sockets.dealer(others, at) for _ in range(CONNECTIONS)]
         for number, client in enumerate(clients):
             client.send(b"%d" % number)
         bench.until(lambda: len(bench.said) == CONNECTIONS, "all are heard")
         assert sorted(bench.said) == [b"%d" % n for n in range(CONNECTIONS)]
-        bench.until(lambda: bench.door.counts["connections"] == CONNECTIONS, "all are counted")
+        bench.until(lambda: bench.listener.counts["connections"] == CONNECTIONS, "all are counted")
     finally:
         others.destroy(0)
         bench.close()
 
 
 def test_a_quiet_door_sleeps(bench: Bench) -> None:
-    assert bench.door.wake_ms() is None
+    assert bench.listener.wake_ms() is None
     assert bench.poller.poll(0) == []
-    assert bench.door.counts == dict.fromkeys(bench.door.counts, 0)
+    assert bench.listener.counts == dict.fromkeys(bench.listener.counts, 0)
 
 
 def test_a_door_sleeps_while_libzmq_lets_others_in(
@@ -191,47 +191,49 @@ def test_a_door_sleeps_while_libzmq_lets_others_in(
 ) -> None:
     """It would take the processor from libzmq, as long as the kernel lets it."""
     monkeypatch.setattr(gate._Listener, "drain", lambda _: None)  # libzmq does not get them yet
-    stranger = Stranger(bench.door.endpoint)
-    bench.until(lambda: bench.door._gate is not None and bench.door._gate.is_letting, "it lets in")
+    stranger = Stranger(bench.listener.endpoint)
+    bench.until(
+        lambda: bench.listener._gate is not None and bench.listener._gate.is_letting, "it lets in"
+    )
     assert bench.poller.poll(0) == []
-    assert bench.door.wake_ms() is not None  # it looks again
+    assert bench.listener.wake_ms() is not None  # it looks again
     bench.turn()
     assert bench.poller.poll(0) == []
     monkeypatch.undo()
-    door_gate = bench.door._gate
-    assert door_gate is not None
-    door_gate._both[door_gate._draining or 0].drain()
-    bench.until(lambda: len(bench.door._taken) == 1 and not door_gate.is_letting, "it is in")
-    other = Stranger(bench.door.endpoint)
-    bench.until(lambda: len(bench.door._taken) == 2, "the next one is in")
+    admission = bench.listener._gate
+    assert admission is not None
+    admission._both[admission._draining or 0].drain()
+    bench.until(lambda: len(bench.listener._taken) == 1 and not admission.is_letting, "it is in")
+    other = Stranger(bench.listener.endpoint)
+    bench.until(lambda: len(bench.listener._taken) == 2, "the next one is in")
     for each in (stranger, other):
         each.close()
 
 
 def test_a_door_sleeps_while_there_is_no_place_for_those_that_wait(bench: Bench) -> None:
     others = range(10_000, 10_001 + CONNECTIONS)
-    bench.door._taken.update(others)
-    stranger = Stranger(bench.door.endpoint)
+    bench.listener._taken.update(others)
+    stranger = Stranger(bench.listener.endpoint)
     bench.until(lambda: bench.poller.poll(100) == [], "it sleeps")
-    bench.door._taken.difference_update(others)
-    bench.until(lambda: len(bench.door._taken) == 1, "it is in")
+    bench.listener._taken.difference_update(others)
+    bench.until(lambda: len(bench.listener._taken) == 1, "it is in")
     stranger.close()
 
 
 def test_a_connection_that_ends_makes_place(bench: Bench) -> None:
     for _ in range(3 * CONNECTIONS):
-        stranger = Stranger(bench.door.endpoint)
-        bench.until(lambda: len(bench.door._taken) == 1, "it is in")
+        stranger = Stranger(bench.listener.endpoint)
+        bench.until(lambda: len(bench.listener._taken) == 1, "it is in")
         stranger.close()
-        bench.until(lambda: not bench.door._taken, "it is gone")
-    assert bench.door.counts["cut_over_limit"] == 0
+        bench.until(lambda: not bench.listener._taken, "it is gone")
+    assert bench.listener.counts["cut_over_limit"] == 0
 
 
 def test_a_door_may_be_closed_while_others_wait(bench: Bench) -> None:
     """libzmq would end this process if it did not find its listener."""
-    crowd = [Stranger(bench.door.endpoint) for _ in range(STEP)]
-    bench.door.close()
-    bench.door.close = lambda: None  # type: ignore[method-assign]
+    crowd = [Stranger(bench.listener.endpoint) for _ in range(STEP)]
+    bench.listener.close()
+    bench.listener.close = lambda: None  # type: ignore[method-assign]
     for each in crowd:
         each.close()
 
@@ -256,7 +258,7 @@ def test_with_many_descriptors_there_is_no_gate(monkeypatch: pytest.MonkeyPatch)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         bench = Bench()
-        assert bench.door._gate is None
+        assert bench.listener._gate is None
         bench.close()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -155,5 +155,7 @@ def test_some_descriptors_are_not_for_connections(
 def test_a_room_itself_has_fewer_descriptors_than_are_kept_for_it() -> None:
     """Those of a process that serves, as it is now: sockets, logs, index."""
     with LocalBroker() as broker:
-        doors = [broker.pids[room] for room in ("ingest", "delivery", "queues")]
-        assert max(len([*Path(f"/proc/{pid}/fd").iterdir()]) for pid in doors) <= kernel.INTERNAL
+        listeners = [broker.pids[room] for room in ("ingest", "delivery", "queues")]
+        assert (
+            max(len([*Path(f"/proc/{pid}/fd").iterdir()]) for pid in listeners) <= kernel.INTERNAL
+        )

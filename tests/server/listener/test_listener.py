@@ -49,15 +49,15 @@ class Bench:
         self.server = sockets.ServerCurve(*zmq.curve_keypair()) if curve else None
         self.known = zmq.curve_keypair()
         self.allowed = {self.known[0].decode()}
-        self.door = Listener(
+        self.listener = Listener(
             self.context, "tcp://127.0.0.1:*", frame_bytes=FRAME_BYTES, sndhwm=0,
             unread_bytes=UNREAD_BYTES, connections=CONNECTIONS, curve=self.server,
             allowed=lambda key: key in self.allowed, clock=self.clock,
             log=logging.getLogger("door"),
         )  # fmt: skip
         self._poller = zmq.Poller()
-        self.door.register(self._poller)
-        self._poller.register(self.door.router, zmq.POLLIN)
+        self.listener.register(self._poller)
+        self._poller.register(self.listener.router, zmq.POLLIN)
         self.reading = True
         self.said: list[tuple[bytes, str, int]] = []
         self._strangers: list[Stranger] = []
@@ -67,7 +67,7 @@ class Bench:
         curve = None
         if self.server is not None:
             curve = sockets.Curve(*(keys or self.known), self.server.public)
-        made = sockets.dealer(self.others, self.door.endpoint, -1, curve)
+        made = sockets.dealer(self.others, self.listener.endpoint, -1, curve)
         self._clients.append(made)
         return made
 
@@ -79,29 +79,29 @@ class Bench:
             made.setsockopt(zmq.CURVE_PUBLICKEY, self.known[0])
             made.setsockopt(zmq.CURVE_SECRETKEY, self.known[1])
             made.setsockopt(zmq.CURVE_SERVERKEY, self.server.public)
-        made.connect(self.door.endpoint)
+        made.connect(self.listener.endpoint)
         return made
 
     def stranger(self) -> Stranger:
-        made = Stranger(self.door.endpoint)
+        made = Stranger(self.listener.endpoint)
         self._strangers.append(made)
         return made
 
     def turn(self) -> None:
         events = dict(self._poller.poll(10))
-        self.door.turn(events, self.clock.mono_ms())
-        if self.reading and self.door.router in events:
+        self.listener.turn(events, self.clock.mono_ms())
+        if self.reading and self.listener.router in events:
             self._read()
 
     def _read(self) -> None:
-        while (received := self.door.receive()) is not None:
+        while (received := self.listener.receive()) is not None:
             rid, _, _, key, size = received
             self.said.append((rid, key, size))
 
     def until(self, done: Callable[[], bool]) -> None:
         end = time.monotonic() + WAIT_S
         while not done():
-            assert time.monotonic() < end, f"not in time: {self.door.counts} {len(self.said)}"
+            assert time.monotonic() < end, f"not in time: {self.listener.counts} {len(self.said)}"
             self.turn()
 
     def hear(self, client: zmq.Socket[bytes]) -> bytes:
@@ -115,7 +115,7 @@ class Bench:
         self.others.destroy(linger=0)
         for peer in self._strangers:
             peer.close()
-        self.door.close()
+        self.listener.close()
         self.context.term()
 
 
@@ -150,22 +150,22 @@ def test_the_key_of_a_message_is_its_senders(bench: Bench) -> None:
 
 def test_an_unknown_key_is_counted(secure: Bench) -> None:
     secure.client(zmq.curve_keypair()).send(b"here")
-    secure.until(lambda: secure.door.counts["refused_keys"] > 0)
+    secure.until(lambda: secure.listener.counts["refused_keys"] > 0)
     assert secure.said == []
 
 
 def test_a_key_that_is_added_comes_in(secure: Bench) -> None:
     keys = zmq.curve_keypair()
     secure.client(keys).send(b"here")
-    secure.until(lambda: secure.door.counts["refused_keys"] > 0)
+    secure.until(lambda: secure.listener.counts["refused_keys"] > 0)
     secure.allowed.add(keys[0].decode())
     assert secure.hear(secure.client(keys))  # the other one was told not to try again
 
 
 def test_authentication_refuses_a_client_without_a_key(secure: Bench) -> None:
-    plain = sockets.dealer(secure.others, secure.door.endpoint)
+    plain = sockets.dealer(secure.others, secure.listener.endpoint)
     plain.send(b"here")
-    secure.until(lambda: secure.door.counts["cut_handshakes"] > 0)
+    secure.until(lambda: secure.listener.counts["cut_handshakes"] > 0)
     plain.close(0)
     assert secure.said == []
 
@@ -174,49 +174,49 @@ def test_authentication_refuses_a_client_without_a_key(secure: Bench) -> None:
 
 
 def test_a_door_that_holds_passes_its_test(bench: Bench) -> None:
-    bench.door.self_test()
-    told = bench.door.counts
-    bench.until(lambda: bench.door.counts["connections"] == 0)
-    assert (told["refused_keys"], told["cut_handshakes"]) == (0, 0)
+    bench.listener.self_test()
+    reported = bench.listener.counts
+    bench.until(lambda: bench.listener.counts["connections"] == 0)
+    assert (reported["refused_keys"], reported["cut_handshakes"]) == (0, 0)
 
 
 def test_a_door_that_knows_every_key_fails(secure: Bench) -> None:
-    secure.door._zap._allowed = lambda _: True  # type: ignore[union-attr]
+    secure.listener._zap._allowed = lambda _: True  # type: ignore[union-attr]
     with pytest.raises(ConfigError, match="a key that is not in the access file came in"):
-        secure.door.self_test()
+        secure.listener.self_test()
 
 
 def test_a_door_that_knows_no_key_fails(secure: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zap.ZapHandler, "_may_enter", lambda _self, _key: False)
     with pytest.raises(ConfigError, match="a key that is known was refused"):
-        secure.door.self_test()
+        secure.listener.self_test()
 
 
 def test_a_door_without_a_handler_fails(secure: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without ZAP_ENFORCE_DOMAIN libzmq would let everybody in, with it nobody."""
-    monkeypatch.setattr(zap, "TRIAL_MS", 1_000)
-    handler = secure.door._zap
+    monkeypatch.setattr(zap, "SELF_TEST_MS", 1_000)
+    handler = secure.listener._zap
     assert handler is not None
     handler.socket.close(0)
     handler.socket = secure.context.socket(zmq.ROUTER)  # nobody asks it
     with pytest.raises(ConfigError, match="this instance does not serve"):
-        secure.door.self_test()
+        secure.listener.self_test()
 
 
 def test_a_door_of_plain_sockets_fails(secure: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """CURVE was asked for, but libzmq was not told."""
     plain = sockets.public_router(secure.context, FRAME_BYTES, 0)
     plain.bind("tcp://127.0.0.1:*")
-    monkeypatch.setattr(secure.door, "endpoint", plain.getsockopt_string(zmq.LAST_ENDPOINT))
+    monkeypatch.setattr(secure.listener, "endpoint", plain.getsockopt_string(zmq.LAST_ENDPOINT))
     with pytest.raises(ConfigError, match="a client without a key came in"):
-        secure.door.self_test()
+        secure.listener.self_test()
     plain.close(0)
 
 
 def test_the_key_of_the_test_is_not_known_afterwards(secure: Bench) -> None:
-    secure.door.self_test()
-    assert secure.door._zap is not None
-    assert secure.door._zap.guest == ""
+    secure.listener.self_test()
+    assert secure.listener._zap is not None
+    assert secure.listener._zap.guest == ""
 
 
 @pytest.mark.parametrize(
@@ -237,34 +237,34 @@ def test_a_door_on_all_addresses_is_tried_on_loopback(bound: str, near: str) -> 
 def test_who_does_not_log_on_is_cut(bench: Bench) -> None:
     bench.hear(bench.client())
     bench.clock.ahead_ms = guard.LOGON_MS
-    bench.until(lambda: bench.door.counts["cut_silent"] == 1)
+    bench.until(lambda: bench.listener.counts["cut_silent"] == 1)
 
 
 def test_who_logged_on_stays(bench: Bench) -> None:
     client = bench.client()
     rid = bench.hear(client)
-    bench.door.logged_on(rid)
+    bench.listener.logged_on(rid)
     bench.clock.ahead_ms = 2 * guard.LOGON_MS
     assert bench.hear(client) == rid
-    assert bench.door.counts["cut_silent"] == 0
+    assert bench.listener.counts["cut_silent"] == 0
 
 
 def test_whose_session_ended_is_cut_later(bench: Bench) -> None:
     rid = bench.hear(bench.client())
-    bench.door.logged_on(rid)
+    bench.listener.logged_on(rid)
     bench.clock.ahead_ms = 2 * guard.LOGON_MS
-    bench.door.forget(rid)
+    bench.listener.forget(rid)
     bench.turn()
-    assert bench.door.counts["cut_silent"] == 0
+    assert bench.listener.counts["cut_silent"] == 0
     bench.clock.ahead_ms = 3 * guard.LOGON_MS
-    bench.until(lambda: bench.door.counts["cut_silent"] == 1)
+    bench.until(lambda: bench.listener.counts["cut_silent"] == 1)
 
 
 def test_a_silent_stranger_is_cut_by_the_handshakes_deadline(bench: Bench) -> None:
     peer = bench.stranger()
-    bench.until(lambda: bench.door.counts["cut_handshakes"] == 1)
+    bench.until(lambda: bench.listener.counts["cut_handshakes"] == 1)
     bench.until(peer.is_cut)
-    bench.until(lambda: bench.door.counts["connections"] == 0)
+    bench.until(lambda: bench.listener.counts["connections"] == 0)
 
 
 def test_a_stranger_may_not_say_much(bench: Bench) -> None:
@@ -273,7 +273,7 @@ def test_a_stranger_may_not_say_much(bench: Bench) -> None:
     assert peer.say(greeting(b"CURVE" if bench.server else b"NULL"))
     assert peer.say(announced(FRAME_BYTES // 2, COMMAND))
     bench.until(lambda: not peer.say(bytes(4_096)))
-    bench.until(lambda: bench.door.counts["cut_handshakes"] == 1)
+    bench.until(lambda: bench.listener.counts["cut_handshakes"] == 1)
 
 
 def test_before_a_key_was_shown_sixteen_kilobytes_are_too_much(
@@ -292,16 +292,16 @@ def test_who_says_too_much_before_a_logon_is_cut(bench: Bench) -> None:
     client = bench.client()
     for _ in range(20):
         client.send(bytes(guard.WAITING_MAX_BYTES // 10))
-    bench.until(lambda: bench.door.counts["cut_silent"] == 1)
+    bench.until(lambda: bench.listener.counts["cut_silent"] == 1)
 
 
 def test_who_is_not_read_is_cut_after_a_logon_too(bench: Bench) -> None:
     client = bench.client()
-    bench.door.logged_on(bench.hear(client))
+    bench.listener.logged_on(bench.hear(client))
     bench.reading = False
     for _ in range(80):
         client.send(bytes(UNREAD_BYTES // 20))
-    bench.until(lambda: bench.door.counts["cut_unread"] == 1)
+    bench.until(lambda: bench.listener.counts["cut_unread"] == 1)
 
 
 def test_a_message_without_an_end_is_not_read_either() -> None:
@@ -310,16 +310,16 @@ def test_a_message_without_an_end_is_not_read_either() -> None:
     assert peer.shake()
     assert peer.say(frame(b"here"))
     bench.until(lambda: len(bench.said) == 1)
-    bench.door.logged_on(bench.said[0][0])
+    bench.listener.logged_on(bench.said[0][0])
     part = frame(bytes(UNREAD_BYTES // 20), MORE)
     bench.until(lambda: not peer.say(part))
-    bench.until(lambda: bench.door.counts["cut_unread"] == 1)
+    bench.until(lambda: bench.listener.counts["cut_unread"] == 1)
     bench.close()
 
 
 def test_who_is_read_may_say_any_amount(bench: Bench) -> None:
     client = bench.client()
-    bench.door.logged_on(bench.hear(client))
+    bench.listener.logged_on(bench.hear(client))
     for _ in range(20):
         for _ in range(5):  # far from the bound, if the door looks before it has read one of them
             client.send(bytes(UNREAD_BYTES // 20))
@@ -327,29 +327,29 @@ def test_who_is_read_may_say_any_amount(bench: Bench) -> None:
         bench.until(lambda wanted=wanted: len(bench.said) == wanted)
         bench.clock.ahead_ms += guard.INSIDE.every_ms
         bench.turn()
-    assert bench.door.counts["cut_unread"] == 0
+    assert bench.listener.counts["cut_unread"] == 0
     assert bench.hear(client)
 
 
 def test_over_the_limit_somebody_goes(bench: Bench) -> None:
     client = bench.client()
-    bench.door.logged_on(bench.hear(client))
+    bench.listener.logged_on(bench.hear(client))
     for _ in range(CONNECTIONS + 2):
         bench.stranger()
-    bench.until(lambda: bench.door.counts["cut_over_limit"] == 3)
+    bench.until(lambda: bench.listener.counts["cut_over_limit"] == 3)
     assert bench.hear(client)
 
 
 def test_it_tells_where_a_peer_is_and_since_when(bench: Bench) -> None:
     client = bench.client()
     rid = bench.hear(client)
-    address, since_ms = bench.door.peer(rid)
+    address, since_ms = bench.listener.peer(rid)
     assert re.fullmatch(r"127\.0\.0\.1:\d+", address)
     assert since_ms is not None
     assert since_ms <= bench.clock.mono_ms()
-    assert bench.door.peer(b"nobody") == ("", None)
+    assert bench.listener.peer(b"nobody") == ("", None)
     client.close(0)
-    bench.until(lambda: bench.door.peer(rid) == ("", None))
+    bench.until(lambda: bench.listener.peer(rid) == ("", None))
 
 
 def test_a_peer_that_comes_back_under_its_own_name_is_the_same_to_nobody(bench: Bench) -> None:
@@ -357,10 +357,10 @@ def test_a_peer_that_comes_back_under_its_own_name_is_the_same_to_nobody(bench: 
     for _ in range(2):
         client = bench.named(b"myself")
         assert bench.hear(client) == b"myself"
-        bench.door.logged_on(b"myself")
-        assert bench.door.wires.quiet_ms(b"myself") is not None
+        bench.listener.logged_on(b"myself")
+        assert bench.listener.wires.quiet_ms(b"myself") is not None
         client.close(0)
-        bench.until(lambda: b"myself" not in bench.door.wires.fds)
+        bench.until(lambda: b"myself" not in bench.listener.wires.fds)
 
 
 @pytest.mark.parametrize("curve", [False, True])
@@ -369,8 +369,8 @@ def test_what_a_peer_confirms_tells_whether_its_handshake_is_done(curve: bool) -
     limit = CURVE_SHAKEN_BYTES if curve else SHAKEN_BYTES
     bench.hear(bench.client())
     bench.stranger()
-    bench.until(lambda: bench.door.counts["connections"] == 2)
-    flows = [bench.door._flows.of(fd) for fd in bench.door._guard._by_fd]
+    bench.until(lambda: bench.listener.counts["connections"] == 2)
+    flows = [bench.listener._flows.of(fd) for fd in bench.listener._guard._by_fd]
     assert sorted(flow.acked >= limit for flow in flows if flow) == [False, True]
     bench.close()
 
@@ -381,8 +381,8 @@ def test_what_was_cut_is_told_once_in_a_while(
     for ahead in (1, 2):
         bench.hear(bench.client())
         bench.clock.ahead_ms = ahead * 2 * guard.LOGON_MS
-        bench.until(lambda ahead=ahead: bench.door.counts["cut_silent"] >= ahead)
+        bench.until(lambda ahead=ahead: bench.listener.counts["cut_silent"] >= ahead)
         bench.turn()
-    told = [each.getMessage() for each in caplog.records]
-    assert len(told) == 2
-    assert "cut_silent 1; the last one cut came from 127.0.0.1" in told[0]
+    reported = [each.getMessage() for each in caplog.records]
+    assert len(reported) == 2
+    assert "cut_silent 1; the last one cut came from 127.0.0.1" in reported[0]

@@ -175,7 +175,7 @@ def test_who_comes_in_without_leave_is_noticed(place: Place) -> None:
 
 
 def test_a_door_that_says_nothing_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zap, "TRIAL_MS", 100)
+    monkeypatch.setattr(zap, "SELF_TEST_MS", 100)
     place.router.unbind(place.endpoint)
     place.endpoint = "tcp://127.0.0.1:1"
     with pytest.raises(ConfigError, match="a friend got no answer"):

@@ -13,7 +13,7 @@ import psutil
 from zbroker import endpoints, limits
 from zbroker.cli.doctor.case import SILENT, Case, Finding, LeftOut, name_of, quoted
 from zbroker.cli.show import size
-from zbroker.config import Config, doors
+from zbroker.config import Config, listen_endpoints
 from zbroker.endpoints import is_loopback
 from zbroker.errors import ZBrokerError
 from zbroker.log.disk import lock_holder
@@ -160,7 +160,7 @@ def ports(_: Case, config: Config) -> Iterator[Finding]:
     except psutil.AccessDenied:
         raise LeftOut("this user may not see who listens") from None
     listeners = [one for one in found if one.status == psutil.CONN_LISTEN]
-    yield from taken(doors(config), listeners)
+    yield from taken(listen_endpoints(config), listeners)
 
 
 def taken(wanted: dict[str, str], listeners: Iterable[Any]) -> Iterator[Finding]:

@@ -241,7 +241,7 @@ class ConsumerCore(TokenConnection):
 
     def _left_to_read(self) -> str:
         since, seen = self._command.since or "", format_vector(self.seen)
-        return parse_range(since).behind(seen).text if is_range(since) else seen
+        return parse_range(since).after(seen).text if is_range(since) else seen
 
     def _begun(self, event: Consuming, now_ms: int) -> list[Effect]:
         try:

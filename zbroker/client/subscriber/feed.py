@@ -397,7 +397,7 @@ class Ends:
         vector = format_vector(behind)
         if self._range is None:
             return vector, self._until
-        return self._range.behind(vector).text, self._until
+        return self._range.after(vector).text, self._until
 
 
 #: what one of them was last sent is durable long before so many others have published

@@ -40,7 +40,7 @@ _ANY: Final = {"*": "0.0.0.0"}
 
 
 class AdmissionGate:
-    """The listeners of one door. They are bound by `bind`, and have to be released before the end.
+    """The listening sockets of one listener: `bind` binds them, `release` comes before the end.
 
     is_open: libzmq takes all who come, as without a gate.
     """

@@ -1,4 +1,4 @@
-"""Which connections of a door are cut: pure, from what the kernel tells of each.
+"""Which connections of a listener are cut: pure, from what the kernel says of each.
 
     accepted --logged_on--> inside          waiting: a deadline, and a bound on what it says
         ^-------forget--------'             inside: a bound on what it said that was not read yet
@@ -80,7 +80,7 @@ class GuardedConnection:
 
 
 class ConnectionGuard:
-    """All connections of one door."""
+    """All connections of one listener."""
 
     def __init__(self, bounds: ConnectionLimits) -> None:
         self._bounds = bounds
@@ -160,8 +160,8 @@ class ConnectionGuard:
         cuts = self._late(now_ms)
         for each in self._rounds:
             for connection in each.some(now_ms, worked_us):
-                told = flow(connection.fd)
-                why = each.judge(connection, told, now_ms) if told is not None else None
+                counters = flow(connection.fd)
+                why = each.judge(connection, counters, now_ms) if counters is not None else None
                 if why is not None:
                     cuts.append(self._cut(connection, why))
         return cuts

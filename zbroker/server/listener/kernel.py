@@ -19,7 +19,7 @@ _FLOW: Final = struct.Struct("=QQ")  # tcpi_bytes_acked, tcpi_bytes_received; li
 _FLOW_AT: Final = 120
 _INFO_BYTES: Final = _FLOW_AT + _FLOW.size
 _RESET: Final = struct.pack("=ii", 1, 0)  # struct linger: unsent and unread bytes are dropped
-_OWN_PERCENT: Final = 20  # of the descriptors are for everything but a door's connections
+_OWN_PERCENT: Final = 20  # of the descriptors are for everything but clients' connections
 _OWN_MIN: Final = 128
 INTERNAL: Final = 32  # of a process with a listener that serves and has no clients: 22 to 25
 BURST: Final = 8_192  # that come within one long turn, 0.4 s: libzmq takes some 20,000 a second
@@ -97,7 +97,7 @@ def worked_us() -> int:
 
 
 class Descriptors(NamedTuple):
-    """How many connections a door may have. step: how many may come at once; 0: any number.
+    """How many connections a listener may have. step: how many may come at once; 0: any number.
 
     freely: until there are so many, any number may come at once all the same.
     """

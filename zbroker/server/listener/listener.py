@@ -1,8 +1,8 @@
-"""A public door in the loop of its room: the ROUTER, who may come in, what is cut.
+"""A public listener in the loop of its process: the ROUTER, who may come in, what is cut.
 
-The room calls `turn` once per turn. It asks libzmq's monitor which connections came and went, and
-the kernel what each has received; see guard.py for the bounds. A door at which nothing happens
-costs two look-ups per turn.
+The process calls `turn` once per turn. It asks libzmq's monitor which connections came and went,
+and the kernel what each has received; see guard.py for the bounds. A listener at which nothing
+happens costs two look-ups per turn.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Listener:
         self._clock, self._log = clock, log
         self.wires = sockets.Wires()
         self._flows = kernel.Flows()
-        room = kernel.descriptors(connections)
+        self._descriptors = limits = kernel.descriptors(connections)
         shaken = SHAKEN_BYTES if curve is None else CURVE_SHAKEN_BYTES
-        self._guard = ConnectionGuard(ConnectionLimits(room.connections, unread_bytes, shaken))
+        self._guard = ConnectionGuard(ConnectionLimits(limits.connections, unread_bytes, shaken))
         self._frame_bytes = FRAME_BYTES if curve is None else CURVE_FRAME_BYTES
         self._zap = ZapHandler(context, allowed) if curve is not None else None
         self.router = sockets.public_router(context, frame_bytes, sndhwm, curve)
@@ -82,9 +82,9 @@ class Listener:
         self._pollers: list[zmq.Poller] = []
         self._watched: list[int] = []
         self._letting_ms: int | None = None
-        self._descriptors = room
         self._taken: set[int] = set()  # descriptors of connections, also of those that were cut
-        self._gate = AdmissionGate(listen, room.step) if room.step and can_gate(listen) else None
+        gated = limits.step and can_gate(listen)
+        self._gate = AdmissionGate(listen, limits.step) if gated else None
         if self._gate is None:
             self.router.bind(listen)
         else:
@@ -94,7 +94,7 @@ class Listener:
         self._port = int(self.endpoint.rpartition(":")[2])
         self.ended = 0  # connections, since the start
         self._counts: Counter[str] = Counter()
-        self._told: Counter[str] = Counter()
+        self._reported: Counter[str] = Counter()
         self._news = False  # something was counted and not reported
         self._tell_ms = 0
         self._host = ""  # of the connection that was cut last
@@ -107,10 +107,10 @@ class Listener:
         counted = {name: self._counts[name] for name in names}
         return {"connections": len(self._guard), **counted, **malformed}
 
-    # -- in the room's loop -------------------------------------------------------------------
+    # -- in the loop of the process -----------------------------------------------------------
 
     def register(self, poller: zmq.Poller) -> None:
-        """Adds what wakes `turn`; the room itself registers the ROUTER, when it wants to read."""
+        """Adds what wakes `turn`; the process registers the ROUTER itself, when it reads."""
         poller.register(self._monitor, zmq.POLLIN)
         if self._gate is not None:
             self._pollers.append(poller)
@@ -123,11 +123,11 @@ class Listener:
         """Answers ZAP, follows what comes and goes, cuts what has to be: bounded work."""
         if self._zap is not None and self._zap.socket in events:
             self._zap.turn()
-        told = self._monitor in events
-        if told:
+        has_news = self._monitor in events
+        if has_news:
             self._follow(now_ms)
         if self._gate is not None and (
-            told or not self._watched or not events.keys().isdisjoint(self._watched)
+            has_news or not self._watched or not events.keys().isdisjoint(self._watched)
         ):
             self._mind(self._gate, now_ms)
         wake_ms = self._guard.wake_ms()
@@ -148,7 +148,7 @@ class Listener:
         return self._guard.wake_ms()
 
     def release(self) -> None:
-        """Has to be called before the context of a door ends."""
+        """Has to be called before the context of a listener ends."""
         if self._gate is not None:
             self._watch([])
             self._gate.release()
@@ -169,12 +169,12 @@ class Listener:
         While they may not come in, or libzmq is at it, those that wait do not wake the loop: it
         would take the processor from libzmq. The monitor reports the awaited events.
         """
-        taken, room = len(self._taken), self._descriptors
-        has_place = taken <= room.connections
+        taken, limits = len(self._taken), self._descriptors
+        has_place = taken <= limits.connections
         if gate.is_letting and not gate.has_some():
             gate.hold()
         if not gate.is_letting:
-            if gate.is_open != (taken < room.freely):
+            if gate.is_open != (taken < limits.freely):
                 (gate.shut if gate.is_open else gate.open)()
             if has_place and gate.has_some() and not self._monitor.poll(0):
                 gate.let()
@@ -193,11 +193,11 @@ class Listener:
         """What the monitor tells, EVENTS_MAX at most."""
         for _ in range(EVENTS_MAX):
             try:
-                told = self._monitor.recv(zmq.NOBLOCK)
+                event_frame = self._monitor.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
             self._monitor.recv()  # our own address
-            event, value = int.from_bytes(told[:2], sys.byteorder), told[2:6]
+            event, value = int.from_bytes(event_frame[:2], sys.byteorder), event_frame[2:6]
             if event & (_ACCEPTED | _ENDED):
                 self._connection(event, int.from_bytes(value, sys.byteorder), now_ms)
             else:
@@ -226,8 +226,8 @@ class Listener:
         self._news = True
 
     def _tell(self, now_ms: int) -> None:
-        new = self._counts - self._told
-        self._told, self._tell_ms = self._counts.copy(), now_ms + TELL_MS
+        new = self._counts - self._reported
+        self._reported, self._tell_ms = self._counts.copy(), now_ms + TELL_MS
         self._news = False
         # a port scan, or a check whether the port is open, is not a problem
         level = logging.INFO if set(new) <= {"cut_handshakes"} else logging.WARNING
@@ -239,7 +239,7 @@ class Listener:
             what, self._host or "-", TELL_MS // 1_000,
         )  # fmt: skip
 
-    # -- what the room knows of its peers -----------------------------------------------------
+    # -- what the process knows of its peers --------------------------------------------------
 
     def receive(self) -> tuple[bytes, sockets.Frames, bool, str, int] | None:
         """The next command: its sender, its frames, whether there were too many, key and bytes.
@@ -288,7 +288,7 @@ class Listener:
     # -- before it serves ---------------------------------------------------------------------
 
     def self_test(self) -> None:
-        """Tries the door: with CURVE only a known key may come in. Raises: ConfigError."""
+        """With CURVE only a known key may come in: tries it. Raises: ConfigError."""
         if self._curve is None or self._zap is None:
             return
         server = self._curve.public
@@ -314,24 +314,24 @@ class Listener:
         self.strangers()
         self._tell_ms = 0
         self._counts.clear()
-        self._told.clear()
+        self._reported.clear()
         self._news = False
 
     def _see_off(self, poller: zmq.Poller) -> None:
-        """Waits until the clients of the trial are gone: they are not reported."""
+        """Waits until the clients of the self-test are gone: they are not reported."""
         end_ms = self._clock.mono_ms() + SEE_OFF_MS
         while len(self._guard) and self._clock.mono_ms() < end_ms:
             self.turn(dict(poller.poll(SEE_OFF_MS // 10)), self._clock.mono_ms())
 
 
 def reachable(endpoint: str) -> str:
-    """Where a door can be reached from its own machine."""
+    """Where a listener can be reached from its own machine."""
     return endpoint.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _monitor(context: Context, router: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
     """Tells what comes and goes. Without a mark: at one libzmq's thread would wait for us."""
-    name = f"inproc://door-{id(router)}"
+    name = f"inproc://monitor-{id(router)}"
     router.monitor(name, _ACCEPTED | _ENDED | _FAILED | _REFUSED)
     socket = context.socket(zmq.PAIR)
     socket.setsockopt(zmq.LINGER, 0)

@@ -1,4 +1,4 @@
-"""Answers libzmq's question whether a key may come in (ZAP, RFC 27), inside the room's loop.
+"""Answers libzmq's question whether a key may come in (ZAP, RFC 27), in the loop of the process.
 
 A handler of its own: that of pyzmq is a thread, and reads keys once. Each handshake has one
 question under way, so what waits here is bounded by the connections.
@@ -30,7 +30,7 @@ Allowed = Callable[[str], bool]
 
 
 class ZapHandler:
-    """The handler of one context. Bound before the door is, or the first clients are refused."""
+    """The handler of one context, bound before the listener, or the first clients are refused."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], allowed: Allowed) -> None:
         self._allowed = allowed
@@ -86,8 +86,8 @@ def _reply(request: bytes, status: bytes, text: bytes, user: bytes = b"") -> lis
     return [b"", _VERSION, request, status, text, user, b""]
 
 
-TRIAL_MS: Final = 5_000
-TRIAL_POLL_MS: Final = 20
+SELF_TEST_MS: Final = 5_000
+SELF_TEST_POLL_MS: Final = 20
 
 _IN: Final = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
 _OUT: Final = int(
@@ -99,7 +99,7 @@ _OUT: Final = int(
 
 
 class SelfTestCase(NamedTuple):
-    """Somebody who knocks, and whether the door has to open."""
+    """A client that connects, and whether it has to be let in."""
 
     who: str
     curve: sockets.Curve | None
@@ -115,14 +115,14 @@ def prove(
 ) -> None:
     """Makes sure that only the right clients are admitted.
 
-    turn: has the door do its work for so many milliseconds at most. Raises: ConfigError, if not
-    everybody is treated as it has to be within TRIAL_MS.
+    turn: has the listener work for so many milliseconds at most. Raises: ConfigError, unless each
+    is treated as it has to be within SELF_TEST_MS.
     """
     knocks = [_Knock(context, endpoint, case) for case in cases]
     try:
-        end_ms = clock.mono_ms() + TRIAL_MS
+        end_ms = clock.mono_ms() + SELF_TEST_MS
         while any(each.entered is None for each in knocks) and clock.mono_ms() < end_ms:
-            turn(TRIAL_POLL_MS)
+            turn(SELF_TEST_POLL_MS)
             for each in knocks:
                 each.listen()
         for each in knocks:
@@ -162,7 +162,7 @@ class _Knock:
         found = {True: "came in", False: "was refused", None: "got no answer"}[self.entered]
         raise ConfigError(
             "bad_config",
-            f"this instance does not serve: {self._case.who} {found} when the door was tried",
+            f"this instance does not serve: {self._case.who} {found} in the self-test",
             "security cannot be relied on here; try again, and report it if it stays",
         )
 
