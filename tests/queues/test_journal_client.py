@@ -72,6 +72,18 @@ def test_queues_begin_when_their_tables_are_loaded() -> None:
     assert of(tick(at), Ready, Progress) == [], "it was said"
 
 
+def test_a_queue_of_the_config_is_made_before_the_process_is_ready() -> None:
+    """Or retention could remove messages that belong to it, as no queue holds them yet."""
+    at = new()
+    welcome(at)
+    at.core.handle(at.named(AskNamed(0, JOURNAL)), at.now)
+    at.core.handle(TablesLoaded({}), at.now)
+    effects = tick(at)
+    assert not at.manager.running, "its definition is on its way into the log"
+    assert of(effects, Ready, Progress) == [Progress]
+    assert [one.lowest for one in said(effects, Holds)] == [0], "all of the log"
+
+
 def test_the_journal_hears_nothing_before_the_queues_are_known() -> None:
     at = new()
     welcome(at)
@@ -96,6 +108,14 @@ def test_the_journal_hears_at_once_that_the_new_log_start_is_known() -> None:
     effects = tick(at)
     assert [one.floor for one in said(effects, Holds)] == [2]
     assert [one for one in effects if isinstance(one, ListSegments)] == [ListSegments(let_go=True)]
+
+
+def test_without_a_queue_the_log_is_needed_from_where_it_ended() -> None:
+    """A queue that is made after this was said may begin there."""
+    at = Bench()
+    at.many(3)
+    at.run()
+    assert [one.begins for one in said(tick(at, HOLDS_MS), Holds)] == [at.persisted]
 
 
 def test_files_are_let_go_from_time_to_time() -> None:

@@ -447,11 +447,14 @@ def test_what_has_landed_is_counted(fate: str, why: str, counted: dict[str, int]
     assert {name: count for name, count in found.items() if count} == counted
 
 
-def test_a_refused_definition_changes_nothing() -> None:
+def test_a_queue_of_the_config_that_cannot_be_made_is_missing_and_that_is_said() -> None:
     at = Bench(work(), welcome=False)
     at.holding = True
     at.welcome()
+    assert not at.manager.ready
     at.refuse("too_large")
+    assert "queues.not_made" in [note.name for note in at.notes]
+    assert at.manager.ready
     assert at.manager.running == {}
     assert at.manager.rows == {}
 

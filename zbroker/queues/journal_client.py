@@ -71,9 +71,10 @@ class JournalClient:
         if self._started:
             return []
         manager = self._manager
-        self._started = manager.known and all(one.ready for one in manager.running.values())
-        left = manager.following.behind
-        text = f"reading the log: {left} positions left" if left else ""
+        self._started = manager.ready
+        left, text = manager.following.behind, "making queues" if manager.known else ""
+        if left:
+            text = f"reading the log: {left} positions left"
         return [Ready() if self._started else Progress(text)]
 
     # -- messages of it -----------------------------------------------------------------------
@@ -183,20 +184,22 @@ class JournalClient:
     def holds(self, wall_ms: int) -> Holds:
         """The part of the log that the queues need."""
         manager, holding, journal = self._manager, self._shared.holding, self._session.welcomed_by
-        if not manager.known or not all(one.ready for one in manager.running.values()):
-            # dead letters that were brought back may be before the place that is read from
+        if not manager.ready:
+            # dead letters that were brought back may be before the place that is read from, and a
+            # queue that is being made has no place yet
             return Holds(journal, manager.floor, 0)
         for one in self._shared.dirty.values():  # the tables may have had messages of it
             self._shared.note_use(one)
-        walks = manager.following.lowest  # also that of units in doubt
         many = sorted((one.lowest, one.name) for one in holding.values())
+        walks = manager.following.lowest  # also that of units in doubt
         lowest = min((many[0][0] if many else U63_MAX, U63_MAX if walks is None else walks))
         others = (one for one in manager.running.values() if one.name not in holding)
         many += ((one.folded, one.name) for one in islice(others, HOLDINGS_MAX))
         del many[HOLDINGS_MAX:]
         self._since = {name: self._since.get(name, wall_ms) for _, name in many}
         holdings = [Holding("queues", name, position, self._since[name]) for position, name in many]
-        return Holds(journal, manager.floor, lowest, holdings)
+        begins = manager.following.persisted
+        return Holds(journal, manager.floor, lowest, holdings, begins=begins)
 
     def segments(self, segments: Segments) -> None:
         """Queues that hold more of the log than they may let go of their oldest messages."""

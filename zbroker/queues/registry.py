@@ -77,9 +77,15 @@ class QueueRegistry:
         self.locate: Callable[[str, Callable[[Located], None]], None]  # set by the core
         self.notes: list[Effect] = []
         self._configs = {one.name: one for one in configs}
+        self._making: set[str] = set()  # of the config, whose definition has not landed yet
         self._recording = recording
         self._saved: Mapping[tuple[str, int], SavedQueue] = {}
         self._noted: Noted = lambda name, life: None
+
+    @property
+    def ready(self) -> bool:
+        """All queues run, and have read what was durable when they began."""
+        return self.known and not self._making and all(q.ready for q in self.running.values())
 
     # -- definitions --------------------------------------------------------------------------
 
@@ -150,8 +156,17 @@ class QueueRegistry:
 
     def _create(self, config: QueueConfig) -> None:
         """A queue of the config that is not known yet."""
+        self._making.add(config.name)
+
+        def landed(code: str, reason: str, _: int) -> None:
+            self._making.discard(config.name)
+            if code:
+                text = f"queue {config.name!r} of the config is missing: {reason}"
+                values = {"queue": config.name, "reason": reason}
+                self.notes.append(Note("queues.not_made", text, "error", values))
+
         if config.recovery_point in ("epoch", "now"):
-            self.define(self.created(config, "config"))
+            self.define(self.created(config, "config"), landed)
             return
 
         def located(found: Located) -> None:
@@ -161,7 +176,7 @@ class QueueRegistry:
                 reason = f"the recovery point of queue {config.name!r}: {found.reason}"
                 raise ConfigError("bad_config", reason)
             else:
-                self.define(self.created(config, "config", found.position))
+                self.define(self.created(config, "config", found.position), landed)
 
         self.locate(config.recovery_point, located)
 
