@@ -340,8 +340,8 @@ def encode_group(
 ) -> tuple[list[bytes | bytearray | memoryview], GroupHeader, int]:
     """The group of these batches in a file whose last group ends at `end`; each learns its offset.
 
-    Returns: what is written at the offset of the header, the header, and its CRC. The zeros after
-    the last body are left out: the file has them already.
+    Returns: the bytes to write at the offset of the header, the header, and its CRC. The zeros
+    after the last body are left out: the file has them already.
     """
     start = pad(end, GROUP_ALIGN)
     offset = start + GROUP_LENGTH
