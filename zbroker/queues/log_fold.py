@@ -30,6 +30,7 @@ from zbroker.log.reader import Cursor
 from zbroker.log.records import POINT, PURGE
 from zbroker.queues.queue_state import QueueState, Walk
 from zbroker.queues.replayable import Replayable
+from zbroker.topics import TopicCache
 
 if TYPE_CHECKING:
     from zbroker.queues.registry import QueueRegistry
@@ -255,7 +256,7 @@ class TopicIndex:
     def __init__(self) -> None:
         self._exact: dict[str, dict[str, QueueState]] = {}
         self._patterns: dict[str, QueueState] = {}
-        self._known: dict[str, list[QueueState]] = {}
+        self._known = TopicCache(self._takers, TOPICS_MAX)
 
     def add(self, one: QueueState) -> None:
         """It takes part from now on."""
@@ -276,18 +277,12 @@ class TopicIndex:
     def of(self, topics: Sequence[str]) -> list[QueueState]:
         """Each queue that takes one of these topics, once."""
         if len(topics) == 1:
-            return self._one(topics[0])
-        return list({one.name: one for topic in topics for one in self._one(topic)}.values())
+            return self._known[topics[0]]
+        return list({one.name: one for topic in topics for one in self._known[topic]}.values())
 
-    def _one(self, topic: str) -> list[QueueState]:
-        found = self._known.get(topic)
-        if found is None:
-            if len(self._known) >= TOPICS_MAX:
-                self._known.clear()
-            found = list(self._exact.get(topic, {}).values())
-            found += [one for one in self._patterns.values() if one.definition.topics(topic)]
-            self._known[topic] = found
-        return found
+    def _takers(self, topic: str) -> list[QueueState]:
+        exact = self._exact.get(topic, {}).values()
+        return [*exact, *(one for one in self._patterns.values() if one.definition.topics(topic))]
 
 
 def _decoded(decoder: Decoder[Record], batch: Batch) -> Record | None:
