@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 
+import pytest
 from msgspec.msgpack import encode as pack
 
 from tests.delivery.world import HERE, World, expand
@@ -118,6 +119,11 @@ def test_long_keys_are_sent_in_several_parts():
     assert [key[:1] for key in keys] == [b"%d" % i for i in range(count)]
     seen = [one for part in parts for one in expand(decoded(part), part.body)]
     assert seen == world.published
+
+
+def test_only_a_selection_asks_for_types():
+    with pytest.raises(AssertionError):
+        Projection().type_of("t")
 
 
 def _span(first: int, last: int):

@@ -30,7 +30,6 @@ from zbroker.engine.effects import Note, Say, Send, Tell
 from zbroker.engine.events import Asked, Commands, Gone, ReadFailed
 from zbroker.engine.turn import Turn
 from zbroker.errors import ClientError, StorageError
-from zbroker.filters import Payloads
 from zbroker.ids import EPOCH, NOW, Origin, format_bookmark, is_vector, parse_bookmark, parse_vector
 from zbroker.journal.named_records import is_removal, name_of
 from zbroker.log.format import KIND_NOOP, KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_WIRING, Batch
@@ -47,7 +46,7 @@ from zbroker.queues.effects import (
     TablesLoaded,
     TablesSaved,
 )
-from zbroker.queues.log_work import FoundMessages, LogWork, Matcher, Slice
+from zbroker.queues.log_work import FoundMessages, LogWork, Slice
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry, SavedQueue
 from zbroker.queues.work.values import MS_NS
@@ -551,7 +550,7 @@ class Bench:
 
     def _read(self, effect: Any) -> Any:
         found = self._found(effect.positions - self.unreadable)
-        return perform_on(found, effect, Matcher(self.record.type_of, Payloads))
+        return perform_on(found, effect, self.record.type_of)
 
     def _found(self, positions: BitMap64) -> list[FoundMessages]:
         found = []
@@ -612,10 +611,10 @@ class Bench:
         return self.one(name).queue.where(position, self.now).state
 
 
-def perform_on(many: Iterable[FoundMessages], effect: Any, matcher: Matcher) -> Any:
+def perform_on(many: Iterable[FoundMessages], effect: Any, type_of: Any) -> Any:
     """What comes of an effect if this is all that is found in the log."""
     source: Any = None
-    done = LogWork(source, lambda send: True, matcher, lambda give: None, sees_all=True)
+    done = LogWork(source, lambda send: True, type_of, lambda give: None, sees_all=True)
     done._find = lambda positions: iter(many)  # type: ignore[method-assign]
     return done.performers[type(effect)](effect)
 

@@ -18,18 +18,16 @@ from tests.queues.bench import ANN, HERE, STEP_NS, WALL_NS, Bench, bench, perfor
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.frame_builder import Block, FrameBuilder
 from zbroker.blocks.read_request import Read
-from zbroker.filters import Payloads, compile_filter
+from zbroker.filters import compile_filter
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import KIND_NOOP, KIND_PUBLISH, Batch
 from zbroker.log.segments import segment_name
 from zbroker.queues import log_work
 from zbroker.queues.context import RemoteConsumer
 from zbroker.queues.effects import Examine, Examined, Give, Search, Searched
-from zbroker.queues.log_work import Finder, FoundMessages, Matcher, Slice, render
+from zbroker.queues.log_work import Finder, FoundMessages, Slice, render
 from zbroker.wire import bodies, codec
 from zbroker.wire.queue_messages import Job
-
-MATCHER = Matcher(lambda _topic: "auto", Payloads)
 
 
 class Log:
@@ -61,7 +59,7 @@ class Log:
         return list(done.matching), done.end
 
     def _perform(self, effect: Any) -> Any:
-        return perform_on(self._found(), effect, MATCHER)
+        return perform_on(self._found(), effect, lambda _topic: "auto")
 
     def _found(self) -> Iterator[FoundMessages]:
         for one in self.many:
@@ -414,7 +412,7 @@ def test_what_was_acknowledged_is_told(acked: list[int], told: bytes | None) -> 
 def _matching(at: Bench, positions: list[int], text: str, type_: str = "json") -> list[int]:
     found, hits = at._found(BitMap64(positions)), BitMap64()
     for one in found:
-        hits |= one.matching(compile_filter(text), lambda _: type_, Payloads)
+        hits |= one.matching(compile_filter(text), lambda _: type_)
     return list(hits)
 
 
@@ -430,7 +428,7 @@ def test_each_topic_is_read_as_its_type() -> None:
     positions = at.publish(b'{"n": 1}', b"\x81\xa1n\x01", b'{"n": 2}', topics=["j", "m", "j"])
     [found] = at._found(BitMap64(positions))
     types = {"j": "json", "m": "msgpack"}
-    hits = found.matching(compile_filter("/n = 1"), types.__getitem__, Payloads)
+    hits = found.matching(compile_filter("/n = 1"), types.__getitem__)
     assert list(hits) == positions[:2]
 
 
@@ -476,8 +474,3 @@ def test_messages_without_columns_have_neither_keys_nor_headers() -> None:
     assert (row.key, row.headers) == (None, None)
     [row] = _found(at, at.publish(b"a", headers=[{"a": 1}])).rows()
     assert row.key is None
-
-
-def test_nothing_is_rewritten() -> None:
-    with pytest.raises(AssertionError):
-        log_work._plain("t")

@@ -53,14 +53,18 @@ class MessageSpan(NamedTuple):
 Dress = Callable[[Msg | Job, Sequence[int]], None]
 
 
+def _untyped(topic: str) -> str:
+    raise AssertionError(f"nothing is rewritten of {topic}")
+
+
 class Projection(NamedTuple):
     """The form of messages that are encoded again: which fields are sent. type_of: the type of a
-    topic.
+    topic, which only `select` asks for.
 
     dress: keys added to the header of each part.
     """
 
-    type_of: Callable[[str], str]
+    type_of: Callable[[str], str] = _untyped
     zstd: bool = False
     select: Select | None = None
     dress: Dress | None = None
@@ -159,7 +163,7 @@ class FrameBuilder:
         picks = picks_of(block.batch(index), span, wanted)
         if not picks:
             return ()
-        return self._made(block, index, picks, span.last - span.first, Projection(_untyped, zstd))
+        return self._made(block, index, picks, span.last - span.first, Projection(zstd=zstd))
 
     def picked(
         self,
@@ -265,10 +269,6 @@ class FrameBuilder:
         return msg
 
 
-def _untyped(topic: str) -> str:
-    raise AssertionError(f"nothing is read of {topic}")
-
-
 def counting(batch: Batch) -> MessageSpan:
     """The messages of a batch that count."""
     return MessageSpan(batch.skip, batch.count - batch.cut)
@@ -278,16 +278,10 @@ def picks_of(batch: Batch, span: MessageSpan, wanted: Wanted) -> Sequence[int]:
     """The messages of `span` whose topic is wanted."""
     if False not in wanted:
         return range(*span)
-    index = _topic_indexes(batch)
-    if index is None:
-        return range(*span) if wanted[0] else ()
+    if True not in wanted:
+        return ()
+    index = bodies.topic_indexes(batch.columns, batch.count)
     return [at for at in range(*span) if wanted[index[at]]]
-
-
-def _topic_indexes(batch: Batch) -> Sequence[int] | None:
-    """Which of its topics each message of the body has; None if all have the first."""
-    column = batch.columns.index if batch.columns is not None else None
-    return bodies.indexes(column) if column is not None else None
 
 
 def _rewritten(block: Block, index: int, picks: Sequence[int], look: Projection) -> list[bytes]:
@@ -295,11 +289,8 @@ def _rewritten(block: Block, index: int, picks: Sequence[int], look: Projection)
     assert look.select is not None
     batch, messages = block.batch(index), block.unpacked(index)
     kinds = [look.type_of(topic) for topic in batch.topics]
-    of = _topic_indexes(batch)
-    return [
-        look.select.apply(kinds[of[pick] if of is not None else 0], messages[pick])
-        for pick in picks
-    ]
+    of = bodies.topic_indexes(batch.columns, batch.count)
+    return [look.select.apply(kinds[of[pick]], messages[pick]) for pick in picks]
 
 
 def _set_columns(msg: Msg | Job, batch: Batch, picks: Sequence[int]) -> None:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from functools import partial
+from typing import Any, Final, Protocol
 
 from pyroaring import BitMap64
 
@@ -23,7 +24,7 @@ from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.engine.effects import ForgetBlocks, Send
 from zbroker.engine.events import ReadFailed
 from zbroker.errors import StorageError
-from zbroker.filters import Filter
+from zbroker.filters import Filter, Payloads
 from zbroker.ids import Origin
 from zbroker.limits import KIB
 from zbroker.log.format import KIND_PUBLISH, Batch
@@ -54,13 +55,6 @@ STEPS_MAX: Final = 8  # blocks read in a row to get to a place; then it is searc
 SLICE_BYTES: Final = 256 * KIB  # of what filters look at
 
 
-class Matcher(NamedTuple):
-    """How a filter is asked. see FoundMessages.matching."""
-
-    type_of: Callable[[str], str]
-    payloads: Callable[..., Any]
-
-
 class LogSource(Protocol):
     """Where blocks are read: zbroker.blocks.block_reader.BlockReader."""
 
@@ -81,17 +75,18 @@ class LogSource(Protocol):
 class LogWork:
     """Performs the effects of the queues core for which the log is read.
 
-    send: False if the peer is not connected any more. sending: notes what is about to be sent.
+    send: False if the peer is not connected any more. type_of: how filters read payloads of a
+    topic. sending: notes what is about to be sent.
     sees_all: no access rules hold.
     """
 
     def __init__(
-        self, source: LogSource, send: Callable[[Send], bool], matcher: Matcher,
+        self, source: LogSource, send: Callable[[Send], bool], type_of: Callable[[str], str],
         sending: Callable[[Give], None], *, sees_all: bool,
     ) -> None:  # fmt: skip
         self._source, self._finder = source, Finder(source)
         self._send, self._sending = send, sending
-        self._matcher, self._sees_all = matcher, sees_all
+        self._type_of, self._sees_all = type_of, sees_all
         self._builder: FrameBuilder | None = None
         self._read_to = 0  # messages of queues were read, so they are before that
         self.performers: dict[type, Callable[[Any], Any]] = {
@@ -173,14 +168,14 @@ class LogWork:
     def _examine(self, effect: Examine, many: Iterable[FoundMessages]) -> Examined:
         hits, part = BitMap64(), Slice(many, effect.positions, SLICE_BYTES)
         for found in part:
-            hits |= found.matching(effect.filter, *self._matcher)
+            hits |= found.matching(effect.filter, self._type_of)
             part.handled(_decoded(found))
         return Examined(effect.job, hits, part.end)
 
     def _search(self, effect: Search, many: Iterable[FoundMessages]) -> Searched:
         part = Slice(many, effect.positions, SLICE_BYTES)
         for found in part:
-            hits = found.matching(effect.filter, *self._matcher)
+            hits = found.matching(effect.filter, self._type_of)
             if hits:
                 return Searched(effect.job, hits.min(), hits.min() + 1)
             part.handled(_decoded(found))
@@ -250,20 +245,15 @@ class FoundMessages:
         else:
             self.picks = [position - first for position in positions]
 
-    def matching(
-        self, content: Filter, type_of: Callable[[str], str], payloads: Callable[..., Any]
-    ) -> BitMap64:
-        """The positions of messages that a filter is true for.
-
-        type_of: how payloads of a topic are read; payloads: what decodes them.
-        """
+    def matching(self, content: Filter, type_of: Callable[[str], str]) -> BitMap64:
+        """The positions of messages that a filter is true for. type_of: see LogWork."""
         about = self.block.about(self.at)
         by_type: dict[str, list[int]] = {}
         for pick in self.picks:
             by_type.setdefault(type_of(about.topic(pick)), []).append(pick)
         hits = BitMap64()
         for type_, picks in by_type.items():
-            data = payloads(type_, self.block.unpacked(self.at))
+            data = Payloads(type_, self.block.unpacked(self.at))
             hits |= BitMap64(
                 [self.first + pick for pick in content.test(type_).picks(data, picks, about)]
             )
@@ -371,29 +361,21 @@ def render(
     """
     dress = None
     if give.barrier or give.deliveries is not None or give.acked is not None:
-        dress = _dress(give, found)
-    look = Projection(_plain, give.to.zstd, dress=dress)
+        dress = partial(_dress, give, found)
+    look = Projection(zstd=give.to.zstd, dress=dress)
     for frame in maker.picked(found.block, found.at, found.picks, look, sees_all=sees_all):
         header = frame.before + give.to.sid_packed + frame.after
         yield Send(give.to.rid, header, frame.body), frame.size
 
 
-def _plain(topic: str) -> str:
-    raise AssertionError(f"nothing is rewritten of {topic}")
-
-
-def _dress(give: Give, found: FoundMessages) -> Callable[[Any, Sequence[int]], None]:
+def _dress(give: Give, found: FoundMessages, job: Any, picks: Sequence[int]) -> None:  # noqa: ANN401
     """Adds to a header what the queue knows of the messages."""
-
-    def dress(job: Job, picks: Sequence[int]) -> None:
-        job.barrier = give.barrier
-        positions = [found.first + pick for pick in picks]
-        if give.deliveries is not None:
-            at = give.positions.rank(positions[0] - 1)
-            counts = give.deliveries[at : at + len(positions)]
-            if max(counts) > 1:
-                job.deliveries = bodies.to_little(array("H", [min(n, 65_535) for n in counts]))
-        if give.acked:
-            job.acked = bytes(position in give.acked for position in positions)
-
-    return dress
+    job.barrier = give.barrier
+    positions = [found.first + pick for pick in picks]
+    if give.deliveries is not None:
+        at = give.positions.rank(positions[0] - 1)
+        counts = give.deliveries[at : at + len(positions)]
+        if max(counts) > 1:
+            job.deliveries = bodies.to_little(array("H", [min(n, 65_535) for n in counts]))
+    if give.acked:
+        job.acked = bytes(position in give.acked for position in positions)

@@ -21,12 +21,11 @@ from typing import Final, get_args
 
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.engine.contract import Performers, TurnPlan
-from zbroker.filters import Payloads
 from zbroker.queues import effects as qe
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.delivered import Delivered
 from zbroker.queues.effects import TablesLoaded
-from zbroker.queues.log_work import LogWork, Matcher
+from zbroker.queues.log_work import LogWork
 from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.tables import TableWriter
 from zbroker.server.budgets import budget_of
@@ -58,7 +57,7 @@ class QueuesLoop(ListenerLoop):
         self._delivered = Delivered(paths.queues / "sent.id")
         self._work = LogWork(
             BlockReader(paths.journal, paths.archive, self.journal.open_segment),
-            self.listener.sent, Matcher(self.recording.type_of, Payloads), self._delivered.sending,
+            self.listener.sent, self.recording.type_of, self._delivered.sending,
             sees_all=not self.access.on,
         )  # fmt: skip
         sources = [*self.sources(), (self._saving, ONE), (self.supervisor, ONE)]
