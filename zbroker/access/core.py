@@ -190,14 +190,10 @@ def explain(
     verdict = permit.verdict(topic)
     if verdict == "no":
         # a topic that is not denied as a whole is refused because nothing allows it
-        return AccessDecision(verdict, tuple(one for one in fitting if _denies_all(one)))
-    if verdict == "all":
-        return AccessDecision(verdict, tuple(one for one in fitting if one.clause is None))
+        fitting = [grant for grant in fitting if grant.kind == "deny"]
+    if verdict != "some":
+        fitting = [grant for grant in fitting if grant.clause is None]
     return AccessDecision(verdict, tuple(fitting))
-
-
-def _denies_all(grant: Grant) -> bool:
-    return grant.kind == "deny" and grant.clause is None
 
 
 Verdict = Literal["all", "some", "no"]
@@ -281,12 +277,11 @@ def _normal(allow: Rules, deny: Rules) -> tuple[Rules, Rules]:
 
 def _without_needless(rules: Rules) -> Rules:
     """Without those that the same filter for every topic, or the same topics unfiltered, imply."""
-
-    def is_needless(pattern: str, filter_text: str) -> bool:
-        wider = {(pattern, ""), (ANY, filter_text), _EVERYTHING} - {(pattern, filter_text)}
-        return not wider.isdisjoint(rules)
-
-    return {pair: rule for pair, rule in rules.items() if not is_needless(*pair)}
+    return {
+        (pattern, text): rule
+        for (pattern, text), rule in rules.items()
+        if ({(pattern, ""), (ANY, text), _EVERYTHING} - {(pattern, text)}).isdisjoint(rules)
+    }
 
 
 def _about(rules: Rules, topic: str) -> dict[str | None, Clause | None]:

@@ -175,7 +175,7 @@ class Conflation:
         """Makes a message the newest of its key; returns those that are sent to make it fit."""
         data, time_ns = messages.data[i], messages.times[i]
         extra = messages.extra(i) if messages.extra is not None else None
-        taken = len(data) + _extra_size(extra)
+        taken = bodies.credit_bytes(data, extra)
         newest = self._held.get(key)
         if newest is not None:
             more = taken - newest.size
@@ -222,7 +222,7 @@ class _Newest:
     @property
     def size(self) -> int:
         """Bytes of what belongs to the newest message."""
-        return len(self.data) + _extra_size(self.extra)
+        return bodies.credit_bytes(self.data, self.extra)
 
 
 class _TooDeep(Exception):
@@ -268,8 +268,3 @@ def _size_of(key: Hashable) -> int:
     if isinstance(key, tuple):
         return sum(map(_size_of, key))
     return len(key) if isinstance(key, str | bytes) else 0
-
-
-def _extra_size(extra: Columns | None) -> int:
-    """Bytes of a message's key and headers."""
-    return 0 if extra is None else len(extra.keys or b"") + len(extra.headers or b"")

@@ -333,7 +333,7 @@ def _picked(items: list[Raw] | None, picks: Sequence[int]) -> bytes | None:
 
 
 def credit_bytes(body: bytes, columns: Columns | None) -> int:
-    """What a batch takes of its subscriber's credit: body, keys and headers."""
+    """What messages take of their subscriber's credit: body, keys and headers."""
     if columns is None:
         return len(body)
     return len(body) + len(columns.keys or b"") + len(columns.headers or b"")

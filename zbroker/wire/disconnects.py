@@ -44,14 +44,5 @@ class Disconnects(Struct, frozen=True):
 
 
 NONE: Final = Disconnects()
-_DECODER: Final = msgspec.json.Decoder(Disconnects)
-
-
-def encode(disconnects: Disconnects) -> bytes:
-    """For the file."""
-    return msgspec.json.encode(disconnects)
-
-
-def decode(data: bytes) -> Disconnects:
-    """What `encode` made. Raises: ValueError."""
-    return _DECODER.decode(data)
+encode: Final = msgspec.json.encode
+decode: Final = msgspec.json.Decoder(Disconnects).decode  # raises ValueError

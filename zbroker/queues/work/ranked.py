@@ -14,6 +14,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from pyroaring import BitMap64
@@ -249,7 +251,5 @@ class Ranked(ReadyMessages):
 
 def _by_rank(rows: list[tuple[int, int]]) -> list[BitMap64]:
     """A set for each rank; rows are sorted."""
-    found: dict[int, BitMap64] = {}
-    for rank, position in rows:
-        found.setdefault(rank, BitMap64()).add(position)
-    return list(found.values())
+    ranks = groupby(rows, itemgetter(0))
+    return [BitMap64([position for _, position in rank]) for _, rank in ranks]
