@@ -60,12 +60,7 @@ class AsyncConsumer(BaseConsumer):
         while (messages := await self._next_batch(timeout)) is not None:
             yield messages
 
-    async def fetch(self, most: int = 1, timeout: float | None = None) -> list[QueueMessage]:
-        """Up to `most` messages: those that are there, or else the first in `timeout` seconds.
-
-        Empty if none comes, and at the end. Raises: ZBrokerError, what ended it.
-        """
-        return await self._fetch(most, timeout)
+    fetch = BaseConsumer._fetch
 
     # -- its end ------------------------------------------------------------------------------
 

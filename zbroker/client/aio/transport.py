@@ -142,27 +142,6 @@ class LoopTurns:
         self._turn()
 
 
-class LinkWatch:
-    """Calls `on_socket` when answers may be there, `on_monitor` when events may be."""
-
-    def __init__(
-        self,
-        loop: AbstractEventLoop,
-        link: ClientLink,
-        on_socket: Callable[[], None],
-        on_monitor: Callable[[], None],
-    ) -> None:
-        self._loop = loop
-        self._fds = [int(one.getsockopt(zmq.FD)) for one in (link.socket, link.monitor)]
-        for fd, function in zip(self._fds, (on_socket, on_monitor), strict=True):
-            loop.add_reader(fd, function)
-
-    def close(self) -> None:
-        """Before the link is closed: its descriptors may be others' then."""
-        for fd in self._fds:
-            self._loop.remove_reader(fd)
-
-
 class LoopLink(LinkPort):
     """A link that an event loop watches. turn: called for what it sees."""
 
@@ -176,7 +155,7 @@ class LoopLink(LinkPort):
         super().__init__(connect, calls)
         self.turns = LoopTurns(loop, turn)
         self._loop, self._turn = loop, turn
-        self._watch: LinkWatch | None = None
+        self._watched: list[int] = []  # descriptors of the link, while it is open
         self._happened = False  # the monitor has something
         self._sent = False  # since it was looked whether something came
 
@@ -208,13 +187,14 @@ class LoopLink(LinkPort):
         self.turns.close()
 
     def _opened(self, link: ClientLink) -> None:
-        self._watch = LinkWatch(self._loop, link, self._turn, self._monitored)
+        for one, function in ((link.socket, self._turn), (link.monitor, self._monitored)):
+            self._watched.append(int(one.getsockopt(zmq.FD)))
+            self._loop.add_reader(self._watched[-1], function)
         self._monitored()
 
     def _closing(self, link: ClientLink) -> None:
-        if self._watch is not None:
-            self._watch.close()
-            self._watch = None
+        while self._watched:  # before it is closed: they may be others' then
+            self._loop.remove_reader(self._watched.pop())
 
     def _monitored(self) -> None:
         self._happened = True

@@ -132,7 +132,11 @@ class BaseConsumer:
             raise ZBrokerError("timeout", f"no message in {timeout} s", "the consumer goes on")
         return messages
 
-    async def _fetch(self, most: int, timeout: float | None) -> list[QueueMessage]:
+    async def _fetch(self, most: int = 1, timeout: float | None = None) -> list[QueueMessage]:
+        """Up to `most` messages: those that are there, or else the first in `timeout` seconds.
+
+        Empty if none comes, and at the end. Raises: ZBrokerError, what ended it.
+        """
         whole_number("most", most)
         found = await self._take(most, end_of(timeout)) or []
         while 0 < len(found) < most and (more := self._port.take_now(most - len(found))):
