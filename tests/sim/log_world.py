@@ -383,7 +383,7 @@ class NoteBeforeSync(LogWorld):
 
     class writer_class(Writer):  # noqa: N801 - stands in for the attribute
         def sync(self) -> int:
-            head, self._notes = self._header, self._notes + 1
+            head, self._notes = self.header, self._notes + 1
             note = AckedNote(
                 self._notes, head.instance, head.generation, self.position, head.serial
             )

@@ -321,10 +321,10 @@ class CopiedWorld(LogWorld):
         super().write(writer)
         for position in range(first, writer.position):
             kept = self.written.get(position)
-            named = self.names.get((writer.generation, position))
+            named = self.names.get((writer.header.generation, position))
             self.demand(
                 kept is None or named in (None, kept.body),
-                f"position {position} of generation {writer.generation} names two messages",
+                f"position {position} of generation {writer.header.generation} names two messages",
             )
 
     def round(self, writer: Writer) -> None:
@@ -332,7 +332,7 @@ class CopiedWorld(LogWorld):
         super().round(writer)
         for position in range(acked, self.acked):
             if position in self.written:
-                self.names[writer.generation, position] = self.written[position].body
+                self.names[writer.header.generation, position] = self.written[position].body
 
 
 class CopyUnmarked(CopiedWorld):

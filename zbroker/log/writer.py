@@ -70,8 +70,9 @@ class Writer:
     """Appends groups after `tail`. files: so many are there ahead, with the open one.
 
     position: the next one; everything below is written. synced: everything below is durable.
-    oldest: serial of the oldest segment that is kept. unprepared: roll-overs to a segment that was
-    not filled with zeros in time; with `files` = 0 none is.
+    header, end: of the open segment; `end` is the offset after its last group. oldest: serial of
+    the oldest segment that is kept. unprepared: roll-overs to a segment that was not filled with
+    zeros in time; with `files` = 0 none is.
     """
 
     def __init__(
@@ -105,26 +106,16 @@ class Writer:
         self._open(tail.header, tail.end, tail.group_crc)
 
     def _open(self, header: SegmentHeader, end: int, group_crc: int) -> None:
-        self._header = header
+        self.header = header
         self._seed = header.seed
         self._name = segment_name(header.serial)
-        self._end = end
+        self.end = end
         self._group_crc = group_crc
 
     @property
     def serial(self) -> int:
         """The serial of the open segment."""
-        return self._header.serial
-
-    @property
-    def generation(self) -> int:
-        """The generation of the open segment."""
-        return self._header.generation
-
-    @property
-    def end(self) -> int:
-        """Offset after the open segment's last group."""
-        return self._end
+        return self.header.serial
 
     def write(self, batches: list[Batch], log_time: int) -> None:
         """One group of `batches`, whose positions follow on; sets their offset and header_length.
@@ -134,13 +125,13 @@ class Writer:
         self._check()
         assert batches[0].position == self.position, "positions have no gaps"
         buffers, group, crc = self._encode(batches, log_time)
-        if group.offset + group.length > self._header.size:
+        if group.offset + group.length > self.header.size:
             self._roll_over(group.length)
             buffers, group, crc = self._encode(batches, log_time)
         self._failed = True  # until it worked
         self._disk.write(self._name, group.offset, buffers)
         self._failed = False
-        self._end = group.offset + group.length
+        self.end = group.offset + group.length
         self._group_crc = crc
         self.position += group.positions
 
@@ -150,7 +141,7 @@ class Writer:
         Raises: StorageError.
         """
         self._check()
-        target, header = self.position, self._header
+        target, header = self.position, self.header
         self._failed = True
         self._disk.sync(self._name)
         self._notes += 1
@@ -173,7 +164,7 @@ class Writer:
         assert self.oldest <= oldest <= self.serial, "the open segment stays"
         self._failed = True
         self.oldest = oldest
-        self._notes = give_up(self._disk, self._note(self._header, self.synced))
+        self._notes = give_up(self._disk, self._note(self.header, self.synced))
         self._failed = False
 
     def has_room(self, length: int) -> bool:
@@ -191,7 +182,7 @@ class Writer:
     def _left(self) -> tuple[int, int]:
         """Bytes for one group in the open segment, and in the next one as far as it exists."""
         behind = max(self._spares[0].certain, self._allocated) - DATA_AT
-        return self._header.size - pad(self._end, GROUP_ALIGN), behind
+        return self.header.size - pad(self.end, GROUP_ALIGN), behind
 
     def secure(self, length: int) -> bool:
         """Sees to it that a group of `length` has room; False when the disk is too full for that.
@@ -243,8 +234,8 @@ class Writer:
         is half full, or a small first one."""
         if not self._files or not any(one.can_step(self.serial) for one in self._spares):
             return False
-        size, spare = self._header.size, self._spares[0]
-        soon = self._end * 2 >= size or size < self._segment_bytes or spare.begun
+        size, spare = self.header.size, self._spares[0]
+        soon = self.end * 2 >= size or size < self._segment_bytes or spare.begun
         return soon or self._files > 1
 
     @property
@@ -254,8 +245,8 @@ class Writer:
         So a segment that is half full gets its successor in time, and after the small first
         segment each one is twice as large, until they have the size that is asked for.
         """
-        size = self._header.size
-        used = self._end if size < self._segment_bytes else self._end - size // 2
+        size = self.header.size
+        used = self.end if size < self._segment_bytes else self.end - size // 2
         return self._spares[0].filled < min(2 * used, self._segment_bytes)
 
     def _check(self) -> None:
@@ -265,7 +256,7 @@ class Writer:
             )
 
     def _encode(self, batches: list[Batch], log_time: int) -> tuple[list[Buffer], GroupHeader, int]:
-        return encode_group(batches, self._end, self._seed, log_time, self.synced, self._group_crc)
+        return encode_group(batches, self.end, self._seed, log_time, self.synced, self._group_crc)
 
     def _roll_over(self, length: int) -> None:
         """Opens the next segment, with room for a group of `length`."""
@@ -291,10 +282,10 @@ class Writer:
         self._open(header, DATA_AT, 0)
 
     def _next_header(self, size: int) -> SegmentHeader:
-        last = self._header
+        last = self.header
         return SegmentHeader(
             last.instance, last.generation, last.serial + 1, self.position, self.position - 1,
-            self._end, self._salt(), self._clock.wall_ns(), size,
+            self.end, self._salt(), self._clock.wall_ns(), size,
         )  # fmt: skip
 
     def _allocate(self, size: int) -> None:

@@ -232,7 +232,7 @@ def test_nothing_is_taken_from_another_generation(maker: Maker, tmp_path: Path) 
     again = RealDisk(maker.directory)
     tail = recover(again, INSTANCE, segment_bytes=MIB, accept_loss=True).tail
     maker.disk, maker.writer = again, Writer(again, tail, segment_bytes=MIB)
-    assert maker.writer.generation > 1
+    assert maker.writer.header.generation > 1
     assert maker.writer.position == 16
     other = maker.batch([b"another", b"message", b"here"])
     flip(maker, 2, other.offset + 20)
