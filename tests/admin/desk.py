@@ -62,7 +62,8 @@ class Journal:
         message = kind(1, self.welcome.incarnation, **fields)
         self.asked.append(message)
         if kind in self.refuse:
-            return m.Done(1, *self.refuse[kind])
+            code, reason = self.refuse[kind]
+            return m.Done(1, code=code, reason=reason)
         if isinstance(message, m.AskHolders):
             return self.holders
         if isinstance(message, m.Lease):

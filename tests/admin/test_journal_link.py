@@ -120,7 +120,7 @@ def test_answers_find_their_questions_in_any_order(bench: Bench) -> None:
     bench.until(lambda: len(bench.heard) == 2)
     bench.heard.reverse()
     for text in ("second", "first"):
-        bench.reply(m.Done(bench.heard[0][1].cid, "x", text))
+        bench.reply(m.Done(bench.heard[0][1].cid, code="x", reason=text))
     for future, text in ((first, "first"), (second, "second")):
         answer = bench.answer_of(future)
         assert isinstance(answer, m.Done)

@@ -159,7 +159,7 @@ class Background:
         def refused(error: Exception) -> ev.CopyRetired:
             if not isinstance(error, ZBrokerError):
                 raise error
-            return ev.CopyRetired(rid, Done(cid, error.code, error.reason))
+            return ev.CopyRetired(rid, Done(cid, code=error.code, reason=error.reason))
 
         work = partial(retire, self._places, effect.ask, effect.open_serial)
         self._janitor.submit(work, lambda _: ev.CopyRetired(rid, Done(cid)), refused)
@@ -268,7 +268,7 @@ class Reindexing:
         if self._log is not None:
             self._log.close()
         if isinstance(error, ZBrokerError):
-            return IndexRebuilt(asked.rid, Done(asked.cid, error.code, error.reason))
+            return IndexRebuilt(asked.rid, Done(asked.cid, code=error.code, reason=error.reason))
         if error is not None:
             raise error
         return IndexRebuilt(asked.rid, Done(asked.cid))

@@ -299,7 +299,7 @@ class RetentionRequests:
         try:
             self.floor.lease(ask.holding, ask.ttl_ms, now.mono_ms)
         except ClientError as error:
-            return [Answer(rid, m.Done(ask.cid, error.code, error.reason))]
+            return [Answer(rid, m.Done(ask.cid, code=error.code, reason=error.reason))]
         return [Answer(rid, m.Done(ask.cid))]
 
     def _holders(self, rid: bytes, ask: m.AskHolders, _now: Now) -> Effects:
@@ -417,7 +417,7 @@ class RetentionRequests:
     def _rebuild(self, rid: bytes, ask: m.Reindex, _now: Now) -> Effects:
         if self._rebuilding:
             reason = "the index is being rebuilt already"
-            return [Answer(rid, m.Done(ask.cid, "too_many", reason))]
+            return [Answer(rid, m.Done(ask.cid, code="too_many", reason=reason))]
         self._rebuilding = True
         return [je.RebuildIndex(rid, ask.cid)]
 

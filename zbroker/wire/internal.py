@@ -43,6 +43,13 @@ class Correlated(InternalMessage):
     cid: int
 
 
+class Refusable(Correlated, kw_only=True):
+    """An answer that is a refusal if it has a `code`, for `reason`."""
+
+    code: str = ""
+    reason: str = ""
+
+
 class JournalRequest(Correlated):
     """A question to the journal with this incarnation; an older one is dropped."""
 
@@ -88,16 +95,14 @@ class Open(JournalRequest, tag="open"):
     principal: str
 
 
-class Opened(Correlated, tag="opened"):
-    """journal -> ingest. With `code` the logon is refused for `reason`."""
+class Opened(Refusable, tag="opened"):
+    """journal -> ingest. A refusal is one of the logon."""
 
     name: str
     publisher: int = 0
     session: int = 0
     seq: int = 0
     acked: int = 0
-    code: str = ""
-    reason: str = ""
 
 
 class Close(InternalMessage, tag="close"):
@@ -191,7 +196,7 @@ class Locate(Correlated, tag="locate"):
     cut: Cut = ""
 
 
-class Located(Correlated, tag="located"):
+class Located(Refusable, tag="located"):
     """journal -> delivery. The position of the cut: the first one after it. For a time: at or after
     it.
 
@@ -206,8 +211,6 @@ class Located(Correlated, tag="located"):
     floor: int = 0
     persisted: int = 0
     time_ns: int | None = None
-    code: str = ""
-    reason: str = ""
 
 
 class Holding(Struct, array_like=True, gc=False):
@@ -307,11 +310,8 @@ class Reindex(JournalRequest, tag="reindex"):
     """admin -> journal: rebuild the bookmark index from the log, while it serves. -> Done."""
 
 
-class Done(Correlated, tag="done"):
-    """journal -> admin: it is done, or with `code` it is not, for `reason`."""
-
-    code: str = ""
-    reason: str = ""
+class Done(Refusable, tag="done"):
+    """journal -> admin: it is done, or refused."""
 
 
 class Watermarks(InternalMessage, tag="marks"):

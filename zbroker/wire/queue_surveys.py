@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from zbroker.wire.internal import Correlated
+from zbroker.wire.internal import Correlated, Refusable
 from zbroker.wire.queue_messages import BrowsedRow
 from zbroker.wire.surveys import ListenerQuestion
 
@@ -140,13 +140,11 @@ class Explain(Correlated, tag="explain"):
     bookmark: str = ""
 
 
-class Explained(Correlated, tag="explained"):
+class Explained(Refusable, tag="explained"):
     """queues -> admin. state: one word; lines: sentences, the first one is the answer."""
 
     state: str = ""
     lines: list[str] = []
-    code: str = ""
-    reason: str = ""
 
 
 class BrowseQueue(Correlated, tag="browse_queue"):
@@ -160,14 +158,12 @@ class BrowseQueue(Correlated, tag="browse_queue"):
     data: bool = False
 
 
-class Browsed(Correlated, tag="browsed"):
+class Browsed(Refusable, tag="browsed"):
     """queues -> admin. payloads: one for each row, if they were asked for."""
 
     rows: list[BrowsedRow] = []
     next: int | None = None
     payloads: list[bytes] = []
-    code: str = ""
-    reason: str = ""
 
 
 class Purge(Correlated, tag="purge"):
