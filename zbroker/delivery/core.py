@@ -248,7 +248,7 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
         """
         self._now = now
         now_ms = now.mono_ms
-        effects = self._journal.tick(now_ms)
+        effects: list[Effect] = [*self._journal.session.tick(now_ms)]
         self.cursors.ring(self._now_ns)
         effects += self.beat(now_ms, drained=drained)
         if self.live.is_due(self._now_ns):
@@ -259,8 +259,9 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
             self._next_tick_ms = now_ms + TICK_MS
             effects += self._locating.tick(now_ms) + self._progress.due(now_ms)
         effects += self.connections.moved()
+        # what is looked up may not be there yet
         needed = bool(self.cursors.running) or len(self._asking) > 0
-        effects += self._journal.follow(now_ms, needed=needed)
+        effects += self._journal.session.follow(now_ms, needed=needed)
         effects += self._journal.report(now)
         return effects
 

@@ -20,7 +20,7 @@ from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.lookups import Locating, Plans
 from zbroker.delivery.pending_lookups import Asking
 from zbroker.engine.contract import MS_NS, Now
-from zbroker.engine.effects import JOURNAL, Follow, ForgetBlocks, Note, Say
+from zbroker.engine.effects import JOURNAL, ForgetBlocks, Note, Say
 from zbroker.engine.journal_session import JournalSession
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS, HOLDINGS_MAX, U63_MAX
@@ -37,7 +37,7 @@ class JournalFollower:
         self, session: JournalSession, cursors: Cursors, locating: Locating,
         needs: LogNeeds, plans: Plans, counts: DeliveryStats,
     ) -> None:  # fmt: skip
-        self._session, self._cursors, self._locating = session, cursors, locating
+        self.session, self._cursors, self._locating = session, cursors, locating
         self._needs, self._plans, self._counts = needs, plans, counts
         self._holds_ms = self._close_ms = 0
         self._reported = (0, False)  # log start, and whether any subscription is eager
@@ -46,11 +46,11 @@ class JournalFollower:
         """How far the log is durable; or that another journal is there."""
         if marks.incarnation != self._cursors.incarnation:
             self._locating.lost()
-        return [*self._session.watermarks(marks.incarnation, now_ms), *self._heard(marks)]
+        return [*self.session.watermarks(marks.incarnation, now_ms), *self._heard(marks)]
 
     def welcome(self, welcome: Welcome) -> list[Effect]:
         """A journal listens."""
-        renewed = self._session.welcome(welcome)
+        renewed = self.session.welcome(welcome)
         if renewed is None:
             return []
         self._holds_ms = 0
@@ -73,17 +73,9 @@ class JournalFollower:
             effects.append(Note("delivery.rewound", text, values=values))
         return effects
 
-    def tick(self, now_ms: int) -> list[Effect]:
-        """Says Hello, if that is due."""
-        return [*self._session.tick(now_ms)]
-
-    def follow(self, now_ms: int, *, needed: bool) -> list[Follow]:
-        """needed: a subscription runs, or something is looked up that may not be there yet."""
-        return self._session.follow(now_ms, needed=needed)
-
     def report(self, now: Now) -> list[Effect]:
         """Which part of the log is needed, if it is another one or a beat is due."""
-        journal = self._session.welcomed_by
+        journal = self.session.welcomed_by
         to_report = self._cursors.floor, self._cursors.eager
         if not journal or (to_report == self._reported and now.mono_ms < self._holds_ms):
             return []
@@ -96,8 +88,8 @@ class JournalFollower:
         return effects
 
     def next_wake_ms(self) -> int:
-        """When `tick` or `report` has something to do."""
-        hello_ms = self._session.next_wake_ms()
+        """When the session or `report` has something to do."""
+        hello_ms = self.session.next_wake_ms()
         return self._holds_ms if hello_ms is None else hello_ms
 
 

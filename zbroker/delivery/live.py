@@ -66,13 +66,11 @@ class LiveSubscriptions:
         self.next_ns: int | None = None  # when the next interval ends, monotonic
         self.over: list[SubscriptionState] = []  # their limit was reached here; the core ends them
 
-    def add(
-        self, one: SubscriptionState, conflation: Conflation | None = None, *, regex: bool
-    ) -> None:
+    def add(self, one: SubscriptionState, conflation: Conflation | None = None) -> None:
         """From now on it gets what matches. conflation: of its own, for unrecorded messages."""
         if conflation is not None:
             self._held.setdefault(one.names.key, _Holding(one, conflation))
-        self._enter(one, one.topic, regex=regex)
+        self._enter(one, one.topic, regex=one.regex)
 
     def _enter(self, one: SubscriptionState, topic: str, *, regex: bool) -> None:
         place = self._patterns if regex else self._exact.setdefault(topic, {})

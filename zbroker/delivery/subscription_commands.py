@@ -103,7 +103,7 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
         replay.paused = one.paused
         replay.pace = pace_of(one.options)
         if one.names.key in self._plain:
-            self._live.add(one, conflation_of(one.options, live=True), regex=one.regex)
+            self._live.add(one, conflation_of(one.options, live=True))
         self._cursors.wake(replay)
 
     def end(self, one: SubscriptionState) -> None:

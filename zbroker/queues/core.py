@@ -196,7 +196,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
     def tick(self, now: Now, *, drained: bool) -> Sequence[Effect]:
         """All that is to be done now. drained: this turn has read all that clients sent."""
         self.shared.now = now
-        effects: list[Effect] = [*self.journal.tick(now.mono_ms)]
+        effects: list[Effect] = [*self.journal.session.tick(now.mono_ms)]
         self._look_at_times(now, drained)
         for what in self._later.due(now.mono_ms):
             if isinstance(what, Give):

@@ -25,7 +25,6 @@ from zbroker.engine.effects import (
     Note,
     Progress,
     Ready,
-    Reconnect,
     Say,
 )
 from zbroker.engine.journal_session import JournalSession
@@ -53,11 +52,11 @@ LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be ke
 
 
 class JournalClient:
-    """Follows the journal, for the queues core."""
+    """Follows the journal, for the queues core. session: says Hello, and which one listens."""
 
     def __init__(self, shared: QueuesContext, incarnation: int) -> None:
         self._shared, self._manager = shared, shared.manager
-        self._session = JournalSession(
+        self.session = JournalSession(
             incarnation, lambda number: Hello("queues", incarnation, number=number)
         )
         self._since: dict[str, int] = {}  # wall clock, ms, since when a queue needs the log
@@ -81,17 +80,17 @@ class JournalClient:
 
     def watermarks(self, marks: Watermarks) -> Sequence[Effect]:
         """How far the log is durable; or that another journal is there."""
-        if marks.incarnation == self._session.welcomed_by:
+        if marks.incarnation == self.session.welcomed_by:
             self._heard(Origin(marks.instance, marks.generation), marks.floor, marks.persisted)
             return ()
-        if self._session.welcomed_by:
+        if self.session.welcomed_by:
             self._manager.commits.lost()
-        return self._session.watermarks(marks.incarnation, self._shared.now.mono_ms)
+        return self.session.watermarks(marks.incarnation, self._shared.now.mono_ms)
 
     def welcome(self, welcome: Welcome) -> Sequence[Effect]:
         """A journal listens. Raises: StorageError, if it lost what was read."""
-        before = self._session.welcomed_by
-        renewed = self._session.welcome(welcome)
+        before = self.session.welcomed_by
+        renewed = self.session.welcome(welcome)
         if renewed is None:
             return ()
         manager = self._manager
@@ -141,15 +140,11 @@ class JournalClient:
 
     # -- messages to it -----------------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> list[Reconnect | Say]:
-        """Says Hello, if that is due."""
-        return self._session.tick(now_ms)
-
     def follow(self, now_ms: int) -> list[Follow]:
         """Queues are views of the log, and what is committed holds when it was read there."""
         manager = self._manager
         needed = bool(manager.running) or manager.commits.open > 0
-        return self._session.follow(now_ms, needed=needed)
+        return self.session.follow(now_ms, needed=needed)
 
     def commits(self, now: Now) -> list[Effect]:
         """The units that may be sent now."""
@@ -161,7 +156,7 @@ class JournalClient:
 
     def report(self, now: Now) -> list[Effect]:
         """Which part of the log the queues need, if that is due."""
-        floor, journal = self._manager.floor, self._session.welcomed_by
+        floor, journal = self._manager.floor, self.session.welcomed_by
         if not journal or not self._manager.known:
             return []  # it keeps all of the log while it hears nothing
         if floor == self._floor_told and now.mono_ms < self._holds_ms:
@@ -175,15 +170,15 @@ class JournalClient:
         return [Say(JOURNAL, holds), Say(JOURNAL, confirm), ListSegments(let_go)]
 
     def next_wake_ms(self) -> int | None:
-        """When `tick` or `report` has something to do."""
-        hello_ms = self._session.next_wake_ms()
+        """When the session or `report` has something to do."""
+        hello_ms = self.session.next_wake_ms()
         return hello_ms if hello_ms is not None or not self._manager.known else self._holds_ms
 
     # -- the part of the log that is needed ---------------------------------------------------
 
     def holds(self, wall_ms: int) -> Holds:
         """The part of the log that the queues need."""
-        manager, holding, journal = self._manager, self._shared.holding, self._session.welcomed_by
+        manager, holding, journal = self._manager, self._shared.holding, self.session.welcomed_by
         if not manager.ready:
             # dead letters that were brought back may be before the place that is read from, and a
             # queue that is being made has no place yet
