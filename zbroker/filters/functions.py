@@ -187,10 +187,8 @@ def _width_bucket(item: Number, low: Number, high: Number, count: Number) -> int
 
 def bad_directive(form: str) -> str | None:
     """The first directive of a format that is not known here."""
-    for found in _DIRECTIVE.finditer(form):
-        if not found[1] or found[1] not in _KNOWN:
-            return found[0]
-    return None
+    found = _DIRECTIVE.finditer(form)
+    return next((each[0] for each in found if not each[1] or each[1] not in _KNOWN), None)
 
 
 def _strftime(form: str, seconds: Number) -> str | None:

@@ -82,11 +82,8 @@ def decode(data: bytes, header: SegmentHeader) -> Summary | None:
     """The summary of the segment with this header; None if the file does not hold it."""
     if len(data) < SUMMARY_HEAD.size:
         return None
-    magic, version, length, crc = SUMMARY_HEAD.unpack_from(data)
     body = data[SUMMARY_HEAD.size :]
-    if magic != SUMMARY_MAGIC or version != SUMMARY_VERSION:
-        return None
-    if length != len(body) or crc32c(body) != crc:
+    if SUMMARY_HEAD.unpack_from(data) != (SUMMARY_MAGIC, SUMMARY_VERSION, len(body), crc32c(body)):
         return None
     try:
         found = _DECODER.decode(body)

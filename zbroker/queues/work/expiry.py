@@ -76,12 +76,7 @@ class Expiry:
 
     def dump(self) -> bytes:
         """The runs of what is here, for `load`."""
-        found = array("q")
-        for bucket in self._at.values():
-            for run in _runs(bucket):
-                if self._has(run):
-                    found.extend(run)
-        return found.tobytes()
+        return b"".join(self._kept(bucket).tobytes() for bucket in self._at.values())
 
     def load(self, data: bytes) -> None:
         """Raises: ValueError."""
@@ -122,9 +117,14 @@ class Expiry:
             heappop(self._seconds)
         self.next_ns = min(self._at[self._seconds[0]][::3]) if self._seconds else None
 
-    def _has(self, run: Run) -> bool:
-        first = first_of(self._here, run[1])
-        return first is not None and first < run[2]
+    def _kept(self, bucket: array[int]) -> array[int]:
+        """The runs of which something is here."""
+        kept = array("q")
+        for run in _runs(bucket):
+            first = first_of(self._here, run[1])
+            if first is not None and first < run[2]:
+                kept.extend(run)
+        return kept
 
     def _tidy(self) -> None:
         """Sweeps one second at a time, so that no turn takes long."""
@@ -135,10 +135,7 @@ class Expiry:
         second = self._sweep.pop()
         bucket = self._at.get(second)
         if bucket is not None:
-            kept = array("q")
-            for run in _runs(bucket):
-                if self._has(run):
-                    kept.extend(run)
+            kept = self._kept(bucket)
             self._count -= (len(bucket) - len(kept)) // 3
             self._at[second] = kept
             if not kept:
