@@ -259,7 +259,7 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
             self._next_tick_ms = now_ms + TICK_MS
             effects += self._locating.tick(now_ms) + self._progress.due(now_ms)
         effects += self.connections.moved()
-        # what is looked up may not be there yet
+        # a bookmark that is looked up may not be there yet
         needed = bool(self.cursors.running) or len(self._asking) > 0
         effects += self._journal.session.follow(now_ms, needed=needed)
         effects += self._journal.report(now)
