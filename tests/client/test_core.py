@@ -309,7 +309,7 @@ def test_an_ack_settles_everything_up_to_it():
     for _ in range(3):
         core.add(batch(2), 0)
     core.handle(persisted(START + 3), at(0))
-    assert (core.settled, len(core.store)) == (START + 3, 1)
+    assert (core.settled, len(core.store.batches)) == (START + 3, 1)
 
 
 @pytest.mark.seed("004-21")
@@ -455,7 +455,7 @@ def test_an_ack_is_heard_while_sending_waits():
 def test_a_gap_when_nothing_is_left_to_send_changes_nothing():
     core = three()
     assert core.handle(refuse("sequence_gap", START + 2, 1, high=START + 2), at(0)) == []
-    assert len(core.store) == 3
+    assert len(core.store.batches) == 3
 
 
 # -- time -------------------------------------------------------------------------------------
@@ -528,7 +528,7 @@ def test_what_is_not_recorded_is_settled_by_its_own_ack():
     core = three()
     core.handle(persisted(START), at(0))
     core.handle(unrecorded(START + 2, "t"), at(0))
-    assert (core.settled, len(core.store)) == (START + 2, 0)
+    assert (core.settled, len(core.store.batches)) == (START + 2, 0)
     assert core.unrecorded.topics == {"t"}
 
 

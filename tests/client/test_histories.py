@@ -161,10 +161,10 @@ class World:
         for _ in range(250):
             self.step()
         for _ in range(20_000):
-            if not len(self.core.store):
+            if not self.core.store.batches:
                 break
             self.step(calm=True)
-        assert not len(self.core.store), "everything is settled in the end"
+        assert not self.core.store.batches, "everything is settled in the end"
         assert [s for s in self.issued if s not in self.refused] == self.journal.log
 
 
