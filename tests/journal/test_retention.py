@@ -114,16 +114,6 @@ def test_a_reader_that_is_silent_holds_everything() -> None:
     assert LogStart(100, READERS).silent == ["delivery"]
 
 
-def test_what_was_written_since_a_reader_spoke_may_be_needed_by_now() -> None:
-    """A queue that was made a moment ago begins there, and a message of it may be there."""
-    floor = LogStart(100, ("queues",))
-    floor.heard("queues", Holds(7, 100, U63_MAX, begins=250))
-    assert serials(floor.plan(LOG, ALL)) == [1]
-    assert floor.holdings == [], "nobody to blame"
-    floor.heard("queues", Holds(7, 100, U63_MAX, begins=350))
-    assert serials(floor.plan(LOG, ALL)) == [1, 2]
-
-
 def test_a_reader_that_begins_anew_is_silent_again() -> None:
     floor = heard()
     floor.hello("delivery")

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests.queues.bench import HERE, JOURNAL, ROOM, Bench, bench, replayable, work
 from zbroker.engine.effects import ForgetBlocks, Progress, Ready, Reconnect, Say
+from zbroker.engine.events import Asked
 from zbroker.ids import EPOCH, format_vector
 from zbroker.log.format import KIND_PURGE
 from zbroker.log.reader import Extent
@@ -18,7 +19,7 @@ from zbroker.queues.journal_client import HOLDS_MS, LET_GO_MS
 from zbroker.queues.snapshots import Snapshots
 from zbroker.wire.internal import Confirm, Hello, Holds, Welcome
 from zbroker.wire.queue_surveys import Define
-from zbroker.wire.units import AskNamed
+from zbroker.wire.units import AskNamed, CommitUnits
 
 
 def new(**more: Any) -> Bench:
@@ -110,12 +111,16 @@ def test_the_journal_hears_at_once_that_the_new_log_start_is_known() -> None:
     assert [one for one in effects if isinstance(one, ListSegments)] == [ListSegments(let_go=True)]
 
 
-def test_without_a_queue_the_log_is_needed_from_where_it_ended() -> None:
-    """A queue that is made after this was said may begin there."""
+def test_all_of_the_log_is_needed_before_the_definition_of_a_new_queue_leaves() -> None:
+    """It may begin anywhere; what is needed without it was said up to a beat ago."""
     at = Bench()
     at.many(3)
-    at.run()
-    assert [one.begins for one in said(tick(at, HOLDS_MS), Holds)] == [at.persisted]
+    at.core.handle(Asked(b"admin", Define(1, "create", "q", {"topic": "t"})), at.now)
+    journal = [one.message for one in tick(at) if isinstance(one, Say)]
+    [needs] = [one for one in journal if isinstance(one, Holds)]
+    [commit] = [one for one in journal if isinstance(one, CommitUnits)]
+    assert needs.lowest == 0
+    assert journal.index(needs) < journal.index(commit)
 
 
 def test_files_are_let_go_from_time_to_time() -> None:

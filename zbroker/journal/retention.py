@@ -230,11 +230,11 @@ class LogStart:
 
 
 def _needed(holds: Holds, without: str) -> int:
-    """The lowest position that a reader needs, or may need by now."""
+    """The lowest position that a reader needs."""
     others = [one.position for one in holds.holdings if not _is_queue(one, without)]
     if len(others) == len(holds.holdings):
-        return min(holds.lowest, holds.begins)
-    return min([*others, holds.begins])
+        return holds.lowest
+    return min(others, default=U63_MAX)
 
 
 def _is_queue(holding: Holding, name: str) -> bool:

@@ -205,9 +205,11 @@ class QueuesCore(TokenListener[QueuesConnection]):
                 self.shared.out.append(what)
         effects += self._decided()
         effects += self.shared.connections.moved()
+        # after the queues have decided what they hold; before the definition of a new one, so that
+        # nothing is removed that it needs
+        effects += self.journal.report(now)
         effects += self.journal.commits(now)
         effects += self.journal.follow(now.mono_ms)
-        effects += self.journal.report(now)  # after the queues have decided what they hold
         effects += self.journal.start()
         effects += self._saves.tick(now.mono_ms)
         return effects

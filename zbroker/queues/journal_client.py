@@ -63,6 +63,7 @@ class JournalClient:
         self._met = 0  # the journal that welcomed last
         self._named: NamedRows | None = None  # until the tables are loaded
         self._holds_ms = self._let_go_ms = self._floor_told = 0
+        self._making_reported = False
         self._started = False
 
     def start(self) -> list[Effect]:
@@ -159,12 +160,15 @@ class JournalClient:
         floor, journal = self._manager.floor, self.session.welcomed_by
         if not journal or not self._manager.known:
             return []  # it keeps all of the log while it hears nothing
-        if floor == self._floor_told and now.mono_ms < self._holds_ms:
+        making = bool(self._manager.making)
+        news = floor != self._floor_told or making > self._making_reported
+        if not news and now.mono_ms < self._holds_ms:
             return []
         let_go = floor != self._floor_told or now.mono_ms >= self._let_go_ms
         if let_go:
             self._let_go_ms = now.mono_ms + LET_GO_MS
         self._floor_told, self._holds_ms = floor, now.mono_ms + HOLDS_MS
+        self._making_reported = making
         confirm = Confirm(journal, self._manager.commits.confirmed)
         holds = self.holds(now.wall_ns // MS_NS)
         return [Say(JOURNAL, holds), Say(JOURNAL, confirm), ListSegments(let_go)]
@@ -193,8 +197,7 @@ class JournalClient:
         del many[HOLDINGS_MAX:]
         self._since = {name: self._since.get(name, wall_ms) for _, name in many}
         holdings = [Holding("queues", name, position, self._since[name]) for position, name in many]
-        begins = manager.following.persisted
-        return Holds(journal, manager.floor, lowest, holdings, begins=begins)
+        return Holds(journal, manager.floor, lowest, holdings)
 
     def segments(self, segments: Segments) -> None:
         """Queues that hold more of the log than they may let go of their oldest messages."""

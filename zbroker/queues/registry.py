@@ -77,7 +77,7 @@ class QueueRegistry:
         self.locate: Callable[[str, Callable[[Located], None]], None]  # set by the core
         self.notes: list[Effect] = []
         self._configs = {one.name: one for one in configs}
-        self._making: set[str] = set()  # of the config, whose definition has not landed yet
+        self.making: set[str] = set()  # queues whose first definition has not landed yet
         self._recording = recording
         self._saved: Mapping[tuple[str, int], SavedQueue] = {}
         self._noted: Noted = lambda name, life: None
@@ -85,7 +85,7 @@ class QueueRegistry:
     @property
     def ready(self) -> bool:
         """All queues run, and have read what was durable when they began."""
-        return self.known and not self._making and all(q.ready for q in self.running.values())
+        return self.known and not self.making and all(q.ready for q in self.running.values())
 
     # -- definitions --------------------------------------------------------------------------
 
@@ -156,10 +156,9 @@ class QueueRegistry:
 
     def _create(self, config: QueueConfig) -> None:
         """A queue of the config that is not known yet."""
-        self._making.add(config.name)
+        self.making.add(config.name)
 
         def landed(code: str, reason: str, _: int) -> None:
-            self._making.discard(config.name)
             if code:
                 text = f"queue {config.name!r} of the config is missing: {reason}"
                 values = {"queue": config.name, "reason": reason}
@@ -203,8 +202,11 @@ class QueueRegistry:
         self, record: r.DefinitionRecord, done: Callable[[str, str, int], None] | None = None
     ) -> None:
         """Commits a definition; it holds as soon as it has landed."""
+        if record.definition is not None and record.name not in self.running:
+            self.making.add(record.name)
 
         def landed(code: str, reason: str, position: int) -> None:
+            self.making.discard(record.name)
             if not code:
                 self._wired(record, position)
             if done is not None:

@@ -29,7 +29,6 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from zbroker.ids import Cut
-from zbroker.limits import U63_MAX
 from zbroker.wire.messages import Columns
 
 
@@ -228,8 +227,7 @@ class Holds(InternalMessage, tag="holds"):
     floor: of the newest watermarks that the reader acted on; it opens no cursor below it any more.
     lowest: no cursor of the reader is below it, U63_MAX if it has none. holdings: the lowest ones,
     at most HOLDINGS_MAX, for people. eager: a subscription wants messages that are written and not
-    durable yet, so watermarks are wanted before the sync, too. begins: a cursor that is opened
-    after this was said may be there, and not before it.
+    durable yet, so watermarks are wanted before the sync, too.
     """
 
     incarnation: int
@@ -237,7 +235,6 @@ class Holds(InternalMessage, tag="holds"):
     lowest: int
     holdings: list[Holding] = []
     eager: bool = False
-    begins: int = U63_MAX
 
 
 class Lease(JournalRequest, tag="lease"):
