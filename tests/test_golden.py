@@ -124,7 +124,7 @@ def test_recovery_finds_nothing_wrong(path: Path, expected: dict[str, Any]) -> N
     disk.close()
     assert recovered.findings == []
     assert (recovered.generation, recovered.lost) == (1, None)
-    assert (recovered.floor, recovered.next_position) == (
+    assert (recovered.log_start, recovered.next_position) == (
         expected["first_position"],
         expected["end"],
     )

@@ -90,7 +90,7 @@ class Journal:
         return m.Removal(1, serials, 1)
 
     def unlink(self) -> None:
-        """Every reader is beyond the floor."""
+        """Every reader is beyond the log start."""
         with closing(self._places()) as places:
             for serial, copies in places.by_serial().items():
                 if serial in self.holders.removing:

@@ -48,13 +48,13 @@ def full_disk(path: Path) -> Iterator[None]:
 
 
 class Checker:
-    """Looks everything up that stands at or above `floor` and compares with the list."""
+    """Looks everything up that stands at or above `log_start` and compares with the list."""
 
-    def __init__(self, log: FakeLog, index: Index, floor: int = 0) -> None:
+    def __init__(self, log: FakeLog, index: Index, log_start: int = 0) -> None:
         self.log = log
         self.index = index
-        self.floor = floor
-        self.first = sum(batch.position < floor for batch, _ in log.entries)
+        self.log_start = log_start
+        self.first = sum(batch.position < log_start for batch, _ in log.entries)
         self.places = {place(entry): at for at, entry in enumerate(log.entries)}
 
     def check(self) -> None:
@@ -67,12 +67,12 @@ class Checker:
                 self.bookmark(at, batch)
             self.time(batch.log_time)
             self.time(batch.log_time + 1)
-        assert self.index.at_or_before(max(self.floor - 1, 0)) is None
+        assert self.index.at_or_before(max(self.log_start - 1, 0)) is None
         assert self.index.before_bookmark(999, 5) is None
         self.time(0)
 
     def removed(self, batch: Batch) -> None:
-        """Below the floor a hint is none, or one of what is kept."""
+        """Below the log start a hint is none, or one of what is kept."""
         for hint in (
             self.index.before_bookmark(batch.publisher, batch.sequence),
             self.index.before_time(batch.log_time + 1),
@@ -102,7 +102,7 @@ class Checker:
     def time(self, ns: int) -> None:
         """It is earlier, as is everything before it; none only when no kept one is earlier.
 
-        Or when all earlier ones have the time of one below the floor: that one has the entry.
+        Or when all earlier ones have the time of one below the log start: that one has the entry.
         """
         hint = self.index.before_time(ns)
         kept = self.log.entries[self.first :]

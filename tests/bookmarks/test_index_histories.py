@@ -27,7 +27,7 @@ class Life(RuleBasedStateMachine):
         self.index = Index(self.path, INSTANCE)
         self.log = FakeLog()
         self.pending = None
-        self.floor = 0
+        self.log_start = 0
 
     def teardown(self) -> None:
         if hasattr(self, "folder"):
@@ -87,9 +87,9 @@ class Life(RuleBasedStateMachine):
     @rule(keep=st.integers(0, 100), generation=st.integers(1, 5), same=st.booleans())
     def forget(self, keep, generation, same):
         # what was removed is not given up: its publishers' sequences and its times were had
-        removed = sum(batch.position < self.floor for batch, _ in self.log.entries)
+        removed = sum(batch.position < self.log_start for batch, _ in self.log.entries)
         kept = max(len(self.log.entries) * keep // 100, removed)
-        position = max(self.log.cut(kept, same_segment=same), self.floor)
+        position = max(self.log.cut(kept, same_segment=same), self.log_start)
         self.log.position = position
         self.index.set_generation(generation)
         self.index.forget_after(position)
@@ -107,8 +107,8 @@ class Life(RuleBasedStateMachine):
             for at, (batch, serial) in enumerate(entries[: upto + 1])
             if at and entries[at - 1][1] != serial
         ]
-        self.floor = max([self.floor, *firsts])
-        self.index.forget_before(self.floor)
+        self.log_start = max([self.log_start, *firsts])
+        self.index.forget_before(self.log_start)
 
     @precondition(lambda self: self.pending is None)
     @rule()
@@ -130,12 +130,12 @@ class Life(RuleBasedStateMachine):
         assert self.index.stamp == stamp
         assert self.index.end == stamp.position
         add_all(self.index, self.log)
-        self.index.forget_before(self.floor)
+        self.index.forget_before(self.log_start)
 
     @invariant()
     def agrees_with_the_list(self):
         if hasattr(self, "index"):
-            Checker(self.log, self.index, self.floor).check()
+            Checker(self.log, self.index, self.log_start).check()
 
 
 Life.TestCase.settings = settings(

@@ -27,7 +27,7 @@ def long_log() -> FakeLog:
     return log
 
 
-def floor_of(log: FakeLog, serial: int) -> int:
+def log_start_of(log: FakeLog, serial: int) -> int:
     return next(batch.position for batch, found in log.entries if found == serial)
 
 
@@ -56,13 +56,13 @@ def sweep_all(index: Index, commits: int = 1_000) -> int:
 def test_nothing_of_removed_segments_stays(path: Path):
     log = long_log()
     index = full(path, log)
-    floor = floor_of(log, 4)
-    index.forget_before(floor)
+    log_start = log_start_of(log, 4)
+    index.forget_before(log_start)
     sweep_all(index)
-    Checker(log, index, floor).check()
+    Checker(log, index, log_start).check()
     index.close()
     anew = path.with_name("anew")
-    kept = [entry for entry in log.entries if entry[0].position >= floor]
+    kept = [entry for entry in log.entries if entry[0].position >= log_start]
     full(anew, FakeLog(kept)).close()
     assert entries_in(path) == entries_in(anew)
 
@@ -71,13 +71,13 @@ def test_each_commit_takes_out_a_bounded_number(path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Sweep.step, "__defaults__", (50,))
     log = long_log()
     index = full(path, log)
-    index.forget_before(floor_of(log, 4))
+    index.forget_before(log_start_of(log, 4))
     before, sizes = len(_open_entries(index)), []
     while index.forgetting:
         index.commit(index.take())
         sizes.append(before - len(_open_entries(index)))
         before -= sizes[-1]
-        Checker(log, index, floor_of(log, 4)).check()
+        Checker(log, index, log_start_of(log, 4)).check()
     index.close()
     assert max(sizes) <= 50
     assert len(sizes) >= 3 * 120 * 3 // 50
@@ -93,9 +93,9 @@ def _open_entries(index: Index) -> list[bytes]:
 def test_look_ups_are_right_before_anything_was_taken_out(path: Path):
     log = long_log()
     index = full(path, log)
-    floor = floor_of(log, 3)
-    index.forget_before(floor)
-    Checker(log, index, floor).check()
+    log_start = log_start_of(log, 3)
+    index.forget_before(log_start)
+    Checker(log, index, log_start).check()
     assert index.before_time(0) is None  # the log is read from its beginning
     index.close()
 
@@ -104,49 +104,49 @@ def test_what_a_process_left_goes_with_the_next_one(path: Path, monkeypatch: pyt
     monkeypatch.setattr(Sweep.step, "__defaults__", (50,))
     log = long_log()
     index = full(path, log)
-    index.forget_before(floor_of(log, 4))
+    index.forget_before(log_start_of(log, 4))
     index.commit(index.take())
     index.close()
     again = Index(path, INSTANCE)
     assert not again.forgetting
-    again.forget_before(floor_of(log, 4))
+    again.forget_before(log_start_of(log, 4))
     assert sweep_all(again) > 1
     again.close()
-    assert min(position for _, position in entries_in(path)) == floor_of(log, 4)
+    assert min(position for _, position in entries_in(path)) == log_start_of(log, 4)
 
 
-def test_a_floor_never_sinks(path: Path):
+def test_a_log_start_never_sinks(path: Path):
     log = long_log()
     index = full(path, log)
-    index.forget_before(floor_of(log, 4))
-    index.forget_before(floor_of(log, 2))
+    index.forget_before(log_start_of(log, 4))
+    index.forget_before(log_start_of(log, 2))
     sweep_all(index)
-    Checker(log, index, floor_of(log, 4)).check()
+    Checker(log, index, log_start_of(log, 4)).check()
     index.close()
 
 
-def test_a_rising_floor_begins_the_sweep_anew(path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_rising_log_start_begins_the_sweep_anew(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Sweep.step, "__defaults__", (50,))
     log = long_log()
     index = full(path, log)
     for serial in (2, 3, 4, 5):
-        index.forget_before(floor_of(log, serial))
+        index.forget_before(log_start_of(log, serial))
         index.commit(index.take())
     sweep_all(index)
     index.close()
-    assert min(position for _, position in entries_in(path)) == floor_of(log, 5)
+    assert min(position for _, position in entries_in(path)) == log_start_of(log, 5)
 
 
 def test_entries_that_were_added_while_it_sweeps_stay(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Sweep.step, "__defaults__", (50,))
     log = long_log()
     index = full(path, log)
-    index.forget_before(floor_of(log, 4))
+    index.forget_before(log_start_of(log, 4))
     while index.forgetting:
         log.publish(4, size=60 * KIB)
         index.add(*log.entries[-1])
         index.commit(index.take())
-    Checker(log, index, floor_of(log, 4)).check()
+    Checker(log, index, log_start_of(log, 4)).check()
     index.close()
 
 
@@ -161,12 +161,12 @@ def test_an_old_place_behind_a_late_one_stays_until_that_goes_too(path: Path):
     log.publish(1, size=60 * KIB)
     index = full(path, log)
     for serial in (2, 3):
-        floor = floor_of(log, serial)
-        index.forget_before(floor)
+        log_start = log_start_of(log, serial)
+        index.forget_before(log_start)
         sweep_all(index)
-        Checker(log, index, floor).check()
+        Checker(log, index, log_start).check()
     index.close()
-    assert min(position for _, position in entries_in(path)) == floor_of(log, 3)
+    assert min(position for _, position in entries_in(path)) == log_start_of(log, 3)
 
 
 def test_the_highest_publisher_id_is_the_last_line_of_runs(path: Path):
@@ -175,25 +175,25 @@ def test_the_highest_publisher_id_is_the_last_line_of_runs(path: Path):
         log.publish((1 << 64) - 1, size=60 * KIB)
         log.roll_over()
     index = full(path, log)
-    index.forget_before(floor_of(log, 2))
+    index.forget_before(log_start_of(log, 2))
     sweep_all(index)
     index.close()
-    assert {position for _, position in entries_in(path)} == {floor_of(log, 2)}
+    assert {position for _, position in entries_in(path)} == {log_start_of(log, 2)}
 
 
 def test_damage_that_it_meets_is_remembered(path: Path):
     log = long_log()
     full(path, log).close()
     with lmdb.open(str(path)) as env, env.begin(write=True) as txn:
-        key = keys.position_key(floor_of(log, 2))
+        key = keys.position_key(log_start_of(log, 2))
         txn.put(key, bytes([*bytes(txn.get(key))[:-1], 0]))
     index = Index(path, INSTANCE)
-    index.forget_before(floor_of(log, 4))
+    index.forget_before(log_start_of(log, 4))
     index.commit(index.take())
     assert index.damaged
     assert "checksum" in index.failed
     assert not index.forgetting
-    assert index.at_or_before(floor_of(log, 4)) is None
+    assert index.at_or_before(log_start_of(log, 4)) is None
     index.close()
 
 

@@ -39,7 +39,7 @@ class Journal:
 
     def __init__(self, paths: Paths, context: zmq.Context[Any], incarnation: int = 1) -> None:
         self.incarnation = incarnation
-        self.floor = 1
+        self.log_start = 1
         self.holds: list[Holds] = []  # what delivery said
         self.disk = RealDisk(paths.journal)
         self.disk.lock()
@@ -69,7 +69,7 @@ class Journal:
     def say_marks(self) -> None:
         end = self.writer.synced
         marks = Watermarks(
-            self.incarnation, INSTANCE, 1, self.floor, end, end, self.writer.serial, 0
+            self.incarnation, INSTANCE, 1, self.log_start, end, end, self.writer.serial, 0
         )
         self.xpub.send(sockets.EVERY_BEAT + codec.encode(marks))
 
@@ -97,7 +97,7 @@ class Journal:
             position = 1
         elif is_vector(message.value):
             position = next(iter(parse_vector(message.value).values())) + 1
-        return Located(message.cid, position, floor=1, persisted=end)
+        return Located(message.cid, position, log_start=1, persisted=end)
 
     def close(self) -> None:
         self.router.close(linger=0)

@@ -233,7 +233,7 @@ def test_an_expired_bookmark_is_an_error_that_names_the_oldest():
     world = ready()
     for _ in range(3):
         world.publish("t")
-    world.floor = 3
+    world.log_start = 3
     world.persist()
     for bookmark in ("1|1|", "1|1|,1|3|"):
         world.subscribe(bookmark=bookmark, bookmark_not_found="epoch")
@@ -678,7 +678,7 @@ def test_ranges_are_planned_between_two_points():
     world.hear(Planned(plan, [(2, 4, 99)]))
     answer = world.last()
     assert (answer.cid, answer.ranges, answer.instance) == ("r", [(2, 4, 99)], HERE.instance)
-    assert (answer.floor, answer.persisted, answer.generation) == (1, 4, HERE.generation)
+    assert (answer.log_start, answer.persisted, answer.generation) == (1, 4, HERE.generation)
 
 
 def test_now_is_what_the_journal_says_even_if_its_marks_come_later():

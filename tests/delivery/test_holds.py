@@ -1,4 +1,4 @@
-"""What delivery tells the journal that it needs, and that it begins nothing below the floor."""
+"""What delivery tells the journal that it needs, and that it begins nothing below the log start."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class LateWorld(World):
             self.hear(located)
         self.pump()
 
-    def raise_floor(self, floor: int) -> None:
-        self.floor = floor
+    def raise_log_start(self, log_start: int) -> None:
+        self.log_start = log_start
         self.say_marks()
 
     def holds(self, *plans: PlanRanges, wall_ms: int = WALL_MS) -> Holds:
@@ -60,7 +60,7 @@ def filled(count: int = 10) -> LateWorld:
 
 def test_without_subscriptions_nothing_is_held() -> None:
     world = filled()
-    world.raise_floor(4)
+    world.raise_log_start(4)
     assert world.holds() == Holds(world.incarnation, 4, U63_MAX, [])
 
 
@@ -130,12 +130,12 @@ def test_a_point_that_was_told_is_held_while_others_are_looked_up() -> None:
     assert world.got() == world.wanted(first=5)
 
 
-def test_no_subscription_begins_below_a_floor_that_was_told_of() -> None:
-    """The answer was given before the floor rose and arrives after it: it is asked again."""
+def test_no_subscription_begins_below_a_log_start_that_was_told_of() -> None:
+    """The answer was given before the log start rose and arrives after it: it is asked again."""
     world = filled()
     world.late = True
     world.subscribe(bookmark=format_bookmark(1, 3))
-    world.raise_floor(6)
+    world.raise_log_start(6)
     assert world.holds() == Holds(world.incarnation, 6, U63_MAX, [])  # the files may go now
     world.arrive()
     assert world.errors() == ["bookmark_expired"]
@@ -143,55 +143,55 @@ def test_no_subscription_begins_below_a_floor_that_was_told_of() -> None:
     assert world.holds().lowest == U63_MAX
 
 
-def test_from_the_beginning_means_the_new_floor_then() -> None:
+def test_from_the_beginning_means_the_new_log_start_then() -> None:
     world = filled()
     world.late = True
     world.subscribe()
-    world.raise_floor(6)
+    world.raise_log_start(6)
     world.arrive()
     assert world.got() == world.wanted(first=6)
 
 
-def test_ranges_do_not_begin_below_a_floor_either() -> None:
+def test_ranges_do_not_begin_below_a_log_start_either() -> None:
     world = filled()
     world.late = True
     world.send(m.Ranges(cid="r"))
-    world.raise_floor(6)
+    world.raise_log_start(6)
     world.arrive()
     assert [plan.start.position for plan in world.plans] == [6]
 
 
-def test_what_was_told_below_the_floor_is_not_held_any_more() -> None:
+def test_what_was_told_below_the_log_start_is_not_held_any_more() -> None:
     world = filled()
     world.late = True
     world.subscribe(bookmark=f"{format_bookmark(1, 2)},{format_bookmark(1, 8)}")
     world.arrive(1)
-    world.raise_floor(6)
+    world.raise_log_start(6)
     assert world.holds().lowest == U63_MAX
     world.arrive(1)
     assert world.errors() == ["bookmark_expired"]
 
 
-def test_a_welcome_that_is_older_than_the_marks_does_not_lower_the_floor() -> None:
+def test_a_welcome_that_is_older_than_the_marks_does_not_lower_the_log_start() -> None:
     world = filled()
-    world.raise_floor(6)
-    world.floor = 1
+    world.raise_log_start(6)
+    world.log_start = 1
     world.welcome()
-    assert world.holds().floor == 6
+    assert world.holds().log_start == 6
 
 
-def test_another_journal_may_know_an_older_floor() -> None:
+def test_another_journal_may_know_an_older_log_start() -> None:
     world = filled()
-    world.raise_floor(6)
-    world.floor, world.incarnation = 1, 8
+    world.raise_log_start(6)
+    world.log_start, world.incarnation = 1, 8
     world.welcome()
-    assert world.holds().floor == 1
+    assert world.holds().log_start == 1
 
 
-def test_what_is_held_below_the_floor_is_read_to_the_end() -> None:
+def test_what_is_held_below_the_log_start_is_read_to_the_end() -> None:
     world = filled()
     world.subscribe(credit=1)
-    world.raise_floor(6)
+    world.raise_log_start(6)
     assert world.holds().lowest == 2
     world.send(m.Flow("s", 64 * KIB))
     assert world.got() == world.wanted()
@@ -199,7 +199,7 @@ def test_what_is_held_below_the_floor_is_read_to_the_end() -> None:
 
 
 def test_nothing_told_is_ever_taken_back() -> None:
-    """Once told that nothing is needed below a floor, nothing below it is ever read."""
+    """Once told that nothing is needed below a log start, nothing below it is ever read."""
     for seed in range(150):
         _history(random.Random(seed))
 
@@ -217,12 +217,12 @@ def _history(rng: random.Random) -> None:
                 marks = format_bookmark(1, sequence), format_bookmark(1, rng.randint(1, sequence))
                 world.subscribe(sid=str(step), bookmark=",".join(marks), credit=rng.choice((1, 99)))
             case 2:
-                world.floor = max(world.floor, rng.randint(1, world.persisted - 1))
+                world.log_start = max(world.log_start, rng.randint(1, world.persisted - 1))
                 if rng.random() < 0.7:
                     world.say_marks()
             case 3:
                 told = world.holds()
-                gone = max(gone, min(told.floor, told.lowest))
+                gone = max(gone, min(told.log_start, told.lowest))
             case 4:
                 world.arrive(rng.randint(0, 3))
             case _ if world.core.cursors.running:

@@ -60,10 +60,10 @@ def test_what_is_needed_is_reported_on_each_beat() -> None:
 def test_a_new_log_start_is_acted_on_and_reported_in_the_same_turn() -> None:
     """The journal removes segments as soon as it hears of it."""
     world = filled()
-    world.floor = 4
+    world.log_start = 4
     world.say_marks()
     world.pump()
-    assert [one.floor for one in reports(world)] == [4]
+    assert [one.log_start for one in reports(world)] == [4]
     assert of(world, CloseFiles) == [CloseFiles()], "files that were removed take space"
 
 

@@ -94,8 +94,8 @@ def test_an_until_is_one_value():
 def told(*answers: int | str) -> list[Located]:
     """Positions, or codes of refusals."""
     return [
-        Located(n, code="" if isinstance(one, int) else f"bookmark_{one}", floor=5, persisted=90,
-                position=one if isinstance(one, int) else 0, reason=f"number {n}")
+        Located(n, code="" if isinstance(one, int) else f"bookmark_{one}", log_start=5,
+                persisted=90, position=one if isinstance(one, int) else 0, reason=f"number {n}")
         for n, one in enumerate(answers)
     ]  # fmt: skip
 

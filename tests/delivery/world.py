@@ -89,7 +89,7 @@ class World:
         self.passed: list[tuple[bytes, bytes, bytes]] = []  # rid, header, body: all that went out
         self.log: list[Batch | Gap] = []
         self.next_position = 1
-        self.floor = 1
+        self.log_start = 1
         self.persisted = 1
         self.written = 1
         self.time_ns = 0
@@ -191,8 +191,8 @@ class World:
 
     def say_marks(self) -> None:
         self.hear(Watermarks(
-            self.incarnation, INSTANCE, GENERATION, self.floor, max(self.written, self.persisted),
-            self.persisted, 1, self.time_ns,
+            self.incarnation, INSTANCE, GENERATION, self.log_start,
+            max(self.written, self.persisted), self.persisted, 1, self.time_ns,
         ))  # fmt: skip
 
     def welcome(self) -> None:
@@ -200,7 +200,7 @@ class World:
 
     def greeting(self) -> Welcome:
         return Welcome(
-            self.incarnation, MINE, INSTANCE, GENERATION, 0, "disk", self.floor, self.persisted,
+            self.incarnation, MINE, INSTANCE, GENERATION, 0, "disk", self.log_start, self.persisted,
             self.persisted,
         )  # fmt: skip
 
@@ -233,10 +233,10 @@ class World:
     # -- the journal --------------------------------------------------------------------------
 
     def locate(self, locate: Locate) -> Located:
-        located = Located(locate.cid, floor=self.floor, persisted=self.persisted)
+        located = Located(locate.cid, log_start=self.log_start, persisted=self.persisted)
         value = locate.value
         if value == EPOCH:
-            located.position = self.floor
+            located.position = self.log_start
         elif value == NOW:
             located.position = self.persisted
         elif is_time(value):
@@ -254,7 +254,7 @@ class World:
                 located.code, located.reason = "unknown_point", f"no point {name!r}"
         else:
             self._locate_bookmark(located, *parse_bookmark(value), locate.cut)
-        if not located.code and located.position < self.floor:
+        if not located.code and located.position < self.log_start:
             located.code, located.reason = "bookmark_expired", "too old"
         return located
 

@@ -43,7 +43,7 @@ class Looking:
         self.whole.core.settings = JournalSettings(build.INSTANCE, MINE, publisher_time=True)
         self.last: dict[str, int] = dict.fromkeys(NAMES, 0)
         self.messages: list[Seen] = []
-        self.floor = 1
+        self.log_start = 1
         for name in NAMES:
             self.whole.hear(DOOR, m.Open(1, MINE, name, "alice"), [])
         self.whole.commit()
@@ -74,7 +74,7 @@ class Looking:
             self.publish(rng.choice(NAMES), times, skip=skip, size=rng.randint(1, size))
 
     def look(self, path: Path, *, indexed: bool = True) -> Locator:
-        """Who answers; `messages` then says what the log holds from its floor on."""
+        """Who answers; `messages` then says what the log holds from its log start on."""
         whole = self.whole
         whole.log.refresh()
         index = Index(path / "index", build.INSTANCE)
@@ -93,5 +93,5 @@ class Looking:
     def where(self) -> Where:
         """As the journal would ask it."""
         return Where(
-            build.INSTANCE, self.whole.core.generation, self.floor, self.whole.core.persisted
+            build.INSTANCE, self.whole.core.generation, self.log_start, self.whole.core.persisted
         )

@@ -22,7 +22,7 @@ OWNERS = ("alice", "bob")  # each with stages of its own under the same tokens
 
 class History:
     """One seed. staged: payloads under each token of each principal; over: those that ended; seen:
-    what readers get, from the floor on."""
+    what readers get, from the log start on."""
 
     def __init__(self, seed: int) -> None:
         self.rng, self.at = random.Random(seed), Whole()
@@ -107,8 +107,8 @@ class History:
             return
         self.at.remove_oldest()
         self.at.core.sessions.stages.removed(oldest)
-        floor = self.at.log.starts[0].position
-        self.seen = [one for one in self.seen if one[0] >= floor]
+        log_start = self.at.log.starts[0].position
+        self.seen = [one for one in self.seen if one[0] >= log_start]
 
     def compare(self) -> None:
         log, end, found = self.at.log, self.at.core.persisted, []

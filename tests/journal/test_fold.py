@@ -39,7 +39,7 @@ def test_publishers_whose_segments_are_gone_are_still_known() -> None:
     whole.log.refresh()
     whole.remove_oldest()
     whole.restart()
-    assert whole.recovered.floor > 4
+    assert whole.recovered.log_start > 4
     found = whole.core.sessions.get(publisher_id("old"))
     assert found is not None
     assert (found.name, found.principal, found.high, found.named) == ("old", "alice", 3, True)

@@ -166,7 +166,7 @@ def test_a_point_with_a_name_is_where_it_was_set_last(bench: Bench) -> None:
             assert bench.locate("point:eod", cut).position == before + 1
 
 
-def test_a_point_below_the_floor_is_expired(bench: Bench) -> None:
+def test_a_point_below_the_log_start_is_expired(bench: Bench) -> None:
     record = PointRecord("old", format_vector({Origin(INSTANCE, 1): 2}))
     bench.fold.sessions.named.points.learn(NamedRow("old", 3, encode(record)))
     locator = Locator(Log(bench.directory / "journal"), bench.index, bench.fold.sessions)
@@ -179,7 +179,7 @@ def test_behind_the_newest_time_is_a_time_to_come(bench: Bench) -> None:
     assert (found.position, found.time_ns) == (11, 22 * SECOND + 1)
 
 
-def test_what_is_exactly_below_the_floor_can_be_begun_behind_only(bench: Bench) -> None:
+def test_what_is_exactly_below_the_log_start_can_be_begun_behind_only(bench: Bench) -> None:
     locator = Locator(Log(bench.directory / "journal"), bench.index, bench.fold.sessions)
     where = Where(INSTANCE, 1, 5, bench.core.persisted)
     vector = format_vector({Origin(INSTANCE, 1): 4})
@@ -260,7 +260,7 @@ def test_a_generation_without_a_record_is_known_when_its_segment_is_removed(
     whole.log.refresh()
     whole.remove_oldest()
     whole.restart()
-    where = Where(build.INSTANCE, whole.core.generation, whole.recovered.floor, 4)
+    where = Where(build.INSTANCE, whole.core.generation, whole.recovered.log_start, 4)
     locator = Locator(whole.log, Index(tmp_path / "index", build.INSTANCE), whole.core.sessions)
     found = locator.locate(1, format_vector({Origin(build.INSTANCE, 1): 36}), where)
     assert (found.code, found.position) == ("", 1)
@@ -316,7 +316,7 @@ class GenerationLog:
         (16, "bookmark_pending"),
     ],
 )
-def test_a_bookmark_below_the_floor_is_expired(
+def test_a_bookmark_below_the_log_start_is_expired(
     bench: Bench, sequence: int, expected: str | int
 ) -> None:
     locator = Locator(Log(bench.directory / "journal"), bench.index, bench.fold.sessions)
@@ -356,10 +356,12 @@ class Two:
         self.whole.give(record, body)
         self.at += count + 2  # not all that is there comes here
 
-    def locate(self, value: str, floor: int = 0, *, end: bool = False) -> tuple[str, int]:
+    def locate(self, value: str, log_start: int = 0, *, end: bool = False) -> tuple[str, int]:
         core, log = self.whole.core, self.whole.log
         log.refresh()
-        where = Where(build.INSTANCE, core.generation, floor or log.first_position, core.persisted)
+        where = Where(
+            build.INSTANCE, core.generation, log_start or log.first_position, core.persisted
+        )
         locator = Locator(log, NoIndex(), core.sessions)  # type: ignore[arg-type]
         found = locator.locate(1, value, where, end=end)
         return found.code, found.position
@@ -421,8 +423,8 @@ def test_a_range_ends_behind_the_last_message_that_a_vector_covers(
 
 
 def test_the_end_of_a_range_that_was_removed_is_expired(two: Two) -> None:
-    assert two.locate(two.vector(2, 10), floor=5, end=True) == ("", 5)
-    assert two.locate(two.vector(2, 10), floor=6, end=True)[0] == "bookmark_expired"
+    assert two.locate(two.vector(2, 10), log_start=5, end=True) == ("", 5)
+    assert two.locate(two.vector(2, 10), log_start=6, end=True)[0] == "bookmark_expired"
 
 
 @pytest.mark.parametrize(
@@ -473,17 +475,17 @@ def test_a_vector_that_misses_what_was_removed_is_expired(two: Two) -> None:
     two.whole.state()
     two.whole.log.refresh()
     two.whole.remove_oldest()
-    floor = two.whole.log.first_position
+    log_start = two.whole.log.first_position
     messages = two.whole.core.sessions.origins.messages
     ours, theirs = messages[Origin(build.INSTANCE, 1)], 16
-    assert floor > 10
+    assert log_start > 10
     last = two.whole.core.persisted
     assert two.locate(two.vector(ours, theirs)) == ("", last)
     assert two.locate(two.vector(ours, theirs - 1))[0] == "bookmark_expired"
-    assert two.locate(two.vector(floor - 1, theirs)) == ("", floor), "exactly at the floor"
+    assert two.locate(two.vector(log_start - 1, theirs)) == ("", log_start), "exactly there"
     before = [b for b in two.whole.gone if b.kind == KIND_PUBLISH and b.origin_instance != THERE]
     newest = before[-1].end_position - 1
-    assert two.locate(two.vector(newest, theirs)) == ("", floor)
+    assert two.locate(two.vector(newest, theirs)) == ("", log_start)
     assert two.locate(two.vector(newest - 1, theirs))[0] == "bookmark_expired"
 
 
@@ -503,12 +505,12 @@ def test_a_sequence_that_was_never_issued_is_not_waited_for(two: Two) -> None:
     assert two.locate(format_bookmark(publisher_id("q"), 7))[0] == "bookmark_not_found"
 
 
-def test_a_vector_below_the_floor_is_expired_on_a_lone_instance() -> None:
+def test_a_vector_below_the_log_start_is_expired_on_a_lone_instance() -> None:
     alone = Two()
     alone.whole.publish("q", 1, 9)
     value = format_vector({Origin(build.INSTANCE, 1): 4})
-    assert alone.locate(value, floor=5) == ("", 5)
-    assert alone.locate(value, floor=6)[0] == "bookmark_expired"
+    assert alone.locate(value, log_start=5) == ("", 5)
+    assert alone.locate(value, log_start=6)[0] == "bookmark_expired"
 
 
 def test_a_log_whose_snapshots_do_not_say_how_it_began_expires_rather_too_much(
@@ -518,12 +520,12 @@ def test_a_log_whose_snapshots_do_not_say_how_it_began_expires_rather_too_much(
     two.whole.state()
     two.whole.log.refresh()
     two.whole.remove_oldest()
-    floor = two.whole.log.first_position
+    log_start = two.whole.log.first_position
     monkeypatch.setattr("zbroker.journal.snapshot.begun", lambda _body, _first: None)
     ours = two.whole.core.sessions.origins.messages[Origin(build.INSTANCE, 1)]
     assert two.locate(two.vector(ours, 16)) == ("", two.whole.core.persisted)
-    assert two.locate(two.vector(floor - 1, 16)) == ("", floor)
-    assert two.locate(two.vector(floor - 2, 16))[0] == "bookmark_expired"
+    assert two.locate(two.vector(log_start - 1, 16)) == ("", log_start)
+    assert two.locate(two.vector(log_start - 2, 16))[0] == "bookmark_expired"
 
 
 # -- how much is read -------------------------------------------------------------------------
@@ -577,8 +579,8 @@ def test_a_sequence_that_was_never_issued_costs_few_looks(steps: Steps) -> None:
 
 
 def test_a_bookmark_that_was_removed_costs_one_look(steps: Steps) -> None:
-    steps.looking.floor = steps.looking.messages[500].position
-    steps.looking.index.forget_before(steps.looking.floor)
+    steps.looking.log_start = steps.looking.messages[500].position
+    steps.looking.index.forget_before(steps.looking.log_start)
     assert steps.of(format_bookmark(publisher_id("a"), 1)) == ("bookmark_expired", 1)
     assert steps.of(format_bookmark(publisher_id("b"), 3)) == ("bookmark_expired", 1)
     assert steps.of(format_bookmark(publisher_id("a"), 20)) == ("bookmark_not_found", 1)

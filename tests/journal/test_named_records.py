@@ -190,7 +190,7 @@ def test_names_outlive_their_segments_in_a_snapshot(stated: bool) -> None:
     whole.log.refresh()
     whole.remove_oldest()
     whole.restart()
-    assert whole.recovered.floor > 4
+    assert whole.recovered.log_start > 4
     after = whole.named()
     if stated:
         assert (after.wiring, after.points) == (before.wiring, before.points)

@@ -47,14 +47,14 @@ ALL = RemovalLimits(through=99, stated=5, open=5)
 READERS = ("delivery",)
 
 
-def holds(floor: int, lowest: int = U63_MAX, *holdings: Holding) -> Holds:
-    return Holds(7, floor, lowest, list(holdings))
+def holds(log_start: int, lowest: int = U63_MAX, *holdings: Holding) -> Holds:
+    return Holds(7, log_start, lowest, list(holdings))
 
 
 def heard(lowest: int = U63_MAX, *holdings: Holding) -> LogStart:
-    floor = LogStart(100, READERS)
-    floor.heard("delivery", holds(100, lowest, *holdings))
-    return floor
+    log_start = LogStart(100, READERS)
+    log_start.heard("delivery", holds(100, lowest, *holdings))
+    return log_start
 
 
 def serials(plan: RemovalPlan) -> list[int]:
@@ -63,33 +63,38 @@ def serials(plan: RemovalPlan) -> list[int]:
 
 def test_the_oldest_go_up_to_the_wanted_one() -> None:
     plan = heard().plan(LOG, ALL._replace(through=3))
-    assert (serials(plan), plan.floor, plan.blocked, list(plan.held_by)) == ([1, 2, 3], 400, "", [])
+    assert (serials(plan), plan.log_start, plan.blocked, list(plan.held_by)) == (
+        [1, 2, 3],
+        400,
+        "",
+        [],
+    )
 
 
 def test_a_plan_without_a_queue_is_what_its_purge_would_make_removable() -> None:
     work, trades = Holding("queues", "work", 150, 0), Holding("queues", "trades", 350, 0)
-    floor = LogStart(100, ("queues",))
-    floor.heard("queues", holds(100, 150, work, trades))
-    plan = floor.plan(LOG, ALL)
+    log_start = LogStart(100, ("queues",))
+    log_start.heard("queues", holds(100, 150, work, trades))
+    plan = log_start.plan(LOG, ALL)
     assert (serials(plan), plan.held_by) == ([], [work])
-    plan = floor.plan(LOG, ALL._replace(without="work"))
+    plan = log_start.plan(LOG, ALL._replace(without="work"))
     assert (serials(plan), plan.held_by) == ([1, 2], [trades])
     assert plan.blocked == "segment 3 is still needed"
-    floor.heard("queues", holds(100, 150, work))
-    assert serials(floor.plan(LOG, ALL._replace(without="work"))) == [1, 2, 3, 4]
+    log_start.heard("queues", holds(100, 150, work))
+    assert serials(log_start.plan(LOG, ALL._replace(without="work"))) == [1, 2, 3, 4]
 
 
 def test_a_plan_without_a_queue_leaves_others_of_that_name_out_of_it() -> None:
     """A reader that names no queue, a lease, or a process that did not say what it needs."""
     job = Holding("job", "work", 150, 0)
-    floor = heard(150, job)
-    assert floor.plan(LOG, ALL._replace(without="work")).held_by == [job]
+    log_start = heard(150, job)
+    assert log_start.plan(LOG, ALL._replace(without="work")).held_by == [job]
     assert serials(heard(150).plan(LOG, ALL._replace(without="work"))) == []
 
 
 def test_what_is_gone_already_is_no_reason_to_complain() -> None:
     plan = heard().plan(LOG[2:], ALL._replace(through=2))
-    assert (serials(plan), plan.floor, plan.blocked) == ([], 100, "")
+    assert (serials(plan), plan.log_start, plan.blocked) == ([], 100, "")
 
 
 def test_the_open_segment_never_goes() -> None:
@@ -115,48 +120,48 @@ def test_a_reader_that_is_silent_holds_everything() -> None:
 
 
 def test_a_reader_that_begins_anew_is_silent_again() -> None:
-    floor = heard()
-    floor.hello("delivery")
-    assert serials(floor.plan(LOG, ALL)) == []
+    log_start = heard()
+    log_start.hello("delivery")
+    assert serials(log_start.plan(LOG, ALL)) == []
 
 
 def test_removal_waits_for_every_reader() -> None:
-    floor = LogStart(100, ("delivery", "delivery-2"))
-    floor.heard("delivery", holds(100))
-    assert floor.plan(LOG, ALL).blocked == "delivery-2 did not say yet what it needs"
-    floor.heard("delivery-2", holds(100, 250))
-    plan = floor.plan(LOG, ALL)
+    log_start = LogStart(100, ("delivery", "delivery-2"))
+    log_start.heard("delivery", holds(100))
+    assert log_start.plan(LOG, ALL).blocked == "delivery-2 did not say yet what it needs"
+    log_start.heard("delivery-2", holds(100, 250))
+    plan = log_start.plan(LOG, ALL)
     assert (serials(plan), plan.held_by) == ([1], [Holding("delivery-2", "", 250, 0)])
 
 
 def test_queues_hold_everything_until_they_say_what_they_need() -> None:
-    floor = LogStart(100, log_readers(Config()))
-    floor.heard("delivery", holds(100))
-    assert (floor.plan(LOG, ALL).segments, floor.silent) == ([], ["queues"])
+    log_start = LogStart(100, log_readers(Config()))
+    log_start.heard("delivery", holds(100))
+    assert (log_start.plan(LOG, ALL).segments, log_start.silent) == ([], ["queues"])
     needs = Holding("queue work", "orders", 250, 5)
-    floor.heard("queues", holds(100, 250, needs))
-    plan = floor.plan(LOG, ALL)
+    log_start.heard("queues", holds(100, 250, needs))
+    plan = log_start.plan(LOG, ALL)
     assert (serials(plan), plan.held_by) == ([1], [needs])
 
 
 def test_files_wait_for_the_slowest_reader() -> None:
-    floor = LogStart(100, ("delivery", "delivery-2"))
-    for room in floor.readers:
-        floor.heard(room, holds(100))
-    floor.raise_to(floor.plan(LOG, ALL._replace(through=2)))
-    floor.heard("delivery", holds(300))
-    assert (floor.due(), floor.silent) == ([], ["delivery-2"])
-    floor.heard("delivery-2", holds(300))
-    assert floor.due() == [1, 2]
-    floor.hello("delivery-2")
-    assert floor.due() == [], "one that begins anew is waited for, whatever the other says"
+    log_start = LogStart(100, ("delivery", "delivery-2"))
+    for room in log_start.readers:
+        log_start.heard(room, holds(100))
+    log_start.raise_to(log_start.plan(LOG, ALL._replace(through=2)))
+    log_start.heard("delivery", holds(300))
+    assert (log_start.due(), log_start.silent) == ([], ["delivery-2"])
+    log_start.heard("delivery-2", holds(300))
+    assert log_start.due() == [1, 2]
+    log_start.hello("delivery-2")
+    assert log_start.due() == [], "one that begins anew is waited for, whatever the other says"
 
 
 def test_a_room_that_reads_nothing_is_not_waited_for() -> None:
-    floor = heard()
-    floor.hello("ingest")
-    floor.heard("ingest", holds(0, 1))
-    assert serials(floor.plan(LOG, ALL)) == [1, 2, 3, 4]
+    log_start = heard()
+    log_start.hello("ingest")
+    log_start.heard("ingest", holds(0, 1))
+    assert serials(log_start.plan(LOG, ALL)) == [1, 2, 3, 4]
 
 
 @pytest.mark.seed("004-97")
@@ -182,46 +187,46 @@ def test_who_needs_only_newer_segments_is_not_to_blame() -> None:
 
 
 def test_a_lease_holds_until_it_ends() -> None:
-    floor = heard()
+    log_start = heard()
     lease = Holding("backup", "export", 250, 0)
-    floor.lease(lease, 1_000, now_ms=0)
-    assert serials(floor.plan(LOG, ALL)) == [1]
-    floor.tick(999)
-    assert floor.plan(LOG, ALL).held_by == [lease]
-    floor.tick(1_000)
-    assert serials(floor.plan(LOG, ALL)) == [1, 2, 3, 4]
+    log_start.lease(lease, 1_000, now_ms=0)
+    assert serials(log_start.plan(LOG, ALL)) == [1]
+    log_start.tick(999)
+    assert log_start.plan(LOG, ALL).held_by == [lease]
+    log_start.tick(1_000)
+    assert serials(log_start.plan(LOG, ALL)) == [1, 2, 3, 4]
 
 
 def test_a_lease_can_be_renewed_elsewhere() -> None:
-    floor = heard()
-    floor.lease(Holding("backup", "", 250, 0), 1_000, now_ms=0)
-    floor.lease(Holding("backup", "", 350, 0), 1_000, now_ms=900)
-    floor.tick(1_500)
-    assert serials(floor.plan(LOG, ALL)) == [1, 2]
+    log_start = heard()
+    log_start.lease(Holding("backup", "", 250, 0), 1_000, now_ms=0)
+    log_start.lease(Holding("backup", "", 350, 0), 1_000, now_ms=900)
+    log_start.tick(1_500)
+    assert serials(log_start.plan(LOG, ALL)) == [1, 2]
 
 
 def test_a_lease_can_be_given_back() -> None:
-    floor = heard()
-    floor.lease(Holding("backup", "", 250, 0), 1_000, now_ms=0)
-    floor.lease(Holding("backup", "", 0, 0), 0, now_ms=1)
-    assert floor.holdings == []
+    log_start = heard()
+    log_start.lease(Holding("backup", "", 250, 0), 1_000, now_ms=0)
+    log_start.lease(Holding("backup", "", 0, 0), 0, now_ms=1)
+    assert log_start.holdings == []
 
 
-def test_no_lease_is_given_below_the_floor() -> None:
-    floor = heard()
-    floor.raise_to(floor.plan(LOG, ALL._replace(through=1)))
+def test_no_lease_is_given_below_the_log_start() -> None:
+    log_start = heard()
+    log_start.raise_to(log_start.plan(LOG, ALL._replace(through=1)))
     with pytest.raises(ClientError, match="bookmark_expired"):
-        floor.lease(Holding("backup", "", 199, 0), 1_000, now_ms=0)
-    floor.lease(Holding("backup", "", 200, 0), 1_000, now_ms=0)
+        log_start.lease(Holding("backup", "", 199, 0), 1_000, now_ms=0)
+    log_start.lease(Holding("backup", "", 200, 0), 1_000, now_ms=0)
 
 
 def test_leases_are_bounded() -> None:
-    floor = heard()
+    log_start = heard()
     for number in range(LEASES_MAX):
-        floor.lease(Holding(str(number), "", 200, 0), 1_000, now_ms=0)
+        log_start.lease(Holding(str(number), "", 200, 0), 1_000, now_ms=0)
     with pytest.raises(ClientError, match="too_many"):
-        floor.lease(Holding("one more", "", 200, 0), 1_000, now_ms=0)
-    floor.lease(Holding("0", "", 300, 0), 1_000, now_ms=0)
+        log_start.lease(Holding("one more", "", 200, 0), 1_000, now_ms=0)
+    log_start.lease(Holding("0", "", 300, 0), 1_000, now_ms=0)
 
 
 @pytest.mark.parametrize(("share", "expected"), [(100, 4), (60, 3), (59, 2), (20, 1), (19, 0)])
@@ -233,52 +238,52 @@ def test_one_run_removes_a_share_of_the_bytes_at_most(share: int, expected: int)
 
 
 def test_a_plan_changes_nothing() -> None:
-    floor = heard()
-    floor.plan(LOG, ALL)
-    assert (floor.position, floor.going, floor.due()) == (100, [], [])
+    log_start = heard()
+    log_start.plan(LOG, ALL)
+    assert (log_start.position, log_start.going, log_start.due()) == (100, [], [])
 
 
-def test_files_wait_until_the_reader_knows_the_floor() -> None:
-    floor = heard()
-    floor.raise_to(floor.plan(LOG, ALL._replace(through=2)))
-    assert (floor.position, floor.going, floor.due()) == (300, [1, 2], [])
-    assert floor.silent == ["delivery"]
-    floor.heard("delivery", holds(300))
-    assert (floor.silent, floor.due()) == ([], [1, 2])
+def test_files_wait_until_the_reader_knows_the_log_start() -> None:
+    log_start = heard()
+    log_start.raise_to(log_start.plan(LOG, ALL._replace(through=2)))
+    assert (log_start.position, log_start.going, log_start.due()) == (300, [1, 2], [])
+    assert log_start.silent == ["delivery"]
+    log_start.heard("delivery", holds(300))
+    assert (log_start.silent, log_start.due()) == ([], [1, 2])
 
 
-def test_a_cursor_below_a_raised_floor_pins_its_segment_and_the_newer_ones() -> None:
-    floor = heard()
-    floor.raise_to(floor.plan(LOG, ALL._replace(through=3)))
-    floor.heard("delivery", holds(400, 250))  # it was opened before the floor was heard of
-    assert floor.due() == [1]
-    floor.gone(1)
-    floor.heard("delivery", holds(400, 399))
-    assert (floor.going, floor.due()) == ([2, 3], [2])
-    floor.heard("delivery", holds(400, 400))
-    assert floor.due() == [2, 3]
+def test_a_cursor_below_a_raised_log_start_pins_its_segment_and_the_newer_ones() -> None:
+    log_start = heard()
+    log_start.raise_to(log_start.plan(LOG, ALL._replace(through=3)))
+    log_start.heard("delivery", holds(400, 250))  # it was opened before the log start was heard of
+    assert log_start.due() == [1]
+    log_start.gone(1)
+    log_start.heard("delivery", holds(400, 399))
+    assert (log_start.going, log_start.due()) == ([2, 3], [2])
+    log_start.heard("delivery", holds(400, 400))
+    assert log_start.due() == [2, 3]
 
 
 def test_a_reader_that_restarts_is_waited_for_again() -> None:
-    floor = heard()
-    floor.raise_to(floor.plan(LOG, ALL._replace(through=2)))
-    floor.heard("delivery", holds(300))
-    floor.hello("delivery")
-    assert floor.due() == []
+    log_start = heard()
+    log_start.raise_to(log_start.plan(LOG, ALL._replace(through=2)))
+    log_start.heard("delivery", holds(300))
+    log_start.hello("delivery")
+    assert log_start.due() == []
 
 
 def test_a_second_removal_adds_to_the_first() -> None:
-    floor = heard()
-    floor.raise_to(floor.plan(LOG, ALL._replace(through=1)))
-    floor.heard("delivery", holds(200))
-    floor.raise_to(floor.plan(LOG[1:], ALL._replace(through=2)))
-    assert (floor.going, floor.due()) == ([1, 2], [1])
+    log_start = heard()
+    log_start.raise_to(log_start.plan(LOG, ALL._replace(through=1)))
+    log_start.heard("delivery", holds(200))
+    log_start.raise_to(log_start.plan(LOG[1:], ALL._replace(through=2)))
+    assert (log_start.going, log_start.due()) == ([1, 2], [1])
 
 
 def test_holders_are_told_lowest_first() -> None:
-    floor = heard(300, Holding("b", "", 500, 0), Holding("a", "", 300, 0))
-    floor.lease(Holding("c", "", 400, 0), 1, 0)
-    assert [holding.who for holding in floor.holdings] == ["a", "c", "b"]
+    log_start = heard(300, Holding("b", "", 500, 0), Holding("a", "", 300, 0))
+    log_start.lease(Holding("c", "", 400, 0), 1, 0)
+    assert [holding.who for holding in log_start.holdings] == ["a", "c", "b"]
 
 
 def test_nothing_that_anybody_needs_ever_goes() -> None:
@@ -287,14 +292,14 @@ def test_nothing_that_anybody_needs_ever_goes() -> None:
 
 
 def _history(rng: random.Random) -> None:
-    """A reader that opens cursors at or above the floor it knows, and a journal that removes."""
-    floor, log, cursors, known, unlinked = LogStart(100, READERS), list(LOG), [100], 100, 0
+    """A reader that opens cursors from the log start on that it knows, while a journal removes."""
+    log_start, log, cursors, known, unlinked = LogStart(100, READERS), list(LOG), [100], 100, 0
     for _ in range(60):
         match rng.randrange(5):
             case 0:
-                floor.heard("delivery", holds(known, min(cursors, default=U63_MAX)))
+                log_start.heard("delivery", holds(known, min(cursors, default=U63_MAX)))
             case 1:
-                known = floor.position
+                known = log_start.position
             case 2:
                 cursors.append(rng.randint(known, 600))
             case 3 if cursors:
@@ -302,14 +307,14 @@ def _history(rng: random.Random) -> None:
                 cursors[at] += rng.choice((0, 50, 1_000))
                 cursors = [cursor for cursor in cursors if cursor < 600]
             case _:
-                plan = floor.plan(log, ALL._replace(through=rng.randint(1, 5)))
-                floor.raise_to(plan)
+                plan = log_start.plan(log, ALL._replace(through=rng.randint(1, 5)))
+                log_start.raise_to(plan)
                 log = [one for one in log if one not in plan.segments]
-        due = floor.due()
+        due = log_start.due()
         if due and rng.random() < 0.5:
             unlinked = due[-1]
-            floor.gone(unlinked)
-        floor.check()
+            log_start.gone(unlinked)
+        log_start.check()
         assert all(cursor >= unlinked * 100 + 100 for cursor in cursors if unlinked)
 
 
@@ -322,8 +327,8 @@ class Index:
 
     forgot = 0
 
-    def forget_before(self, floor: int) -> None:
-        self.forgot = floor
+    def forget_before(self, log_start: int) -> None:
+        self.forgot = log_start
 
 
 class Process(JournalProcess):
@@ -400,8 +405,8 @@ class Bench:
 
     def holds(self, lowest: int = U63_MAX) -> None:
         """Queues need nothing; delivery what is said."""
-        self.ask(m.Holds(MINE, self.commit.floor, U63_MAX), QUEUES)
-        self.ask(m.Holds(MINE, self.commit.floor, lowest), DELIVERY)
+        self.ask(m.Holds(MINE, self.commit.log_start, U63_MAX), QUEUES)
+        self.ask(m.Holds(MINE, self.commit.log_start, lowest), DELIVERY)
 
     def step(self, now_ms: int | None = None) -> None:
         self.process.now_ms = self.process.now_ms if now_ms is None else now_ms
@@ -447,8 +452,8 @@ def test_only_the_admin_may_ask(bench: Bench) -> None:
     for ask in asks:
         for rid in (DELIVERY, QUEUES, STRANGER, b"nobody"):
             assert bench.ask(ask, rid) is None
-    assert bench.commit.floor == 1
-    assert bench.requests.floor.holdings == []
+    assert bench.commit.log_start == 1
+    assert bench.requests.log_start.holdings == []
     assert bench.process.rebuilds == []
 
 
@@ -457,7 +462,7 @@ def test_only_readers_may_say_what_they_hold(bench: Bench) -> None:
     for rid in (ADMIN, STRANGER, b"nobody"):
         bench.ask(m.Holds(MINE, U63_MAX, U63_MAX), rid)
     bench.step()
-    assert bench.requests.floor.silent == ["delivery", "queues"]
+    assert bench.requests.log_start.silent == ["delivery", "queues"]
 
 
 def test_queues_are_a_reader(bench: Bench) -> None:
@@ -470,7 +475,7 @@ def test_every_delivery_worker_is_a_reader() -> None:
     bench.hello("delivery-2", STRANGER)
     bench.holds()
     assert bench.remove(2).blocked == "delivery-2 did not say yet what it needs"
-    bench.ask(m.Holds(MINE, bench.commit.floor, U63_MAX), STRANGER)
+    bench.ask(m.Holds(MINE, bench.commit.log_start, U63_MAX), STRANGER)
     assert bench.remove(2).serials == [1, 2]
     bench.close()
 
@@ -479,24 +484,24 @@ def test_what_was_said_to_another_journal_is_not_heard(bench: Bench) -> None:
     assert bench.ask(m.Remove(1, MINE + 1, 3)) is None
     bench.remove(2)
     bench.ask(m.Holds(MINE + 1, U63_MAX, U63_MAX), DELIVERY)
-    assert bench.requests.floor.silent == ["delivery", "queues"]
+    assert bench.requests.log_start.silent == ["delivery", "queues"]
 
 
 def test_a_dry_run_changes_nothing(bench: Bench) -> None:
     before = [*bench.process.published]
     told = bench.remove(3, dry_run=True)
     assert told.serials == [1, 2, 3]
-    assert told.floor > 1
-    assert (bench.commit.floor, bench.serials[0], bench.oldest) == (1, 1, 0)
+    assert told.log_start > 1
+    assert (bench.commit.log_start, bench.serials[0], bench.oldest) == (1, 1, 0)
     assert bench.process.published == before
 
 
-def test_the_floor_is_announced_first(bench: Bench) -> None:
+def test_the_log_start_is_announced_first(bench: Bench) -> None:
     bench.process.published.clear()
     told = bench.remove(2)
-    assert [marks.floor for marks in bench.process.published] == [told.floor]
+    assert [marks.log_start for marks in bench.process.published] == [told.log_start]
     bench.step()
-    assert (bench.commit.floor, bench.oldest, bench.serials[0]) == (told.floor, 0, 1)
+    assert (bench.commit.log_start, bench.oldest, bench.serials[0]) == (told.log_start, 0, 1)
 
 
 def test_the_note_is_durable_before_the_first_file_goes(bench: Bench) -> None:
@@ -519,19 +524,19 @@ def test_the_index_forgets_behind_the_files(bench: Bench) -> None:
     bench.step()
     assert bench.process.index.forgot == 0
     bench.work()
-    assert bench.process.index.forgot == told.floor
-    assert bench.requests.floor.going == []
+    assert bench.process.index.forgot == told.log_start
+    assert bench.requests.log_start.going == []
 
 
-def test_a_cursor_below_the_floor_keeps_its_file_until_it_has_passed(bench: Bench) -> None:
+def test_a_cursor_below_the_log_start_keeps_its_file_until_it_has_passed(bench: Bench) -> None:
     told = bench.remove(3)
-    bench.holds(lowest=told.floor - 1)
+    bench.holds(lowest=told.log_start - 1)
     bench.step()
     bench.work()
     assert bench.serials == [3, 4, 5]
     holders = bench.ask(m.AskHolders(1, MINE))
     assert (holders.removing, holders.silent) == ([3], [])
-    bench.holds(lowest=told.floor)
+    bench.holds(lowest=told.log_start)
     bench.step()
     bench.work()
     assert bench.serials == [4, 5]
@@ -556,7 +561,7 @@ def test_files_that_cannot_be_unlinked_are_tried_again(bench: Bench) -> None:
     bench.step()
     bench.work()
     assert bench.serials == [3, 4, 5]
-    assert bench.requests.floor.going == [3]
+    assert bench.requests.log_start.going == [3]
     bench.step(RETRY_MS - 1)
     assert bench.serials == [3, 4, 5]
     bench.disk.hook = lambda _: None
@@ -587,7 +592,7 @@ def test_a_lease_blocks_a_removal_and_ends_by_itself(bench: Bench) -> None:
     assert bench.remove(3).serials == [1, 2, 3]
 
 
-def test_a_lease_below_the_floor_is_refused_with_a_code(bench: Bench) -> None:
+def test_a_lease_below_the_log_start_is_refused_with_a_code(bench: Bench) -> None:
     bench.remove(3)
     done = bench.ask(m.Lease(1, MINE, m.Holding("backup", "x", 2, 0), 1_000))
     assert done.code == "bookmark_expired"

@@ -127,8 +127,8 @@ def test_a_power_cut_at_any_moment_of_a_removal_leaves_a_log_that_starts() -> No
                 assert [serial for serial, _ in list_segments(disk)] == [3, 4]
             assert recovered.next_position == end
             found = positions(read_all(disk, end))
-            assert found == list(range(recovered.floor, end))
-            assert recovered.floor == (1 if not recovered.oldest else found[0])
+            assert found == list(range(recovered.log_start, end))
+            assert recovered.log_start == (1 if not recovered.oldest else found[0])
 
 
 # -- one copy ---------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def forget_note(disk: SimDisk) -> None:
 def test_an_empty_directory_becomes_a_log() -> None:
     disk = SimDisk(random.Random(1))
     recovered = start(disk)
-    assert (recovered.generation, recovered.floor, recovered.next_position) == (1, 1, 1)
+    assert (recovered.generation, recovered.log_start, recovered.next_position) == (1, 1, 1)
     assert recovered.findings == []
     assert read_header(disk, 1) == recovered.tail.header
 
@@ -426,13 +426,13 @@ def remove_up_to(disk: SimDisk, to: Writer, oldest: int, unlinked: int) -> int:
     return header.first_position
 
 
-def test_removed_oldest_segments_raise_the_floor() -> None:
+def test_removed_oldest_segments_raise_the_log_start() -> None:
     disk, to, _ = case(40)
     first = remove_up_to(disk, to, 2, 1)
     recovered = start(disk)
-    assert (recovered.floor, recovered.findings, recovered.oldest) == (first, [], 2)
+    assert (recovered.log_start, recovered.findings, recovered.oldest) == (first, [], 2)
     assert recovered.tail.oldest == 2
-    assert start(disk).floor == first
+    assert start(disk).log_start == first
 
 
 def test_what_an_interrupted_removal_left_does_not_count() -> None:
@@ -440,7 +440,7 @@ def test_what_an_interrupted_removal_left_does_not_count() -> None:
     first = remove_up_to(disk, to, 4, 1)
     recovered = start(disk)
     assert [place.serial for place in recovered.leftovers] == [2, 3]
-    assert (recovered.floor, recovered.findings) == (first, [])
+    assert (recovered.log_start, recovered.findings) == (first, [])
     assert positions(read_all(disk, recovered.next_position))[0] == first
 
 
@@ -634,7 +634,11 @@ def test_archived_and_packed_segments_are_part_of_the_log() -> None:
     places, to = spread()
     seen: list[tuple[int, int]] = []
     recovered = restarted(places, on_batch=lambda b, serial: seen.append((b.position, serial)))
-    assert (recovered.next_position, recovered.floor, recovered.findings) == (to.position, 1, [])
+    assert (recovered.next_position, recovered.log_start, recovered.findings) == (
+        to.position,
+        1,
+        [],
+    )
     assert [position for position, _ in seen] == list(range(1, to.position))
     assert {serial for _, serial in seen} == set(range(1, to.serial + 1))
 
@@ -719,7 +723,7 @@ def test_leftovers_are_found_in_both_directories() -> None:
         (3, True, True),
     ]
     assert (recovered.oldest, recovered.findings) == (4, [])
-    assert recovered.floor == Log(places=places).first_position > 1
+    assert recovered.log_start == Log(places=places).first_position > 1
 
 
 def test_only_headers_of_packed_segments_are_looked_at() -> None:

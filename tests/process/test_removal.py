@@ -137,11 +137,11 @@ def test_what_was_removed_is_gone_and_the_rest_is_served_also_after_a_restart(
             client.publish("t", b"new").wait(10)
 
 
-def _check_the_rest(world: World, client: Client, floor: int) -> int:
+def _check_the_rest(world: World, client: Client, log_start: int) -> int:
     """The number of the first message that is still there; bookmarks before it are expired."""
     first = world.first_seen(client)
     assert first > 0
-    until(lambda: world.journal["first_position"] == floor, "the floor is told", 5)
+    until(lambda: world.journal["first_position"] == log_start, "the log start is told", 5)
     assert world.first_seen(client, world.bookmarks[first]) == first + 1
     with pytest.raises(ZBrokerError, match="bookmark_expired"):
         world.first_seen(client, world.bookmarks[0])
@@ -221,7 +221,7 @@ def test_files_wait_for_a_delivery_that_is_silent(world: World) -> None:
         told = world.admin.ask("/journal")
         assert (told["removing"], told["silent"]) == ([1, 2], ["delivery"])
         assert world.serials[0] == 1
-        until(lambda: world.journal["first_position"] > 1, "the floor is told", 5)
+        until(lambda: world.journal["first_position"] > 1, "the log start is told", 5)
     until(lambda: world.serials[0] == 3, "the files are gone", 10)
 
 

@@ -110,7 +110,7 @@ class Bench:
         self.budget = budget
         self.log: list[Batch] = []
         self.position = 1
-        self.floor = 1
+        self.log_start = 1
         self.persisted = 1
         self.journal = JOURNAL
         self.incarnation = ROOM
@@ -256,7 +256,7 @@ class Bench:
         self.turn.hear(self._marks())
 
     def _marks(self) -> Watermarks:
-        return Watermarks(self.journal, *HERE, self.floor, self.position, self.persisted, 1, 0)
+        return Watermarks(self.journal, *HERE, self.log_start, self.position, self.persisted, 1, 0)
 
     def fold(self) -> None:
         """The log is read as far as it may be."""
@@ -283,8 +283,8 @@ class Bench:
         end = self.persisted if persisted is None else persisted
         self.up = True
         self.turn.hear(Welcome(
-            self.journal, self.incarnation, HERE.instance, generation, 0, "disk", self.floor, end,
-            end,
+            self.journal, self.incarnation, HERE.instance, generation, 0, "disk", self.log_start,
+            end, end,
         ))  # fmt: skip
         self.run()
 
@@ -357,10 +357,10 @@ class Bench:
 
     def locate(self, ask: Locate) -> Located:
         """What the journal says of a look-up."""
-        found = Located(ask.cid, floor=self.floor, persisted=self.persisted)
+        found = Located(ask.cid, log_start=self.log_start, persisted=self.persisted)
         value = ask.value
         if value == EPOCH:
-            found.position = self.floor
+            found.position = self.log_start
         elif value == NOW:
             found.position = self.persisted
         elif is_time(value):

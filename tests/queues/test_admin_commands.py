@@ -339,9 +339,9 @@ def test_dead_letters_are_brought_back_once_at_a_time() -> None:
     assert at.here() == positions
 
 
-def test_dead_letters_before_the_floor_stay_away() -> None:
+def test_dead_letters_before_the_log_start_stay_away() -> None:
     at, positions = _dead()
-    at.floor = positions[1]
+    at.log_start = positions[1]
     at.marks()
     told = at.ask(s.Requeue(7, "q"))
     assert (told.count, told.text) == (3, "")
@@ -352,7 +352,7 @@ def test_messages_that_were_brought_back_stay_when_the_log_start_is_raised() -> 
     at, positions = _dead()
     at.ask(s.Requeue(7, "q"))
     assert at.here() == positions
-    at.floor = positions[1]
+    at.log_start = positions[1]
     at.persist()
     assert at.here() == positions, "their record is above the log start, and holds them"
 

@@ -288,7 +288,7 @@ def test_a_queue_holds_the_log_from_its_oldest_message_on() -> None:
     at.ack(*positions[:2])
     at.pass_ms(0)
     holds = at.holds(5_000)
-    assert (holds.incarnation, holds.floor, holds.lowest) == (at.journal, 1, positions[0])
+    assert (holds.incarnation, holds.log_start, holds.lowest) == (at.journal, 1, positions[0])
     assert [(one.who, one.what, one.position) for one in holds.holdings] == [
         ("queues", "b", positions[0]),
         ("queues", "c", positions[0]),

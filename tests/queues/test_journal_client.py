@@ -28,7 +28,7 @@ def new(**more: Any) -> Bench:
 
 
 def welcome(at: Bench, journal: int = JOURNAL) -> list[Effect]:
-    said = Welcome(journal, ROOM, *HERE, 0, "disk", at.floor, at.persisted, at.persisted)
+    said = Welcome(journal, ROOM, *HERE, 0, "disk", at.log_start, at.persisted, at.persisted)
     return list(at.core.handle(said, at.now))
 
 
@@ -96,7 +96,7 @@ def test_the_journal_hears_on_each_beat_what_is_needed_and_confirmed() -> None:
     assert said(tick(at, HOLDS_MS - 1), Holds) == []
     effects = tick(at, 1)
     [holds], [confirm] = said(effects, Holds), said(effects, Confirm)
-    assert (holds.incarnation, holds.floor) == (JOURNAL, at.floor)
+    assert (holds.incarnation, holds.log_start) == (JOURNAL, at.log_start)
     assert confirm == Confirm(JOURNAL, at.manager.commits.confirmed)
     assert said(tick(at), Holds) == []
 
@@ -104,10 +104,10 @@ def test_the_journal_hears_on_each_beat_what_is_needed_and_confirmed() -> None:
 def test_the_journal_hears_at_once_that_the_new_log_start_is_known() -> None:
     at = bench()
     at.many(3)
-    at.floor = 2
+    at.log_start = 2
     at.turn.hear(at._marks())
     effects = tick(at)
-    assert [one.floor for one in said(effects, Holds)] == [2]
+    assert [one.log_start for one in said(effects, Holds)] == [2]
     assert [one for one in effects if isinstance(one, ListSegments)] == [ListSegments(let_go=True)]
 
 

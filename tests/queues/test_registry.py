@@ -359,8 +359,8 @@ def test_tables_that_end_before_the_log_begins_are_not_used() -> None:
     saved = _saved(at)
     at.many(2)
     positions = at.many(2)
-    at.floor = positions[0]
-    at.log = [one for one in at.log if one.kind == KIND_WIRING or one.position >= at.floor]
+    at.log_start = positions[0]
+    at.log = [one for one in at.log if one.kind == KIND_WIRING or one.position >= at.log_start]
     at.restart(saved)
     assert at.here() == positions
     assert at.notes == []
@@ -370,8 +370,8 @@ def test_where_the_horizon_may_be_removed_everything_is_flagged() -> None:
     at = bench()
     at.many(2)
     positions = at.many(2)
-    at.floor = positions[0]
-    at.log = [one for one in at.log if one.kind == KIND_WIRING or one.position >= at.floor]
+    at.log_start = positions[0]
+    at.log = [one for one in at.log if one.kind == KIND_WIRING or one.position >= at.log_start]
     at.restart()
     assert at.one().queue.deliveries_of(BitMap64(positions)) == [2, 2]
 
@@ -557,10 +557,10 @@ def test_dead_letters_stand_before_the_facts_of_their_unit() -> None:
 def test_a_queue_begins_where_the_log_began_when_it_was_made() -> None:
     at = bench(work("other"))
     old, new = at.many(2), at.many(2)
-    at.floor = new[0]
+    at.log_start = new[0]
     at.marks()
     at.ask(Define(1, "create", "q", {"topic": "t"}))
-    at.floor = 1  # what is below it may be there again after a crash
+    at.log_start = 1  # what is below it may be there again after a crash
     at.restart()
     assert at.here() == new
     assert old
@@ -572,7 +572,7 @@ def test_what_retention_removed_while_a_queue_was_defined_leaves_it(kind: str) -
     old, new = at.many(2), at.many(2)
     at.ask(Define(1, "create", "q", {"topic": "t", "kind": kind}))
     assert at.here() == [*old, *new]
-    at.floor = new[0]
+    at.log_start = new[0]
     at.persist()
     assert at.here() == new
     assert [note.name for note in at.notes] == ["queues.removed_early"]
@@ -586,7 +586,7 @@ def test_what_a_consumer_has_of_removed_messages_is_not_waited_for() -> None:
     new = at.many(2)
     at.ask(Define(1, "create", "q", {"topic": "t"}))
     at.consume(credit=4)
-    at.floor = new[0]
+    at.log_start = new[0]
     at.persist()
     one = at.one("q").queue
     assert isinstance(one, Queue)
@@ -600,7 +600,7 @@ def test_a_reader_of_removed_messages_is_told() -> None:
     new = at.many(2)
     at.ask(Define(1, "create", "q", {"topic": "t", "kind": "replayable"}))
     at.consume(since="epoch", credit=0)
-    at.floor = new[0]
+    at.log_start = new[0]
     at.persist()
     assert [code for code, *_ in at.errors()] == ["bookmark_expired"]
 

@@ -166,7 +166,7 @@ class DeliveryNode:
             if self.alive and world.journal is asked and asked is not None:
                 persisted = asked.core.persisted
                 at = 1 if effect.message.value == "0" else persisted
-                self.journal.put(i.Located(cid, at, floor=1, persisted=persisted))
+                self.journal.put(i.Located(cid, at, log_start=1, persisted=persisted))
 
         self.world.at.after(self.world.rng.choice(ANSWER_MS), answer)
 

@@ -272,8 +272,8 @@ class LogWorld:
         end = recovered.next_position
         self.demand(end >= self.acked, f"acked up to {self.acked}, recovered up to {end}")
         self.demand(recovered.generation == self.generation, "the generation rose without a loss")
-        at = recovered.floor
-        self.check_floor(at)
+        at = recovered.log_start
+        self.check_log_start(at)
         for item in build.read_all(self.disk, end):
             first = item.first if isinstance(item, Gap) else item.position
             self.demand(first == at, f"position {first} stands where {at} belongs")
@@ -282,8 +282,8 @@ class LogWorld:
         self.written = {p: kept for p, kept in self.written.items() if p < end}
         self.acked = max(self.acked, end)
 
-    def check_floor(self, floor: int) -> None:
-        self.demand(floor == 1, f"the floor is {floor}")
+    def check_log_start(self, log_start: int) -> None:
+        self.demand(log_start == 1, f"the log start is {log_start}")
 
     def check_gap(self, gap: Gap) -> int:
         """Only what was damaged; or what was never promised and torn right beside damage."""

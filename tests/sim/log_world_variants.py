@@ -80,10 +80,10 @@ class RemovingWorld(LogWorld):
         self.forget(kept)
         super().compare(recovered)
 
-    def check_floor(self, floor: int) -> None:
+    def check_log_start(self, log_start: int) -> None:
         header = read_header(self.disk, self.oldest)
         assert isinstance(header, SegmentHeader), "nothing rots in headers here"
-        self.demand(floor == header.first_position, f"the floor is {floor}")
+        self.demand(log_start == header.first_position, f"the log start is {log_start}")
 
 
 class FilesBeforeNote(RemovingWorld):
@@ -165,7 +165,7 @@ class LyingWorld(LogWorld):
         self.generation = recovered.generation
         self.written = {p: kept for p, kept in self.written.items() if p < end}
         self.acked = end
-        at = recovered.floor
+        at = recovered.log_start
         for item in build.read_all(self.disk, end):
             first = item.first if isinstance(item, Gap) else item.position
             self.demand(first == at, f"position {first} stands where {at} belongs")

@@ -99,15 +99,15 @@ def _tables_too_new(core: Any) -> None:
 
 
 def _old_tables(core: Any) -> None:
-    """Tables from before the floor: what became of their messages is not in the log any more."""
+    """Tables from before the log start: what became of their messages is not in the log."""
     manager, restored = core.manager, core.manager._restored
 
     def anyway(definition: Definition) -> QueueState | None:
-        floor, manager.floor = manager.floor, 0
+        log_start, manager.log_start = manager.log_start, 0
         try:
             found: QueueState | None = restored(definition)
         finally:
-            manager.floor = floor
+            manager.log_start = log_start
         return found
 
     manager._restored = anyway
@@ -257,7 +257,7 @@ BUGS: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "types are those of the config": _types_of_the_config,
     "purges are not noticed by consumers": _purges_unnoticed,
     "facts are folded twice": _tables_too_new,
-    "tables from before the floor are used": _old_tables,
+    "tables from before the log start are used": _old_tables,
     "the horizon is forgotten": _horizon_forgotten,
     "failures are forgotten": _failures_forgotten,
     "holds are too high": _holds_too_high,

@@ -320,12 +320,12 @@ class JournalNode(SimJournal):
         """The admin asks that the oldest segment goes, as soon as that is safe to judge."""
         # sent before a new queue was run, it knows nothing of it
         stale = self._holds_ms <= self.world.judge.begun_ms + UNDER_WAY_MS
-        if stale or self.core.retention.floor.going or not self.log.sizes():
+        if stale or self.core.retention.log_start.going or not self.log.sizes():
             return
-        serial, before = self.log.sizes()[0].serial, self.core.commit.floor
+        serial, before = self.log.sizes()[0].serial, self.core.commit.log_start
         self.hear(ADMIN, i.Remove(1, self.core.commit.settings.incarnation, serial))
-        if self.core.commit.floor > before:
-            self.world.judge.raised(self.core.commit.floor)
+        if self.core.commit.log_start > before:
+            self.world.judge.raised(self.core.commit.log_start)
 
     # -- sending ------------------------------------------------------------------------------
 

@@ -281,7 +281,7 @@ class Judge:
     def _give_up(self, room: RoomNode) -> None:
         """A room that knows the new log start gives up what a late queue has before it."""
         for ref in self.refs.values():
-            if ref.late and room.core.manager.floor >= ref.late:
+            if ref.late and room.core.manager.log_start >= ref.late:
                 kept = ref.here & ref.requeued
                 self._cut(ref, max(ref.begins, ref.late))
                 ref.here |= kept
@@ -390,7 +390,7 @@ class Judge:
         assert ref is not None
         if not ref.begun:
             ref.begun, self.begun_ms = True, self.world.at.now_ms
-            start = max(ref.begins, room.core.manager.floor)
+            start = max(ref.begins, room.core.manager.log_start)
             self.demand(one.folded <= start, one.name, "begins at", one.folded, "not at", start)
             self._cut(ref, start)
         offer = one.queue.offer
@@ -445,12 +445,12 @@ class Judge:
                 self.demand(False, f"lets go of {ref.here.min()} in {one.name}: {holds.lowest}")
         self.checks["holds"] += 1
 
-    def removing(self, floor: int) -> None:
+    def removing(self, log_start: int) -> None:
         """What stands before is removed."""
         for ref in self.refs.values():
             if ref.begun and not ref.ended and ref.here:
                 text = f"{ref.here.min()} of {ref.name} is removed"
-                self.demand(ref.here.min() >= floor, text)
+                self.demand(ref.here.min() >= log_start, text)
 
     # -- commands -----------------------------------------------------------------------------
 

@@ -150,7 +150,7 @@ class World:
     @property
     def log_start(self) -> int:
         """What stands before is removed, or will be."""
-        return self.journal.core.commit.floor if self.journal is not None else self.log.oldest
+        return self.journal.core.commit.log_start if self.journal is not None else self.log.oldest
 
     def wall_ns(self) -> int:
         return START_NS + (self.at.now_ms + self._wall_shift_ms) * 1_000_000

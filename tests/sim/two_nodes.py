@@ -316,11 +316,11 @@ class Node(JournalProcess):
 
     def remove(self, through: int) -> bool:
         """The admin asks for it, and the next beat does it. False: segments have to stay."""
-        before = self.core.commit.floor
+        before = self.core.commit.log_start
         self.hear(ADMIN, m.Remove(1, self.incarnation, through))
         self.core.retention.due = True  # as the next beat does
         self.turn()
-        return self.core.commit.floor > before
+        return self.core.commit.log_start > before
 
     def _measure(self, effect: MeasureSegments) -> SegmentsMeasured:
         self.log.refresh()

@@ -230,7 +230,7 @@ def known(engine: Engine) -> Acked:
 def compare(disk: Disk, acked: Acked, **options: object) -> Engine:
     """Starts on `disk` as the next process does, and demands everything that was acknowledged."""
     engine = Engine(disk, **options)  # type: ignore[arg-type]
-    first = engine.recovered.floor
+    first = engine.recovered.log_start
     found = judge(disk, engine.recovered.next_position, first, engine.archive)
     demand(not found.gaps, f"gaps: {found.gaps}")
     told = known(engine)
@@ -245,7 +245,7 @@ def goes_on(engine: Engine) -> None:
     """The log takes more, behind what it has."""
     before = engine.recovered.next_position
     play(engine, 4, lambda _: None)
-    found = judge(engine.disk, engine.writer.synced, engine.recovered.floor, engine.archive)
+    found = judge(engine.disk, engine.writer.synced, engine.recovered.log_start, engine.archive)
     demand(not found.gaps, f"gaps after going on at {before}: {found.gaps}")
     for name, sequence in engine.acked.items():
         demand(found.high.get(name, 0) >= sequence, f"{name}: lost after going on")

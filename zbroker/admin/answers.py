@@ -285,7 +285,7 @@ class Answers:
         return {
             "id": made.id if made else None,
             "serials": removal.serials,
-            "floor": removal.floor,
+            "floor": removal.log_start,
             "blocked": removal.blocked,
             "held_by": [_holding(held) for held in removal.held_by],
         }
@@ -320,7 +320,7 @@ def _posted(kind: type[T], answer: Callable[[T], Document]) -> Callable[[bytes],
 
 def _holders(holders: m.Holders) -> Document:
     return {
-        "floor": holders.floor,
+        "floor": holders.log_start,
         "persisted": holders.persisted,
         "silent": holders.silent,
         "holders": [_holding(held) for held in holders.holdings],

@@ -94,7 +94,7 @@ class Index:
         self._end = 0  # positions below it were added
         self._bytes = 0
         self._time: int | None = None  # of the newest entry by time
-        self._floor = 0  # hints below it are not given
+        self._log_start = 0  # hints below it are not given
         self._sweep: Sweep | None = None
         self._begin_block()
 
@@ -260,15 +260,15 @@ class Index:
         finally:
             self._busy = False
 
-    def forget_before(self, floor: int) -> None:
-        """Entries of batches below `floor` are never given again; commits take them out of LMDB.
+    def forget_before(self, log_start: int) -> None:
+        """Entries of batches before it are never given again; commits take them out of LMDB.
 
         Each commit takes out a bounded number: `forgetting` says whether there may be more. Entries
         left at the end of a process are removed when the next one sets its log start.
         """
-        if floor > self._floor:
-            self._floor = floor
-            self._sweep = Sweep(floor)
+        if log_start > self._log_start:
+            self._log_start = log_start
+            self._sweep = Sweep(log_start)
 
     @property
     def forgetting(self) -> bool:
@@ -341,7 +341,7 @@ class Index:
 
     def _kept(self, hint: Hint | None) -> Hint | None:
         """Nothing below the log start."""
-        return hint if hint is None or hint.position >= self._floor else None
+        return hint if hint is None or hint.position >= self._log_start else None
 
     def before_bookmark(self, publisher: int, sequence: int) -> Hint | None:
         """A batch at or before the one with this sequence, if there is such a one."""

@@ -197,17 +197,17 @@ def _place(key: bytes, value: bytes) -> Hint:
 class Sweep:
     """Takes entries of removed segments out of LMDB, a bounded number at a time.
 
-    That is everything whose batch begins below `floor`; `done` when nothing is left to look at. In
-    each line (positions, times, the runs of one publisher) entries rise with the log, but for those
-    of late batches; so only the beginning of each line is looked at. After an early late entry a
-    few may stay until that one is removed: they cost space, and no look-up gives a place below the
-    log start.
+    That is everything whose batch begins below `log_start`; `done` when nothing is left to look at.
+    In each line (positions, times, the runs of one publisher) entries rise with the log, but for
+    those of late batches; so only the beginning of each line is looked at. After an early late
+    entry a few may stay until that one is removed: they cost space, and no look-up gives a place
+    below the log start.
 
         p, r of the 1st publisher, r of the 2nd, ..., t    each: delete while below, then the next
     """
 
-    def __init__(self, floor: int) -> None:
-        self.floor = floor
+    def __init__(self, log_start: int) -> None:
+        self.log_start = log_start
         self._next = keys.POSITION
 
     @property
@@ -230,7 +230,7 @@ class Sweep:
             place = keys.decode_place(key, bytes(cursor.value()))
             if isinstance(place, BadKey):
                 return place
-            if place.position < self.floor:
+            if place.position < self.log_start:
                 found = cursor.delete() and bool(cursor.key())
             else:
                 line = keys.next_line(key)

@@ -31,7 +31,7 @@ class Cursors:
         self.incarnation = 0
         self.here: Origin | None = None
         self.maker: FrameBuilder | None = None
-        self.floor = 0
+        self.log_start = 0
         self.written = 0
         self.persisted = 0
         self.running: dict[int, Replay] = {}
@@ -50,7 +50,7 @@ class Cursors:
     # -- the journal --------------------------------------------------------------------------
 
     def heard(
-        self, incarnation: int, here: Origin, floor: int, written: int, persisted: int
+        self, incarnation: int, here: Origin, log_start: int, written: int, persisted: int
     ) -> int | None:
         """Takes the watermarks of a journal.
 
@@ -60,9 +60,12 @@ class Cursors:
         restarted = incarnation != self.incarnation
         if restarted:
             self.incarnation, self.here, self.maker = incarnation, here, FrameBuilder(here)
-            self.floor, self.written, self.persisted = floor, written, persisted
+            self.log_start, self.written, self.persisted = log_start, written, persisted
         # a welcome may be older than watermarks that were read before it
-        self.floor, self.persisted = max(self.floor, floor), max(self.persisted, persisted)
+        self.log_start, self.persisted = (
+            max(self.log_start, log_start),
+            max(self.persisted, persisted),
+        )
         self.written = max(self.written, written, self.persisted)
         rewound = None
         if restarted:

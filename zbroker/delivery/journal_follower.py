@@ -60,7 +60,7 @@ class JournalFollower:
         another = said.incarnation != self._cursors.incarnation
         here = Origin(said.instance, said.generation)
         rewound = self._cursors.heard(
-            said.incarnation, here, said.floor, said.written, said.persisted
+            said.incarnation, here, said.log_start, said.written, said.persisted
         )
         effects: list[Effect] = [ForgetBlocks(), *self._plans.open] if another else []
         if rewound:
@@ -76,7 +76,7 @@ class JournalFollower:
     def report(self, now: Now) -> list[Effect]:
         """Which part of the log is needed, if it is another one or a beat is due."""
         journal = self.session.welcomed_by
-        to_report = self._cursors.floor, self._cursors.eager
+        to_report = self._cursors.log_start, self._cursors.eager
         if not journal or (to_report == self._reported and now.mono_ms < self._holds_ms):
             return []
         holds = self._needs.holds(journal, self._plans.open, now.wall_ns // MS_NS)
@@ -123,7 +123,7 @@ class LogNeeds:
         lowest = nsmallest(HOLDINGS_MAX, needs, key=attrgetter("position"))
         holdings = [self._holding(need) for need in lowest]
         first = lowest[0].position if lowest else U63_MAX
-        return Holds(incarnation, self._cursors.floor, first, holdings, self._cursors.eager)
+        return Holds(incarnation, self._cursors.log_start, first, holdings, self._cursors.eager)
 
     def _running(self) -> Iterator[Need]:
         for replay in self._cursors.running.values():
@@ -135,7 +135,7 @@ class LogNeeds:
         """Answers below the log start are left out: those questions are asked again."""
         for question in self._asking.questions():
             located = [one.position for one in question.answers.values() if not one.code]
-            if located and min(located) >= self._cursors.floor:
+            if located and min(located) >= self._cursors.log_start:
                 key = question.key or ("ranges", question.rid, question.command.cid)
                 yield Need(min(located), key, question.rid, question.what)
 

@@ -63,7 +63,7 @@ class Locating:
             start, end = question.start(here), question.end(here)
         except ClientError as error:
             return self._give_up(question, error)
-        if start.position < self._cursors.floor:  # it rose after the answer
+        if start.position < self._cursors.log_start:  # it rose after the answer
             return _asks(self._asking.repeat(question))
         if isinstance(question.command, m.Ranges):
             assert end is not None, "ranges have an end by default"
@@ -128,7 +128,7 @@ class Plans:
         if connection is None or here is None:
             return []
         answer = m.RangeList(
-            here.generation, here.instance, self._cursors.floor, plan.persisted, planned.ranges,
+            here.generation, here.instance, self._cursors.log_start, plan.persisted, planned.ranges,
             plan.cid, plan.start.position,
         )  # fmt: skip
         return [Send(plan.rid, codec.encode(answer))]

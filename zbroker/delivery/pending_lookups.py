@@ -104,7 +104,7 @@ class Question:
             final = last is not None and last.code != _PENDING and no.code == _PENDING
             raise refusal(last if last is not None and final else no, here)
         newest = max(begins, key=lambda answer: answer.persisted)
-        return Point(newest.floor if choice == "epoch" else newest.persisted)
+        return Point(newest.log_start if choice == "epoch" else newest.persisted)
 
     def end(self, here: Origin) -> Point | None:
         """Where it ends, if it does; at the start, if it ends before it begins.

@@ -138,6 +138,6 @@ def refusal(answer: Located, here: Origin) -> ClientError:
     """The error that a client gets instead of a point."""
     reason = answer.reason
     if answer.code == "bookmark_expired":
-        oldest = format_vector({here: answer.floor - 1})
+        oldest = format_vector({here: answer.log_start - 1})
         reason += f"; the oldest one kept follows the vector {oldest}"
     return ClientError(answer.code, reason)

@@ -150,7 +150,7 @@ class Background:
     def forget_removed(self, effect: je.ForgetRemoved) -> None:
         """What the index knows of removed segments goes with its next commits."""
         self._opened.log.refresh()
-        self._opened.index.forget_before(effect.floor)
+        self._opened.index.forget_before(effect.log_start)
 
     def retire(self, effect: je.RetireCopy) -> None:
         """Begins, likewise."""

@@ -100,13 +100,13 @@ class JournalCore:
         return effects
 
     def _hello(self, rid: bytes, hello: m.Hello) -> Effects:
-        self.retention.floor.hello(hello.process)
+        self.retention.log_start.hello(hello.process)
         return self.commit.receive(rid, hello, [])
 
     def _locate(self, rid: bytes, ask: m.Locate) -> Effects:
         commit = self.commit
         where = je.Where(
-            commit.settings.instance, commit.generation, commit.floor, commit.persisted,
+            commit.settings.instance, commit.generation, commit.log_start, commit.persisted,
             commit.fenced,
         )  # fmt: skip
         return [je.LocatePoint(rid, ask, where)]
@@ -147,7 +147,9 @@ class JournalCore:
         assert group is not None, "written is what was decided before"
         commit.written_to(group.end, event.serial)
         sync = e.Sync(group.end)
-        return [commit.watermarks(of_commit=True), sync] if self.retention.floor.eager else [sync]
+        return (
+            [commit.watermarks(of_commit=True), sync] if self.retention.log_start.eager else [sync]
+        )
 
     def _synced(self, event: ee.Synced) -> Effects:
         group, self._group, self._committing = self._group, None, False
@@ -237,7 +239,7 @@ class JournalCore:
         """What `status` shows of the log."""
         commit = self.commit
         return {
-            "first_position": commit.floor,
+            "first_position": commit.log_start,
             "written": commit.written,
             "persisted": commit.persisted,
             "generation": commit.generation,
@@ -250,11 +252,11 @@ class JournalCore:
             "conflicts": commit.conflicts,
             "groups": self._groups,
             "bytes_written": self._bytes,
-            "removing": len(self.retention.floor.going),
+            "removing": len(self.retention.log_start.going),
         }
 
     def check(self) -> None:
         """Asserts what is always true."""
         self.commit.check()
-        self.retention.floor.check()
+        self.retention.log_start.check()
         assert self._group is None or self._committing

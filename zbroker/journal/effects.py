@@ -24,7 +24,7 @@ class Where:
 
     instance: int
     generation: int
-    floor: int
+    log_start: int
     persisted: int
     fenced: bool = False
 
@@ -109,9 +109,9 @@ class Unlink(Struct, gc=False):
 
 
 class ForgetRemoved(Struct, gc=False):
-    """Segments are gone: forget what is known of positions before `floor`."""
+    """Segments are gone: forget what is known of positions before `log_start`."""
 
-    floor: int
+    log_start: int
 
 
 class RetireCopy(Struct, gc=False):

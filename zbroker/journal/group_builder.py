@@ -89,7 +89,7 @@ class LogEnd(NamedTuple):
     generation: int
     next_position: int
     last_log_time: int
-    floor: int = 1
+    log_start: int = 1
     serial: int = 0
     state_serial: int = 0
 

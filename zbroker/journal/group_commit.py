@@ -99,7 +99,7 @@ class GroupCommit(GroupBuilder):
 
     def __init__(self, settings: JournalSettings, sessions: Sessions, end: LogEnd) -> None:
         super().__init__(settings, sessions, end)
-        self.floor = end.floor
+        self.log_start = end.log_start
         self.written = self.persisted = end.next_position
         self.serial = end.serial  # of the segment that holds the newest group
         self.state_serial = end.state_serial
@@ -154,7 +154,7 @@ class GroupCommit(GroupBuilder):
         ended = [s.name for s in hello.sessions if not resume(s.name, s.principal, s.session)]
         settings = self.settings
         names = settings.incarnation, hello.incarnation, settings.instance, self.generation
-        extent = self.floor, self.written, self.persisted
+        extent = self.log_start, self.written, self.persisted
         welcome = m.Welcome(*names, settings.credit_bytes, settings.durability, *extent, ended)
         return [Answer(rid, welcome)]
 
@@ -352,7 +352,7 @@ class GroupCommit(GroupBuilder):
         """The one frame that tells readers how far the log goes."""
         return PublishWatermarks(
             m.Watermarks(
-                self.settings.incarnation, self.settings.instance, self.generation, self.floor,
+                self.settings.incarnation, self.settings.instance, self.generation, self.log_start,
                 self.written, self.persisted, self.serial, self.log_time,
             ),
             of_commit,
@@ -369,7 +369,7 @@ class GroupCommit(GroupBuilder):
 
     def check(self) -> None:
         """Asserts what is always true."""
-        assert self.floor <= self.persisted <= self.written <= self.next_position
+        assert self.log_start <= self.persisted <= self.written <= self.next_position
         self.sessions.check()
 
 

@@ -59,15 +59,19 @@ class Locator:
             position, time_ns = self._position(value, now, cut, end=end)
         except ClientError as error:
             return Located(
-                cid, floor=now.floor, persisted=now.persisted, code=error.code, reason=error.reason
+                cid,
+                log_start=now.log_start,
+                persisted=now.persisted,
+                code=error.code,
+                reason=error.reason,
             )
         hint = self._look.index.at_or_before(position)
         serial, offset = (hint.serial, hint.offset) if hint is not None else (0, 0)
-        return Located(cid, position, serial, offset, now.floor, now.persisted, time_ns)
+        return Located(cid, position, serial, offset, now.log_start, now.persisted, time_ns)
 
     def _position(self, value: str, now: Where, cut: Cut, *, end: bool) -> tuple[int, int | None]:
         if value == EPOCH:
-            return now.floor, None
+            return now.log_start, None
         if value in (NOW, "now"):
             return now.persisted, None
         if (name := point_name(value)) is not None:
@@ -84,8 +88,8 @@ class Locator:
 
     def _of_bookmark(self, wanted: Bookmark, now: Where, cut: Cut) -> int:
         position = find(self._look, wanted, now) + (cut != "at")
-        if position < now.floor:
-            raise ClientError("bookmark_expired", f"the oldest position kept is {now.floor}")
+        if position < now.log_start:
+            raise ClientError("bookmark_expired", f"the oldest position kept is {now.log_start}")
         return position
 
     def _of_time(self, wanted_ns: int, now: Where) -> tuple[int, int | None]:
@@ -96,11 +100,11 @@ class Locator:
             found = _first_at(self._look.batches(self._earlier(wanted_ns, now), now), wanted_ns)
         if found is None:
             return now.persisted, wanted_ns
-        return max(found, now.floor), None
+        return max(found, now.log_start), None
 
     def _earlier(self, wanted_ns: int, now: Where) -> Hint | None:
         """The newest batch that has an entry by position and is earlier than this time."""
-        found, low, high = None, now.floor, now.persisted
+        found, low, high = None, now.log_start, now.persisted
         while low < high:
             middle = (low + high) // 2
             hint = self._look.place(middle)
@@ -124,7 +128,7 @@ def _first_at(batches: Iterable[Batch], wanted_ns: int) -> int | None:
 
 
 def find(look: Lookup, wanted: Bookmark, now: Where) -> int:
-    """The position of this message, at least `now.floor` - 1: what follows is here then.
+    """The position of this message, at least `now.log_start` - 1: what follows is here then.
 
     Raises: ClientError bookmark_expired, bookmark_pending or bookmark_not_found.
     """
@@ -182,7 +186,7 @@ class _Search:
         self.wanted = wanted
         self.known = known
         self.now = now
-        self.removed = now.floor > 1
+        self.removed = now.log_start > 1
 
     def through(self, batches: Iterable[Batch]) -> int | None:
         """Its position; None if these batches do not tell. Raises: ClientError."""
@@ -192,20 +196,20 @@ class _Search:
                 continue
             if batch.sequence <= sequence < batch.sequence + batch.taken:
                 position = batch.position + sequence - batch.sequence
-                if position < self.now.floor - 1:
+                if position < self.now.log_start - 1:
                     raise self.miss(expired=True)  # its file is not gone yet
                 return position
             if batch.flags & FLAG_LATE or batch.position < self.known.late_position:
                 continue
             if batch.sequence > sequence:
                 raise self.miss(expired=self.removed and batch.prev >= sequence)
-            self.removed = self.removed and batch.position < self.now.floor
+            self.removed = self.removed and batch.position < self.now.log_start
         return None
 
     def miss(self, *, expired: bool) -> ClientError:
         """The answer to what is not in the log."""
         if expired:
-            reason = f"the oldest position kept is {self.now.floor}"
+            reason = f"the oldest position kept is {self.now.log_start}"
             return ClientError("bookmark_expired", reason)
         return _unknown(self.wanted)
 
@@ -217,7 +221,7 @@ def _prove_missing(look: Lookup, hint: Hint | None, search: _Search) -> None:
     there was something, which must have been removed.
     """
     now, known, sequence = search.now, search.known, search.wanted.sequence
-    late = known.late_position >= (hint.position if hint is not None else now.floor)
+    late = known.late_position >= (hint.position if hint is not None else now.log_start)
     if not late:  # else a late one may be anywhere, and `prev` proves nothing
         later = _behind(look, hint, search)
         batch = next(look.batches(later, now), None) if later is not None else None
@@ -225,7 +229,7 @@ def _prove_missing(look: Lookup, hint: Hint | None, search: _Search) -> None:
             return  # an entry that says something else than the log
         if batch is not None and batch.prev < sequence:
             raise search.miss(expired=False)
-    if hint is None and now.floor > 1 and look.whole(now):
+    if hint is None and now.log_start > 1 and look.whole(now):
         raise search.miss(expired=True)
 
 

@@ -72,12 +72,12 @@ class Vectors:
         """After the newest entry. Messages that an accepted loss took were not seen."""
         newest = max(vector)
         if not self._knows(newest, now):
-            removed = newest.generation < now.generation and vector[newest] < now.floor
+            removed = newest.generation < now.generation and vector[newest] < now.log_start
             raise _expired(now) if removed else _unknown(newest)
         position = self._own(newest, vector[newest] + 1, now)
         if position > now.persisted:
             raise ClientError("bookmark_pending", f"position {position - 1} is not in the log yet")
-        if position < now.floor:
+        if position < now.log_start:
             raise _expired(now)
         return position
 
@@ -139,12 +139,12 @@ class Vectors:
 
     def _first_left(self, vector: Vector, now: Where) -> int:
         """The first message that the vector does not cover."""
-        if not dominates(vector, self._below_floor(now)):
+        if not dominates(vector, self._below_log_start(now)):
             raise _expired(now)
         messages = self._look.sessions.origins.messages
         left = (origin for origin, last in messages.items() if last > vector.get(origin, 0))
         starts = (self._before(origin, vector.get(origin, 0), now)[0] for origin in left)
-        start = max(min(starts, default=now.persisted), now.floor)
+        start = max(min(starts, default=now.persisted), now.log_start)
         cover = Cover(vector, self._look.sessions.origins.ties)
         for batch in self._near(start, now.persisted):
             if batch.kind == KIND_PUBLISH and (runs := cover.left(batch)):
@@ -155,8 +155,8 @@ class Vectors:
     def _behind_last(self, vector: Vector, now: Where) -> int:
         """After the last message that the vector covers."""
         ends = [self._behind(origin, at, now) for origin, at in vector.items() if at > 0]
-        end = max(ends, default=now.floor)
-        if end < now.floor:
+        end = max(ends, default=now.log_start)
+        if end < now.log_start:
             raise _expired(now)
         return min(end, now.persisted)
 
@@ -199,7 +199,7 @@ class Vectors:
     def _segment(self, origin: Origin, at: int, now: Where) -> tuple[int, int]:
         """Two neighbouring snapshots between which the origin went beyond `at`."""
         starts = [start.position for start in self._look.log.starts] + [now.persisted]
-        low, high = now.floor, now.persisted
+        low, high = now.log_start, now.persisted
         first, last = 0, len(starts) - 1
         while first < last:
             middle = (first + last) // 2
@@ -231,12 +231,12 @@ class Vectors:
 
     # -- what was removed ---------------------------------------------------------------------
 
-    def _below_floor(self, now: Where) -> Vector:
+    def _below_log_start(self, now: Where) -> Vector:
         """How far each origin was at most in the removed segments; all of it if unknown."""
-        if now.floor <= 1:
+        if now.log_start <= 1:
             return {}
-        if self._removed[0] != now.floor:
-            self._removed = (now.floor, self._look_below(now))
+        if self._removed[0] != now.log_start:
+            self._removed = (now.log_start, self._look_below(now))
         return self._removed[1]
 
     def _look_below(self, now: Where) -> Vector:
@@ -251,7 +251,7 @@ class Vectors:
             through, seen = head.position, head.seen
         first: Vector = {}
         log = self._look.log
-        for item in log.headers(log.seek(now.floor), through):
+        for item in log.headers(log.seek(now.log_start), through):
             if not isinstance(item, Gap) and item[0].kind == KIND_PUBLISH:
                 first.setdefault(item[0].origin, item[0].origin_position)
         return {one: min(at, first.get(one, at + 1) - 1) for one, at in seen.items()}
@@ -266,7 +266,7 @@ def _unknown(origin: Origin) -> ClientError:
 
 
 def _expired(now: Where) -> ClientError:
-    return ClientError("bookmark_expired", f"the oldest position kept is {now.floor}")
+    return ClientError("bookmark_expired", f"the oldest position kept is {now.log_start}")
 
 
 Vector = dict[Origin, int]

@@ -34,7 +34,7 @@ class Lookup:
     def batches(self, hint: Hint | None, now: Where) -> Iterator[Batch]:
         """Batch headers from a verified hint on, damaged stretches left out."""
         if hint is None:
-            cursor = self.log.seek(now.floor)
+            cursor = self.log.seek(now.log_start)
         else:
             cursor = self.log.seek(hint.position, hint.serial, hint.offset)
         found = self.log.headers(cursor, now.persisted)

@@ -68,7 +68,7 @@ class RemovalPlan(NamedTuple):
     """Removable segments, oldest first; the log start after them; why not more."""
 
     segments: list[Kept]
-    floor: int
+    log_start: int
     blocked: str = ""
     held_by: Sequence[Holding] = ()
 
@@ -140,9 +140,9 @@ class LogStart:
 
     @property
     def silent(self) -> list[str]:
-        """Readers that did not say yet what they need at this floor."""
+        """Readers that did not say yet what they need at this log start."""
         known = self._readers.items()
-        return [name for name, holds in known if holds is None or holds.floor < self.position]
+        return [name for name, holds in known if holds is None or holds.log_start < self.position]
 
     @property
     def holdings(self) -> list[Holding]:
@@ -176,8 +176,8 @@ class LogStart:
                 held_by = self._held_by(one, limits.without) if one.end > lowest else []
                 break
             chosen.append(one)
-        floor = chosen[-1].end if chosen else self.position
-        return RemovalPlan(chosen, floor, blocked, held_by)
+        log_start = chosen[-1].end if chosen else self.position
+        return RemovalPlan(chosen, log_start, blocked, held_by)
 
     def _blocked(self, one: Kept, limits: RemovalLimits, lowest: int, allowed: int) -> str:
         if one.serial >= limits.open:
@@ -200,19 +200,22 @@ class LogStart:
 
     def raise_to(self, plan: RemovalPlan) -> None:
         """The log start is after the plan's segments from now on, and they are going."""
-        assert plan.floor >= self.position, "a floor never falls"
-        self.position = plan.floor
+        assert plan.log_start >= self.position, "a log start never falls"
+        self.position = plan.log_start
         self._going += plan.segments
 
     @property
     def going(self) -> list[int]:
-        """Serials of segments that are below the floor and not gone yet."""
+        """Serials of segments that are below the log start and not gone yet."""
         return [one.serial for one in self._going]
 
     def due(self) -> list[int]:
         """Serials that no reader needs any more, oldest first."""
         passed = min(
-            (min(holds.floor, holds.lowest) if holds else 0 for holds in self._readers.values()),
+            (
+                min(holds.log_start, holds.lowest) if holds else 0
+                for holds in self._readers.values()
+            ),
             default=U63_MAX,
         )
         return [one.serial for one in self._going if one.end <= passed]
@@ -267,7 +270,7 @@ class RetentionRequests:
 
     def __init__(self, commit: GroupCommit, settings: RetentionSettings) -> None:
         self._commit, self._settings = commit, settings
-        self.floor = LogStart(commit.floor, settings.readers)
+        self.log_start = LogStart(commit.log_start, settings.readers)
         self.due = bool(settings.leftovers)
         self._leftovers = settings.leftovers
         self._unlinking = self._rebuilding = False
@@ -285,8 +288,8 @@ class RetentionRequests:
     def holds(self, rid: bytes, holds: m.Holds) -> None:
         """A reader says what it needs."""
         process = self._commit.process_of(rid)
-        if process in self.floor.readers:
-            self.floor.heard(process, holds)
+        if process in self.log_start.readers:
+            self.log_start.heard(process, holds)
             self.due = True
 
     def ask(self, rid: bytes, ask: object, now: Now) -> Effects:
@@ -297,16 +300,16 @@ class RetentionRequests:
 
     def _lease(self, rid: bytes, ask: m.Lease, now: Now) -> Effects:
         try:
-            self.floor.lease(ask.holding, ask.ttl_ms, now.mono_ms)
+            self.log_start.lease(ask.holding, ask.ttl_ms, now.mono_ms)
         except ClientError as error:
             return [Answer(rid, m.Done(ask.cid, code=error.code, reason=error.reason))]
         return [Answer(rid, m.Done(ask.cid))]
 
     def _holders(self, rid: bytes, ask: m.AskHolders, _now: Now) -> Effects:
-        commit, floor = self._commit, self.floor
+        commit, log_start = self._commit, self.log_start
         holders = m.Holders(
-            ask.cid, floor.position, commit.persisted, commit.log_time, floor.holdings,
-            floor.silent, floor.going, commit.state_serial,
+            ask.cid, log_start.position, commit.persisted, commit.log_time, log_start.holdings,
+            log_start.silent, log_start.going, commit.state_serial,
         )  # fmt: skip
         return [Answer(rid, holders)]
 
@@ -323,7 +326,7 @@ class RetentionRequests:
             effects += self._end_stages(stages.held_before(self._held_from(kept)))
         without = ask.without if ask.dry_run else ""
         limits = RemovalLimits(through, commit.state_serial, commit.serial, ask.share_max, without)
-        plan = self.floor.plan(kept, limits)
+        plan = self.log_start.plan(kept, limits)
         if through < ask.through and not plan.blocked:
             text = f"segment {through + 1} has staged messages that a commit shows, or that wait"
             plan = plan._replace(blocked=text)
@@ -331,12 +334,12 @@ class RetentionRequests:
             effects += self._raise(plan)
         serials = [one.serial for one in plan.segments]
         held_by = list(plan.held_by[:HOLDINGS_MAX])
-        removal = m.Removal(ask.cid, serials, plan.floor, plan.blocked, held_by)
+        removal = m.Removal(ask.cid, serials, plan.log_start, plan.blocked, held_by)
         return [*effects, Answer(event.rid, removal)]
 
     def _kept(self, segments: Sequence[ev.SegmentSize]) -> list[Kept]:
         """The segments from the log start on."""
-        above = [one for one in segments if one.first >= self.floor.position]
+        above = [one for one in segments if one.first >= self.log_start.position]
         ends = [one.first for one in above[1:]] + [self._commit.written]
         pairs = zip(above, ends, strict=True)
         return [Kept(one.serial, one.first, end, one.bytes) for one, end in pairs]
@@ -363,26 +366,26 @@ class RetentionRequests:
         return [Note("journal.stages_ended", text, values={"stages": len(keys)})]
 
     def _raise(self, plan: RemovalPlan) -> Effects:
-        self.floor.raise_to(plan)
-        self._commit.floor = self.floor.position
+        self.log_start.raise_to(plan)
+        self._commit.log_start = self.log_start.position
         serials = ", ".join(str(one.serial) for one in plan.segments)
         text = (
-            f"positions below {self.floor.position} are not served any more; the files of segments "
-            f"{serials} go when no reader needs them"
+            f"positions below {self.log_start.position} are not served any more; the files of "
+            f"segments {serials} go when no reader needs them"
         )
-        values = {"position": self.floor.position, "segments": serials}
+        values = {"position": self.log_start.position, "segments": serials}
         return [self._commit.watermarks(), Note("journal.floor_raised", text, "info", values)]
 
     def step(self, now: Now) -> Effects:
         """Ends leases, and removes what no reader needs any more; never while a group is written
         or synced."""
         self.due = False
-        self.floor.tick(now.mono_ms)
+        self.log_start.tick(now.mono_ms)
         effects = list(self._end_stages(self._commit.sessions.stages.overdue(now.mono_ms)))
         if self._leftovers:
             self._leftovers, through = 0, self._leftovers
             return [*effects, self._unlink(through)]
-        due = self.floor.due()
+        due = self.log_start.due()
         if due and not self._unlinking and now.mono_ms >= self._retry_ms:
             effects += (je.KeepFrom(due[-1] + 1), self._unlink(due[-1]))
         return effects
@@ -394,12 +397,12 @@ class RetentionRequests:
     def unlinked(self, event: ev.Unlinked) -> Effects:
         """The files are gone."""
         self._unlinking = False
-        self.floor.gone(event.through)
+        self.log_start.gone(event.through)
         self._commit.sessions.stages.removed(event.through)
         text = f"segments up to {event.through} are gone, {event.freed_bytes} bytes"
         values = {"through": event.through, "bytes": event.freed_bytes}
         return [
-            je.ForgetRemoved(self._commit.floor),
+            je.ForgetRemoved(self._commit.log_start),
             Note("journal.removed", text, "info", values),
         ]
 

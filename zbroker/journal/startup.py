@@ -43,7 +43,7 @@ class OpenJournal:
         index.set_generation(self.core.origin.generation)
         self.index = index
         self.locator = Locator(self.log, index, self.core.commit.sessions)
-        self.index.forget_before(self.core.commit.floor)
+        self.index.forget_before(self.core.commit.log_start)
 
 
 def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> OpenJournal:
@@ -76,7 +76,7 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> OpenJou
     core = _core(process, fold, recovered, writer)
     log.refresh()
     locator = Locator(log, index, fold.sessions)
-    index.forget_before(recovered.floor)
+    index.forget_before(recovered.log_start)
     return OpenJournal(core, writer, log, locator, index, disk, archive, recovered.findings)
 
 
@@ -139,7 +139,7 @@ def core_of(
 ) -> JournalCore:  # fmt: skip
     """The core of a log that was recovered; rigs begin with it, too."""
     end = LogEnd(
-        recovered.generation, recovered.next_position, recovered.last_log_time, recovered.floor,
+        recovered.generation, recovered.next_position, recovered.last_log_time, recovered.log_start,
         writer.serial, fold.state_serial,
     )  # fmt: skip
     if recovered.leftovers:

@@ -50,7 +50,7 @@ class Recovered:
 
     tail: LogTail
     generation: int
-    floor: int
+    log_start: int
     next_position: int
     last_log_time: int
     findings: list[RecoveryFinding]
@@ -141,10 +141,10 @@ class _Recovery:
         )  # fmt: skip
         forget_mark(self._disk)
         log_time = max(end.log_time, self._walk(end.position, begin, on_batch))
-        floor = Log(places=self._files.places).first_position
+        log_start = Log(places=self._files.places).first_position
         tail = LogTail(header, end.offset, end.position, end.group_crc, counter, oldest)
         return Recovered(
-            tail, header.generation, floor, end.position, log_time, self._files.findings,
+            tail, header.generation, log_start, end.position, log_time, self._files.findings,
             self._lost, oldest, self._files.leftovers,
         )  # fmt: skip
 

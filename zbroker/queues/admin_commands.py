@@ -335,8 +335,10 @@ class AdminCommands:
             self._reply_at(rid, ask, (NOW, ""), lambda end: self._add_point(rid, ask, end))
             return
         persisted = manager.following.persisted
-        if not manager.floor <= ask.at <= persisted:
-            text = f"position {ask.at} is not in the log: it holds {manager.floor} to {persisted}"
+        if not manager.log_start <= ask.at <= persisted:
+            text = (
+                f"position {ask.at} is not in the log: it holds {manager.log_start} to {persisted}"
+            )
             raise ClientError("bad_field", f"key `at`: {text}")
         self._add_point(rid, ask, ask.at)
 

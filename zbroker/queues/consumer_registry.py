@@ -332,13 +332,13 @@ class StartPositions:
             raise error
         manager = self._shared.manager
         opening.wanted = None
-        opening.start = manager.floor if choice == "epoch" else manager.following.persisted
+        opening.start = manager.log_start if choice == "epoch" else manager.following.persisted
 
     def _place(self, opening: StartPosition, text: str, cut: Cut, then: _Then) -> None:
         """The position that a point is, or why there is none."""
         manager = self._shared.manager
         if text == EPOCH:
-            then(manager.floor, None)
+            then(manager.log_start, None)
         elif text == NOW:
             then(manager.following.persisted, None)
         elif text.startswith(POINT):

@@ -62,7 +62,7 @@ class JournalClient:
         self._since: dict[str, int] = {}  # wall clock, ms, since when a queue needs the log
         self._met = 0  # the journal that welcomed last
         self._named: NamedRows | None = None  # until the tables are loaded
-        self._holds_ms = self._let_go_ms = self._floor_told = 0
+        self._holds_ms = self._let_go_ms = self._log_start_reported = 0
         self._making_reported = False
         self._started = False
 
@@ -82,7 +82,7 @@ class JournalClient:
     def watermarks(self, marks: Watermarks) -> Sequence[Effect]:
         """How far the log is durable; or that another journal is there."""
         if marks.incarnation == self.session.welcomed_by:
-            self._heard(Origin(marks.instance, marks.generation), marks.floor, marks.persisted)
+            self._heard(Origin(marks.instance, marks.generation), marks.log_start, marks.persisted)
             return ()
         if self.session.welcomed_by:
             self._manager.commits.lost()
@@ -95,7 +95,9 @@ class JournalClient:
         if renewed is None:
             return ()
         manager = self._manager
-        self._heard(Origin(welcome.instance, welcome.generation), welcome.floor, welcome.persisted)
+        self._heard(
+            Origin(welcome.instance, welcome.generation), welcome.log_start, welcome.persisted
+        )
         if welcome.persisted < manager.following.persisted:
             raise StorageError(
                 "damaged", "the log ends before what the queues have read; they are read again"
@@ -110,13 +112,13 @@ class JournalClient:
         self._met, self._holds_ms = welcome.incarnation, 0
         return [ForgetBlocks(), *renewed]
 
-    def _heard(self, here: Origin, floor: int, persisted: int) -> None:
+    def _heard(self, here: Origin, log_start: int, persisted: int) -> None:
         manager = self._manager
         if manager.here not in (None, here):
             text = f"the log is that of generation {here.generation} now; the queues are read again"
             raise StorageError("damaged", text)
         manager.here = here
-        manager.raised(floor)
+        manager.raised(log_start)
         manager.following.persisted = max(manager.following.persisted, persisted)
 
     def named(self, named: NamedRows) -> Sequence[Effect]:
@@ -157,17 +159,17 @@ class JournalClient:
 
     def report(self, now: Now) -> list[Effect]:
         """Which part of the log the queues need, if that is due."""
-        floor, journal = self._manager.floor, self.session.welcomed_by
+        log_start, journal = self._manager.log_start, self.session.welcomed_by
         if not journal or not self._manager.known:
             return []  # it keeps all of the log while it hears nothing
         making = bool(self._manager.making)
-        news = floor != self._floor_told or making > self._making_reported
+        news = log_start != self._log_start_reported or making > self._making_reported
         if not news and now.mono_ms < self._holds_ms:
             return []
-        let_go = floor != self._floor_told or now.mono_ms >= self._let_go_ms
+        let_go = log_start != self._log_start_reported or now.mono_ms >= self._let_go_ms
         if let_go:
             self._let_go_ms = now.mono_ms + LET_GO_MS
-        self._floor_told, self._holds_ms = floor, now.mono_ms + HOLDS_MS
+        self._log_start_reported, self._holds_ms = log_start, now.mono_ms + HOLDS_MS
         self._making_reported = making
         confirm = Confirm(journal, self._manager.commits.confirmed)
         holds = self.holds(now.wall_ns // MS_NS)
@@ -186,7 +188,7 @@ class JournalClient:
         if not manager.ready:
             # dead letters that were brought back may be before the place that is read from, and a
             # queue that is being made has no place yet
-            return Holds(journal, manager.floor, 0)
+            return Holds(journal, manager.log_start, 0)
         for one in self._shared.dirty.values():  # the tables may have had messages of it
             self._shared.note_use(one)
         many = sorted((one.lowest, one.name) for one in holding.values())
@@ -197,7 +199,7 @@ class JournalClient:
         del many[HOLDINGS_MAX:]
         self._since = {name: self._since.get(name, wall_ms) for _, name in many}
         holdings = [Holding("queues", name, position, self._since[name]) for position, name in many]
-        return Holds(journal, manager.floor, lowest, holdings)
+        return Holds(journal, manager.log_start, lowest, holdings)
 
     def segments(self, segments: Segments) -> None:
         """Queues that hold more of the log than they may let go of their oldest messages."""

@@ -211,9 +211,9 @@ class QueueState:
         lowest = self.queue.lowest
         return 0 if lowest is None else self.ages.total - self.ages.at(lowest)[1]
 
-    def forget_dead(self, floor: int) -> None:
+    def forget_dead(self, log_start: int) -> None:
         """Messages before the start of the log are not brought back any more."""
-        self.dead.remove_range(0, floor)
+        self.dead.remove_range(0, log_start)
         self.returned &= self.queue.here
 
     def fold(self, batch: Batch, payloads: Callable[[], list[bytes]]) -> bool:

@@ -68,7 +68,7 @@ class QueueRegistry:
         self.rows: dict[str, r.DefinitionRecord] = {}
         self.points: dict[str, PointRow] = {}
         self.here: Origin | None = None
-        self.floor = 1
+        self.log_start = 1
         self.known = False
         self.ended: list[QueueState] = []  # deleted: their consumers are to end
         self.began: list[QueueState] = []  # offer from now on: deliveries are to be noted
@@ -186,7 +186,7 @@ class QueueRegistry:
         before = self.rows.get(config.name)
         life = 1 if before is None else before.life + 1
         if begins is None:
-            begins = NOW if config.recovery_point == "now" else self.floor
+            begins = NOW if config.recovery_point == "now" else self.log_start
         types = self._types_of(compile_queue(config))
         definition = to_builtins(config)
         return r.DefinitionRecord(config.name, life, source, 0, begins, definition, types=types)
@@ -230,9 +230,9 @@ class QueueRegistry:
         definition = _compiled(record)
         one = self._restored(definition)
         if one is None:
-            one = self._made(definition, max(record.begins, self.floor))
-            if record.created < self.floor:  # the record of its horizon may be removed
-                one.horizon = self.floor + AHEAD
+            one = self._made(definition, max(record.begins, self.log_start))
+            if record.created < self.log_start:  # the record of its horizon may be removed
+                one.horizon = self.log_start + AHEAD
         one.ready_at = self.following.persisted
         one.noted = self._noted(record.name, record.life)
         self.running[record.name] = one
@@ -247,14 +247,14 @@ class QueueRegistry:
         """The queue as the tables have it; None: they do not, or cannot be used."""
         name = definition.config.name
         saved = self._saved.get((name, definition.life))
-        if saved is None or saved.position < self.floor:
+        if saved is None or saved.position < self.log_start:
             return None  # what it does not know is not in the log any more, either
         one = self._made(definition, saved.position)
         rows = dict(saved.rows)
         try:
             one.ages.load(rows.pop("ages"))
             one.dead = BitMap64.deserialize(rows.pop("dead"))
-            one.forget_dead(self.floor)
+            one.forget_dead(self.log_start)
             one.queue.load(rows)
         except (LookupError, ValueError) as error:
             text = f"queue {name!r}: {error}; its state is read from the log again, nothing is lost"
@@ -295,36 +295,37 @@ class QueueRegistry:
         row = PointRow(record.name, self.position_of(record.vector), record.vector, set_at)
         self.points[record.name] = row
 
-    def raised(self, floor: int) -> None:
+    def raised(self, log_start: int) -> None:
         """The log begins there now."""
-        if floor <= self.floor:
+        if log_start <= self.log_start:
             return
-        self.floor = floor
+        self.log_start = log_start
         for one in self.running.values():
-            one.forget_dead(floor)
-            self._let_go(one, floor)
+            one.forget_dead(log_start)
+            self._let_go(one, log_start)
 
-    def _let_go(self, one: QueueState, floor: int) -> None:
+    def _let_go(self, one: QueueState, log_start: int) -> None:
         """Takes what the log gives up out of a queue that was defined too late to keep it.
 
         A definition from a place in the past lands while the journal removes what is after that
-        place: until then nothing held the log for the queue, and a restart would begin at `floor`.
-        Messages that were brought back are kept: their record is in the log, and holds them.
+        place: until then nothing held the log for the queue, and a restart would begin at
+        `log_start`. Messages that were brought back are kept: their record is in the log, and holds
+        them.
         """
-        one.ahead = max(one.ahead, floor)
-        removed = without(below(one.queue.here, floor), one.returned)
+        one.ahead = max(one.ahead, log_start)
+        removed = without(below(one.queue.here, log_start), one.returned)
         if not removed:
             return
         if not isinstance(one.queue, Replayable):
             one.queue.gone(removed)
-        elif one.queue.purged(floor):
+        elif one.queue.purged(log_start):
             self.overtaken.append(one)
         self.changed(one)
         text = (
-            f"{one.name}: {len(removed)} messages before position {floor} left the queue: "
+            f"{one.name}: {len(removed)} messages before position {log_start} left the queue: "
             "[retention] removed them from the log while the queue was being defined"
         )
-        values = {"queue": one.name, "messages": len(removed), "position": floor}
+        values = {"queue": one.name, "messages": len(removed), "position": log_start}
         self.notes.append(Note("queues.removed_early", text, values=values))
 
     # -- commit -------------------------------------------------------------------------------

@@ -187,8 +187,8 @@ def _plan_both(url: str, place: LogDirectory, what: _What) -> list[LogRange]:
         here = client.ranges(what.common.topic, regex=what.common.regex, since="now", until="now")
         _check_same(log, place, Origin(here.instance, here.generation), url)
         tail = min(log.end(), here.persisted)
-        if tail < here.floor:
-            text = f"{place.journal} ends at {tail}, {url} begins at {here.floor}"
+        if tail < here.log_start:
+            text = f"{place.journal} ends at {tail}, {url} begins at {here.log_start}"
             raise ClientError("gap", text, "give a directory that holds the segments between them")
         first = _inside(log, what.since, tail)
         end = None if what.until == "now" else _inside(log, what.until, tail, end=True)

@@ -2,22 +2,22 @@
 
     requester (ingest, delivery)                    journal
         Hello{incarnation, number}        ->
-                                          <-  Welcome{incarnation, credit, marks}
+                                          <-  Welcome{incarnation, credit, ...}
         Open{name}                        ->                                      (ingest)
                                           <-  Opened{session, seq, acked}
         Append{ordinal, entries} + bodies ->                                      (ingest)
-                                          <-  Receipt{items, persisted}           after the sync
+                                          <-  JournalReceipt{items, persisted}    after the sync
         Replicate{ordinal, records} + bodies ->                                   (replication)
-                                          <-  Receipt{items, persisted}           after the sync
+                                          <-  JournalReceipt{items, persisted}    after the sync
         Locate{what}                      ->  Located{position, serial, offset}   (delivery)
-        Holds{floor, lowest, holdings}    ->                                      (delivery)
+        Holds{log_start, lowest, ...}     ->                                      (delivery)
         AskHolders, Lease, Remove,        ->                                      (admin)
         Retire, Reindex                   <-  Holders, Removal, Done
-    and to everybody, by XPUB: Marks, after each commit and on each beat.
+    and to everybody, by XPUB: Watermarks, after each commit and on each beat.
 
     ingest, where not everything is recorded        delivery
         Hello{incarnation}                ->
-                                          <-  Grant{incarnation, taken, credit}   and on each beat
+                                          <-  LiveCredit{taken, credit, ...}      and on each beat
         Live{incarnation, entries} + bodies ->
 
 A changed incarnation on either side: a new socket, Hello again, everything after the last receipt
@@ -81,7 +81,7 @@ class Welcome(InternalMessage, tag="welcome"):
     generation: int
     credit_bytes: int
     durability: str
-    floor: int
+    log_start: int = field(name="floor")
     written: int
     persisted: int
     ended: list[str] = []
@@ -200,14 +200,14 @@ class Located(Refusable, tag="located"):
     it.
 
     serial, offset: a batch at or before it, to be verified by the reader; 0 when it is the tail.
-    floor, persisted: as the journal knows them now. time_ns: set when the point is a time that is
-    later than everything in the log: the first message from then on is meant.
+    log_start, persisted: as the journal knows them now. time_ns: set when the point is a time that
+    is later than everything in the log: the first message from then on is meant.
     """
 
     position: int = 0
     serial: int = 0
     offset: int = 0
-    floor: int = 0
+    log_start: int = field(default=0, name="floor")
     persisted: int = 0
     time_ns: int | None = None
 
@@ -224,14 +224,14 @@ class Holding(Struct, array_like=True, gc=False):
 class Holds(InternalMessage, tag="holds"):
     """reader -> journal, on its beat and when the log start moved. Silence means: holds everything.
 
-    floor: of the newest watermarks that the reader acted on; it opens no cursor below it any more.
-    lowest: no cursor of the reader is below it, U63_MAX if it has none. holdings: the lowest ones,
-    at most HOLDINGS_MAX, for people. eager: a subscription wants messages that are written and not
-    durable yet, so watermarks are wanted before the sync, too.
+    log_start: of the newest watermarks that the reader acted on; it opens no cursor below it any
+    more. lowest: no cursor of the reader is below it, U63_MAX if it has none. holdings: the lowest
+    ones, at most HOLDINGS_MAX, for people. eager: a subscription wants messages that are written
+    and not durable yet, so watermarks are wanted before the sync, too.
     """
 
     incarnation: int
-    floor: int
+    log_start: int = field(name="floor")
     lowest: int
     holdings: list[Holding] = []
     eager: bool = False
@@ -258,7 +258,7 @@ class Holders(Correlated, tag="holders"):
     with a complete state snapshot; only older segments may be removed.
     """
 
-    floor: int
+    log_start: int = field(name="floor")
     persisted: int
     log_time_ns: int
     holdings: list[Holding]
@@ -287,7 +287,7 @@ class Removal(Correlated, tag="removal"):
     """
 
     serials: list[int]
-    floor: int
+    log_start: int = field(name="floor")
     blocked: str = ""
     held_by: list[Holding] = []
 
@@ -320,7 +320,7 @@ class Watermarks(InternalMessage, tag="marks"):
     incarnation: int
     instance: int
     generation: int
-    floor: int
+    log_start: int = field(name="floor")
     written: int
     persisted: int
     serial: int

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, field
 
 from zbroker.errors import hint_of
 from zbroker.limits import BATCH_COUNT_MAX, CREDIT_DEFAULT_BYTES, SUBSCRIPTIONS_MAX, U63_MAX
@@ -354,7 +354,7 @@ class RangeList(ServerAnswer, tag="ranges"):
 
     generation: int
     instance: int
-    floor: int
+    log_start: int = field(name="floor")
     persisted: int
     ranges: list[tuple[int, int, int]]
     cid: Cid = None

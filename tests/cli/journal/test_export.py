@@ -205,7 +205,7 @@ def test_a_part_begins_with_a_segment_and_ends_with_a_group(maker: Maker, tmp_pa
     assert (told["first_position"], told["end_position"]) == (first["first"], last["first"] + 3)
     assert names(tmp_path / "out" / "journal") == [segment_name(serial) for serial in (2, 3, 4)]
     assert told["verified"] is True
-    assert (told["snapshot"], started(tmp_path / "out").floor) == (4, first["first"])
+    assert (told["snapshot"], started(tmp_path / "out").log_start) == (4, first["first"])
 
 
 def test_a_part_may_end_in_a_packed_segment(maker: Maker, tmp_path: Path) -> None:

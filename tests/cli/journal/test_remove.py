@@ -35,7 +35,7 @@ def test_the_oldest_go_and_the_rest_can_be_started_on(maker: Maker) -> None:
     disk = RealDisk(maker.directory)
     found = recover(disk, INSTANCE, segment_bytes=MIB)
     disk.close()
-    assert found.floor == told["floor"] > 1
+    assert found.log_start == told["floor"] > 1
     assert (found.oldest, found.findings) == (4, [])
 
 
@@ -104,7 +104,7 @@ def test_what_was_removed_is_in_the_history(maker: Maker) -> None:
     assert (action["action"], action["serials"], action["by"]) == ("remove", [1], "hand")
 
 
-def test_readers_see_the_floor(maker: Maker) -> None:
+def test_readers_see_the_log_start(maker: Maker) -> None:
     segments(maker, 4)
     told = removed(maker, "--through", "2")
     log = Log(maker.directory)

@@ -13,7 +13,7 @@ from zbroker.ids import Origin
 from zbroker.spark.source.offsets import LogState, Offset, loss, parse, resumed
 
 HERE = Origin(0xABC, 2)
-STATE = LogState(HERE, floor=10, head=50)
+STATE = LogState(HERE, log_start=10, head=50)
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(1, 2**63 - 1))

@@ -43,8 +43,8 @@ class FakeLease:
 class FakePlace:
     """A log that says what it is told to say; counts how often it is asked."""
 
-    def __init__(self, floor: int = 1, head: int = 101) -> None:
-        self.now: LogState | ZBrokerError = LogState(HERE, floor, head)
+    def __init__(self, log_start: int = 1, head: int = 101) -> None:
+        self.now: LogState | ZBrokerError = LogState(HERE, log_start, head)
         self.asked = 0
         self.given = FakeLease()
         self.ends: dict[Origin, int] = {}  # of older generations
@@ -56,7 +56,7 @@ class FakePlace:
         return self.now
 
     def position(self, point: object, state: LogState) -> int:
-        return {"now": state.head, "0": state.floor}.get(str(point)) or int(str(point))
+        return {"now": state.head, "0": state.log_start}.get(str(point)) or int(str(point))
 
     def kept(self, offset: Offset, state: LogState) -> int | None:
         end = self.ends.get(offset.origin)
@@ -96,13 +96,13 @@ def spans(partitions: Any) -> list[tuple[int, int]]:
     [({}, 101), ({"startingOffsets": "earliest"}, 5), ({"startingBookmark": "50"}, 50)],
 )
 def test_a_new_query_begins_where_it_was_told(options: dict[str, str], first: int) -> None:
-    assert reader(FakePlace(floor=5), **options).initialOffset() == at(first)
+    assert reader(FakePlace(log_start=5), **options).initialOffset() == at(first)
 
 
-def test_a_new_query_that_would_begin_below_the_floor_fails_unless_losses_are_accepted() -> None:
+def test_a_new_query_that_would_begin_below_the_log_start_fails_unless_it_accepts_losses() -> None:
     with pytest.raises(ZBrokerError, match="positions 3 to 4 were removed"):
-        reader(FakePlace(floor=5), startingBookmark="3").initialOffset()
-    accepted = reader(FakePlace(floor=5), startingBookmark="3", failOnDataLoss="false")
+        reader(FakePlace(log_start=5), startingBookmark="3").initialOffset()
+    accepted = reader(FakePlace(log_start=5), startingBookmark="3", failOnDataLoss="false")
     assert accepted.initialOffset() == at(5)
 
 
@@ -195,7 +195,7 @@ def test_a_batch_that_is_not_there_fails_when_it_is_planned(
     start: dict[str, Any], end: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(ZBrokerError) as caught:
-        reader(FakePlace(floor=5)).partitions(start, end)
+        reader(FakePlace(log_start=5)).partitions(start, end)
     assert caught.value.code == code
 
 
@@ -212,7 +212,7 @@ def test_a_batch_that_is_not_there_fails_when_it_is_planned(
 def test_accepted_losses_leave_what_is_there(
     start: dict[str, Any], end: dict[str, Any], expected: list[tuple[int, int]]
 ) -> None:
-    made = reader(FakePlace(floor=5), failOnDataLoss="false")
+    made = reader(FakePlace(log_start=5), failOnDataLoss="false")
     assert spans(made.partitions(start, end)) == expected
 
 
@@ -257,7 +257,7 @@ def test_another_log_under_a_checkpoint_fails_unless_losses_are_accepted() -> No
     other = at(50, Origin(7, 1))
     with pytest.raises(ZBrokerError, match="the checkpoint is of log 0000000000000007"):
         reader(FakePlace()).latestOffset(other, ReadAllAvailable())
-    accepted = reader(FakePlace(floor=5), failOnDataLoss="false")
+    accepted = reader(FakePlace(log_start=5), failOnDataLoss="false")
     assert accepted.latestOffset(other, ReadMaxRows(10)) == at(15)
 
 

@@ -146,7 +146,7 @@ def _removal(log: Log, through: int) -> ActionPlan:
     limits = RemovalLimits(through, newest_snapshot(log, end) or 0, max(by_serial, default=0))
     plan = LogStart(log.first_position, readers=()).plan(kept[::-1], limits)
     serials = [one.serial for one in plan.segments]
-    found = {"serials": serials, "floor": plan.floor, "blocked": plan.blocked, "held_by": []}
+    found = {"serials": serials, "floor": plan.log_start, "blocked": plan.blocked, "held_by": []}
     return ActionPlan(serials, sum(one.bytes for one in plan.segments), found)
 
 

@@ -51,10 +51,10 @@ def parse(given: Mapping[str, object]) -> Offset:
 
 
 class LogState(NamedTuple):
-    """A log as it is now: positions [floor, head) can be read, all of them are durable."""
+    """A log as it is now: positions [log_start, head) can be read, all of them are durable."""
 
     origin: Origin
-    floor: int
+    log_start: int
     head: int
 
     def vector_before(self, position: int) -> str:
@@ -75,8 +75,10 @@ def loss(offset: Offset, state: LogState) -> ClientError | None:
             f"{here.generation}: positions were given again after an accepted loss"
         )
         return ClientError("bookmark_not_found", text, _REMEDY)
-    if offset.next < state.floor:
-        text = f"positions {offset.next} to {state.floor - 1} were removed before they were read"
+    if offset.next < state.log_start:
+        text = (
+            f"positions {offset.next} to {state.log_start - 1} were removed before they were read"
+        )
         hint = f"name their archive as `journal`, or {_REMEDY}"
         return ClientError("bookmark_expired", text, hint)
     return None
@@ -89,4 +91,4 @@ def resumed(offset: Offset, state: LogState, kept: int | None = None) -> int:
     after it; None if that is not known.
     """
     at = offset.next if offset.origin == state.origin else kept
-    return state.floor if at is None else max(state.floor, min(at, state.head))
+    return state.log_start if at is None else max(state.log_start, min(at, state.head))

@@ -64,12 +64,12 @@ class SourceLog:
                 return LogState(Origin(log.instance, log.generation), log.first_position, head)
         here = self._asked("now")
         origin = Origin(here.instance, here.generation)
-        floor = here.floor
+        log_start = here.log_start
         if self._options.journal:
             with closing(self._log()) as log:
                 if (log.instance, log.generation) == origin:
-                    floor = min(floor, log.first_position)
-        return LogState(origin, floor, here.persisted)
+                    log_start = min(log_start, log.first_position)
+        return LogState(origin, log_start, here.persisted)
 
     def _log(self) -> Log:
         return LogDirectory.of(self._options.journal, self._options.archive or None).open()
@@ -82,9 +82,9 @@ class SourceLog:
         if point == "now":
             return state.head
         if point == EPOCH:
-            return state.floor
+            return state.log_start
         if isinstance(point, int):
-            return min(point or state.floor, state.head)  # positions begin at 1
+            return min(point or state.log_start, state.head)  # positions begin at 1
         ranges = self._plan(point, state.vector_before(state.head), 1, None)
         return ranges[0].first if ranges else state.head
 

@@ -79,7 +79,7 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
     def _first(self, log: SourceLog, state: LogState) -> int:
         since = self._options.since
         first = log.position(EPOCH if since is None else since, state)
-        return first if self._options.fail_on_data_loss else max(first, state.floor)
+        return first if self._options.fail_on_data_loss else max(first, state.log_start)
 
     def read(self, partition: Any) -> Iterator[Any]:  # noqa: ANN401 - an InputPartition
         """Record batches. Raises: ZBrokerError."""
@@ -276,8 +276,8 @@ def read_range(part: LogRange | None, schema: pa.Schema, options: SourceOptions)
         if options.fail_on_data_loss or begun or error.code != "bookmark_expired":
             raise
         with closing(SourceLog(options)) as log:
-            floor = log.state().floor
+            log_start = log.state().log_start
         _LOG.warning("%s; it is skipped, because failOnDataLoss is false", error.reason)
-        if floor < part.end:
-            rest = replace(part, first=max(part.first, floor))
+        if log_start < part.end:
+            rest = replace(part, first=max(part.first, log_start))
             yield from record_batches(rest, schema, options.rows)
