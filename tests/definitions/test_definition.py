@@ -33,7 +33,12 @@ def test_a_pattern_fits_whole_topics() -> None:
 def test_a_definition_knows_whose_it_is() -> None:
     config = QueueConfig("q")
     found = compile_queue(config, 3, 77, "admin")
-    assert (found.config, found.life, found.created, found.source) == (config, 3, 77, "admin")
+    assert (found.config, found.declaration, found.created, found.source) == (
+        config,
+        3,
+        77,
+        "admin",
+    )
 
 
 @pytest.mark.parametrize("key", ["filter", "priority", "barrier", "group_key"])

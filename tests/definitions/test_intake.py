@@ -270,10 +270,10 @@ def check_values(config: QueueConfig, entered: Arrivals, expected: list[Slow]) -
 
 def check_runs(entered: Arrivals, expected: dict[int, int]) -> None:
     runs = entered.expires
-    assert {at: end for end, first, behind in runs for at in range(first, behind)} == expected
-    assert all(first < behind for _, first, behind in runs)
-    for (end, _, behind), (other, first, _) in pairwise(runs):
-        assert behind < first or (behind == first and end != other), "neighbours are one run"
+    assert {at: end for end, first, stop in runs for at in range(first, stop)} == expected
+    assert all(first < stop for _, first, stop in runs)
+    for (end, _, stop), (other, first, _) in pairwise(runs):
+        assert stop < first or (stop == first and end != other), "neighbours are one run"
 
 
 # -- what is not touched --------------------------------------------------------------------------

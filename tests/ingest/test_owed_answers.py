@@ -106,7 +106,7 @@ def test_newer_answers_wait_behind_what_is_owed() -> None:
     owed = OwedAnswers()
     owed.put(Answer(A, error(1)), 0)
     to_b = Answer(B, error(9))
-    assert owed.behind([Answer(A, error(2)), to_b, Answer(A, error(3))]) == [to_b]
+    assert owed.hold_back([Answer(A, error(2)), to_b, Answer(A, error(3))]) == [to_b]
     assert [one.message for one in owed.due(RETRY_MS)] == [error(1), error(2), error(3)]
 
 
@@ -125,7 +125,7 @@ def test_what_comes_back_is_sent_first_the_next_time(spaces: list[int], many: in
         if last < many:
             last += 1
             for effect in (
-                owed.behind([Answer(A, error(last))]) if owed else [Answer(A, error(last))]
+                owed.hold_back([Answer(A, error(last))]) if owed else [Answer(A, error(last))]
             ):
                 owed.put(effect, now_ms)  # type: ignore[arg-type]
         now_ms += RETRY_MS

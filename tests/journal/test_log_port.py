@@ -87,9 +87,9 @@ def test_after_a_slow_sync_a_helper_thread_does_the_next_one(bench: Bench) -> No
 
 
 def test_space_is_said_with_each_answer(bench: Bench) -> None:
-    assert bench.do(je.Reserve(1_000)) == Reserved(True, True, bench.writer.room)
+    assert bench.do(je.Reserve(1_000)) == Reserved(True, True, bench.writer.left_bytes)
     bench.disk.capacity -= bench.disk.free_bytes()
-    assert bench.do(je.Reserve(1 << 20)) == Reserved(False, False, bench.writer.room)
+    assert bench.do(je.Reserve(1 << 20)) == Reserved(False, False, bench.writer.left_bytes)
     assert bench.do(je.LookForSpace()) == SpaceFound(False, False)
     bench.disk.capacity = 1 << 30
     assert bench.do(je.LookForSpace()) == SpaceFound(True, True)
@@ -188,7 +188,7 @@ def test_a_part_of_a_snapshot_may_use_the_reserve_and_needs_no_more() -> None:
     space = Space(to, Path("/"), LOG)
     assert not space.admit(1_900_000, 0)
     assert space.state_fits
-    while to.room >= STATE_PART_BYTES:
+    while to.left_bytes >= STATE_PART_BYTES:
         append(to, b"x" * 100_000)
     assert not space.state_fits
 

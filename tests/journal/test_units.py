@@ -377,7 +377,7 @@ def test_units_are_taken_while_publishers_are_refused() -> None:
 def test_a_unit_without_messages_is_taken_where_letters_have_no_room() -> None:
     """An acknowledgement or a purge may be what frees space."""
     whole = Whole()
-    whole.space(accepting=False, room=6_000)
+    whole.space(accepting=False, left_bytes=6_000)
     items = whole.units([letters(b"x" * 6_000), fact()], [fact()], [PURGE])
     assert codes(items) == ["disk_full", "", ""]
     assert codes(whole.units([letters(b"y" * 6_000)])) == ["disk_full"]
@@ -389,7 +389,7 @@ def test_a_unit_without_messages_is_taken_where_letters_have_no_room() -> None:
 def test_what_was_sent_after_a_refused_unit_waits_for_it(part: Callable[[], Sent]) -> None:
     whole = Whole()
     core = whole.core
-    whole.space(accepting=False, room=0)
+    whole.space(accepting=False, left_bytes=0)
     assert codes(whole.units([part()], [part()])) == ["disk_full", "not_ready"]
     whole.space(accepting=True)
     for ordinal, confirmed, expected in ((3, 0, "not_ready"), (4, 2, "not_ready"), (5, 4, "")):
@@ -400,7 +400,7 @@ def test_what_was_sent_after_a_refused_unit_waits_for_it(part: Callable[[], Sent
 
 def test_a_refused_unit_holds_nothing_of_the_next_connection() -> None:
     whole = Whole()
-    whole.space(accepting=False, room=0)
+    whole.space(accepting=False, left_bytes=0)
     assert codes(whole.units([fact()])) == ["disk_full"]
     whole.space(accepting=True)
     whole.hear(ROOM, m.Hello("queues", 2), [])
@@ -411,7 +411,7 @@ def test_a_refused_unit_holds_nothing_of_the_next_connection() -> None:
 
 def test_units_of_one_group_have_room_together() -> None:
     whole = Whole()
-    whole.space(accepting=False, room=6_000)
+    whole.space(accepting=False, left_bytes=6_000)
     items = whole.units(*[[letters(b"x" * 2_000)]] * 4)
     assert codes(items) == ["", "disk_full", "not_ready", "not_ready"]
 
@@ -419,11 +419,11 @@ def test_units_of_one_group_have_room_together() -> None:
 def test_units_leave_room_for_the_snapshot_that_is_needed_to_remove_segments() -> None:
     whole = Whole()
     core = whole.core
-    whole.space(accepting=False, room=700_000)
+    whole.space(accepting=False, left_bytes=700_000)
     whole.process.want_state()
     core._snapshots._last_bytes = 1 << 30  # it is not due yet
     assert codes(whole.units([letters(b"x" * 150_000)])) == ["disk_full"]
-    whole.space(accepting=False, state_fits=False, room=700_000)  # nothing is to be saved
+    whole.space(accepting=False, state_fits=False, left_bytes=700_000)  # nothing is to be saved
     assert codes(whole.units([letters(b"x" * 150_000)])) == [""]
 
 
@@ -445,7 +445,7 @@ def test_no_unit_breaks_the_writer_of_a_full_disk(free: int) -> None:
             core.want_state()
         if rng.random() < 0.2:
             to.prepare_step()
-        core.room, core.state_fits = to.room, False
+        core.left_bytes, core.state_fits = to.left_bytes, False
         group = core.group(1_000)
         if group is not None:
             to.write(group.batches, group.log_time)

@@ -167,9 +167,9 @@ class Whole:
         self.process.want_state()
         self.commit()
 
-    def space(self, *, accepting: bool, state_fits: bool = True, room: int = U63_MAX) -> None:
+    def space(self, *, accepting: bool, state_fits: bool = True, left_bytes: int = U63_MAX) -> None:
         """What the disk has for groups from now on."""
-        self.process.port.space_is = Reserved(accepting, state_fits, room)
+        self.process.port.space_is = Reserved(accepting, state_fits, left_bytes)
 
     def remove_oldest(self) -> None:
         oldest, after = self.log.starts[0].serial, self.log.starts[1].position

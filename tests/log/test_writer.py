@@ -316,14 +316,14 @@ def test_a_roll_over_finds_its_secured_successor_on_a_disk_that_is_full_by_then(
 def whole_of(to: Writer) -> bytes:
     """A body with which a group takes all the room."""
     header = len(encode_batch_header(publish(to.position, b""), 0, 0)) + GROUP_LENGTH
-    return b"x" * (to.room - header)
+    return b"x" * (to.left_bytes - header)
 
 
 def test_a_group_as_large_as_the_room_needs_no_new_space() -> None:
     _, to = small()
     fill(to)
     append(to, whole_of(to))
-    assert (to.serial, to.end, to.room) == (1, SEGMENT_BYTES, 0)
+    assert (to.serial, to.end, to.left_bytes) == (1, SEGMENT_BYTES, 0)
     with pytest.raises(StorageError, match="disk_full"):
         append(to, b"x")
 
@@ -333,18 +333,18 @@ def test_the_room_is_that_of_the_next_segment_if_there_is_one() -> None:
     fill(to)
     assert to.secure(5_000)
     disk.capacity = disk.capacity - disk.free_bytes()
-    assert to.room == SEGMENT_BYTES - DATA_AT
+    assert to.left_bytes == SEGMENT_BYTES - DATA_AT
     append(to, whole_of(to))
     assert (to.serial, to.end) == (2, SEGMENT_BYTES)
 
 
 def test_what_is_secured_is_large_enough_for_the_group_and_the_reserve() -> None:
     disk, to = fresh()
-    assert not to.has_room(3 * SEGMENT_BYTES)
+    assert not to.has_space(3 * SEGMENT_BYTES)
     assert to.secure(3 * SEGMENT_BYTES)
-    assert to.has_room(3 * SEGMENT_BYTES)
+    assert to.has_space(3 * SEGMENT_BYTES)
     append(to, b"x" * (3 * SEGMENT_BYTES - 1_000))
-    assert to.has_room(SEGMENT_BYTES // RESERVE_SHARE - 2_000)
+    assert to.has_space(SEGMENT_BYTES // RESERVE_SHARE - 2_000)
     assert len(disk.list()) == 3
 
 
@@ -354,8 +354,8 @@ def test_a_group_must_leave_the_reserve_in_the_next_segment_too() -> None:
     assert to.secure(2_000)
     disk.capacity = disk.capacity - disk.free_bytes()
     most = SEGMENT_BYTES - DATA_AT - SEGMENT_BYTES // RESERVE_SHARE
-    assert to.has_room(most)
-    assert not to.has_room(most + 1)
+    assert to.has_space(most)
+    assert not to.has_space(most + 1)
 
 
 def test_space_that_comes_back_is_found_by_the_next_attempt() -> None:
@@ -385,7 +385,7 @@ def test_what_was_filled_before_the_disk_was_full_is_the_successor() -> None:
     disk.capacity = disk.capacity - disk.free_bytes()
     assert not to.prepare_step()
     fill(to)
-    assert to.has_room(100_000)
+    assert to.has_space(100_000)
     append(to, b"x" * 90_000)
     assert (to.serial, to.unprepared) == (2, 0)
     header = read_header(disk, 2)

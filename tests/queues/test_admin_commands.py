@@ -398,7 +398,7 @@ def test_a_queue_is_made_once_its_record_is_durable() -> None:
     [(_, told)] = at.told
     assert told == s.Changed(1, position=at.position - 1)
     one = at.one("new")
-    assert (one.definition.source, one.definition.life) == ("admin", 1)
+    assert (one.definition.source, one.definition.declaration) == ("admin", 1)
     assert one.definition.config.max_deliveries == 3
     assert at.here("new") == positions
 
@@ -475,7 +475,7 @@ def test_a_queue_that_is_made_again_begins_a_new_life() -> None:
     positions = at.many(3)
     for number in range(3):
         at.ask(define("create", definition=TABLE))
-        assert at.one("new").definition.life == number + 1
+        assert at.one("new").definition.declaration == number + 1
         assert at.here("new") == positions
         at.ask(s.Purge(7, "new"))
         assert at.here("new") == []

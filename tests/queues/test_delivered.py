@@ -40,10 +40,10 @@ def _started(places: Places, origin: Origin = HERE) -> Delivered:
     return made
 
 
-def _give(queue: str, life: int, position: int) -> Give:
+def _give(queue: str, declaration: int, position: int) -> Give:
     """Some messages of a queue; the last one is at this position."""
     to = RemoteConsumer(1, b"\0ann1", "c", "ann", queue, 0)
-    return Give(to, BitMap64([1, position]), life=life)
+    return Give(to, BitMap64([1, position]), declaration=declaration)
 
 
 def _killed(places: Places) -> None:

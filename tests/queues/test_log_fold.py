@@ -143,11 +143,11 @@ def _read(following: LogFollowers, size: int) -> tuple[set[str], int, int]:
     read = following.next_read()
     assert read is not None
     first = read.cursor.position
-    behind = min(first + size, read.limit)
-    block = Block(read.cursor, [], Cursor(1, behind, behind))
+    stop = min(first + size, read.limit)
+    block = Block(read.cursor, [], Cursor(1, stop, stop))
     found = following.read(read.key, block)
     assert found is not None
-    return set(found[0].members), first, behind
+    return set(found[0].members), first, stop
 
 
 def test_nothing_is_read_for_nobody() -> None:
@@ -155,7 +155,7 @@ def test_nothing_is_read_for_nobody() -> None:
     following.persisted = 100
     assert following.next_read() is None
     assert following.lowest is None
-    assert following.behind == 0
+    assert following.lag == 0
 
 
 def test_who_begins_at_the_same_place_reads_together() -> None:
@@ -208,14 +208,14 @@ def test_every_queue_is_shown_every_position_behind_its_beginning() -> None:
             following.persisted += rng.choice([0, 0, 5, 40])
             if following.next_read() is None:
                 continue
-            members, first, behind = _read(following, rng.choice([1, 7, 100]))
+            members, first, stop = _read(following, rng.choice([1, 7, 100]))
             for name in members:
                 assert first <= seen[name], f"seed {seed}: a gap before {first} for {name}"
-                seen[name] = max(seen[name], behind)
+                seen[name] = max(seen[name], stop)
         following.persisted += 1_000
         while following.next_read() is not None:
-            members, first, behind = _read(following, 97)
+            members, first, stop = _read(following, 97)
             for name in members:
                 assert first <= seen[name], f"seed {seed}: a gap before {first} for {name}"
-                seen[name] = max(seen[name], behind)
+                seen[name] = max(seen[name], stop)
         assert set(seen.values()) == {following.persisted}, f"seed {seed}"

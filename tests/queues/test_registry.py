@@ -121,7 +121,7 @@ def test_a_queue_of_the_admin_that_comes_into_the_config_goes_on() -> None:
     _again(at, work("mine", lease=6_000))
     assert len(_records(at)) == 2
     assert at.one("mine").definition.config.lease == 6_000
-    assert at.one("mine").definition.life == 1
+    assert at.one("mine").definition.declaration == 1
 
 
 def test_a_deleted_queue_that_comes_into_the_config_begins_a_new_life() -> None:
@@ -129,7 +129,7 @@ def test_a_deleted_queue_that_comes_into_the_config_begins_a_new_life() -> None:
     at.ask(Define(1, "create", "mine", {"topic": "t"}))
     at.ask(Define(1, "delete", "mine"))
     _again(at, work("mine"))
-    assert at.one("mine").definition.life == 2
+    assert at.one("mine").definition.declaration == 2
 
 
 def test_what_is_named_again_changes_no_queue_that_runs() -> None:

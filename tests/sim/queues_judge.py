@@ -405,7 +405,7 @@ class Judge:
     def ref(self, one: QueueState | None) -> Ref | None:
         """The life of a queue that is run."""
         found = self.refs.get(one.name) if one is not None else None
-        same = one is not None and found is not None and found.life == one.definition.life
+        same = one is not None and found is not None and found.life == one.definition.declaration
         return found if same else None
 
     def compare(self, room: RoomNode) -> None:

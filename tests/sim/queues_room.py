@@ -91,7 +91,7 @@ class Watched(Ordered):
 
 
 class RoomNode:
-    """One life of the process."""
+    """The process from one start to its end."""
 
     def __init__(self, world: World) -> None:
         self.world, self.alive = world, True
@@ -193,7 +193,7 @@ class RoomNode:
             self._note(give)
 
     def _note(self, give: Give) -> None:
-        key = give.to.queue, give.life
+        key = give.to.queue, give.declaration
         self.world.noted[key] = max(self.world.noted.get(key, 0), give.positions.max() + 1)
 
     def _sent(self, send: Send) -> bool:
@@ -206,7 +206,7 @@ class RoomNode:
         return True
 
     def _track(self, effect: TrackDeliveries) -> None:
-        self.world.noted[effect.queue, effect.life] = effect.position
+        self.world.noted[effect.queue, effect.declaration] = effect.position
 
     def _load(self, effect: Load) -> TablesLoaded:
         self._work.begin(effect.here, effect.persisted)
@@ -214,7 +214,7 @@ class RoomNode:
         if self.world.rng.random() < 0.2:
             noted = {}  # as after a reboot
         saved = self.world.tables_up_to(effect.persisted)
-        return TablesLoaded(saved, lambda name, life: noted.get((name, life)))
+        return TablesLoaded(saved, lambda name, declaration: noted.get((name, declaration)))
 
     def _save(self, effect: SaveTables) -> None:
         """A thread writes it, or cannot, and says so a while later."""

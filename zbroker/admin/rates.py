@@ -146,7 +146,7 @@ COUNTERS: Final = QueueCounters.__struct_fields__
 RATES: Final = {"entered_s": "entered", "delivered_s": "delivered", "acked_s": "acked"}
 DEAD_LATELY_S: Final = 600  # how long a dead letter is news
 
-Key = tuple[str, int]  # name and life
+Key = tuple[str, int]  # name and declaration
 _GrowthStep = dict[Key, Counter[str]]
 
 

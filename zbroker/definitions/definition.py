@@ -22,14 +22,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A queue in one of its lives. created: position at which that began. source: config or admin.
+    """A queue. declaration: which one of its name. created: position at which that began. source:
+    config or admin.
 
     begins: the recovery point as a bookmark, time or vector. type_of: how payloads of a topic are
     read.
     """
 
     config: QueueConfig
-    life: int
+    declaration: int
     created: int
     source: str
     topics: Matcher
@@ -53,7 +54,7 @@ class Definition:
 
 
 def compile_queue(
-    config: QueueConfig, life: int = 1, created: int = 0, source: str = "config",
+    config: QueueConfig, declaration: int = 1, created: int = 0, source: str = "config",
     types: Sequence[TopicType] = (),
 ) -> Definition:  # fmt: skip
     """The queue that these settings describe. Raises: BadQueue, with the reason."""
@@ -64,7 +65,7 @@ def compile_queue(
     )
     _check_dead_letter(config, topics)
     return Definition(
-        config, life, created, source, topics, _begins(config), TopicTypes(types),
+        config, declaration, created, source, topics, _begins(config), TopicTypes(types),
         filter=_filter(config, "filter"), priority=_expression(config, "priority"),
         barrier=_filter(config, "barrier"), group_key=_expression(config, "group_key"),
     )  # fmt: skip

@@ -42,11 +42,11 @@ class JournalFollower:
         self._holds_ms = self._close_ms = 0
         self._reported = (0, False)  # log start, and whether any subscription is eager
 
-    def watermarks(self, marks: Watermarks, now_ms: int) -> list[Effect]:
+    def watermarks(self, watermarks: Watermarks, now_ms: int) -> list[Effect]:
         """How far the log is durable; or that another journal is there."""
-        if marks.incarnation != self._cursors.incarnation:
+        if watermarks.incarnation != self._cursors.incarnation:
             self._locating.lost()
-        return [*self.session.watermarks(marks.incarnation, now_ms), *self._heard(marks)]
+        return [*self.session.watermarks(watermarks.incarnation, now_ms), *self._heard(watermarks)]
 
     def welcome(self, welcome: Welcome) -> list[Effect]:
         """A journal listens."""

@@ -88,7 +88,7 @@ class ClientRegistry:
         same = old is not None and (old.instance, old.principal) == (instance, principal)
         return None if same else old
 
-    def check_room(self, rid: bytes, principal: str, most: int, most_of_one: int) -> None:
+    def check_limits(self, rid: bytes, principal: str, most: int, most_of_one: int) -> None:
         """Raises: ClientError not_ready, too_many, if one more may not log on."""
         if self.unknown:
             reason = f"this instance is starting: {', '.join(self.unknown)} cannot be reached yet"

@@ -91,7 +91,7 @@ class IngestCore:
             ie.Granted: lambda event: self.live.on_grant(event.grant, event.worker),
             ie.EndpointsRead: self._endpoints_read,
             i.Welcome: self._welcome,
-            i.Watermarks: lambda marks: self.link.on_watermarks(marks, self._now.mono_ms),
+            i.Watermarks: lambda event: self.link.on_watermarks(event, self._now.mono_ms),
             i.Opened: self._opened,
             i.JournalReceipt: self._receipt,
             StagesDone: self._committing.done,
@@ -102,7 +102,7 @@ class IngestCore:
         self._now = now
         effects = self._handlers[type(event)](event)
         if self._owed:
-            effects = self._behind_owed(effects)
+            effects = self._without_held(effects)
         return [*effects, *self.clients.moved()] if self.clients.has_moved else effects
 
     @property
@@ -322,10 +322,10 @@ class IngestCore:
         self._owed.put(full.effect, self._now.mono_ms)
         return ()
 
-    def _behind_owed(self, effects: Sequence[Effect]) -> list[Effect]:
+    def _without_held(self, effects: Sequence[Effect]) -> list[Effect]:
         """Answers to a client wait until it was sent what it is owed; if that becomes too much, its
         session ends: its client logs on again, and hears there what is persisted."""
-        left = self._owed.behind(effects)
+        left = self._owed.hold_back(effects)
         for rid in self._owed.too_slow():
             reason = f"{OWED_MAX} answers to this connection were not read"
             self._owed.end(rid, m.Error("not_logged_on", reason, "log on again"))
@@ -358,7 +358,7 @@ class IngestCore:
         if not self._everything:
             effects += self.live.tick(now.mono_ms)
         if owed or self._owed:
-            effects = [*owed, *self._behind_owed(effects)]
+            effects = [*owed, *self._without_held(effects)]
         if self.clients.has_moved:
             effects += self.clients.moved()
         effects += self._turned()

@@ -126,9 +126,9 @@ class AppendLink:
 
     # -- what the journal says ----------------------------------------------------------------
 
-    def on_watermarks(self, marks: m.Watermarks, now_ms: int) -> list[LinkEffect]:
+    def on_watermarks(self, watermarks: m.Watermarks, now_ms: int) -> list[LinkEffect]:
         """Watermarks of another incarnation mean that the journal was restarted."""
-        return [*self._session.watermarks(marks.incarnation, now_ms)]
+        return [*self._session.watermarks(watermarks.incarnation, now_ms)]
 
     def on_welcome(self, welcome: m.Welcome) -> list[LinkEffect] | None:
         """The journal listens: everything outstanding is sent, logons after it.

@@ -134,7 +134,7 @@ class Logons:
         rid, logon, who = claim
         self._check_token(logon, who)
         limits = self._settings.limits
-        self._clients.check_room(rid, who.principal, limits.clients, limits.clients_per_principal)
+        self._clients.check_limits(rid, who.principal, limits.clients, limits.clients_per_principal)
         holder = self._clients.holder(logon.client, logon.instance, who.principal)
         if holder is not None and holder.rid != rid:
             self._probe(burst, Contest(claim, holder, burst.now_ms, PROBES))

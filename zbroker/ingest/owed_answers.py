@@ -44,7 +44,7 @@ class OwedAnswers:
         self.next_wake_ms = now_ms + RETRY_MS
         self._owed[answer.rid].put(answer.message)
 
-    def behind(self, effects: Iterable[Effect]) -> list[Effect]:
+    def hold_back(self, effects: Iterable[Effect]) -> list[Effect]:
         """What of `effects` is performed now; answers to clients that are owed some are kept."""
         now: list[Effect] = []
         for effect in effects:

@@ -35,7 +35,7 @@ from zbroker.wire.internal import Done
 
 INDEX_COMMIT_BYTES: Final = 32 * MIB  # log bytes per LMDB transaction; lost entries are rebuilt
 FILL_PAUSE_S: Final = 0.005  # between steps of filling ahead of time: syncs go first
-FINDINGS_TOLD: Final = 10  # of a start, in the statistics; all are in the log
+FINDINGS_REPORTED: Final = 10  # of a start, in the statistics; all are in the log
 FINDING_CHARS: Final = 200
 COUNT_MS: Final = 5_000  # between two looks into the directories
 SHARE: Final = 0.5  # of the time of one core: publishers and readers go first
@@ -89,7 +89,7 @@ class Background:
     def _fill(self) -> None:
         writer = self._opened.writer
         while not self._process.stopping and writer.prepare_step():
-            if not writer.behind:
+            if not writer.must_hurry:
                 time.sleep(FILL_PAUSE_S)
 
     # -- beats --------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Background:
             "oldest": self._oldest,
             "findings": len(opened.findings),
             "damage": sum(1 for finding in opened.findings if finding.end > finding.first),
-            "finding_texts": _told(opened.findings),
+            "finding_texts": _text_of(opened.findings),
             "conflicts_kept": self._conflicts.kept,
             "index_failed": opened.index.failed,
         }
@@ -205,8 +205,8 @@ def _not_unlinked(error: Exception) -> ev.NotUnlinked:
     return ev.NotUnlinked(str(error))
 
 
-def _told(findings: list[RecoveryFinding]) -> str:
-    texts = [f"{one.code}: {one.means}"[:FINDING_CHARS] for one in findings[:FINDINGS_TOLD]]
+def _text_of(findings: list[RecoveryFinding]) -> str:
+    texts = [f"{one.code}: {one.means}"[:FINDING_CHARS] for one in findings[:FINDINGS_REPORTED]]
     more = len(findings) - len(texts)
     return "; ".join(texts) + (f"; and {more} more, see the log" if more > 0 else "")
 

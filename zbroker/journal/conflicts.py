@@ -98,7 +98,7 @@ class Conflicts:
         self.kept, self._bytes = len(found), end
 
     def keep(self, conflicts: list[Conflict]) -> None:
-        """Appends what there is room for, and syncs. Never raises for a disk that fails."""
+        """Appends what there is space for, and syncs. Never raises for a disk that fails."""
         before = self._bytes
         data = [record for one in conflicts if (record := self._fitting(one)) is not None]
         if not data:

@@ -129,7 +129,7 @@ class JournalCore:
 
     def _reserved(self, event: ev.Reserved) -> Effects:
         commit = self.commit
-        commit.accepting, commit.room = event.accepting, event.bytes
+        commit.accepting, commit.left_bytes = event.accepting, event.bytes
         # a part of a snapshot for which nothing was reserved waits: SpaceFound may just have come
         commit.state_fits = event.state_fits and self._reserved_state
         self._group = group = commit.group(self._now.wall_ns)

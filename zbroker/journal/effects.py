@@ -33,14 +33,14 @@ class Where:
 
 
 class Reserve(e.Write, gc=False):
-    """See to it that a group of so many bytes has room on the disk. Answered by Reserved, at once:
+    """See to it that a group of so many bytes has space on the disk. Answered by Reserved, at once:
     what arrives later would not be counted."""
 
     bytes: int
 
 
 class LookForSpace(e.Write, gc=False):
-    """Look how much space the disk has, and make room if there was none. Answered by SpaceFound."""
+    """Look how much space the disk has, and free some if there was none. Answered by SpaceFound."""
 
 
 class WriteGroup(e.Write, gc=False):

@@ -30,7 +30,7 @@ class Subscribed(Struct, gc=False):
 
 
 class Reserved(Struct, gc=False):
-    """A Reserve was done. accepting: a group of publishers of that size has room on the disk.
+    """A Reserve was done. accepting: a group of publishers of that size has space on the disk.
 
     state_fits: a part of a state snapshot has. bytes: what a group of the broker's own has at most.
     """

@@ -135,7 +135,7 @@ def columns_bytes(batch: HasColumns) -> int:
 class GroupBuilder:
     """One group at a time, in `batches`. `accepting`: False while the disk is nearly full.
 
-    state_fits: False when not even a part of a state snapshot has room on it. room: bytes that a
+    state_fits: False when not even a part of a state snapshot fits on it. left_bytes: that a
     group has on it at most, while publishers are not accepted.
     fenced: nothing of this instance's own is placed, only records of peers. So begins an instance
     with peers: they may hold more of it than it does itself, if its disk is an old copy. A position
@@ -152,7 +152,7 @@ class GroupBuilder:
         self.accepting = True
         self.fenced = False
         self.state_fits = True
-        self.room = U63_MAX
+        self.left_bytes = U63_MAX
         self.conflicts = self.refused = self.duplicates = self.messages = self.late = 0
         self.batches: list[Batch] = []
         self.wall_ns = 0
@@ -349,7 +349,7 @@ class GroupBuilder:
     # -- conflicts ----------------------------------------------------------------------------
 
     def conflict(self, entry: m.Entry, body: Body, position: int) -> None:
-        """Counts it and keeps it to be taken, if there is room."""
+        """Counts it and keeps it to be taken, if there is space."""
         self.conflicts += 1
         size = self._kept_bytes + len(body)
         if len(self._kept) < CONFLICTS_MAX and size <= CONFLICTS_MAX_BYTES:

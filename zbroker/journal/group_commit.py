@@ -231,7 +231,7 @@ class GroupCommit(GroupBuilder):
         items: list[tuple[Requester, m.ReceiptItem]] = []
         opened: list[Answer] = []
         stated = self._snapshots.place() if self._snapshots.active and self._snapshots.due else 0
-        size, room, units = stated, self._room(stated), self._units.taken
+        size, left, units = stated, self._left_for_units(stated), self._units.taken
         while self._queue and size < GROUP_MAX_BYTES and len(batches) < GROUP_BUFFERS_MAX // 4:
             waiting = self._queue.popleft()
             requester, what, ordinal, body, needs = waiting
@@ -245,11 +245,11 @@ class GroupCommit(GroupBuilder):
                     self._queue.appendleft(waiting)  # it would be the first to go over the limit
                     size -= needs
                     break
-                items.append((requester, self._units.place(ordinal, what, fits=needs <= room)))
-                room -= needs if not items[-1][1].code else 0
+                items.append((requester, self._units.place(ordinal, what, fits=needs <= left)))
+                left -= needs if not items[-1][1].code else 0
             elif isinstance(what, Control):
                 self.control(*what)
-                room -= needs
+                left -= needs
             else:
                 answer = self._answer(what)
                 opened += [Answer(requester.rid, answer)] if answer is not None else []
@@ -261,11 +261,11 @@ class GroupCommit(GroupBuilder):
         self._in_flight.append(InFlight(self.next_position, items, opened, durable, moved))
         return WriteGroup(batches, self.log_time, self.next_position) if batches else None
 
-    def _room(self, stated: int) -> int:
+    def _left_for_units(self, stated: int) -> int:
         """Bytes of log that units may take in this group, whose snapshot part takes `stated`."""
         if self.accepting:
             return U63_MAX
-        return self.room - _GROUP_BYTES - stated - self._snapshots.reserved
+        return self.left_bytes - _GROUP_BYTES - stated - self._snapshots.reserved
 
     def _answer(self, ask: Question) -> m.Opened | NamedRows | StagesDone | None:
         """Its answer is durable when it leaves; None for a Close, which has none."""

@@ -223,7 +223,7 @@ def _prove_missing(look: Lookup, hint: Hint | None, search: _Search) -> None:
     now, known, sequence = search.now, search.known, search.wanted.sequence
     late = known.late_position >= (hint.position if hint is not None else now.log_start)
     if not late:  # else a late one may be anywhere, and `prev` proves nothing
-        later = _behind(look, hint, search)
+        later = _next_hint(look, hint, search)
         batch = next(look.batches(later, now), None) if later is not None else None
         if batch is not None and not _follows(batch, search.wanted):
             return  # an entry that says something else than the log
@@ -238,7 +238,7 @@ def _follows(batch: Batch, wanted: Bookmark) -> bool:
     return mine and batch.sequence > wanted.sequence
 
 
-def _behind(look: Lookup, hint: Hint | None, search: _Search) -> Hint | None:
+def _next_hint(look: Lookup, hint: Hint | None, search: _Search) -> Hint | None:
     """Where the index leads to for the lowest sequence for which it leads elsewhere than `hint`."""
     publisher, low = search.wanted
     high = search.known.high

@@ -51,7 +51,7 @@ class Vectors:
                 raise ClientError("bookmark_not_found", f"{text!r} is not of this log")
             return self._of_own(vector, now)
         self._check_reached(vector, now)
-        return self._behind_last(vector, now) if end else self._first_left(vector, now)
+        return self._after_last(vector, now) if end else self._first_left(vector, now)
 
     def _check_returned(self, vector: Vector, now: Where) -> None:
         """A fenced instance does not know yet how much its peers hold of its older generations.
@@ -152,15 +152,15 @@ class Vectors:
             start = batch.end_position
         return start
 
-    def _behind_last(self, vector: Vector, now: Where) -> int:
+    def _after_last(self, vector: Vector, now: Where) -> int:
         """After the last message that the vector covers."""
-        ends = [self._behind(origin, at, now) for origin, at in vector.items() if at > 0]
+        ends = [self._after(origin, at, now) for origin, at in vector.items() if at > 0]
         end = max(ends, default=now.log_start)
         if end < now.log_start:
             raise _expired(now)
         return min(end, now.persisted)
 
-    def _behind(self, origin: Origin, at: int, now: Where) -> int:
+    def _after(self, origin: Origin, at: int, now: Where) -> int:
         if origin.instance == now.instance:
             return self._own(origin, at + 1, now)
         first, last = self._before(origin, at - 1, now)

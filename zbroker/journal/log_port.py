@@ -3,10 +3,10 @@
 A sync is done at once, or in a helper thread as long as syncs are slow: then the turn goes on
 receiving, and Synced comes later.
 
-    accepting --a group finds no room--> full --there is room for such a group--> accepting
+    accepting --a group finds no space--> full --there is space for such a group--> accepting
 
 Publishers are refused `disk_full` before a group of theirs would need a file that does not fit on
-the disk (see writer.py); all else goes on, and so do smaller groups that still find room. Each
+the disk (see writer.py); all else goes on, and so do smaller groups that still find space. Each
 look for space allocates, so only a beat looks; publishing resumes within a beat and the time after
 which publishers try again.
 """
@@ -53,7 +53,7 @@ class LogPort:
 
     def reserve(self, effect: je.Reserve) -> Reserved:
         accepting = self.space.admit(effect.bytes, self._now_ms())
-        return Reserved(accepting, self.space.state_fits, self.space.room)
+        return Reserved(accepting, self.space.state_fits, self.space.left_bytes)
 
     def look_for_space(self, _effect: je.LookForSpace) -> SpaceFound:
         self.space.beat(self._now_ms())
@@ -81,7 +81,7 @@ class TimedLogPort(LogPort):
         self._flush_us = process.config.journal.flush_interval  # a write is durable within it
         self._written_s = self.sync_s = 0.0
         self.flush_late = 0
-        self._told_ms: int | None = None
+        self._late_logged_ms: int | None = None
 
     def write(self, effect: je.WriteGroup) -> Written:
         self._written_s = time.perf_counter()
@@ -110,8 +110,8 @@ class TimedLogPort(LogPort):
         """A write took longer than [journal] flush_interval to become durable."""
         self.flush_late += 1
         now_ms = self._now_ms()
-        if self._told_ms is None or now_ms >= self._told_ms + LATE_TELL_MS:
-            self._told_ms = now_ms
+        if self._late_logged_ms is None or now_ms >= self._late_logged_ms + LATE_TELL_MS:
+            self._late_logged_ms = now_ms
             self._log.warning(
                 "journal.flush_late: a write took %(took_ms)d ms to become durable, flush_interval "
                 "is %(flush_interval)s; nothing is lost, its ack waited as long; look at the disk "
@@ -140,29 +140,29 @@ class TimedLogPort(LogPort):
 class Space:
     """The space of one journal.
 
-    accepting: False from a group that was refused until it would find room.
-    state_fits: a part of a state snapshot has room; it may use the reserve.
+    accepting: False from a group that was refused until it would find space.
+    state_fits: a part of a state snapshot has space; it may use the reserve.
     """
 
     def __init__(self, writer: Writer, directory: Path, log: Logger) -> None:
         self._writer = writer
         self._directory = directory
         self._log = log
-        self._refused_bytes = 0  # of the smallest group that found no room since the last beat
+        self._refused_bytes = 0  # of the smallest group that found no space since the last beat
         self._next_ms = 0
-        self._told_ms: int | None = None
-        self._told = self._warned = False
+        self._refusal_logged_ms: int | None = None
+        self._refusal_logged = self._warned = False
         self.accepting = True
         self.free_bytes = self.disk_bytes = 0
 
     @property
     def state_fits(self) -> bool:
-        return self.accepting or self.room >= STATE_PART_BYTES
+        return self.accepting or self.left_bytes >= STATE_PART_BYTES
 
     @property
-    def room(self) -> int:
+    def left_bytes(self) -> int:
         """Bytes that a group of the broker's own has at most; it may use the reserve."""
-        return self._writer.room
+        return self._writer.left_bytes
 
     @property
     def used_percent(self) -> int:
@@ -171,7 +171,7 @@ class Space:
 
     def admit(self, needed_bytes: int, now_ms: int) -> bool:
         """May publishers write a group of that size? Raises: StorageError."""
-        if self._writer.has_room(needed_bytes):
+        if self._writer.has_space(needed_bytes):
             return True
         if now_ms >= self._next_ms and self._writer.secure(needed_bytes):
             return True
@@ -187,15 +187,16 @@ class Space:
         self._look()
         if not self.accepting and self._writer.secure(self._refused_bytes):
             self.accepting, self._next_ms = True, 0
-            if self._told:
-                self._told = False
+            if self._refusal_logged:
+                self._refusal_logged = False
                 self._log.info("journal.space_back: there is space again; publishing goes on")
 
     def _refuse(self, now_ms: int) -> None:
         self.accepting = False
-        if self._told_ms is not None and now_ms < self._told_ms + TELL_MS:
+        logged_ms = self._refusal_logged_ms
+        if logged_ms is not None and now_ms < logged_ms + TELL_MS:
             return
-        self._told, self._told_ms = True, now_ms
+        self._refusal_logged, self._refusal_logged_ms = True, now_ms
         self._log.warning(
             "journal.disk_full: no space for the next segment in %s; publishers are refused and "
             "keep their messages, reading goes on; free space, publishing resumes by itself",

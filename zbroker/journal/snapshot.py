@@ -263,7 +263,7 @@ class SnapshotWriter:
 
     @property
     def reserved(self) -> int:
-        """Bytes of a nearly full disk that are left for its next part, if that has room at all."""
+        """Bytes of a nearly full disk that are left for its next part, if that fits at all."""
         return STATE_PART_BYTES if self.active and self._to.state_fits else 0
 
     def place(self) -> int:

@@ -145,7 +145,7 @@ class Units:
         self._held = [0, 0]
 
     def place(self, ordinal: int, unit: CommitUnit, *, fits: bool) -> m.ReceiptItem:
-        """Judges one unit: all of it goes into the group, or nothing. fits: it has room."""
+        """Judges one unit: all of it goes into the group, or nothing. fits: it has space."""
         sort = any(part.kind == KIND_PUBLISH for part in unit.parts)
         try:
             if unit.confirmed < self._held[sort]:

@@ -178,11 +178,11 @@ class RealDisk:
 
     def _read_direct(self, name: str, offset: int, size: int) -> bytes:
         start = offset // DIRECT_ALIGN * DIRECT_ALIGN
-        room = -(-(offset + size - start) // DIRECT_ALIGN) * DIRECT_ALIGN
+        length = -(-(offset + size - start) // DIRECT_ALIGN) * DIRECT_ALIGN
         file = _OpenFile(self.directory / name, os.O_RDONLY | os.O_DIRECT)
-        with mmap.mmap(-1, max(room, DIRECT_ALIGN)) as pages:  # anonymous memory is page-aligned
+        with mmap.mmap(-1, max(length, DIRECT_ALIGN)) as pages:  # anonymous memory is page-aligned
             got = 0
-            while got < room and got % DIRECT_ALIGN == 0:
+            while got < length and got % DIRECT_ALIGN == 0:
                 with memoryview(pages) as view, view[got:] as rest:
                     done = os.preadv(file.fd, [rest], start + got)
                 if not done:

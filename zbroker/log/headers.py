@@ -57,15 +57,15 @@ ANSWERS_KEPT: Final = 1_000  # of one Wanted; 0.2 MB if all of them are long
 
 
 def decode_headers(  # noqa: PLR0913 - each is one thing that a block of the log is read by
-    data: bytes, base: int, offset: int, seed: int, position: int, limit: int, room: int
+    data: bytes, base: int, offset: int, seed: int, position: int, limit: int, window: int
 ) -> list[Batch]:
     """The good batches that follow on from `offset`, of positions from `position` below `limit`.
 
-    `data` are bytes of a segment from offset `base` on. Batches begin in the next `room` bytes.
+    `data` are bytes of a segment from offset `base` on. Batches begin in the next `window` bytes.
     """
     found: list[Batch] = []
     at, size = offset - base, len(data)
-    last = min(size - _BATCH_BYTES, at + room - 1)
+    last = min(size - _BATCH_BYTES, at + window - 1)
     while position < limit and at <= last:
         (magic, version, kind, length, body_length, flags, count, skip, topics, _, own, publisher,
          session, sequence, prev, log_time, origin_instance, origin_position, origin_generation,
@@ -75,18 +75,18 @@ def decode_headers(  # noqa: PLR0913 - each is one thing that a block of the log
             if data[at : at + 4] != BATCH_MAGIC:
                 break
             continue
-        behind = at + length
+        body_at = at + length
         taken = count - skip - cut
         if (
             own != position
             or version != VERSION
-            or behind > size
+            or body_at > size
             or length < _BATCH_BYTES
             or length % 8
             or (taken <= 0 and (taken or count))
         ):
             break
-        tail = data[at + _BATCH_BYTES : behind]
+        tail = data[at + _BATCH_BYTES : body_at]
         if crc_extend(seed, offset_bytes(base + at) + data[at : at + _CRC_AT] + tail) != crc:
             break
         known = tails.get(tail)
@@ -102,7 +102,7 @@ def decode_headers(  # noqa: PLR0913 - each is one thing that a block of the log
             extra, base + at, length, cut,
         ))  # fmt: skip
         position += taken
-        at = behind + (body_length + 7) // 8 * 8
+        at = body_at + (body_length + 7) // 8 * 8
     return found
 
 
@@ -131,14 +131,14 @@ class Sparse:
 
 
 def skim_headers(  # noqa: PLR0913 - each is one thing that a block of the log is read by
-    data: bytes, base: int, offset: int, seed: int, position: int, limit: int, room: int,
+    data: bytes, base: int, offset: int, seed: int, position: int, limit: int, window: int,
     sparse: Sparse,
 ) -> tuple[list[Batch], int, int]:  # fmt: skip
     """Like `decode_headers`, but only what `sparse` needs; offset and position after the last."""
     found: list[Batch] = []
     at = done = offset - base
     size, seen, block_end = len(data), sparse.seen, sparse.block_end - base
-    last = min(size - _BATCH_BYTES, at + room - 1)
+    last = min(size - _BATCH_BYTES, at + window - 1)
     while position < limit and at <= last:
         head, kind, length, body_length, flags, count, skip, own, publisher, cut, crc = _skim(
             data, at
@@ -148,17 +148,17 @@ def skim_headers(  # noqa: PLR0913 - each is one thing that a block of the log i
             if data[at : at + 6] != _HEAD:
                 break
             continue
-        behind = at + length
+        body_at = at + length
         taken = count - skip - cut
         if (
             own != position
-            or behind > size
+            or body_at > size
             or length < _BATCH_BYTES
             or length % 8
             or (taken <= 0 and (taken or count))
         ):
             break
-        covered = data[at : at + _CRC_AT] + data[at + _BATCH_BYTES : behind]
+        covered = data[at : at + _CRC_AT] + data[at + _BATCH_BYTES : body_at]
         if crc_extend(seed, offset_bytes(base + at) + covered) != crc:
             break
         begins, late = at >= block_end, flags & FLAG_LATE
@@ -175,7 +175,7 @@ def skim_headers(  # noqa: PLR0913 - each is one thing that a block of the log i
                 seen.add(publisher)
         sparse.batches += 1
         position += taken
-        at = done = behind + (body_length + 7) // 8 * 8
+        at = done = body_at + (body_length + 7) // 8 * 8
     sparse.block_end = block_end + base
     return found, base + done, position
 
@@ -265,19 +265,20 @@ class TopicSelection:
 
 
 def pick_headers(  # noqa: C901, PLR0912, PLR0913 - one loop over a block, like the others
-    data: bytes, base: int, offset: int, seed: int, position: int, limit: int, room: int,
+    data: bytes, base: int, offset: int, seed: int, position: int, limit: int, budget: int,
     wanted: TopicSelection,
 ) -> tuple[list[Batch | Skipped], int, int, int]:  # fmt: skip
     """Like `decode_headers` and `take_bodies` for what is wanted; the rest is only stepped over.
 
-    Looks at PICKS_MAX at most. `room`: of bytes that are wanted.
-    Returns: also offset and position after the last batch, maybe beyond `data`; the room left.
+    Looks at PICKS_MAX at most. budget: bytes that are wanted, at most.
+    Returns: also offset and position after the last batch, maybe beyond `data`; the rest of
+    the budget.
     """
     found: list[Batch | Skipped] = []
     at = done = offset - base
     last_at, last, begun, known = -1, len(data) - _BATCH_BYTES, position, wanted.known
     for _ in range(PICKS_MAX):
-        if position >= limit or at > last or room <= 0:
+        if position >= limit or at > last or budget <= 0:
             break
         head, kind, length, body_length, count, skip, topics, own, body_crc, cut, crc = _pick(
             data, at
@@ -287,17 +288,17 @@ def pick_headers(  # noqa: C901, PLR0912, PLR0913 - one loop over a block, like 
             if data[at : at + 6] != _HEAD:
                 break
             continue
-        behind = at + length
+        body_at = at + length
         taken = count - skip - cut
         if (
             own != position
-            or behind > len(data)
+            or body_at > len(data)
             or length < _BATCH_BYTES
             or length % 8
             or (taken <= 0 and (taken or count))
         ):
             break
-        tail = data[at + _BATCH_BYTES : behind]
+        tail = data[at + _BATCH_BYTES : body_at]
         if crc_extend(seed, offset_bytes(base + at) + data[at : at + _CRC_AT] + tail) != crc:
             break
         said = known.get(tail)
@@ -309,19 +310,19 @@ def pick_headers(  # noqa: C901, PLR0912, PLR0913 - one loop over a block, like 
             last_at = at
         else:
             batch = read_batch_header(data, at, base + at)  # `wanted` could read its tail
-            batch.body = body = data[behind : behind + body_length]
+            batch.body = body = data[body_at : body_at + body_length]
             if len(body) < body_length or crc32c(body) != body_crc or batch.flags & FLAG_SHOWS:
                 break
             if begun < position:
                 found.append(_skipped(data, last_at, begun, position))
             begun = position + taken
             found.append(batch)
-            room -= length + body_length
+            budget -= length + body_length
         position += taken
-        at = done = behind + (body_length + 7) // 8 * 8
+        at = done = body_at + (body_length + 7) // 8 * 8
     if begun < position:
         found.append(_skipped(data, last_at, begun, position))
-    return found, base + done, position, room
+    return found, base + done, position, budget
 
 
 def _skipped(data: bytes, at: int, first: int, end: int) -> Skipped:

@@ -262,11 +262,11 @@ class Packed:
         end, parts = min(offset + size, table.size), list[bytes | memoryview]()
         index = bisect_right(table.base, offset) - 1
         while offset < end:
-            first, behind = table.base[index], table.base[index + 1]
-            if behind > offset:
+            first, stop = table.base[index], table.base[index + 1]
+            if stop > offset:
                 whole = self._frame(table, index)
                 parts.append(memoryview(whole)[offset - first : end - first])
-            offset, index = behind, index + 1
+            offset, index = stop, index + 1
         return b"".join(parts)
 
     def _frame(self, table: FrameTable, index: int) -> bytes:

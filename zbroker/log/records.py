@@ -81,11 +81,11 @@ POSITIONS_MAX: Final = 1 << 32  # in a list of ends: it is a few bytes, as a set
 class DefinitionRecord(Struct, omit_defaults=True):
     """Body of a KIND_WIRING record: what a queue is from here on.
 
-    created: position at which this life began; 0: here. begins: messages before it do not
-    enter; -1: those before this record. source: "config" or "admin".
-    definition: a QueueConfig as a map; None: the queue is deleted. by, unit: as in a QueueRecord.
-    types: how its expressions read payloads, the first that fits; None: it has no expressions, or
-    was written by a release that took the types of the config.
+    life: which declaration of its name this is. created: position at which that began; 0: here.
+    begins: messages before it do not enter; -1: those before this record. source: "config" or
+    "admin". definition: a QueueConfig as a map; None: the queue is deleted. by, unit: as in a
+    QueueRecord. types: how its expressions read payloads, the first that fits; None: it has no
+    expressions, or was written by a release that took the types of the config.
     """
 
     name: str
@@ -156,7 +156,7 @@ AnyFact = MessagesGone | Failed | Horizon | BarrierDelivered | Returned | Noted
 
 
 class QueueRecord(Struct, omit_defaults=True):
-    """Body of a KIND_QUEUE record. by, unit: the incarnation of the room that wrote it and the
+    """Body of a KIND_QUEUE record. by, unit: the incarnation of the process that wrote it and the
     number of its unit: so it finds out which of its units are in the log."""
 
     queue: str

@@ -182,8 +182,8 @@ class SegmentScan:
     def _get(self, offset: int, size: int) -> bytes:
         """Bytes of the medium; unreadable ones are zeros."""
         if not (self._base <= offset and offset + size <= self._base + len(self._window)):
-            room = min(max(size, WINDOW_BYTES), max(self.size - offset, 0))
-            self._window = read_around(self._disk.read_direct, self._name, offset, room)
+            window_bytes = min(max(size, WINDOW_BYTES), max(self.size - offset, 0))
+            self._window = read_around(self._disk.read_direct, self._name, offset, window_bytes)
             self._base = offset
         at = offset - self._base
         return self._window[at : at + size]

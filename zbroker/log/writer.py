@@ -167,30 +167,30 @@ class Writer:
         self._notes = give_up(self._disk, self._note(self.header, self.synced))
         self._failed = False
 
-    def has_room(self, length: int) -> bool:
+    def has_space(self, length: int) -> bool:
         """True if a group of `length` needs no new file and leaves the reserve."""
-        left, behind = self._left()
+        left, next_left = self._left()
         if length > left:
-            return behind - length >= self._reserve
-        return behind >= self._reserve or left - length >= self._reserve
+            return next_left - length >= self._reserve
+        return next_left >= self._reserve or left - length >= self._reserve
 
     @property
-    def room(self) -> int:
+    def left_bytes(self) -> int:
         """Bytes of the largest group that needs no new file; it may use up the reserve."""
         return max(self._left())
 
     def _left(self) -> tuple[int, int]:
         """Bytes for one group in the open segment, and in the next one as far as it exists."""
-        behind = max(self._spares[0].certain, self._allocated) - DATA_AT
-        return self.header.size - pad(self.end, GROUP_ALIGN), behind
+        next_left = max(self._spares[0].certain, self._allocated) - DATA_AT
+        return self.header.size - pad(self.end, GROUP_ALIGN), next_left
 
     def secure(self, length: int) -> bool:
-        """Sees to it that a group of `length` has room; False when the disk is too full for that.
+        """Sees to it that a group of `length` has space; False when the disk is too full for that.
 
         The next segment is allocated for it when it is not filled in time, or never filled.
         Raises: StorageError (never "disk_full").
         """
-        if self.has_room(length):
+        if self.has_space(length):
             return True
         self._check()
         needed = pad(DATA_AT + length + self._reserve, 4096)
@@ -239,7 +239,7 @@ class Writer:
         return soon or self._files > 1
 
     @property
-    def behind(self) -> bool:
+    def must_hurry(self) -> bool:
         """True if the filling should hurry: two bytes for each one that is written.
 
         So a segment that is half full gets its successor in time, and after the small first
@@ -259,7 +259,7 @@ class Writer:
         return encode_group(batches, self.end, self._seed, log_time, self.synced, self._group_crc)
 
     def _roll_over(self, length: int) -> None:
-        """Opens the next segment, with room for a group of `length`."""
+        """Opens the next segment, with space for a group of `length`."""
         if self.synced < self.position:
             self.sync()
         needed = pad(DATA_AT + length, 4096)

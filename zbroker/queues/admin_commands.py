@@ -128,9 +128,9 @@ class AdminCommands:
         one = self._shared.running(command.queue)
         rid = connection.rid
 
-        def done(rows: list[q.BrowsedRow], payloads: list[bytes], behind: int | None) -> None:
+        def done(rows: list[q.BrowsedRow], payloads: list[bytes], next_after: int | None) -> None:
             body = bodies.pack(payloads) if command.data else None
-            self._shared.send(rid, q.Rows(rows, command.cid, behind), body)
+            self._shared.send(rid, q.Rows(rows, command.cid, next_after), body)
 
         wanted = self._shared.compile(connection, command.filter), command.state
         self._browsing.rows(one, command.after, command.limit, wanted, done)
@@ -138,8 +138,8 @@ class AdminCommands:
     def _browse(self, rid: bytes, ask: s.BrowseQueue) -> None:
         one = self._shared.running(ask.queue)
 
-        def done(rows: list[q.BrowsedRow], payloads: list[bytes], behind: int | None) -> None:
-            self._tell(rid, s.Browsed(ask.cid, rows, behind, payloads if ask.data else []))
+        def done(rows: list[q.BrowsedRow], payloads: list[bytes], next_after: int | None) -> None:
+            self._tell(rid, s.Browsed(ask.cid, rows, next_after, payloads if ask.data else []))
 
         limit = min(ask.limit, q.BROWSED_MAX)
         content = compile_at_once(ask.filter) if ask.filter else None
@@ -381,14 +381,14 @@ class Browser:
     ) -> None:  # fmt: skip
         """Messages after a position. wanted: a filter, and a state."""
         content, state = wanted
-        part, behind = self._part(one, after, limit if content is None else EXAMINED_MAX, state)
+        part, next_after = self._part(one, after, limit if content is None else EXAMINED_MAX, state)
         if content is None or not part:
-            self._read(one, part, behind, done)
+            self._read(one, part, next_after, done)
             return
 
         def examined(matching: BitMap64) -> None:
             hits = matching[:limit]
-            self._read(one, hits, hits.max() if len(matching) > limit else behind, done)
+            self._read(one, hits, hits.max() if len(matching) > limit else next_after, done)
 
         self._shared.examine(part, content, examined)
 
@@ -412,15 +412,15 @@ class Browser:
                 found.add(position)
         return found, last if first + SCANNED_MAX < len(here) else None
 
-    def _read(self, one: QueueState, part: BitMap64, behind: int | None, done: Browsed) -> None:
+    def _read(self, one: QueueState, part: BitMap64, next_after: int | None, done: Browsed) -> None:
         if not part:
-            done([], [], behind)
+            done([], [], next_after)
             return
 
         def inspected(answer: Inspected) -> None:
             found = [self._row(one, row) for row in answer.rows]
             cut = answer.end <= part.max()  # the next question goes on after the last that was read
-            after = answer.end - 1 if cut else behind
+            after = answer.end - 1 if cut else next_after
             done(found, [row.data for row in answer.rows], after)
 
         self._shared.read(Inspect, inspected, part, SHOWN_BYTES)

@@ -166,7 +166,7 @@ class Commits:
         self._refused.clear()
         self._not_before_ms = 0
         units: list[PendingUnit] = []
-        while self._waiting and self._room(units):
+        while self._waiting and self._may_send(units):
             unit = self._waiting.popleft()
             self._last_ordinal += 1
             unit.ordinal, unit.after = self._last_ordinal, persisted
@@ -184,9 +184,9 @@ class Commits:
     def due(self) -> bool:
         """True if `take` has something, but for what was refused: see wake_ms."""
         may = self._journal and not self._doubtful and not self._refused
-        return bool(may and self._waiting and self._room([]))
+        return bool(may and self._waiting and self._may_send([]))
 
-    def _room(self, units: list[PendingUnit]) -> bool:
+    def _may_send(self, units: list[PendingUnit]) -> bool:
         if not self._under_way:
             return True
         return self._under_way_bytes < UNDER_WAY_MAX_BYTES and len(self._under_way) < UNDER_WAY_MAX

@@ -261,7 +261,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         if search is None and not (shared.out or manager.notes or manager.began):
             return []
         begun = [
-            TrackDeliveries(one.name, one.definition.life, one.suspected_to)
+            TrackDeliveries(one.name, one.definition.declaration, one.suspected_to)
             for one in manager.began
         ]
         out, shared.out = [*begun, *manager.notes, *shared.out, *([search] if search else ())], []

@@ -1,7 +1,7 @@
 """A note of how far each queue was delivered, in memory that survives the process.
 
     header   magic, id (16 bytes), instance, generation             64 bytes, zero after it
-    slots    hash of name and life, position after the highest one that was sent   16 bytes each
+    slots    hash of name and declaration, position after the highest one sent   16 bytes each
 
 The log knows a horizon, written ahead: messages before it may have been delivered, so after a crash
 they are flagged. This note, in a file system that a kill does not touch and a reboot empties, says
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zbroker.queues.effects import Give, TrackDeliveries
 
 SHARED_MEMORY: Final = Path("/dev/shm")
-SLOTS_MAX: Final = 60_000  # queues and lives of one process; the horizon holds for more
+SLOTS_MAX: Final = 60_000  # declarations of queues of one process; the horizon holds for more
 _HEAD: Final = struct.Struct("<8s16sQQ")
 _SLOTS_AT: Final = 64
 _SLOT: Final = struct.Struct("<QQ")
@@ -38,7 +38,7 @@ _POSITION: Final = struct.Struct("<Q")
 _MAGIC: Final = b"zb-sent\x01"
 _BYTES: Final = _SLOTS_AT + SLOTS_MAX * _SLOT.size
 
-Key = tuple[str, int]  # name and life of a queue
+Key = tuple[str, int]  # name and declaration of a queue
 
 
 class Delivered:
@@ -70,9 +70,9 @@ class Delivered:
             return str(error)
         return ""
 
-    def before(self, name: str, life: int) -> int | None:
+    def before(self, name: str, declaration: int) -> int | None:
         """No message from this position on was sent; None: it is not known."""
-        return self._before.get(_hash((name, life)))
+        return self._before.get(_hash((name, declaration)))
 
     def _read(self, path: Path, origin: Origin) -> dict[int, int]:
         try:
@@ -102,7 +102,7 @@ class Delivered:
 
     def begin(self, effect: TrackDeliveries) -> None:
         """A queue of which nothing from its position on was sent, by whomever."""
-        key, at = (effect.queue, effect.life), _SLOTS_AT + len(self._at) * _SLOT.size
+        key, at = (effect.queue, effect.declaration), _SLOTS_AT + len(self._at) * _SLOT.size
         if self._memory is None or key in self._at or at + _SLOT.size > _BYTES:
             return
         self._memory[at : at + _SLOT.size] = _SLOT.pack(_hash(key), effect.position)
@@ -111,7 +111,7 @@ class Delivered:
 
     def sending(self, give: Give) -> None:
         """Before anything is sent: after a crash it is known to be the second time."""
-        key, position = (give.to.queue, give.life), give.positions.max()
+        key, position = (give.to.queue, give.declaration), give.positions.max()
         at = self._at.get(key)
         if at is None or self._memory is None or position < self._highest[key]:
             return
@@ -126,8 +126,8 @@ class Delivered:
 
 
 def _hash(key: Key) -> int:
-    name, life = key
-    data = blake2b(f"{name}\0{life}".encode(), digest_size=8).digest()
+    name, declaration = key
+    data = blake2b(f"{name}\0{declaration}".encode(), digest_size=8).digest()
     return int.from_bytes(data, "little") or 1
 
 

@@ -89,14 +89,16 @@ class Dispatcher:
     def _hand(self, one: QueueState, offer: Offer) -> None:
         consumer, queue = self._shared.consumers[offer.consumer], one.queue
         one.taken_ms = self._shared.now.mono_ms
+        number = one.definition.declaration
         if isinstance(queue, Replayable):
             acked = queue.noted_ones & offer.positions
-            life = one.definition.life
-            give = Give(consumer, offer.positions, acked=acked, bytes_max=GIVE_BYTES, life=life)
+            give = Give(
+                consumer, offer.positions, acked=acked, bytes_max=GIVE_BYTES, declaration=number
+            )
             self._shared.out.append(give)
             return
         deliveries = queue.deliveries_of(offer.positions)
-        give = Give(consumer, offer.positions, deliveries, offer.barrier, life=one.definition.life)
+        give = Give(consumer, offer.positions, deliveries, offer.barrier, declaration=number)
         if offer.first_commit:
             sent = Outcome(offer.positions, "gone", "sent")
             one.entries.append((sent, lambda code: None if code else self._send(one, give)))

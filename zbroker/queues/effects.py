@@ -29,8 +29,8 @@ class Give(e.ToPeer, gc=False):
 
     deliveries: of each, how often it was delivered with this time; None: all for the first time.
     acked: of a replayable queue, those that were acknowledged; None: of another queue. bytes_max:
-    as soon as so many were read and sent, it ends with a batch, and the rest is not sent. life: of
-    the queue, for the note of what was sent.
+    as soon as so many were read and sent, it ends with a batch, and the rest is not sent.
+    declaration: of the queue, for the note of what was sent.
     """
 
     to: RemoteConsumer
@@ -39,7 +39,7 @@ class Give(e.ToPeer, gc=False):
     barrier: bool = False
     acked: BitMap64 | None = None
     bytes_max: int = U63_MAX
-    life: int = 0
+    declaration: int = 0
 
     @property
     def rid(self) -> bytes:
@@ -121,7 +121,7 @@ class TrackDeliveries(Struct, gc=False):
     """No message of this queue from `position` on was sent: note from now on what is sent."""
 
     queue: str
-    life: int
+    declaration: int
     position: int
 
 
@@ -190,7 +190,7 @@ class Inspected(LogAnswer, gc=False):
 
 
 class TablesLoaded(Struct, gc=False):
-    """What the tables hold, by name and life; noted: see registry.Noted."""
+    """What the tables hold, by name and declaration; noted: see registry.Noted."""
 
     saved: Mapping[tuple[str, int], SavedQueue]
     noted: Callable[[str, int], int | None] | None = None

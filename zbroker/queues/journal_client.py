@@ -72,21 +72,22 @@ class JournalClient:
             return []
         manager = self._manager
         self._started = manager.ready
-        left, text = manager.following.behind, "making queues" if manager.known else ""
+        left, text = manager.following.lag, "making queues" if manager.known else ""
         if left:
             text = f"reading the log: {left} positions left"
         return [Ready() if self._started else Progress(text)]
 
     # -- messages of it -----------------------------------------------------------------------
 
-    def watermarks(self, marks: Watermarks) -> Sequence[Effect]:
+    def watermarks(self, watermarks: Watermarks) -> Sequence[Effect]:
         """How far the log is durable; or that another journal is there."""
-        if marks.incarnation == self.session.welcomed_by:
-            self._heard(Origin(marks.instance, marks.generation), marks.log_start, marks.persisted)
+        if watermarks.incarnation == self.session.welcomed_by:
+            here = Origin(watermarks.instance, watermarks.generation)
+            self._heard(here, watermarks.log_start, watermarks.persisted)
             return ()
         if self.session.welcomed_by:
             self._manager.commits.lost()
-        return self.session.watermarks(marks.incarnation, self._shared.now.mono_ms)
+        return self.session.watermarks(watermarks.incarnation, self._shared.now.mono_ms)
 
     def welcome(self, welcome: Welcome) -> Sequence[Effect]:
         """A journal listens. Raises: StorageError, if it lost what was read."""
@@ -230,9 +231,9 @@ class JournalClient:
         def done(code: str, reason: str, _: int) -> None:
             if code:
                 one.releasing_to = 0  # the next look tries again
-                told = f"queue {one.name!r} could not let go of the log: {reason}; nothing changed"
+                text = f"queue {one.name!r} could not let go of the log: {reason}; nothing changed"
                 values: dict[str, object] = {"queue": one.name, "reason": reason}
-                manager.notes.append(Note("queues.release_refused", told, values=values))
+                manager.notes.append(Note("queues.release_refused", text, values=values))
                 return
             values = {"queue": one.name, "messages": count, "position": position}
             text = _released(one, count, position)

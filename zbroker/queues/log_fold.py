@@ -156,7 +156,7 @@ class QueueFold:
             return  # its positions are those of another instance
         self._commits.found(record.by, record.unit, batch.position)
         one = self._mine(record.queue, batch, walk)
-        if one is not None and one.definition.life == record.life:
+        if one is not None and one.definition.declaration == record.life:
             touched[one.name] = one
             for fact in record.facts:
                 one.apply(fact)
@@ -231,7 +231,7 @@ class LogFollowers:
         return walk, passed
 
     @property
-    def behind(self) -> int:
+    def lag(self) -> int:
         """Positions that the slowest walk has not read."""
         return max((self.persisted - walk.position for walk in self.walks.values()), default=0)
 

@@ -42,7 +42,7 @@ NAMED_CHARS: Final = 100  # of a type in a line of the log: one may hold its who
 NOW: Final = -1  # as WiringRecord.begins: right after the record
 
 
-#: for name and life of a queue: no message from that position on was sent, as far as was noted
+#: for name and declaration of a queue: no message from that position on was sent, as was noted
 Noted = Callable[[str, int], int | None]
 
 
@@ -80,7 +80,7 @@ class QueueRegistry:
         self.making: set[str] = set()  # queues whose first definition has not landed yet
         self._recording = recording
         self._saved: Mapping[tuple[str, int], SavedQueue] = {}
-        self._noted: Noted = lambda name, life: None
+        self._noted: Noted = lambda name, declaration: None
 
     @property
     def ready(self) -> bool:
@@ -92,7 +92,7 @@ class QueueRegistry:
     def restore(
         self, saved: Mapping[tuple[str, int], SavedQueue], noted: Noted | None = None
     ) -> None:
-        """What the tables hold, by name and life, and what was noted of deliveries; before
+        """What the tables hold, by name and declaration, and what was noted of deliveries; before
         `named`."""
         self._saved = saved
         self._noted = noted or self._noted
@@ -184,12 +184,14 @@ class QueueRegistry:
     ) -> r.DefinitionRecord:
         """The record of a queue that is to be made. begins: where its recovery point was found."""
         before = self.rows.get(config.name)
-        life = 1 if before is None else before.life + 1
+        declaration = 1 if before is None else before.life + 1
         if begins is None:
             begins = NOW if config.recovery_point == "now" else self.log_start
         types = self._types_of(compile_queue(config))
         definition = to_builtins(config)
-        return r.DefinitionRecord(config.name, life, source, 0, begins, definition, types=types)
+        return r.DefinitionRecord(
+            config.name, declaration, source, 0, begins, definition, types=types
+        )
 
     def _types_of(self, definition: Definition) -> list[TopicType] | None:
         """What a definition that is made now records; None: it looks into no message."""
@@ -246,7 +248,7 @@ class QueueRegistry:
     def _restored(self, definition: Definition) -> QueueState | None:
         """The queue as the tables have it; None: they do not, or cannot be used."""
         name = definition.config.name
-        saved = self._saved.get((name, definition.life))
+        saved = self._saved.get((name, definition.declaration))
         if saved is None or saved.position < self.log_start:
             return None  # what it does not know is not in the log any more, either
         one = self._made(definition, saved.position)
@@ -347,8 +349,8 @@ class QueueRegistry:
     ) -> None:  # fmt: skip
         """A unit: dead letters, if there are some, and one record with these facts."""
         number = self.commits.number()
-        life, incarnation = one.definition.life, self.commits.incarnation
-        body = r.encode(r.QueueRecord(one.name, life, incarnation, number, facts))
+        declaration, incarnation = one.definition.declaration, self.commits.incarnation
+        body = r.encode(r.QueueRecord(one.name, declaration, incarnation, number, facts))
         parts = [control(KIND_QUEUE, body)]
         bodies: list[Body] = [body]
         if letters is not None:
@@ -378,12 +380,12 @@ def _compiled(record: r.DefinitionRecord) -> Definition:
 
 
 def _types_kept(record: r.DefinitionRecord, now: list[TopicType]) -> str:
-    told = [
+    types = [
         ", ".join(f"{one.topic} as {one.type[:NAMED_CHARS]}" for one in each) or "all as auto"
         for each in (record.types or (), now)
     ]
     return (
-        f"queue {record.name!r} reads {told[0]}, as when it was made; [[record]] says {told[1]} "
+        f"queue {record.name!r} reads {types[0]}, as when it was made; [[record]] says {types[1]} "
         "now: its messages stay; delete and make it again to have it read so"
     )
 

@@ -107,10 +107,10 @@ class Replayable:
         """Its connection is lost: the same."""
         self.leave(key)
 
-    def offer(self, now: Now, room: Mapping[int, bool]) -> list[Offer]:
+    def offer(self, now: Now, credit: Mapping[int, bool]) -> list[Offer]:
         """The next messages, if the consumer has room for some."""
         reader = self.reader
-        if reader is None or not room.get(reader.key, True):
+        if reader is None or not credit.get(reader.key, True):
             return []
         positions = lowest(self.here, CHUNK, reader.until, reader.position)
         if not positions:

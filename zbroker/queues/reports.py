@@ -61,7 +61,7 @@ def _row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
     now_ms = shared.now.mono_ms
     found = s.QueueRow(
         one.name, config.kind, config.topic or config.name, config.regex, definition.source,
-        definition.life, definition.created, to_builtins(config),
+        definition.declaration, definition.created, to_builtins(config),
         "running" if one.ready else "reading",
         depth=len(queue.here), going=len(queue.going),
         consumers=len(shared.of.get(one.name, ())),
@@ -91,7 +91,7 @@ def numbers(shared: QueuesContext) -> dict[str, int | float | str]:
         "redelivered": sum(one.counts.redelivered for one in used),
         "acked": sum(one.counts.acked for one in used),
         "dead": sum(one.counts.dead for one in used),
-        "behind": manager.following.behind,
+        "behind": manager.following.lag,
         "units_open": manager.commits.open,
         "errors": shared.connections.errors,
     }
@@ -153,8 +153,8 @@ def explain(shared: QueuesContext, one: QueueState, ask: Explain) -> Explained:
 
 def _queue(shared: QueuesContext, one: QueueState) -> tuple[str, list[str]]:
     if not one.ready:
-        behind = shared.manager.following.persisted - one.folded
-        return "reading", [f"it is being read: {behind} positions of the log are left"]
+        left = shared.manager.following.persisted - one.folded
+        return "reading", [f"it is being read: {left} positions of the log are left"]
     if shared.manager.commits.full:
         return "journal", ["the journal does not take what is to be committed; see its state"]
     lines = one.queue.why_nothing(shared.now)

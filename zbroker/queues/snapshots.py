@@ -17,7 +17,7 @@ from zbroker.queues.effects import SaveTables, TablesSaved
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry, SavedQueue
 
-Key = tuple[str, int]  # name and life
+Key = tuple[str, int]  # name and declaration
 
 SAVE_MS: Final = 30_000
 SAVE_POSITIONS: Final = 1_000_000  # folded since the last save: then earlier
@@ -57,7 +57,7 @@ class Snapshots:
             one, before = manager.running.get(name), self._keys.pop(name, None)
             # before it is ready, messages would lose the flag that they have since this start
             if one is not None and one.ready:
-                key = self._keys[name] = name, one.definition.life
+                key = self._keys[name] = name, one.definition.declaration
                 found.many[key], found.firsts[key] = _saved(one), one.lowest
             if before is not None and before != self._keys.get(name):
                 found.gone.append(before)

@@ -2,9 +2,9 @@
 
     meta    stamp                          -> instance, generation, form of the tables
             upto                           -> position up to which all of them were folded
-    queues  name NUL life                  -> position, horizon
-    state   name NUL life NUL row          -> CRC-32C of one part of the state, its bytes
-    owned   name NUL life NUL first (u64)  -> end, owner's instance, epoch (number, instance)
+    queues  name NUL declaration           -> position, horizon
+    state   name NUL declaration NUL row   -> CRC-32C of one part of the state, its bytes
+    owned   name NUL declaration NUL first (u64) -> end, owner's instance, epoch (number, instance)
 
 A save writes the queues that changed, as one transaction, so what is read is of one moment: those
 that did not change are as they were, folded up to `upto` by now. In form 1 all were written each
@@ -204,5 +204,5 @@ def _name(key: Key) -> bytes:
 
 
 def _key(name: bytes) -> Key:
-    queue, _, life = name.rpartition(b"\0")
-    return queue.decode(), int(life)
+    queue, _, declaration = name.rpartition(b"\0")
+    return queue.decode(), int(declaration)

@@ -72,7 +72,7 @@ class Member:
         return not self.every or position % self.every == 0
 
     @property
-    def room(self) -> int:
+    def spare(self) -> int:
         return self.backlog - len(self.held)
 
 
@@ -270,11 +270,11 @@ class World:
         self._look()
         able = [
             one for one in self.members.values()
-            if not one.lost and one.key not in no_credit and one.room > 0
+            if not one.lost and one.key not in no_credit and one.spare > 0
         ]  # fmt: skip
         before = {one.key: len(one.held) for one in able}
-        room = {key: key not in no_credit for key in self.members}
-        offers = self.queue.offer(self.now, room)
+        credit = {key: key not in no_credit for key in self.members}
+        offers = self.queue.offer(self.now, credit)
         if offers and offers[0].barrier:
             self._barrier(offers)
             return offers
@@ -371,7 +371,7 @@ class World:
                 message.place = "leased"
                 message.end = end_of(self.now.mono_ms, self.config.lease)
             member.held.add(position)
-        assert member.room >= 0
+        assert member.spare >= 0
         if self.once:
             self.pending.append(Outcome(offer.positions, "gone", "sent"))
 
@@ -386,7 +386,7 @@ class World:
                 return
         for message in self._surely():
             for member in able:
-                assert not (member.room > 0 and member.wants(message.position)), "left behind"
+                assert not (member.spare > 0 and member.wants(message.position)), "left behind"
 
     def _judge_fairness(
         self, able: list[Member], before: dict[int, int], offers: list[Offer]
@@ -398,7 +398,7 @@ class World:
         if fairness == "proportional":
             for one in able:
                 for other in able:
-                    if got[one.key] and other.room > 0:
+                    if got[one.key] and other.spare > 0:
                         share = (len(one.held) - 1) / one.backlog
                         assert share <= (len(other.held) + 1) / other.backlog + 1e-9, "unfair"
         elif fairness == "round-robin":

@@ -17,7 +17,7 @@ def consumer(number: int, held: int, backlog: int) -> QueueConsumer:
 
 
 def members(pairs: list[tuple[int, int]]) -> list[QueueConsumer]:
-    return [consumer(at + 1, held, held + room) for at, (held, room) in enumerate(pairs)]
+    return [consumer(at + 1, held, held + spare) for at, (held, spare) in enumerate(pairs)]
 
 
 MEMBERS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), min_size=1, max_size=6)
@@ -29,8 +29,8 @@ def test_a_consumer_group_shares_all_that_there_is_room_for(
     model: str, able: list[QueueConsumer], count: int
 ) -> None:
     shares = share(model, able, count, 0)
-    assert sum(some for _, some in shares) == min(count, sum(one.room for one in able))
-    assert all(0 < some <= one.room for one, some in shares)
+    assert sum(some for _, some in shares) == min(count, sum(one.spare for one in able))
+    assert all(0 < some <= one.spare for one, some in shares)
     assert len({one.key for one, _ in shares}) == len(shares)
 
 
@@ -51,8 +51,8 @@ def test_proportional_fairness_gives_to_the_smallest_share_first(
 def test_in_turn_is_one_after_the_other(able: list[QueueConsumer], count: int, turn: int) -> None:
     shares = share("round-robin", able, count, turn)
     expected, last = dict.fromkeys((one.key for one in able), 0), turn
-    for _ in range(min(count, sum(one.room for one in able))):
-        open_ = [one.key for one in able if expected[one.key] < one.room]
+    for _ in range(min(count, sum(one.spare for one in able))):
+        open_ = [one.key for one in able if expected[one.key] < one.spare]
         last = min(open_, key=lambda key: (key <= last, key))
         expected[last] += 1
     assert {one.key: some for one, some in shares} == {k: n for k, n in expected.items() if n}
@@ -64,7 +64,7 @@ def test_fast_fills_up_who_has_had_room_for_longest(able: list[QueueConsumer], c
     shares = share("fast", able, count, 0)
     order = sorted(able, key=lambda one: one.since)
     assert [one.key for one, _ in shares] == [one.key for one in order[: len(shares)]]
-    assert all(some == one.room for one, some in shares[:-1])
+    assert all(some == one.spare for one, some in shares[:-1])
 
 
 @given(ABLE)

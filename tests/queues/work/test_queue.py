@@ -106,7 +106,7 @@ class NoBarrier(MessagePlaces):
     """Offers messages after a barrier."""
 
     @property
-    def behind(self) -> int:
+    def offered_before(self) -> int:
         return U63_MAX
 
 

@@ -23,8 +23,8 @@ def test_the_lowest_ones_are_taken() -> None:
 
 def test_nothing_is_taken_from_behind() -> None:
     ready = plain(1, 2, 5, 9)
-    assert ready.take(9, behind=5) == [BitMap64([1, 2])]
-    assert ready.take(9, behind=5) == []
+    assert ready.take(9, stop=5) == [BitMap64([1, 2])]
+    assert ready.take(9, stop=5) == []
     assert ready.standing == BitMap64([5, 9])
 
 

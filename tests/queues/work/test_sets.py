@@ -47,10 +47,10 @@ def test_without_leaves_both_as_they_are(part: set[int], whole: set[int]) -> Non
 
 @given(POSITIONS, st.integers(0, 50), st.integers(0, 100_000), st.integers(0, 100))
 def test_lowest_are_the_first_ones_in_between(
-    positions: set[int], count: int, behind: int, at: int
+    positions: set[int], count: int, stop: int, at: int
 ) -> None:
-    expected = sorted(one for one in positions if at <= one < behind)[:count]
-    assert list(sets.lowest(BitMap64(positions), count, behind, at)) == expected
+    expected = sorted(one for one in positions if at <= one < stop)[:count]
+    assert list(sets.lowest(BitMap64(positions), count, stop, at)) == expected
 
 
 @given(POSITIONS, st.integers(0, 70))
@@ -62,8 +62,8 @@ def test_split_takes_the_first_ones_out(positions: set[int], count: int) -> None
 
 
 @given(POSITIONS, st.sampled_from([0, 1, 30, 70_001, FAR + 1, FAR * 2]))
-def test_below_is_what_stands_before(positions: set[int], behind: int) -> None:
-    assert set(sets.below(BitMap64(positions), behind)) == {p for p in positions if p < behind}
+def test_below_is_what_stands_before(positions: set[int], stop: int) -> None:
+    assert set(sets.below(BitMap64(positions), stop)) == {p for p in positions if p < stop}
 
 
 @given(POSITIONS, st.integers(0, 70))

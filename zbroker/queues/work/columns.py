@@ -59,15 +59,15 @@ class NumberColumn:
     def of(self, positions: BitMap64) -> list[int]:
         """The numbers of positions, aligned with them; 0 where there is none."""
         found, known = [], self.known
-        chunk, behind = None, -1
+        chunk, stop = None, -1
         for position in positions:
             if position not in known:
                 found.append(0)
                 continue
-            if position >= behind:
+            if position >= stop:
                 at = bisect_right(self._firsts, position) - 1
                 chunk = self._chunks[at]
-                behind = self._firsts[at + 1] if at + 1 < len(self._firsts) else 1 << 64
+                stop = self._firsts[at + 1] if at + 1 < len(self._firsts) else 1 << 64
             assert chunk is not None
             row = bisect_left(chunk.offsets, position - chunk.first)
             found.append(chunk.numbers[row])
@@ -86,9 +86,9 @@ class NumberColumn:
         last = part.max()
         at = max(0, bisect_right(self._firsts, part.min()) - 1)
         while at < len(self._chunks) and self._firsts[at] <= last:
-            behind = self._firsts[at + 1] if at + 1 < len(self._firsts) else 1 << 63
+            stop = self._firsts[at + 1] if at + 1 < len(self._firsts) else 1 << 63
             chunk = self._chunks[at]
-            chunk.alive -= part.range_cardinality(chunk.first, behind)
+            chunk.alive -= part.range_cardinality(chunk.first, stop)
             if not chunk.alive:
                 del self._chunks[at], self._firsts[at]
                 continue

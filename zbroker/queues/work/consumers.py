@@ -33,19 +33,19 @@ class SelectorStats:
     missed: BitMap64 = field(default_factory=BitMap64)
     cursor: int = 0
 
-    def next(self, ready: ReadyMessages, behind: int, limit: int, enough: int) -> BitMap64:
-        """The lowest messages before `behind` that can be offered and were not looked at.
+    def next(self, ready: ReadyMessages, stop: int, limit: int, enough: int) -> BitMap64:
+        """The lowest messages before `stop` that can be offered and were not looked at.
 
         None if `enough` messages are known to fit. A message before the cursor that was not ready
         when the cursor passed is `missed`, so none is looked at twice.
         """
-        if ready.count(enough, behind, self.matching) >= enough:
+        if ready.count(enough, stop, self.matching) >= enough:
             return BitMap64()
         self.missed &= ready.standing
-        found = lowest(self.missed, limit, behind)
+        found = lowest(self.missed, limit, stop)
         at, passed = self.cursor, True
         while len(found) < limit:
-            chunk = ready.candidates(limit - len(found), behind, at)
+            chunk = ready.candidates(limit - len(found), stop, at)
             if not chunk:
                 break
             new, at = without(chunk, self.looked), chunk.max() + 1
@@ -75,7 +75,7 @@ class QueueConsumer:
     until_ms: int = 0
 
     @property
-    def room(self) -> int:
+    def spare(self) -> int:
         """How many more it may hold; negative after it came back with a smaller backlog."""
         return self.backlog - len(self.held)
 
@@ -147,7 +147,7 @@ class QueueConsumers:
                 continue
             part = one.held & rest
             count += len(part)
-            if one.room <= 0:
+            if one.spare <= 0:
                 self._last += 1
                 one.since = self._last
             remove(one.held, part)

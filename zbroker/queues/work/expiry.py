@@ -35,8 +35,8 @@ class Expiry:
 
     def enter(self, runs: Sequence[Run]) -> None:
         """Messages that entered."""
-        for expires_ns, first, behind in runs:
-            self._put(min(max(expires_ns, 0), U63_MAX), first, behind)
+        for expires_ns, first, stop in runs:
+            self._put(min(max(expires_ns, 0), U63_MAX), first, stop)
         self._count += len(runs)
         self._tidy()
 
@@ -64,11 +64,11 @@ class Expiry:
         old, self._at, self._seconds, self._count = self._at, {}, [], 0
         self.next_ns = None
         for bucket in old.values():
-            for expires_ns, first, behind in _runs(bucket):
+            for expires_ns, first, stop in _runs(bucket):
                 at: int | None = first
-                while at is not None and at < behind:
+                while at is not None and at < stop:
                     cut = first_of(positions, at)
-                    end = behind if cut is None else min(cut, behind)
+                    end = stop if cut is None else min(cut, stop)
                     if at < end:
                         self._put(expires_ns, at, end)
                         self._count += 1
@@ -97,17 +97,17 @@ class Expiry:
         ends = [expires for bucket in self._at.values() for expires, _, _ in _runs(bucket)]
         assert self.next_ns == min(ends, default=None)
 
-    def _put(self, expires_ns: int, first: int, behind: int) -> None:
+    def _put(self, expires_ns: int, first: int, stop: int) -> None:
         second = expires_ns // _SECOND
         bucket = self._at.get(second)
         if bucket is None:
-            self._at[second] = array("q", (expires_ns, first, behind))
+            self._at[second] = array("q", (expires_ns, first, stop))
             heappush(self._seconds, second)
         elif bucket[-3] == expires_ns and bucket[-1] == first:
-            bucket[-1] = behind
+            bucket[-1] = stop
             self._count -= 1
         else:
-            bucket.extend((expires_ns, first, behind))
+            bucket.extend((expires_ns, first, stop))
         if self.next_ns is None or expires_ns < self.next_ns:
             self.next_ns = expires_ns
 

@@ -73,10 +73,10 @@ class Grouped(ReadyMessages):
         self._keys.drop(keyed)
 
     def take(
-        self, count: int, behind: int = U63_MAX, among: BitMap64 | None = None
+        self, count: int, stop: int = U63_MAX, among: BitMap64 | None = None
     ) -> list[BitMap64]:
         """The lowest heads; their keys are busy then."""
-        part = self._next(count, behind, 0, among)
+        part = self._next(count, stop, 0, among)
         if not part:
             return []
         keyed = part & self._keys.known
@@ -85,21 +85,21 @@ class Grouped(ReadyMessages):
         self.discard(part)
         return [part]
 
-    def count(self, limit: int, behind: int = U63_MAX, among: BitMap64 | None = None) -> int:
+    def count(self, limit: int, stop: int = U63_MAX, among: BitMap64 | None = None) -> int:
         """How many `take` would give, up to `limit`."""
-        return len(self._next(limit, behind, 0, among))
+        return len(self._next(limit, stop, 0, among))
 
-    def candidates(self, count: int, behind: int, at: int) -> BitMap64:
+    def candidates(self, count: int, stop: int, at: int) -> BitMap64:
         """The lowest heads from `at` on."""
-        return self._next(count, behind, at, None)
+        return self._next(count, stop, at, None)
 
     def waits(self, position: int) -> bool:
         """True if it waits for another of its key, as far as was looked."""
         return position < self._upto and position not in self._heads
 
-    def waiting(self, behind: int = U63_MAX) -> int:
-        """How many before `behind` wait for another of their key, as far as was looked."""
-        end = min(behind, self._upto) if self._last >= self._upto else behind
+    def waiting(self, stop: int = U63_MAX) -> int:
+        """How many before `stop` wait for another of their key, as far as was looked."""
+        end = min(stop, self._upto) if self._last >= self._upto else stop
         return self.standing.rank(end - 1) - self._heads.rank(end - 1) if end else 0
 
     def dump(self) -> tuple[bytes, bytes] | None:
@@ -192,16 +192,16 @@ class Grouped(ReadyMessages):
         if self.appeared is not None:
             insert(self.appeared, free)
 
-    def _next(self, count: int, behind: int, at: int, among: BitMap64 | None) -> BitMap64:
+    def _next(self, count: int, stop: int, at: int, among: BitMap64 | None) -> BitMap64:
         """The lowest heads; links more until there are enough of them."""
         if among is not None and not among:
             return BitMap64()
         last = U63_MAX if among is None else among.max()
         while True:
             heads = self._heads if among is None else among & self._heads
-            end = min(behind, self._upto) if self._last >= self._upto else behind
+            end = min(stop, self._upto) if self._last >= self._upto else stop
             part = lowest(heads, count, end, at)
-            if len(part) >= count or end == behind or last < self._upto:
+            if len(part) >= count or end == stop or last < self._upto:
                 return part
             self._link_more()
 

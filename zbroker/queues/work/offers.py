@@ -42,10 +42,10 @@ class Offers:
         barrier = self._places.barrier_due()
         if barrier is not None:
             return self._barrier(barrier), False
-        able = [one for one in self._consumers.current() if one.credit and one.room > 0]
+        able = [one for one in self._consumers.current() if one.credit and one.spare > 0]
         if not able or not self._places.ready.standing:
             return [], False
-        wanted = sum(one.room for one in able)
+        wanted = sum(one.spare for one in able)
         if config.max_backlog:
             wanted = min(wanted, config.max_backlog - self._consumers.held())
         count = min(wanted, OFFER_MAX * len(able))
@@ -53,7 +53,7 @@ class Offers:
         given = self._chunks if self._consumers.filtered else self._shares
         offers = given(way, list(able), count) if count > 0 else []
         limited = sum(len(offer.positions) for offer in offers) == count < wanted
-        looking = bool(offers) and any(one.looks is not None and one.room > 0 for one in able)
+        looking = bool(offers) and any(one.looks is not None and one.spare > 0 for one in able)
         return offers, limited or looking
 
     def _barrier(self, position: int) -> list[Offer]:
@@ -67,7 +67,7 @@ class Offers:
 
     def _shares(self, way: _Way, able: list[QueueConsumer], count: int) -> list[Offer]:
         """One take for all of them."""
-        parts = self._places.ready.take(count, self._places.behind)
+        parts = self._places.ready.take(count, self._places.offered_before)
         if not parts:
             return []
         whole = union(parts)
@@ -87,20 +87,20 @@ class Offers:
 
     def _chunks(self, way: _Way, able: list[QueueConsumer], count: int) -> list[Offer]:
         """A chunk at a time, to the next consumer that can get one."""
-        ready, behind = self._places.ready, self._places.behind
+        ready, stop = self._places.ready, self._places.offered_before
         offers: list[Offer] = []
         while able and count:
             one = next_of(way.model, able, self._consumers.turn)
             among = one.looks.matching if one.looks is not None else None
-            there = ready.count(min(_CHUNK_MAX, one.room, count), behind, among)
-            parts = ready.take(-(-there // (4 * len(able))), behind, among) if there else []
+            there = ready.count(min(_CHUNK_MAX, one.spare, count), stop, among)
+            parts = ready.take(-(-there // (4 * len(able))), stop, among) if there else []
             for part in parts:
                 self._leave(way, part)
                 self._consumers.give(one, part)
                 offers.append(Offer(one.key, part, first_commit=way.once))
                 count -= len(part)
                 self._consumers.turn = one.number
-            if not parts or not one.room:
+            if not parts or not one.spare:
                 able.remove(one)
         return offers
 
@@ -136,7 +136,7 @@ def share(model: Model, able: Sequence[QueueConsumer], count: int, turn: int) ->
     able: consumers that have room. turn: `number` of the one that was last in turn; next time
     that is the last one returned.
     """
-    count = min(count, sum(one.room for one in able))
+    count = min(count, sum(one.spare for one in able))
     if model == "round-robin":
         return _in_turn(in_turn(able, turn), count)
     if model == "fast":
@@ -177,7 +177,7 @@ def _proportional(able: Sequence[QueueConsumer], count: int) -> Shares:
     level.sort(key=lambda pair: (len(pair[0].held) + pair[1]) / pair[0].backlog)
     shares = []
     for one, some in level:
-        more = min(1, left, one.room - some)
+        more = min(1, left, one.spare - some)
         left -= more
         if some + more:
             shares.append((one, some + more))
@@ -189,7 +189,7 @@ def _in_turn(able: list[QueueConsumer], count: int) -> Shares:
     given = dict.fromkeys([one.key for one in able], 0)
     last, open_ = 0, list(able)
     while count:
-        each = min(count // len(open_), min(one.room - given[one.key] for one in open_))
+        each = min(count // len(open_), min(one.spare - given[one.key] for one in open_))
         if not each:
             for one in open_[:count]:
                 given[one.key] += 1
@@ -198,7 +198,7 @@ def _in_turn(able: list[QueueConsumer], count: int) -> Shares:
         for one in open_:
             given[one.key] += each
         last, count = open_[-1].key, count - each * len(open_)
-        open_ = [one for one in open_ if one.room > given[one.key]]
+        open_ = [one for one in open_ if one.spare > given[one.key]]
     shares = [(one, given[one.key]) for one in able if given[one.key]]
     return sorted(shares, key=lambda pair: pair[0].key == last)
 
@@ -206,7 +206,7 @@ def _in_turn(able: list[QueueConsumer], count: int) -> Shares:
 def _fast(able: Sequence[QueueConsumer], count: int) -> Shares:
     shares = []
     for one in sorted(able, key=lambda one: one.since):
-        some = min(one.room, count)
+        some = min(one.spare, count)
         count -= some
         if some:
             shares.append((one, some))

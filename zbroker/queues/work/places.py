@@ -215,7 +215,7 @@ class MessagePlaces:
         return first_of(self.barriers) if self.barriers else None
 
     @property
-    def behind(self) -> int:
+    def offered_before(self) -> int:
         """Only messages before this position are offered."""
         barrier = self.barrier
         return U63_MAX if barrier is None else barrier

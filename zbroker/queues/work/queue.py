@@ -165,7 +165,7 @@ class Queue:
         if ready.appeared:
             self.consumers.appeared(ready.appeared)
             ready.appeared.clear()
-        return one.looks.next(ready, self.places.behind, limit, one.backlog)
+        return one.looks.next(ready, self.places.offered_before, limit, one.backlog)
 
     def looked(self, key: int, positions: BitMap64, matching: BitMap64) -> None:
         """What it was compared with, and which of it fits."""
@@ -178,12 +178,12 @@ class Queue:
 
     # -- work ---------------------------------------------------------------------------------
 
-    def offer(self, now: Now, room: Mapping[int, bool]) -> list[Offer]:
-        """Leases messages to consumers that have room, but to none whose `room` is False. Offers
+    def offer(self, now: Now, credit: Mapping[int, bool]) -> list[Offer]:
+        """Leases messages to consumers that have room, but to none whose `credit` is False. Offers
         are to be sent in this order."""
         self.places.notice(now)
         for one in self.consumers.current():
-            one.credit = room.get(one.key, True)
+            one.credit = credit.get(one.key, True)
         offers, self.more = self._offering.offer(self.config, now)
         return offers
 

@@ -79,16 +79,16 @@ class Ranked(ReadyMessages):
         self._priorities.drop(positions)
 
     def take(
-        self, count: int, behind: int = U63_MAX, among: BitMap64 | None = None
+        self, count: int, stop: int = U63_MAX, among: BitMap64 | None = None
     ) -> list[BitMap64]:
-        """The highest ones, a set for each priority. `behind` has no meaning here: the priority
+        """The highest ones, a set for each priority. `stop` has no meaning here: the priority
         comes first."""
         taken = self._among(count, among) if among is not None else self._highest(count)
         if taken:
             remove(self.standing, union(taken))
         return taken
 
-    def count(self, limit: int, behind: int = U63_MAX, among: BitMap64 | None = None) -> int:
+    def count(self, limit: int, stop: int = U63_MAX, among: BitMap64 | None = None) -> int:
         """How many `take` would give, up to `limit`."""
         part = self.standing if among is None else among & self.standing
         return len(lowest(part, limit))

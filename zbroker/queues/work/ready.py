@@ -44,36 +44,36 @@ class ReadyMessages:
         """They left the queue; none of them is among the standing ones."""
 
     def take(
-        self, count: int, behind: int = U63_MAX, among: BitMap64 | None = None
+        self, count: int, stop: int = U63_MAX, among: BitMap64 | None = None
     ) -> list[BitMap64]:
-        """The next `count`, of those before `behind` that are `among` these: one set after the
+        """The next `count`, of those before `stop` that are `among` these: one set after the
         other, each in the order of its positions."""
         if among is not None:
-            part = lowest(among & self.standing, count, behind)
+            part = lowest(among & self.standing, count, stop)
             remove(self.standing, part)
             return [part] if part else []
-        part = lowest(self.standing, count, behind)
+        part = lowest(self.standing, count, stop)
         if not part:
             return []
         # no other one is between the first and the last of them
         self.standing.remove_range(part.min(), part.max() + 1)
         return [part]
 
-    def count(self, limit: int, behind: int = U63_MAX, among: BitMap64 | None = None) -> int:
+    def count(self, limit: int, stop: int = U63_MAX, among: BitMap64 | None = None) -> int:
         """How many `take` would give, up to `limit`."""
         part = self.standing if among is None else among & self.standing
-        return len(lowest(part, limit, behind))
+        return len(lowest(part, limit, stop))
 
-    def candidates(self, count: int, behind: int, at: int) -> BitMap64:
+    def candidates(self, count: int, stop: int, at: int) -> BitMap64:
         """The lowest ones from `at` on that can be offered."""
-        return lowest(self.standing, count, behind, at)
+        return lowest(self.standing, count, stop, at)
 
     def waits(self, position: int) -> bool:
         """True if a standing one waits for another of its key."""
         return False
 
-    def waiting(self, behind: int = U63_MAX) -> int:
-        """How many before `behind` wait for another of their key, as far as was looked."""
+    def waiting(self, stop: int = U63_MAX) -> int:
+        """How many before `stop` wait for another of their key, as far as was looked."""
         return 0
 
     def dump(self) -> tuple[bytes, bytes] | None:

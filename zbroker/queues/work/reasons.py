@@ -27,7 +27,7 @@ def where(queue: Queue, position: int, now: Now) -> Standing:
     elif position in places.delays.waiting:
         due_ns = places.delays.due(position)
         state, due = "delayed", None if due_ns is None else now.ahead_ms(due_ns - now.steady_ns)
-    elif position >= places.behind or places.ready.waits(position):
+    elif position >= places.offered_before or places.ready.waits(position):
         state = "waiting"
     return Standing(state, consumer, due, deliveries, counting.failures.of(position))
 
@@ -35,8 +35,8 @@ def where(queue: Queue, position: int, now: Now) -> Standing:
 def counts(queue: Queue) -> Numbers:
     """All messages by state."""
     places = queue.places
-    behind, standing = places.behind, places.ready.standing
-    ready = standing.rank(behind - 1) - places.ready.waiting(behind) if behind else 0
+    stop, standing = places.offered_before, places.ready.standing
+    ready = standing.rank(stop - 1) - places.ready.waiting(stop) if stop else 0
     leased, delayed = len(places.leases.leased), len(places.delays.waiting)
     going = len(places.going) + len(places.overdue)
     waiting = len(places.here) - ready - leased - delayed - going
@@ -54,12 +54,12 @@ def why_nothing(queue: Queue, now: Now) -> list[str]:
     barrier = places.barrier_due()
     if barrier is not None:
         return [*lines, f"the barrier at {barrier} waits for a consumer"] if lines else []
-    if places.ready.count(1, places.behind):
-        return lines or _nobody_can(queue)
+    if places.ready.count(1, places.offered_before):
+        return lines or _none_can(queue)
     return lines + _nothing_ready(queue, now)
 
 
-def _nobody_can(queue: Queue) -> list[str]:
+def _none_can(queue: Queue) -> list[str]:
     """Why no consumer gets what can be offered."""
     many, config = queue.consumers.current(), queue.config
     with_credit = [one for one in many if one.credit]
@@ -67,7 +67,7 @@ def _nobody_can(queue: Queue) -> list[str]:
         return ["no consumer has credit: they have not read what they were sent"]
     if config.max_backlog and queue.consumers.held() >= config.max_backlog:
         return [f"{config.max_backlog} messages are with consumers, and max_backlog allows no more"]
-    able = [one for one in with_credit if one.room > 0]
+    able = [one for one in with_credit if one.spare > 0]
     if not able:
         return ["every consumer with credit has its backlog full"]
     if any(_fits(queue, one) for one in able):
@@ -78,7 +78,7 @@ def _nobody_can(queue: Queue) -> list[str]:
 def _fits(queue: Queue, one: QueueConsumer) -> bool:
     """True if something can be offered to it, as far as its filter was compared."""
     places = queue.places
-    return one.looks is None or places.ready.count(1, places.behind, one.looks.matching) > 0
+    return one.looks is None or places.ready.count(1, places.offered_before, one.looks.matching) > 0
 
 
 def _nothing_ready(queue: Queue, now: Now) -> list[str]:
@@ -95,7 +95,7 @@ def _nothing_ready(queue: Queue, now: Now) -> list[str]:
         lines.append(
             f"{numbers.delayed} messages are delayed; the first one is due {_in(first, now)}"
         )
-    waiting = places.ready.waiting(places.behind)
+    waiting = places.ready.waiting(places.offered_before)
     if waiting:
         lines.append(f"{waiting} messages wait for another one of their group key")
     if numbers.going:

@@ -19,10 +19,10 @@ _FEW: Final = 16  # one by one is as fast as anything
 _NEAR: Final = 1 << 20  # positions of which a part may be lifted out, at most 16 containers
 
 
-def span(first: int, behind: int) -> BitMap64:
+def span(first: int, stop: int) -> BitMap64:
     """The positions of one run."""
     made = BitMap64()
-    made.add_range(first, behind)
+    made.add_range(first, stop)
     return made
 
 
@@ -31,27 +31,27 @@ def first_of(positions: BitMap64, at: int = 0) -> int | None:
     return next(positions.iter_equal_or_larger(at), None)
 
 
-def lowest(positions: BitMap64, count: int, behind: int = U63_MAX, at: int = 0) -> BitMap64:
-    """The `count` lowest ones from `at` on, before `behind`."""
+def lowest(positions: BitMap64, count: int, stop: int = U63_MAX, at: int = 0) -> BitMap64:
+    """The `count` lowest ones from `at` on, before `stop`."""
     first = first_of(positions, at)
-    if first is None or first >= behind or count <= 0:
+    if first is None or first >= stop or count <= 0:
         return BitMap64()
-    end = min(first + count, behind)
+    end = min(first + count, stop)
     if has_run(positions, first, end):
         return span(first, end)
     found = BitMap64(islice(positions.iter_equal_or_larger(first), count))
-    if found.max() >= behind:
-        found.remove_range(behind, found.max() + 1)
+    if found.max() >= stop:
+        found.remove_range(stop, found.max() + 1)
     return found
 
 
-def below(positions: BitMap64, behind: int) -> BitMap64:
-    """Those before `behind`; costs as much as there are."""
+def below(positions: BitMap64, stop: int) -> BitMap64:
+    """Those before `stop`; costs as much as there are."""
     first = first_of(positions)
-    if first is None or first >= behind:
+    if first is None or first >= stop:
         return BitMap64()
     found = positions.copy()
-    found.remove_range(behind, max(behind, found.max()) + 1)
+    found.remove_range(stop, max(stop, found.max()) + 1)
     return found
 
 
