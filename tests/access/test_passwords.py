@@ -46,8 +46,8 @@ def test_a_guess_that_is_too_long_is_not_hashed() -> None:
 
 
 def test_nothing_is_the_password_of_nobody() -> None:
-    assert passwords.read(passwords.NOBODY).hash == bytes(passwords.HASH_BYTES)
-    assert not passwords.verify("", passwords.NOBODY)
+    assert passwords.read(passwords.UNUSABLE).hash == bytes(passwords.HASH_BYTES)
+    assert not passwords.verify("", passwords.UNUSABLE)
 
 
 @pytest.mark.parametrize(

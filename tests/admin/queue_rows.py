@@ -43,14 +43,14 @@ class Clock:
         return self.ms * 1_000_000
 
 
-class Room:
+class FakeQueues:
     """In place of the link to the desk: `rows` are its queues, `say` answers all other questions.
 
     changed: what it tells of those that changed, and which are gone.
     silent: it answers nothing. asked: every question, in order.
     """
 
-    rooms = ("queues",)
+    processes = ("queues",)
 
     def __init__(self, *rows: q.QueueRow) -> None:
         self.rows = list(rows)
@@ -62,21 +62,21 @@ class Room:
         self.say: Callable[[Any], Any] = lambda ask: q.Changed(ask.cid)
 
     @property
-    def desk(self) -> QueueLink:
+    def link(self) -> QueueLink:
         link: Any = self
         return QueueLink(link)
 
     def ask(
-        self, answer: type, question: Any, rooms: list[str], wait_ms: int = 0
+        self, answer: type, question: Any, processes: list[str], wait_ms: int = 0
     ) -> dict[str, Any]:
-        assert rooms == ["queues"]
+        assert processes == ["queues"]
         self.asked.append(question)
         self.waits.append(wait_ms)
         if self.silent:
             return {"queues": None}
-        told = self._queues(question) if isinstance(question, q.AskQueues) else self.say(question)
-        assert isinstance(told, answer)
-        return {"queues": told}
+        reply = self._queues(question) if isinstance(question, q.AskQueues) else self.say(question)
+        assert isinstance(reply, answer)
+        return {"queues": reply}
 
     def _queues(self, ask: q.AskQueues) -> q.Queues:
         if self.changed is not None:

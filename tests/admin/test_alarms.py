@@ -290,9 +290,9 @@ def test_dead_letters_say_where_they_are() -> None:
 def test_the_worst_of_several_are_named() -> None:
     rows = [row(f"q{n}", bytes=(11 + n) << 30) for n in range(NAMED_MAX + 2)]
     [finding] = queue_findings(seen(*rows))
-    told = finding.what.split("; ")
-    assert [text.split()[0] for text in told] == ["q4", "q3", "q2", "and"]
-    assert told[-1] == "and 2 more"
+    reported = finding.what.split("; ")
+    assert [text.split()[0] for text in reported] == ["q4", "q3", "q2", "and"]
+    assert reported[-1] == "and 2 more"
 
 
 def test_every_alarm_says_what_it_means_and_what_to_do_for_queues() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.admin.desk import Desk
-from tests.admin.queue_rows import Room, row
+from tests.admin.queue_rows import FakeQueues, row
+from tests.admin.rig import Rig
 from zbroker.access.file import AccessFile
 from zbroker.admin import core, jobs, requests
 from zbroker.admin.answers import Answers, AnswerSources
@@ -43,14 +43,16 @@ class Supervisor:
         self.silent = False
         self.state = "ready"
 
-    def ask(self, _kind: object, _question: object, _rooms: object) -> dict[str, m.Status | None]:
-        room: dict[str, Any] = {"room": "journal", "stats": self.stats}
+    def ask(
+        self, _kind: object, _question: object, _processes: object
+    ) -> dict[str, m.Status | None]:
+        process: dict[str, Any] = {"room": "journal", "stats": self.stats}
         queues: dict[str, Any] = {"room": "queues", "uptime_s": 7_200}
-        status = m.Status(1, self.state, [room, queues])
+        status = m.Status(1, self.state, [process, queues])
         return {"supervisor": None if self.silent else status}
 
 
-def told_by_room(ask: Any) -> Any:
+def reported_by_process(ask: Any) -> Any:
     """What the queues room says to each question but what queues there are."""
     if isinstance(ask, q.AskPoints):
         return q.Points(ask.cid, [])
@@ -84,9 +86,9 @@ class Topics:
 
 class Bench:
     def __init__(self, data: Path, **retention: int) -> None:
-        self.desk = Desk(data, **retention)
-        self.room = Room()
-        self.room.say = told_by_room
+        self.rig = Rig(data, **retention)
+        self.process = FakeQueues()
+        self.process.say = reported_by_process
         self.supervisor = Supervisor()
         link: Any = self.supervisor
         self.subscriptions = Subscriptions()
@@ -94,15 +96,15 @@ class Bench:
         self.clients = Clients()
         clients: Any = self.clients
         topics: Any = Topics()
-        tools = self.desk.tools
-        self.watch_queues = QueueWatch(self.room.desk, tools.clock)
+        tools = self.rig.tools
+        self.watch_queues = QueueWatch(self.process.link, tools.clock)
         self.sampling = Sampler(link, tools.clock, self.watch_queues.numbers)
         self.audit = Audit(tools.paths.audit, tools.clock, tools.log)
         access = AccessFile(None, tools.clock, tools.log)
         self.answers = Answers(
             AnswerSources(
-                tools, self.desk.worker, self.sampling, subscriptions, clients, topics, self.audit,
-                access, QueueReports(self.room.desk, self.watch_queues, tools.clock),
+                tools, self.rig.worker, self.sampling, subscriptions, clients, topics, self.audit,
+                access, QueueReports(self.process.link, self.watch_queues, tools.clock),
             )
         )  # fmt: skip
 
@@ -121,7 +123,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_every_answer_is_json(bench: Bench) -> None:
     bench.post("/journal/archive", serials=[1])
-    bench.desk.turns()
+    bench.rig.turns()
     for path in ("/status", "/journal", "/holders", "/actions", "/actions/1"):
         found = bench.answers.get(path)
         assert json.loads(json.dumps(found)) == found
@@ -140,7 +142,7 @@ def test_the_journal_has_the_published_keys(bench: Bench) -> None:
 
 
 def test_segments_join_and_the_open_one_has_no_end(bench: Bench) -> None:
-    bench.desk.turns()  # summaries are made
+    bench.rig.turns()  # summaries are made
     segments = bench.answers.get("/journal")["segments"]
     assert [segment["serial"] for segment in segments] == [1, 2, 3, 4, 5]
     assert [segment["end"] for segment in segments[:-1]] == [
@@ -154,9 +156,9 @@ def test_segments_join_and_the_open_one_has_no_end(bench: Bench) -> None:
 
 def test_a_segment_tells_where_it_is(bench: Bench) -> None:
     bench.post("/journal/archive", serials=[1])
-    bench.desk.turns()
+    bench.rig.turns()
     bench.post("/journal/compress", serials=[1, 2])
-    bench.desk.turns()
+    bench.rig.turns()
     found = bench.answers.get("/journal")["segments"]
     assert [(segment["place"], segment["packed"]) for segment in found[:3]] == [
         ("archive", True), ("journal", True), ("journal", False),
@@ -166,7 +168,7 @@ def test_a_segment_tells_where_it_is(bench: Bench) -> None:
 
 def test_holders_are_told_by_name(bench: Bench) -> None:
     holdings = [m.Holding("spark", "a job", 7, 1_000), m.Holding("x", "", 9, 0)]
-    bench.desk.journal.holders = m.Holders(0, 5, 90, 1, holdings, ["delivery"])
+    bench.rig.journal.holders = m.Holders(0, 5, 90, 1, holdings, ["delivery"])
     assert bench.answers.get("/holders") == {
         "floor": 5,
         "persisted": 90,
@@ -200,7 +202,7 @@ def test_a_request_can_be_followed(bench: Bench) -> None:
     assert (found["result"], found["by"], found["serials"]) == ("queued", "hand", [1, 2])
     again = bench.post("/journal/archive", through=2)
     assert [row["reason"] for row in again["skipped"]] == ["it is being worked on"] * 2
-    bench.desk.turns()
+    bench.rig.turns()
     found = bench.answers.get(f"/actions/{number}")
     assert (found["result"], found["progress"]["done"]) == ("done", found["bytes"])
 
@@ -217,7 +219,7 @@ def test_a_removal_tells_what_goes(bench: Bench) -> None:
     dry = bench.post("/journal/remove", through=2, dry_run=True)
     assert (dry["id"], dry["serials"]) == (None, [1, 2])
     assert set(dry) == {"id", "serials", "floor", "blocked", "held_by"}
-    assert bench.desk.files()[1] == ["j"]
+    assert bench.rig.files()[1] == ["j"]
 
 
 def test_an_action_that_is_not_known_is_not_found(bench: Bench) -> None:
@@ -233,24 +235,24 @@ def test_one_new_index_at_a_time(bench: Bench) -> None:
 
 def test_a_hold_reaches_the_journal_and_is_told_again_to_the_next_one(bench: Bench) -> None:
     assert bench.post("/journal/hold", who="b", what="backup", position=3, ttl_s=60) == {}
-    [ask] = [ask for ask in bench.desk.journal.asked if isinstance(ask, m.Lease)]
+    [ask] = [ask for ask in bench.rig.journal.asked if isinstance(ask, m.Lease)]
     assert (ask.holding.who, ask.holding.position, ask.ttl_ms) == ("b", 3, 60_000)
-    assert bench.desk.journal.welcome is not None
-    bench.desk.journal.welcome.incarnation += 1
-    bench.desk.clock.seconds += 10
+    assert bench.rig.journal.welcome is not None
+    bench.rig.journal.welcome.incarnation += 1
+    bench.rig.clock.seconds += 10
     bench.post("/journal/remove", through=1, dry_run=True)
-    again = [ask for ask in bench.desk.journal.asked if isinstance(ask, m.Lease)][1:]
+    again = [ask for ask in bench.rig.journal.asked if isinstance(ask, m.Lease)][1:]
     assert [(ask.holding.who, ask.ttl_ms) for ask in again] == [("b", 50_000)]
 
 
 def test_a_hold_that_the_journal_refuses_is_an_error(bench: Bench) -> None:
-    bench.desk.journal.refuse[m.Lease] = ("bookmark_expired", "too old")
+    bench.rig.journal.refuse[m.Lease] = ("bookmark_expired", "too old")
     with pytest.raises(ClientError, match="too old"):
         bench.post("/journal/hold", who="b", what="backup", position=3, ttl_s=60)
 
 
 def test_without_the_journal_there_is_an_error_and_a_status(bench: Bench) -> None:
-    bench.desk.journal.welcome = None
+    bench.rig.journal.welcome = None
     for path in ("/journal", "/holders"):
         with pytest.raises(ClientError, match="not_ready"):
             bench.answers.get(path)
@@ -306,7 +308,7 @@ def test_the_status_tells_rates_and_security(bench: Bench) -> None:
     bench.supervisor.stats = {"bytes_written": 100}
     bench.watch()
     bench.supervisor.stats = {"bytes_written": 160}
-    bench.desk.clock.seconds += 2
+    bench.rig.clock.seconds += 2
     bench.watch()
     found = bench.answers.get("/status")
     assert found["rates"] == {
@@ -320,7 +322,7 @@ def test_history_tells_what_was(bench: Bench) -> None:
     bench.supervisor.stats = {"sync_ms": 1.5}
     bench.watch()
     bench.supervisor.silent = True
-    bench.desk.clock.seconds += 1
+    bench.rig.clock.seconds += 1
     bench.watch()
     found = bench.answers.get("/history", "seconds=60")
     assert (found["step_s"], found["times"]) == (1, [3_600])
@@ -373,7 +375,7 @@ def test_every_path_that_is_let_in_is_answered(bench: Bench, path: str) -> None:
 
 
 def test_a_path_with_a_name_is_about_that_queue(bench: Bench) -> None:
-    bench.room.rows = [row("a/b", depth=3)]
+    bench.process.rows = [row("a/b", depth=3)]
     assert bench.answers.get("/queues")["queues"][0]["name"] == "a/b"
     assert bench.answers.get("/queues/a%2Fb")["depth"] == 3
     with pytest.raises(ClientError, match="no queue 'x'"):
@@ -385,15 +387,15 @@ def test_changes_reach_the_queues_room(bench: Bench) -> None:
     assert bench.post("/points", name="eod")["position"] == 7
     assert bench.post("/points/remove", name="eod")["position"] == 7
     asked = [q.Purge(0, "work"), q.SetPoint(0, "eod"), q.RemovePoint(0, "eod")]
-    assert bench.room.asked == asked
+    assert bench.process.asked == asked
 
 
 def test_queues_stand_in_the_status_in_metrics_and_in_the_history(bench: Bench) -> None:
-    bench.room.rows = [row("work", depth=3, acked=4)]
+    bench.process.rows = [row("work", depth=3, acked=4)]
     bench.watch_queues.look()
     bench.watch()
-    bench.room.rows = [row("work", depth=1, acked=6)]
-    bench.desk.clock.seconds += 1
+    bench.process.rows = [row("work", depth=1, acked=6)]
+    bench.rig.clock.seconds += 1
     bench.watch_queues.look()
     bench.watch()
     status = bench.answers.get("/status")
@@ -411,13 +413,13 @@ def test_an_access_file_that_cannot_be_used_is_an_alarm(bench: Bench) -> None:
 
 def test_a_queue_that_holds_back_a_rule_is_an_alarm_at_once(bench: Bench) -> None:
     held = BlockedRemoval("held", 5, "segment 1: needed by queues (rare)", ("rare",))
-    bench.desk.worker.blocked = held
+    bench.rig.worker.blocked = held
     codes = [alarm["code"] for alarm in bench.answers.get("/status")["alarms"]]
     assert "queue_holds" in codes
 
 
 def test_a_queue_that_nobody_takes_from_is_an_alarm(bench: Bench) -> None:
-    bench.room.rows = [row("work", depth=3, ready=3)]
+    bench.process.rows = [row("work", depth=3, ready=3)]
     bench.watch_queues.look()
     [alarm] = [a for a in bench.answers.get("/status")["alarms"] if a["code"] == "queue_idle"]
     assert "work was never consumed since 19691231T230000Z (2 h)" in alarm["what"]

@@ -261,22 +261,22 @@ def test_the_longest_line_has_room() -> None:
     assert len(fmt.encode(line)[0]) <= fmt.LINE_MAX_BYTES
 
 
-class Desks:
+class FakeLink:
     """Rooms that answer what the test says."""
 
-    rooms = ("ingest", "delivery")
+    processes = ("ingest", "delivery")
 
     def __init__(self, *answers: RefusalRows | ClientError | None) -> None:
         self.answers = list(answers)
         self.asked: list[tuple[int, str]] = []
 
-    def ask(self, _: object, question: AskRefusals, rooms: Collection[str]) -> dict[str, Any]:
-        (room,) = rooms
-        self.asked.append((question.after, room))
+    def ask(self, _: object, question: AskRefusals, processes: Collection[str]) -> dict[str, Any]:
+        (process,) = processes
+        self.asked.append((question.after, process))
         answer = self.answers.pop(0)
         if isinstance(answer, ClientError):
             raise answer
-        return {room: answer}
+        return {process: answer}
 
 
 class Lines:
@@ -289,12 +289,12 @@ class Lines:
         self.lines.append((asked, code))
 
 
-def looked(*answers: RefusalRows | ClientError | None) -> tuple[Desks, Lines]:
-    desks, lines = Desks(*answers), Lines()
-    refusals = RefusalReports(desks, lines)  # type: ignore[arg-type]
+def looked(*answers: RefusalRows | ClientError | None) -> tuple[FakeLink, Lines]:
+    link, lines = FakeLink(*answers), Lines()
+    refusals = RefusalReports(link, lines)  # type: ignore[arg-type]
     for _ in answers:
         refusals.look_at("ingest")
-    return desks, lines
+    return link, lines
 
 
 def row(who: str) -> RefusalRow:
@@ -302,16 +302,16 @@ def row(who: str) -> RefusalRow:
 
 
 def test_what_is_new_becomes_lines() -> None:
-    desks, lines = looked(RefusalRows(1, 2, [row("a"), row("b")]), RefusalRows(2, 3, [row("c")]))
-    assert desks.asked == [(0, "ingest"), (2, "ingest")]
+    link, lines = looked(RefusalRows(1, 2, [row("a"), row("b")]), RefusalRows(2, 3, [row("c")]))
+    assert link.asked == [(0, "ingest"), (2, "ingest")]
     assert lines.lines == [
         (AuditedRequest(who, "10.0.0.1:5", "ingest: publish t"), "not_entitled") for who in "abc"
     ]
 
 
 def test_who_does_not_answer_is_asked_the_same_again() -> None:
-    desks, lines = looked(None, ClientError("not_ready", "others ask"), RefusalRows(1, 1, []))
-    assert [after for after, _ in desks.asked] == [0, 0, 0]
+    link, lines = looked(None, ClientError("not_ready", "others ask"), RefusalRows(1, 1, []))
+    assert [after for after, _ in link.asked] == [0, 0, 0]
     assert lines.lines == []
 
 

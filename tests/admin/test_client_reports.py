@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.admin.desk import Desk
+from tests.admin.rig import Rig
 from zbroker.admin.client_reports import (
     NS_PER_S,
     ClientReports,
@@ -42,42 +42,42 @@ def row(client: str, **more: Any) -> s.ClientRow:
     return made
 
 
-class Desks:
+class FakeLink:
     """Rooms that answer what the test says."""
 
-    rooms = ("ingest", "delivery", "delivery-2")
+    processes = ("ingest", "delivery", "delivery-2")
 
     def __init__(self) -> None:
-        self.told: dict[str, Any] = dict.fromkeys(self.rooms)
+        self.answers: dict[str, Any] = dict.fromkeys(self.processes)
         self.asked: list[Any] = []
 
-    def ask(self, answer: type, question: Any, rooms: Any) -> dict[str, Any]:
-        assert list(rooms) == list(self.rooms)
-        assert all(told is None or isinstance(told, answer) for told in self.told.values())
+    def ask(self, answer: type, question: Any, processes: Any) -> dict[str, Any]:
+        assert list(processes) == list(self.processes)
+        assert all(one is None or isinstance(one, answer) for one in self.answers.values())
         self.asked.append(question)
-        return self.told
+        return self.answers
 
 
 class Bench:
     def __init__(self, data: Path) -> None:
-        self.desks = Desks()
-        desks: Any = self.desks
+        self.link = FakeLink()
+        link: Any = self.link
         self.disconnects = DisconnectsFile(data / "disconnects.json", logging.getLogger("test"))
-        self.clients = ClientReports(desks, self.disconnects)
+        self.clients = ClientReports(link, self.disconnects)
 
-    def rows(self, room: str, *rows: s.ClientRow, left_out: int = 0) -> None:
-        self.desks.told[room] = s.Clients(1, list(rows), left_out)
+    def rows(self, process: str, *rows: s.ClientRow, left_out: int = 0) -> None:
+        self.link.answers[process] = s.Clients(1, list(rows), left_out)
 
     def ended(self, *counts: int | None) -> None:
-        for room, count in zip(self.desks.rooms, counts, strict=True):
-            self.desks.told[room] = None if count is None else s.Disconnected(1, count)
+        for process, count in zip(self.link.processes, counts, strict=True):
+            self.link.answers[process] = None if count is None else s.Disconnected(1, count)
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     made = Bench(tmp_path)
-    for room in made.desks.rooms:
-        made.rows(room)
+    for process in made.link.processes:
+        made.rows(process)
     return made
 
 
@@ -97,24 +97,24 @@ def test_doors_are_told_as_one_list(bench: Bench) -> None:
     bench.rows("ingest", row("a"), row("c"), left_out=2)
     bench.rows("delivery", row("b"), row("d"), left_out=1)
     found = bench.clients.answer(ClientsQuery(limit=3))
-    assert [told["client"] for told in found["clients"]] == ["a", "b", "c"]
+    assert [reported["client"] for reported in found["clients"]] == ["a", "b", "c"]
     assert (found["left_out"], found["silent"]) == (4, [])
 
 
 def test_a_room_that_does_not_answer_is_named(bench: Bench) -> None:
-    bench.desks.told["delivery"] = None
+    bench.link.answers["delivery"] = None
     assert bench.clients.answer(ClientsQuery())["silent"] == ["delivery"]
 
 
 def test_what_is_wanted_goes_to_the_rooms(bench: Bench) -> None:
     bench.clients.answer(ClientsQuery("ann", 7))
-    assert bench.desks.asked == [s.AskClients(0, "ann", 7)]
+    assert bench.link.asked == [s.AskClients(0, "ann", 7)]
 
 
 def test_a_client_is_ended_at_every_door(bench: Bench) -> None:
     bench.ended(1, 0, 2)
     assert bench.clients.disconnect("ann") == {"disconnected": 3}
-    assert bench.desks.asked == [s.Disconnect(0, "ann", 1)]
+    assert bench.link.asked == [s.Disconnect(0, "ann", 1)]
 
 
 def test_a_client_that_is_not_there_is_not_found(bench: Bench) -> None:
@@ -156,30 +156,30 @@ class Delivery:
     """Workers that answer what the test says."""
 
     def __init__(self) -> None:
-        self.told: dict[str, surveys.Subscriptions | None] = {}
+        self.answers: dict[str, surveys.Subscriptions | None] = {}
         self.asked: list[surveys.AskSubscriptions] = []
 
     def worker(self, name: str, *rows: surveys.SubscriptionRow, left_out: int = 0) -> None:
-        self.told[name] = surveys.Subscriptions(1, 5, 100, list(rows), left_out)
+        self.answers[name] = surveys.Subscriptions(1, 5, 100, list(rows), left_out)
 
-    rooms = ("ingest", "delivery", "delivery-2")
+    processes = ("ingest", "delivery", "delivery-2")
 
     def ask(
-        self, answer: type, question: surveys.AskSubscriptions, rooms: list[str]
+        self, answer: type, question: surveys.AskSubscriptions, processes: list[str]
     ) -> dict[str, surveys.Subscriptions | None]:
         assert answer is surveys.Subscriptions
-        assert rooms == ["delivery", "delivery-2"], "only these have any"
+        assert processes == ["delivery", "delivery-2"], "only these have any"
         self.asked.append(question)
-        return self.told
+        return self.answers
 
 
 class SubscriptionsBench:
     def __init__(self, data: Path) -> None:
-        self.desk = Desk(data)
+        self.rig = Rig(data)
         self.delivery = Delivery()
         delivery: Any = self.delivery
-        journal: Any = self.desk.journal
-        times = LogTimes(self.desk.paths.journal, self.desk.paths.archive)
+        journal: Any = self.rig.journal
+        times = LogTimes(self.rig.paths.journal, self.rig.paths.archive)
         self.subscriptions = SubscriptionReports(delivery, journal, times)
 
     def answer(self, wanted: SubscriptionsQuery | None = None) -> dict[str, Any]:
@@ -211,10 +211,10 @@ def test_a_row_has_the_published_keys_for_subscriptions(
 ) -> None:
     more = {"options": Options(rate="2X"), "state": "rate", "due_ms": 20, "starts_ns": NS_PER_S}
     subscriptions_bench.delivery.worker("delivery", subscriptions_row("ann", 40, **more))
-    [told] = subscriptions_bench.answer()["subscriptions"]
-    assert set(told) == SUBSCRIPTIONS_KEYS
-    assert (told["options"], told["due_ms"], told["lag"]) == ({"rate": "2X"}, 20, 60)
-    assert (told["starts"], told["since"]) == ("19700101T000001Z", "19700101T000001Z")
+    [reported] = subscriptions_bench.answer()["subscriptions"]
+    assert set(reported) == SUBSCRIPTIONS_KEYS
+    assert (reported["options"], reported["due_ms"], reported["lag"]) == ({"rate": "2X"}, 20, 60)
+    assert (reported["starts"], reported["since"]) == ("19700101T000001Z", "19700101T000001Z")
 
 
 def test_workers_are_told_as_one_list(subscriptions_bench: SubscriptionsBench) -> None:
@@ -239,13 +239,13 @@ def test_what_is_over_the_limit_is_counted(subscriptions_bench: SubscriptionsBen
         "delivery-2", subscriptions_row("c", 5), subscriptions_row("d", 50), left_out=3
     )
     found = subscriptions_bench.answer(SubscriptionsQuery(limit=2))
-    assert [told["client"] for told in found["subscriptions"]] == ["c", "a"]
+    assert [reported["client"] for reported in found["subscriptions"]] == ["c", "a"]
     assert found["left_out"] == 9
 
 
 def test_a_worker_that_does_not_answer_is_named(subscriptions_bench: SubscriptionsBench) -> None:
     subscriptions_bench.delivery.worker("delivery", subscriptions_row("a", 10))
-    subscriptions_bench.delivery.told["delivery-2"] = None
+    subscriptions_bench.delivery.answers["delivery-2"] = None
     found = subscriptions_bench.answer()
     assert (found["silent"], len(found["subscriptions"])) == (["delivery-2"], 1)
 
@@ -257,13 +257,13 @@ def test_what_is_wanted_goes_to_the_workers(subscriptions_bench: SubscriptionsBe
 
 
 def test_a_lag_is_told_in_log_time_too(subscriptions_bench: SubscriptionsBench) -> None:
-    log = Log(subscriptions_bench.desk.paths.journal, subscriptions_bench.desk.paths.archive)
+    log = Log(subscriptions_bench.rig.paths.journal, subscriptions_bench.rig.paths.archive)
     start = log.starts[2].position
     [(batch, _)] = [item for item in log.headers(log.seek(start), start + 1) if len(item) == 2]
     log.close()
     newest_ns = batch.log_time + 3 * NS_PER_S
-    subscriptions_bench.desk.journal.holders = m.Holders(
-        1, 1, subscriptions_bench.desk.end, newest_ns, []
+    subscriptions_bench.rig.journal.holders = m.Holders(
+        1, 1, subscriptions_bench.rig.end, newest_ns, []
     )
     subscriptions_bench.delivery.worker(
         "delivery",
@@ -271,17 +271,20 @@ def test_a_lag_is_told_in_log_time_too(subscriptions_bench: SubscriptionsBench) 
         subscriptions_row("b", 100),
         subscriptions_row("c", 0),
     )
-    lags = {told["client"]: told["lag_s"] for told in subscriptions_bench.answer()["subscriptions"]}
+    lags = {
+        reported["client"]: reported["lag_s"]
+        for reported in subscriptions_bench.answer()["subscriptions"]
+    }
     assert lags == {"a": 3.0, "b": 0.0, "c": None}
 
 
 def test_without_a_journal_the_lag_in_messages_is_left(
     subscriptions_bench: SubscriptionsBench,
 ) -> None:
-    subscriptions_bench.desk.journal.welcome = None
+    subscriptions_bench.rig.journal.welcome = None
     subscriptions_bench.delivery.worker("delivery", subscriptions_row("a", 40))
-    [told] = subscriptions_bench.answer()["subscriptions"]
-    assert (told["lag"], told["lag_s"]) == (60, None)
+    [reported] = subscriptions_bench.answer()["subscriptions"]
+    assert (reported["lag"], reported["lag_s"]) == (60, None)
 
 
 # -- what is asked --------------------------------------------------------------------------------
@@ -339,12 +342,12 @@ def times(log: Log, end: int) -> dict[int, int]:
 
 
 def test_an_estimate_is_off_by_a_segment_at_most(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    log = Log(desk.paths.journal, desk.paths.archive)
-    exact = times(log, desk.end)
+    rig = Rig(tmp_path)
+    log = Log(rig.paths.journal, rig.paths.archive)
+    exact = times(log, rig.end)
     starts = [start.position for start in log.starts]
-    newest = Moment(desk.end, max(exact.values()))
-    log_times = LogTimes(desk.paths.journal, desk.paths.archive)
+    newest = Moment(rig.end, max(exact.values()))
+    log_times = LogTimes(rig.paths.journal, rig.paths.archive)
     found = log_times.of(exact, newest)
     assert set(found) == set(exact)
     assert len(starts) > 3
@@ -358,8 +361,8 @@ def test_an_estimate_is_off_by_a_segment_at_most(tmp_path: Path) -> None:
 
 
 def test_what_is_not_in_the_log_has_no_time(tmp_path: Path) -> None:
-    desk = Desk(tmp_path)
-    log_times = LogTimes(desk.paths.journal, desk.paths.archive)
-    assert log_times.of([0], Moment(desk.end, 1)) == {}
+    rig = Rig(tmp_path)
+    log_times = LogTimes(rig.paths.journal, rig.paths.archive)
+    assert log_times.of([0], Moment(rig.end, 1)) == {}
     nowhere = LogTimes(tmp_path / "none", tmp_path / "nothing")
     assert nowhere.of([5], Moment(9, 9)) == {}

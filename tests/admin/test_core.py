@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zbroker.admin import core
-from zbroker.admin.core import NOBODY, AdminRequest, Caller, Refusal
+from zbroker.admin.core import NO_ONE, AdminRequest, Caller, Refusal
 from zbroker.errors import ClientError
 
 GOOD = AdminRequest("GET", "/status", "127.0.0.1:9105", "127.0.0.1")
@@ -17,12 +17,12 @@ OPEN = ("/", "/health", "/console/console.js", "/console/nothing/there")
 
 
 def refuse(
-    request: AdminRequest = GOOD, who: Caller = NOBODY, *, secured: bool = False
+    request: AdminRequest = GOOD, who: Caller = NO_ONE, *, secured: bool = False
 ) -> Refusal | None:
     return core.refuse(request, who, secured=secured)
 
 
-def told(refusal: Refusal | None) -> tuple[int, str] | None:
+def reported(refusal: Refusal | None) -> tuple[int, str] | None:
     return None if refusal is None else (refusal.status, refusal.code)
 
 
@@ -60,15 +60,15 @@ def test_the_loopback_names_are_answered(host: str) -> None:
 @pytest.mark.parametrize("path", ["/status", *OPEN, *WRITES])
 def test_another_name_for_loopback_is_refused(host: str, path: str) -> None:
     request = (posted(path) if path in WRITES else asked(path))._replace(host=host)
-    assert told(refuse(request, ADMIN, secured=True)) == (403, "forbidden")
-    assert told(refuse(request, ADMIN)) == (403, "forbidden")
+    assert reported(refuse(request, ADMIN, secured=True)) == (403, "forbidden")
+    assert reported(refuse(request, ADMIN)) == (403, "forbidden")
 
 
 @pytest.mark.parametrize("peer", ["192.0.2.1", "", "::ffff:192.0.2.1"])
 @pytest.mark.parametrize("path", ["/status", *OPEN, *WRITES])
 def test_a_peer_from_elsewhere_is_refused(peer: str, path: str) -> None:
     request = (posted(path) if path in WRITES else asked(path))._replace(peer=peer)
-    assert told(refuse(request, ADMIN)) == (403, "forbidden")
+    assert reported(refuse(request, ADMIN)) == (403, "forbidden")
 
 
 # -- for what -------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_points_are_read_by_get_and_set_by_post() -> None:
 
 
 @pytest.mark.parametrize("path", OPEN)
-@pytest.mark.parametrize("who", [NOBODY, WRONG, IDLE])
+@pytest.mark.parametrize("who", [NO_ONE, WRONG, IDLE])
 def test_health_and_the_files_of_the_console_are_for_everybody(path: str, who: Caller) -> None:
     assert refuse(asked(path), who, secured=True) is None
     assert refuse(asked(path), who) is None
@@ -125,7 +125,7 @@ def test_health_and_the_files_of_the_console_are_for_everybody(path: str, who: C
 @pytest.mark.parametrize(
     ("who", "found"),
     [
-        (NOBODY, (401, "auth_failed")),
+        (NO_ONE, (401, "auth_failed")),
         (WRONG, (401, "auth_failed")),
         (IDLE, (403, "not_entitled")),
         (READER, None),
@@ -135,7 +135,7 @@ def test_health_and_the_files_of_the_console_are_for_everybody(path: str, who: C
 def test_with_security_who_reads_is_asked(
     path: str, who: Caller, found: tuple[int, str] | None
 ) -> None:
-    assert told(refuse(asked(path), who, secured=True)) == found
+    assert reported(refuse(asked(path), who, secured=True)) == found
     assert refuse(asked(path), who) is None, "without, reading is free"
 
 
@@ -143,12 +143,12 @@ def test_with_security_who_reads_is_asked(
 @pytest.mark.parametrize(
     ("who", "secured", "found"),
     [
-        (NOBODY, True, (401, "auth_failed")),
+        (NO_ONE, True, (401, "auth_failed")),
         (WRONG, True, (401, "auth_failed")),
         (IDLE, True, (403, "not_entitled")),
         (READER, True, (403, "not_entitled")),
         (ADMIN, True, None),
-        (NOBODY, False, (403, "forbidden")),
+        (NO_ONE, False, (403, "forbidden")),
         (READER, False, (403, "not_entitled")),
         (ADMIN, False, None),
     ],
@@ -156,16 +156,16 @@ def test_with_security_who_reads_is_asked(
 def test_who_changes_something_is_always_asked(
     path: str, who: Caller, secured: bool, found: tuple[int, str] | None
 ) -> None:
-    assert told(refuse(posted(path), who, secured=secured)) == found
+    assert reported(refuse(posted(path), who, secured=secured)) == found
 
 
 @pytest.mark.parametrize("query", ["data=1", "filter=%2Fx%3D1", "limit=1&data=true", "dat%61="])
 def test_who_may_only_read_numbers_sees_nothing_of_messages(query: str) -> None:
     request = asked("/queues/work/browse")._replace(query=query)
-    for who, found in [(NOBODY, (401, "auth_failed")), (READER, (403, "not_entitled"))]:
-        assert told(refuse(request, who, secured=True)) == found
+    for who, found in [(NO_ONE, (401, "auth_failed")), (READER, (403, "not_entitled"))]:
+        assert reported(refuse(request, who, secured=True)) == found
     assert refuse(request, ADMIN, secured=True) is None
-    assert refuse(request, NOBODY) is None, "without security whoever is here may read the log"
+    assert refuse(request, NO_ONE) is None, "without security whoever is here may read the log"
 
 
 def test_where_messages_stand_is_for_readers() -> None:
@@ -183,7 +183,7 @@ def test_every_refusal_of_somebody_is_one_for_the_audit_log() -> None:
     codes = {
         refusal.code
         for request in (*map(asked, READS), *map(posted, WRITES))
-        for who in (NOBODY, WRONG, IDLE, READER)
+        for who in (NO_ONE, WRONG, IDLE, READER)
         for secured in (False, True)
         if (refusal := refuse(request, who, secured=secured)) is not None
     }
@@ -259,6 +259,6 @@ def test_a_refusal_carries_code_reason_hint(code: str, status: int) -> None:
 
 def test_what_the_audit_log_is_told_has_no_control_characters() -> None:
     request = GOOD._replace(method="GET" * 20, path="/a\n\x1b[2J" + "x" * 1_000)
-    found = core.told(request, ["key\r\n"])
+    found = core.audit_text(request, ["key\r\n"])
     assert found.isprintable()
     assert len(found) < 300

@@ -28,7 +28,7 @@ def here(**running: str) -> LocalFacts:
     return LocalFacts(running, [ALARM], "/data", RATES, SECURITY, QUEUES)
 
 
-def _room(room: str, **stats: int | float | str) -> dict[str, object]:
+def _process(room: str, **stats: int | float | str) -> dict[str, object]:
     return {
         "room": room,
         "pid": 7,
@@ -42,15 +42,15 @@ def _room(room: str, **stats: int | float | str) -> dict[str, object]:
 
 
 def test_the_document_has_the_published_keys() -> None:
-    rooms = [
-        _room("supervisor"),
-        _room("journal", messages=4, first_position=1, written=9, persisted=8, segments=1, bytes=10,
-              durability="disk"),
-        _room("ingest", clients=3, errors=0),
-        _room("delivery", clients=2, subscriptions=6),
+    processes = [
+        _process("supervisor"),
+        _process("journal", messages=4, first_position=1, written=9, persisted=8, segments=1,
+                 bytes=10, durability="disk"),
+        _process("ingest", clients=3, errors=0),
+        _process("delivery", clients=2, subscriptions=6),
     ]  # fmt: skip
     running = {"instance": "a1", "name": "n", "url": "tcp://127.0.0.1:1", "version": "0.1.0"}
-    found = document(Status(1, "ready", rooms), here(**running))  # type: ignore[arg-type]
+    found = document(Status(1, "ready", processes), here(**running))  # type: ignore[arg-type]
     assert {"instance", "state", "url", "version", "processes", "journal"} <= set(found)
     assert (found["instance"], found["state"]) == ("a1", "ready")
     assert list(found["journal"]) == [
@@ -70,12 +70,12 @@ def test_the_document_has_the_published_keys() -> None:
 
 
 def test_the_numbers_of_delivery_workers_are_added_up() -> None:
-    rooms = [
-        _room("delivery", clients=2, subscriptions=6, note="a"),
-        _room("delivery-2", clients=3, subscriptions=1, note="b", dropped=4),
-        _room("admin", alarms=1),
+    processes = [
+        _process("delivery", clients=2, subscriptions=6, note="a"),
+        _process("delivery-2", clients=3, subscriptions=1, note="b", dropped=4),
+        _process("admin", alarms=1),
     ]
-    found = document(Status(1, "ready", rooms), here())  # type: ignore[arg-type]
+    found = document(Status(1, "ready", processes), here())  # type: ignore[arg-type]
     assert found["delivery"] == {"clients": 5, "subscriptions": 7, "note": "a", "dropped": 4}
     assert found["subscriptions"] == 7
     assert [process["room"] for process in found["processes"]] == [
@@ -89,8 +89,12 @@ def test_a_starting_instance_has_a_document_too() -> None:
 
 
 def test_of_largest_numbers_the_largest_is_told() -> None:
-    rooms = [_room("delivery", lag_max=5), _room("delivery-2", lag_max=9), _room("delivery-3")]
-    assert delivery_of(stats_of(Status(1, "ready", rooms))) == {"lag_max": 9}  # type: ignore[arg-type]
+    processes = [
+        _process("delivery", lag_max=5),
+        _process("delivery-2", lag_max=9),
+        _process("delivery-3"),
+    ]
+    assert delivery_of(stats_of(Status(1, "ready", processes))) == {"lag_max": 9}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +119,7 @@ def test_a_value_has_its_type(key: str, value: Any, text: str, found: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "reported"),
     [
         ("lease", "long", "not a duration"),
         ("lease", -1, ">= 0"),
@@ -131,8 +135,8 @@ def test_a_value_has_its_type(key: str, value: Any, text: str, found: Any) -> No
         ("topic", 7, "str"),
     ],
 )
-def test_a_wrong_value_names_its_key(key: str, value: Any, told: str) -> None:
-    with pytest.raises(ClientError, match=told) as caught:
+def test_a_wrong_value_names_its_key(key: str, value: Any, reported: str) -> None:
+    with pytest.raises(ClientError, match=reported) as caught:
         read_definition({key: value})
     assert caught.value.code == "bad_queue"
     assert f"`{key}`" in caught.value.reason

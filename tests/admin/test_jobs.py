@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.admin.desk import Desk
+from tests.admin.rig import Rig
 from zbroker.admin import jobs
 from zbroker.limits import MIB
 
 
 class Bench:
-    def __init__(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_s = 0.0
-        self.journal = desk.journal
+        self.journal = rig.journal
         monkeypatch.setattr(jobs.time, "monotonic", lambda: self.now_s)
         link: Any = self.journal
         self.pace = jobs.JobPace(link)
@@ -37,7 +37,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(Desk(tmp_path, segments=1), monkeypatch)
+    return Bench(Rig(tmp_path, segments=1), monkeypatch)
 
 
 def test_while_somebody_publishes_work_is_slow(bench: Bench) -> None:

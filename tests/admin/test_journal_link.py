@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import zmq
 
-from tests.admin.desk import Clock, Journal
+from tests.admin.rig import Clock, Journal
 from zbroker import sockets
 from zbroker.admin.journal_link import AdminJournalLink, Answer, HoldLeases
 from zbroker.clock import SystemClock
@@ -204,7 +204,7 @@ class LeasesBench:
     def reopened(self) -> HoldLeases:
         return HoldLeases(self.path, self.clock, LOG)
 
-    def told(self) -> list[tuple[str, int]]:
+    def reported(self) -> list[tuple[str, int]]:
         asked = [ask for ask in self.journal.asked if isinstance(ask, m.Lease)]
         self.journal.asked.clear()
         return [(ask.holding.who, ask.ttl_ms) for ask in asked]
@@ -217,34 +217,34 @@ def leases_bench(tmp_path: Path) -> LeasesBench:
 
 def test_a_lease_outlives_the_admin(leases_bench: LeasesBench) -> None:
     leases_bench.leases.hold(leases_bench.journal, HOLDING, 60)
-    leases_bench.told()
+    leases_bench.reported()
     leases_bench.clock.seconds += 20
     leases_bench.reopened().secure(leases_bench.journal)
-    assert leases_bench.told() == [("backup", 40_000)]
+    assert leases_bench.reported() == [("backup", 40_000)]
 
 
 def test_a_journal_is_told_once(leases_bench: LeasesBench) -> None:
     leases_bench.leases.hold(leases_bench.journal, HOLDING, 60)
     leases_bench.leases.secure(leases_bench.journal)
-    leases_bench.told()
+    leases_bench.reported()
     leases_bench.leases.secure(leases_bench.journal)
-    assert leases_bench.told() == []
+    assert leases_bench.reported() == []
 
 
 def test_a_lease_ends_with_its_time(leases_bench: LeasesBench) -> None:
     leases_bench.leases.hold(leases_bench.journal, HOLDING, 60)
-    leases_bench.told()
+    leases_bench.reported()
     leases_bench.clock.seconds += 60
     leases_bench.leases.secure(leases_bench.journal)
-    assert leases_bench.told() == []
+    assert leases_bench.reported() == []
 
 
 def test_a_lease_can_be_ended(leases_bench: LeasesBench) -> None:
     leases_bench.leases.hold(leases_bench.journal, HOLDING, 60)
     leases_bench.leases.hold(leases_bench.journal, HOLDING, 0)
-    assert leases_bench.told() == [("backup", 60_000), ("backup", 0)]
+    assert leases_bench.reported() == [("backup", 60_000), ("backup", 0)]
     leases_bench.reopened().secure(leases_bench.journal)
-    assert leases_bench.told() == []
+    assert leases_bench.reported() == []
 
 
 def test_a_lease_that_is_refused_is_not_kept(leases_bench: LeasesBench) -> None:
@@ -252,9 +252,9 @@ def test_a_lease_that_is_refused_is_not_kept(leases_bench: LeasesBench) -> None:
     with pytest.raises(ClientError, match="gone"):
         leases_bench.leases.hold(leases_bench.journal, HOLDING, 60)
     leases_bench.journal.refuse.clear()
-    leases_bench.told()
+    leases_bench.reported()
     leases_bench.leases.secure(leases_bench.journal)
-    assert leases_bench.told() == []
+    assert leases_bench.reported() == []
 
 
 def test_a_lease_that_is_void_is_told(
@@ -279,6 +279,6 @@ def test_a_damaged_file_is_told_and_begun_anew(
     again = leases_bench.reopened()
     assert "leases of an earlier run are lost" in caplog.text
     again.hold(leases_bench.journal, HOLDING, 60)
-    leases_bench.told()
+    leases_bench.reported()
     leases_bench.reopened().secure(leases_bench.journal)
-    assert leases_bench.told() == [("backup", 60_000)]
+    assert leases_bench.reported() == [("backup", 60_000)]

@@ -20,7 +20,7 @@ STATUS = {
         {"room": "journal", "state": "starting", "restarts": 2, "uptime_s": 1},
     ],
 }
-ROOMS: dict[str, dict[str, Any]] = {
+STATS: dict[str, dict[str, Any]] = {
     "supervisor": {},
     "journal": {
         "persisted": 90, "bytes": 1_000, "bytes_written": 70, "sync_ms": 1.5, "durability": "disk",
@@ -36,18 +36,18 @@ BOUNDED = {"room", "door", "code", "state", "queue"}
 Found = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def read(rooms: dict[str, dict[str, Any]] = ROOMS, **status: Any) -> Found:
-    return samples(metrics.text(rooms, STATUS | status, {"forbidden": 4}))
+def read(processes: dict[str, dict[str, Any]] = STATS, **status: Any) -> Found:
+    return samples(metrics.text(processes, STATUS | status, {"forbidden": 4}))
 
 
 def of_queues(*rows: QueueRow) -> Found:
     return samples(metrics.text({}, STATUS, {}, rows, 100 * SECOND_NS))
 
 
-def samples(told: bytes) -> Found:
+def samples(reported: bytes) -> Found:
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(told.decode())
+        for family in text_string_to_metric_families(reported.decode())
         for sample in family.samples
     }
 
@@ -102,7 +102,7 @@ def test_a_broken_access_file_is_told() -> None:
 
 
 def test_what_grows_is_a_counter() -> None:
-    text = metrics.text(ROOMS, STATUS, {}).decode()
+    text = metrics.text(STATS, STATUS, {}).decode()
     types = {family.name: family.type for family in text_string_to_metric_families(text)}
     assert types["zbroker_messages_in"] == "counter"
     assert types["zbroker_written_bytes"] == "counter"
@@ -110,9 +110,9 @@ def test_what_grows_is_a_counter() -> None:
     assert set(types.values()) == {"counter", "gauge"}
 
 
-@pytest.mark.parametrize("rooms", [ROOMS, {}, {"ingest": {"messages": "?"}}])
-def test_labels_are_bounded(rooms: dict[str, dict[str, Any]]) -> None:
-    found = read(rooms)
+@pytest.mark.parametrize("processes", [STATS, {}, {"ingest": {"messages": "?"}}])
+def test_labels_are_bounded(processes: dict[str, dict[str, Any]]) -> None:
+    found = read(processes)
     assert {label for _, labels in found for label, _ in labels} <= BOUNDED
     assert all(name.startswith("zbroker_") for name, _ in found)
 
@@ -140,8 +140,8 @@ def test_without_queues_only_their_number_is_told() -> None:
 def test_queues_with_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "QUEUES_MAX", 2)
     found = of_queues(*(row(name) for name in "cab"))
-    told = {dict(labels)["queue"] for name, labels in found if name == "zbroker_queue_depth"}
-    assert (told, one(found, "zbroker_queues")) == ({"a", "b"}, 3)
+    reported = {dict(labels)["queue"] for name, labels in found if name == "zbroker_queue_depth"}
+    assert (reported, one(found, "zbroker_queues")) == ({"a", "b"}, 3)
 
 
 def test_the_door_of_queues_tells_its_peers() -> None:

@@ -53,7 +53,7 @@ def test_examples_have_the_keys_that_are_told() -> None:
 
 
 def test_every_metric_has_a_row() -> None:
-    rooms: dict[str, dict[str, Any]] = {
+    processes: dict[str, dict[str, Any]] = {
         "journal": dict.fromkeys(
             [key for _, key, _ in (*metrics.JOURNAL_COUNTERS, *metrics.JOURNAL_GAUGES)], 1
         )
@@ -66,8 +66,8 @@ def test_every_metric_has_a_row() -> None:
         },
     }
     status = {"state": "ready", "alarms": [], "security": {}, "processes": []}
-    told = metrics.text(rooms, status, {}, [row()]).decode()
-    names = {line.split()[2] for line in told.splitlines() if line.startswith("# TYPE")}
+    reported = metrics.text(processes, status, {}, [row()]).decode()
+    names = {line.split()[2] for line in reported.splitlines() if line.startswith("# TYPE")}
     rows = set(re.findall(r"^\| `(zbroker_\w+)[{`]", PAGE, re.MULTILINE))
     assert rows == names
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import zmq
 
-from tests.admin.queue_rows import Room, row
+from tests.admin.queue_rows import FakeQueues, row
 from zbroker import sockets
 from zbroker.admin import process_link
 from zbroker.admin.process_link import CHANGE_MAX_MS, ProcessLink, QueueLink
@@ -36,11 +36,11 @@ class Workers:
 
     def __init__(self, directory: Path, names: list[str]) -> None:
         self.context: zmq.Context[Any] = zmq.Context()
-        self.desks = {name: f"ipc://{directory}/{name}" for name in names}
+        self.endpoints = {name: f"ipc://{directory}/{name}" for name in names}
         self.asked: list[Any] = []
         self.stop = threading.Event()
         self.threads: list[threading.Thread] = []
-        self.link = ProcessLink(self.context, self.desks, SystemClock())
+        self.link = ProcessLink(self.context, self.endpoints, SystemClock())
 
     def serve(
         self,
@@ -49,7 +49,7 @@ class Workers:
         questions: msgspec.msgpack.Decoder[Any] = DELIVERY_QUESTIONS,
     ) -> None:
         router = sockets.inner_router(self.context)
-        router.bind(self.desks[name])
+        router.bind(self.endpoints[name])
 
         def run() -> None:
             while not self.stop.is_set():
@@ -65,7 +65,7 @@ class Workers:
         self.threads[-1].start()
 
     def ask(self, question: AskSubscriptions) -> dict[str, Subscriptions | None]:
-        return self.link.ask(Subscriptions, question, self.link.rooms)
+        return self.link.ask(Subscriptions, question, self.link.processes)
 
     def close(self) -> None:
         self.stop.set()
@@ -81,13 +81,13 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
     made.close()
 
 
-def told(incarnation: int) -> Callable[[AskSubscriptions], list[Subscriptions]]:
+def subscriptions(incarnation: int) -> Callable[[AskSubscriptions], list[Subscriptions]]:
     return lambda ask: [Subscriptions(ask.cid, incarnation, 1, [])]
 
 
 def test_every_worker_is_asked(workers: Workers) -> None:
-    workers.serve("delivery", told(1))
-    workers.serve("delivery-2", told(2))
+    workers.serve("delivery", subscriptions(1))
+    workers.serve("delivery-2", subscriptions(2))
     found = workers.ask(AskSubscriptions(0, "ann", "t", 5))
     assert {name: one.incarnation for name, one in found.items() if one} == {
         "delivery": 1, "delivery-2": 2,
@@ -99,7 +99,7 @@ def test_one_that_does_not_answer_is_named(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_link, "ANSWER_MAX_MS", 200)
-    workers.serve("delivery-2", told(2))
+    workers.serve("delivery-2", subscriptions(2))
     found = workers.ask(AskSubscriptions(0))
     assert list(found) == ["delivery", "delivery-2"]
     assert found["delivery"] is None
@@ -107,7 +107,7 @@ def test_one_that_does_not_answer_is_named(
 
 
 def test_an_answer_to_another_question_is_not_taken(workers: Workers) -> None:
-    workers.serve("delivery", told(1))
+    workers.serve("delivery", subscriptions(1))
 
     def late(ask: AskSubscriptions) -> list[Subscriptions]:
         return [Subscriptions(ask.cid - 1, 8, 1, []), Subscriptions(ask.cid, 9, 1, [])]
@@ -125,7 +125,7 @@ def test_a_stopping_admin_asks_nobody(workers: Workers) -> None:
 
 
 def test_only_the_rooms_that_are_meant_are_asked(workers: Workers) -> None:
-    workers.serve("delivery-2", told(2))
+    workers.serve("delivery-2", subscriptions(2))
     found = workers.link.ask(Subscriptions, AskSubscriptions(0), ["delivery-2"])
     assert list(found) == ["delivery-2"]
     assert found["delivery-2"] is not None
@@ -135,13 +135,13 @@ def test_an_answer_of_another_kind_is_not_taken(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process_link, "ANSWER_MAX_MS", 200)
-    workers.serve("delivery", told(1))
+    workers.serve("delivery", subscriptions(1))
     found = workers.link.ask(Disconnected, Disconnect(0, "ann"), ["delivery"])
     assert found == {"delivery": None}
 
 
 def test_a_silent_room_keeps_no_other_question_waiting(workers: Workers) -> None:
-    workers.serve("delivery-2", told(2))
+    workers.serve("delivery-2", subscriptions(2))
     answered = threading.Event()
     silent: list[object] = []
 
@@ -163,42 +163,42 @@ def test_a_silent_room_keeps_no_other_question_waiting(workers: Workers) -> None
 
 
 def test_the_queues_room_is_asked_in_its_own_words(tmp_path: Path) -> None:
-    room = Workers(tmp_path, ["queues"])
+    process = Workers(tmp_path, ["queues"])
     try:
-        told: Any = lambda ask: [q.Changed(ask.cid, 4), q.Queues(ask.cid, 1, 90, [])]  # noqa: E731
-        room.serve("queues", told, msgspec.msgpack.Decoder(q.QueuesQuestion))
-        desk = QueueLink(room.link)
-        assert desk.change(q.Purge(0, "work", before=7)).count == 4
-        assert desk.look(q.Queues, q.AskQueues(0)).persisted == 90
-        assert isinstance(room.asked[0], q.Purge)
-        assert (room.asked[0].queue, room.asked[0].before) == ("work", 7)
+        subscriptions: Any = lambda ask: [q.Changed(ask.cid, 4), q.Queues(ask.cid, 1, 90, [])]  # noqa: E731
+        process.serve("queues", subscriptions, msgspec.msgpack.Decoder(q.QueuesQuestion))
+        link = QueueLink(process.link)
+        assert link.change(q.Purge(0, "work", before=7)).count == 4
+        assert link.look(q.Queues, q.AskQueues(0)).persisted == 90
+        assert isinstance(process.asked[0], q.Purge)
+        assert (process.asked[0].queue, process.asked[0].before) == ("work", 7)
     finally:
-        room.close()
+        process.close()
 
 
 def test_what_is_told_is_given_on() -> None:
-    room = Room(row("a"))
-    assert [one.name for one in room.desk.look(q.Queues, q.AskQueues(0)).rows] == ["a"]
+    process = FakeQueues(row("a"))
+    assert [one.name for one in process.link.look(q.Queues, q.AskQueues(0)).rows] == ["a"]
 
 
 def test_a_silent_room_is_not_ready() -> None:
-    room = Room()
-    room.silent = True
+    process = FakeQueues()
+    process.silent = True
     with pytest.raises(ClientError, match="does not answer") as caught:
-        room.desk.look(q.Queues, q.AskQueues(0))
+        process.link.look(q.Queues, q.AskQueues(0))
     assert caught.value.code == "not_ready"
 
 
 def test_a_change_without_an_answer_may_have_been_made() -> None:
-    room = Room()
-    room.silent = True
+    process = FakeQueues()
+    process.silent = True
     with pytest.raises(ClientError, match="may be done all the same") as caught:
-        room.desk.change(q.Purge(0, "a"))
+        process.link.change(q.Purge(0, "a"))
     assert caught.value.code == "not_ready"
 
 
 def test_a_change_is_waited_for_longer_than_a_look() -> None:
-    room = Room()
-    room.desk.look(q.Queues, q.AskQueues(0))
-    room.desk.change(q.Purge(0, "a"))
-    assert room.waits == [0, CHANGE_MAX_MS]
+    process = FakeQueues()
+    process.link.look(q.Queues, q.AskQueues(0))
+    process.link.change(q.Purge(0, "a"))
+    assert process.waits == [0, CHANGE_MAX_MS]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.admin.queue_rows import SECOND_NS, Clock, Room, consumer, message, row
+from tests.admin.queue_rows import SECOND_NS, Clock, FakeQueues, consumer, message, row
 from zbroker.admin.queues import STALE_MS, QueueReports, QueueWatch
 from zbroker.config.queues import QueueConfig
 from zbroker.errors import ClientError
@@ -34,9 +34,11 @@ MESSAGE_KEYS = {
 
 class Bench:
     def __init__(self) -> None:
-        self.room = Room(row("work", depth=2, first=5, last=9, oldest_ns=97 * SECOND_NS), row("b"))
-        self.watch = QueueWatch(self.room.desk, Clock())
-        self.queues = QueueReports(self.room.desk, self.watch, Clock())
+        self.process = FakeQueues(
+            row("work", depth=2, first=5, last=9, oldest_ns=97 * SECOND_NS), row("b")
+        )
+        self.watch = QueueWatch(self.process.link, Clock())
+        self.queues = QueueReports(self.process.link, self.watch, Clock())
 
     def get(self, name: str, what: str = "", query: str = "") -> dict[str, Any]:
         found = self.queues.get(name, what, query)
@@ -47,10 +49,10 @@ class Bench:
         return self.queues.post(name, what, json.dumps(body).encode())
 
     def refused(self, what: str, **body: object) -> ClientError:
-        before = len(self.room.asked)
+        before = len(self.process.asked)
         with pytest.raises(ClientError) as caught:
             self.post(what, **body)
-        assert len(self.room.asked) == before, "the room is not asked for what is wrong"
+        assert len(self.process.asked) == before, "the room is not asked for what is wrong"
         return caught.value
 
 
@@ -82,12 +84,12 @@ def test_an_empty_queue_has_no_oldest_message(bench: Bench) -> None:
 
 
 def test_a_message_from_the_future_is_not_younger_than_new(bench: Bench) -> None:
-    bench.room.rows = [row("work", depth=1, oldest_ns=200 * SECOND_NS)]
+    bench.process.rows = [row("work", depth=1, oldest_ns=200 * SECOND_NS)]
     assert bench.get("work")["oldest_s"] == 0
 
 
 def test_one_queue_tells_all_that_it_is(bench: Bench) -> None:
-    bench.room.rows = [row("work", definition={"name": "work", "lease": 5_000})]
+    bench.process.rows = [row("work", definition={"name": "work", "lease": 5_000})]
     found = bench.get("work")
     assert set(found) == QUEUE_KEYS | {"definition"}
     assert set(found["definition"]) == set(QueueConfig.__struct_fields__)
@@ -97,7 +99,7 @@ def test_one_queue_tells_all_that_it_is(bench: Bench) -> None:
 
 def test_rates_are_those_of_the_watch(bench: Bench) -> None:
     bench.watch.look()
-    bench.room.rows = [row("work", acked=10)]
+    bench.process.rows = [row("work", acked=10)]
     clock: Any = bench.watch._clock
     clock.ms += 2_000
     bench.watch.look()
@@ -108,51 +110,51 @@ def test_rates_are_those_of_the_watch(bench: Bench) -> None:
 
 @pytest.mark.parametrize("what", ["", "consumers"])
 def test_a_queue_that_is_not_there_is_unknown(bench: Bench, what: str) -> None:
-    bench.room.say = lambda ask: q.Consumers(ask.cid, [])
+    bench.process.say = lambda ask: q.Consumers(ask.cid, [])
     with pytest.raises(ClientError, match="no queue 'x'") as caught:
         bench.get("x", what)
     assert caught.value.code == "unknown_queue"
 
 
 def test_consumers_have_the_published_keys(bench: Bench) -> None:
-    bench.room.say = lambda ask: q.Consumers(ask.cid, [consumer(), consumer(gone=True)], 4)
+    bench.process.say = lambda ask: q.Consumers(ask.cid, [consumer(), consumer(gone=True)], 4)
     found = bench.get("work", "consumers", "limit=7")
     assert found["left_out"] == 4
     assert [one["gone"] for one in found["consumers"]] == [False, True]
     assert all(set(one) == CONSUMER_KEYS for one in found["consumers"])
-    assert bench.room.asked == [q.AskConsumers(0, "work", 7)]
+    assert bench.process.asked == [q.AskConsumers(0, "work", 7)]
 
 
 def test_a_queue_may_have_no_consumer(bench: Bench) -> None:
-    bench.room.say = lambda ask: q.Consumers(ask.cid, [])
+    bench.process.say = lambda ask: q.Consumers(ask.cid, [])
     assert bench.get("work", "consumers") == {"left_out": 0, "consumers": []}
 
 
 def test_messages_have_the_published_keys(bench: Bench) -> None:
-    bench.room.say = lambda ask: q.Browsed(ask.cid, [message(5), message(9)], 10)
+    bench.process.say = lambda ask: q.Browsed(ask.cid, [message(5), message(9)], 10)
     found = bench.get("work", "browse", "after=4&limit=2&state=leased&filter=%2Fx%3D1")
     assert found["next"] == 10
     assert [one["position"] for one in found["messages"]] == [5, 9]
     assert all(set(one) == MESSAGE_KEYS for one in found["messages"])
-    assert bench.room.asked == [q.BrowseQueue(0, "work", 4, 2, "/x=1", "leased", data=False)]
+    assert bench.process.asked == [q.BrowseQueue(0, "work", 4, 2, "/x=1", "leased", data=False)]
 
 
 def test_payloads_come_as_text_or_base64(bench: Bench) -> None:
     rows = [message(5), message(9)]
-    bench.room.say = lambda ask: q.Browsed(ask.cid, rows, payloads=[b'{"x": 1}', b"\xff"])
+    bench.process.say = lambda ask: q.Browsed(ask.cid, rows, payloads=[b'{"x": 1}', b"\xff"])
     one, other = bench.get("work", "browse", "data=1")["messages"]
     assert (one["data"], other["data_base64"]) == ('{"x": 1}', "/w==")
-    assert bench.room.asked[0].data
+    assert bench.process.asked[0].data
 
 
 def test_why_nothing_is_delivered_is_told(bench: Bench) -> None:
     lines = ["nobody consumes this queue", "2 messages are ready"]
-    bench.room.say = lambda ask: q.Explained(ask.cid, "idle", lines)
+    bench.process.say = lambda ask: q.Explained(ask.cid, "idle", lines)
     expected = {"queue": "work", "state": "idle", "lines": lines}
     assert bench.get("work", "explain") == expected
     assert bench.get("work", "explain", "position=5") == expected
     assert bench.get("work", "explain", "bookmark=7%7C5%7C") == expected
-    assert bench.room.asked == [
+    assert bench.process.asked == [
         q.Explain(0, "work"), q.Explain(0, "work", 5), q.Explain(0, "work", 0, "7|5|"),
     ]  # fmt: skip
 
@@ -169,13 +171,15 @@ def test_a_wrong_query_is_refused(bench: Bench, what: str, query: str) -> None:
     with pytest.raises(ClientError) as caught:
         bench.get("work", what, query)
     assert caught.value.code == "bad_field"
-    assert bench.room.asked == []
+    assert bench.process.asked == []
 
 
 @pytest.mark.parametrize("what", ["browse", "explain"])
 def test_what_the_room_refuses_is_an_error(bench: Bench, what: str) -> None:
     kinds = {"browse": q.Browsed, "explain": q.Explained}
-    bench.room.say = lambda ask: kinds[what](ask.cid, code="unknown_queue", reason="no such queue")
+    bench.process.say = lambda ask: kinds[what](
+        ask.cid, code="unknown_queue", reason="no such queue"
+    )
     with pytest.raises(ClientError, match="no such queue") as caught:
         bench.get("x", what)
     assert caught.value.code == "unknown_queue"
@@ -210,13 +214,13 @@ def test_what_the_room_refuses_is_an_error(bench: Bench, what: str) -> None:
 def test_what_is_asked_for_reaches_the_room(
     bench: Bench, what: str, body: dict[str, Any], asked: q.QueuesQuestion
 ) -> None:
-    bench.room.say = lambda ask: q.Changed(ask.cid, 4, 9, text="so it is")
-    told = bench.post(what, **body)
-    assert told.pop("position", None) == (9 if what == "purge" else None)
-    assert told == {
+    bench.process.say = lambda ask: q.Changed(ask.cid, 4, 9, text="so it is")
+    reported = bench.post(what, **body)
+    assert reported.pop("position", None) == (9 if what == "purge" else None)
+    assert reported == {
         "queue": "work", "dry_run": bool(body.get("dry_run")), "count": 4, "text": "so it is",
     }  # fmt: skip
-    assert bench.room.asked == [asked]
+    assert bench.process.asked == [asked]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +248,7 @@ def test_a_wrong_body_is_refused(bench: Bench, what: str, body: dict[str, Any], 
 
 
 def test_a_change_that_the_room_refuses_is_an_error(bench: Bench) -> None:
-    bench.room.say = lambda ask: q.Changed(
+    bench.process.say = lambda ask: q.Changed(
         ask.cid, code="queue_exists", reason="it is", hint="alter"
     )
     with pytest.raises(ClientError, match="it is") as caught:
@@ -257,7 +261,7 @@ def test_a_change_that_the_room_refuses_is_an_error(bench: Bench) -> None:
 
 def test_points_are_told_by_name(bench: Bench) -> None:
     rows = [q.PointRow("eod", 7, "1.0.6", 9), q.PointRow("audit", 5, "1.0.4", 8)]
-    bench.room.say = lambda ask: q.Points(ask.cid, rows)
+    bench.process.say = lambda ask: q.Points(ask.cid, rows)
     audit, eod = bench.queues.points()["points"]
     assert audit["name"] == "audit"
     assert eod == {"name": "eod", "position": 7, "vector": "1.0.6", "set_at": 9}
@@ -270,18 +274,18 @@ def test_points_are_told_by_name(bench: Bench) -> None:
 def test_a_point_is_set_here_or_there(
     bench: Bench, body: dict[str, Any], asked: q.SetPoint
 ) -> None:
-    bench.room.say = lambda ask: q.Changed(ask.cid, position=7, vector="1.0.7")
-    told = bench.queues.set_point(json.dumps(body).encode())
-    assert told == {"name": "eod", "position": 7, "vector": "1.0.7"}
-    assert bench.room.asked == [asked]
+    bench.process.say = lambda ask: q.Changed(ask.cid, position=7, vector="1.0.7")
+    reported = bench.queues.set_point(json.dumps(body).encode())
+    assert reported == {"name": "eod", "position": 7, "vector": "1.0.7"}
+    assert bench.process.asked == [asked]
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_a_point_is_removed(bench: Bench, dry_run: bool) -> None:
-    bench.room.say = lambda ask: q.Changed(ask.cid, position=7, vector="1.0.7")
-    told = bench.queues.remove_point(json.dumps({"name": "eod", "dry_run": dry_run}).encode())
-    assert told == {"name": "eod", "dry_run": dry_run, "position": 7, "vector": "1.0.7"}
-    assert bench.room.asked == [q.RemovePoint(0, "eod", dry_run)]
+    bench.process.say = lambda ask: q.Changed(ask.cid, position=7, vector="1.0.7")
+    reported = bench.queues.remove_point(json.dumps({"name": "eod", "dry_run": dry_run}).encode())
+    assert reported == {"name": "eod", "dry_run": dry_run, "position": 7, "vector": "1.0.7"}
+    assert bench.process.asked == [q.RemovePoint(0, "eod", dry_run)]
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"name": ""}', b'{"name": "a", "at": 1}'])
@@ -289,7 +293,7 @@ def test_a_removal_has_a_name_and_no_place(bench: Bench, body: bytes) -> None:
     with pytest.raises(ClientError) as caught:
         bench.queues.remove_point(body)
     assert caught.value.code == "bad_field"
-    assert bench.room.asked == []
+    assert bench.process.asked == []
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"name": ""}', b'{"name": "a", "at": 0}'])
@@ -297,7 +301,7 @@ def test_a_point_has_a_name_and_a_place(bench: Bench, body: bytes) -> None:
     with pytest.raises(ClientError) as caught:
         bench.queues.set_point(body)
     assert caught.value.code == "bad_field"
-    assert bench.room.asked == []
+    assert bench.process.asked == []
 
 
 BOUND_S = 10.0
@@ -306,11 +310,11 @@ HOUR_MS = 3_600_000
 
 class WatchBench:
     def __init__(self) -> None:
-        self.room, self.clock = Room(), Clock()
-        self.watch = QueueWatch(self.room.desk, self.clock)
+        self.process, self.clock = FakeQueues(), Clock()
+        self.watch = QueueWatch(self.process.link, self.clock)
 
     def look(self, *rows: q.QueueRow, after_ms: int = 1_000) -> None:
-        self.room.rows = list(rows)
+        self.process.rows = list(rows)
         self.clock.ms += after_ms
         self.watch.look()
 
@@ -346,7 +350,7 @@ def test_the_history_gets_what_has_grown(watch_bench: WatchBench) -> None:
 
 def test_a_room_that_hangs_is_believed_for_a_while(watch_bench: WatchBench) -> None:
     watch_bench.look(row("a", depth=3))
-    watch_bench.room.silent = True
+    watch_bench.process.silent = True
     watch_bench.look(after_ms=STALE_MS - 1)
     assert [one.name for one in watch_bench.watch.rows()] == ["a"]
     watch_bench.look(after_ms=1)
@@ -375,15 +379,15 @@ def test_a_queue_that_is_made_again_is_new(watch_bench: WatchBench) -> None:
 
 def test_only_what_changed_is_asked_for(watch_bench: WatchBench) -> None:
     watch_bench.look(row("a", depth=1), row("b", depth=2), row("c", depth=4, bytes=9))
-    watch_bench.room.changed = [row("b", depth=7), row("d", depth=8)], ["c"]
+    watch_bench.process.changed = [row("b", depth=7), row("d", depth=8)], ["c"]
     watch_bench.look()
-    assert [(ask.since, ask.of) for ask in watch_bench.room.asked] == [(0, 0), (1, 1)]
+    assert [(ask.since, ask.of) for ask in watch_bench.process.asked] == [(0, 0), (1, 1)]
     assert sorted((one.name, one.depth) for one in watch_bench.watch.rows()) == [
         ("a", 1), ("b", 7), ("d", 8),
     ]  # fmt: skip
     assert watch_bench.watch.numbers()["queues"]["depth"] == 16
     assert sorted(one.name for one in watch_bench.watch.filled()) == ["a", "b", "d"]
-    watch_bench.room.changed = [row("b")], []
+    watch_bench.process.changed = [row("b")], []
     watch_bench.look()
     assert sorted(one.name for one in watch_bench.watch.filled()) == ["a", "d"]
 
@@ -391,7 +395,7 @@ def test_only_what_changed_is_asked_for(watch_bench: WatchBench) -> None:
 def test_what_does_not_change_grows_older(watch_bench: WatchBench) -> None:
     """How long nobody took from it follows from the time: the room says it once."""
     watch_bench.look(row("a", depth=1, idle_ms=500), row("empty", idle_ms=500))
-    watch_bench.room.changed = [], []
+    watch_bench.process.changed = [], []
     watch_bench.look(after_ms=2_000)
     seen = watch_bench.watch.seen(HOUR_MS)
     assert ([one.name for one in seen.rows], dict(seen.ago_ms)) == (["a"], {"a": 2_000})
@@ -399,11 +403,11 @@ def test_what_does_not_change_grows_older(watch_bench: WatchBench) -> None:
 
 def test_another_process_tells_everything(watch_bench: WatchBench) -> None:
     watch_bench.look(row("a", depth=1), row("b"))
-    watch_bench.room.incarnation = 2
+    watch_bench.process.incarnation = 2
     watch_bench.look(row("b", depth=3))
     assert [(one.name, one.depth) for one in watch_bench.watch.rows()] == [("b", 3)]
     watch_bench.look(row("b", depth=3))
-    assert watch_bench.room.asked[-1].of == 2
+    assert watch_bench.process.asked[-1].of == 2
 
 
 def test_dead_letters_of_late_are_seen(watch_bench: WatchBench) -> None:
@@ -423,14 +427,14 @@ def running(watch_bench: WatchBench, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 def test_once_begun_it_asks_again_and_again(running: WatchBench) -> None:
-    asked, several = running.room.ask, threading.Event()
+    asked, several = running.process.ask, threading.Event()
 
     def ask(*arguments: Any) -> Any:
         found = asked(*arguments)
-        if len(running.room.asked) >= 3:
+        if len(running.process.asked) >= 3:
             several.set()
         return found
 
-    running.room.ask = ask  # type: ignore[method-assign]
+    running.process.ask = ask  # type: ignore[method-assign]
     running.watch.start()
     assert several.wait(BOUND_S)

@@ -64,8 +64,8 @@ def test_no_rate_is_negative(counts: list[int]) -> None:
 
 def test_a_room_that_is_silent_for_a_while_is_no_burst() -> None:
     rings = Rings()
-    for at, room in enumerate([{"messages": 100}, {}, {"messages": 103}]):
-        rings.take({"ingest": room}, at)
+    for at, process in enumerate([{"messages": 100}, {}, {"messages": 103}]):
+        rings.take({"ingest": process}, at)
     assert series(rings, "messages_in_s") == [None, 0, 3]
 
 

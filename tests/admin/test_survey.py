@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.admin.desk import Desk
+from tests.admin.rig import Rig
 from zbroker.admin.survey import Catalog
 from zbroker.errors import StorageError
 from zbroker.log.places import LOOKS_MAX, SegmentPlace, SegmentPlaces
@@ -14,7 +14,7 @@ from zbroker.log.places import LOOKS_MAX, SegmentPlace, SegmentPlaces
 
 @pytest.fixture
 def listing(tmp_path: Path) -> Catalog:
-    paths = Desk(tmp_path / "data", segments=3).paths
+    paths = Rig(tmp_path / "data", segments=3).paths
     return Catalog(paths.journal, paths.archive)
 
 

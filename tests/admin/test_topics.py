@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.admin.desk import Desk
+from tests.admin.rig import Rig
 from zbroker.admin import topics
 from zbroker.admin.requests import TopicsQuery
 from zbroker.admin.tallies import TopicTally
@@ -48,26 +48,26 @@ class Counting:
         return self.found, self.complete
 
 
-class Desks:
-    rooms = ("ingest", "delivery", "delivery-2")
+class FakeLink:
+    processes = ("ingest", "delivery", "delivery-2")
 
     def __init__(self) -> None:
-        self.told: dict[str, s.Topics | None] = {}
+        self.answers: dict[str, s.Topics | None] = {}
         self.error: ClientError | None = None
 
-    def ask(self, answer: type, question: Any, rooms: list[str]) -> dict[str, s.Topics | None]:
-        assert rooms == ["delivery", "delivery-2"]
+    def ask(self, answer: type, question: Any, processes: list[str]) -> dict[str, s.Topics | None]:
+        assert processes == ["delivery", "delivery-2"]
         if self.error:
             raise self.error
-        return self.told
+        return self.answers
 
 
 class Bench:
     def __init__(self, *rules: Rule) -> None:
-        self.counting, self.desks = Counting(), Desks()
+        self.counting, self.link = Counting(), FakeLink()
         counting: Any = self.counting
-        desks: Any = self.desks
-        self.topics = TopicReports(counting, desks, Recording(rules))
+        link: Any = self.link
+        self.topics = TopicReports(counting, link, Recording(rules))
 
     def count(self, topic: str, messages: int) -> None:
         row = TopicTally(topic, messages, messages * 10, SECOND_NS, 2 * SECOND_NS, 77)
@@ -82,7 +82,7 @@ class Bench:
         return [row["topic"] for row in self.answer(match, limit)["topics"]]
 
 
-def told(*rows: tuple[str, bool, int]) -> s.Topics:
+def reported(*rows: tuple[str, bool, int]) -> s.Topics:
     return s.Topics(1, [s.TopicRow(*row) for row in rows])
 
 
@@ -121,7 +121,7 @@ def test_only_those_that_match_are_told() -> None:
 
 def test_a_topic_that_is_only_wanted_is_told_too() -> None:
     bench = Bench(Rule("orders"))
-    bench.desks.told = {"delivery": told(("news", False, 2)), "delivery-2": None}
+    bench.link.answers = {"delivery": reported(("news", False, 2)), "delivery-2": None}
     bench.count("orders", 1)
     first, other = bench.answer()["topics"]
     assert (first["topic"], first["recorded"], first["subscriptions"]) == ("orders", True, 0)
@@ -132,16 +132,16 @@ def test_a_topic_that_is_only_wanted_is_told_too() -> None:
 def test_subscriptions_of_all_workers_count_by_name_and_by_pattern() -> None:
     bench = Bench()
     bench.count("orders.eu", 1)
-    one = told(("orders.eu", False, 2), ("orders.*", True, 3), ("trades.*", True, 9))
-    other = told(("orders.eu", False, 1), ("orders.*", True, 4))
-    bench.desks.told = {"delivery": one, "delivery-2": other}
+    one = reported(("orders.eu", False, 2), ("orders.*", True, 3), ("trades.*", True, 9))
+    other = reported(("orders.eu", False, 1), ("orders.*", True, 4))
+    bench.link.answers = {"delivery": one, "delivery-2": other}
     [row] = bench.answer()["topics"]
     assert row["subscriptions"] == 10
 
 
 def test_patterns_have_a_bound_and_bad_ones_are_no_error() -> None:
     rows = [(f"x{n:04}.*", True, 1) for n in range(PATTERNS_MAX)]
-    interest = Interest([told(("y.*", True, 5), ("(", True, 9), *rows)])
+    interest = Interest([reported(("y.*", True, 5), ("(", True, 9), *rows)])
     assert interest.of("y.1") == 5
     assert sum(interest.of(f"x{n:04}.") for n in range(PATTERNS_MAX)) == PATTERNS_MAX - 2
 
@@ -156,7 +156,7 @@ def test_what_is_not_counted_yet_is_said() -> None:
 def test_the_log_is_told_without_delivery_too() -> None:
     bench = Bench()
     bench.count("a", 1)
-    bench.desks.error = ClientError("not_ready", "later")
+    bench.link.error = ClientError("not_ready", "later")
     assert bench.names() == ["a"]
 
 
@@ -165,10 +165,10 @@ LIMIT_TURNS = 1_000
 
 class CounterBench:
     def __init__(self, data: Path) -> None:
-        self.desk = Desk(data)
-        self.end = self.desk.end
+        self.rig = Rig(data)
+        self.end = self.rig.end
         self.counting = TopicCounter(
-            self.desk.paths, self._end, self.desk.clock, logging.getLogger("test")
+            self.rig.paths, self._end, self.rig.clock, logging.getLogger("test")
         )
 
     def _end(self) -> int:
@@ -190,27 +190,27 @@ def bench(tmp_path: Path) -> Iterator[CounterBench]:
 
 
 def test_a_short_log_is_counted_at_once(bench: CounterBench) -> None:
-    assert bench.messages() == len(bench.desk.readable())
-    assert bench.messages() == len(bench.desk.readable()), "and not twice"
+    assert bench.messages() == len(bench.rig.readable())
+    assert bench.messages() == len(bench.rig.readable()), "and not twice"
 
 
 def test_only_what_is_durable_is_counted(bench: CounterBench) -> None:
     whole = bench.end
-    bench.end = bench.desk.readable()[7]
-    assert 0 < bench.messages() < len(bench.desk.readable())
+    bench.end = bench.rig.readable()[7]
+    assert 0 < bench.messages() < len(bench.rig.readable())
     bench.end = whole
-    assert bench.messages() == len(bench.desk.readable())
+    assert bench.messages() == len(bench.rig.readable())
 
 
 def test_what_is_removed_is_taken_off(bench: CounterBench) -> None:
     before = bench.messages()
-    with closing(bench.desk.places()) as places:
+    with closing(bench.rig.places()) as places:
         [place] = places.by_serial()[1]
         places.unlink(place)
-    with closing(Log(bench.desk.paths.journal, bench.desk.paths.archive)) as log:
+    with closing(Log(bench.rig.paths.journal, bench.rig.paths.archive)) as log:
         bench.counting.turn(log)
     left = bench.messages()
-    assert left == len(bench.desk.readable())
+    assert left == len(bench.rig.readable())
     assert 0 < left < before
 
 
@@ -218,14 +218,14 @@ def test_slices_come_to_the_end(bench: CounterBench, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(topics, "SLICE_MS", 0)
     monkeypatch.setattr(topics, "WAIT_S", 0)
     bench.counting._wanted = bench.end
-    bench.counting._asked_ms = bench.desk.clock.mono_ms()
+    bench.counting._asked_ms = bench.rig.clock.mono_ms()
     turns = 0
-    with closing(Log(bench.desk.paths.journal, bench.desk.paths.archive)) as log:
+    with closing(Log(bench.rig.paths.journal, bench.rig.paths.archive)) as log:
         while bench.counting.turn(log):
             turns += 1
             assert turns < LIMIT_TURNS
     assert turns >= 2
-    assert bench.messages() == len(bench.desk.readable())
+    assert bench.messages() == len(bench.rig.readable())
 
 
 def test_nobody_asks_so_nothing_is_counted(
@@ -233,8 +233,8 @@ def test_nobody_asks_so_nothing_is_counted(
 ) -> None:
     monkeypatch.setattr(topics, "SLICE_MS", 0)
     bench.counting._wanted = bench.end
-    bench.desk.clock.seconds += REST_MS
-    with closing(Log(bench.desk.paths.journal, bench.desk.paths.archive)) as log:
+    bench.rig.clock.seconds += REST_MS
+    with closing(Log(bench.rig.paths.journal, bench.rig.paths.archive)) as log:
         assert not bench.counting.turn(log)
     assert not bench.counting._thread.is_alive()
 

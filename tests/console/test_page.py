@@ -167,7 +167,7 @@ def test_a_document_that_is_missing_leaves_the_others(browser: Browser, fake: Fa
     browser.until(lambda: browser.rows("topics"))
     browser.until(lambda: "does not tell this" in browser.text("#clients"))
     browser.until(lambda: "does not tell this" in browser.text("#rates"))
-    browser.until(lambda: "Not told now. Status 503." in browser.text("#segments"))
+    browser.until(lambda: "Not reported now. Status 503." in browser.text("#segments"))
     assert "1,235/s" in browser.text("#rates")
 
 

@@ -101,4 +101,4 @@ def _text(salt: bytes, made: bytes) -> str:
 
 
 #: No password fits it. Verified for a user that does not exist, so that he takes as long.
-NOBODY: Final = _text(bytes(SALT_BYTES), bytes(HASH_BYTES))
+UNUSABLE: Final = _text(bytes(SALT_BYTES), bytes(HASH_BYTES))

@@ -107,13 +107,13 @@ def _disks(facts: AlarmFacts) -> Iterator[AlarmFinding]:
         )
     full = [disk for disk in facts.disks if _percent(disk) >= DISK_PERCENT]
     if full:
-        told = (
+        lines = (
             f"{disk.path} is {_percent(disk)} % full ({words.size(disk.free_bytes)} free)"
             for disk in full
         )
         yield AlarmFinding(
             "disk_80",
-            "; ".join(told),
+            "; ".join(lines),
             "nothing yet; when the journal's disk is full, publishers are refused"
             if facts.journal.get("accepting", 1)
             else "publishers are refused: see disk_full",
@@ -391,6 +391,6 @@ def _given_up(row: QueueRow, count: int) -> str:
     return f"{row.name}: {count} dead letter{'' if count == 1 else 's'} lately, {where}"
 
 
-def _few(told: list[str]) -> str:
-    more = len(told) - NAMED_MAX
-    return "; ".join([*told[:NAMED_MAX], *([f"and {more} more"] if more > 0 else [])])
+def _few(lines: list[str]) -> str:
+    more = len(lines) - NAMED_MAX
+    return "; ".join([*lines[:NAMED_MAX], *([f"and {more} more"] if more > 0 else [])])

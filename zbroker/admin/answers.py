@@ -17,8 +17,7 @@ from zbroker.admin.audit import Audit
 from zbroker.admin.client_reports import ClientReports, SubscriptionReports
 from zbroker.admin.documents import LocalFacts, document, stats_of, time_text
 from zbroker.admin.jobs import Rewrite
-from zbroker.admin.process_link import ROOM as QUEUES
-from zbroker.admin.process_link import Sampler
+from zbroker.admin.process_link import QUEUES, Sampler
 from zbroker.admin.queues import QueueReports
 from zbroker.admin.retention import SegmentView
 from zbroker.admin.survey import Tools
@@ -304,8 +303,8 @@ class Answers:
 
 def _up_ms(status: m.Status) -> int:
     """How long the queues process has run."""
-    rooms = {str(room["room"]): room for room in status.processes}
-    return int(float(str(rooms.get(QUEUES, {}).get("uptime_s") or 0)) * 1_000)
+    processes = {str(one["room"]): one for one in status.processes}
+    return int(float(str(processes.get(QUEUES, {}).get("uptime_s") or 0)) * 1_000)
 
 
 def _asked(kind: type[T], answer: Callable[[T], Document]) -> Callable[[str], Document]:

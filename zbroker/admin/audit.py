@@ -218,29 +218,30 @@ def _state(path: Path) -> tuple[int, int, int]:
 class RefusalReports(PeriodicThread):
     """Writes what other processes refused for want of rights as lines of the audit log."""
 
-    def __init__(self, desks: ProcessLink, audit: Audit) -> None:
+    def __init__(self, link: ProcessLink, audit: Audit) -> None:
         super().__init__("refusals")
-        self._desks = desks
+        self._link = link
         self._audit = audit
-        self._seen = dict.fromkeys(desks.rooms, 0)  # the newest number of each process
+        self._seen = dict.fromkeys(link.processes, 0)  # the newest number of each process
 
     def look(self) -> None:
         """Asks each process, and writes down what is new."""
-        for room in self._seen:
-            self.look_at(room)
+        for process in self._seen:
+            self.look_at(process)
 
-    def look_at(self, room: str) -> None:
+    def look_at(self, process: str) -> None:
         """Asks one process."""
         try:
-            told = self._desks.ask(RefusalRows, AskRefusals(0, self._seen[room]), [room])[room]
+            ask = AskRefusals(0, self._seen[process])
+            answer = self._link.ask(RefusalRows, ask, [process])[process]
         except ClientError:
             return  # too many questions, or the admin stops: asked again in a second
-        if told is None:
+        if answer is None:
             return
-        for row in told.rows:
-            self._audit.refuse(AuditedRequest(row.who, row.origin, f"{room}: {row.what}"), row.code)
-        if told.left_out:
-            self._audit.refuse(
-                AuditedRequest("", "", f"{room}: {told.left_out} more requests"), "refused"
-            )
-        self._seen[room] = told.last
+        for row in answer.rows:
+            line = AuditedRequest(row.who, row.origin, f"{process}: {row.what}")
+            self._audit.refuse(line, row.code)
+        if answer.left_out:
+            line = AuditedRequest("", "", f"{process}: {answer.left_out} more requests")
+            self._audit.refuse(line, "refused")
+        self._seen[process] = answer.last

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from zbroker import durable_files
 from zbroker.access.file import AccessFile
-from zbroker.admin.core import NOBODY, Caller
+from zbroker.admin.core import ANONYMOUS, Caller
 from zbroker.clock import Clock
 from zbroker.errors import ClientError, ConfigError
 from zbroker.server.disconnects_file import DisconnectsFile
@@ -48,13 +48,13 @@ class Doorkeeper:
     def who(self, shown: str) -> Caller:
         """The caller that `shown`, a token from a header, names."""
         if not shown:
-            return NOBODY
+            return ANONYMOUS
         if _same(shown, self._secrets.admin):
             return Caller("admin.token", known=True, reads=True, writes=True)
         if _same(shown, self._secrets.reader):
             return Caller("admin-read.token", known=True, reads=True)
         if not self.secured:
-            return NOBODY
+            return ANONYMOUS
         if len(shown) > TOKEN_MAX_CHARS:
             return Caller(problem="this is not a token")
         return self._session(shown)

@@ -30,32 +30,32 @@ Report = dict[str, Any]
 
 
 def _merged(
-    told: Mapping[str, Any], limit: int, order: Callable[[str, Any], tuple[Any, ...]]
+    answers: Mapping[str, Any], limit: int, order: Callable[[str, Any], tuple[Any, ...]]
 ) -> tuple[list[tuple[str, Any]], Report]:
     """The first rows of all answers, each with its process, and what they leave out.
 
     A silent process has None in place of an answer.
     """
-    found = [(room, row) for room, answer in told.items() if answer for row in answer.rows]
+    found = [(process, row) for process, answer in answers.items() if answer for row in answer.rows]
     found.sort(key=lambda one: order(*one))
-    more = sum(answer.left_out for answer in told.values() if answer)
-    silent = [room for room, answer in told.items() if answer is None]
+    more = sum(answer.left_out for answer in answers.values() if answer)
+    silent = [process for process, answer in answers.items() if answer is None]
     return found[:limit], {"silent": silent, "left_out": more + max(0, len(found) - limit)}
 
 
 class ClientReports:
     """GET /clients. Answers from any thread."""
 
-    def __init__(self, desks: ProcessLink, disconnects: DisconnectsFile) -> None:
-        self._desks = desks
+    def __init__(self, link: ProcessLink, disconnects: DisconnectsFile) -> None:
+        self._link = link
         self._disconnects = disconnects
 
     def answer(self, wanted: ClientsQuery) -> Report:
         """Every connection, by name. Raises: ClientError not_ready."""
         ask = s.AskClients(0, wanted.client, wanted.limit)
-        told = self._desks.ask(s.Clients, ask, self._desks.rooms)
-        shown, report = _merged(told, wanted.limit, lambda room, row: (row.client, room))
-        return report | {"clients": [_client(room, row) for room, row in shown]}
+        answers = self._link.ask(s.Clients, ask, self._link.processes)
+        shown, report = _merged(answers, wanted.limit, lambda process, row: (row.client, process))
+        return report | {"clients": [_client(process, row) for process, row in shown]}
 
     def disconnect(self, client: str) -> Report:
         """Ends its connections and tokens at every listener.
@@ -64,11 +64,11 @@ class ClientReports:
         Raises: ClientError not_found, not_ready.
         """
         ask = s.Disconnect(0, client, self._disconnects.add(client))
-        told = self._desks.ask(s.Disconnected, ask, self._desks.rooms)
-        ended = sum(one.count for one in told.values() if one is not None)
-        silent = [room for room, one in told.items() if one is None]
+        answers = self._link.ask(s.Disconnected, ask, self._link.processes)
+        ended = sum(one.count for one in answers.values() if one is not None)
+        silent = [process for process, one in answers.items() if one is None]
         if silent:
-            reason = f"{ended} ended, but these rooms did not answer: {', '.join(silent)}"
+            reason = f"{ended} ended, but these processes did not answer: {', '.join(silent)}"
             raise ClientError("not_ready", reason, "ask again")
         if not ended:
             reason = f"no client {client!r} is connected; tokens that it may have count no more"
@@ -76,9 +76,9 @@ class ClientReports:
         return {"disconnected": ended}
 
 
-def _client(room: str, row: s.ClientRow) -> Report:
+def _client(process: str, row: s.ClientRow) -> Report:
     return row_document(
-        row, "connected_ms", door=setting_of(room), room=room,
+        row, "connected_ms", door=setting_of(process), room=process,
         connected_s=None if row.connected_ms is None else row.connected_ms / 1_000,
         publisher=None if row.publisher is None else str(row.publisher),
     )  # fmt: skip
@@ -87,20 +87,21 @@ def _client(room: str, row: s.ClientRow) -> Report:
 class SubscriptionReports:
     """GET /subscriptions: those of all delivery workers. Answers from any thread."""
 
-    def __init__(self, desks: ProcessLink, journal: AdminJournalLink, times: LogTimes) -> None:
-        self._desks = desks
+    def __init__(self, link: ProcessLink, journal: AdminJournalLink, times: LogTimes) -> None:
+        self._link = link
         self._journal = journal
         self._times = times
 
     def answer(self, wanted: SubscriptionsQuery) -> Report:
         """The subscriptions with the largest lag. Raises: ClientError not_ready."""
         ask = s.AskSubscriptions(0, wanted.client, wanted.topic, wanted.limit)
-        rooms = [room for room in self._desks.rooms if setting_of(room) == "delivery"]
-        told = self._desks.ask(s.Subscriptions, ask, rooms)
-        shown, report = _merged(told, wanted.limit, lambda _, row: (-row.lag, row.client, row.sid))
+        workers = [name for name in self._link.processes if setting_of(name) == "delivery"]
+        answers = self._link.ask(s.Subscriptions, ask, workers)
+        limit = wanted.limit
+        shown, report = _merged(answers, limit, lambda _, row: (-row.lag, row.client, row.sid))
         lags = self._lags([row for _, row in shown])
         return report | {
-            "persisted": max((answer.persisted for answer in told.values() if answer), default=0),
+            "persisted": max((one.persisted for one in answers.values() if one), default=0),
             "subscriptions": [
                 _subscription(worker, row, lags.get(row.handled)) for worker, row in shown
             ],

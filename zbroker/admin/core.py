@@ -131,7 +131,7 @@ class Caller(NamedTuple):
     problem: str = ""
 
 
-NOBODY: Final = Caller()
+ANONYMOUS: Final = Caller()
 
 
 class Refusal(NamedTuple):
@@ -253,7 +253,7 @@ def body_length(length: str, encoding: str) -> int:
     return int(length)
 
 
-def told(request: AdminRequest, keys: list[str]) -> str:
+def audit_text(request: AdminRequest, keys: list[str]) -> str:
     """A request as the audit log has it: the names of what was sent, never what it says."""
     text = " ".join([request.method[:16], request.path[:200], *keys])
     return "".join(char if char.isprintable() else "?" for char in text)

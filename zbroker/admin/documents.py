@@ -84,7 +84,7 @@ def added(workers: list[Stats]) -> Stats:
 
 def delivery_of(stats: dict[str, Stats]) -> Stats:
     """The numbers of all delivery workers together."""
-    return added([numbers for room, numbers in stats.items() if setting_of(room) == "delivery"])
+    return added([numbers for name, numbers in stats.items() if setting_of(name) == "delivery"])
 
 
 def document(status: Status, here: LocalFacts) -> dict[str, Any]:

@@ -221,7 +221,7 @@ class HoldLeases:
         self._clock = clock
         self._log = log
         self._lock = threading.Lock()
-        self._told = 0  # the incarnation of the journal that knows all of them
+        self._informed = 0  # the incarnation of the journal that knows all of them
         self._leases = self._load()
 
     def _load(self) -> dict[str, HoldLease]:
@@ -254,7 +254,7 @@ class HoldLeases:
             if welcome is None:
                 raise ClientError("not_ready", "the journal is not there", "try again")
             self._forget_ended()
-            if welcome.incarnation == self._told:
+            if welcome.incarnation == self._informed:
                 return
             for who, lease in list(self._leases.items()):
                 ttl_ms = lease.until_ms - self._now_ms()
@@ -263,7 +263,7 @@ class HoldLeases:
                     self._log.error("the lease of %s is void: %s", who, done.reason)
                     del self._leases[who]
             if link.welcome is welcome:
-                self._told = welcome.incarnation
+                self._informed = welcome.incarnation
 
     def _forget_ended(self) -> None:
         now_ms = self._now_ms()

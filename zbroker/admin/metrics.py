@@ -104,7 +104,7 @@ _CODE: Final = re.compile(r"(error|refused|cut)_([a-z_]+)")
 
 
 def text(
-    rooms: Mapping[str, Stats],
+    stats: Mapping[str, Stats],
     status: Mapping[str, Any],
     refused: Mapping[str, int],
     queues: Sequence[QueueRow] = (),
@@ -112,14 +112,14 @@ def text(
 ) -> bytes:
     """Everything.
 
-    rooms: the numbers of each process; status: see documents; refused: requests here, by code;
+    stats: the numbers of each process; status: see documents; refused: requests here, by code;
     queues: as of now; now_ns: wall clock, for their ages.
     """
     found = _Families(
         *_instance(status, refused), *_processes(status["processes"]),
-        *_listeners(rooms, COUNTERS, CounterMetricFamily),
-        *_listeners(rooms, GAUGES, GaugeMetricFamily),
-        *_codes(rooms), *_journal(rooms.get("journal", {})), *_queues(queues, now_ns),
+        *_listeners(stats, COUNTERS, CounterMetricFamily),
+        *_listeners(stats, GAUGES, GaugeMetricFamily),
+        *_codes(stats), *_journal(stats.get("journal", {})), *_queues(queues, now_ns),
     )  # fmt: skip
     registry = CollectorRegistry(auto_describe=False)
     registry.register(found)
@@ -158,32 +158,32 @@ def _processes(rows: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
 
 
 def _listeners(
-    rooms: Mapping[str, Stats], table: Mapping[str, tuple[Row, ...]], kind: type[Family]
+    stats: Mapping[str, Stats], table: Mapping[str, tuple[Row, ...]], kind: type[Family]
 ) -> Iterable[Metric]:
     families: dict[str, Family] = {}
-    for room, numbers in rooms.items():
-        for name, key, what in table.get(setting_of(room), ()):
+    for process, numbers in stats.items():
+        for name, key, what in table.get(setting_of(process), ()):
             if key in numbers:
                 family = families.setdefault(name, kind(f"zbroker_{name}", what, labels=["room"]))
-                family.add_metric([room], _number(numbers[key]))
+                family.add_metric([process], _number(numbers[key]))
     return families.values()
 
 
-def _codes(rooms: Mapping[str, Stats]) -> Iterable[Metric]:
+def _codes(stats: Mapping[str, Stats]) -> Iterable[Metric]:
     """What listeners count, as `error_CODE`, `refused_WHAT` and `cut_WHY`."""
     families = {
         kind: CounterMetricFamily(f"zbroker_{name}", what, labels=["door", "code"])
         for kind, (name, what) in CODE_COUNTERS.items()
     }
     found: Counter[tuple[str, str, str]] = Counter()
-    for room, numbers in rooms.items():
+    for process, numbers in stats.items():
         for key, value in numbers.items():
             match = _CODE.fullmatch(key)
-            if match and setting_of(room) in COUNTERS:
+            if match and setting_of(process) in COUNTERS:
                 code = "other" if match[1] == "error" and match[2] not in CODES else match[2]
-                found[match[1], setting_of(room), code] += int(_number(value))
-    for (kind, door, code), count in sorted(found.items()):
-        families[kind].add_metric([door, code], count)
+                found[match[1], setting_of(process), code] += int(_number(value))
+    for (kind, listener, code), count in sorted(found.items()):
+        families[kind].add_metric([listener, code], count)
     return families.values()
 
 

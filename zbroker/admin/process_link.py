@@ -28,7 +28,7 @@ from zbroker.wire import surveys as s
 ANSWER_MAX_MS: Final = 2_000  # a process answers in one turn; a silent one is named instead
 ASKING_MAX: Final = 8  # questions at once: each has sockets of its own
 LOOK_MS: Final = 100  # how soon a question is given up when the admin stops
-ROOM: Final = "queues"
+QUEUES: Final = "queues"
 CHANGE_MAX_MS: Final = 5_000  # a change is answered when it is durable
 NICE: Final = 19
 STOP_WAIT_S: Final = 1.0  # then the process ends all the same: unfinished copies are not used
@@ -45,45 +45,45 @@ A = TypeVar(
 
 
 class ProcessLink:
-    """Asks several processes at once, from any thread. desks: their endpoints, by process."""
+    """Asks several processes at once, from any thread. endpoints: by process."""
 
-    def __init__(self, context: Context, desks: Mapping[str, str], clock: Clock) -> None:
+    def __init__(self, context: Context, endpoints: Mapping[str, str], clock: Clock) -> None:
         self._context = context
-        self._desks = desks
+        self._endpoints = endpoints
         self._clock = clock
         self._free = threading.Semaphore(ASKING_MAX)
         self._cids = itertools.count(1)
         self._closed = False
 
     @property
-    def rooms(self) -> Collection[str]:
+    def processes(self) -> Collection[str]:
         """Every process that can be asked."""
-        return self._desks.keys()
+        return self._endpoints.keys()
 
     def ask(
-        self, answer: type[A], question: Question, rooms: Collection[str], wait_ms: int = 0
+        self, answer: type[A], question: Question, processes: Collection[str], wait_ms: int = 0
     ) -> dict[str, A | None]:
-        """The answer of each of `rooms`; None for one that is silent for `wait_ms`.
+        """The answer of each of these processes; None for one that is silent for `wait_ms`.
 
         Units: wait_ms 0 is ANSWER_MAX_MS.
         Raises: ClientError not_ready, if too many questions are under way, or the admin stops.
         """
         if not self._free.acquire(timeout=ANSWER_MAX_MS / 1_000):
             raise ClientError("not_ready", "too many questions are under way", "try again")
-        desks = {room: self._desks[room] for room in rooms}
+        endpoints = {process: self._endpoints[process] for process in processes}
         try:
             question = msgspec.structs.replace(question, cid=next(self._cids))
-            return self._ask(answer, question, desks, wait_ms or ANSWER_MAX_MS)
+            return self._ask(answer, question, endpoints, wait_ms or ANSWER_MAX_MS)
         finally:
             self._free.release()
 
     def _ask(
-        self, kind: type[A], question: Question, desks: Mapping[str, str], wait_ms: int
+        self, kind: type[A], question: Question, endpoints: Mapping[str, str], wait_ms: int
     ) -> dict[str, A | None]:
         """Asks on new sockets: messages queued in an old one would go to the next process."""
-        answers: dict[str, A | None] = dict.fromkeys(desks)
+        answers: dict[str, A | None] = dict.fromkeys(endpoints)
         poller = zmq.Poller()
-        waiting = {sockets.dealer(self._context, at): room for room, at in desks.items()}
+        waiting = {sockets.dealer(self._context, at): process for process, at in endpoints.items()}
         try:
             for dealer in waiting:
                 dealer.send(codec.encode(question), zmq.NOBLOCK)
@@ -120,18 +120,18 @@ class QueueLink:
 
     def look(self, kind: type[A], question: q.QueuesQuestion) -> A:
         """What there is. Raises: ClientError not_ready, or the refusal of the process."""
-        answer = self._link.ask(kind, question, [ROOM])[ROOM]
+        answer = self._link.ask(kind, question, [QUEUES])[QUEUES]
         if answer is None:
-            raise ClientError("not_ready", "the queues room does not answer", "try again")
+            raise ClientError("not_ready", "the queues process does not answer", "try again")
         if isinstance(answer, q.Explained | q.Browsed) and answer.code:
             raise ClientError(answer.code, answer.reason)
         return answer
 
     def change(self, question: q.QueuesQuestion) -> q.Changed:
         """Makes a change; it is durable then. Raises: ClientError likewise."""
-        answer = self._link.ask(q.Changed, question, [ROOM], CHANGE_MAX_MS)[ROOM]
+        answer = self._link.ask(q.Changed, question, [QUEUES], CHANGE_MAX_MS)[QUEUES]
         if answer is None:
-            reason = "the queues room did not answer in time; it may be done all the same"
+            reason = "the queues process did not answer in time; it may be done all the same"
             raise ClientError("not_ready", reason, "look before you ask again")
         if answer.code:
             raise ClientError(answer.code, answer.reason, answer.hint)
@@ -217,8 +217,8 @@ class Sampler:
         status = self.status()
         if status is not None:
             stats = stats_of(status)
-            for room, numbers in self._more().items():
-                stats[room] = stats.get(room, {}) | numbers
+            for process, numbers in self._more().items():
+                stats[process] = stats.get(process, {}) | numbers
             with self._lock:
                 self._rings.take(stats, self._now_s())
         return status

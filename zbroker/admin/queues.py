@@ -11,7 +11,7 @@ from zbroker.admin import documents as document
 from zbroker.admin import requests as asking
 from zbroker.admin.alarms import QueueObservation
 from zbroker.admin.documents import read_definition
-from zbroker.admin.process_link import ROOM, PeriodicThread, QueueLink
+from zbroker.admin.process_link import QUEUES, PeriodicThread, QueueLink
 from zbroker.admin.rates import Growth, Key, key_of
 from zbroker.admin.requests import EmptyRequest, parse, parse_query
 from zbroker.clock import Clock
@@ -28,8 +28,8 @@ STALE_MS: Final = 10_000  # older rows are not reported as if they were current
 class QueueReports:
     """Answers from any thread."""
 
-    def __init__(self, desk: QueueLink, watch: QueueWatch, clock: Clock) -> None:
-        self._desk = desk
+    def __init__(self, link: QueueLink, watch: QueueWatch, clock: Clock) -> None:
+        self._link = link
         self._clock = clock
         self.watch = watch
 
@@ -37,9 +37,9 @@ class QueueReports:
 
     def all(self) -> Document:
         """Every queue, by name. Raises: ClientError not_ready."""
-        told = self._desk.look(q.Queues, q.AskQueues(0))
-        rows = sorted(told.rows, key=lambda row: row.name)
-        return {"persisted": told.persisted, "queues": [self._row(row) for row in rows]}
+        answer = self._link.look(q.Queues, q.AskQueues(0))
+        rows = sorted(answer.rows, key=lambda row: row.name)
+        return {"persisted": answer.persisted, "queues": [self._row(row) for row in rows]}
 
     def get(self, name: str, what: str, query: str) -> Document:
         """GET /queues/`name`/`what`. Raises: ClientError unknown_queue, not_ready, bad_field."""
@@ -55,57 +55,62 @@ class QueueReports:
 
     def points(self) -> Document:
         """Every point: a named place of the log."""
-        told = self._desk.look(q.Points, q.AskPoints(0))
-        rows = sorted(told.rows, key=lambda row: row.name)
+        answer = self._link.look(q.Points, q.AskPoints(0))
+        rows = sorted(answer.rows, key=lambda row: row.name)
         return {"points": [asdict(row) for row in rows]}
 
     def _row(self, row: q.QueueRow) -> Document:
         return document.queue(row, self.watch.rates(row), self._clock.wall_ns())
 
     def _one(self, name: str) -> q.QueueRow:
-        told = self._desk.look(q.Queues, q.AskQueues(0, name))
-        for row in told.rows:
+        answer = self._link.look(q.Queues, q.AskQueues(0, name))
+        for row in answer.rows:
             if row.name == name:
                 return row
         raise ClientError("unknown_queue", f"there is no queue {name!r}")
 
     def _consumers(self, name: str, wanted: asking.ConsumersQuery) -> Document:
-        told = self._desk.look(q.Consumers, q.AskConsumers(0, name, wanted.limit))
-        if not told.rows:
+        answer = self._link.look(q.Consumers, q.AskConsumers(0, name, wanted.limit))
+        if not answer.rows:
             self._one(name)  # it has no consumer, or it is not there
-        return {"left_out": told.left_out, "consumers": [asdict(row) for row in told.rows]}
+        return {"left_out": answer.left_out, "consumers": [asdict(row) for row in answer.rows]}
 
     def _browse(self, name: str, wanted: asking.BrowseQuery) -> Document:
-        told = self._desk.look(q.Browsed, q.BrowseQueue(0, name, **asdict(wanted)))
-        rows = [document.message(row) for row in told.rows]
-        for row, data in zip(rows, told.payloads, strict=False):
+        answer = self._link.look(q.Browsed, q.BrowseQueue(0, name, **asdict(wanted)))
+        rows = [document.message(row) for row in answer.rows]
+        for row, data in zip(rows, answer.payloads, strict=False):
             row |= text_or_base64(data)
-        return {"next": told.next, "messages": rows}
+        return {"next": answer.next, "messages": rows}
 
     def _explain(self, name: str, wanted: asking.ExplainQuery) -> Document:
         asking.check_why(wanted)
-        told = self._desk.look(q.Explained, q.Explain(0, name, **asdict(wanted)))
-        return {"queue": name, "state": told.state, "lines": told.lines}
+        answer = self._link.look(q.Explained, q.Explain(0, name, **asdict(wanted)))
+        return {"queue": name, "state": answer.state, "lines": answer.lines}
 
     # -- changing -------------------------------------------------------------------------------
 
     def post(self, name: str, what: str, body: bytes) -> Document:
         """POST /queues/`name`/`what`; it is durable when this returns. Raises: ClientError."""
         question = _question(name, what, body)
-        done = self._desk.change(question)
-        told = {"queue": name, "dry_run": question.dry_run, "count": done.count, "text": done.text}
-        return told | {"position": done.position} if what == "purge" else told
+        done = self._link.change(question)
+        report = {
+            "queue": name,
+            "dry_run": question.dry_run,
+            "count": done.count,
+            "text": done.text,
+        }
+        return report | {"position": done.position} if what == "purge" else report
 
     def set_point(self, body: bytes) -> Document:
         """POST /points. Raises: ClientError."""
         ask = parse(asking.SetPointRequest, body)
-        done = self._desk.change(q.SetPoint(0, ask.name, ask.at or 0))
+        done = self._link.change(q.SetPoint(0, ask.name, ask.at or 0))
         return {"name": ask.name, "position": done.position, "vector": done.vector}
 
     def remove_point(self, body: bytes) -> Document:
         """POST /points/remove. Raises: ClientError."""
         ask = parse(asking.RemovePointRequest, body)
-        done = self._desk.change(q.RemovePoint(0, ask.name, ask.dry_run))
+        done = self._link.change(q.RemovePoint(0, ask.name, ask.dry_run))
         place = {"position": done.position, "vector": done.vector}
         return {"name": ask.name, "dry_run": ask.dry_run} | place
 
@@ -135,9 +140,9 @@ class QueueWatch(PeriodicThread):
     alarms: a queue at which nothing happens costs nothing. Answers any thread.
     """
 
-    def __init__(self, desk: QueueLink, clock: Clock) -> None:
+    def __init__(self, link: QueueLink, clock: Clock) -> None:
         super().__init__("queues")
-        self._desk = desk
+        self._link = link
         self._clock = clock
         self._lock = threading.Lock()  # of all that follows
         self._growth = Growth()
@@ -147,34 +152,34 @@ class QueueWatch(PeriodicThread):
         self._depth = 0  # of all of them
         self._newest = self._incarnation = 0  # of the last answer
         self._first_ms: dict[Key, int | None] = {}  # when it was seen first; None: it was there
-        self._told_ms: int | None = None
+        self._reported_ms: int | None = None
 
     def look(self) -> None:
         """Asks once."""
         try:
             ask = q.AskQueues(0, since=self._newest, of=self._incarnation)
-            told = self._desk.look(q.Queues, ask)
+            answer = self._link.look(q.Queues, ask)
         except ClientError:
             return  # it starts, or hangs: the rows from before grow old
         with self._lock:
-            self._take(told, self._clock.mono_ms())
+            self._take(answer, self._clock.mono_ms())
 
-    def _take(self, told: q.Queues, now_ms: int) -> None:
-        since = None if self._told_ms is None else now_ms
-        names = [row.name for row in told.rows]
-        over = self._rows.keys() - set(names) if told.whole else told.gone
+    def _take(self, answer: q.Queues, now_ms: int) -> None:
+        since = None if self._reported_ms is None else now_ms
+        names = [row.name for row in answer.rows]
+        over = self._rows.keys() - set(names) if answer.whole else answer.gone
         before = [row for name in (*over, *names) if (row := self._forget(name)) is not None]
-        gone = {key_of(row) for row in before} - {key_of(row) for row in told.rows}
+        gone = {key_of(row) for row in before} - {key_of(row) for row in answer.rows}
         for key in gone:
             del self._first_ms[key]
-        for row in told.rows:
+        for row in answer.rows:
             self._rows[row.name], self._row_ms[row.name] = row, now_ms
             self._first_ms.setdefault(key_of(row), since)
             self._depth += row.depth
             if row.depth or row.bytes:
                 self._filled[row.name] = row
-        self._growth.take(told.rows, now_ms / 1_000, gone)
-        self._newest, self._incarnation, self._told_ms = told.look, told.incarnation, now_ms
+        self._growth.take(answer.rows, now_ms / 1_000, gone)
+        self._newest, self._incarnation, self._reported_ms = answer.look, answer.incarnation, now_ms
 
     def _forget(self, name: str) -> q.QueueRow | None:
         row = self._rows.pop(name, None)
@@ -211,7 +216,7 @@ class QueueWatch(PeriodicThread):
             if not self._is_fresh():
                 return {}
             grown = {f"{name}_grown": count for name, count in self._growth.grown.items()}
-            return {ROOM: {"depth": self._depth} | grown}
+            return {QUEUES: {"depth": self._depth} | grown}
 
     def seen(self, up_ms: int) -> QueueObservation:
         """The queues that may be reason for an alarm. up_ms: how long the process has run."""
@@ -228,5 +233,5 @@ class QueueWatch(PeriodicThread):
         return QueueObservation(rows, known_ms, dead, self._clock.wall_ns(), ago_ms)
 
     def _is_fresh(self) -> bool:
-        told_ms = self._told_ms
-        return told_ms is not None and self._clock.mono_ms() - told_ms < STALE_MS
+        reported_ms = self._reported_ms
+        return reported_ms is not None and self._clock.mono_ms() - reported_ms < STALE_MS

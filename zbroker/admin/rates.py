@@ -78,11 +78,11 @@ class Rings:
         steps: dict[str, float] = dict.fromkeys(GROWTH, 0.0)
         found: dict[tuple[str, str], float] = {}
         for name, (kind, key) in GROWTH.items():
-            for room, number in _numbers(stats, kind, key):
-                before = self._before.get((room, key), number)
-                found[room, key] = number
+            for process, number in _numbers(stats, kind, key):
+                before = self._before.get((process, key), number)
+                found[process, key] = number
                 steps[name] += number - before if number >= before else number
-        self._before |= found  # a room that says nothing for a while has its place kept
+        self._before |= found  # a process that says nothing for a while has its place kept
         return [steps[name] / took_s if took_s else None for name in GROWTH]
 
     def rates(self) -> dict[str, float]:
@@ -91,7 +91,7 @@ class Rings:
         joined = _joined(latest).numbers if latest else (None,) * len(SERIES)
         known = dict(zip(SERIES, joined, strict=True))
         names = {"bytes_in_s": "bytes_s"} | {name: name for name in GROWTH if name != "bytes_s"}
-        return {told: round(known[name] or 0.0, 1) for told, name in sorted(names.items())}
+        return {shown: round(known[name] or 0.0, 1) for shown, name in sorted(names.items())}
 
     def history(self, seconds: int, now_s: float, wall_s: float) -> dict[str, Any]:
         """The last `seconds`, oldest first; `wall_s` is what the wall clock says at `now_s`."""
@@ -111,10 +111,10 @@ class Rings:
 
 def _numbers(stats: Mapping[str, Stats], kind: str, key: str) -> Iterable[tuple[str, float]]:
     """The number `key` of each process of this kind."""
-    for room, numbers in stats.items():
+    for process, numbers in stats.items():
         value = numbers.get(key)
-        if setting_of(room) == kind and isinstance(value, int | float):
-            yield room, value
+        if setting_of(process) == kind and isinstance(value, int | float):
+            yield process, value
 
 
 def _level(stats: Mapping[str, Stats], name: str) -> Number:
@@ -193,7 +193,7 @@ class Growth:
         for _, _, step in self._steps:
             sums.update(step.get(key, {}))
         return {
-            told: round(sums[name] / took_s, 1) if took_s else 0.0 for told, name in RATES.items()
+            shown: round(sums[name] / took_s, 1) if took_s else 0.0 for shown, name in RATES.items()
         }
 
     def dead(self) -> dict[str, int]:

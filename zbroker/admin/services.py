@@ -15,8 +15,7 @@ from zbroker.admin.client_reports import ClientReports, LogTimes, SubscriptionRe
 from zbroker.admin.history import History
 from zbroker.admin.http import Console, Server, Site
 from zbroker.admin.journal_link import AdminJournalLink, HoldLeases
-from zbroker.admin.process_link import ROOM as QUEUES
-from zbroker.admin.process_link import SUPERVISOR, ProcessLink, QueueLink, Sampler
+from zbroker.admin.process_link import QUEUES, SUPERVISOR, ProcessLink, QueueLink, Sampler
 from zbroker.admin.queues import QueueReports, QueueWatch
 from zbroker.admin.survey import Catalog, Tools
 from zbroker.admin.topics import TopicCounter, TopicReports

@@ -22,7 +22,7 @@ from zbroker.paths import Paths
 from zbroker.recording import Recording
 from zbroker.topics import Matcher, matcher
 from zbroker.wire.surveys import AskTopics
-from zbroker.wire.surveys import Topics as Told
+from zbroker.wire.surveys import Topics as TopicsAnswer
 
 PATTERNS_MAX: Final = 200  # of subscriptions, the most frequent ones: each is tried on each row
 
@@ -30,16 +30,16 @@ PATTERNS_MAX: Final = 200  # of subscriptions, the most frequent ones: each is t
 class TopicReports:
     """Answers from any thread."""
 
-    def __init__(self, counting: TopicCounter, desks: ProcessLink, recording: Recording) -> None:
+    def __init__(self, counting: TopicCounter, link: ProcessLink, recording: Recording) -> None:
         self._counting = counting
-        self._desks = desks
+        self._link = link
         self._recording = recording
 
     def answer(self, wanted: TopicsQuery) -> dict[str, Any]:
         """Those with the most messages first. Raises: ClientError, StorageError."""
         fits = _fits(wanted.match)
         counted, complete = self._counting.rows()
-        interest = Interest(self._told())
+        interest = Interest(self._answers())
         rows = {row.topic: row for row in counted}
         for topic in interest.exact:
             rows.setdefault(topic, TopicTally(topic, 0, 0, 0, 0, 0))
@@ -51,11 +51,11 @@ class TopicReports:
             "topics": [self._row(row, interest.of(row.topic)) for row in shown],
         }
 
-    def _told(self) -> list[Told]:
+    def _answers(self) -> list[TopicsAnswer]:
         """The answers of the delivery workers; that of a silent one is missing."""
-        rooms = [room for room in self._desks.rooms if setting_of(room) == "delivery"]
+        workers = [name for name in self._link.processes if setting_of(name) == "delivery"]
         with suppress(ClientError):  # the counts of the log do not need them
-            answers = self._desks.ask(Told, AskTopics(0), rooms)
+            answers = self._link.ask(TopicsAnswer, AskTopics(0), workers)
             return [answer for answer in answers.values() if answer is not None]
         return []
 
@@ -73,10 +73,10 @@ class TopicReports:
 class Interest:
     """How many subscriptions want a topic; `exact` are those that are named."""
 
-    def __init__(self, told: Iterable[Told]) -> None:
+    def __init__(self, answers: Iterable[TopicsAnswer]) -> None:
         self.exact: Counter[str] = Counter()
         patterns: Counter[str] = Counter()
-        for row in (row for one in told for row in one.rows):
+        for row in (row for one in answers for row in one.rows):
             (patterns if row.regex else self.exact)[row.topic] += row.subscriptions
         self._patterns: list[tuple[Matcher, int]] = []
         for text, count in patterns.most_common(PATTERNS_MAX):

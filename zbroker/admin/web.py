@@ -1,7 +1,7 @@
 """The ASGI application that answers HTTP requests, and its server with bounds for peers.
 
 There is one way in, which asks `core.refuse` first, instead of a table of routes: no path can be
-forgotten. What blocks (files, other rooms) runs in threads, a bounded number at once.
+forgotten. What blocks (files, other processes) runs in threads, a bounded number at once.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class App:
         except ClientError as error:
             return refused(core.refusal(error))
         except StorageError as error:
-            told = f"{asked.method} {asked.path}"
-            self._log.error("%s: %s; nothing was changed", told, error)
+            what = f"{asked.method} {asked.path}"
+            self._log.error("%s: %s; nothing was changed", what, error)
             return refused(core.Refusal(500, "internal", str(error)))
         except ClientDisconnect:
             raise
@@ -93,7 +93,7 @@ class App:
         refusal = core.refuse(asked, who, secured=site.doorkeeper.secured)
         if refusal is not None:
             if refusal.code in core.REFUSED:
-                line = AuditedRequest(who.name, _origin(request), core.told(asked, []))
+                line = AuditedRequest(who.name, _origin(request), core.audit_text(asked, []))
                 await self._threads.run(lambda: site.audit.refuse(line, refusal.code))
             return refused(refusal)
         if core.kind_of(asked.path, asked.method) == "write":
@@ -105,7 +105,9 @@ class App:
 
     async def _write(self, request: Request, asked: core.AdminRequest, who: core.Caller) -> Reply:
         body = await _body(request)
-        line = AuditedRequest(who.name, _origin(request), core.told(asked, requests.keys_of(body)))
+        line = AuditedRequest(
+            who.name, _origin(request), core.audit_text(asked, requests.keys_of(body))
+        )
 
         def work() -> Reply:
             outcome = "internal"

@@ -322,10 +322,10 @@ class AdminWorker(WorkThread):
         )
         tools.history.add(entry)
         level = logging.INFO if result == "done" else logging.WARNING
-        tools.log.log(level, "%s", told(entry))
+        tools.log.log(level, "%s", line_of(entry))
 
 
-def told(entry: HistoryEntry) -> str:
+def line_of(entry: HistoryEntry) -> str:
     """The line of an action that ended: what happened, why, what it means."""
     which = f" of {words.serials(entry.serials)}" if entry.serials else ""
     took = f" in {entry.took_s:.1f} s" if entry.took_s else ""

@@ -64,15 +64,15 @@ class _Teller:
     def __init__(self, tell: Tell) -> None:
         self.batches = 0
         self._tell = tell
-        self._worked_s = self._told_s = 0.0
+        self._worked_s = self._reported_s = 0.0
 
     def tell(self, position: int, until: int, batches: int, worked_s: float) -> None:
         """That many batches more, in that time."""
         self.batches += batches
         self._worked_s += worked_s
         now = time.monotonic()
-        if now >= self._told_s + TELL_S:
-            self._told_s = now
+        if now >= self._reported_s + TELL_S:
+            self._reported_s = now
             self.end(position, until)
 
     def end(self, position: int, until: int) -> None:

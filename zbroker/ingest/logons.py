@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from zbroker.access.core import NOT_ACCEPTED, NOT_ACCEPTED_HINT, Access, Permit
-from zbroker.access.passwords import NOBODY
+from zbroker.access.passwords import UNUSABLE
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Answer
 from zbroker.errors import ClientError
@@ -269,7 +269,7 @@ class Identity:
                 self.access.check_name(principal, logon.client)
                 return Who(principal, key)
         else:  # it has to take as long as for a user who exists
-            principal, hashed = "", NOBODY
+            principal, hashed = "", UNUSABLE
         if password is None:
             raise ClientError("auth_failed", NOT_ACCEPTED, NOT_ACCEPTED_HINT)
         return self._verify(Claim(rid, logon, Who(principal, key)), password, hashed)

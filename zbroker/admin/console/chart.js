@@ -23,7 +23,7 @@ export class Chart {
   #cursor = drawn("path", { class: "cursor" });
   #svg;
 
-  /** text(value): how a value is told, with its unit. */
+  /** text(value): how a value is shown, with its unit. */
   constructor(title, text) {
     this.#title = title;
     this.#text = text;
@@ -97,7 +97,7 @@ export class Chart {
   }
 
   #span() {
-    if (!this.#values.some(isKnown)) return "not told yet";
+    if (!this.#values.some(isKnown)) return "not reported yet";
     const seconds = this.#times.at(-1) - this.#times[0];
     return `at most ${this.#text(this.#high)} in ${duration(seconds)}`;
   }

@@ -1,6 +1,6 @@
-// The console: asks for each document, hands it to its section, and tells when nothing is told.
+// The console: asks for each document, hands it to its section, and says so where there is no answer.
 //
-//   connecting --status told--> shown --no answer--> lost --status told--> shown
+//   connecting --status--> shown --no answer--> lost --status--> shown
 //        any of them --401--> locked --a token is given--> connecting
 //
 // While the tab is hidden, or a token is missing, nothing is asked; while the broker is lost, only
@@ -78,21 +78,21 @@ function note(id, text) {
   node.hidden = text === "";
 }
 
-/** A section whose document is not told says so; the others go on. */
+/** A section whose document is not reported says so; the others go on. */
 function tell(id, show, found) {
   if (found.kind === "locked") return lock(found);
   const absent = found.kind === "absent";
   byId(id).querySelector(".body").hidden = absent && id !== "rates"; // the status has rates too
-  if (found.kind === "told") return note(id, show(found.document) ?? "");
+  if (found.kind === "reported") return note(id, show(found.document) ?? "");
   if (absent) return note(id, "This version of the broker does not tell this.");
-  const what = found.kind === "refused" ? "Not told now." : "No answer.";
-  const all = [what, sentence(found.reason), "Shown is what was told before."].filter(Boolean);
+  const what = found.kind === "refused" ? "Not reported now." : "No answer.";
+  const all = [what, sentence(found.reason), "What is shown was reported before."].filter(Boolean);
   return note(id, all.join(" "));
 }
 
-function toldStatus(found) {
+function takeStatus(found) {
   if (found.kind === "locked") return lock(found);
-  if (found.kind === "told") {
+  if (found.kind === "reported") {
     const was = page.lost || byId("content").hidden;
     Object.assign(page, { lost: false, answered: new Date() });
     byId("content").hidden = false;
@@ -107,7 +107,7 @@ function toldStatus(found) {
 
 function showLost(found) {
   const since = page.answered ? `No answer since ${clock(page.answered)}.` : "No answer yet.";
-  const shown = page.answered ? "Shown is what was told before." : "";
+  const shown = page.answered ? "What is shown was reported before." : "";
   const all = [since, sentence(found.reason), shown, "It is asked again."].filter(Boolean);
   say(byId("lost"), page.lost ? all.join(" ") : "");
   byId("lost").hidden = !page.lost;
@@ -152,8 +152,8 @@ function wake() {
   for (const feed of feeds) feed.wake();
 }
 
-function feed(path, everyMs, told, may) {
-  const made = new Feed({ path, everyMs, told, may });
+function feed(path, everyMs, take, may) {
+  const made = new Feed({ path, everyMs, take, may });
   feeds.push(made);
   return made;
 }
@@ -173,7 +173,7 @@ function explainPath() {
   return `/queues/${encodeURIComponent(asked.queue)}/explain`;
 }
 
-function toldWhy(found) {
+function takeWhy(found) {
   if (found.kind === "locked") lock(found);
   else queues.explained(asked.queue, found);
 }
@@ -187,13 +187,13 @@ function topicsPath() {
   return `/topics?limit=${TOPICS}${text ? `&match=${encodeURIComponent(pattern)}` : ""}`;
 }
 
-feed(() => "/status", 1000, toldStatus, () => !document.hidden && !page.locked);
+feed(() => "/status", 1000, takeStatus, () => !document.hidden && !page.locked);
 listFeed(() => `/subscriptions?limit=${ROWS}`, 1000, "subscriptions", showSubscriptions);
 listFeed(() => `/clients?limit=${ROWS}`, 1000, "clients", showClients);
 listFeed(() => "/queues", 1000, "queues", (document) => queues.show(document));
 listFeed(() => "/actions", 1000, "actions", (document) => actions.show(document));
 listFeed(() => "/journal", 5000, "segments", (document) => segments.show(document));
-const explainFeed = feed(explainPath, 2000, toldWhy, () => mayList() && queues.chosen !== "");
+const explainFeed = feed(explainPath, 2000, takeWhy, () => mayList() && queues.chosen !== "");
 const topicsFeed = listFeed(topicsPath, 5000, "topics", showTopics);
 /** Who is younger than the shorter history has all of it there, and finer. */
 function historyPath() {

@@ -23,14 +23,14 @@ const sorted = (head, of, more = {}) =>
 
 export function processes() {
   return new Table("Processes", [
-    label("Room", (row) => row.room),
+    label("Process", (row) => row.room),
     label("State", (row) => row.state, { tone: (row) => (row.state === "ready" ? "" : "warn") }),
     { head: "Pid", kind: "number", text: (row) => (row.pid ? String(row.pid) : NONE) },
     number("Restarts", (row) => row.restarts,
       { by: undefined, tone: (row) => (row.restarts > 0 ? "warn" : "") }),
     { head: "Uptime", kind: "number", text: (row) => duration(row.uptime_s) },
     label("Doing", (row) => row.progress),
-  ], (row) => row.room, "No process has told anything yet.");
+  ], (row) => row.room, "No process has reported anything yet.");
 }
 
 export function subscriptions() {
@@ -46,10 +46,10 @@ export function subscriptions() {
     bytes("Credit", (row) => row.credit),
     number("Sent", (row) => row.sent_messages),
     label("Worker", (row) => row.worker),
-  ], (row) => `${row.worker} ${row.client} ${row.sid}`, "Nobody is subscribed.");
+  ], (row) => `${row.worker} ${row.client} ${row.sid}`, "No client is subscribed.");
 }
 
-/** A regular expression is told from a topic with the same characters. */
+/** Tells a regular expression from a topic with the same characters. */
 function topicOf(row) {
   return row.regex ? `/${name(row.topic)}/` : name(row.topic);
 }
@@ -74,7 +74,7 @@ export function topics() {
 export function clients() {
   return new Table("Clients", [
     sorted("Client", (row) => row.client),
-    sorted("Door", (row) => row.room || row.door),
+    sorted("Listener", (row) => row.room || row.door),
     sorted("Principal", (row) => row.principal, { text: (row) => name(row.principal) || NONE }),
     label("Address", (row) => row.address || NONE),
     span("Connected", (row) => row.connected_s),
@@ -82,7 +82,7 @@ export function clients() {
     bytes("Window", (row) => (row.door === "ingest" ? row.window_bytes : null)),
     number("Subscriptions", (row) => row.subscriptions),
     span("Heartbeat", (row) => row.heartbeat_s),
-  ], (row) => `${row.room} ${row.client} ${row.session}`, "Nobody is connected.");
+  ], (row) => `${row.room} ${row.client} ${row.session}`, "No client is connected.");
 }
 
 function resultOf(row) {

@@ -10,7 +10,7 @@ const bytesPerSecond = (value) => known(value, (it) => `${size(Math.round(it))}/
 const rated = (key) => (status) => status.rates?.[key];
 const milliseconds = (value) => known(value, (it) => `${rate(it)} ms`);
 
-/** Title, how a value is told, its series in /history, its value in /status; true: of queues. */
+/** Title, how a value is shown, its series in /history, its value in /status; true: of queues. */
 const CHARTS = [
   ["Messages in", perSecond, "messages_in_s", (status) => status.rates?.messages_in_s],
   ["Messages out", perSecond, "messages_out_s", (status) => status.rates?.messages_out_s],
@@ -44,17 +44,17 @@ export function showHead(status) {
   ]);
 }
 
-/** In place of the state, while nobody tells it. */
+/** In place of the state, while it is not reported. */
 export function showNoState(text) {
   say(byId("state"), text);
   mark(byId("state"), "data-tone", "bad");
   document.title = `${text}: ${byId("name").textContent}`;
 }
 
-function security(told) {
-  if (!told) return [];
-  if (!told.on) return [["security", "off"]];
-  return [["security", `on, access file ${count(told.access_version)}`, name(told.problem)]];
+function security(settings) {
+  if (!settings) return [];
+  if (!settings.on) return [["security", "off"]];
+  return [["security", `on, access file ${count(settings.access_version)}`, name(settings.problem)]];
 }
 
 /** What is wrong, each with its means and next; and a broken access file, which is no alarm. */

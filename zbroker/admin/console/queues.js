@@ -13,12 +13,12 @@ const label = (head, of) => ({
   head, text: (row) => name(of(row)), by: (row) => String(of(row) ?? ""),
 });
 
-/** A pattern is told from a topic with the same characters. */
+/** Tells a pattern from a topic with the same characters. */
 function topicOf(row) {
   return row.regex ? `/${name(row.topic)}/` : name(row.topic);
 }
 
-/** Messages that somebody could take, and nobody there who does. */
+/** Messages that a consumer could take, and no consumer that does. */
 function toneOfConsumers(row) {
   return row.consumers === 0 && row.depth > 0 ? "warn" : "";
 }
@@ -71,7 +71,7 @@ export class Queues {
   /** What came of GET /queues/NAME/explain for the queue `of`, which may not be chosen any more. */
   explained(of, found) {
     if (of !== this.#chosen || of === "") return;
-    if (found.kind === "told") this.#tell(found.document.lines.map(visible));
+    if (found.kind === "reported") this.#tell(found.document.lines.map(visible));
     else if (found.kind === "absent") this.#tell(["There is no such queue any more."]);
     else this.#tell([visible(found.reason) || "No answer."]);
   }

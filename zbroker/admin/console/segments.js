@@ -29,7 +29,7 @@ function form(row) {
   return row.open ? "open" : row.packed ? "packed" : "raw";
 }
 
-/** From its first to its last: `end` is the one behind. */
+/** From its first to its last: `end` is the one after it. */
 function positions(row) {
   if (row.end === null) return `from ${count(row.first)}`;
   return `${count(row.first)} to ${count(row.end - 1)}`;
@@ -39,7 +39,7 @@ export class Segments {
   #summary = element("p", { class: "summary" });
   #strip = element("div", { class: "strip", role: "img" });
   #table = new Table("Segments, newest first", COLUMNS, (row) => `${row.serial}`, "No segment.");
-  #drawn = ""; // what the strip shows, as text: it is drawn anew only when that changes
+  #drawn = ""; // what the strip shows, as text: it is drawn again only when that changes
 
   constructor() {
     const keys = LEGEND.map(([kind, text]) =>
@@ -86,12 +86,12 @@ function pieces(segments) {
 
 function piece(row) {
   const kinds = [row.place, row.packed ? "packed" : "", row.open ? "open" : ""].join(" ").trim();
-  const node = element("span", { class: `piece ${kinds}`, title: told(row) });
+  const node = element("span", { class: `piece ${kinds}`, title: titleOf(row) });
   node.style.flexGrow = String(Math.max(row.size, 1));
   return node;
 }
 
-function told(row) {
+function titleOf(row) {
   const last = row.open ? "now" : clock(moment(row.last_time));
   const times = `${clock(moment(row.first_time))} to ${last}`;
   return `segment ${row.serial}: ${row.place}, ${form(row)}, ${size(row.bytes)}

@@ -1,10 +1,10 @@
-// Asking the admin: one request of each document at a time, none while nobody looks.
+// Asking the admin: one request of each document at a time, none while the page is hidden.
 //
 // What comes of a request is one of
-//   {kind: "told", document}   {kind: "absent"}           this broker has no such document
-//   {kind: "locked", reason, with}                        `with` that token it is not told
-//   {kind: "refused", reason}                             it cannot be told now
-//   {kind: "lost", reason}     nobody answered
+//   {kind: "reported", document}   {kind: "absent"}           this broker has no such document
+//   {kind: "locked", reason, with}                        `with` that token it is not shown
+//   {kind: "refused", reason}                             it cannot be reported now
+//   {kind: "lost", reason}     there was no answer
 
 const PATIENCE_MS = 5000; // a broker that takes longer is lost; it is asked again
 const ABSENT_MS = 60000; // until what is not there is asked for again
@@ -41,7 +41,7 @@ async function outcome(response, known) {
   if (response.status === 404) return { kind: "absent" };
   const text = await response.text();
   const document = parsed(text);
-  if (response.ok && document !== null) return { kind: "told", document };
+  if (response.ok && document !== null) return { kind: "reported", document };
   const reason = document?.reason ?? `HTTP status ${response.status}`;
   const locked = response.status === 401 || document?.code === "not_entitled";
   return locked ? { kind: "locked", reason, with: known } : { kind: "refused", reason };
@@ -62,17 +62,17 @@ export class Feed {
   #path;
   #everyMs;
   #may;
-  #told;
+  #take;
   #timer = 0;
   #busy = false;
   #again = false;
 
-  /** path(): what to ask for; may(): whether; told(outcome): what came of it. */
-  constructor({ path, everyMs, may, told }) {
+  /** path(): what to ask for; may(): whether; take(outcome): what came of it. */
+  constructor({ path, everyMs, may, take }) {
     this.#path = path;
     this.#everyMs = everyMs;
     this.#may = may;
-    this.#told = told;
+    this.#take = take;
   }
 
   /** Asks now, or as soon as the request under way has ended. */
@@ -88,7 +88,7 @@ export class Feed {
     const found = await ask(this.#path());
     this.#busy = false;
     try {
-      this.#told(found);
+      this.#take(found);
     } finally {
       const waitMs = this.#again ? 0 : found.kind === "absent" ? ABSENT_MS : this.#everyMs;
       this.#again = false;

@@ -21,7 +21,7 @@ export function count(value) {
   return isNumber(value) ? GROUPED.format(value) : NONE;
 }
 
-/** One digit behind the point below ten, none above or where it is 0. */
+/** One digit after the point below ten, none above or where it is 0. */
 function short(value) {
   return value < 10 ? value.toFixed(1).replace(/\.0$/, "") : GROUPED.format(value);
 }

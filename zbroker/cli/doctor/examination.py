@@ -49,7 +49,7 @@ CHECKS: Final = (
     Check("disk", machine.disk, ("paths",)),
     Check("open_files", machine.open_files, ("config",)),
     Check("answer", live.answer),
-    Check("rooms", live.rooms, ("status",)),
+    Check("rooms", live.processes, ("status",)),
     Check("version", live.version, ("status",)),
     Check("alarms", live.alarms, ("status",)),
     Check("rules", live.rules, ("status",)),

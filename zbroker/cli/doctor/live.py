@@ -39,7 +39,7 @@ def answer(case: Case) -> Iterator[Finding]:
         )
 
 
-def rooms(case: Case, status: Document) -> Iterator[Finding]:
+def processes(case: Case, status: Document) -> Iterator[Finding]:
     """Whether its processes run, and keep running."""
     for one in status.get("processes", ()):
         restarts, name = int(one.get("restarts") or 0), one.get("room")
@@ -137,7 +137,7 @@ def held(case: Case, _: Document) -> Iterator[Finding]:
         silent = case.admin.ask("/holders").get("silent", ())
     except ZBrokerError as error:
         if error.code == "not_ready":
-            return  # the journal starts; `rooms` tells
+            return  # the journal starts; `processes` tells
         raise
     if silent and case.instance == RUNNING:
         yield Finding(

@@ -27,7 +27,7 @@ _EVERYWHERE: Final = frozenset({"*", "0.0.0.0", "[::]", "::"})
 
 
 def disk(case: Case, paths: Paths) -> Iterator[Finding]:
-    """Whether the disks of the log have room."""
+    """Whether the disks of the log have free space."""
     seen = set()
     for path in (paths.journal, paths.archive, paths.data):
         if not path.is_dir() or path.stat().st_dev in seen:
@@ -48,7 +48,7 @@ def full(path: Path, percent: float, free_bytes: int, case: Case) -> Iterator[Fi
 
 
 def _fix(path: Path, free_bytes: int, case: Case) -> str:
-    """Which command makes room. Compressing writes a new file before the old one goes."""
+    """Which command frees space. Compressing writes a new file before the old one goes."""
     name, needs, log_bytes = _keeper(case)
     if name and needs * KEEPER_PART >= log_bytes:
         return (

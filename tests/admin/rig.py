@@ -99,7 +99,7 @@ class Journal:
         self.holders = replace(self.holders, removing=[])
 
 
-class Desk:
+class Rig:
     """Everything that the worker needs; `segments` sealed ones and an open one."""
 
     def __init__(
