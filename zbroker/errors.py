@@ -10,7 +10,7 @@
         StoreDamaged     a store of this client cannot be read: move it away
       ConfigError        the settings: exit 78, never retried
       Timeout            also a TimeoutError: it goes on, the wait was too short
-      StoreFull          no room to keep another message until the broker acknowledges some
+      StoreFull          no space to keep another message until the broker acknowledges some
       ClientEnded        this client publishes nothing more: connect again
         Closed, Forked, SessionEnded, BrokerBehind, GaveUp
     Bug                  an assertion of ours: crash, be restarted, be counted
@@ -135,7 +135,7 @@ LOCAL_CODES: Final[dict[str, tuple[str, str]]] = {
         "it continues; wait again, or find out why it takes long",
     ),
     "store_full": (
-        "no room in the publish store in the given time",
+        "no space in the publish store in the given time",
         "publish again later, or connect with larger store_bytes",
     ),
     "store_in_use": ("another client or process has this store open", "give each one its own"),

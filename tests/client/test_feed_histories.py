@@ -305,7 +305,7 @@ def test_a_replaced_filter_holds_from_the_position_that_is_told():
 
 
 def test_the_world_notices_a_resume_that_goes_by_positions_where_they_are_given_anew(monkeypatch):
-    monkeypatch.setattr(Feed, "_fresh", Feed._behind_seen)
+    monkeypatch.setattr(Feed, "_fresh", Feed._after_seen)
     failed = 0
     for seed in range(100):
         world = World(seed, contents=("3",), delivery="live")

@@ -31,7 +31,7 @@ FOLLOWS: Final = {
 }
 
 
-class Told:
+class Reported:
     """What a client told of its connection."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ def numbers_in(instance: Instance) -> list[int]:
 def test_an_instance_that_comes_back_gets_what_it_lacks(
     a: Instance, store: Path, kind: Literal["memory", "directory"]
 ) -> None:
-    told, numbers = Told(), Numbers()
+    told, numbers = Reported(), Numbers()
     publish_store = "memory" if kind == "memory" else store
     with connect(a.url, "p", publish_store=publish_store, on_state=told) as client:
         for life in range(1, 3):
@@ -136,7 +136,7 @@ def test_what_a_killed_instance_did_not_acknowledge_is_published_by_the_next_cli
     with pytest.raises(ZBrokerError, match="timeout"):
         client.close(timeout=0.5)
     a.start()
-    told = Told()
+    told = Reported()
     with connect(a.url, "p", publish_store=store, on_state=told) as client:
         told.wait_for("republished")
         assert client.unpersisted == 0
@@ -145,7 +145,7 @@ def test_what_a_killed_instance_did_not_acknowledge_is_published_by_the_next_cli
 
 @pytest.mark.seed("002-32")
 def test_who_gives_up_says_so_and_the_store_keeps_everything(a: Instance, store: Path) -> None:
-    told, numbers = Told(), Numbers()
+    told, numbers = Reported(), Numbers()
     client = connect(a.url, "p", publish_store=store, give_up="1s", on_state=told)
     numbers.publish(client)
     client.flush(T)
@@ -178,7 +178,7 @@ def test_who_goes_on_at_another_instance_loses_nothing(
     a: Instance, b: Instance, store: Path, kind: str
 ) -> None:
     """What A acknowledged is in A; all else is in B, where that is told."""
-    told, numbers = Told(), Numbers()
+    told, numbers = Reported(), Numbers()
     options: dict[str, Any] = {} if kind == "memory" else {"publish_store": store}
     client = connect([a.url, b.url], "p", broker_behind="go_on", on_state=told, **options)
     with client:
@@ -206,7 +206,7 @@ def test_who_goes_on_at_another_instance_loses_nothing(
 @pytest.mark.long
 def test_who_goes_to_and_fro_has_each_message_in_one_of_them(a: Instance, b: Instance) -> None:
     """A -> B -> A -> B: the numbers go on above what each of them holds."""
-    told, numbers = Told(), Numbers()
+    told, numbers = Reported(), Numbers()
     client = connect([a.url, b.url], "p", broker_behind="go_on", on_state=told)
     with client:
         for instance, other in ((a, b), (b, a), (a, b)):
@@ -225,7 +225,7 @@ def test_who_goes_to_and_fro_has_each_message_in_one_of_them(a: Instance, b: Ins
 
 
 def test_who_does_not_want_to_go_on_is_told_loudly(a: Instance, b: Instance) -> None:
-    told, numbers = Told(), Numbers()
+    told, numbers = Reported(), Numbers()
     client = connect([a.url, b.url], "p", on_state=told)
     numbers.publish(client)
     client.flush(T)

@@ -113,7 +113,7 @@ def _passed_over(self: ReadTurns, *more: Any) -> list[Effect]:
         (Splitter, "split", _backwards),
         (Acks, "waits", _at_once),
         (OwedAnswers, "put", _dropped),
-        (OwedAnswers, "behind", _overtaking),
+        (OwedAnswers, "hold_back", _overtaking),
         (Unrecorded, "named", _not_named),
         (Filtered, "add", _not_named),
     ],

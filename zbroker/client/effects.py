@@ -106,10 +106,10 @@ class Ended(Struct):
 
 Happened = Connected | Unreached | Lost  # to a connection
 Event = AnyAnswer | AnyQueuesAnswer | Happened | MessagesArrived | NewToken | Called
-Told = (
+Reported = (
     LogonAccepted | ConnectionLost | Republished | Behind | MessagesRefused | Ended
 )  # to the program
-Effect = Connect | SendCommand | GetToken | Told
+Effect = Connect | SendCommand | GetToken | Reported
 
 
 def raised(error: Error) -> ZBrokerError:

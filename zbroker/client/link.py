@@ -157,7 +157,9 @@ PROBE_S: Final = 1.0  # for a connection, and for the first byte on it
 _GREETING: Final = b"\xff"  # the first byte of every ZMTP peer
 #: answers of a resolver that do not change by waiting
 _NO_ADDRESS: Final = frozenset({socket.EAI_NONAME, socket.EAI_NODATA, socket.EAI_ADDRFAMILY})
-_DOOR: Final = "clients connect to the ingest endpoint, port 9101 unless listen.ingest says other"
+_INGEST_HINT: Final = (
+    "clients connect to the ingest endpoint, port 9101 unless listen.ingest says other"
+)
 
 
 def impossible(url: str) -> ZBrokerError | None:
@@ -189,7 +191,7 @@ def probe(url: str) -> str:
             with suppress(OSError):  # nothing came: what waits for us to speak first is not ZeroMQ
                 if connection.recv(1) == _GREETING:
                     return ""
-            return f"what listens on port {at.port} does not speak ZeroMQ: {_DOOR}"
+            return f"what listens on port {at.port} does not speak ZeroMQ: {_INGEST_HINT}"
     except socket.gaierror as error:
         return f"the host {at.host!r} cannot be looked up: {error.strerror}"
     except ConnectionRefusedError:

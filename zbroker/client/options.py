@@ -132,9 +132,9 @@ def connect_options(  # noqa: PLR0913 - every option by its name
     client = name or f"client-{secrets.token_hex(8)}"
     heartbeat_s = None if heartbeat is None else seconds("heartbeat", heartbeat)
     interval_s = None if ack_interval is None else seconds("ack_interval", ack_interval)
-    room = MEMORY_BYTES if publish_store == "memory" else FILE_BYTES
+    size = MEMORY_BYTES if publish_store == "memory" else FILE_BYTES
     settings = PublisherSettings(
-        room if store_bytes is None else whole_number("store_bytes", store_bytes),
+        size if store_bytes is None else whole_number("store_bytes", store_bytes),
         NEVER if store_messages is None else whole_number("store_messages", store_messages),
         _policy(give_up, broker_behind, stage, several=_is_choice(url)),
         [on_state] if callable(on_state) else list(on_state or ()),

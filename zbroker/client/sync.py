@@ -90,7 +90,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
             extra, more = to_extra(key, headers, expires, from_ns)
             size += more
         publisher, inbox = self._publisher, self._inbox
-        if len(inbox) >= publisher.room:
+        if len(inbox) >= publisher.inbox_limit:
             self._backpressure.wait(timeout)
         if size > SMALL_BYTES:
             self._backpressure.admit_large(size, timeout)
@@ -126,7 +126,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
                 receipt = self.publish(each, item, time=stamp, timeout=timeout)
             return receipt
         for receipts in self._receipts(Receipt, topics, data, stamps):
-            if len(self._inbox) >= self._publisher.room:
+            if len(self._inbox) >= self._publisher.inbox_limit:
                 self._backpressure.wait(timeout)
             self._queue(receipts, timeout)
         return receipts[-1]

@@ -202,10 +202,10 @@ class _Needs:
         # a quote at the end as well would make the search slower: it is in every message
         return self._spelled(text, '"' if begins else "", '"' if where == "end" else "")
 
-    def _spelled(self, text: str, before: str, behind: str) -> bytes:
+    def _spelled(self, text: str, before: str, after: str) -> bytes:
         if self._type not in _JSON:
             return text.encode()
-        return _BACKSLASH if _ESCAPED.search(text) else f"{before}{text}{behind}".encode()
+        return _BACKSLASH if _ESCAPED.search(text) else f"{before}{text}{after}".encode()
 
 
 def _finds(op: str, value: object) -> bool:

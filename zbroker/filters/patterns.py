@@ -137,8 +137,8 @@ def _compiled(text: str | bytes) -> Any:  # noqa: ANN401 - re2 has no types
         made = re2.compile(text, options)
     except re2.error as error:
         reason = error.args[0] if error.args else "RE2 does not take it"
-        told = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        raise BadPattern(told) from None
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise BadPattern(text) from None
     if made.programsize > PATTERN_STEPS_MAX:
         raise BadPattern(f"it has {made.programsize} steps, at most {PATTERN_STEPS_MAX}")
     return made

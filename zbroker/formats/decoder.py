@@ -145,9 +145,9 @@ def suspect(payloads: Sequence[bytes]) -> bool:
 
     Most payloads have no byte that such a map begins with, which two searches in all of them show.
     """
-    room = max(map(len, payloads), default=0) // 2  # entries of the longest: two bytes or more each
+    most = max(map(len, payloads), default=0) // 2  # entries of the longest: two bytes or more each
     together = b"".join(payloads)
-    return any(_announced(together, head, width, room) for head, width in _HEADS)
+    return any(_announced(together, head, width, most) for head, width in _HEADS)
 
 
 def check(data: bytes) -> None:
@@ -160,11 +160,11 @@ def check(data: bytes) -> None:
         raise Malformed(str(error) or type(error).__name__) from None
 
 
-def _announced(data: bytes, head: bytes, width: int, room: int) -> bool:
+def _announced(data: bytes, head: bytes, width: int, most: int) -> bool:
     """True if a map with more entries, but no more than there is room for, may begin somewhere."""
     at = data.find(head)
     while at >= 0:
-        if ODD_KEYS_MAX < int.from_bytes(data[at + 1 : at + 1 + width], "big") <= room:
+        if ODD_KEYS_MAX < int.from_bytes(data[at + 1 : at + 1 + width], "big") <= most:
             return True
         at = data.find(head, at + 1)
     return False

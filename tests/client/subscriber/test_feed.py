@@ -467,12 +467,12 @@ def test_an_end_that_may_move_becomes_a_moment(bookmark, until, resolved, again)
 
 
 @pytest.mark.parametrize(
-    ("bookmark", "timed", "behind"),
+    ("bookmark", "timed", "after"),
     [
         ("20260101T000000Z", True, {}), ("[20260101T000000Z:)", True, {}), ("0", False, {}),
         (NINE, False, SEEN), (f"({NINE}:)", False, SEEN), (f"[{NINE}:)", False, {}),
     ],
 )  # fmt: skip
-def test_a_vector_or_a_time_is_known_as_one(bookmark, timed, behind):
+def test_a_vector_or_a_time_is_known_as_one(bookmark, timed, after):
     ends = Ends(bookmark, None)
-    assert (ends.timed, ends.behind) == (timed, behind)
+    assert (ends.timed, ends.after) == (timed, after)

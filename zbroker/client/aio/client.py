@@ -82,7 +82,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
             extra, more = to_extra(key, headers, expires, from_ns)
             size += more
         publisher, inbox = self._publisher, self._inbox
-        if len(inbox) >= publisher.room:
+        if len(inbox) >= publisher.inbox_limit:
             self._backpressure.admit()
         if size > SMALL_BYTES:
             self._backpressure.admit_large(size)

@@ -308,8 +308,8 @@ class AsyncBackpressure(Backpressure):
             await asyncio.sleep(SPACE_AGAIN_S)
 
         def ready() -> bool:
-            room = len(publisher.inbox) < publisher.room and self._fits(*self._refused)
-            return room or publisher.track.error is not None
+            has_space = len(publisher.inbox) < publisher.inbox_limit and self._fits(*self._refused)
+            return has_space or publisher.track.error is not None
 
         there = await publisher.track.waiters.until(ready, end)
         self._refused = (0, 0) if there else self._refused

@@ -136,7 +136,7 @@ class Tracking:
         # the progress learns of that when it is asked
         self._hand: list[Message] = []
         self._given: list[Message] = []  # the same, emptied if the rest will not be handed out
-        self._passed = self._told = 0
+        self._passed = self._learned = 0
 
     def begin(self, vector: Mapping[Origin, int]) -> None:
         """The broker has accepted the subscription, which begins after `vector`."""
@@ -153,7 +153,7 @@ class Tracking:
             self._tell()
             fresh = self._progress.receive(messages)
             self._given = fresh if self._auto else []
-            self._hand, self._passed, self._told = self._given.copy(), 0, 0
+            self._hand, self._passed, self._learned = self._given.copy(), 0, 0
         return fresh
 
     def passed(self, message: Message) -> None:
@@ -196,9 +196,9 @@ class Tracking:
 
     def _tell(self) -> None:
         passed = self._passed
-        if self._told < passed:
-            self._progress.discard_part(self._hand, self._told, passed)
-            self._told = passed
+        if self._learned < passed:
+            self._progress.discard_part(self._hand, self._learned, passed)
+            self._learned = passed
 
 
 def checked(store: MemoryBookmarkStore | None, client: str | None) -> None:

@@ -227,8 +227,8 @@ class ConsumerCore(TokenConnection):
 
     def _ask(self) -> Consume:
         command = self._command
-        room = command.credit - self.held.size
-        self._used, self._credit = min(0, room), max(0, room)
+        left = command.credit - self.held.size
+        self._used, self._credit = min(0, left), max(0, left)
         again = replace(command, sid=self._sid, cid=self._asked_cid, credit=self._credit)
         if self.replays and self.seen:
             again.since, again.selector = self._left_to_read(), None
@@ -299,7 +299,7 @@ class ConsumerCore(TokenConnection):
             return self._fail(error)
         size, freed = credit_bytes(body, job.columns), 0
         if self.replays:
-            messages = self._behind_seen(messages)
+            messages = self._after_seen(messages)
         elif not self.once and not job.barrier:
             messages, freed = self._fresh(messages)
         if not messages:
@@ -308,7 +308,7 @@ class ConsumerCore(TokenConnection):
         self._leases.came(now_ms)
         return self._give_back(freed) if freed else []
 
-    def _behind_seen(self, messages: list[QueueMessage]) -> list[QueueMessage]:
+    def _after_seen(self, messages: list[QueueMessage]) -> list[QueueMessage]:
         seen = self.seen.get(self.own, 0)
         if messages[0]._at <= seen:
             messages = [message for message in messages if message._at > seen]
@@ -342,10 +342,10 @@ class ConsumerCore(TokenConnection):
             over = event.ended or self._command.until is not None
             self.ended |= event.type == "completed" and event.sid == self._sid and over
         elif isinstance(event, Error):
-            return self._told_of(event, now_ms)
+            return self._on_error(event, now_ms)
         return []
 
-    def _told_of(self, error: Error, now_ms: int) -> list[Effect]:
+    def _on_error(self, error: Error, now_ms: int) -> list[Effect]:
         """A refusal of something that was settled, of the consumer, or of the connection."""
         again = error.code in TEMPORARY
         if error.cid and self.settling.refused(

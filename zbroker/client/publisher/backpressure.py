@@ -1,4 +1,4 @@
-"""Room in the publish store: the waits of `publish` while the broker does not acknowledge.
+"""Space in the publish store: the waits of `publish` while the broker does not acknowledge.
 
 Small messages are bounded by how long the inbox may get; the bytes of larger ones are counted one
 by one before they are queued.
@@ -33,12 +33,14 @@ class Backpressure:
         """
         publisher, inbox, track = self._publisher, self._publisher.inbox, self._publisher.track
 
-        def room() -> bool:
-            return len(inbox) < publisher.room or track.error is not None
+        def has_space() -> bool:
+            return len(inbox) < publisher.inbox_limit or track.error is not None
 
-        if publisher.room > 0:  # the store is not full: the I/O thread only has to come round
-            track.wait(lambda: room() or publisher.room == 0, HANDOVER_S)
-        if not track.wait(room, timeout):
+        if (
+            publisher.inbox_limit > 0
+        ):  # the store is not full: the I/O thread only has to come round
+            track.wait(lambda: has_space() or publisher.inbox_limit == 0, HANDOVER_S)
+        if not track.wait(has_space, timeout):
             raise self._store_full(timeout)
         if track.error is not None:
             raise track.error
@@ -104,7 +106,7 @@ class Backpressure:
         said = self._publisher.track.last_refusal()
         return ZBrokerError(
             "store_full",
-            f"no room in the publish store after {timeout} s"
+            f"no space in the publish store after {timeout} s"
             + f"; {said or 'the broker does not acknowledge'}",
             "wait, or connect with larger store_bytes",
         )

@@ -188,9 +188,9 @@ class PublisherCore(Connection):
         return self._lose(now_ms)
 
     def _lose(self, now_ms: int) -> list[Effect]:
-        told: list[Effect] = [ConnectionLost()] if self._announced else []
+        effects: list[Effect] = [ConnectionLost()] if self._announced else []
         self._announced = False
-        return told + super()._lose(now_ms)
+        return effects + super()._lose(now_ms)
 
     def _is_hopeless(self, now_ms: int) -> bool:
         """No broker was reached for too long. The first look starts the watch."""
@@ -210,9 +210,9 @@ class PublisherCore(Connection):
         lags, self.store.may_lag = self.store.may_lag, False
         if not self._fresh and self.store.batches and high >= out.next_sequence and not lags:
             return self._end(self._another_client(high))
-        told = self._check_behind(high)
+        effects = self._check_behind(high)
         if self.state is Phase.ENDED:
-            return told
+            return effects
         if self._fresh:
             self._fresh, out.chain = False, high
         out.begin(high)
@@ -227,7 +227,7 @@ class PublisherCore(Connection):
             out.settle(answer.acked or 0, now_ms)
         # else all of it is sent again: the log does not know what became of unrecorded messages
         out.new_session(high, now_ms)
-        return [LogonAccepted(answer), *told, *self._pump(now_ms), *self._republished()]
+        return [LogonAccepted(answer), *effects, *self._pump(now_ms), *self._republished()]
 
     def _another_client(self, high: int) -> ZBrokerError:
         return ZBrokerError(
@@ -304,11 +304,11 @@ class PublisherCore(Connection):
 
     def _gap(self, high: int, now_ms: int) -> list[Effect]:
         """Goes back to what the journal lacks."""
-        told = self._check_behind(high)
+        effects = self._check_behind(high)
         if self.state is Phase.ENDED:
-            return told
+            return effects
         self._out.rewind(high, now_ms)
-        return [*told, *self._pump(now_ms)]
+        return [*effects, *self._pump(now_ms)]
 
     def _refused_for_good(self, error: Error, sequence: int, now_ms: int) -> list[Effect]:
         batch = self._out.give_up(sequence)

@@ -99,7 +99,9 @@ class PublisherPort:
         self.store = MemoryStore() if store is None else store
         self.settings = settings
         self.inbox_max = max(16, min(INBOX_MESSAGES, settings.store_bytes // (4 * SMALL_BYTES)))
-        self.room = 0  # how long the inbox may get; 0 before the logon, when full and when ended
+        self.inbox_limit = (
+            0  # how long the inbox may get; 0 before the logon, when full and when ended
+        )
         self.wake_at = NEVER
         self.largest = 0  # message that was ever queued, in bytes
         self.taken_large = 0  # bytes of larger messages taken out of the inbox so far
@@ -187,7 +189,7 @@ class PublisherPort:
 
     def forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process: it may not use its sockets, nor has it a thread."""
-        self.track.error, self.room = error, -1
+        self.track.error, self.inbox_limit = error, -1
 
     # -- what a shell adds --------------------------------------------------------------------
 
@@ -323,15 +325,15 @@ class PublisherPort:
         return not full
 
     def _publish_state(self) -> None:
-        """Tells the application how far it is and how much room there is."""
+        """Tells the application how far it is and how much it may publish."""
         store, track = self.store, self.track
         self.stored_bytes, self.unsettled = store.bytes, store.messages
         if self._core.state is not Phase.ENDED and self.session is not None:
             track.settled = self._core.settled
-            self.room = self._room()
+            self.inbox_limit = self._inbox_limit()
         track.changed()
 
-    def _room(self) -> int:
+    def _inbox_limit(self) -> int:
         settings, store = self.settings, self.store
         if store.bytes >= settings.store_bytes * 3 // 4 or self._space_again_ms is not None:
             return 0
@@ -385,7 +387,7 @@ class PublisherPort:
         with self._following:
             first, self.track.error = self.track.error is None, error
             followers = list(self._followers) if first else []
-        self.room = -1
+        self.inbox_limit = -1
         self.track.changed()
         for follower in followers:
             follower.client_ended(error)

@@ -159,7 +159,7 @@ class SubscriberCore(TokenConnection):
         if end := feed.ends.unfixed:
             return [SendCommand(feed.ask_end(cid, end))]
         paused = feed.paused or bool(self.requests.group_of(feed))
-        return [SendCommand(feed.ask(cid, self.requests.behind(feed), paused=paused))]
+        return [SendCommand(feed.ask(cid, self.requests.point_of(feed), paused=paused))]
 
     def _resolved(self, ranges: RangeList, now_ms: int) -> list[Effect]:
         """The end is a moment: the same one after each reconnect."""
@@ -190,7 +190,7 @@ class SubscriberCore(TokenConnection):
             return self._acked(event, now_ms)
         if isinstance(event, Error):
             refused = self.requests.refused(event)
-            return self._send_requests() if refused else self._told_of(event, now_ms)
+            return self._send_requests() if refused else self._on_error(event, now_ms)
         return self._resolved(event, now_ms) if isinstance(event, RangeList) else []
 
     def _acked(self, ack: Ack, now_ms: int) -> list[Effect]:
@@ -206,7 +206,7 @@ class SubscriberCore(TokenConnection):
             self._look(feed)
         return []
 
-    def _told_of(self, error: Error, now_ms: int) -> list[Effect]:
+    def _on_error(self, error: Error, now_ms: int) -> list[Effect]:
         """A refusal of a subscription, or of the connection as a whole."""
         feed = self._asked.pop(error.cid or "", None) or self.feeds.get(error.sid or "")
         whole = error.cid == self._logon_cid or (error.cid is None and error.sid is None)

@@ -102,11 +102,11 @@ class Feed:
         self.paused = options.paused
         self.dropped = 0  # unrecorded messages that the broker could not send for lack of credit
         # as it came in
-        self.seen: Vector = dict(self.ends.behind)
-        self.mark: Vector = dict(self.ends.behind)  # the newest resume point of the broker
+        self.seen: Vector = dict(self.ends.after)
+        self.mark: Vector = dict(self.ends.after)  # the newest resume point of the broker
         # as it was handed out
-        self.passed: Vector = dict(self.ends.behind)
-        self.durable: Vector = dict(self.ends.behind)
+        self.passed: Vector = dict(self.ends.after)
+        self.durable: Vector = dict(self.ends.after)
         self.caught_up = False
         self.completed = False  # the same as it came in
         if command.unrecorded is None:  # said once: to resume takes a bookmark
@@ -162,19 +162,19 @@ class Feed:
         """Where it goes on after a reconnect; empty: where it started."""
         return self.mark if self._by_mark else self.seen
 
-    def ask(self, cid: str, behind: Vector, *, paused: bool) -> Subscribe:
+    def ask(self, cid: str, after: Vector, *, paused: bool) -> Subscribe:
         """The command that subscribes it, or subscribes it again as it was."""
         self.state = FeedState.SUBSCRIBED
         command = self._command
-        exact = not self._any or (behind == self.seen and not self._by_mark)
+        exact = not self._any or (after == self.seen and not self._by_mark)
         options = replace(
             command.options or _PLAIN,
             paused=paused,
             limit=self._left if exact else None,  # repeated messages would count, too
         )
-        bookmark, until = self.ends.asked(behind)
-        room = command.credit - self._buffered
-        self._used, self._credit = min(0, room), max(0, room)
+        bookmark, until = self.ends.asked(after)
+        left = command.credit - self._buffered
+        self._used, self._credit = min(0, left), max(0, left)
         return replace(
             command,
             cid=cid,
@@ -230,10 +230,10 @@ class Feed:
             if self._repeats is not None:
                 messages = self._repeats.fresh(messages)
             else:
-                messages = self._behind_seen(messages)
+                messages = self._after_seen(messages)
         return messages if self._left is None else messages[: self._left]
 
-    def _behind_seen(self, messages: list[Message]) -> list[Message]:
+    def _after_seen(self, messages: list[Message]) -> list[Message]:
         origin = messages[0].origin
         seen = self.seen.get(origin, 0)
         if messages[0].position <= seen:
@@ -352,7 +352,7 @@ def raise_to(vector: Vector, other: Vector) -> None:
 class Ends:
     """The `bookmark` and `until` of a subscribe command, which may be a range in one text.
 
-    `behind`: the vector that it starts after, if it names one. timed: it starts at a time.
+    after: the vector that it starts after, if it names one. timed: it starts at a time.
     """
 
     def __init__(self, bookmark: str | None, until: str | None) -> None:
@@ -363,7 +363,7 @@ class Ends:
             self._range = parse_range(begin)
             begin, inclusive = self._range.first, self._range.opening == "["
         self.timed = is_time(begin)
-        self.behind: dict[Origin, int] = (
+        self.after: dict[Origin, int] = (
             parse_vector(begin) if is_vector(begin) and not inclusive else {}
         )
 
@@ -390,11 +390,11 @@ class Ends:
             self._range = self._range._replace(last=vector, closing="]")
             self._start = self._range.text
 
-    def asked(self, behind: dict[Origin, int]) -> tuple[str | None, str | None]:
+    def asked(self, after: dict[Origin, int]) -> tuple[str | None, str | None]:
         """bookmark and until that go on after a vector; as first given if it is empty."""
-        if not behind:
+        if not after:
             return self._start, self._until
-        vector = format_vector(behind)
+        vector = format_vector(after)
         if self._range is None:
             return vector, self._until
         return self._range.after(vector).text, self._until

@@ -180,7 +180,7 @@ class SubscriptionRequests:
         """Those with which it shares a replay, itself among them; empty if it has its own."""
         return next((group for group in self.groups if feed in group), [])
 
-    def behind(self, feed: Feed) -> Vector:
+    def point_of(self, feed: Feed) -> Vector:
         """Where it goes on: the subscriptions of a group must be at the same point.
 
         That is the lowest of their points. What one of them has already comes again and is dropped.
