@@ -79,10 +79,10 @@ def main() -> None:
     for result in results:
         if not result.notes:
             continue
-        told = ", ".join(
+        rows = ", ".join(
             f"{key.replace('_', ' ')} {shown(value)}" for key, value in result.notes.items()
         )
-        console.print(f"{result.name}: {told}", highlight=False)
+        console.print(f"{result.name}: {rows}", highlight=False)
     missing = [peer for peer in PEERS if peer not in setup.measured]
     for peer in missing:
         console.print(f"not measured: {peer}")

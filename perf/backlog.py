@@ -1,6 +1,6 @@
 """Queues that hold much, and a consumer that dies: memory, start, rate, time until others have it.
 
-A backlog of ten times the messages of the other workloads stands in one plain queue. Bytes per
+A backlog of ten times the messages of the other workloads is in one plain queue. Bytes per
 message of the other kinds are the growth of the process, with JSON payloads of about 100 bytes.
 """
 

@@ -1,4 +1,4 @@
-"""Processes that consume: made once, then told what to take from where, round after round.
+"""Processes that consume: made once, then given what to take from where, round after round.
 
 What a process does is a function of this package, so that peers are measured in the same way. It
 connects, says that it is ready, and begins when all others are. Each touches data and sequence of
@@ -148,8 +148,8 @@ def _receive(pipe: Any) -> Any:
 
 def _obey(pipe: Any, counter: Any) -> None:
     """In the other process."""
-    while (told := pipe.recv()) is not None:
-        work, wanted, number, args = told
+    while (order := pipe.recv()) is not None:
+        work, wanted, number, args = order
         try:
             pipe.send(work(Round(pipe, counter, wanted), number, *args))
         except Exception as error:
@@ -207,7 +207,7 @@ def hold(this: Round, _number: int, url: str, queue: str, count: int) -> Taken:
             time.sleep(LOOK_S)
         this.begin()
         time.sleep(STUCK_S)
-        raise RuntimeError("nobody killed it")
+        raise RuntimeError("it was not killed")
 
 
 # -- the queue --------------------------------------------------------------------------------

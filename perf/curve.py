@@ -1,7 +1,7 @@
 """What encryption and rights cost: the same publishing and replay with security on and off.
 
 On: CURVE on every connection, and a role with a pattern, so that topics are looked up. One more
-line is a reader who may not see all of each batch: its bodies are packed anew.
+line is a reader who may not see all of each batch: its bodies are packed again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ topics = ["perf-0"]
 
 
 class Place:
-    """A broker, with who may use it: nobody has to show anything where security is off."""
+    """A broker, with who may use it: a client has to show nothing where security is off."""
 
     def __init__(self, setup: Setup, broker: zbroker.LocalBroker, *, secure: bool) -> None:
         self.broker = broker
@@ -122,7 +122,7 @@ def _round(place: Place, bodies: list[bytes], cpu: dict[str, float]) -> Iterator
 
 
 def _end(client: zbroker.client.Client) -> str:
-    """A point behind all that was published."""
+    """A point after all that was published."""
     return client.publish("perf", b"end of a step").wait(FLUSH_S)
 
 

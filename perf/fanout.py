@@ -1,4 +1,4 @@
-"""Fan-out: one publisher, and nobody, one, four or sixteen live subscribers, each a process.
+"""Fan-out: one publisher, and none, one, four or sixteen live subscribers, each a process.
 
 What one subscriber is delivered per second is what those of many are compared with. Each touches
 data and sequence of every message, and the sums are checked.
@@ -69,12 +69,12 @@ def _round(
         for pipe in pipes:
             _receive(pipe)
         begun, _, first = _publish(client, topic, bodies)
-        told = [_receive(pipe) for pipe in pipes]
+        totals = [_receive(pipe) for pipe in pipes]
     expected = checksum(bodies, first)
-    wrong = [total for total, _ in told if total != expected]
+    wrong = [total for total, _ in totals if total != expected]
     if wrong:
         raise AssertionError(f"{len(wrong)} of {count} sums are not {expected}: {wrong[:3]}")
-    return float(max(at for _, at in told) - begun)
+    return float(max(at for _, at in totals) - begun)
 
 
 def _reader(stack: ExitStack, url: str, name: str, topic: str, count: int) -> Any:

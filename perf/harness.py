@@ -115,7 +115,7 @@ class Setup:
             shutil.rmtree(data_dir, ignore_errors=True)
 
     def each_round(self, what: str) -> Iterator[int]:
-        """The numbers of the rounds, told as they begin."""
+        """The numbers of the rounds, given as they begin."""
         for number in range(self.rounds):
             self.tell(f"{what}, round {number + 1} of {self.rounds}")
             yield number
@@ -172,7 +172,7 @@ class Cpu:
 
 @contextmanager
 def writing(broker: zbroker.LocalBroker, messages: int) -> Iterator[Callable[[], Written]]:
-    """What is written within; asked afterwards, it waits until the journal told of `messages`."""
+    """What is written within; asked afterwards, it waits until the journal reported `messages`."""
     before = settled(broker)
 
     def written() -> Written:
@@ -198,12 +198,12 @@ def _counters(broker: zbroker.LocalBroker) -> dict[str, int]:
 
 
 def settled(broker: zbroker.LocalBroker) -> dict[str, int]:
-    """The counters once they stand still: rooms tell them twice a second."""
+    """The counters once they do not change: processes report them twice a second."""
     last: dict[str, int] = {}
     deadline = time.monotonic() + STATS_WAIT_S
     while not (now := _counters(broker)) or now != last:
         if time.monotonic() > deadline:
-            raise TimeoutError("the journal's counters do not stand still")
+            raise TimeoutError("the journal's counters go on changing")
         last = now
         time.sleep(1.1)
     return last

@@ -64,7 +64,7 @@ def _measure(setup: Setup, name: str, target: str, place: Path, work: partial[No
 
 
 def _fill(directory: Path) -> int:
-    """A log of small batches; the position behind its last one. Nothing of it is synced."""
+    """A log of small batches; the position after its last one. Nothing of it is synced."""
     directory.mkdir()
     disk = RealDisk(directory)
     recovered = recover(disk, INSTANCE, segment_bytes=SEGMENT_BYTES)

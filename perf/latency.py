@@ -129,26 +129,26 @@ def beside_replay(setup: Setup) -> list[Result]:
                 }  # fmt: skip
     return [
         Result(
-            f"live p99 beside a replay of {told}", "ms", p99[kind], p99["alone"],
+            f"live p99 beside a replay of {beside}", "ms", p99[kind], p99["alone"],
             "the same, no replay", "<= 5 ms", lower_is_better=True,
             notes={**notes[kind], "p50_alone_ms": notes["alone"]["p50_ms"]},
         )
-        for kind, told in (("filter", "everything, filtered"), ("everything", "everything"))
+        for kind, beside in (("filter", "everything, filtered"), ("everything", "everything"))
     ]  # fmt: skip
 
 
 @contextmanager
 def _replaying(url: str, kind: str) -> Iterator[Any]:
     """Replays in another process meanwhile; afterwards asked, the messages/s that it passed."""
-    told = [0.0]
+    beside = [0.0]
     if kind == "alone":
-        yield lambda: told[0]
+        yield lambda: beside[0]
         return
     with ExitStack() as stack:
         pipe = _child(stack, _replay, url, kind == "filter")
-        yield lambda: told[0]
+        yield lambda: beside[0]
         pipe.send("end")
-        told[0] = _receive(pipe)
+        beside[0] = _receive(pipe)
 
 
 def _replay(pipe: Any, url: str, filtered: bool) -> None:

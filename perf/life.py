@@ -160,7 +160,7 @@ def latencies(
     p99 = {name: values[len(values) * P99 // 100] for name, values in taken.items()}
     return [
         Result(
-            f"p99 of publish() while {told}", "us", [p99[name]], [p99["alone"]],
+            f"p99 of publish() while {what_runs}", "us", [p99[name]], [p99["alone"]],
             "the same, nothing else going on", "no more than twice", lower_is_better=True,
             notes={
                 **notes, "p50_us": statistics.median(taken[name]), "messages": len(taken[name]),
@@ -168,7 +168,7 @@ def latencies(
                 "seconds": round(phases[name][1] - phases[name][0], 1),
             },
         )
-        for name, told in what.items()
+        for name, what_runs in what.items()
     ]  # fmt: skip
 
 

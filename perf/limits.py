@@ -1,4 +1,4 @@
-"""The raw limits: what disk and sockets give when no broker stands between."""
+"""The raw limits: what disk and sockets give when no broker is between."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How exactly a replay keeps to the rate that was asked for, as its subscriber sees it.
 
 The log's own pace is known: its times are the publisher's, PACE messages to the second. Message
-number k of a replay is due k / rate seconds behind the first one. The lead is how many messages a
+number k of a replay is due k / rate seconds after the first one. The lead is how many messages a
 subscriber had before they were due; what lets one look early is also a first one that came late.
 """
 
@@ -69,34 +69,35 @@ def _fill(client: zbroker.client.Client, count: int) -> None:
 
 def _replay(client: zbroker.client.Client, rate: str | int, count: int) -> Arrivals:
     """The first `count` messages at a rate."""
-    told = Arrivals([], [])
+    arrivals = Arrivals([], [])
     have = 0
     with client.subscribe("pace", since="epoch", rate=rate) as subscription:
         for batch in subscription.batches(timeout=FLUSH_S):
             have += len(batch)
-            told.at_s.append(time.perf_counter())
-            told.counts.append(have)
+            arrivals.at_s.append(time.perf_counter())
+            arrivals.counts.append(have)
             if have >= count:
                 break
-    return told
+    return arrivals
 
 
-def rate_of(told: Arrivals) -> float:
+def rate_of(arrivals: Arrivals) -> float:
     """Messages per second from the first one to the last."""
-    return (told.counts[-1] - 1) / (told.at_s[-1] - told.at_s[0])
+    return (arrivals.counts[-1] - 1) / (arrivals.at_s[-1] - arrivals.at_s[0])
 
 
-def lead_of(told: Arrivals, rate: float) -> float:
+def lead_of(arrivals: Arrivals, rate: float) -> float:
     """The most messages that had come before they were due; the first one is no lead."""
-    begun = told.at_s[0]
+    begun = arrivals.at_s[0]
     return max(
-        count - 1 - (at - begun) * rate for at, count in zip(told.at_s, told.counts, strict=True)
+        count - 1 - (at - begun) * rate
+        for at, count in zip(arrivals.at_s, arrivals.counts, strict=True)
     )
 
 
 def _result(rate: str | int, wanted: float, measured: list[Arrivals]) -> Result:
-    ours = [rate_of(told) for told in measured]
-    lead = max(lead_of(told, wanted) for told in measured)
+    ours = [rate_of(arrivals) for arrivals in measured]
+    lead = max(lead_of(arrivals, wanted) for arrivals in measured)
     notes: dict[str, Any] = {
         "worst_error_percent": round(max(abs(one / wanted - 1) for one in ours) * 100, 2),
         "worst_lead_messages": round(lead, 1),

@@ -1,7 +1,7 @@
 """A few messages among many: by topic, whose bodies alone are read, and by content.
 
 One log for all: JSON payloads of one topic, ten messages of another one among them. Measured is how
-fast a subscriber that wants some of them gets through the whole log, until it is told `completed`;
+fast a subscriber that wants some of them gets through the whole log, until it gets `completed`;
 the limit is one that gets everything. The reader touches data and sequence of what it gets, and the
 sum is checked.
 """

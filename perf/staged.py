@@ -1,6 +1,6 @@
 """A gigabyte staged and committed at once, while somebody else publishes message by message.
 
-The commit is one small record, so nobody waits for the gigabyte: p99 of a publisher that waits for
+The commit is one small record, so nothing waits for the gigabyte: p99 of a publisher that waits for
 each ack is measured alone, while four tasks stage, and while it is committed and read again.
 """
 
@@ -21,7 +21,7 @@ TASKS: Final = 4
 PAYLOAD: Final = b"x" * 1_000
 LIST: Final = 1_000  # messages that are given at a time
 QUIET_S: Final = 10.0
-AFTER_S: Final = 2.0  # behind the commit, where what it did would show
+AFTER_S: Final = 2.0  # after the commit, where what it did would show
 STUCK_S: Final = 600.0
 PHASES: Final = {
     "staging": "1 GB is staged by four tasks",

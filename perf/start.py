@@ -21,7 +21,7 @@ IMPORTS: Final = "import zmq, msgspec, lmdb, zbroker.wire.codec"
 
 
 def ready(setup: Setup) -> list[Result]:
-    """The limit is a Python that imports what every room needs, and ends."""
+    """The limit is a Python that imports what every process needs, and ends."""
     directory = Path(tempfile.mkdtemp(prefix="start-", dir=setup.directory))
     try:
         empty = _measure(

@@ -50,7 +50,7 @@ def complaints(where: str, text: str) -> list[str]:
         ("zbroker/delivery/loop.py", DOC + "from zbroker.queues.core import X\n", "downward"),
         ("zbroker/log/reader.py", DOC + "from zbroker.journal.core import X\n", "downward"),
         ("zbroker/client/sync.py", DOC + "from zbroker.config import X\n", "downward"),
-        ("zbroker/new/core.py", DOC, "stands in no layer"),
+        ("zbroker/new/core.py", DOC, "is in no layer"),
     ],
 )
 def test_a_broken_rule_is_caught(where: str, text: str, part: str) -> None:

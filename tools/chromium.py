@@ -1,4 +1,4 @@
-"""Headless Chromium with an empty profile, which asks nobody but the page it is shown.
+"""Headless Chromium with an empty profile, which asks no server but the page it is shown.
 
 Needs selenium, and Debian's packages chromium and chromium-driver on the path.
 """

@@ -24,7 +24,7 @@ from tools.chromium import chromium
 
 WIDTH: Final = 1280
 HEIGHT: Final = 1700
-LOOK_S: Final = 7.0  # so that each section was told twice
+LOOK_S: Final = 7.0  # so that each section was reported twice
 STEP_S: Final = 0.25
 WAVE_S: Final = 40.0  # from one peak of a publisher to the next
 REGIONS: Final = ("EU", "US", "APAC")

@@ -2,7 +2,7 @@
 
     python -m tools.golden tests/data/v1
 
-Salts, clock and contents are fixed. What stands in expected.json is what was given to the writer,
+Salts, clock and contents are fixed. What is in expected.json is what was given to the writer,
 not what a reader made of it. Run it only while version 1 is not released, or for a new version into
 a new directory: later releases must read these very bytes.
 """
@@ -51,7 +51,7 @@ TRADES: Final = publisher_id("trades")
 
 
 class Clock:
-    """It stands still."""
+    """It does not move."""
 
     def wall_ns(self) -> int:
         """Always the same."""
@@ -157,7 +157,7 @@ def everything(maker: Maker) -> Iterator[list[Batch]]:
 
 
 def _names() -> Iterator[list[Batch]]:
-    """They stand in the segment that is removed: after that only the snapshots have them."""
+    """They are in the segment that is removed: after that only the snapshots have them."""
     for name, number in (("orders", ORDERS), ("trades", TRADES)):
         record = records.PublisherRecord(name, f"{name}@example.com")
         yield [control(f.KIND_PUBLISHER, records.encode(record), number)]

@@ -2,7 +2,7 @@
 
 - every Python file begins with a docstring that says what it is for
 - files that decide or describe are pure: they import nothing that moves bytes or tells the time
-- imports run downward, and rooms never import each other: they send messages
+- imports run downward, and processes never import each other: they send messages
 - a function has at most 60 lines, a file at most 500 (tests mirror the package: there it is
   the file they test that has to be short)
 - words of the field lead to files by their names (tools/field_words.py); names of files and classes
@@ -27,7 +27,7 @@ FUNCTION_LINES_MAX: Final = 60
 ROOTS: Final = ("zbroker", "pyspark_zbroker", "tests", "tools", "perf")
 PRINTING: Final = ("zbroker/cli/", "tools/", "perf/")
 
-#: Everything in these folders besides these files; by name, wherever they stand; and by path.
+#: Everything in these folders besides these files; by name, wherever they are; and by path.
 PURE_FOLDERS: Final = {
     "zbroker/blocks": ("block_reader.py",),
     "zbroker/definitions": (),
@@ -177,7 +177,7 @@ def _upward_imports(where: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
     module = where.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
     layer = next((name for name in _upwards(module) if name in LAYERS), "")
     if layer in ("", "zbroker") and module != "zbroker":
-        yield 1, f"{module} stands in no layer of tools/layers.py"
+        yield 1, f"{module} is in no layer of tools/layers.py"
         return
     # a module with a line of its own in the table may import no more of its package than that says
     own = () if layer == module and module.count(".") > 1 else (layer,)

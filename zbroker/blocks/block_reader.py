@@ -75,12 +75,12 @@ class BlockReader:
             self.hits += 1
             return block
         self.misses += 1
-        items, behind = self._logs[read.live].read_wanted(
+        items, after = self._logs[read.live].read_wanted(
             cursor, read.limit, read.max_bytes, read.wants, self._open_serial(read.limit)
         )
         batches = [item for item in items if isinstance(item, Batch)]
         size = sum(batch.header_length + batch.body_length for batch in batches)
-        block = Block(cursor, items, behind, size)
+        block = Block(cursor, items, after, size)
         if items and (len(batches) == len(items) or not _may_come_back(items)):
             self._keep(key, block)
         return block

@@ -26,7 +26,7 @@ NEW_GENERATION: Final = "new-generation"
 VERSION: Final = 1
 EPOCH_S: Final = 1_577_836_800  # 2020-01-01
 SPREAD: Final = 1 << 16  # of numbers by chance: two are the same once in so many times
-NUMBER_MAX: Final = (1 << 32) - 1  # what a segment's header has room for
+NUMBER_MAX: Final = (1 << 32) - 1  # what a segment's header can hold
 _MAX_BYTES: Final = 1024
 
 

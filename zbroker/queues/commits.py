@@ -95,7 +95,7 @@ class Commits:
         return self._last_number
 
     def add(self, unit: PendingUnit) -> None:
-        """It is sent as soon as there is room, in order."""
+        """It is sent as soon as there is space, in order."""
         self._waiting.append(unit)
         self._numbers.add(unit.number)
 

@@ -57,7 +57,7 @@ class Offers:
         return offers, limited or looking
 
     def _barrier(self, position: int) -> list[Offer]:
-        """Offers it to every consumer, whatever room there is; without consumers it waits."""
+        """Offers it to every consumer, whatever its backlog; without consumers it waits."""
         consumers = self._consumers.current()
         if consumers:
             barrier = BitMap64([position])
