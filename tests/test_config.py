@@ -209,18 +209,18 @@ def test_an_error_in_an_override_blames_the_command_line() -> None:
         config.load(None, {"instance.name": ""})
 
 
-@pytest.mark.parametrize("door", ["ingest", "delivery", "queues"])
+@pytest.mark.parametrize("listener", ["ingest", "delivery", "queues"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "*", "192.0.2.1", "broker.example", "[::]"])
-def test_other_hosts_are_let_in_only_when_allowed(door: str, host: str) -> None:
-    text = f"[listen]\n{door} = 'tcp://{host}:9191'\n"
+def test_other_hosts_are_let_in_only_when_allowed(listener: str, host: str) -> None:
+    text = f"[listen]\n{listener} = 'tcp://{host}:9191'\n"
     assert "allow_unauthenticated = true" in wrong(text).hint
     allowed = config.parse(text + "[security]\nallow_unauthenticated = true", "z.toml")
-    assert getattr(allowed.listen, door) == f"tcp://{host}:9191"
+    assert getattr(allowed.listen, listener) == f"tcp://{host}:9191"
 
 
-@pytest.mark.parametrize("door", ["ingest", "delivery", "queues"])
-def test_a_start_says_which_door_strangers_reach(door: str) -> None:
-    text = f"[listen]\n{door} = 'tcp://*:9191'\n[security]\nallow_unauthenticated = true"
+@pytest.mark.parametrize("listener", ["ingest", "delivery", "queues"])
+def test_a_start_says_which_door_strangers_reach(listener: str) -> None:
+    text = f"[listen]\n{listener} = 'tcp://*:9191'\n[security]\nallow_unauthenticated = true"
     said = security.check(config.parse(text, "z.toml"))
     assert (said.safe, "every client that reaches tcp://*:9191 may" in said.text) == (False, True)
 
@@ -257,7 +257,7 @@ def test_with_port_0_each_worker_gets_a_free_one() -> None:
 
 
 def test_a_worker_knows_its_setting_and_its_sockets() -> None:
-    assert [config.setting_of(room) for room in ("ingest", "delivery-2", "queues")] == [
+    assert [config.setting_of(process) for process in ("ingest", "delivery-2", "queues")] == [
         "ingest", "delivery", "queues",
     ]  # fmt: skip
     assert config.socket_of("live", "delivery") == "live"

@@ -110,8 +110,8 @@ def ingested(
     """What ingest forwards to the journal."""
     rig = Rig(made(PublishLimits(1 << 20, 1 << 20, 1 << 25, 3), recording))
     rig.turn(item(RID, m.Logon("p", "x"), None))
-    told = rig.turn(*(item(RID, publish, body) for publish, body in published))
-    assert not [one for one in told if isinstance(one, m.Error)]
+    reported = rig.turn(*(item(RID, publish, body) for publish, body in published))
+    assert not [one for one in reported if isinstance(one, m.Error)]
     batches, position = [], 1
     for _, entry, body in rig.appended:
         batches.append(batch := stored(entry, body, position))

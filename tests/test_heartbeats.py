@@ -65,7 +65,7 @@ def test_a_listener_without_interval_never_hears_a_silence() -> None:
 # -- the clients of a door ------------------------------------------------------------------------
 
 
-class Door:
+class Listener:
     """A room that looks whenever it wants to be woken, and at given times besides."""
 
     def __init__(self, quiet_ms: Callable[[bytes], int | None] | None = None) -> None:
@@ -103,17 +103,17 @@ class Door:
 def test_a_client_is_silent_exactly_two_intervals_after_it_was_heard_last(
     interval_ms: int, other_ms: int, heard: list[int]
 ) -> None:
-    door = Door()
-    door.logon(A, interval_ms / 1_000)
-    door.logon(B, other_ms / 1_000)
+    listener = Listener()
+    listener.logon(A, interval_ms / 1_000)
+    listener.logon(B, other_ms / 1_000)
     last_ms, limit_ms = 0, 2 * int(interval_ms / 1_000 * 1_000)
     for at_ms in sorted(heard):
         if at_ms >= last_ms + limit_ms:
             break
-        door.run(at_ms)
-        door.clients[A].heard_ms = last_ms = at_ms
-    door.run(last_ms + limit_ms)
-    assert door.silent.get(A) == last_ms + limit_ms
+        listener.run(at_ms)
+        listener.clients[A].heard_ms = last_ms = at_ms
+    listener.run(last_ms + limit_ms)
+    assert listener.silent.get(A) == last_ms + limit_ms
 
 
 @pytest.mark.seed("002-41")
@@ -121,12 +121,12 @@ def test_a_client_is_silent_exactly_two_intervals_after_it_was_heard_last(
 def test_everybody_gets_two_beats_in_each_interval_for_few_wakes(
     intervals: list[int], end_ms: int
 ) -> None:
-    door = Door(lambda _rid: 0)
+    listener = Listener(lambda _rid: 0)
     for number, interval_ms in enumerate(intervals):
-        door.logon(b"%d" % number, interval_ms / 1_000)
-    door.run(end_ms)
+        listener.logon(b"%d" % number, interval_ms / 1_000)
+    listener.run(end_ms)
     for number, interval_ms in enumerate(intervals):
-        times = door.beats[b"%d" % number]
+        times = listener.beats[b"%d" % number]
         every_ms = max(1, int(interval_ms / 1_000 * 1_000) // BEATS_PER_INTERVAL)
         gaps = [after - before for before, after in pairwise(times)]
         assert max([*gaps, end_ms - times[-1]]) <= every_ms
@@ -134,61 +134,61 @@ def test_everybody_gets_two_beats_in_each_interval_for_few_wakes(
 
 
 def test_many_clients_with_the_same_interval_do_not_cost_a_wake_each() -> None:
-    door = Door(lambda _rid: 0)
+    listener = Listener(lambda _rid: 0)
     for number in range(1_000):
-        door.run(number)
-        door.logon(b"%d" % number, 1.0)
-    door.ticks = 0
-    door.run(11_000)
-    assert door.ticks < 300, "ten seconds of beats, 20,000 of them"
+        listener.run(number)
+        listener.logon(b"%d" % number, 1.0)
+    listener.ticks = 0
+    listener.run(11_000)
+    assert listener.ticks < 300, "ten seconds of beats, 20,000 of them"
 
 
 def test_who_asked_for_nothing_gets_a_beat_now_and_then_and_is_never_silent() -> None:
-    door = Door()
-    door.logon(A, None)
-    door.run(10 * HEARTBEAT_MS)
-    assert (len(door.beats[A]), door.silent) == (11, {})
+    listener = Listener()
+    listener.logon(A, None)
+    listener.run(10 * HEARTBEAT_MS)
+    assert (len(listener.beats[A]), listener.silent) == (11, {})
 
 
 def test_who_says_nothing_but_sends_bytes_is_not_silent() -> None:
     """The PINGs of libzmq: its program computes, or a handler runs."""
     last = {A: 0, B: 0}
-    door = Door(lambda rid: door.now_ms - last[rid])
-    door.logon(A, 1.0)
-    door.logon(B, 1.0)
+    listener = Listener(lambda rid: listener.now_ms - last[rid])
+    listener.logon(A, 1.0)
+    listener.logon(B, 1.0)
     for now_ms in range(0, 20_000, 500):
-        door.run(now_ms)
+        listener.run(now_ms)
         last[A] = now_ms
         if now_ms <= 10_000:
             last[B] = now_ms
-    assert door.silent == {B: 12_000}
+    assert listener.silent == {B: 12_000}
 
 
 def test_a_room_that_was_stopped_gives_everybody_two_new_intervals() -> None:
-    door = Door()
-    door.logon(A, 1.0)
-    door.run(500)
-    door.now_ms = 60_000
-    door.tick()
-    assert door.silent == {}
-    door.run(70_000)
-    assert door.silent == {A: 62_000}
+    listener = Listener()
+    listener.logon(A, 1.0)
+    listener.run(500)
+    listener.now_ms = 60_000
+    listener.tick()
+    assert listener.silent == {}
+    listener.run(70_000)
+    assert listener.silent == {A: 62_000}
 
 
 def test_silence_does_not_count_while_the_door_is_not_read_to_the_end() -> None:
     """The journal takes nothing more, or more comes in than a turn reads."""
-    door = Door()
-    door.logon(A, 1.0)
-    door.run(30_000, drained=False)
-    assert door.silent == {}
-    door.run(40_000)
-    assert door.silent == {A: 32_000}
+    listener = Listener()
+    listener.logon(A, 1.0)
+    listener.run(30_000, drained=False)
+    assert listener.silent == {}
+    listener.run(40_000)
+    assert listener.silent == {A: 32_000}
 
 
 def test_a_door_without_clients_is_not_woken() -> None:
-    door = Door()
-    assert door.heartbeats.due_ms is None
-    door.logon(C, 1.0)
-    door.run(2_000)
-    assert door.silent == {C: 2_000}
-    assert door.heartbeats.due_ms is None
+    listener = Listener()
+    assert listener.heartbeats.due_ms is None
+    listener.logon(C, 1.0)
+    listener.run(2_000)
+    assert listener.silent == {C: 2_000}
+    assert listener.heartbeats.due_ms is None

@@ -11,7 +11,7 @@ from tests.admin.test_audit import Clock
 from zbroker.access.file import AccessFile
 from zbroker.admin import authentication
 from zbroker.admin.authentication import Doorkeeper, Secrets
-from zbroker.admin.core import NO_ONE, Caller
+from zbroker.admin.core import ANONYMOUS, Caller
 from zbroker.errors import ConfigError
 from zbroker.server.disconnects_file import DisconnectsFile
 from zbroker.wire import token
@@ -82,7 +82,7 @@ def test_the_tokens_of_the_files(bench: Bench) -> None:
     assert bench.doorkeeper.secured
     assert may(bench.doorkeeper.who("adm1n")) == (True, True, True)
     assert may(bench.doorkeeper.who("r3ad")) == (True, True, False)
-    assert bench.doorkeeper.who("") == NO_ONE
+    assert bench.doorkeeper.who("") == ANONYMOUS
 
 
 @pytest.mark.parametrize("shown", ["adm1", "adm1n ", "Adm1n", "\xe9", "x" * 10_000, "a.b", "."])
@@ -141,8 +141,8 @@ def test_a_session_counts_as_long_as_its_principal_may_use_its_name(bench: Bench
 def test_without_security_a_session_proves_nothing(tmp_path: Path) -> None:
     bench = Bench(tmp_path, secured=False)
     assert not bench.doorkeeper.secured
-    assert bench.session("", "") == NO_ONE
-    assert bench.session("ann", ANN) == NO_ONE
+    assert bench.session("", "") == ANONYMOUS
+    assert bench.session("ann", ANN) == ANONYMOUS
     assert may(bench.doorkeeper.who("adm1n")) == (True, True, True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zbroker.admin import core
-from zbroker.admin.core import NO_ONE, AdminRequest, Caller, Refusal
+from zbroker.admin.core import ANONYMOUS, AdminRequest, Caller, Refusal
 from zbroker.errors import ClientError
 
 GOOD = AdminRequest("GET", "/status", "127.0.0.1:9105", "127.0.0.1")
@@ -17,7 +17,7 @@ OPEN = ("/", "/health", "/console/console.js", "/console/nothing/there")
 
 
 def refuse(
-    request: AdminRequest = GOOD, who: Caller = NO_ONE, *, secured: bool = False
+    request: AdminRequest = GOOD, who: Caller = ANONYMOUS, *, secured: bool = False
 ) -> Refusal | None:
     return core.refuse(request, who, secured=secured)
 
@@ -115,7 +115,7 @@ def test_points_are_read_by_get_and_set_by_post() -> None:
 
 
 @pytest.mark.parametrize("path", OPEN)
-@pytest.mark.parametrize("who", [NO_ONE, WRONG, IDLE])
+@pytest.mark.parametrize("who", [ANONYMOUS, WRONG, IDLE])
 def test_health_and_the_files_of_the_console_are_for_everybody(path: str, who: Caller) -> None:
     assert refuse(asked(path), who, secured=True) is None
     assert refuse(asked(path), who) is None
@@ -125,7 +125,7 @@ def test_health_and_the_files_of_the_console_are_for_everybody(path: str, who: C
 @pytest.mark.parametrize(
     ("who", "found"),
     [
-        (NO_ONE, (401, "auth_failed")),
+        (ANONYMOUS, (401, "auth_failed")),
         (WRONG, (401, "auth_failed")),
         (IDLE, (403, "not_entitled")),
         (READER, None),
@@ -143,12 +143,12 @@ def test_with_security_who_reads_is_asked(
 @pytest.mark.parametrize(
     ("who", "secured", "found"),
     [
-        (NO_ONE, True, (401, "auth_failed")),
+        (ANONYMOUS, True, (401, "auth_failed")),
         (WRONG, True, (401, "auth_failed")),
         (IDLE, True, (403, "not_entitled")),
         (READER, True, (403, "not_entitled")),
         (ADMIN, True, None),
-        (NO_ONE, False, (403, "forbidden")),
+        (ANONYMOUS, False, (403, "forbidden")),
         (READER, False, (403, "not_entitled")),
         (ADMIN, False, None),
     ],
@@ -162,10 +162,10 @@ def test_who_changes_something_is_always_asked(
 @pytest.mark.parametrize("query", ["data=1", "filter=%2Fx%3D1", "limit=1&data=true", "dat%61="])
 def test_who_may_only_read_numbers_sees_nothing_of_messages(query: str) -> None:
     request = asked("/queues/work/browse")._replace(query=query)
-    for who, found in [(NO_ONE, (401, "auth_failed")), (READER, (403, "not_entitled"))]:
+    for who, found in [(ANONYMOUS, (401, "auth_failed")), (READER, (403, "not_entitled"))]:
         assert reported(refuse(request, who, secured=True)) == found
     assert refuse(request, ADMIN, secured=True) is None
-    assert refuse(request, NO_ONE) is None, "without security whoever is here may read the log"
+    assert refuse(request, ANONYMOUS) is None, "without security whoever is here may read the log"
 
 
 def test_where_messages_stand_is_for_readers() -> None:
@@ -183,7 +183,7 @@ def test_every_refusal_of_somebody_is_one_for_the_audit_log() -> None:
     codes = {
         refusal.code
         for request in (*map(asked, READS), *map(posted, WRITES))
-        for who in (NO_ONE, WRONG, IDLE, READER)
+        for who in (ANONYMOUS, WRONG, IDLE, READER)
         for secured in (False, True)
         if (refusal := refuse(request, who, secured=secured)) is not None
     }

@@ -28,9 +28,9 @@ def here(**running: str) -> LocalFacts:
     return LocalFacts(running, [ALARM], "/data", RATES, SECURITY, QUEUES)
 
 
-def _process(room: str, **stats: int | float | str) -> dict[str, object]:
+def _process(name: str, **stats: int | float | str) -> dict[str, object]:
     return {
-        "room": room,
+        "room": name,
         "pid": 7,
         "state": "ready",
         "restarts": 1,

@@ -165,12 +165,12 @@ def test_progress_is_told_and_the_last_one_is_the_end(
     path: Path, log: FakeLog, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(rebuild, "TELL_S", 0.0)
-    told: list[RebuildProgress] = []
-    Rebuild(path, INSTANCE, 0, Source(log), told.append).run(log.position)
-    assert [step.position for step in told] == sorted(step.position for step in told)
-    assert len(told) > 40
-    assert told[-1][:3] == (log.position, log.position, len(log.entries))
-    assert told[-1].batches_per_s > 0
+    reported: list[RebuildProgress] = []
+    Rebuild(path, INSTANCE, 0, Source(log), reported.append).run(log.position)
+    assert [step.position for step in reported] == sorted(step.position for step in reported)
+    assert len(reported) > 40
+    assert reported[-1][:3] == (log.position, log.position, len(log.entries))
+    assert reported[-1].batches_per_s > 0
 
 
 def test_it_works_for_its_share_of_the_time(
@@ -324,14 +324,14 @@ def test_a_damaged_index_is_replaced(path: Path, log: FakeLog):
 
 def test_an_index_catches_up_with_the_log(path: Path, log: FakeLog):
     index = old_index(path, log, upto=100)
-    told: list[RebuildProgress] = []
+    reported: list[RebuildProgress] = []
     source = Source(log)
-    rebuild.catch_up(index, source, log.position, told.append)
+    rebuild.catch_up(index, source, log.position, reported.append)
     assert source.asked == [(log.entries[100][0].position, log.position)]
     assert index.stamp == Stamp(0, log.position)
-    assert told[0].until == log.position
+    assert reported[0].until == log.position
     Checker(log, index).check()
-    rebuild.catch_up(index, source, log.position, told.append)
+    rebuild.catch_up(index, source, log.position, reported.append)
     assert len(source.asked) == 1
     index.close()
 

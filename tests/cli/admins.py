@@ -24,7 +24,7 @@ class FakeAdmin:
     def __init__(self, data: Path) -> None:
         self.data = data
         self.answers: dict[str, Any] = {"GET /status": {"state": "ready", "data_dir": str(data)}}
-        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.reported: list[tuple[str, dict[str, Any]]] = []
         self.asked: list[str] = []
         self.readers: set[str] = set()
         self.url = ""
@@ -64,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
         elif not bearer and self.headers.get("X-ZBroker-Token") != TOKEN:
             self._send(403, {"code": "forbidden", "reason": "no token", "hint": ""})
         else:
-            self.admin.told.append((self.path, body))
+            self.admin.reported.append((self.path, body))
             self._answer(body)
 
     def _bearer(self) -> str:

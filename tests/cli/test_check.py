@@ -99,8 +99,8 @@ def test_each_disk_is_a_value() -> None:
 
 
 def test_a_room_that_is_down_is_named() -> None:
-    rooms = [{"room": "supervisor", "state": "degraded"}, {"room": "ingest", "state": "down"}]
-    said = SAID._replace(status=STATUS | {"state": "degraded", "processes": rooms})
+    processes = [{"room": "supervisor", "state": "degraded"}, {"room": "ingest", "state": "down"}]
+    said = SAID._replace(status=STATUS | {"state": "degraded", "processes": processes})
     assert judge(said, HealthLimits()).reasons[0].detail == "ingest down"
 
 

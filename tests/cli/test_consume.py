@@ -39,8 +39,8 @@ def test_without_ack_all_of_them_go_back(broker):
     broker.publish(5)
     result = run(broker, "--limit", "3")
     assert (result.exit_code, result.stdout) == (0, "1\n2\n3\n")
-    wait_until(lambda: not broker.door.takers)
-    assert (broker.acked, broker.door.released) == ([], []), "and no cancel is counted"
+    wait_until(lambda: not broker.listener.takers)
+    assert (broker.acked, broker.listener.released) == ([], []), "and no cancel is counted"
     assert broker.commands(q.Consume)[0].backlog == 3, "others get the rest meanwhile"
 
 
@@ -53,7 +53,7 @@ def test_it_stops_when_none_came_for_a_while(broker):
 
 def test_json_has_what_the_queue_says_of_a_message(broker):
     broker.publish()
-    broker.door.delivered[1] = 1
+    broker.listener.delivered[1] = 1
     result = run(broker, "--json", "--limit", "1")
     row = json.loads(result.stdout)
     assert row.pop("time").startswith("1970-01-01T00:00:01")
@@ -66,7 +66,7 @@ def test_json_has_what_the_queue_says_of_a_message(broker):
 def test_json_of_a_replayable_queue_says_what_was_acked():
     with QueueBroker(kind="replayable") as broker:
         broker.publish(2)
-        broker.door.noted = {1}
+        broker.listener.noted = {1}
         result = run(broker, "--json", "--limit", "2", "--since", "epoch")
         rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [row.get("acked") for row in rows] == [True, None]
@@ -103,7 +103,7 @@ def test_the_command_passes_its_options_to_the_client(monkeypatch):
 def test_an_option_that_cannot_be_is_an_error_with_its_code(broker):
     result = run(broker, "--since", "[0")
     assert (result.exit_code, "bad_bookmark" in result.stderr) == (1, True)
-    broker.door.code = "not_entitled"
+    broker.listener.code = "not_entitled"
     result = run(broker)
     assert (result.exit_code, "not_entitled" in result.stderr) == (1, True)
     missing = CliRunner().invoke(main, ["consume", broker.url])

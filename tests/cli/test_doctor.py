@@ -334,7 +334,7 @@ def test_a_port_that_another_process_has(patient: Patient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("door", "host", "is_taken"),
+    ("listener", "host", "is_taken"),
     [
         ("tcp://127.0.0.1:5", "127.0.0.1", True),
         ("tcp://127.0.0.1:5", "0.0.0.0", True),
@@ -346,9 +346,9 @@ def test_a_port_that_another_process_has(patient: Patient) -> None:
         ("tcp://127.0.0.1:0", "127.0.0.1", False),
     ],
 )
-def test_who_listens_where_takes_a_door(door: str, host: str, is_taken: bool) -> None:
+def test_who_listens_where_takes_a_door(listener: str, host: str, is_taken: bool) -> None:
     listening = SimpleNamespace(laddr=SimpleNamespace(ip=host, port=5), pid=None)
-    found = list(machine.taken({"ingest": door}, [listening]))
+    found = list(machine.taken({"ingest": listener}, [listening]))
     assert bool(found) == is_taken
     assert all("ss -ltnp" in one.fix for one in found)
 
@@ -489,9 +489,9 @@ def test_too_few_open_files(patient: Patient) -> None:
     assert "LimitNOFILE=" in patient.only("open_files")["fix"]
 
 
-@pytest.mark.parametrize("door", ["ingest", "delivery", "queues"])
-def test_a_door_that_others_reach_needs_many_open_files(door: str) -> None:
-    listen = {f"listen.{door}": "tcp://0.0.0.0:0", "security.allow_unauthenticated": True}
+@pytest.mark.parametrize("listener", ["ingest", "delivery", "queues"])
+def test_a_door_that_others_reach_needs_many_open_files(listener: str) -> None:
+    listen = {f"listen.{listener}": "tcp://0.0.0.0:0", "security.allow_unauthenticated": True}
     assert machine.needed(config.parse("", "z", listen)) > machine.OPEN_FILES_MIN
     assert machine.needed(config.Config()) == machine.OPEN_FILES_MIN
 

@@ -49,12 +49,12 @@ def test_a_narrow_terminal_gets_the_columns_that_matter(
     columns = show.columns("name:0 why:3 state lag:0")
     row = {"name": "a-name-of-16-chr", "why": "because of this", "state": "ready", "lag": 7}
     show.table(columns, [row])
-    told = capsys.readouterr()
-    assert max(map(len, told.out.splitlines())) <= 40
-    assert "a-name-of-16-chr" in told.out
-    assert "ready" in told.out
-    assert "because" not in told.out
-    assert told.err == "not shown, for the width: why; --json has all\n"
+    reported = capsys.readouterr()
+    assert max(map(len, reported.out.splitlines())) <= 40
+    assert "a-name-of-16-chr" in reported.out
+    assert "ready" in reported.out
+    assert "because" not in reported.out
+    assert reported.err == "not shown, for the width: why; --json has all\n"
 
 
 @pytest.mark.parametrize(

@@ -99,9 +99,9 @@ def test_a_table_shows_what_others_wrote_as_text(
 ) -> None:
     with on_tty(monkeypatch) as screen:
         show.table(show.columns("topic:0"), [{"topic": value}])
-    told = written(screen).decode()
-    assert terminal.safe(value) in told
-    assert value == terminal.safe(value) or value not in told
+    reported = written(screen).decode()
+    assert terminal.safe(value) in reported
+    assert value == terminal.safe(value) or value not in reported
 
 
 def test_only_what_draws_writes_past_the_guard() -> None:
@@ -130,7 +130,7 @@ def on_a_terminal(*arguments: str) -> bytes:
         env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     os.close(theirs)
-    told = b""
+    reported = b""
     try:
         while select.select([ours], [], [], 60)[0]:
             try:
@@ -139,13 +139,13 @@ def on_a_terminal(*arguments: str) -> bytes:
                 break
             if not piece:
                 break
-            told += piece
-        assert process.wait(60) == 0, told
+            reported += piece
+        assert process.wait(60) == 0, reported
     finally:
         process.kill()
         process.wait()
         os.close(ours)
-    return told
+    return reported
 
 
 @pytest.mark.process
@@ -172,6 +172,6 @@ def test_payloads_do_nothing_to_a_terminal(tmp_path: Path) -> None:
                     ("zbroker-admin", *data, "status"),
                 ]  # fmt: skip
                 for command in commands:
-                    told = on_a_terminal(*command)
-                    assert [one for one in CONTROLS if one in told] == [], (command, told)
+                    reported = on_a_terminal(*command)
+                    assert [one for one in CONTROLS if one in reported] == [], (command, reported)
                 assert b"[/nope]" in on_a_terminal("zbroker-admin", *data, "topic", "ls")

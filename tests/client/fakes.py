@@ -42,7 +42,7 @@ class FakeBroker:
         self.handled = {}  # publisher -> highest sequence taken in its session
         self.token = "t1"
         self.logons = []
-        self.door_logons = []
+        self.listener_logons = []
         self.beats = []  # the door, and what a heartbeat asks for
         self.subscribes = []
         self.flows = []
@@ -118,7 +118,7 @@ class FakeBroker:
 
     def _bind(self):
         self._forget()
-        for door, endpoint in self._endpoints.items():
+        for listener, endpoint in self._endpoints.items():
             socket = self._context.socket(zmq.ROUTER)
             socket.setsockopt(zmq.LINGER, 0)
             end = time.monotonic() + WAIT_S
@@ -129,8 +129,8 @@ class FakeBroker:
                 except zmq.ZMQError:  # the old socket's port is freed a moment later
                     assert time.monotonic() < end
                     time.sleep(0.01)
-            self._endpoints[door] = socket.getsockopt_string(zmq.LAST_ENDPOINT)
-            self._sockets[door] = socket
+            self._endpoints[listener] = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+            self._sockets[listener] = socket
 
     def _unbind(self):
         for socket in self._sockets.values():
@@ -155,8 +155,8 @@ class FakeBroker:
                 job, done = self._todo.popleft()
                 job()
                 done.set()
-            for door, handle in (("ingest", self._ingest), ("delivery", self._delivery)):
-                socket = self._sockets.get(door)
+            for listener, handle in (("ingest", self._ingest), ("delivery", self._delivery)):
+                socket = self._sockets.get(listener)
                 while socket is not None and socket.poll(0):
                     rid, *frames = socket.recv_multipart()
                     if not self.deaf:
@@ -164,9 +164,9 @@ class FakeBroker:
             self._feed()
         self._unbind()
 
-    def _answer(self, door, rid, answer, body=None):
+    def _answer(self, listener, rid, answer, body=None):
         frames = [rid, codec.encode(answer)]
-        self._sockets[door].send_multipart(frames if body is None else [*frames, body])
+        self._sockets[listener].send_multipart(frames if body is None else [*frames, body])
 
     def _ingest(self, rid, frames):
         command = codec.decode(codec.INGEST, frames[0])
@@ -263,16 +263,16 @@ class FakeBroker:
                 self._answer("delivery", rid, m.Error("auth_failed", "old token", cid=cid))
                 return
             self._tokens.add(rid)
-            self.door_logons.append(command)
+            self.listener_logons.append(command)
             self._answer("delivery", rid, m.Ack("processed", cid, origin=tuple(HERE)))
         elif rid not in self._tokens:
             self._answer("delivery", rid, m.Error("not_logged_on", "who are you", cid=cid))
         elif isinstance(command, m.Heartbeat):
             self.beats.append(("delivery", command.heartbeat_s))
         else:
-            self._on_door(rid, command, cid)
+            self._on_listener(rid, command, cid)
 
-    def _on_door(self, rid, command, cid):
+    def _on_listener(self, rid, command, cid):
         if isinstance(command, m.Subscribe):
             self._subscribe(rid, command)
         elif isinstance(command, m.Ranges):

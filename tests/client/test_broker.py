@@ -17,11 +17,11 @@ T = 30.0
 MESSAGES = 60_000
 
 
-def kill(broker, room):
+def kill(broker, name):
     """Kills the process of a room, and waits for the one that follows it."""
-    old = broker.pids[room]
+    old = broker.pids[name]
     os.kill(old, signal.SIGKILL)
-    wait_until(lambda: broker.pids.get(room, 0) not in (0, old))
+    wait_until(lambda: broker.pids.get(name, 0) not in (0, old))
 
 
 @pytest.mark.seed("002-35")

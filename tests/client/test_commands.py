@@ -127,15 +127,15 @@ def test_a_subscription_gets_them_by_a_new_connection_and_goes_on(broker, client
     rest = [subscription.next(T).data for _ in numbered[1:]]
     assert rest == numbered[1:]
 
-    def anew():
+    def again():
         with pytest.raises(ZBrokerError, match="timeout"):
             subscription.next(0.05)  # who reads is who connects
-        return len(broker.door_logons) == 2
+        return len(broker.listener_logons) == 2
 
-    wait_until(anew)
+    wait_until(again)
     broker.append("a", b"new")
     assert subscription.next(T).data == b"new"
-    assert [one.heartbeat_s for one in broker.door_logons] == [None, 30.0]
+    assert [one.heartbeat_s for one in broker.listener_logons] == [None, 30.0]
 
 
 def test_a_longer_interval_is_told_on_the_connection_that_is_there(broker):
@@ -143,7 +143,7 @@ def test_a_longer_interval_is_told_on_the_connection_that_is_there(broker):
         subscription = client.subscribe("a", since="epoch")
         client.heartbeat(60)
         wait_until(lambda: ("delivery", 60.0) in broker.beats)
-        assert len(broker.door_logons) == 1
+        assert len(broker.listener_logons) == 1
         subscription.close()
 
 

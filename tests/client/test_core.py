@@ -506,8 +506,8 @@ def test_without_heartbeats_a_broker_may_be_silent_for_ever():
 
 def test_a_broker_that_hears_nothing_gets_a_new_connection():
     core = live(heartbeat_s=1, now=0)
-    told = Error("not_logged_on", "nothing was heard for two heartbeats")
-    assert core.handle(told, at(5_000)) == [ConnectionLost(), Connect()]
+    reported = Error("not_logged_on", "nothing was heard for two heartbeats")
+    assert core.handle(reported, at(5_000)) == [ConnectionLost(), Connect()]
 
 
 def test_without_progress_the_newest_sent_batch_has_its_answer_given_again():

@@ -38,7 +38,7 @@ def silent() -> Iterator[str]:
         thread.join()
 
 
-def nobody() -> str:
+def no_one() -> str:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"tcp://127.0.0.1:{server.getsockname()[1]}"
 
@@ -69,8 +69,8 @@ def test_a_host_without_an_address_is_told_to_a_task_too(monkeypatch: pytest.Mon
 def test_a_resolver_that_is_away_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     fails_to_look_up(monkeypatch, socket.EAI_AGAIN)
     assert link.impossible("tcp://broker:9101") is None
-    told = link.probe("tcp://broker:9101")
-    assert told == "the host 'broker' cannot be looked up: told by the resolver"
+    reported = link.probe("tcp://broker:9101")
+    assert reported == "the host 'broker' cannot be looked up: told by the resolver"
 
 
 def test_with_several_urls_none_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_with_several_urls_none_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_port_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    url = nobody()
+    url = no_one()
     assert link.probe(url) == f"no process listens on port {url.rpartition(':')[2]} there"
     with pytest.raises(ZBrokerError, match=r"timeout: .* no process listens on port"):
         connect(url, timeout=0.01)

@@ -62,7 +62,7 @@ class FakeLink:
         self.closed = True
 
 
-class FakeDoors:
+class FakeListeners:
     """error: what ended the client; given: the token of a session."""
 
     error = given = None
@@ -141,13 +141,13 @@ def test_events_of_a_link_end_when_it_is_replaced():
 
 
 def test_a_turn_looks_for_a_token_until_there_is_one():
-    doors, (port, calls, links) = FakeDoors(), port_of()
+    listeners, (port, calls, links) = FakeListeners(), port_of()
     core = SubscriberCore(lambda: 1.0)
-    turn = turn_of(core, port, calls, doors.now, {GetToken: doors.token})
+    turn = turn_of(core, port, calls, listeners.now, {GetToken: listeners.token})
     assert turn.run({}) == TOKEN_WAIT_MS
     assert core.state is Phase.NO_TOKEN
-    doors.given = NewToken("token", Origin(1, 1), 7)
-    doors.now_ms = TOKEN_WAIT_MS
+    listeners.given = NewToken("token", Origin(1, 1), 7)
+    listeners.now_ms = TOKEN_WAIT_MS
     turn.run({})
     assert core.state is Phase.CONNECTING
     links[1].happened = [Connected()]
@@ -157,9 +157,11 @@ def test_a_turn_looks_for_a_token_until_there_is_one():
 
 
 def test_what_ended_the_client_ends_the_turn():
-    doors, (port, calls, _) = FakeDoors(), port_of()
-    doors.error = ZBrokerError("closed", "the client was closed")
-    turn = turn_of(SubscriberCore(lambda: 1.0), port, calls, doors.now, {GetToken: doors.token})
+    listeners, (port, calls, _) = FakeListeners(), port_of()
+    listeners.error = ZBrokerError("closed", "the client was closed")
+    turn = turn_of(
+        SubscriberCore(lambda: 1.0), port, calls, listeners.now, {GetToken: listeners.token}
+    )
     with pytest.raises(ZBrokerError, match="closed"):
         turn.run({})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import zbroker
-from tests.process.replaying import kill_room
+from tests.process.replaying import kill_process
 from zbroker import LocalBroker
 from zbroker.client import Commit, Subscription, abort, commit
 from zbroker.errors import ZBrokerError
@@ -78,18 +78,18 @@ def test_a_commit_that_is_said_again_is_done_already(broker: LocalBroker) -> Non
     assert read(url, "again") == [b"0", b"1"]
 
 
-def kill_rooms(broker: LocalBroker) -> None:
+def kill_processes(broker: LocalBroker) -> None:
     """Others have their places when this returns."""
-    for room in ("journal", "ingest", "delivery"):
-        kill_room(broker, room)
+    for name in ("journal", "ingest", "delivery"):
+        kill_process(broker, name)
 
 
 def test_it_outlives_a_kill_of_every_room(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "data") as broker:
         stage(broker.url, "one", "t", 2)
-        kill_rooms(broker)
+        kill_processes(broker)
         first = commit(broker.url, "app", 1, [("one", 2)])
-        kill_rooms(broker)
+        kill_processes(broker)
         assert commit(broker.url, "app", 1, [("one", 2)]) == Commit(first.position, 2, already=True)
         assert read(broker.url, "t") == [b"0", b"1"]
 

@@ -24,7 +24,7 @@ def documents() -> dict[str, Any]:
 
 
 def status() -> dict[str, Any]:
-    rooms = ("supervisor", "journal", "ingest", "delivery", "admin")
+    processes = ("supervisor", "journal", "ingest", "delivery", "admin")
     return {
         "instance": "10b714bc24174273",
         "name": "emea-1",
@@ -63,16 +63,16 @@ def status() -> dict[str, Any]:
         },
         "ingest": {},
         "delivery": {},
-        "processes": [_process(room, i) for i, room in enumerate(rooms)],
+        "processes": [_process(process, i) for i, process in enumerate(processes)],
     }
 
 
-def _process(room: str, i: int) -> dict[str, Any]:
+def _process(process: str, i: int) -> dict[str, Any]:
     return {
-        "room": room,
+        "room": process,
         "pid": 26_089 + i,
         "state": "ready",
-        "restarts": int(room == "delivery"),
+        "restarts": int(process == "delivery"),
         "uptime_s": 93_600,
         "progress": "",
     }

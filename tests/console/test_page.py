@@ -98,8 +98,8 @@ def test_an_alarm_stands_first(browser: Browser, fake: Fake) -> None:
     fake.documents["/status"]["alarms"] = [d.alarm()]
     opened(browser, fake)
     assert browser.text("#state") == "ready, 1 alarm"
-    for told in ("disk_80", "83 % full", "publishers are refused", "see [retention]"):
-        assert told in browser.text("#alarms")
+    for reported in ("disk_80", "83 % full", "publishers are refused", "see [retention]"):
+        assert reported in browser.text("#alarms")
     first = "return document.querySelector('#content section').id"
     assert browser.run(first) == "alarms"
     fake.documents["/status"]["alarms"] = []

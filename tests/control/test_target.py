@@ -65,7 +65,7 @@ def test_a_token_that_is_not_there_is_said_with_its_path(fake: FakeAdmin) -> Non
 def test_changing_shows_the_token_of_the_owner(fake: FakeAdmin) -> None:
     fake.answers["POST /x"] = {"id": 1}
     assert target_of(fake).admin().tell("/x", {"a": 1}) == {"id": 1}
-    assert fake.told == [("/x", {"a": 1})]
+    assert fake.reported == [("/x", {"a": 1})]
 
 
 def test_the_directory_of_the_token_is_asked_for_where_it_is_not_known(fake: FakeAdmin) -> None:
@@ -108,7 +108,7 @@ ADMIN = "http://127.0.0.1:9105"
 POLL_MS = 20
 
 
-class Door:
+class Listener:
     """An ingest door: answers logons as it is told to, with CURVE if it has keys."""
 
     def __init__(self, pair: keys.KeyPair | None = None, allowed: str = "") -> None:
@@ -156,24 +156,24 @@ def client_keys(tmp_path: Path) -> keys.KeyPair:
 
 
 @pytest.fixture
-def plain() -> Iterator[Door]:
-    door = Door()
-    yield door
-    door.close()
+def plain() -> Iterator[Listener]:
+    listener = Listener()
+    yield listener
+    listener.close()
 
 
 @pytest.fixture
-def secured(broker_keys: keys.KeyPair, client_keys: keys.KeyPair) -> Iterator[Door]:
-    door = Door(broker_keys, client_keys.public)
-    yield door
-    door.close()
+def secured(broker_keys: keys.KeyPair, client_keys: keys.KeyPair) -> Iterator[Listener]:
+    listener = Listener(broker_keys, client_keys.public)
+    yield listener
+    listener.close()
 
 
 def login(folder: Path, key: str = "client", **more: str) -> Login:
     return Login(str(folder / f"{key}.key_secret"), str(folder / "broker.key"), **more)
 
 
-def test_the_answer_says_where_the_admin_is(plain: Door) -> None:
+def test_the_answer_says_where_the_admin_is(plain: Listener) -> None:
     assert log_on(plain.url) == AdminSession(ADMIN, "tok")
     assert plain.logons[0].client.startswith("zbroker-admin-")
     assert plain.logons[0].credentials is None
@@ -183,7 +183,9 @@ def test_a_session_does_not_show_its_token() -> None:
     assert "secret" not in repr(AdminSession(ADMIN, "secret"))
 
 
-def test_credentials_are_shown_over_an_encrypted_connection(secured: Door, tmp_path: Path) -> None:
+def test_credentials_are_shown_over_an_encrypted_connection(
+    secured: Listener, tmp_path: Path
+) -> None:
     password = tmp_path / "password"
     password.touch(0o600)
     password.write_text("pass\n")
@@ -193,14 +195,14 @@ def test_credentials_are_shown_over_an_encrypted_connection(secured: Door, tmp_p
 
 
 @pytest.mark.usefixtures("client_keys")
-def test_a_key_that_is_not_known_is_refused_at_once(secured: Door, tmp_path: Path) -> None:
+def test_a_key_that_is_not_known_is_refused_at_once(secured: Listener, tmp_path: Path) -> None:
     keys.make(tmp_path / "stranger")
     with pytest.raises(ZBrokerError, match="does not accept the key"):
         log_on(secured.url, login(tmp_path, "stranger").credentials())
     assert secured.logons == []
 
 
-def test_who_has_no_credentials_is_told_to_give_them(secured: Door) -> None:
+def test_who_has_no_credentials_is_told_to_give_them(secured: Listener) -> None:
     with pytest.raises(ZBrokerError) as caught:
         log_on(secured.url)
     assert caught.value.code == "auth_failed"
@@ -209,7 +211,7 @@ def test_who_has_no_credentials_is_told_to_give_them(secured: Door) -> None:
 
 @pytest.mark.usefixtures("broker_keys", "client_keys")
 def test_credentials_are_not_shown_to_a_broker_that_does_not_encrypt(
-    plain: Door, tmp_path: Path
+    plain: Listener, tmp_path: Path
 ) -> None:
     with pytest.raises(ZBrokerError, match="does not encrypt"):
         log_on(plain.url, login(tmp_path).credentials())
@@ -217,7 +219,7 @@ def test_credentials_are_not_shown_to_a_broker_that_does_not_encrypt(
 
 
 def test_nothing_is_shown_to_another_broker(
-    secured: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secured: Listener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(target, "LOGON_TIMEOUT_S", 0.5)
     other = keys.make(tmp_path / "other")
@@ -227,14 +229,14 @@ def test_nothing_is_shown_to_another_broker(
     assert secured.logons == []
 
 
-def test_a_refusal_has_the_words_of_the_broker(plain: Door) -> None:
+def test_a_refusal_has_the_words_of_the_broker(plain: Listener) -> None:
     plain.answer = m.Error(code="not_entitled", reason="not you", hint="go", cid="1")
     with pytest.raises(ZBrokerError) as caught:
         log_on(plain.url)
     assert (caught.value.code, caught.value.reason) == ("not_entitled", "not you")
 
 
-def test_a_broker_that_does_not_say_where_its_admin_is(plain: Door) -> None:
+def test_a_broker_that_does_not_say_where_its_admin_is(plain: Listener) -> None:
     plain.answer = m.Ack(type="processed", cid="1")
     with pytest.raises(ZBrokerError, match="does not say"):
         log_on(plain.url)

@@ -20,9 +20,9 @@ def refused(**keys: Any) -> BadQueue:
 
 
 def test_a_queue_takes_the_topic_of_its_name_unless_told() -> None:
-    named, told = compile_queue(QueueConfig("q")), compile_queue(QueueConfig("q", topic="t"))
+    named, reported = compile_queue(QueueConfig("q")), compile_queue(QueueConfig("q", topic="t"))
     assert [named.topics(topic) for topic in ("q", "t")] == [True, False]
-    assert [told.topics(topic) for topic in ("q", "t")] == [False, True]
+    assert [reported.topics(topic) for topic in ("q", "t")] == [False, True]
 
 
 def test_a_pattern_fits_whole_topics() -> None:

@@ -66,18 +66,18 @@ class Journal:
         self.writer.write([batch], first)
         self.writer.sync()
 
-    def say_marks(self) -> None:
+    def say_watermarks(self) -> None:
         end = self.writer.synced
-        marks = Watermarks(
+        watermarks = Watermarks(
             self.incarnation, INSTANCE, 1, self.log_start, end, end, self.writer.serial, 0
         )
-        self.xpub.send(sockets.EVERY_BEAT + codec.encode(marks))
+        self.xpub.send(sockets.EVERY_BEAT + codec.encode(watermarks))
 
     def serve(self) -> None:
         """Answers what waits."""
         while self.xpub.poll(0):
             self.xpub.recv()
-            self.say_marks()
+            self.say_watermarks()
         while (found := sockets.receive_from(self.router)) is not None:
             rid, frames, _ = found
             message = codec.decode(codec.TO_JOURNAL, frames[0].buffer)

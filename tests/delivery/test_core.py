@@ -526,7 +526,7 @@ def test_a_journal_that_died_is_asked_again():
     world.up = False
     world.subscribe(bookmark="0|1|")
     world.up, world.incarnation = True, 8
-    world.say_marks()
+    world.say_watermarks()
     assert not world.acks("processed"), "marks alone do not mean that it listens"
     world.welcome()
     assert len(world.acks("processed")) == 1
@@ -575,7 +575,7 @@ def test_marks_never_go_back_within_an_incarnation():
     world.publish("t")
     world.persist()
     world.persisted = 1
-    world.say_marks()
+    world.say_watermarks()
     world.pump()
     assert len(world.got()) == 1
 
@@ -588,7 +588,7 @@ def test_what_is_not_durable_is_not_sent():
     world.publish("t")
     world.persist()
     world.publish("t")
-    world.say_marks()
+    world.say_watermarks()
     world.pump()
     assert len(world.got()) == 1
 
@@ -656,11 +656,11 @@ def test_an_empty_read_waits_for_the_next_marks():
     world.subscribe()
     world.persisted += 1
     hidden, world.log = world.log, []
-    world.say_marks()
+    world.say_watermarks()
     world.pump()
     assert world.core.next_read() is None
     world.log = hidden
-    world.say_marks()
+    world.say_watermarks()
     world.pump()
     assert len(world.got()) == 1
 
@@ -745,7 +745,7 @@ def test_a_live_subscription_waits_for_at_most_one_block_of_the_replays():
         world.subscribe(sid=sid)
     world.publish("t")
     world.persisted = world.next_position
-    world.say_marks()
+    world.say_watermarks()
     world.pump(2)
     assert world.got("live", BOB) == world.wanted(first=101)
 
@@ -776,7 +776,7 @@ def test_live_subscriptions_do_not_keep_a_replay_waiting():
     for _ in range(40):
         world.publish("t", size=50_000)
     world.persisted = world.next_position
-    world.say_marks()
+    world.say_watermarks()
     world.pump(4)
     assert world.got("live")
     assert world.got("replay")

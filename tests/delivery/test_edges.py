@@ -60,8 +60,8 @@ def test_what_was_held_and_lost_is_no_resume_point() -> None:
     world.persist()
     world.pass_time(3_000)
     assert world.got() == []
-    told = [parse_vector(ack.vector or "")[HERE] for ack in world.acks("persisted")]
-    assert all(one < at for one in told), (told, at)
+    reported = [parse_vector(ack.vector or "")[HERE] for ack in world.acks("persisted")]
+    assert all(one < at for one in reported), (reported, at)
 
 
 def test_what_was_held_and_lost_is_not_sent() -> None:
@@ -88,8 +88,8 @@ def test_the_bookmark_that_is_told_is_not_that_of_a_lost_message() -> None:
     lost = world.got()[-1]
     restart(world, at)
     world.pass_time(5_000)
-    told = [ack.bookmark for ack in world.acks("persisted") + world.acks("completed")]
-    assert f"{lost.publisher}|{lost.seq}|" not in told
+    reported = [ack.bookmark for ack in world.acks("persisted") + world.acks("completed")]
+    assert f"{lost.publisher}|{lost.seq}|" not in reported
 
 
 # -- gaps and ends ------------------------------------------------------------------------------

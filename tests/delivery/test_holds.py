@@ -44,7 +44,7 @@ class LateWorld(World):
 
     def raise_log_start(self, log_start: int) -> None:
         self.log_start = log_start
-        self.say_marks()
+        self.say_watermarks()
 
     def holds(self, *plans: PlanRanges, wall_ms: int = WALL_MS) -> Holds:
         return self.core.needs.holds(self.incarnation, plans, wall_ms)
@@ -106,10 +106,10 @@ def test_the_lowest_counts_and_only_some_are_named() -> None:
     for number in numbers:
         vector = format_vector({world.core.cursors.here: number % 10})
         world.subscribe(sid=str(number), bookmark=vector, credit=0)
-    told = world.holds()
-    assert len(told.holdings) == HOLDINGS_MAX
-    assert told.lowest == told.holdings[0].position == 1
-    assert [one.position for one in told.holdings] == sorted(n % 10 + 1 for n in numbers)[:100]
+    reported = world.holds()
+    assert len(reported.holdings) == HOLDINGS_MAX
+    assert reported.lowest == reported.holdings[0].position == 1
+    assert [one.position for one in reported.holdings] == sorted(n % 10 + 1 for n in numbers)[:100]
 
 
 def test_ranges_are_held_while_they_are_split() -> None:
@@ -219,10 +219,10 @@ def _history(rng: random.Random) -> None:
             case 2:
                 world.log_start = max(world.log_start, rng.randint(1, world.persisted - 1))
                 if rng.random() < 0.7:
-                    world.say_marks()
+                    world.say_watermarks()
             case 3:
-                told = world.holds()
-                gone = max(gone, min(told.log_start, told.lowest))
+                reported = world.holds()
+                gone = max(gone, min(reported.log_start, reported.lowest))
             case 4:
                 world.arrive(rng.randint(0, 3))
             case _ if world.core.cursors.running:

@@ -109,7 +109,7 @@ def test_an_interval_of_log_time_ends_if_what_it_waited_for_is_lost():
     world.published.pop()
     world.next_position = world.written = world.persisted
     world.incarnation += 1
-    world.say_marks()
+    world.say_watermarks()
     world.pump()
     world.wake_until(20 * SECOND_MS)
     assert sent(world) == [(1, content(world, 1))]
@@ -235,20 +235,22 @@ class History:
                 world.send(m.Resume([self.sid]))
             case ("restart",):
                 world.incarnation += 1
-                world.say_marks()
+                world.say_watermarks()
                 world.welcome()
             case ("again",):
                 self.lose()
 
     def lose(self) -> None:
         """The connection is lost: what it was told last is where it goes on."""
-        told = [a.vector for a in self.world.acks("persisted") if a.sid == self.sid and a.vector]
-        told = told or [format_vector({HERE: 0})] * (self.sids == 1)
-        self.told = told[-1] if told else self.told
+        reported = [
+            a.vector for a in self.world.acks("persisted") if a.sid == self.sid and a.vector
+        ]
+        reported = reported or [format_vector({HERE: 0})] * (self.sids == 1)
+        self.reported = reported[-1] if reported else self.reported
         self.world.send(m.Unsubscribe(self.sid))
-        self.subscribe(self.told)
+        self.subscribe(self.reported)
 
-    told = ""
+    reported = ""
 
     def end(self) -> None:
         self.world.persist()
@@ -453,6 +455,6 @@ def test_a_resume_point_of_one_in_a_group_is_before_what_it_holds():
     group = paused(world, "a", "b", conflation_s=60.0, conflation_clock="replay")
     resume(world, group)
     world.wake_until(3 * SECOND_MS)
-    told = {ack.sid: parse_vector(ack.vector or "") for ack in world.acks("persisted")}
-    assert told.get("a", {HERE: 0}) == {HERE: 0}
-    assert told["b"] == {HERE: 1}
+    reported = {ack.sid: parse_vector(ack.vector or "") for ack in world.acks("persisted")}
+    assert reported.get("a", {HERE: 0}) == {HERE: 0}
+    assert reported["b"] == {HERE: 1}

@@ -36,7 +36,7 @@ def filled(count: int = 10) -> World:
 
 def test_nothing_is_reported_before_a_journal_welcomed_it() -> None:
     world = World()
-    world.say_marks()
+    world.say_watermarks()
     world.pass_time(10 * HOLDS_MS)
     assert reports(world) == []
     hellos = [said.message for said in of(world, Say)]
@@ -61,7 +61,7 @@ def test_a_new_log_start_is_acted_on_and_reported_in_the_same_turn() -> None:
     """The journal removes segments as soon as it hears of it."""
     world = filled()
     world.log_start = 4
-    world.say_marks()
+    world.say_watermarks()
     world.pump()
     assert [one.log_start for one in reports(world)] == [4]
     assert of(world, CloseFiles) == [CloseFiles()], "files that were removed take space"
@@ -86,7 +86,7 @@ def test_files_are_closed_once_in_a_while() -> None:
 def test_what_was_read_is_forgotten_with_another_journal() -> None:
     world = filled()
     world.incarnation += 1
-    world.say_marks()
+    world.say_watermarks()
     assert of(world, ForgetBlocks, Reconnect) == [Reconnect(JOURNAL), ForgetBlocks()]
     world.welcome()
     assert of(world, ForgetBlocks, Reconnect) == [Reconnect(WATERMARKS)], "once"
@@ -98,7 +98,7 @@ def test_plans_begin_again_with_another_journal() -> None:
     plans = list(world.plans)
     assert len(plans) == 1
     world.incarnation += 1
-    world.say_marks()
+    world.say_watermarks()
     assert world.plans == plans * 2
     assert all(isinstance(plan, PlanRanges) for plan in world.plans)
 

@@ -118,8 +118,8 @@ def test_what_is_over_the_limit_of_memory_is_dropped_and_counted(world, monkeypa
     world.send(m.Flow("s", PLENTY))
     world.wake_until(2_000)
     assert [row[1] for row in got(world)] == ["a", "b", "e"]
-    (told,) = world.acks("dropped")
-    assert told.dropped == 2
+    (reported,) = world.acks("dropped")
+    assert reported.dropped == 2
 
 
 def test_another_topic_leaves_what_is_held(world: World) -> None:

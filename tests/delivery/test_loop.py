@@ -34,7 +34,7 @@ def test_a_replay_goes_over_into_live_messages(delivery: DeliveryProcess):
     completed = client.until(m.Ack, type="completed")
     assert completed.vector == format_vector({Origin(INSTANCE, 1): 1000})
     delivery.journal.write("t", numbered(100, 1000))
-    delivery.journal.say_marks()
+    delivery.journal.say_watermarks()
     assert client.collect(1100) == numbered(1100)
 
 
@@ -58,7 +58,7 @@ def test_subscriptions_survive_a_restart_of_the_journal(delivery: DeliveryProces
     client.until(m.Ack, type="completed")
     for round_ in range(3):
         delivery.journal.write("t", numbered(10, 10 * round_))
-        delivery.journal.say_marks()
+        delivery.journal.say_watermarks()
         client.collect(10 * round_ + 10)
         delivery.restart_journal()
     client.send(m.Subscribe("again", "t", "c2", bookmark="0|1|"))
@@ -76,7 +76,7 @@ def test_a_client_that_left_is_forgotten(delivery: DeliveryProcess):
     limit = Limit(DEADLINE_S)
     while len(delivery.core.connections) > 1 and not limit.is_over:
         delivery.journal.write("t", [b"x"])
-        delivery.journal.say_marks()
+        delivery.journal.say_watermarks()
         other.until(m.Msg)
     assert len(delivery.core.connections) == 1
 

@@ -97,7 +97,7 @@ class Play:
                 self.tell(m.Resume(["s"]))
             case ("restart",):
                 world.incarnation += 1
-                world.say_marks()
+                world.say_watermarks()
                 world.welcome()
 
     def pass_time(self, ms: int) -> None:

@@ -39,8 +39,8 @@ class Journal:
         return Located(ask.cid, position, persisted=self.persisted, code=code, reason=ask.value)
 
 
-class Desk:
-    """A room's questions and its journal."""
+class Bench:
+    """The questions of a process, and its journal."""
 
     def __init__(self) -> None:
         self.asking, self.journal = Asking(), Journal()
@@ -59,113 +59,113 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def bench() -> Bench:
+    return Bench()
 
 
-def test_without_a_wait_what_is_not_here_yet_is_answered_at_once(desk: Desk) -> None:
-    question = desk.ask("1|9|")
+def test_without_a_wait_what_is_not_here_yet_is_answered_at_once(bench: Bench) -> None:
+    question = bench.ask("1|9|")
     assert question is not None
-    assert len(desk.asking) == 0
+    assert len(bench.asking) == 0
     with pytest.raises(ClientError, match="bookmark_pending"):
         question.start(HERE)
 
 
-def test_a_bookmark_that_comes_while_it_is_waited_for_is_found(desk: Desk) -> None:
-    assert desk.ask("1|9|", SLOW_MS) is None
-    desk.journal.known["1|9|"], desk.journal.persisted = 61, 62
-    question = desk.moved(ASK_AGAIN_MS)
+def test_a_bookmark_that_comes_while_it_is_waited_for_is_found(bench: Bench) -> None:
+    assert bench.ask("1|9|", SLOW_MS) is None
+    bench.journal.known["1|9|"], bench.journal.persisted = 61, 62
+    question = bench.moved(ASK_AGAIN_MS)
     assert question is not None
     assert question.start(HERE) == Point(61)
     assert question.persisted == 62
-    assert len(desk.asking) == 0
+    assert len(bench.asking) == 0
 
 
-def test_it_is_asked_again_only_if_the_log_moved(desk: Desk) -> None:
-    desk.ask("1|9|", SLOW_MS)
-    assert desk.asking.moved(50, 2_000) == []
-    assert [ask.value for ask in desk.asking.moved(51, 2_001)] == ["1|9|"]
+def test_it_is_asked_again_only_if_the_log_moved(bench: Bench) -> None:
+    bench.ask("1|9|", SLOW_MS)
+    assert bench.asking.moved(50, 2_000) == []
+    assert [ask.value for ask in bench.asking.moved(51, 2_001)] == ["1|9|"]
 
 
-def test_it_is_asked_again_no_more_than_four_times_a_second(desk: Desk) -> None:
-    desk.ask("1|9|", SLOW_MS, now_ms=1_000)
+def test_it_is_asked_again_no_more_than_four_times_a_second(bench: Bench) -> None:
+    bench.ask("1|9|", SLOW_MS, now_ms=1_000)
     for now_ms in range(1_000, 2_000):
-        desk.journal.persisted += 1
-        assert desk.moved(now_ms) is None
-    assert len(desk.journal.asked) == 1 + 3
-    desk.moved(2_000)
-    assert len(desk.journal.asked) == 1 + 4
+        bench.journal.persisted += 1
+        assert bench.moved(now_ms) is None
+    assert len(bench.journal.asked) == 1 + 3
+    bench.moved(2_000)
+    assert len(bench.journal.asked) == 1 + 4
 
 
-def test_a_move_between_two_answers_is_not_missed(desk: Desk) -> None:
+def test_a_move_between_two_answers_is_not_missed(bench: Bench) -> None:
     question = Question.of(b"r", Subscribe("s", "t", bookmark="[1|8|:1|9|]",
                                            options=Options(wait_s=5)), 0)  # fmt: skip
-    for ask in desk.asking.ask(question):
-        desk.asking.answered(desk.journal.answer(ask))
-        desk.journal.persisted += 1
-    assert len(desk.asking.moved(51, ASK_AGAIN_MS)) == 2, "the second answer knew of position 51"
+    for ask in bench.asking.ask(question):
+        bench.asking.answered(bench.journal.answer(ask))
+        bench.journal.persisted += 1
+    assert len(bench.asking.moved(51, ASK_AGAIN_MS)) == 2, "the second answer knew of position 51"
 
 
 @pytest.mark.parametrize("last_ms", [SLOW_MS, SLOW_MS + 700])
-def test_a_wait_that_is_over_ends_with_what_was_waited_for(desk: Desk, last_ms: int) -> None:
-    desk.ask("1|9|", SLOW_MS)
-    assert desk.asking.overdue(SLOW_MS - 1) == []
-    [question] = desk.asking.overdue(last_ms)
-    assert (question.late().code, len(desk.asking)) == ("bookmark_pending", 0)
+def test_a_wait_that_is_over_ends_with_what_was_waited_for(bench: Bench, last_ms: int) -> None:
+    bench.ask("1|9|", SLOW_MS)
+    assert bench.asking.overdue(SLOW_MS - 1) == []
+    [question] = bench.asking.overdue(last_ms)
+    assert (question.late().code, len(bench.asking)) == ("bookmark_pending", 0)
     assert "1|9|" in question.late().reason
 
 
-def test_a_journal_that_does_not_answer_is_another_end_than_a_wait(desk: Desk) -> None:
+def test_a_journal_that_does_not_answer_is_another_end_than_a_wait(bench: Bench) -> None:
     command = Subscribe("s", "t", bookmark="1|9|", options=Options(wait_s=60))
-    desk.asking.ask(Question.of(b"r", command, 0))
-    assert desk.asking.overdue(PATIENCE_MS - 1) == []
-    [question] = desk.asking.overdue(PATIENCE_MS)
+    bench.asking.ask(Question.of(b"r", command, 0))
+    assert bench.asking.overdue(PATIENCE_MS - 1) == []
+    [question] = bench.asking.overdue(PATIENCE_MS)
     assert question.late().code == "not_ready"
 
 
-def test_asking_again_begins_a_new_patience(desk: Desk) -> None:
-    desk.ask("1|9|", 60_000)
-    assert len(desk.asking.moved(51, 30_000)) == 1
-    assert desk.asking.overdue(30_000 + PATIENCE_MS - 1) == []
-    [question] = desk.asking.overdue(30_000 + PATIENCE_MS)
+def test_asking_again_begins_a_new_patience(bench: Bench) -> None:
+    bench.ask("1|9|", 60_000)
+    assert len(bench.asking.moved(51, 30_000)) == 1
+    assert bench.asking.overdue(30_000 + PATIENCE_MS - 1) == []
+    [question] = bench.asking.overdue(30_000 + PATIENCE_MS)
     assert question.late().code == "not_ready"
 
 
-def test_an_answer_under_way_is_taken_although_the_wait_is_over(desk: Desk) -> None:
-    desk.ask("1|9|", 1_000)
-    asks = desk.asking.moved(51, 999)
-    assert desk.asking.overdue(1_001) == []
-    desk.journal.known["1|9|"] = 5
-    question = desk.tell(asks)
+def test_an_answer_under_way_is_taken_although_the_wait_is_over(bench: Bench) -> None:
+    bench.ask("1|9|", 1_000)
+    asks = bench.asking.moved(51, 999)
+    assert bench.asking.overdue(1_001) == []
+    bench.journal.known["1|9|"] = 5
+    question = bench.tell(asks)
     assert question is not None
     assert question.start(HERE) == Point(5)
 
 
-def test_of_a_list_one_that_is_found_is_not_waited_with(desk: Desk) -> None:
-    desk.journal.known["1|3|"] = 4
-    question = desk.ask("1|9|,1|3|", SLOW_MS)
+def test_of_a_list_one_that_is_found_is_not_waited_with(bench: Bench) -> None:
+    bench.journal.known["1|3|"] = 4
+    question = bench.ask("1|9|,1|3|", SLOW_MS)
     assert question is not None
     assert question.start(HERE) == Point(4)
 
 
-def test_of_a_list_all_are_asked_again_that_may_be_found_later(desk: Desk) -> None:
-    desk.journal.known["5|1|"] = "not_found"
-    assert desk.ask("1|9|,5|1|", SLOW_MS) is None
-    desk.journal.known |= {"5|1|": 7, "1|9|": 9}
-    desk.journal.persisted += 1
-    question = desk.moved(ASK_AGAIN_MS)
+def test_of_a_list_all_are_asked_again_that_may_be_found_later(bench: Bench) -> None:
+    bench.journal.known["5|1|"] = "not_found"
+    assert bench.ask("1|9|,5|1|", SLOW_MS) is None
+    bench.journal.known |= {"5|1|": 7, "1|9|": 9}
+    bench.journal.persisted += 1
+    question = bench.moved(ASK_AGAIN_MS)
     assert question is not None
     assert question.start(HERE) == Point(7)
 
 
-def test_an_end_that_is_not_here_yet_is_waited_for_by_itself(desk: Desk) -> None:
-    desk.journal.known["1|3|"] = 4
-    assert desk.ask("(1|3|:1|9|]", SLOW_MS) is None
-    [waiting] = desk.asking.questions()
+def test_an_end_that_is_not_here_yet_is_waited_for_by_itself(bench: Bench) -> None:
+    bench.journal.known["1|3|"] = 4
+    assert bench.ask("(1|3|:1|9|]", SLOW_MS) is None
+    [waiting] = bench.asking.questions()
     assert [one.position for one in waiting.answers.values() if not one.code] == [4], "it is held"
-    desk.journal.known["1|9|"], desk.journal.persisted = 60, 61
-    question = desk.moved(ASK_AGAIN_MS)
-    assert desk.journal.asked == ["1|3|", "1|9|", "1|9|"]
+    bench.journal.known["1|9|"], bench.journal.persisted = 60, 61
+    question = bench.moved(ASK_AGAIN_MS)
+    assert bench.journal.asked == ["1|3|", "1|9|", "1|9|"]
     assert question is not None
     assert (question.start(HERE), question.end(HERE)) == (Point(4), Point(60))
 
@@ -181,50 +181,52 @@ def test_an_end_that_is_not_here_yet_is_waited_for_by_itself(desk: Desk) -> None
     ],
 )
 def test_what_no_wait_can_mend_is_told_at_once(
-    desk: Desk, bookmark: str, more: dict[str, str], code: str
+    bench: Bench, bookmark: str, more: dict[str, str], code: str
 ) -> None:
-    desk.journal.known |= {"5|1|": "not_found", "1|1|": "expired"}
-    question = desk.ask(bookmark, SLOW_MS, **more)
+    bench.journal.known |= {"5|1|": "not_found", "1|1|": "expired"}
+    question = bench.ask(bookmark, SLOW_MS, **more)
     assert question is not None
     with pytest.raises(ClientError) as raised:
         (question.start(HERE), question.end(HERE))
     assert raised.value.code == code
 
 
-def test_an_unknown_begin_that_the_client_chose_waits_for_its_end_only(desk: Desk) -> None:
-    desk.journal.known["5|1|"] = "not_found"
-    assert desk.ask("[5|1|:1|9|]", SLOW_MS, bookmark_not_found="now") is None
-    desk.journal.known["1|9|"], desk.journal.persisted = 60, 61
-    question = desk.moved(ASK_AGAIN_MS)
+def test_an_unknown_begin_that_the_client_chose_waits_for_its_end_only(bench: Bench) -> None:
+    bench.journal.known["5|1|"] = "not_found"
+    assert bench.ask("[5|1|:1|9|]", SLOW_MS, bookmark_not_found="now") is None
+    bench.journal.known["1|9|"], bench.journal.persisted = 60, 61
+    question = bench.moved(ASK_AGAIN_MS)
     assert question is not None
     assert (question.start(HERE).position, question.end(HERE)) == (61, Point(60))
 
 
-def test_a_journal_that_restarted_is_asked_although_it_stands_where_it_stood(desk: Desk) -> None:
-    desk.ask("1|9|", SLOW_MS)
-    assert desk.asking.again() == []
-    assert len(desk.asking.moved(50, ASK_AGAIN_MS)) == 1
+def test_a_journal_that_restarted_is_asked_although_it_stands_where_it_stood(
+    bench: Bench,
+) -> None:
+    bench.ask("1|9|", SLOW_MS)
+    assert bench.asking.again() == []
+    assert len(bench.asking.moved(50, ASK_AGAIN_MS)) == 1
 
 
-def test_what_a_connection_waited_for_goes_with_it(desk: Desk) -> None:
-    desk.ask("1|9|", SLOW_MS)
-    desk.asking.forget(b"r", 2)
-    assert len(desk.asking) == 1
-    desk.asking.forget(b"r", 1)
-    assert (len(desk.asking), desk.asking.overdue(10 * SLOW_MS)) == (0, [])
+def test_what_a_connection_waited_for_goes_with_it(bench: Bench) -> None:
+    bench.ask("1|9|", SLOW_MS)
+    bench.asking.forget(b"r", 2)
+    assert len(bench.asking) == 1
+    bench.asking.forget(b"r", 1)
+    assert (len(bench.asking), bench.asking.overdue(10 * SLOW_MS)) == (0, [])
 
 
-def test_a_repeated_question_is_asked_whole(desk: Desk) -> None:
-    desk.journal.known |= {"1|3|": 4, "1|9|": 9}
-    question = desk.ask("[1|3|:1|9|)")
+def test_a_repeated_question_is_asked_whole(bench: Bench) -> None:
+    bench.journal.known |= {"1|3|": 4, "1|9|": 9}
+    question = bench.ask("[1|3|:1|9|)")
     assert question is not None
-    asks = desk.asking.repeat(question)
+    asks = bench.asking.repeat(question)
     assert [(ask.value, ask.cut, ask.end) for ask in asks] == [
         ("1|3|", "at", False), ("1|9|", "at", True)
     ]  # fmt: skip
 
 
-def test_ranges_may_be_asked_for_with_a_range(desk: Desk) -> None:
+def test_ranges_may_be_asked_for_with_a_range(bench: Bench) -> None:
     question = Question.of(b"r", Ranges(bookmark="[1|3|:1|9|]"), 0)
     assert (question.points.first, question.points.last, question.points.last_cut) == (
         ["1|3|"],
@@ -235,7 +237,7 @@ def test_ranges_may_be_asked_for_with_a_range(desk: Desk) -> None:
     assert (question.points.first, question.points.last) == (["0"], ["0|1|"])
 
 
-def test_ranges_without_an_end_of_their_own_end_now(desk: Desk) -> None:
+def test_ranges_without_an_end_of_their_own_end_now(bench: Bench) -> None:
     question = Question.of(b"r", Ranges(bookmark="[1|3|:)"), 0)
     assert (question.points.first, question.points.last) == (["1|3|"], ["0|1|"])
 
@@ -257,32 +259,32 @@ def question(rid: bytes, count: int, *, who: str = "eve", key: int = 1) -> Quest
 
 
 def test_the_journal_has_a_bounded_number_of_look_ups_at_a_time() -> None:
-    desk = Desk()
-    asks = desk.asking.ask(question(b"r", 1_000))
+    bench = Bench()
+    asks = bench.asking.ask(question(b"r", 1_000))
     assert len(asks) == IN_FLIGHT_MAX
     asked = 0
     while asks:
         asked += len(asks)
-        desk.tell(asks)
-        asks = desk.asking.more()
+        bench.tell(asks)
+        asks = bench.asking.more()
         assert len(asks) <= IN_FLIGHT_MAX
     assert asked == 1_000
 
 
 def test_connections_take_turns() -> None:
-    desk = Desk()
-    first = desk.asking.ask(question(b"r", 1_000))
-    assert desk.asking.ask(question(b"s", 1, who="ann")) == []
-    desk.tell(first[:2])
-    asks = desk.asking.more()
+    bench = Bench()
+    first = bench.asking.ask(question(b"r", 1_000))
+    assert bench.asking.ask(question(b"s", 1, who="ann")) == []
+    bench.tell(first[:2])
+    asks = bench.asking.more()
     assert len(asks) == 2, "one of each"
-    assert {desk.asking._open[ask.cid][0].rid for ask in asks} == {b"r", b"s"}
+    assert {bench.asking._open[ask.cid][0].rid for ask in asks} == {b"r", b"s"}
 
 
 def test_a_new_journal_is_asked_as_gently() -> None:
-    desk = Desk()
-    desk.asking.ask(question(b"r", 1_000))
-    assert len(desk.asking.again()) == IN_FLIGHT_MAX
+    bench = Bench()
+    bench.asking.ask(question(b"r", 1_000))
+    assert len(bench.asking.again()) == IN_FLIGHT_MAX
 
 
 def test_one_principal_has_a_bounded_number_of_look_ups() -> None:
@@ -312,24 +314,26 @@ def test_all_together_have_a_bounded_number_of_look_ups() -> None:
 
 def test_what_is_asked_again_costs_one_principal_little_however_much_waits() -> None:
     """And nobody else waits for it: each has his own pace."""
-    desk = Desk()
+    bench = Bench()
     for key in range(9):
         many = question(b"r", 1_000, key=key)
-        asks = desk.asking.ask(many)
+        asks = bench.asking.ask(many)
         while asks:
-            desk.tell(asks)
-            asks = desk.asking.more()
-    desk.tell(desk.asking.ask(question(b"s", 1, who="ann")))
-    desk.journal.asked.clear()
+            bench.tell(asks)
+            asks = bench.asking.more()
+    bench.tell(bench.asking.ask(question(b"s", 1, who="ann")))
+    bench.journal.asked.clear()
     mine = 0
     for now_ms in range(0, 60_000, ASK_AGAIN_MS):
-        desk.journal.persisted += 1
-        asks = desk.asking.moved(desk.journal.persisted, now_ms)
+        bench.journal.persisted += 1
+        asks = bench.asking.moved(bench.journal.persisted, now_ms)
         while asks:
-            mine += sum(desk.asking._open[ask.cid][0].who == "ann" for ask in asks)
-            desk.tell(asks)
-            asks = desk.asking.more()
+            mine += sum(bench.asking._open[ask.cid][0].who == "ann" for ask in asks)
+            bench.tell(asks)
+            asks = bench.asking.more()
     turns = 60_000 // ASK_AGAIN_MS
     assert mine == turns - 1
-    assert len(desk.journal.asked) - mine <= turns * AGAIN_MAX + 1_000, "9,000 would be 2.1 million"
-    assert len(set(desk.journal.asked)) > 900
+    assert len(bench.journal.asked) - mine <= turns * AGAIN_MAX + 1_000, (
+        "9,000 would be 2.1 million"
+    )
+    assert len(set(bench.journal.asked)) > 900

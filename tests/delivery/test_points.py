@@ -91,7 +91,7 @@ def test_an_until_is_one_value():
 # -- what the answers make of it ------------------------------------------------------------------
 
 
-def told(*answers: int | str) -> list[Located]:
+def reported(*answers: int | str) -> list[Located]:
     """Positions, or codes of refusals."""
     return [
         Located(n, code="" if isinstance(one, int) else f"bookmark_{one}", log_start=5,
@@ -101,11 +101,11 @@ def told(*answers: int | str) -> list[Located]:
 
 
 def test_a_list_begins_at_the_oldest_that_is_found():
-    assert settle(told("not_found", 9, "pending", 7), HERE) == Point(7)
+    assert settle(reported("not_found", 9, "pending", 7), HERE) == Point(7)
 
 
 def test_a_list_ends_at_the_latest_that_is_found():
-    assert settle(told("expired", 9, "pending", 7), HERE, end=True) == Point(9)
+    assert settle(reported("expired", 9, "pending", 7), HERE, end=True) == Point(9)
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,13 @@ def test_a_list_ends_at_the_latest_that_is_found():
 )
 def test_of_several_refusals_one_counts(answers, begin, end):
     for expected, is_end in ((begin, False), (end, True)):
-        found = refused(told(*answers), end=is_end)
+        found = refused(reported(*answers), end=is_end)
         assert (found.code if found is not None else "") == (expected and f"bookmark_{expected}")
 
 
 def test_an_expired_bookmark_is_refused_with_the_oldest_one_kept():
     with pytest.raises(ClientError) as raised:
-        settle(told(9, "expired"), HERE)
+        settle(reported(9, "expired"), HERE)
     assert raised.value.reason == (
         f"number 1; the oldest one kept follows the vector {format_vector({HERE: 4})}"
     )

@@ -51,7 +51,7 @@ class Bench:
         for _ in range(99):
             self.world.publish("t", size=20)
         self.world.persisted = self.world.next_position
-        self.world.say_marks()
+        self.world.say_watermarks()
         self.world.asleep = True
         self.world.subscribe("t", bookmark="1|39|")
 
@@ -78,30 +78,35 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def test_a_question_is_answered_with_rows(bench: Bench) -> None:
     bench.one_behind()
-    told = bench.answered(codec.encode(AskSubscriptions(3, limit=10)))
-    assert isinstance(told, s.Subscriptions)
-    assert (told.cid, told.incarnation, told.persisted, told.left_out) == (3, MINE, 100, 0)
-    assert [(row.client, row.lag) for row in told.rows] == [("ann", 60)]
+    reported = bench.answered(codec.encode(AskSubscriptions(3, limit=10)))
+    assert isinstance(reported, s.Subscriptions)
+    assert (reported.cid, reported.incarnation, reported.persisted, reported.left_out) == (
+        3,
+        MINE,
+        100,
+        0,
+    )
+    assert [(row.client, row.lag) for row in reported.rows] == [("ann", 60)]
 
 
 def test_what_is_no_question_is_ignored(bench: Bench) -> None:
-    told = bench.answered(b"", b"\x81\xa3cmd\xa4nope", codec.encode(AskSubscriptions(4)))
-    while told is None:
-        told = bench.answered()
-    assert (told.cid, told.rows) == (4, [])
+    reported = bench.answered(b"", b"\x81\xa3cmd\xa4nope", codec.encode(AskSubscriptions(4)))
+    while reported is None:
+        reported = bench.answered()
+    assert (reported.cid, reported.rows) == (4, [])
 
 
 def test_questions_that_one_turn_leaves_wait_for_the_next(bench: Bench) -> None:
     count = 3 * QUESTIONS_MAX
     for cid in range(count):
         bench.asker.send(codec.encode(AskSubscriptions(cid)))
-    told: list[int] = []
-    while len(told) < count:
+    reported: list[int] = []
+    while len(reported) < count:
         bench.run()
-        while bench.asker.poll(0) or (len(told) < count and not bench.poller.poll(0)):
+        while bench.asker.poll(0) or (len(reported) < count and not bench.poller.poll(0)):
             assert bench.asker.poll(BOUND_MS), "a question was not answered"
-            told.append(LISTENER_ANSWERS.decode(bench.asker.recv()).cid)
-    assert told == list(range(count))
+            reported.append(LISTENER_ANSWERS.decode(bench.asker.recv()).cid)
+    assert reported == list(range(count))
 
 
 @pytest.mark.parametrize(
@@ -121,6 +126,6 @@ def test_every_question_has_its_answer(bench: Bench, question: Any, answer: Any)
 
 def test_connections_are_told(bench: Bench) -> None:
     bench.one_behind()
-    told = bench.answered(codec.encode(s.AskClients(5, limit=3)))
-    assert isinstance(told, s.Clients)
-    assert ([row.client for row in told.rows], told.left_out) == (["ann"], 0)
+    reported = bench.answered(codec.encode(s.AskClients(5, limit=3)))
+    assert isinstance(reported, s.Clients)
+    assert ([row.client for row in reported.rows], reported.left_out) == (["ann"], 0)

@@ -272,7 +272,7 @@ def test_what_a_power_cut_took_is_sent_as_it_is_now():
     world.log.clear()
     world.next_position, world.written = 1, 1
     world.incarnation += 1
-    world.say_marks()
+    world.say_watermarks()
     world.welcome()
     world.publish("t", publisher=2)
     world.persist()

@@ -208,9 +208,9 @@ def test_the_farthest_behind_are_told_first(positions: list[int], limit: int) ->
     assert len(found) == min(limit, len(positions))
     keys = [(-row.lag, row.client, row.sid) for row in found]
     assert keys == sorted(keys)
-    told = {row.sid for row in found}
+    reported = {row.sid for row in found}
     lags = [100 - at if 0 < at < 100 else 0 for at in positions]
-    others = [lag for number, lag in enumerate(lags) if f"s{number}" not in told]
+    others = [lag for number, lag in enumerate(lags) if f"s{number}" not in reported]
     assert max(others, default=0) <= min((row.lag for row in found), default=100)
 
 

@@ -57,7 +57,7 @@ def test_a_cutover_neither_loses_nor_repeats_wherever_it_happens(
             world.persist()
         if index == cut:
             world.incarnation += 1
-            world.say_marks()
+            world.say_watermarks()
             world.welcome()
         world.send(m.Flow("s", credit))
     world.persist()

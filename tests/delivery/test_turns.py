@@ -130,7 +130,7 @@ def test_a_gap_ends_each_member():
     topics = topics_of(world, 3)
     world.damage(2)
     world.persisted = world.next_position
-    world.say_marks()
+    world.say_watermarks()
     subscribed(world, topics)
     world.pump()
     assert world.errors() == ["gap"] * 3
@@ -155,7 +155,7 @@ def test_a_log_that_is_not_there_yet_is_waited_for():
     world.pump()
     assert world.core.next_read() is None
     world.log = log
-    world.say_marks()
+    world.say_watermarks()
     world.pump()
     assert [len(world.got(f"s{number}")) for number in range(3)] == [1, 1, 1]
 
@@ -223,7 +223,7 @@ def test_a_journal_that_was_started_again_finds_all_members():
     subscribed(world, topics)
     world.pump(2)
     world.incarnation += 1
-    world.say_marks()
+    world.say_watermarks()
     world.welcome()
     world.pump()
     for number, topic in enumerate(topics):
@@ -238,7 +238,7 @@ def test_what_is_read_next_is_asked_for_again_when_the_journal_was_started_again
     assert early is not None
     assert world.core.next_read() == early, "asking changes nothing"
     world.incarnation += 1
-    world.say_marks()
+    world.say_watermarks()
     with pytest.raises(AssertionError, match="when it is asked for"):
         world.hear(BlockRead(early, world.read(early)))
 

@@ -180,16 +180,16 @@ class World:
     def persist(self) -> None:
         """Makes everything durable, says so, and lets the core read."""
         self.persisted = self.next_position
-        self.say_marks()
+        self.say_watermarks()
         self.pump()
 
     def write(self) -> None:
         """Everything is written, not durable yet; who wants that is told."""
         self.written = self.next_position
-        self.say_marks()
+        self.say_watermarks()
         self.pump()
 
-    def say_marks(self) -> None:
+    def say_watermarks(self) -> None:
         self.hear(Watermarks(
             self.incarnation, INSTANCE, GENERATION, self.log_start,
             max(self.written, self.persisted), self.persisted, 1, self.time_ns,

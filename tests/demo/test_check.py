@@ -16,7 +16,7 @@ WANTED = 500
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     topic: str
     data: bytes
     time_ns: int
@@ -28,50 +28,56 @@ def table(every_flight: list[Flight]) -> FlightTable:
 
 
 @pytest.fixture
-def told(every_flight: list[Flight]) -> list[Told]:
+def reported(every_flight: list[Flight]) -> list[Reported]:
     picked = [every_flight[index * len(every_flight) // WANTED] for index in range(WANTED)]
-    return [Told(flight.topic, flight.data, flight.time_ns) for flight in picked]
+    return [Reported(flight.topic, flight.data, flight.time_ns) for flight in picked]
 
 
-def test_what_was_published_equals_the_table(table: FlightTable, told: list[Told]) -> None:
-    assert check.compare(table, 0, told) == check.Comparison(WANTED, "")
+def test_what_was_published_equals_the_table(table: FlightTable, reported: list[Reported]) -> None:
+    assert check.compare(table, 0, reported) == check.Comparison(WANTED, "")
 
 
 def test_the_whole_table_is_published_in_order(every_flight: list[Flight]) -> None:
-    messages = (Told(flight.topic, flight.data, flight.time_ns) for flight in every_flight)
+    messages = (Reported(flight.topic, flight.data, flight.time_ns) for flight in every_flight)
     assert check.compare(check.read_table(), 0, messages) == check.Comparison(len(every_flight), "")
 
 
 def test_a_replay_from_the_middle_is_compared_from_there(
-    table: FlightTable, told: list[Told]
+    table: FlightTable, reported: list[Reported]
 ) -> None:
-    assert check.compare(table, 123, told[123:]) == check.Comparison(WANTED - 123, "")
-    assert check.compare(table, 123, told[124:]).difference
+    assert check.compare(table, 123, reported[123:]) == check.Comparison(WANTED - 123, "")
+    assert check.compare(table, 123, reported[124:]).difference
 
 
-def test_a_replay_that_ends_early_is_a_difference(table: FlightTable, told: list[Told]) -> None:
-    assert "1 too early" in check.compare(table, 0, told[:-1]).difference
+def test_a_replay_that_ends_early_is_a_difference(
+    table: FlightTable, reported: list[Reported]
+) -> None:
+    assert "1 too early" in check.compare(table, 0, reported[:-1]).difference
 
 
-def test_a_replay_that_goes_on_is_a_difference(table: FlightTable, told: list[Told]) -> None:
-    assert "goes on" in check.compare(table, 0, [*told, told[0]]).difference
+def test_a_replay_that_goes_on_is_a_difference(
+    table: FlightTable, reported: list[Reported]
+) -> None:
+    assert "goes on" in check.compare(table, 0, [*reported, reported[0]]).difference
 
 
-def test_a_changed_value_is_a_difference(table: FlightTable, told: list[Told]) -> None:
-    told[7] = replace(told[7], data=told[7].data.replace(b'"year":2013', b'"year":2014'))
-    found = check.compare(table, 0, told)
+def test_a_changed_value_is_a_difference(table: FlightTable, reported: list[Reported]) -> None:
+    reported[7] = replace(
+        reported[7], data=reported[7].data.replace(b'"year":2013', b'"year":2014')
+    )
+    found = check.compare(table, 0, reported)
     assert found.rows == 7
     assert "row 7" in found.difference
 
 
-def test_a_wrong_topic_is_a_difference(table: FlightTable, told: list[Told]) -> None:
-    told[7] = replace(told[7], topic="flights.XX")
-    assert "row 7" in check.compare(table, 0, told).difference
+def test_a_wrong_topic_is_a_difference(table: FlightTable, reported: list[Reported]) -> None:
+    reported[7] = replace(reported[7], topic="flights.XX")
+    assert "row 7" in check.compare(table, 0, reported).difference
 
 
-def test_a_wrong_log_time_is_a_difference(table: FlightTable, told: list[Told]) -> None:
-    told[7] = replace(told[7], time_ns=told[7].time_ns + 1)
-    assert "log time" in check.compare(table, 0, told).difference
+def test_a_wrong_log_time_is_a_difference(table: FlightTable, reported: list[Reported]) -> None:
+    reported[7] = replace(reported[7], time_ns=reported[7].time_ns + 1)
+    assert "log time" in check.compare(table, 0, reported).difference
 
 
 def test_the_tallies_are_those_of_the_table(every_flight: list[Flight]) -> None:

@@ -78,8 +78,8 @@ def errors() -> str:
         codes = ", ".join(f"`{code}`" for code in sorted(kind.codes))
         if kind is ZBrokerError:
             codes = "`internal`, and what is not named here"
-        told = " ".join(inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].split())
-        rows.append(f"| {'· ' * _depth(kind)}`{kind.__name__}` | {told} | {codes} |")
+        reported = " ".join(inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].split())
+        rows.append(f"| {'· ' * _depth(kind)}`{kind.__name__}` | {reported} | {codes} |")
     return _table("| class | when, and what to do | codes |", rows)
 
 
@@ -98,8 +98,8 @@ def settings() -> str:
         for key, _, meta, _ in config.fields(section.type):
             value = config.default_of(section.type, key) if table is None else getattr(table, key)
             shown = "" if value is None else f"`{config.toml_value(value, meta)}`"
-            told = (meta.description or "").replace("\n", " ")
-            rows.append(f"| `{key}` | {shown} | {told} |")
+            reported = (meta.description or "").replace("\n", " ")
+            rows.append(f"| `{key}` | {shown} | {reported} |")
         name = f"[[{section.name}]]" if section.many else f"[{section.name}]"
         head = f"### {name}\n\n{section.purpose}\n\n"
         parts.append(head + _table("| key | default | what it is |", rows))
@@ -126,8 +126,8 @@ def commands() -> str:
 
 def _option(option: click.Option) -> str:
     flags = ", ".join(f"`{flag}`" for flag in (*option.opts, *option.secondary_opts))
-    told = f" Default: `{option.default}`." if option.show_default else ""
-    return f"| {flags} | {option.help or ''}{told} |"
+    reported = f" Default: `{option.default}`." if option.show_default else ""
+    return f"| {flags} | {option.help or ''}{reported} |"
 
 
 def walk(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
@@ -192,8 +192,8 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
             if name in seen or name.startswith("_"):
                 continue
             seen.add(name)
-            told = inspect.isfunction(item) and item.__doc__
-            if told or isinstance(item, property):
+            reported = inspect.isfunction(item) and item.__doc__
+            if reported or isinstance(item, property):
                 yield name, item
 
 

@@ -58,10 +58,10 @@ class Place:
 
     def __init__(self, directory: Path, broker: LocalBroker) -> None:
         self.directory = directory
-        told = broker.status()["endpoints"]
+        reported = broker.status()["endpoints"]
         self._real = {
-            default: told[door].partition("://")[2]
-            for default, door in (
+            default: reported[listener].partition("://")[2]
+            for default, listener in (
                 ("127.0.0.1:9101", "ingest"),
                 ("127.0.0.1:9102", "delivery"),
                 ("127.0.0.1:9105", "admin"),
@@ -88,7 +88,7 @@ class Place:
             text = text.replace(default, real)
         return text
 
-    def as_told(self, printed: str) -> str:
+    def as_reported(self, printed: str) -> str:
         """What was printed here, as the page has it."""
         for default, real in self._real.items():
             printed = printed.replace(real, default)
@@ -107,7 +107,7 @@ class Place:
             check=False,
         )
         assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
-        return self.as_told(done.stdout)
+        return self.as_reported(done.stdout)
 
 
 class Program:
@@ -138,9 +138,9 @@ class Program:
             raise AssertionError(f"{page.name}:{line}: not done after {PROGRAM_S} s")
         answer = self._process.stdout.readline()
         assert answer, f"{page.name}:{line}: the program ended\n{self._said()}"
-        told = json.loads(answer)
-        assert not told["error"], told["error"]
-        return self._place.as_told(told["printed"])
+        reported = json.loads(answer)
+        assert not reported["error"], reported["error"]
+        return self._place.as_reported(reported["printed"])
 
     def _said(self) -> str:
         self._errors.seek(0)

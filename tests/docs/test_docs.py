@@ -150,12 +150,12 @@ def test_every_command_of_the_wire_has_an_example_in_hex() -> None:
         "delivery": messages.DeliveryCommand,
         "queues": queue_messages.QueuesCommand,
     }
-    for door, union in unions.items():
+    for listener, union in unions.items():
         known = {kind.__struct_config__.tag for kind in union.__args__}
-        assert known == {name for at, name, _ in shown if at == door}
+        assert known == {name for at, name, _ in shown if at == listener}
     decoders = {"ingest": codec.INGEST, "delivery": codec.DELIVERY, "queues": codec.QUEUES}
-    for door, name, data in shown:
-        decoded = codec.decode(decoders[door], data)
+    for listener, name, data in shown:
+        decoded = codec.decode(decoders[listener], data)
         assert decoded.__struct_config__.tag == name
 
 
@@ -170,9 +170,9 @@ def wire_examples() -> list[tuple[str, str, bytes]]:
     """(door, command, bytes) of each row `| door | command | hex |`."""
     row = re.compile(r"^\| (\w+) \| `(\w+)`[^|]*\| `([0-9a-f]+)` \|$", re.MULTILINE)
     return [
-        (door, name, bytes.fromhex(data))
+        (listener, name, bytes.fromhex(data))
         for where, name, data in row.findall("".join(page(name).text for name in WIRE))
-        for door in (("ingest", "delivery") if where == "both" else (where,))
+        for listener in (("ingest", "delivery") if where == "both" else (where,))
     ]
 
 
@@ -290,13 +290,13 @@ NOT_THERE = ("synchronous destination", "be a peer that copies", "waits for all 
 
 def test_no_page_for_users_describes_what_is_not_there() -> None:
     users = [each for each in PAGES if not each.name.startswith("docs/explanation/")]
-    told = [
+    reported = [
         (each.name, words)
         for each in users
         for words in NOT_THERE
         if words in " ".join(each.text.split())
     ]
-    assert told == []
+    assert reported == []
 
 
 def test_the_readme_says_how_to_install_it() -> None:

@@ -95,7 +95,7 @@ def test_a_package_has_no_forbidden_words(package: str) -> None:
     paths = sorted((SOURCE / package).rglob("*.py")) if package else sorted(SOURCE.glob("*.py"))
     assert paths
     found = {str(path.relative_to(ROOT)): complaints_about(path.read_text()) for path in paths}
-    assert {path: told for path, told in found.items() if told} == {}
+    assert {path: reported for path, reported in found.items() if reported} == {}
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def links_in(text: str) -> list[Link]:
 
 def complaints(page: Page) -> list[str]:
     """What is wrong with the promises of a page; empty: nothing."""
-    told = [
+    reported = [
         f"no test: {row.strip()}"
         for row in _ROW.findall(prose_of(page.text))
         if not links_in(row) and "shown by" not in row
@@ -40,14 +40,14 @@ def complaints(page: Page) -> list[str]:
         where = f"{link.path}::{link.test}"
         path = ROOT / "tests" / link.path
         if (page.path.parent / link.target).resolve() != path or not path.exists():
-            told.append(f"leads elsewhere: {where}")
+            reported.append(f"leads elsewhere: {where}")
             continue
         marks = seeds.marks_in(path.read_text()).get(link.test)
         if marks is None:
-            told.append(f"no such test: {where}")
+            reported.append(f"no such test: {where}")
         elif marks & NOT_ALWAYS:
-            told.append(f"does not always run: {where}")
-    return told
+            reported.append(f"does not always run: {where}")
+    return reported
 
 
 def test_every_promise_has_a_test_that_runs() -> None:
@@ -62,7 +62,7 @@ LONG = "process/test_kills.py::test_twenty_kills_under_load_lose_and_double_noth
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (f"| It holds. | [`{THIS}`]({HERE}) |", ""),
         ("| what | shown by |\n|---|---|", ""),
@@ -73,7 +73,7 @@ LONG = "process/test_kills.py::test_twenty_kills_under_load_lose_and_double_noth
         (f"It holds: [`{LONG}`](../../tests/process/test_kills.py)", "does not always run"),
     ],
 )
-def test_a_promise_without_such_a_test_is_noticed(text: str, told: str) -> None:
+def test_a_promise_without_such_a_test_is_noticed(text: str, reported: str) -> None:
     found = complaints(Page(ROOT / NAME, text + "\n"))
-    assert len(found) == bool(told)
-    assert told in "".join(found)
+    assert len(found) == bool(reported)
+    assert reported in "".join(found)

@@ -140,8 +140,8 @@ def test_the_page_says_what_is_there() -> None:
 def test_a_test_that_proves_something_may_not_be_skipped(
     reason: str, proves: bool, bad: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(conftest, "_bad_skips", told)
+    reported: list[str] = []
+    monkeypatch.setattr(conftest, "_bad_skips", reported)
     report: Any = SimpleNamespace(
         skipped=True,
         longrepr=("test_x.py", 1, f"Skipped: {reason}"),
@@ -149,4 +149,4 @@ def test_a_test_that_proves_something_may_not_be_skipped(
         nodeid="test_x.py::test_it",
     )
     conftest.pytest_runtest_logreport(report)
-    assert bool(told) is bad
+    assert bool(reported) is bad

@@ -59,8 +59,8 @@ def test_1_sources_come_in_order_up_to_their_limits_then_reads_then_one_tick(
     rig.plan.sources[1] = (rig.sources[1], Limit(2))
     rig.core.reads = ["r1", "r2"]
     rig.run()
-    told = [what for what in rig.log if type(what) is tuple]
-    assert told == [("heard", each) for each in ("a", "b", "c", "d", "r1", "r2")] + [
+    reported = [what for what in rig.log if type(what) is tuple]
+    assert reported == [("heard", each) for each in ("a", "b", "c", "d", "r1", "r2")] + [
         ("tick", False)
     ]
     rig.log.clear()
@@ -159,10 +159,10 @@ def test_8_a_full_peer_is_given_nothing_newer_before_what_it_is_owed(
     turn: type[ANY],
 ) -> None:
     burst = [Send(A, b"1"), Send(A, b"2"), Send(B, b"3"), Send(A, b"4")]
-    room = {b"2": 0}  # sends that find space again after one that did not
+    refusals = {b"2": 0}  # sends that find space again after one that did not
 
     def send(effect: Send) -> Any:
-        return Full(effect.rid, effect) if effect.header in room else None
+        return Full(effect.rid, effect) if effect.header in refusals else None
 
     rig = Rig(turn, lambda event: burst if event == "burst" else [], ["burst"], Send=send)
     rig.run()

@@ -11,12 +11,12 @@ from zbroker.filters import Payloads, Test
 class AloneMessage(NamedTuple):
     """Its properties: it has no log time and no bookmark."""
 
-    told_topic: str
+    reported_topic: str
     headers: Mapping[str, object]
-    told_key: bytes | None
+    reported_key: bytes | None
 
     def topic(self, _i: int) -> str:
-        return self.told_topic
+        return self.reported_topic
 
     def time_ns(self, _i: int) -> int:
         return 0
@@ -28,7 +28,7 @@ class AloneMessage(NamedTuple):
         return self.headers.get(name)
 
     def key(self, _i: int) -> bytes | None:
-        return self.told_key
+        return self.reported_key
 
 
 def takes(

@@ -22,7 +22,7 @@ KEY = b"k" * 32
 WALL_NS = 1_700_000_000_000_000_000
 WELCOME = i.Welcome(JOURNAL, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1)
 
-Told = m.ServerAnswer | m.Heartbeat
+Reported = m.ServerAnswer | m.Heartbeat
 
 
 def item(rid: bytes, command: m.ClientCommand, body: bytes | None, key: str = "") -> Received:
@@ -54,44 +54,44 @@ class Rig:
     def now(self) -> Now:
         return Now(self.now_ms, WALL_NS + self.now_ms * 1_000_000)
 
-    def hear(self, event: object) -> list[Told]:
+    def hear(self, event: object) -> list[Reported]:
         """What clients are told."""
         return self.take(self.core.handle(event, self.now))
 
-    def turn(self, *items: Received) -> list[Told]:
+    def turn(self, *items: Received) -> list[Reported]:
         return self.hear(Commands(list(items)))
 
-    def tick(self, now_ms: int | None = None) -> list[Told]:
+    def tick(self, now_ms: int | None = None) -> list[Reported]:
         self.now_ms = self.now_ms if now_ms is None else now_ms
         return self.take(self.core.tick(self.now, drained=True))
 
-    def settle(self, *items: i.ReceiptItem) -> list[Told]:
+    def settle(self, *items: i.ReceiptItem) -> list[Reported]:
         return self.hear(i.JournalReceipt(JOURNAL, 100, list(items)))
 
-    def gone(self, rid: bytes) -> list[Told]:
+    def gone(self, rid: bytes) -> list[Reported]:
         return self.hear(Gone(rid))
 
-    def verified(self, number: int, *, good: bool) -> list[Told]:
+    def verified(self, number: int, *, good: bool) -> list[Reported]:
         return self.hear(Verified(number, good))
 
-    def entitle(self, access: Access) -> list[Told]:
+    def entitle(self, access: Access) -> list[Reported]:
         return self.hear(RulesChanged(access))
 
-    def take(self, effects: Sequence[Effect]) -> list[Told]:
-        told: list[Told] = []
+    def take(self, effects: Sequence[Effect]) -> list[Reported]:
+        reported: list[Reported] = []
         for effect in effects:
             if isinstance(effect, Answer):
-                told.append(effect.message)  # type: ignore[arg-type]
+                reported.append(effect.message)  # type: ignore[arg-type]
             elif isinstance(effect, Verify):
                 self.asked.append(effect)
             elif isinstance(effect, Say):
-                told += self.said(effect)
+                reported += self.said(effect)
             elif isinstance(effect, Reconnect):
                 self.reconnected(effect)
         self.core.check()
-        return told
+        return reported
 
-    def said(self, say: Say) -> list[Told]:
+    def said(self, say: Say) -> list[Reported]:
         """To the journal: appends are remembered, sessions opened."""
         message: Any = say.message
         if isinstance(message, i.Append):

@@ -30,8 +30,8 @@ def publish(bench: Bench, seq: int, **settled: int) -> list[m.ServerAnswer | m.H
 
 
 def acks(bench: Bench, now_ms: int) -> list[int | None]:
-    told = bench.tick(now_ms)
-    return [one.seq for one in told if isinstance(one, m.Ack)]
+    reported = bench.tick(now_ms)
+    return [one.seq for one in reported if isinstance(one, m.Ack)]
 
 
 @pytest.mark.seed("002-25")
@@ -55,14 +55,17 @@ def test_who_does_not_ask_is_told_with_each_commit(bench: Bench) -> None:
 def test_a_refusal_comes_behind_the_acks_before_it(bench: Bench) -> None:
     publish(bench, 2)
     bench.turn(packed(3, b"x"))
-    told = bench.settle(i.ReceiptItem(bench.appended[-1][0], 0, 2, 0, "disk_full", "full"))
-    assert [(type(one).__name__, one.seq) for one in told] == [("Ack", 2), ("Error", 3)]  # type: ignore[union-attr]
+    reported = bench.settle(i.ReceiptItem(bench.appended[-1][0], 0, 2, 0, "disk_full", "full"))
+    assert [(type(one).__name__, one.seq) for one in reported] == [("Ack", 2), ("Error", 3)]  # type: ignore[union-attr]
 
 
 def test_a_flush_is_answered_at_once(bench: Bench) -> None:
     publish(bench, 2)
-    told = bench.turn(item(A, m.Flush("f"), None))
-    assert [(one.cid, one.seq) for one in told if isinstance(one, m.Ack)] == [(None, 2), ("f", 2)]
+    reported = bench.turn(item(A, m.Flush("f"), None))
+    assert [(one.cid, one.seq) for one in reported if isinstance(one, m.Ack)] == [
+        (None, 2),
+        ("f", 2),
+    ]
 
 
 def test_a_heartbeat_releases_nothing(bench: Bench) -> None:

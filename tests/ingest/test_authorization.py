@@ -52,7 +52,7 @@ def rules(text: str = PEOPLE + FEED) -> Access:
 
 
 @pytest.fixture
-def door() -> Bench:
+def listener() -> Bench:
     return Bench(access=rules(), clients=100)
 
 
@@ -72,10 +72,10 @@ def payload(n: int) -> bytes:
 # -- who --------------------------------------------------------------------------------------
 
 
-def test_a_key_stands_for_its_principal(door: Bench) -> None:
-    [answer] = door.turn(logon("ann", ANN))
+def test_a_key_stands_for_its_principal(listener: Bench) -> None:
+    [answer] = listener.turn(logon("ann", ANN))
     assert isinstance(answer, m.Ack)
-    (client,) = door.core.clients.by_rid.values()
+    (client,) = listener.core.clients.by_rid.values()
     assert (client.principal, client.key) == ("ann", ANN)
 
 
@@ -90,101 +90,103 @@ def test_a_key_stands_for_its_principal(door: Bench) -> None:
         (logon("carol", DESK, user="carol"), "auth_failed"),
     ],
 )
-def test_others_are_refused(door: Bench, command: Received, code: str) -> None:
-    assert error(door.turn(command)).code == code
-    assert len(door.core.clients) == 0
+def test_others_are_refused(listener: Bench, command: Received, code: str) -> None:
+    assert error(listener.turn(command)).code == code
+    assert len(listener.core.clients) == 0
 
 
-def test_a_command_counts_only_with_the_key_of_the_logon(door: Bench) -> None:
-    door.turn(logon("ann", ANN))
-    assert error(door.turn(publish(1, "open", b"x", BOB))).code == "auth_failed"
-    assert door.turn(publish(1, "open", b"x")) == []
-    assert len(door.appended) == 1
+def test_a_command_counts_only_with_the_key_of_the_logon(listener: Bench) -> None:
+    listener.turn(logon("ann", ANN))
+    assert error(listener.turn(publish(1, "open", b"x", BOB))).code == "auth_failed"
+    assert listener.turn(publish(1, "open", b"x")) == []
+    assert len(listener.appended) == 1
 
 
-def test_a_password_is_looked_at_beside_the_turn(door: Bench) -> None:
-    assert door.turn(logon("carol", DESK, user="carol", password="right")) == []
-    (asked,) = door.asked
+def test_a_password_is_looked_at_beside_the_turn(listener: Bench) -> None:
+    assert listener.turn(logon("carol", DESK, user="carol", password="right")) == []
+    (asked,) = listener.asked
     assert (asked.password, asked.hashed) == ("right", HASH)
     assert "right" not in repr(asked)
-    [answer] = door.verified(asked.number, good=True)
+    [answer] = listener.verified(asked.number, good=True)
     assert isinstance(answer, m.Ack)
 
 
-def test_wrong_passwords_cost_more_and_more_time(door: Bench) -> None:
+def test_wrong_passwords_cost_more_and_more_time(listener: Bench) -> None:
     wait = PENALTY_MIN_MS
     while wait < PENALTY_MAX_MS:
-        door.turn(logon("carol", DESK, user="carol", password="wrong"))
-        told = door.verified(door.asked[-1].number, good=False)
-        assert (error(told).code, error(told).reason) == ("auth_failed", NOT_ACCEPTED)
-        door.now_ms += wait - 1
-        asked = len(door.asked)
+        listener.turn(logon("carol", DESK, user="carol", password="wrong"))
+        reported = listener.verified(listener.asked[-1].number, good=False)
+        assert (error(reported).code, error(reported).reason) == ("auth_failed", NOT_ACCEPTED)
+        listener.now_ms += wait - 1
+        asked = len(listener.asked)
         again = logon("carol", DESK, user="carol", password="right")
-        assert "wait" in error(door.turn(again)).reason
-        assert len(door.asked) == asked, "nobody looks at it"
-        door.now_ms += 1
+        assert "wait" in error(listener.turn(again)).reason
+        assert len(listener.asked) == asked, "nobody looks at it"
+        listener.now_ms += 1
         wait *= 2
 
 
 def test_wrong_passwords_for_one_user_keep_no_other_out() -> None:
     """Whoever has a shared key could lock out all its users, when the wait was by key."""
-    door = Bench(access=rules(), clients=100)
-    door.turn(logon("dave", DESK, user="dave", password="guess"))
-    door.verified(door.asked[-1].number, good=False)
-    assert door.turn(logon("carol", DESK, B, user="carol", password="right")) == []
-    [answer] = door.verified(door.asked[-1].number, good=True)
+    listener = Bench(access=rules(), clients=100)
+    listener.turn(logon("dave", DESK, user="dave", password="guess"))
+    listener.verified(listener.asked[-1].number, good=False)
+    assert listener.turn(logon("carol", DESK, B, user="carol", password="right")) == []
+    [answer] = listener.verified(listener.asked[-1].number, good=True)
     assert isinstance(answer, m.Ack)
 
 
-def test_one_password_of_a_connection_is_looked_at_at_once(door: Bench) -> None:
+def test_one_password_of_a_connection_is_looked_at_at_once(listener: Bench) -> None:
     guess = logon("dave", DESK, user="dave", password="guess")
-    assert door.turn(guess) == []
-    assert error(door.turn(logon("dave", DESK, user="x", password="guess"))).code == "too_many"
-    assert len(door.asked) == 1
+    assert listener.turn(guess) == []
+    assert error(listener.turn(logon("dave", DESK, user="x", password="guess"))).code == "too_many"
+    assert len(listener.asked) == 1
 
 
 def test_one_principal_cannot_take_all_places() -> None:
-    door = Bench(access=rules(), clients=100, clients_per_principal=2)
+    listener = Bench(access=rules(), clients=100, clients_per_principal=2)
     for n in range(2):
-        assert isinstance(door.turn(logon(f"bob-{n}", BOB, b"\0%4d" % n))[0], m.Ack)
-    assert error(door.turn(logon("bob-2", BOB, b"\0more"))).code == "too_many"
-    assert isinstance(door.turn(logon("ann", ANN))[0], m.Ack)
-    door.gone(b"\0%4d" % 0)
-    assert isinstance(door.turn(logon("bob-2", BOB, b"\0more"))[0], m.Ack), "there is room again"
+        assert isinstance(listener.turn(logon(f"bob-{n}", BOB, b"\0%4d" % n))[0], m.Ack)
+    assert error(listener.turn(logon("bob-2", BOB, b"\0more"))).code == "too_many"
+    assert isinstance(listener.turn(logon("ann", ANN))[0], m.Ack)
+    listener.gone(b"\0%4d" % 0)
+    assert isinstance(listener.turn(logon("bob-2", BOB, b"\0more"))[0], m.Ack), (
+        "there is room again"
+    )
 
 
-def test_nobody_takes_over_the_session_of_another_principal(door: Bench) -> None:
+def test_nobody_takes_over_the_session_of_another_principal(listener: Bench) -> None:
     """Its `instance` can be read by admin_read; only the same principal may replace it by that."""
-    door.turn(logon("client-7", ANN, instance="mine"))
-    told = door.turn(logon("client-7", BOB, B, instance="mine"))
-    assert told == [m.Heartbeat()], "the holder is probed, not replaced"
-    (client,) = door.core.clients.by_rid.values()
+    listener.turn(logon("client-7", ANN, instance="mine"))
+    reported = listener.turn(logon("client-7", BOB, B, instance="mine"))
+    assert reported == [m.Heartbeat()], "the holder is probed, not replaced"
+    (client,) = listener.core.clients.by_rid.values()
     assert client.principal == "ann"
 
 
-def test_nobody_learns_by_the_answer_who_there_is(door: Bench) -> None:
+def test_nobody_learns_by_the_answer_who_there_is(listener: Bench) -> None:
     """Somebody who is not there takes as long, and is told the same, as a wrong password."""
-    told = []
+    reported = []
     for at, user in enumerate(("carol", "nobody", "nobody")):
-        assert door.turn(logon("x", DESK, user=user, password="wrong")) == []
-        told.append(error(door.verified(at + 1, good=False)))
-        assert "wait" in error(door.turn(logon("x", DESK, user=user, password="wrong"))).reason
-        door.now_ms += PENALTY_MAX_MS
-    assert len({(one.code, one.reason, one.hint) for one in told}) == 1
+        assert listener.turn(logon("x", DESK, user=user, password="wrong")) == []
+        reported.append(error(listener.verified(at + 1, good=False)))
+        assert "wait" in error(listener.turn(logon("x", DESK, user=user, password="wrong"))).reason
+        listener.now_ms += PENALTY_MAX_MS
+    assert len({(one.code, one.reason, one.hint) for one in reported}) == 1
 
 
-def test_the_number_of_passwords_under_way_is_bounded(door: Bench) -> None:
+def test_the_number_of_passwords_under_way_is_bounded(listener: Bench) -> None:
     for n in range(VERIFYING_MAX):
-        door.turn(logon("carol", DESK, b"\0%4d" % n, user="carol", password="x"))
-    told = door.turn(logon("carol", DESK, user="carol", password="x"))
-    assert error(told).code == "too_many"
+        listener.turn(logon("carol", DESK, b"\0%4d" % n, user="carol", password="x"))
+    reported = listener.turn(logon("carol", DESK, user="carol", password="x"))
+    assert error(reported).code == "too_many"
 
 
-def test_rules_that_change_while_a_password_is_looked_at_count(door: Bench) -> None:
-    door.turn(logon("carol", DESK, user="carol", password="right"))
-    door.entitle(rules(f'[principal.bob]\nkeys = ["{BOB}"]'))
-    told = door.verified(door.asked[0].number, good=True)
-    assert error(told).code == "auth_failed"
+def test_rules_that_change_while_a_password_is_looked_at_count(listener: Bench) -> None:
+    listener.turn(logon("carol", DESK, user="carol", password="right"))
+    listener.entitle(rules(f'[principal.bob]\nkeys = ["{BOB}"]'))
+    reported = listener.verified(listener.asked[0].number, good=True)
+    assert error(reported).code == "auth_failed"
 
 
 # -- what -------------------------------------------------------------------------------------
@@ -201,21 +203,21 @@ def test_rules_that_change_while_a_password_is_looked_at_count(door: Bench) -> N
         ("opened", payload(1), False),
     ],
 )
-def test_what_may_be_published(door: Bench, topic: str, data: bytes, good: bool) -> None:
-    door.turn(logon("ann", ANN))
-    told = door.turn(publish(1, topic, data))
-    assert [one.code for one in told if isinstance(one, m.Error)] == (
+def test_what_may_be_published(listener: Bench, topic: str, data: bytes, good: bool) -> None:
+    listener.turn(logon("ann", ANN))
+    reported = listener.turn(publish(1, topic, data))
+    assert [one.code for one in reported if isinstance(one, m.Error)] == (
         [] if good else ["not_entitled"]
     )
-    assert len(door.appended) == good
+    assert len(listener.appended) == good
 
 
 @given(
     st.lists(st.tuples(st.sampled_from(["open", "half", "shut"]), st.integers(0, 9)), min_size=1)
 )
 def test_a_batch_goes_whole_or_not_at_all(rows: list[tuple[str, int]]) -> None:
-    door = Bench(access=rules())
-    door.turn(logon("ann", ANN))
+    listener = Bench(access=rules())
+    listener.turn(logon("ann", ANN))
     names = sorted({topic for topic, _ in rows})
     index = array("H", [names.index(topic) for topic, _ in rows]).tobytes()
     command = m.Publish(
@@ -225,19 +227,19 @@ def test_a_batch_goes_whole_or_not_at_all(rows: list[tuple[str, int]]) -> None:
     body = msgspec.msgpack.encode([payload(n) for _, n in rows])
     if len(body) > 2_000:
         return
-    told = door.turn(item(A, command, body, key=ANN))
+    reported = listener.turn(item(A, command, body, key=ANN))
     good = all(topic == "open" or (topic == "half" and n < 5) for topic, n in rows)
-    assert len(door.appended) == good
-    assert [one.code for one in told if isinstance(one, m.Error)] == (
+    assert len(listener.appended) == good
+    assert [one.code for one in reported if isinstance(one, m.Error)] == (
         [] if good else ["not_entitled"]
     )
 
 
 def test_who_may_not_stage_is_not_told_what_is_recorded() -> None:
-    door = Bench(access=rules(), recording=Recording([RecordConfig("open")]))
-    door.turn(logon("ann", ANN))
+    listener = Bench(access=rules(), recording=Recording([RecordConfig("open")]))
+    listener.turn(logon("ann", ANN))
     command = m.Publish(1, "shut", count=1, prev=0, stage="one")
-    refused = error(door.turn(item(A, command, msgspec.msgpack.encode([b"x"]), key=ANN)))
+    refused = error(listener.turn(item(A, command, msgspec.msgpack.encode([b"x"]), key=ANN)))
     assert refused.code == "not_entitled"
 
 
@@ -253,16 +255,16 @@ BY_HEADER = PEOPLE + FEED.replace("/n < 5", "HEADER('desk') IN ('fx', 7)")
 def test_a_filter_on_a_header_says_what_may_be_published(
     headers: dict[str, object] | None, good: bool, packed: bool
 ) -> None:
-    door = Bench(access=rules(BY_HEADER))
-    door.turn(logon("ann", ANN))
+    listener = Bench(access=rules(BY_HEADER))
+    listener.turn(logon("ann", ANN))
     raw = {name: Raw(msgspec.msgpack.encode(value)) for name, value in (headers or {}).items()}
     command, body = m.Publish(1, "half", prev=0, headers=raw), b"{}"
     if packed:
         rows = msgspec.msgpack.encode([{"desk": "fx"}, headers])
         command = m.Publish(1, "half", prev=0, count=2, columns=m.Columns(headers=rows))
         body = msgspec.msgpack.encode([b"{}"] * 2)
-    told = door.turn(item(A, command, body, key=ANN))
-    assert [one.code for one in told if isinstance(one, m.Error)] == (
+    reported = listener.turn(item(A, command, body, key=ANN))
+    assert [one.code for one in reported if isinstance(one, m.Error)] == (
         [] if good else ["not_entitled"]
     )
 
@@ -270,32 +272,32 @@ def test_a_filter_on_a_header_says_what_may_be_published(
 # -- rules that change ------------------------------------------------------------------------
 
 
-def test_what_is_taken_away_counts_at_once(door: Bench) -> None:
-    door.turn(logon("ann", ANN))
-    assert door.entitle(rules(PEOPLE + FEED.replace("open", "other"))) == []
-    assert error(door.turn(publish(1, "open", b"x"))).code == "not_entitled"
+def test_what_is_taken_away_counts_at_once(listener: Bench) -> None:
+    listener.turn(logon("ann", ANN))
+    assert listener.entitle(rules(PEOPLE + FEED.replace("open", "other"))) == []
+    assert error(listener.turn(publish(1, "open", b"x"))).code == "not_entitled"
 
 
-def test_who_is_not_known_any_more_is_told_and_gone(door: Bench) -> None:
-    door.turn(logon("ann", ANN))
-    door.turn(logon("bob", BOB, B))
-    told = door.entitle(rules(f'[principal.bob]\nkeys = ["{BOB}"]'))
-    assert error(told).code == "auth_failed"
-    assert [client.name for client in door.core.clients.by_rid.values()] == ["bob"]
-    assert error(door.turn(publish(1, "open", b"x"))).code == "not_logged_on"
+def test_who_is_not_known_any_more_is_told_and_gone(listener: Bench) -> None:
+    listener.turn(logon("ann", ANN))
+    listener.turn(logon("bob", BOB, B))
+    reported = listener.entitle(rules(f'[principal.bob]\nkeys = ["{BOB}"]'))
+    assert error(reported).code == "auth_failed"
+    assert [client.name for client in listener.core.clients.by_rid.values()] == ["bob"]
+    assert error(listener.turn(publish(1, "open", b"x"))).code == "not_logged_on"
 
 
-def test_a_name_that_is_taken_away_ends_who_has_it(door: Bench) -> None:
-    door.turn(logon("ann-2", ANN))
+def test_a_name_that_is_taken_away_ends_who_has_it(listener: Bench) -> None:
+    listener.turn(logon("ann-2", ANN))
     changed = PEOPLE.replace('roles = ["feed"]', 'roles = ["feed"]\nnames = ["ann"]', 1) + FEED
-    assert error(door.entitle(rules(changed))).code == "not_entitled"
-    assert len(door.core.clients) == 0
+    assert error(listener.entitle(rules(changed))).code == "not_entitled"
+    assert len(listener.core.clients) == 0
 
 
-def test_a_contested_name_goes_to_nobody_who_lost_his_key_meanwhile(door: Bench) -> None:
-    door.turn(logon("ann", ANN, instance="old"))
-    door.turn(logon("ann", ANN, B, instance="new"))  # the holder is probed
+def test_a_contested_name_goes_to_nobody_who_lost_his_key_meanwhile(listener: Bench) -> None:
+    listener.turn(logon("ann", ANN, instance="old"))
+    listener.turn(logon("ann", ANN, B, instance="new"))  # the holder is probed
     only_bob = rules(f'[principal.bob]\nkeys = ["{BOB}"]')
-    told = [*door.entitle(only_bob), *door.tick(0)]
-    assert [one.code for one in told if isinstance(one, m.Error)] == ["auth_failed"] * 2
-    assert len(door.core.clients) == 0
+    reported = [*listener.entitle(only_bob), *listener.tick(0)]
+    assert [one.code for one in reported if isinstance(one, m.Error)] == ["auth_failed"] * 2
+    assert len(listener.core.clients) == 0

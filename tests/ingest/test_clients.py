@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from zbroker import config
 from zbroker.ingest.clients import ClientConnection, ClientRegistry, Spread, endpoints_for, missing
 
-ROOMS = ("delivery", "delivery-2")
+PROCESSES = ("delivery", "delivery-2")
 KNOWN = {"ingest": "i", "delivery": "d1", "delivery-2": "d2", "queues": "q", "admin": "a"}
 
 
@@ -20,14 +20,14 @@ def client(rid: int, name: str) -> ClientConnection:
 
 def test_a_logon_is_told_one_delivery_door() -> None:
     others = {"queues": "q", "admin": "a"}
-    assert endpoints_for(0, ROOMS, KNOWN) == {"delivery": "d1", **others}
-    assert endpoints_for(1, ROOMS, KNOWN) == {"delivery": "d2", **others}
+    assert endpoints_for(0, PROCESSES, KNOWN) == {"delivery": "d1", **others}
+    assert endpoints_for(1, PROCESSES, KNOWN) == {"delivery": "d2", **others}
 
 
 def test_a_worker_that_has_not_started_is_stood_in_for() -> None:
-    assert endpoints_for(1, ROOMS, {"delivery": "d1"}) == {"delivery": "d1"}
-    assert endpoints_for(0, ROOMS, {"delivery-2": "d2"}) == {"delivery": "d2"}
-    assert endpoints_for(0, ROOMS, {"admin": "a"}) == {"admin": "a"}
+    assert endpoints_for(1, PROCESSES, {"delivery": "d1"}) == {"delivery": "d1"}
+    assert endpoints_for(0, PROCESSES, {"delivery-2": "d2"}) == {"delivery": "d2"}
+    assert endpoints_for(0, PROCESSES, {"admin": "a"}) == {"admin": "a"}
 
 
 def test_the_doors_of_one_worker_are_as_ever() -> None:

@@ -177,20 +177,22 @@ def test_acks_are_merged_and_only_sent_to_who_asked() -> None:
     bench.logon()
     bench.logon(B, "q")
     bench.turn(packed(1, b"x"), packed(2, b"y"), single(1, rid=B, ack=False))
-    told = bench.settle(i.ReceiptItem(1, 5, 1), i.ReceiptItem(2, 6, 2, 1), i.ReceiptItem(3, 7, 1))
-    assert told == [m.Ack("persisted", seq=2, durability="disk", duplicate=1)]
+    reported = bench.settle(
+        i.ReceiptItem(1, 5, 1), i.ReceiptItem(2, 6, 2, 1), i.ReceiptItem(3, 7, 1)
+    )
+    assert reported == [m.Ack("persisted", seq=2, durability="disk", duplicate=1)]
 
 
 def test_a_refusal_breaks_the_run_of_acks_in_its_place() -> None:
     bench = Bench()
     bench.logon()
     bench.turn(packed(1, b"x"), packed(5, b"y", prev=4, cid="r1"))
-    told = bench.settle(
+    reported = bench.settle(
         i.ReceiptItem(1, 5, 1), i.ReceiptItem(2, 0, 1, 0, "sequence_gap", "because")
     )
-    assert isinstance(told[0], m.Ack)
-    assert told[0].seq == 1
-    assert error(told[1:]) == m.Error("sequence_gap", "because", cid="r1", seq=5, high=1)
+    assert isinstance(reported[0], m.Ack)
+    assert reported[0].seq == 1
+    assert error(reported[1:]) == m.Error("sequence_gap", "because", cid="r1", seq=5, high=1)
 
 
 @pytest.mark.seed("001-24")
@@ -343,8 +345,8 @@ def test_a_session_that_was_refused_too_many_runs_of_sequences_ends(
     bench = Bench(window_bytes=1_000)
     bench.logon()
     bench.turn(packed(1, bytes(900)))
-    told = bench.turn(*(item(A, m.Publish(seq, "t"), bytes(200)) for seq in (4, 6, 8)))
-    codes = [answer.code for answer in told if isinstance(answer, m.Error)]
+    reported = bench.turn(*(item(A, m.Publish(seq, "t"), bytes(200)) for seq in (4, 6, 8)))
+    codes = [answer.code for answer in reported if isinstance(answer, m.Error)]
     assert codes == ["window_full", "window_full", "session_ended", "not_logged_on"]
 
 
@@ -360,16 +362,16 @@ def test_a_name_in_use_is_refused_unless_its_holder_is_gone() -> None:
     bench.now_ms += PROBE_MS
     assert error(bench.tick(bench.now_ms)).code == "name_in_use"
     bench.turn(item(B, m.Logon("p", "y", "3"), None))
-    told = bench.gone(A)
-    assert [a.cid for a in told if isinstance(a, m.Ack)] == ["3"]
+    reported = bench.gone(A)
+    assert [a.cid for a in reported if isinstance(a, m.Ack)] == ["3"]
 
 
 def test_the_same_instance_takes_its_name_over_and_the_old_session_is_told() -> None:
     bench = Bench()
     bench.logon(A)
-    told = bench.turn(item(B, m.Logon("p", "x", "2"), None))
-    assert [type(a) for a in told] == [m.Error, m.Ack]
-    assert error(told[:1]).code == "session_ended"
+    reported = bench.turn(item(B, m.Logon("p", "x", "2"), None))
+    assert [type(a) for a in reported] == [m.Error, m.Ack]
+    assert error(reported[:1]).code == "session_ended"
     assert error(bench.turn(single(1, rid=A))).code == "not_logged_on"
     assert bench.turn(single(1, rid=B)) == []
 
@@ -381,9 +383,9 @@ def test_a_silent_client_ends_after_two_intervals_only_if_it_asked_for_heartbeat
     while bench.now_ms < 2_000:
         assert list(bench.core.clients.by_rid) == [A, B]
         bench.now_ms = bench.core.next_wake_ms()
-        told = bench.tick(bench.now_ms)
+        reported = bench.tick(bench.now_ms)
     assert (bench.now_ms, list(bench.core.clients.by_rid)) == (2_000, [B])
-    assert error([one for one in told if isinstance(one, m.Error)]).code == "not_logged_on"
+    assert error([one for one in reported if isinstance(one, m.Error)]).code == "not_logged_on"
 
 
 @pytest.mark.seed("002-43")
@@ -395,8 +397,8 @@ def test_a_heartbeat_that_names_an_interval_begins_them() -> None:
     beats = 0
     while bench.core.clients.by_rid:
         bench.now_ms = bench.core.next_wake_ms()
-        told = bench.tick(bench.now_ms)
-        beats += sum(isinstance(one, m.Heartbeat) for one in told)
+        reported = bench.tick(bench.now_ms)
+        beats += sum(isinstance(one, m.Heartbeat) for one in reported)
     assert (bench.now_ms, beats) == (2_000, 3)
 
 
@@ -441,8 +443,8 @@ def test_after_a_restart_of_the_journal_sessions_that_it_refused_are_told() -> N
     assert isinstance(hello, Say)
     assert isinstance(hello.message, i.Hello)
     assert [s.name for s in hello.message.sessions] == ["p"]
-    told = bench.hear(i.Welcome(12, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1, ["p"]))
-    assert error(told).code == "session_ended"
+    reported = bench.hear(i.Welcome(12, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1, ["p"]))
+    assert error(reported).code == "session_ended"
 
 
 def test_headers_over_the_limit_are_refused_unread() -> None:

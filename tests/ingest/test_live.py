@@ -191,9 +191,9 @@ def test_several_workers_are_as_many_links_of_one(events: list[tuple[Any, ...]])
                     one.take(entry(), bytes(size))
                 used += size
             case "grant", worker, restarts, credit:
-                told = i.LiveCredit(DELIVERY + restarts, MINE, min(used, credit), credit)
-                link.on_grant(told, worker)
-                alone[worker].on_grant(told)
+                reported = i.LiveCredit(DELIVERY + restarts, MINE, min(used, credit), credit)
+                link.on_grant(reported, worker)
+                alone[worker].on_grant(reported)
             case "tick", later_ms:
                 now_ms += later_ms
                 sent, wanted = link.tick(now_ms), [one.tick(now_ms) for one in alone]

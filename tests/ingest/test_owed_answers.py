@@ -62,13 +62,13 @@ def test_of_persisted_acks_in_a_row_the_newest_says_it_all() -> None:
 
 def test_acks_are_not_merged_across_a_refusal() -> None:
     """Else the refused message would be taken for a persisted one."""
-    told = [persisted(1), error(2), persisted(3), persisted(4)]
-    assert kept(*told) == [persisted(1), error(2), persisted(4)]
+    reported = [persisted(1), error(2), persisted(3), persisted(4)]
+    assert kept(*reported) == [persisted(1), error(2), persisted(4)]
 
 
 def test_answers_to_commands_are_all_kept() -> None:
-    told = [persisted(1, "f"), persisted(2, "g"), error(3), error(4), persisted(4, "h")]
-    assert kept(*told) == told
+    reported = [persisted(1, "f"), persisted(2, "g"), error(3), error(4), persisted(4, "h")]
+    assert kept(*reported) == reported
 
 
 def test_a_heartbeat_is_kept_only_if_nothing_else_is() -> None:
@@ -83,8 +83,8 @@ def test_of_messages_that_were_taken_the_newest_is_named() -> None:
 
 
 def test_topics_that_are_not_recorded_are_named_before_an_ack_of_what_follows() -> None:
-    told = [named(1, "u"), persisted(2), named(3, "v", "u"), persisted(4), named(5, "w")]
-    assert kept(*told) == [named(3, "u", "v"), persisted(4), named(5, "w")]
+    reported = [named(1, "u"), persisted(2), named(3, "v", "u"), persisted(4), named(5, "w")]
+    assert kept(*reported) == [named(3, "u", "v"), persisted(4), named(5, "w")]
 
 
 def test_all_that_is_not_recorded_stays_named_in_acks_of_a_size() -> None:
@@ -95,8 +95,8 @@ def test_all_that_is_not_recorded_stays_named_in_acks_of_a_size() -> None:
 
 
 def test_runs_that_follow_each_other_are_joined() -> None:
-    told = [named(2, runs=[(1, 2)]), named(9, runs=[(3, 3), (9, 9)])]
-    assert kept(*told) == [named(9, runs=[(1, 3), (9, 9)])]
+    reported = [named(2, runs=[(1, 2)]), named(9, runs=[(3, 3), (9, 9)])]
+    assert kept(*reported) == [named(9, runs=[(1, 3), (9, 9)])]
 
 
 # -- order ----------------------------------------------------------------------------------------
@@ -183,8 +183,8 @@ def test_an_ack_does_not_overtake_the_refusal_of_a_message_before_it() -> None:
     bench.turn(packed(3, b"z", prev=1))
     assert bench.settle(i.ReceiptItem(2, 2, 3)) == []
     bench.space = 1
-    told = bench.tick(RETRY_MS)
-    assert [(type(one), one.seq) for one in told if not isinstance(one, m.Heartbeat)] == [
+    reported = bench.tick(RETRY_MS)
+    assert [(type(one), one.seq) for one in reported if not isinstance(one, m.Heartbeat)] == [
         (m.Ack, 1), (m.Error, 2), (m.Ack, 3),
     ]  # fmt: skip
 
@@ -212,11 +212,11 @@ def test_a_client_that_reads_nothing_ends_and_is_told_so_at_last() -> None:
         assert bench.turn(single(0, topic="")) == [], n
     assert not bench.core.clients.by_rid
     bench.space = 1
-    told = list[Any]()
+    reported = list[Any]()
     while bench.core._owed:
-        told += bench.tick(bench.now_ms + RETRY_MS)
-    assert OWED_MAX <= len(told) <= OWED_MAX + 2
-    assert told[-1].code == "not_logged_on"
+        reported += bench.tick(bench.now_ms + RETRY_MS)
+    assert OWED_MAX <= len(reported) <= OWED_MAX + 2
+    assert reported[-1].code == "not_logged_on"
     assert isinstance(bench.logon(), m.Ack), "it may come back"
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import zstandard
 
-from tests.ingest.rig import MINE, Rig, Told, item, made
+from tests.ingest.rig import MINE, Reported, Rig, item, made
 from zbroker.config import RecordConfig
 from zbroker.engine.effects import JOURNAL, Say
 from zbroker.ingest.chain import Chain
@@ -50,7 +50,7 @@ class Bench(Rig):
     def grant(self, credit: int) -> None:
         self.hear(Granted(0, i.LiveCredit(DELIVERY, MINE, 0, credit)))
 
-    def said(self, say: Say) -> list[Told]:
+    def said(self, say: Say) -> list[Reported]:
         if say.link == JOURNAL:
             return super().said(say)
         assert isinstance(say.message, i.Live)
@@ -108,7 +108,7 @@ def refused(ordinal: int, high: int, code: str) -> i.ReceiptItem:
     return i.ReceiptItem(ordinal, 0, high, 0, code, "because")
 
 
-def codes(answers: list[Told]) -> list[tuple[str, int | None, int | None]]:
+def codes(answers: list[Reported]) -> list[tuple[str, int | None, int | None]]:
     return [(a.code, a.seq, a.high) for a in answers if isinstance(a, m.Error)]
 
 
@@ -256,8 +256,8 @@ def test_unrecorded_messages_are_acknowledged_behind_what_stands_before_them() -
 def test_acks_of_one_settling_are_merged_and_topics_named_before_what_is_behind_them() -> None:
     bench = Bench()
     bench.turn(mixed(1, "rurvrw", 0))
-    told = bench.settle(accepted(1, 1), accepted(2, 3), accepted(3, 5))
-    assert told == [unrecorded(4, "u", "v"), persisted(5), unrecorded(6, "w")]
+    reported = bench.settle(accepted(1, 1), accepted(2, 3), accepted(3, 5))
+    assert reported == [unrecorded(4, "u", "v"), persisted(5), unrecorded(6, "w")]
 
 
 def test_many_topics_are_named_in_several_acks() -> None:
@@ -268,16 +268,16 @@ def test_many_topics_are_named_in_several_acks() -> None:
     publish = m.Publish(
         1, topics=topics, count=len(topics), columns=m.Columns(index), ack=["persisted"]
     )
-    told = bench.turn(item(A, publish, body))
-    named = [name for ack in told if isinstance(ack, m.Ack) for name in ack.unrecorded or []]
-    assert (len(told), named) == (2, topics)
+    reported = bench.turn(item(A, publish, body))
+    named = [name for ack in reported if isinstance(ack, m.Ack) for name in ack.unrecorded or []]
+    assert (len(reported), named) == (2, topics)
 
 
 def test_who_asked_for_processed_hears_it_twice_of_an_unrecorded_message() -> None:
     bench = Bench()
     asked = item(A, m.Publish(1, "u", ack=["processed"], cid="c"), b"x")
-    told = bench.turn(asked, item(A, m.Publish(2, "r", ack=["processed"], cid="d"), b"x"))
-    assert told == [
+    reported = bench.turn(asked, item(A, m.Publish(2, "r", ack=["processed"], cid="d"), b"x"))
+    assert reported == [
         m.Ack("processed", "c", seq=1), m.Ack("processed", "d", seq=2), unrecorded(1, "u"),
     ]  # fmt: skip
     assert bench.settle(accepted(1, 2)) == [], "of a recorded one it was said that it is checked"
@@ -292,8 +292,8 @@ def test_a_flush_is_answered_when_unrecorded_messages_before_it_are_settled_too(
     bench = Bench(high=3)
     flush = item(A, m.Flush("f"), None)
     assert bench.turn(flush) == [m.Ack("persisted", "f", seq=3, durability="disk")]
-    told = bench.turn(mixed(4, "r", 3), mixed(5, "u", 4), flush)
-    assert told == []
+    reported = bench.turn(mixed(4, "r", 3), mixed(5, "u", 4), flush)
+    assert reported == []
     flushed = m.Ack("persisted", "f", seq=4, durability="disk")
     assert sorted(map(repr, bench.settle(accepted(1, 4)))) == sorted(
         map(repr, [persisted(4), unrecorded(5, "u"), flushed])
@@ -312,16 +312,16 @@ def test_a_session_acknowledges_what_came_in_it_only() -> None:
 def test_unrecorded_messages_behind_a_refused_one_are_refused() -> None:
     bench = Bench()
     bench.turn(mixed(1, "u", 0), mixed(2, "r", 1, cid="7"), mixed(3, "u", 2), mixed(4, "r", 3))
-    told = bench.settle(refused(1, 0, "disk_full"), refused(2, 0, "sequence_gap"))
-    assert codes(told) == [("disk_full", 2, 0), ("sequence_gap", 3, 1), ("sequence_gap", 4, 0)]
-    assert told[0].cid == "7"  # type: ignore[union-attr]
+    reported = bench.settle(refused(1, 0, "disk_full"), refused(2, 0, "sequence_gap"))
+    assert codes(reported) == [("disk_full", 2, 0), ("sequence_gap", 3, 1), ("sequence_gap", 4, 0)]
+    assert reported[0].cid == "7"  # type: ignore[union-attr]
     late = bench.turn(mixed(5, "u", 4))
     assert codes(late) == [("sequence_gap", 5, 1)], "it was sent before the refusal was heard"
     bench.turn(mixed(2, "r", 1), mixed(3, "u", 2), mixed(4, "r", 3), mixed(5, "u", 4))
     assert bench.runs()[2:] == [(2, 1, 0), (4, 1, 2)]
     assert bench.live() == [(1, 1), (3, 1), (5, 1)], "3 went there the first time"
-    told = bench.settle(accepted(3, 2), accepted(4, 4))
-    assert told == [unrecorded(3, "u"), persisted(4), unrecorded(5, "u")]
+    reported = bench.settle(accepted(3, 2), accepted(4, 4))
+    assert reported == [unrecorded(3, "u"), persisted(4), unrecorded(5, "u")]
 
 
 def test_refusals_of_an_older_epoch_change_nothing() -> None:
@@ -337,13 +337,15 @@ def test_refusals_of_an_older_epoch_change_nothing() -> None:
 def test_the_rest_of_a_cut_batch_comes_again_as_a_whole() -> None:
     bench = Bench()
     bench.turn(mixed(1, "rurur", 0))
-    told = bench.settle(accepted(1, 1), refused(2, 1, "disk_full"), refused(3, 1, "sequence_gap"))
-    assert told[:2] == [persisted(1), unrecorded(2, "u")]
-    assert codes(told) == [("disk_full", 1, 1), ("sequence_gap", 1, 2), ("sequence_gap", 1, 1)]
+    reported = bench.settle(
+        accepted(1, 1), refused(2, 1, "disk_full"), refused(3, 1, "sequence_gap")
+    )
+    assert reported[:2] == [persisted(1), unrecorded(2, "u")]
+    assert codes(reported) == [("disk_full", 1, 1), ("sequence_gap", 1, 2), ("sequence_gap", 1, 1)]
     bench.turn(mixed(1, "rurur", 0))
     assert bench.runs()[3:] == [(1, 1, 0), (3, 1, 1), (5, 1, 3)]
-    told = bench.settle(i.ReceiptItem(4, 1, 1, 1), accepted(5, 3), accepted(6, 5))
-    assert told == [unrecorded(4, "u"), persisted(5, 1)]
+    reported = bench.settle(i.ReceiptItem(4, 1, 1, 1), accepted(5, 3), accepted(6, 5))
+    assert reported == [unrecorded(4, "u"), persisted(5, 1)]
 
 
 def test_a_final_refusal_lets_the_next_one_follow_what_stood_before() -> None:
@@ -357,12 +359,12 @@ def test_a_final_refusal_lets_the_next_one_follow_what_stood_before() -> None:
 def test_without_prev_a_temporary_refusal_holds_unrecorded_messages_too() -> None:
     bench = Bench()
     bench.turn(single(1), single(2, "u"))
-    told = bench.settle(refused(1, 0, "disk_full"))
-    assert codes(told) == [("disk_full", 1, 0), ("sequence_gap", 2, 0)]
+    reported = bench.settle(refused(1, 0, "disk_full"))
+    assert codes(reported) == [("disk_full", 1, 0), ("sequence_gap", 2, 0)]
     assert codes(bench.turn(single(3, "u"))) == [("sequence_gap", 3, 0)]
     assert codes(bench.turn(single(1), single(2, "u"), single(3, "u"))) == []
-    told = bench.settle(accepted(2, 1))
-    assert told == [persisted(1), unrecorded(3, "u")]
+    reported = bench.settle(accepted(2, 1))
+    assert reported == [persisted(1), unrecorded(3, "u")]
 
 
 def test_a_copy_that_was_on_its_way_ends_what_the_refusal_of_another_holds() -> None:

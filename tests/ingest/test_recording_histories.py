@@ -16,7 +16,7 @@ from random import Random
 import msgspec
 import pytest
 
-from tests.ingest.rig import MINE, Rig, Told, item
+from tests.ingest.rig import MINE, Reported, Rig, item
 from zbroker.config import RecordConfig
 from zbroker.engine.effects import JOURNAL, Reconnect, Say
 from zbroker.ingest.contract import Effect, IngestSettings, PublishLimits
@@ -145,7 +145,7 @@ class History(Rig):
     def welcome(self) -> None:
         self.hear(i.Welcome(self.journal.incarnation, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1))
 
-    def take(self, effects: Sequence[Effect]) -> list[Told]:
+    def take(self, effects: Sequence[Effect]) -> list[Reported]:
         for message in super().take(effects):
             self.answer(message)
         return []
@@ -155,7 +155,7 @@ class History(Rig):
             self.wire.clear()
             self.receipts.clear()
 
-    def said(self, say: Say) -> list[Told]:
+    def said(self, say: Say) -> list[Reported]:
         append = say.message
         if not isinstance(append, i.Append):
             return super().said(say)
@@ -168,7 +168,7 @@ class History(Rig):
     def opened(self, asked: i.Open) -> i.Opened:
         return i.Opened(asked.cid, "p", 42, 100)
 
-    def answer(self, message: Told) -> None:
+    def answer(self, message: Reported) -> None:
         publisher = self.publisher
         if isinstance(message, m.Error):
             assert message.code in ("disk_full", "sequence_gap"), message

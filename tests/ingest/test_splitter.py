@@ -60,27 +60,27 @@ def entry(
 
 
 def test_a_batch_is_cut_where_the_answer_changes() -> None:
-    door = bench()
-    door.turn(packed(1, KEEP, KEEP, DROP, KEEP, DROP, prev=0))
-    assert door.runs() == [(1, 2, 0), (4, 1, 2)]
-    assert door.live() == [(3, 1), (5, 1)]
-    assert [body for _, _, body in door.appended] == [pack([KEEP, KEEP]), pack([KEEP])]
+    listener = bench()
+    listener.turn(packed(1, KEEP, KEEP, DROP, KEEP, DROP, prev=0))
+    assert listener.runs() == [(1, 2, 0), (4, 1, 2)]
+    assert listener.live() == [(3, 1), (5, 1)]
+    assert [body for _, _, body in listener.appended] == [pack([KEEP, KEEP]), pack([KEEP])]
 
 
 def test_singles_are_packed_together_and_then_cut() -> None:
-    door = bench()
+    listener = bench()
     data = [KEEP, DROP, KEEP, KEEP]
-    door.turn(*(one(n + 1, message, prev=n) for n, message in enumerate(data)))
-    assert door.runs() == [(1, 1, 0), (3, 2, 1)]
-    assert door.live() == [(2, 1)]
+    listener.turn(*(one(n + 1, message, prev=n) for n, message in enumerate(data)))
+    assert listener.runs() == [(1, 1, 0), (3, 2, 1)]
+    assert listener.live() == [(2, 1)]
 
 
 def test_singles_keep_their_order_between_topics_of_each_kind() -> None:
-    door = bench()
+    listener = bench()
     rows = [("r", DROP), ("j", KEEP), ("j", DROP), ("u", KEEP), ("r", DROP), ("j", KEEP)]
-    door.turn(*(one(n + 1, data, topic, n) for n, (topic, data) in enumerate(rows)))
-    assert door.runs() == [(1, 1, 0), (2, 1, 1), (5, 1, 2), (6, 1, 5)]
-    assert door.live() == [(3, 1), (4, 1)]
+    listener.turn(*(one(n + 1, data, topic, n) for n, (topic, data) in enumerate(rows)))
+    assert listener.runs() == [(1, 1, 0), (2, 1, 1), (5, 1, 2), (6, 1, 5)]
+    assert listener.live() == [(3, 1), (4, 1)]
 
 
 def test_each_topic_is_read_by_its_own_table() -> None:
@@ -189,13 +189,13 @@ def encoded(headers: dict[str, object] | None) -> dict[str, Raw] | None:
 def test_headers_say_what_is_recorded_however_messages_come(
     rows: list[tuple[str, bytes, dict[str, object] | None]], single: bool
 ) -> None:
-    door = Bench(recording=BY_HEADER)
+    listener = Bench(recording=BY_HEADER)
     if single:
         publishes = [
             item(A, m.Publish(n + 1, topic, prev=n, headers=encoded(headers)), data)
             for n, (topic, data, headers) in enumerate(rows)
         ]
-        door.turn(*publishes)
+        listener.turn(*publishes)
     else:
         names = sorted({topic for topic, _, _ in rows})
         columns = m.Columns(headers=codec.encode([headers for _, _, headers in rows]))
@@ -206,8 +206,8 @@ def test_headers_say_what_is_recorded_however_messages_come(
             1, None if several else names[0], names if several else None, len(rows), 0,
             columns=columns,
         )  # fmt: skip
-        door.turn(item(A, publish, pack([data for _, data, _ in rows])))
-    recorded = {n for seq, count, _ in door.runs() for n in range(seq, seq + count)}
+        listener.turn(item(A, publish, pack([data for _, data, _ in rows])))
+    recorded = {n for seq, count, _ in listener.runs() for n in range(seq, seq + count)}
     assert recorded == {n for n, row in enumerate(rows, 1) if wanted_with(*row)}
 
 
@@ -229,57 +229,57 @@ def test_a_batch_in_which_nothing_can_be_meant_is_not_unpacked() -> None:
 
 
 def test_payloads_that_cannot_be_read_are_live_only_and_counted() -> None:
-    door = bench()
-    door.turn(packed(1, KEEP, b"{", DROP, b'{"keep":"', prev=0), one(5, b'{"keep":', prev=4))
-    assert (door.runs(), door.live()) == ([(1, 1, 0)], [(2, 3), (5, 1)])
-    assert door.unrecorded() == {
+    listener = bench()
+    listener.turn(packed(1, KEEP, b"{", DROP, b'{"keep":"', prev=0), one(5, b'{"keep":', prev=4))
+    assert (listener.runs(), listener.live()) == ([(1, 1, 0)], [(2, 3), (5, 1)])
+    assert listener.unrecorded() == {
         "unrecorded": 4, "live_dropped": 0, "filtered": 4, "unreadable": 3,
     }  # fmt: skip
 
 
 def test_a_payload_without_the_field_is_not_unreadable() -> None:
-    door = bench()
-    door.turn(packed(1, b"{}", b'{"keep":null}', b"[]", b"7"))
-    assert door.runs() == []
-    assert door.unrecorded()["unreadable"] == 0
+    listener = bench()
+    listener.turn(packed(1, b"{}", b'{"keep":null}', b"[]", b"7"))
+    assert listener.runs() == []
+    assert listener.unrecorded()["unreadable"] == 0
 
 
 # -- acks and what comes again ----------------------------------------------------------------
 
 
 def test_acks_come_in_their_place() -> None:
-    door = bench()
-    assert door.turn(packed(1, DROP, DROP, prev=0)) == [filtered(2, (1, 2))]
-    assert door.turn(packed(3, DROP, KEEP, DROP, KEEP, DROP, prev=2)) == [filtered(3, (3, 3))]
-    assert door.settle(accepted(1, 4)) == [persisted(4), filtered(5, (5, 5))]
-    assert door.settle(accepted(2, 6)) == [persisted(6), filtered(7, (7, 7))]
+    listener = bench()
+    assert listener.turn(packed(1, DROP, DROP, prev=0)) == [filtered(2, (1, 2))]
+    assert listener.turn(packed(3, DROP, KEEP, DROP, KEEP, DROP, prev=2)) == [filtered(3, (3, 3))]
+    assert listener.settle(accepted(1, 4)) == [persisted(4), filtered(5, (5, 5))]
+    assert listener.settle(accepted(2, 6)) == [persisted(6), filtered(7, (7, 7))]
 
 
 def test_acks_of_one_settling_are_merged_with_their_runs() -> None:
-    door = bench()
-    door.turn(packed(1, KEEP, DROP, KEEP, DROP, DROP, KEEP, DROP, prev=0), one(8, DROP, prev=7))
-    told = door.settle(accepted(1, 1), accepted(2, 3), accepted(3, 6))
-    assert told == [filtered(5, (2, 2), (4, 5)), persisted(6), filtered(8, (7, 8))]
+    listener = bench()
+    listener.turn(packed(1, KEEP, DROP, KEEP, DROP, DROP, KEEP, DROP, prev=0), one(8, DROP, prev=7))
+    reported = listener.settle(accepted(1, 1), accepted(2, 3), accepted(3, 6))
+    assert reported == [filtered(5, (2, 2), (4, 5)), persisted(6), filtered(8, (7, 8))]
 
 
 def test_topics_that_are_never_recorded_are_named_and_what_is_filtered_is_numbered() -> None:
-    door = bench()
+    listener = bench()
     rows = [("r", KEEP), ("u", KEEP), ("j", DROP), ("r", KEEP), ("v", KEEP)]
-    door.turn(*(one(n + 1, data, topic, n) for n, (topic, data) in enumerate(rows)))
-    assert door.settle(accepted(1, 1), accepted(2, 4)) == [
+    listener.turn(*(one(n + 1, data, topic, n) for n, (topic, data) in enumerate(rows)))
+    assert listener.settle(accepted(1, 1), accepted(2, 4)) == [
         m.Ack("processed", seq=3, unrecorded=["u"], filtered=pack_runs((3, 3))),
         persisted(4), unrecorded(5, "v"),
     ]  # fmt: skip
 
 
 def test_many_runs_are_named_in_several_acks() -> None:
-    door = Bench(window=1 << 20, recording=RECORDING)
+    listener = Bench(window=1 << 20, recording=RECORDING)
     count = 2 * FILTERED_RUNS_MAX + 200
     for seq in range(1, count + 1, 100):
-        door.turn(packed(seq, *[DROP, KEEP] * 50, prev=seq - 1))
-    told = door.settle(*(accepted(n + 1, 2 * n + 2) for n in range(count // 2)))
-    assert door.turn(packed(count + 1, DROP)) == [filtered(count + 1, (count + 1, count + 1))]
-    sizes = [len(ack.filtered or b"") // 16 for ack in told if isinstance(ack, m.Ack)]
+        listener.turn(packed(seq, *[DROP, KEEP] * 50, prev=seq - 1))
+    reported = listener.settle(*(accepted(n + 1, 2 * n + 2) for n in range(count // 2)))
+    assert listener.turn(packed(count + 1, DROP)) == [filtered(count + 1, (count + 1, count + 1))]
+    sizes = [len(ack.filtered or b"") // 16 for ack in reported if isinstance(ack, m.Ack)]
     assert (max(sizes), sum(sizes)) == (FILTERED_RUNS_MAX, count // 2 - 1), "one was told at once"
 
 
@@ -292,23 +292,23 @@ def filtered(seq: int, *runs: tuple[int, int]) -> m.Ack:
 
 
 def test_what_comes_again_gets_the_same_answer() -> None:
-    door = bench()
+    listener = bench()
     batch = packed(1, KEEP, DROP, KEEP, prev=0)
-    door.turn(batch)
-    door.turn(*(one(n, data, prev=n - 1) for n, data in ((1, KEEP), (2, DROP), (3, KEEP))))
-    assert door.live() == [(2, 1)], "it went there the first time"
-    assert door.runs() == [(1, 1, 0), (3, 1, 1), (1, 1, 0), (3, 1, 1)]
+    listener.turn(batch)
+    listener.turn(*(one(n, data, prev=n - 1) for n, data in ((1, KEEP), (2, DROP), (3, KEEP))))
+    assert listener.live() == [(2, 1)], "it went there the first time"
+    assert listener.runs() == [(1, 1, 0), (3, 1, 1), (1, 1, 0), (3, 1, 1)]
 
 
 def test_behind_a_refused_message_the_rest_of_its_batch_comes_again() -> None:
-    door = bench()
+    listener = bench()
     batch = packed(1, KEEP, DROP, KEEP, prev=0)
-    door.turn(batch)
-    door.settle(accepted(1, 1), refused(2, 1, "disk_full"))
-    door.turn(batch)
-    assert door.live() == [(2, 1)]
-    told = door.settle(i.ReceiptItem(3, 1, 1, 1), accepted(4, 3))
-    assert told == [filtered(2, (2, 2)), persisted(3, 1)]
+    listener.turn(batch)
+    listener.settle(accepted(1, 1), refused(2, 1, "disk_full"))
+    listener.turn(batch)
+    assert listener.live() == [(2, 1)]
+    reported = listener.settle(i.ReceiptItem(3, 1, 1, 1), accepted(4, 3))
+    assert reported == [filtered(2, (2, 2)), persisted(3, 1)]
 
 
 # -- what a filter may ask --------------------------------------------------------------------

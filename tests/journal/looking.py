@@ -11,7 +11,7 @@ import msgspec
 from google_crc32c import value as crc32c
 
 from tests.journal import build
-from tests.journal.whole import DOOR, MINE, Whole
+from tests.journal.whole import LISTENER, MINE, Whole
 from zbroker.bookmarks.index import Index
 from zbroker.ids import publisher_id
 from zbroker.journal.core import JournalSettings
@@ -45,7 +45,7 @@ class Looking:
         self.messages: list[Seen] = []
         self.log_start = 1
         for name in NAMES:
-            self.whole.hear(DOOR, m.Open(1, MINE, name, "alice"), [])
+            self.whole.hear(LISTENER, m.Open(1, MINE, name, "alice"), [])
         self.whole.commit()
 
     def publish(self, name: str, times_s: list[int], *, skip: int = 0, size: int = 10) -> None:
@@ -60,7 +60,7 @@ class Looking:
             known.id, known.session, first, len(times_s), None, crc32c(body), None, ["t"],
             columns=columns,
         )  # fmt: skip
-        self.whole.hear(DOOR, m.Append(MINE, self.whole.ordinal, 0, [entry]), [body])
+        self.whole.hear(LISTENER, m.Append(MINE, self.whole.ordinal, 0, [entry]), [body])
         self.whole.ordinal += 1
         self.whole.commit()
 

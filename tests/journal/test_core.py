@@ -31,7 +31,7 @@ from zbroker.wire import internal as m
 
 MINE, RID, READER = 77, b"\0ingest", b"\0delivery"
 BODY = b"\x91\xc4\x01a"
-ROOM = Reserved(True, True, U63_MAX)
+PROCESS = Reserved(True, True, U63_MAX)
 
 
 class Steps:
@@ -48,7 +48,7 @@ class Steps:
         self.hear(Requested([Incoming(READER, m.Hello("delivery", 1), [])]))
         self.hear(Requested([Incoming(RID, m.Open(1, MINE, "p", ""), [])]))
         self.tick()
-        [opened] = [each.message for each in self.hear(ROOM) if isinstance(each, Answer)]
+        [opened] = [each.message for each in self.hear(PROCESS) if isinstance(each, Answer)]
         assert isinstance(opened, m.Opened)
         self.opened = opened
 
@@ -88,7 +88,7 @@ def test_a_commit_is_reserved_written_synced_and_then_answered() -> None:
     at.append()
     [reserve] = at.tick()
     assert isinstance(reserve, je.Reserve)
-    [group, _] = at.hear(ROOM)
+    [group, _] = at.hear(PROCESS)
     assert isinstance(group, je.WriteGroup)
     assert at.hear(Written(1)) == [Sync(group.end)]
     effects = at.hear(Synced(group.end))
@@ -102,7 +102,7 @@ def test_watermarks_name_the_segment_that_holds_what_was_written() -> None:
     at = Steps()
     at.append()
     at.tick()
-    [group, *_] = at.hear(ROOM)
+    [group, *_] = at.hear(PROCESS)
     at.hear(Written(2))
     said = [
         effect.message
@@ -117,7 +117,7 @@ def test_nothing_else_is_begun_while_a_sync_runs() -> None:
     at = Steps()
     at.append()
     at.tick()
-    [group, *_] = at.hear(ROOM)
+    [group, *_] = at.hear(PROCESS)
     at.hear(Written(1))
     at.append()
     at.holds(eager=False)
@@ -134,7 +134,7 @@ def test_written_is_announced_before_the_sync_when_a_reader_wants_that() -> None
     at.holds(eager=True)
     at.append()
     at.tick()
-    [group, *_] = at.hear(ROOM)
+    [group, *_] = at.hear(PROCESS)
     early, sync = at.hear(Written(1))
     assert (early.message.written, early.message.persisted) == (group.end, 1)
     assert sync == Sync(group.end)
@@ -144,7 +144,7 @@ def test_what_writes_nothing_is_answered_without_a_sync() -> None:
     at = Steps()
     at.hear(Requested([Incoming(RID, m.Open(2, MINE, "q", ""), [])]))
     at.tick()
-    assert kinds(at.hear(ROOM)) == [Answer]
+    assert kinds(at.hear(PROCESS)) == [Answer]
     assert at.core.next_wake_ms() == BEAT_MS
 
 
@@ -165,14 +165,14 @@ def test_a_group_has_no_part_of_a_snapshot_that_was_not_reserved() -> None:
     [reserve] = at.tick()
     assert reserve.bytes < STATE_BODY_BYTES
     at.hear(SpaceFound(True, True))
-    [group, *_] = at.hear(ROOM)
+    [group, *_] = at.hear(PROCESS)
     assert KIND_STATE not in [batch.kind for batch in group.batches]
     at.hear(Written(1))
     at.hear(Synced(group.end))
     at.hear(SpaceFound(True, True))
     [reserve] = at.tick()
     assert reserve.bytes > STATE_BODY_BYTES
-    [group, *_] = at.hear(ROOM)
+    [group, *_] = at.hear(PROCESS)
     assert KIND_STATE in [batch.kind for batch in group.batches]
 
 
@@ -182,7 +182,7 @@ def test_it_spins_after_small_groups_only() -> None:
     for count in (1, 1, 40, 40, 1):
         at.append(count)
         at.tick()
-        group, *pace = at.hear(ROOM)
+        group, *pace = at.hear(PROCESS)
         paces.append(pace)
         at.hear(Written(1))
         at.hear(Synced(group.end))
@@ -193,11 +193,11 @@ def test_a_new_segment_gets_a_snapshot() -> None:
     at = Steps()
     at.append()
     at.tick()
-    [group, *_] = at.hear(ROOM)
+    [group, *_] = at.hear(PROCESS)
     at.hear(Written(2))
     at.hear(Synced(group.end))
     at.tick()
-    [group, *_] = at.hear(ROOM)
+    [group, *_] = at.hear(PROCESS)
     assert [batch.kind for batch in group.batches] == [KIND_STATE]
     at.hear(Written(2))
     at.hear(Synced(group.end))
@@ -225,7 +225,7 @@ def test_a_process_that_is_gone_is_answered_no_more() -> None:
     at.append()
     at.hear(Gone(RID))
     at.tick()
-    [group, *_] = at.hear(ROOM)
+    [group, *_] = at.hear(PROCESS)
     at.hear(Written(1))
     assert kinds(at.hear(Synced(group.end))) == [je.PublishWatermarks, je.IndexGroup]
 

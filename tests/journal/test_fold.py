@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.journal import build
-from tests.journal.whole import DOOR, MINE, Whole, fact, letters, point, table, wiring
+from tests.journal.whole import LISTENER, MINE, Whole, fact, letters, point, table, wiring
 from zbroker.errors import StorageError
 from zbroker.ids import publisher_id
 from zbroker.journal.fold import LogFold
@@ -43,7 +43,7 @@ def test_publishers_whose_segments_are_gone_are_still_known() -> None:
     found = whole.core.sessions.get(publisher_id("old"))
     assert found is not None
     assert (found.name, found.principal, found.high, found.named) == ("old", "alice", 3, True)
-    whole.hear(DOOR, m.Open(2, MINE, "old", ""), [])
+    whole.hear(LISTENER, m.Open(2, MINE, "old", ""), [])
     whole.commit()
     assert found.session > session, "a session number is never given twice"
     assert not any(finding.code == "journal.state_missing" for finding in whole.recovered.findings)

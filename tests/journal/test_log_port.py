@@ -109,9 +109,11 @@ def test_late_flushes_are_counted_and_told_once_in_a_while(
     for bench.now_ms in (0, 1, LATE_TELL_MS - 1, LATE_TELL_MS):
         bench.port.late(1.5)
     assert bench.port.stats()["flush_late"] == 4
-    told = [record.message for record in caplog.records if "journal.flush_late" in record.message]
-    assert len(told) == 2
-    assert "1500 ms" in told[0]
+    reported = [
+        record.message for record in caplog.records if "journal.flush_late" in record.message
+    ]
+    assert len(reported) == 2
+    assert "1500 ms" in reported[0]
 
 
 LOG = logging.getLogger("test")

@@ -8,7 +8,7 @@ from msgspec import Struct, msgpack
 from tests.journal import build
 from tests.journal.whole import (
     MINE,
-    ROOM,
+    PROCESS,
     Sent,
     Whole,
     control,
@@ -133,9 +133,9 @@ def test_what_is_told_is_as_of_its_position() -> None:
     whole = Whole()
     whole.units([wiring("a")], [point("noon")])
     unit = [wiring("a", 2)]
-    whole.hear(ROOM, AskNamed(7, MINE), [])
+    whole.hear(PROCESS, AskNamed(7, MINE), [])
     whole.hear(
-        ROOM, CommitUnits(MINE, 9, 0, [[part for part, _ in unit]]), [body for _, body in unit]
+        PROCESS, CommitUnits(MINE, 9, 0, [[part for part, _ in unit]]), [body for _, body in unit]
     )
     assert whole.core.group(1_000) is not None
     [opened] = whole.core._in_flight[-1].opened
@@ -148,8 +148,8 @@ def test_what_is_told_is_as_of_its_position() -> None:
 def test_names_are_told_only_when_they_are_durable() -> None:
     whole = Whole()
     part, body = wiring("a")
-    whole.hear(ROOM, CommitUnits(MINE, 1, 0, [[part]]), [body])
-    whole.hear(ROOM, AskNamed(7, MINE), [])
+    whole.hear(PROCESS, CommitUnits(MINE, 1, 0, [[part]]), [body])
+    whole.hear(PROCESS, AskNamed(7, MINE), [])
     whole.process.port.held = True
     whole.process.turn()
     assert whole.process.taken() == []
@@ -162,10 +162,10 @@ def test_an_empty_log_names_nothing() -> None:
     assert (answer.position, answer.wiring, answer.points) == (1, [], [])
 
 
-@pytest.mark.parametrize("room", ["ingest", "delivery", "replication", "admin"])
-def test_only_queues_may_ask(room: str) -> None:
+@pytest.mark.parametrize("name", ["ingest", "delivery", "replication", "admin"])
+def test_only_queues_may_ask(name: str) -> None:
     whole = Whole()
-    whole.hear(b"\0other", m.Hello(room, 1), [])
+    whole.hear(b"\0other", m.Hello(name, 1), [])
     with pytest.raises(Bug, match="only queues may"):
         whole.hear(b"\0other", AskNamed(1, MINE), [])
 

@@ -39,7 +39,7 @@ from zbroker.wire.internal import Record
 from zbroker.wire.messages import Columns
 
 HERE, THERE, MINE = 9, 8, 77
-LINK, DOOR = b"\0link", b"\0door"
+LINK, LISTENER = b"\0link", b"\0door"
 P = publisher_id("p")
 WALL = 1_000
 
@@ -47,7 +47,7 @@ WALL = 1_000
 def make(**settings: bool) -> GroupCommit:
     core = GroupCommit(JournalSettings(HERE, MINE, **settings), Sessions(), LogEnd(1, 1, 0))  # type: ignore[arg-type]
     core.receive(LINK, m.Hello("replication", 1), [])
-    core.receive(DOOR, m.Hello("ingest", 1), [])
+    core.receive(LISTENER, m.Hello("ingest", 1), [])
     return core
 
 
@@ -100,12 +100,12 @@ def shape(batches: list[Batch]) -> list[tuple[int, int, int, int, int, bool]]:
 
 def publish(core: GroupCommit, seq: int, count: int, prev: int | None = None) -> m.ReceiptItem:
     """From a publisher of this instance."""
-    core.receive(DOOR, m.Open(1, MINE, "p", ""), [])
+    core.receive(LISTENER, m.Open(1, MINE, "p", ""), [])
     commit(core)
     known = core.sessions.get(P)
     assert known is not None
     entry = m.Entry(P, known.session, seq, count, prev, seq, None, ["t"])
-    core.receive(DOOR, m.Append(MINE, 1, 0, [entry]), [b"body"])
+    core.receive(LISTENER, m.Append(MINE, 1, 0, [entry]), [b"body"])
     return commit(core)[1][0]
 
 
@@ -119,7 +119,7 @@ def test_a_record_keeps_its_origin_and_is_acknowledged_after_the_sync(core: Grou
 
 def test_only_the_replication_room_may_send_records(core: GroupCommit) -> None:
     with pytest.raises(Bug, match="ingest"):
-        core.receive(DOOR, m.Replicate(MINE, 1, 0, [record(1, 1, at=1)]), [b""])
+        core.receive(LISTENER, m.Replicate(MINE, 1, 0, [record(1, 1, at=1)]), [b""])
 
 
 def test_a_missing_sequence_leaves_a_hole_that_is_filled_late(core: GroupCommit) -> None:
@@ -252,7 +252,7 @@ def test_a_session_of_another_instance_ends_none_of_this_one(core: GroupCommit) 
     mine = known.session
     give(core, record(2, 1, at=40, session=mine + 1_000_000))
     assert known.session == mine
-    core.receive(DOOR, m.Open(2, MINE, "p", ""), [])
+    core.receive(LISTENER, m.Open(2, MINE, "p", ""), [])
     commit(core)
     assert known.session > mine + 1_000_000, "a number is never given twice, wherever"
 
@@ -261,7 +261,7 @@ def test_a_hole_that_is_known_to_be_one_keeps_its_messages_with_their_publisher(
     core: GroupCommit,
 ) -> None:
     give(core, record(1, 3, at=40), record(7, 2, at=50, after=42))
-    core.receive(DOOR, m.Open(3, MINE, "p", ""), [])
+    core.receive(LISTENER, m.Open(3, MINE, "p", ""), [])
     group = core.group(WALL)
     sends = core.synced(core.next_position)
     [opened] = [send.message for send in sends if isinstance(send.message, m.Opened)]

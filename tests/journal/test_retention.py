@@ -146,8 +146,8 @@ def test_queues_hold_everything_until_they_say_what_they_need() -> None:
 
 def test_files_wait_for_the_slowest_reader() -> None:
     log_start = LogStart(100, ("delivery", "delivery-2"))
-    for room in log_start.readers:
-        log_start.heard(room, holds(100))
+    for name in log_start.readers:
+        log_start.heard(name, holds(100))
     log_start.raise_to(log_start.plan(LOG, ALL._replace(through=2)))
     log_start.heard("delivery", holds(300))
     assert (log_start.due(), log_start.silent) == ([], ["delivery-2"])
@@ -382,13 +382,13 @@ class Bench:
         self.process = Process(self.disk, settings, given, log_readers(self.config))
         self.commit, self.requests = self.process.core.commit, self.process.core.retention
         self.writer = self.process.writer
-        rooms = {ADMIN: "admin", DELIVERY: "delivery", QUEUES: "queues", STRANGER: "ingest"}
-        for rid, room in rooms.items():
-            self.hello(room, rid)
+        processes = {ADMIN: "admin", DELIVERY: "delivery", QUEUES: "queues", STRANGER: "ingest"}
+        for rid, name in processes.items():
+            self.hello(name, rid)
         self.process.commit()
 
-    def hello(self, room: str, rid: bytes) -> None:
-        self.process.hear(rid, m.Hello(room, 1))
+    def hello(self, name: str, rid: bytes) -> None:
+        self.process.hear(rid, m.Hello(name, 1))
         self.process.taken()
 
     def ask(self, ask: Any, rid: bytes = ADMIN) -> Any:
@@ -489,19 +489,19 @@ def test_what_was_said_to_another_journal_is_not_heard(bench: Bench) -> None:
 
 def test_a_dry_run_changes_nothing(bench: Bench) -> None:
     before = [*bench.process.published]
-    told = bench.remove(3, dry_run=True)
-    assert told.serials == [1, 2, 3]
-    assert told.log_start > 1
+    reported = bench.remove(3, dry_run=True)
+    assert reported.serials == [1, 2, 3]
+    assert reported.log_start > 1
     assert (bench.commit.log_start, bench.serials[0], bench.oldest) == (1, 1, 0)
     assert bench.process.published == before
 
 
 def test_the_log_start_is_announced_first(bench: Bench) -> None:
     bench.process.published.clear()
-    told = bench.remove(2)
-    assert [marks.log_start for marks in bench.process.published] == [told.log_start]
+    reported = bench.remove(2)
+    assert [each.log_start for each in bench.process.published] == [reported.log_start]
     bench.step()
-    assert (bench.commit.log_start, bench.oldest, bench.serials[0]) == (told.log_start, 0, 1)
+    assert (bench.commit.log_start, bench.oldest, bench.serials[0]) == (reported.log_start, 0, 1)
 
 
 def test_the_note_is_durable_before_the_first_file_goes(bench: Bench) -> None:
@@ -519,24 +519,24 @@ def test_the_note_is_durable_before_the_first_file_goes(bench: Bench) -> None:
 
 
 def test_the_index_forgets_behind_the_files(bench: Bench) -> None:
-    told = bench.remove(2)
+    reported = bench.remove(2)
     bench.holds()
     bench.step()
     assert bench.process.index.forgot == 0
     bench.work()
-    assert bench.process.index.forgot == told.log_start
+    assert bench.process.index.forgot == reported.log_start
     assert bench.requests.log_start.going == []
 
 
 def test_a_cursor_below_the_log_start_keeps_its_file_until_it_has_passed(bench: Bench) -> None:
-    told = bench.remove(3)
-    bench.holds(lowest=told.log_start - 1)
+    reported = bench.remove(3)
+    bench.holds(lowest=reported.log_start - 1)
     bench.step()
     bench.work()
     assert bench.serials == [3, 4, 5]
     holders = bench.ask(m.AskHolders(1, MINE))
     assert (holders.removing, holders.silent) == ([3], [])
-    bench.holds(lowest=told.log_start)
+    bench.holds(lowest=reported.log_start)
     bench.step()
     bench.work()
     assert bench.serials == [4, 5]
@@ -586,8 +586,8 @@ def test_what_an_interrupted_removal_left_goes_at_once(bench: Bench) -> None:
 
 def test_a_lease_blocks_a_removal_and_ends_by_itself(bench: Bench) -> None:
     assert bench.ask(m.Lease(1, MINE, m.Holding("backup", "x", 2, 0), 1_000)) == m.Done(1)
-    told = bench.remove(3)
-    assert (told.serials, [one.who for one in told.held_by]) == ([], ["backup"])
+    reported = bench.remove(3)
+    assert (reported.serials, [one.who for one in reported.held_by]) == ([], ["backup"])
     bench.step(1_000)
     assert bench.remove(3).serials == [1, 2, 3]
 
@@ -600,8 +600,8 @@ def test_a_lease_below_the_log_start_is_refused_with_a_code(bench: Bench) -> Non
 
 def test_only_segments_before_the_snapshot_go(bench: Bench) -> None:
     bench.commit.state_serial = 3
-    told = bench.remove(4)
-    assert (told.serials, "snapshot" in told.blocked) == ([1, 2], True)
+    reported = bench.remove(4)
+    assert (reported.serials, "snapshot" in reported.blocked) == ([1, 2], True)
 
 
 def test_retiring_is_answered_when_it_is_done(bench: Bench) -> None:

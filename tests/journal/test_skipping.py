@@ -122,7 +122,7 @@ def merged(seen: list[Seen]) -> list[Seen]:
     return done
 
 
-def told(item: Item) -> Seen:
+def reported(item: Item) -> Seen:
     if isinstance(item, Gap):
         return "gap", item.first, item.end, None
     if isinstance(item, Skipped):
@@ -131,7 +131,7 @@ def told(item: Item) -> Seen:
 
 
 def ends(items: list[Item]) -> list[tuple[str, int, int]]:
-    return [told(item)[:3] for item in items]
+    return [reported(item)[:3] for item in items]
 
 
 def picked(
@@ -145,12 +145,12 @@ def picked(
             if not items:
                 break
             assert after.position > cursor.position
-            assert told(items[0])[1] == cursor.position
+            assert reported(items[0])[1] == cursor.position
             for one, other in pairwise(items):
-                assert told(one)[2] == told(other)[1], "every position is in one item"
+                assert reported(one)[2] == reported(other)[1], "every position is in one item"
                 assert not (isinstance(one, Skipped) and isinstance(other, Skipped))
-            assert told(items[-1])[2] == after.position
-            found += map(told, items)
+            assert reported(items[-1])[2] == after.position
+            found += map(reported, items)
             cursor = after
     return merged(found)
 
@@ -313,7 +313,7 @@ def test_large_bodies_that_nobody_wants_are_not_read() -> None:
     while cursor.position < to.position:
         items, cursor = log.read_wanted(cursor, to.position, MIB, {"rare"}.__contains__)
         found += items
-    assert merged([told(item) for item in found[:-1]])[0][:3] == ("skipped", 1, 21)
+    assert merged([reported(item) for item in found[:-1]])[0][:3] == ("skipped", 1, 21)
     assert ends(found[-1:]) == [("batch", 21, 22)]
     assert sum(read.values()) < 2_000_000
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.journal import build
 from tests.journal.build import record_of
 from tests.journal.whole import (
-    DOOR,
     LINK,
+    LISTENER,
     MINE,
-    ROOM,
+    PROCESS,
     Sent,
     Whole,
     control,
@@ -79,7 +79,7 @@ def codes(items: list[m.ReceiptItem]) -> list[str]:
 
 
 def commit(
-    core: GroupCommit, ordinal: int, *units: list[Sent], rid: bytes = ROOM, confirmed: int = 0
+    core: GroupCommit, ordinal: int, *units: list[Sent], rid: bytes = PROCESS, confirmed: int = 0
 ) -> None:
     """What stands in line."""
     sent = [[part for part, _ in unit] for unit in units]
@@ -123,7 +123,7 @@ def test_receipt_and_marks_leave_after_the_sync_only() -> None:
     process.turn()
     assert (process.taken(), process.published) == ([], [])
     assert [type(answer.message) for answer in process.end_sync()] == [m.JournalReceipt]
-    assert [marks.persisted for marks in process.published] == [persisted + 1], (
+    assert [each.persisted for each in process.published] == [persisted + 1], (
         "its sender reads its own facts: it must not wait for the beat"
     )
 
@@ -133,7 +133,7 @@ def test_a_receipt_is_repeated_until_it_is_confirmed() -> None:
     whole.units([fact()], [fact()])
     items = [s.message.items for s in whole.core.beat() if isinstance(s.message, m.JournalReceipt)]
     assert [[item.ordinal for item in found] for found in items] == [[1, 2]]
-    whole.hear(ROOM, m.Confirm(MINE, 2), [])
+    whole.hear(PROCESS, m.Confirm(MINE, 2), [])
     assert all(not isinstance(send.message, m.JournalReceipt) for send in whole.core.beat())
 
 
@@ -151,10 +151,10 @@ def test_a_unit_stands_behind_what_came_before_it() -> None:
     assert kinds([b for b in whole.batches() if b.position >= end]) == [KIND_PUBLISH, KIND_QUEUE]
 
 
-@pytest.mark.parametrize("room", ["ingest", "delivery", "replication", "admin", "queues-2"])
-def test_only_queues_may_commit(room: str) -> None:
+@pytest.mark.parametrize("name", ["ingest", "delivery", "replication", "admin", "queues-2"])
+def test_only_queues_may_commit(name: str) -> None:
     whole = Whole()
-    whole.hear(b"\0other", m.Hello(room, 1), [])
+    whole.hear(b"\0other", m.Hello(name, 1), [])
     with pytest.raises(Bug, match="only queues may"):
         commit(whole.core, 1, [fact()], rid=b"\0other")
 
@@ -162,7 +162,7 @@ def test_only_queues_may_commit(room: str) -> None:
 def test_what_was_sent_to_another_journal_is_dropped() -> None:
     whole = Whole()
     part, body = fact()
-    whole.hear(ROOM, CommitUnits(MINE + 1, 1, 0, [[part]]), [body])
+    whole.hear(PROCESS, CommitUnits(MINE + 1, 1, 0, [[part]]), [body])
     assert (whole.commit(), whole.core.next_position) == ([], 1)
 
 
@@ -299,7 +299,7 @@ def groups(core: GroupCommit) -> list[list[Batch]]:
 
 def bare() -> GroupCommit:
     core = GroupCommit(JournalSettings(build.INSTANCE, MINE), Sessions(), LogEnd(1, 1, 0))
-    core.receive(ROOM, m.Hello("queues", 1), [])
+    core.receive(PROCESS, m.Hello("queues", 1), [])
     return core
 
 
@@ -403,7 +403,7 @@ def test_a_refused_unit_holds_nothing_of_the_next_connection() -> None:
     whole.space(accepting=False, left_bytes=0)
     assert codes(whole.units([fact()])) == ["disk_full"]
     whole.space(accepting=True)
-    whole.hear(ROOM, m.Hello("queues", 2), [])
+    whole.hear(PROCESS, m.Hello("queues", 2), [])
     commit(whole.core, 1, [fact()])
     [receipt] = [s.message for s in whole.commit() if isinstance(s.message, m.JournalReceipt)]
     assert codes(receipt.items) == [""]
@@ -588,7 +588,7 @@ def test_a_link_of_another_room_is_not_disturbed() -> None:
     whole = Whole()
     whole.units([fact()])
     assert whole.core.process_of(LINK) == "replication"
-    assert whole.core.process_of(ROOM) == "queues"
+    assert whole.core.process_of(PROCESS) == "queues"
 
 
 DAY_MS = stages.STAGED_MS
@@ -712,7 +712,7 @@ def test_a_staged_batch_that_comes_again_is_there_once() -> None:
     entry = m.Entry(
         known.id, known.session, 1, 1, 0, group_builder.crc32c(body), None, ["t"], stage="one"
     )
-    at.hear(DOOR, m.Append(MINE, at.ordinal, 0, [entry]), [body])
+    at.hear(LISTENER, m.Append(MINE, at.ordinal, 0, [entry]), [body])
     at.commit()
     assert at.commit_stages("app", 1, one=1).count == 1
 
@@ -886,13 +886,13 @@ def test_an_abort_ends_what_stands_before_it_in_its_group() -> None:
             known.id, known.session, known.high + 1, 1, known.high, group_builder.crc32c(body),
             None, ["t"], stage="one",
         )  # fmt: skip
-        at.hear(DOOR, m.Append(MINE, at.ordinal, 0, [entry]), [body])
+        at.hear(LISTENER, m.Append(MINE, at.ordinal, 0, [entry]), [body])
         at.ordinal += 1
         at.abort_stages("one")
         assert (len(at.core.sessions.stages), at.core.sessions.stages.bytes) == (0, 0)
         at.restart()
         assert len(at.core.sessions.stages) == 0
-        at.hear(DOOR, m.Open(1, MINE, "task", "alice"), [])
+        at.hear(LISTENER, m.Open(1, MINE, "task", "alice"), [])
         at.commit()
         known = at.core.sessions.get(publisher_id("task"))
         assert known is not None
@@ -932,7 +932,7 @@ def test_who_may_not_commit_everything_is_told_the_topics_first() -> None:
     at.stage("two", b"b", topic="u")
     wanted = [StagedBy("one", 1), StagedBy("two", 1)]
     ask = CommitStages(MINE, 1, "app", 1, wanted, "alice", asks_topics=True)
-    at.hear(DOOR, ask, [])
+    at.hear(LISTENER, ask, [])
     [answer] = [s.message for s in at.commit() if isinstance(s.message, StagesDone)]
     assert answer == StagesDone(1, topics=["t", "u"])
     assert shown(at) == []

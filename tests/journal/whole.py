@@ -30,7 +30,7 @@ from zbroker.wire.internal import Record
 from zbroker.wire.stages import AbortStages, CommitStages, StagedBy, StagesDone
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRows, UnitPart
 
-DOOR, LINK, ROOM, MINE, WALL = b"\0door", b"\0link", b"\0room", 77, 1_000
+LISTENER, LINK, PROCESS, MINE, WALL = b"\0door", b"\0link", b"\0room", 77, 1_000
 Sent = tuple[UnitPart, bytes]
 
 
@@ -61,7 +61,7 @@ class Whole:
         self.process = _Process(self.disk, JournalSettings(build.INSTANCE, MINE), start)
         self.fold, self.recovered = self.process.fold, self.process.recovered
         self.core, self.writer = self.process.core.commit, self.process.writer
-        for rid, name in ((DOOR, "ingest"), (LINK, "replication"), (ROOM, "queues")):
+        for rid, name in ((LISTENER, "ingest"), (LINK, "replication"), (PROCESS, "queues")):
             self.process.hear(rid, m.Hello(name, 1))
         self.process.turn()
         self.process.taken()
@@ -81,13 +81,13 @@ class Whole:
 
     def publish(self, name: str, seq: int, count: int = 1, size: int = 10) -> None:
         """A batch of a new session of `name`."""
-        self.hear(DOOR, m.Open(1, MINE, name, "alice"), [])
+        self.hear(LISTENER, m.Open(1, MINE, name, "alice"), [])
         self.commit()
         known = self.core.sessions.get(publisher_id(name))
         assert known is not None
         body = msgspec.msgpack.encode([b"x" * size] * count)
         entry = m.Entry(known.id, known.session, seq, count, None, crc32c(body), None, ["t"])
-        self.hear(DOOR, m.Append(MINE, self.ordinal, 0, [entry]), [body])
+        self.hear(LISTENER, m.Append(MINE, self.ordinal, 0, [entry]), [body])
         self.ordinal += 1
         self.commit()
 
@@ -98,7 +98,7 @@ class Whole:
         """A batch of a publisher that goes on where it was, staged."""
         known = self.core.sessions.get(publisher_id(name))
         if known is None or not known.session:
-            self.hear(DOOR, m.Open(1, MINE, name, owner), [])
+            self.hear(LISTENER, m.Open(1, MINE, name, owner), [])
             self.commit()
             known = self.core.sessions.get(publisher_id(name))
         assert known is not None
@@ -107,7 +107,7 @@ class Whole:
             known.id, known.session, known.high + 1, len(payloads), known.high, crc32c(body), None,
             [topic], stage=token,
         )  # fmt: skip
-        self.hear(DOOR, m.Append(MINE, self.ordinal, 0, [entry]), [body])
+        self.hear(LISTENER, m.Append(MINE, self.ordinal, 0, [entry]), [body])
         self.ordinal += 1
         self.commit()
 
@@ -118,13 +118,13 @@ class Whole:
     def commit_of(self, owner: str, app: str, batch: int, **stages: int) -> StagesDone:
         """The same for another principal."""
         wanted = [StagedBy(token, messages) for token, messages in stages.items()]
-        self.hear(DOOR, CommitStages(MINE, 1, app, batch, wanted, owner), [])
+        self.hear(LISTENER, CommitStages(MINE, 1, app, batch, wanted, owner), [])
         [answer] = [s.message for s in self.commit() if isinstance(s.message, StagesDone)]
         return answer
 
     def abort_stages(self, *tokens: str, owner: str = "alice") -> StagesDone:
         """What becomes of an abort."""
-        self.hear(DOOR, AbortStages(MINE, 5, list(tokens), owner), [])
+        self.hear(LISTENER, AbortStages(MINE, 5, list(tokens), owner), [])
         [answer] = [s.message for s in self.commit() if isinstance(s.message, StagesDone)]
         return answer
 
@@ -138,18 +138,18 @@ class Whole:
         """What the queues room commits at once; what became of it."""
         sent = [[part for part, _ in unit] for unit in units]
         bodies: list[Body] = [body for unit in units for _, body in unit]
-        self.hear(ROOM, CommitUnits(MINE, self.ordinal, self.ordinal - 1, sent), bodies)
+        self.hear(PROCESS, CommitUnits(MINE, self.ordinal, self.ordinal - 1, sent), bodies)
         self.ordinal += len(units)
         return [
             item
             for send in self.commit()
-            if send.rid == ROOM and isinstance(send.message, m.JournalReceipt)
+            if send.rid == PROCESS and isinstance(send.message, m.JournalReceipt)
             for item in send.message.items
         ]
 
     def named(self) -> NamedRows:
         """What the queues room is told of names."""
-        self.hear(ROOM, AskNamed(1, MINE), [])
+        self.hear(PROCESS, AskNamed(1, MINE), [])
         [answer] = [s.message for s in self.commit() if isinstance(s.message, NamedRows)]
         return answer
 

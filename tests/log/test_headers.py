@@ -100,8 +100,8 @@ ALL = one_by_one(DATA)
 BODIES_END = ALL[-1].end_offset
 
 
-def at_once(data: bytes, limit: int = U63_MAX, room: int = U63_MAX, base: int = 0) -> list[Batch]:
-    return decode_headers(data, base, FIRST, SEED, 1, limit, room)
+def at_once(data: bytes, limit: int = U63_MAX, window: int = U63_MAX, base: int = 0) -> list[Batch]:
+    return decode_headers(data, base, FIRST, SEED, 1, limit, window)
 
 
 def test_a_whole_segment_is_the_same_at_once():
@@ -128,9 +128,9 @@ def test_nothing_at_or_above_the_limit_is_decoded():
 
 
 def test_batches_begin_within_the_room():
-    for room in range(1, BODIES_END - FIRST, 97):
-        begun = [batch for batch in ALL if batch.offset < FIRST + room]
-        assert at_once(DATA, room=room) == begun
+    for window in range(1, BODIES_END - FIRST, 97):
+        begun = [batch for batch in ALL if batch.offset < FIRST + window]
+        assert at_once(DATA, window=window) == begun
 
 
 def test_another_position_is_not_the_next_batch():
@@ -259,9 +259,9 @@ WANTS = ({"t0"}, {"t1"}, {"t2"}, {"t0", "t1"}, set[str]())
 
 
 def picks(
-    data: bytes, wants: set[str], limit: int = U63_MAX, room: int = U63_MAX
+    data: bytes, wants: set[str], limit: int = U63_MAX, budget: int = U63_MAX
 ) -> tuple[list[Batch | Skipped], int, int, int]:
-    return pick_headers(data, 0, FIRST, SEED, 1, limit, room, TopicSelection(wants.__contains__))
+    return pick_headers(data, 0, FIRST, SEED, 1, limit, budget, TopicSelection(wants.__contains__))
 
 
 def filtered(batches: list[Batch], wants: set[str]) -> list[Batch | Skipped]:
@@ -286,11 +286,16 @@ def with_bodies(data: bytes, limit: int = U63_MAX) -> list[Batch]:
 @pytest.mark.parametrize("wants", WANTS)
 def test_picking_is_decoding_and_filtering(wants: set[str]):
     expected = filtered(with_bodies(DATA), wants)
-    assert picks(DATA, wants) == (expected, BODIES_END, ALL[-1].end_position, *room_left(expected))
+    assert picks(DATA, wants) == (
+        expected,
+        BODIES_END,
+        ALL[-1].end_position,
+        *budget_left(expected),
+    )
     assert {type(item) for item in expected} == {Batch, Skipped}
 
 
-def room_left(items: list[Batch | Skipped]) -> tuple[int]:
+def budget_left(items: list[Batch | Skipped]) -> tuple[int]:
     batches = [item for item in items if isinstance(item, Batch)]
     return (U63_MAX - sum(batch.header_length + batch.body_length for batch in batches),)
 
@@ -307,13 +312,13 @@ def test_picking_stops_at_the_limit(wants: set[str]):
 def test_picking_takes_as_much_as_there_is_room_for():
     wants = {"t1"}
     whole = [item for item in filtered(with_bodies(DATA), wants) if isinstance(item, Batch)]
-    for room in range(1, 6_000, 89):
-        items, _, _, left = picks(DATA, wants, room=room)
+    for budget in range(1, 6_000, 89):
+        items, _, _, left = picks(DATA, wants, budget=budget)
         found = [item for item in items if isinstance(item, Batch)]
         assert found == whole[: len(found)]
         sizes = [batch.header_length + batch.body_length for batch in found]
-        assert sum(sizes[:-1]) < room
-        assert left == room - sum(sizes)
+        assert sum(sizes[:-1]) < budget
+        assert left == budget - sum(sizes)
         assert left <= 0 or found == whole
 
 

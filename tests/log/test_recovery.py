@@ -91,10 +91,10 @@ def test_every_batch_is_shown_once_with_its_segment() -> None:
 
 def test_progress_is_told_per_segment() -> None:
     disk, to, _ = case(40)
-    told: list[str] = []
-    start(disk, progress=told.append)
-    assert told[0] == f"verifying {segment_name(to.serial)}"
-    assert len(told) == 1 + to.serial
+    reported: list[str] = []
+    start(disk, progress=reported.append)
+    assert reported[0] == f"verifying {segment_name(to.serial)}"
+    assert len(reported) == 1 + to.serial
 
 
 def test_what_was_written_before_a_kill_is_kept() -> None:
@@ -117,8 +117,8 @@ def test_recovery_of_a_recovered_log_changes_nothing() -> None:
 
 def test_a_full_segment_ends_cleanly() -> None:
     disk, to, _ = case(1)
-    room = SEGMENT_BYTES - (to.end + 511) // 512 * 512
-    append(to, b"x" * (room - 64 - 120))
+    left = SEGMENT_BYTES - (to.end + 511) // 512 * 512
+    append(to, b"x" * (left - 64 - 120))
     assert to.serial == 1
     recovered = start(disk)
     assert (recovered.next_position, recovered.findings) == (to.position, [])

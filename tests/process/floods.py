@@ -152,10 +152,10 @@ class Keyed:
                 assert left_ms > 0, "not all of it is answered"
                 if not self._socket.poll(left_ms):
                     continue
-                told = msgpack.unpackb(self._socket.recv_multipart()[0], strict_map_key=False)
-                if told.get("cid") is not None:
+                reported = msgpack.unpackb(self._socket.recv_multipart()[0], strict_map_key=False)
+                if reported.get("cid") is not None:
                     answers += 1
-                    codes[told.get("code", "")] += 1
+                    codes[reported.get("code", "")] += 1
             between()
         return codes
 

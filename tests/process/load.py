@@ -189,15 +189,15 @@ def processes(broker: LocalBroker) -> dict[str, int]:
     return {**rooms, "zygote": status["supervisor"]["zygote"]}
 
 
-def until_running(broker: LocalBroker, room: str, other_than: int) -> int:
+def until_running(broker: LocalBroker, process: str, other_than: int) -> int:
     """The process of a room, or of the zygote, once there is one that is not `other_than`."""
     found = [0]
 
     def runs() -> bool:
         # while the admin, which tells, starts again, nothing is known
         with suppress(OSError, ValueError, ZBrokerError):
-            found[0] = processes(broker).get(room, 0)
+            found[0] = processes(broker).get(process, 0)
         return found[0] not in (0, other_than)
 
-    until(runs, f"{room} runs")
+    until(runs, f"{process} runs")
     return found[0]

@@ -31,8 +31,8 @@ class Proxy:
     """In front of one door. `accepted` counts the connections that clients made."""
 
     def __init__(self, endpoint: str) -> None:
-        self._door = endpoints.split(endpoint)
-        self.url = f"tcp://{HOST}:{self._door.port}"
+        self._listener = endpoints.split(endpoint)
+        self.url = f"tcp://{HOST}:{self._listener.port}"
         self.accepted = 0
         self.delay_s = 0.0
         self._loop = asyncio.new_event_loop()
@@ -92,7 +92,7 @@ class Proxy:
         for way in WAYS:
             self._open[way] = asyncio.Event()
             self._open[way].set()
-        server = await asyncio.start_server(self._accept, HOST, self._door.port)
+        server = await asyncio.start_server(self._accept, HOST, self._listener.port)
         self._started.set_result(None)
         await self._ended.wait()
         server.close()
@@ -105,18 +105,18 @@ class Proxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         try:
-            door_reader, door_writer = await asyncio.open_connection(
-                self._door.host, self._door.port
+            listener_reader, listener_writer = await asyncio.open_connection(
+                self._listener.host, self._listener.port
             )
         except OSError:  # no broker: the client shall see it as it is
             writer.transport.abort()
             return
-        self._writers |= {writer, door_writer}
+        self._writers |= {writer, listener_writer}
         await asyncio.gather(
-            self._forward(reader, door_writer, "to broker"),
-            self._forward(door_reader, writer, "to client"),
+            self._forward(reader, listener_writer, "to broker"),
+            self._forward(listener_reader, writer, "to client"),
         )
-        self._writers -= {writer, door_writer}
+        self._writers -= {writer, listener_writer}
 
     async def _forward(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way

@@ -95,9 +95,9 @@ class Workers:
 def queue_row(broker: LocalBroker, queue: str) -> dict[str, Any]:
     """What the admin tells of a queue; `read`: the position that it has read the log to."""
     running = json.loads((broker.data_dir / "run" / "instance.json").read_text())
-    told = Admin(running["endpoints"]["admin"], broker.data_dir).ask("/queues")
-    row = next(row for row in told["queues"] if row["name"] == queue)
-    return {**row, "read": told["persisted"] - row["behind"]}
+    reported = Admin(running["endpoints"]["admin"], broker.data_dir).ask("/queues")
+    row = next(row for row in reported["queues"] if row["name"] == queue)
+    return {**row, "read": reported["persisted"] - row["behind"]}
 
 
 def depth(broker: LocalBroker, queue: str) -> int:

@@ -21,7 +21,7 @@ class Raw:
         self,
         broker: Secured,
         who: str | None = "eve",
-        door: str = "ingest",
+        listener: str = "ingest",
         *,
         curve: Curve | None = None,
         options: dict[int, bytes] | None = None,
@@ -35,7 +35,7 @@ class Raw:
             curve = broker.credentials(who).curve()
         if curve is not None:
             sockets.identify(self.socket, curve)
-        self.socket.connect(broker.endpoints()[door])
+        self.socket.connect(broker.endpoints()[listener])
 
     def send(self, command: dict[str, Any], *body: bytes) -> None:
         self.socket.send_multipart([msgpack.packb(command), *body])

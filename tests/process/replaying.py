@@ -42,7 +42,7 @@ LIVE_MAX: Final = 400  # messages that are read after it has caught up
 FEW: Final = 60  # where most do not pass
 FIRST_KILLS: Final = ("delivery", "journal")  # readers go on until these were killed
 KILLS_MAX: Final = 20  # after each the supervisor waits longer before it starts the next one
-ROOMS: Final = ("delivery", "journal", "ingest", "delivery", "zygote", "queues", "admin")
+PROCESSES: Final = ("delivery", "journal", "ingest", "delivery", "zygote", "queues", "admin")
 
 
 class Point(NamedTuple):
@@ -107,11 +107,11 @@ class Steady:
 # -- kills ----------------------------------------------------------------------------------------
 
 
-def kill_room(broker: LocalBroker, room: str) -> None:
+def kill_process(broker: LocalBroker, name: str) -> None:
     """Ends a room with SIGKILL; returns when another process has its place."""
-    pid = until_running(broker, room, 0)
+    pid = until_running(broker, name, 0)
     os.kill(pid, signal.SIGKILL)
-    until_running(broker, room, pid)
+    until_running(broker, name, pid)
 
 
 # -- what a replay is asked for -------------------------------------------------------------------
@@ -266,7 +266,7 @@ class Trial:
     def _kill(self) -> None:
         while self.kills < KILLS_MAX and not self._over.wait(self._rng.uniform(0.3, 1.2)):
             first = FIRST_KILLS[self.kills : self.kills + 1]
-            kill_room(self._broker, self._rng.choice(first or ROOMS))
+            kill_process(self._broker, self._rng.choice(first or PROCESSES))
             self.kills += 1
 
     def _read(self, name: str, count: int) -> None:
@@ -278,8 +278,8 @@ class Trial:
                 try:
                     replay.run(client)
                 except ZBrokerError as error:
-                    told = f"{replay}, {len(replay.positions)} came: {error!r}"
-                    raise AssertionError(told) from error
+                    reported = f"{replay}, {len(replay.positions)} came: {error!r}"
+                    raise AssertionError(reported) from error
                 self.replays.append(replay)
                 done += 1
 

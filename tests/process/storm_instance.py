@@ -26,10 +26,10 @@ class Instance:
 
     def __init__(self, data: Path, **journal: str | int) -> None:
         self.data = data
-        doors = zip(("ingest", "delivery", "admin"), _free_ports(3), strict=True)
+        listeners = zip(("ingest", "delivery", "admin"), _free_ports(3), strict=True)
         listen = {
-            room: f"{'http' if room == 'admin' else 'tcp'}://127.0.0.1:{port}"
-            for room, port in doors
+            name: f"{'http' if name == 'admin' else 'tcp'}://127.0.0.1:{port}"
+            for name, port in listeners
         }
         self.url = listen["ingest"]
         self._settings: Settings = {
@@ -52,12 +52,12 @@ class Instance:
         self.kill()
         self.start()
 
-    def kill_room(self, room: str) -> None:
+    def kill_process(self, name: str) -> None:
         """SIGKILL; returns when another process has its place."""
-        pid = until_running(self.broker, room, 0)
+        pid = until_running(self.broker, name, 0)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        until_running(self.broker, room, pid)
+        until_running(self.broker, name, pid)
 
     def journal(self) -> dict[str, Any]:
         """What the journal tells of itself."""

@@ -78,8 +78,8 @@ def test_each_message_comes_once_whatever_is_killed_or_cancelled(broker: LocalBr
             ) as client,
             reading(await client.subscribe("looped")) as read,
         ):
-            for room in ("ingest", "delivery", "journal"):
-                pid = await asyncio.to_thread(until_running, broker, room, 0)
+            for name in ("ingest", "delivery", "journal"):
+                pid = await asyncio.to_thread(until_running, broker, name, 0)
                 await publish(client, sent, pid)
             async with asyncio.timeout(T):
                 while len(read) < len(sent):

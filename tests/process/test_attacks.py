@@ -192,13 +192,13 @@ def test_sequences_that_make_the_next_ones_duplicates(broker: Secured) -> None:
 
 
 def test_the_token_of_somebody_else(broker: Secured) -> None:
-    with broker.connect("ann") as ann, Raw(broker, door="delivery") as eve:
+    with broker.connect("ann") as ann, Raw(broker, listener="delivery") as eve:
         assert eve.ask({"cmd": "logon", "token": token_of(ann)})["code"] == "auth_failed"
         assert eve.ask({"cmd": "ranges", "cid": "r"})["code"] == "not_logged_on"
 
 
 def test_tokens_that_are_made_up(broker: Secured) -> None:
-    with closing(broker.connect("eve")) as client, Raw(broker, door="delivery") as eve:
+    with closing(broker.connect("eve")) as client, Raw(broker, listener="delivery") as eve:
         head, _, tail = token_of(client).partition(".")
         key = (broker.broker.data_dir / "run" / "token.key").read_bytes()
         mine = broker.pairs["eve"].public
@@ -222,9 +222,9 @@ def admin_token(broker: Secured) -> str:
     return (broker.broker.data_dir / "run" / "admin.token").read_text().strip()
 
 
-def shown(broker: Secured, door: str, token_text: str) -> str:
+def shown(broker: Secured, listener: str, token_text: str) -> str:
     """What eve is answered who shows a token on a new connection."""
-    with Raw(broker, door=door) as eve:
+    with Raw(broker, listener=listener) as eve:
         answer = eve.ask({"cmd": "logon", "token": token_text})
         return str(answer.get("code", answer.get("cmd")))
 
@@ -232,34 +232,38 @@ def shown(broker: Secured, door: str, token_text: str) -> str:
 def test_a_token_from_before_a_disconnect_by_an_operator(broker: Secured) -> None:
     """It ends at every endpoint, also in a process that is restarted; ann's goes on."""
     secret, name = admin_token(broker), "client-of-eve"
-    with Raw(broker) as eve, Raw(broker, door="delivery") as reader, broker.connect("ann") as ann:
+    with (
+        Raw(broker) as eve,
+        Raw(broker, listener="delivery") as reader,
+        broker.connect("ann") as ann,
+    ):
         old = eve.logon(name)["token"]
         assert reader.ask({"cmd": "logon", "token": old})["cmd"] == "ack"
         assert broker.http("/status", old)[0] == 403, "known, and may not"
         assert broker.http("/clients/disconnect", secret, {"client": name})[0] == 200
         assert (eve.get()["code"], reader.get()["code"]) == ("session_ended", "session_ended")
-        for door in ("delivery", "queues"):
-            assert shown(broker, door, old) == "auth_failed"
+        for listener in ("delivery", "queues"):
+            assert shown(broker, listener, old) == "auth_failed"
         assert broker.http("/status", old)[0] == 401
-        for room in ("delivery", "ingest"):
-            pid = broker.broker.pids[room]
+        for name in ("delivery", "ingest"):
+            pid = broker.broker.pids[name]
             os.kill(pid, signal.SIGKILL)
-            until_running(broker.broker, room, pid)
-            until(lambda: shown(broker, "delivery", old) == "auth_failed", f"{room} is back")
+            until_running(broker.broker, name, pid)
+            until(lambda: shown(broker, "delivery", old) == "auth_failed", f"{name} is back")
         with Raw(broker, "ann", "delivery") as beside:
             assert beside.ask({"cmd": "logon", "token": token_of(ann)})["cmd"] == "ack"
         with Raw(broker) as again:
             until(lambda: "token" in again.logon(name), "eve may log on again")
             new = again.logon(name)["token"]
-        for door in ("delivery", "queues"):
-            assert shown(broker, door, new) == "ack", "rules and passwords were asked again"
+        for listener in ("delivery", "queues"):
+            assert shown(broker, listener, new) == "ack", "rules and passwords were asked again"
         assert ann.publish("orders", b"served").wait(10)
 
 
 # -- what a door does not do ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("door", ["ingest", "delivery"])
+@pytest.mark.parametrize("listener", ["ingest", "delivery"])
 @pytest.mark.parametrize(
     "command",
     [
@@ -274,13 +278,13 @@ def test_a_token_from_before_a_disconnect_by_an_operator(broker: Secured) -> Non
         {"cmd": "ask_subscriptions", "cid": 1},
     ],
 )
-def test_verbs_of_the_inside(broker: Secured, door: str, command: dict[str, Any]) -> None:
-    with Raw(broker, door=door) as eve:
+def test_verbs_of_the_inside(broker: Secured, listener: str, command: dict[str, Any]) -> None:
+    with Raw(broker, listener=listener) as eve:
         assert eve.ask(command)["code"] == "bad_command"
 
 
 def test_commands_before_a_logon(broker: Secured) -> None:
-    with Raw(broker) as eve, Raw(broker, door="delivery") as reader:
+    with Raw(broker) as eve, Raw(broker, listener="delivery") as reader:
         publish = {"cmd": "publish", "topic": "open", "seq": 1}
         assert eve.ask(publish, b"x")["code"] == "not_logged_on"
         for command in ("subscribe", "ranges", "unsubscribe"):
@@ -291,7 +295,7 @@ def test_commands_before_a_logon(broker: Secured) -> None:
 def test_the_subscription_of_another_connection(broker: Secured) -> None:
     with broker.connect("ann") as ann, broker.connect("eve") as client:
         _live = ann.subscribe("secret")
-        with Raw(broker, door="delivery") as eve:
+        with Raw(broker, listener="delivery") as eve:
             assert eve.ask({"cmd": "logon", "token": token_of(client)})["cmd"] == "ack"
             for sid in ("s1", "1", "sub-1", "0"):
                 for command in ({"cmd": "flow", "bytes": 9}, {"cmd": "unsubscribe", "cid": "u"}):
@@ -362,14 +366,16 @@ def test_a_body_that_grows_when_it_is_unpacked(broker: Secured) -> None:
         assert eve.get()["code"] in ("too_large", "bad_frame")
 
 
-@pytest.mark.parametrize("door", ["ingest", "delivery", "queues"])
-def test_frames_whose_maps_have_keys_that_collide(broker: Secured, door: str) -> None:
+@pytest.mark.parametrize("listener", ["ingest", "delivery", "queues"])
+def test_frames_whose_maps_have_keys_that_collide(broker: Secured, listener: str) -> None:
     """Each would hold the listener for seconds, before any logon; it is ended when it is silent."""
     before = broker.broker.pids
     small, big = (header(cmd=b"\xa1x", cid=b"\xa1c", evil=flood(n)) for n in (3_800, 8_000))
     answers = []
     for frame in (small, *[big] * 6):
-        with Raw(broker, door=door) as eve:  # one connection may send 256 KiB before its logon
+        with Raw(
+            broker, listener=listener
+        ) as eve:  # one connection may send 256 KiB before its logon
             eve.socket.send(frame)
             answers.append(eve.get())
     assert [one.get("code") for one in answers] == ["bad_command"] + ["too_large"] * 6
@@ -395,7 +401,7 @@ def test_look_ups_of_what_is_not_here_yet(broker: Secured) -> None:
     before = broker.broker.pids
     with broker.connect("ann") as ann, broker.connect("eve") as client:
         ann.publish("open", b"x").wait(timeout=10)
-        with Raw(broker, door="delivery") as eve:
+        with Raw(broker, listener="delivery") as eve:
             assert eve.ask({"cmd": "logon", "token": token_of(client)})["cmd"] == "ack"
             pid = publisher_id(ann.name)
             for i in range(40):  # the first 20 wait: what they name may still be published
@@ -539,9 +545,11 @@ def test_what_was_refused_is_in_the_audit(broker: Secured) -> None:
     wanted = {"connect", "logon ann-audited", "publish audited", "subscribe audited-too", "/status"}
 
     def missing() -> set[str]:
-        told = json.loads(broker.http("/audit?limit=1000", secret)[1])
-        assert told["intact"]
-        return {what for what in wanted if not any(what in row["what"] for row in told["entries"])}
+        reported = json.loads(broker.http("/audit?limit=1000", secret)[1])
+        assert reported["intact"]
+        return {
+            what for what in wanted if not any(what in row["what"] for row in reported["entries"])
+        }
 
     until(lambda: not missing(), "all five are lines of it")
 
@@ -557,7 +565,7 @@ def test_lines_that_a_client_writes_into_the_log(broker: Secured) -> None:
         eve.logon("eve")
         eve.send({"cmd": "publish", "topic": "open\nforged line", "seq": 2**62 + 9}, b"x")
         assert eve.get()["code"] == "bad_topic"
-    assert "\n2026-01-01 00:00:00 I supervisor: all is well" not in everything_told(broker)
+    assert "\n2026-01-01 00:00:00 I supervisor: all is well" not in everything_reported(broker)
 
 
 def test_secrets_are_told_nowhere(broker: Secured) -> None:
@@ -574,7 +582,7 @@ def test_secrets_are_told_nowhere(broker: Secured) -> None:
         errors.append(f"{raised.value} {raised.value!r} {credentials!r}")
     good = Credentials(broker.place / "pat.key_secret", broker.server.public, None, CANARY)
     until(lambda: _logs_on(broker, good), "the right password is taken, after the wait")
-    told = everything_told(broker) + "".join(errors)
+    reported = everything_reported(broker) + "".join(errors)
     run = broker.broker.data_dir / "run"
     secrets = {
         "password": CANARY, "wrong password": wrong, "hash": "scrypt$", "session token": session,
@@ -586,8 +594,8 @@ def test_secrets_are_told_nowhere(broker: Secured) -> None:
     }  # fmt: skip
     dumped = admin(broker, "journal", "dump")
     assert PAYLOAD in dumped, "payloads are what it is for"
-    assert [name for name, secret in secrets.items() if secret in told + dumped] == []
-    assert PAYLOAD not in told
+    assert [name for name, secret in secrets.items() if secret in reported + dumped] == []
+    assert PAYLOAD not in reported
 
 
 def _text(secret: bytes | str) -> str:
@@ -612,7 +620,7 @@ def admin(broker: Secured, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def everything_told(broker: Secured) -> str:
+def everything_reported(broker: Secured) -> str:
     """The log of all processes, every document of the admin, and what tools can be asked for."""
     secret = (broker.broker.data_dir / "run" / "admin.token").read_text().strip()
     documents = [

@@ -74,9 +74,9 @@ class Trial:
         self._instance = Instance(directory / "data")
         self._feed = Feed(self._instance.url, per_second)
         self._over = threading.Event()
-        self._killing = threading.Thread(target=self._kill_rooms, daemon=True)
+        self._killing = threading.Thread(target=self._kill_processes, daemon=True)
         self._errors: list[BaseException] = []
-        self.rooms = 0
+        self.processes = 0
 
     def run(self, kills: int) -> int:
         """Kills so many subscribers, and a room at the start of some of their lives.
@@ -124,17 +124,17 @@ class Trial:
         path = self._directory / "out"
         return path.stat().st_size if path.exists() else 0
 
-    def _kill_rooms(self) -> None:
+    def _kill_processes(self) -> None:
         rng = random.Random(1)
         try:
             # later on less often, so that there is something to come between
-            while not self._over.wait(rng.uniform(0.2, 1.5) * (1 + self.rooms // len(TARGETS))):
-                target = TARGETS[self.rooms % len(TARGETS)]
+            while not self._over.wait(rng.uniform(0.2, 1.5) * (1 + self.processes // len(TARGETS))):
+                target = TARGETS[self.processes % len(TARGETS)]
                 if target == "instance":
                     self._instance.restart()
                 else:
-                    self._instance.kill_room(target)
-                self.rooms += 1
+                    self._instance.kill_process(target)
+                self.processes += 1
         except BaseException as error:
             self._errors.append(error)
 
@@ -170,7 +170,7 @@ def judge_at_least_once(noted: list[int], count: int, lives: int) -> None:
 def test_a_subscriber_that_is_killed_misses_nothing(trial: Trial, tmp_path: Path) -> None:
     count = trial.run(kills=5)
     judge_at_least_once(lines(tmp_path), count, lives=6)
-    assert trial.rooms
+    assert trial.processes
 
 
 @pytest.mark.seed("002-29")
@@ -178,7 +178,7 @@ def test_a_subscriber_that_is_killed_misses_nothing(trial: Trial, tmp_path: Path
 def test_what_is_one_transaction_with_its_place_counts_once(trial: Trial, tmp_path: Path) -> None:
     count = trial.run(kills=5)
     assert rows(tmp_path) == list(range(count))
-    assert trial.rooms
+    assert trial.processes
 
 
 @pytest.mark.long
@@ -188,7 +188,7 @@ def test_a_subscriber_that_is_killed_fifty_times_misses_nothing(
 ) -> None:
     count = trial.run(kills=50)
     judge_at_least_once(lines(tmp_path), count, lives=51)
-    assert trial.rooms
+    assert trial.processes
 
 
 @pytest.mark.long
@@ -198,7 +198,7 @@ def test_what_is_one_transaction_with_its_place_counts_once_in_fifty_lives(
 ) -> None:
     count = trial.run(kills=50)
     assert rows(tmp_path) == list(range(count))
-    assert trial.rooms
+    assert trial.processes
 
 
 # -- the test of the test -------------------------------------------------------------------------

@@ -106,19 +106,19 @@ def numbers_in(instance: Instance) -> list[int]:
 def test_an_instance_that_comes_back_gets_what_it_lacks(
     a: Instance, store: Path, kind: Literal["memory", "directory"]
 ) -> None:
-    told, numbers = Reported(), Numbers()
+    reported, numbers = Reported(), Numbers()
     publish_store = "memory" if kind == "memory" else store
-    with connect(a.url, "p", publish_store=publish_store, on_state=told) as client:
+    with connect(a.url, "p", publish_store=publish_store, on_state=reported) as client:
         for life in range(1, 3):
             numbers.publish(client)
             a.kill()
             numbers.publish(client)
-            told.wait_for("disconnected", life)
+            reported.wait_for("disconnected", life)
             assert client.unpersisted >= SOME
             a.start()
-            told.wait_for("republished", life)
+            reported.wait_for("republished", life)
         client.flush(T)
-    told.check()
+    reported.check()
     assert numbers_in(a) == list(range(numbers.returned))
 
 
@@ -136,17 +136,17 @@ def test_what_a_killed_instance_did_not_acknowledge_is_published_by_the_next_cli
     with pytest.raises(ZBrokerError, match="timeout"):
         client.close(timeout=0.5)
     a.start()
-    told = Reported()
-    with connect(a.url, "p", publish_store=store, on_state=told) as client:
-        told.wait_for("republished")
+    reported = Reported()
+    with connect(a.url, "p", publish_store=store, on_state=reported) as client:
+        reported.wait_for("republished")
         assert client.unpersisted == 0
     assert numbers_in(a) == list(range(numbers.returned))
 
 
 @pytest.mark.seed("002-32")
 def test_who_gives_up_says_so_and_the_store_keeps_everything(a: Instance, store: Path) -> None:
-    told, numbers = Reported(), Numbers()
-    client = connect(a.url, "p", publish_store=store, give_up="1s", on_state=told)
+    reported, numbers = Reported(), Numbers()
+    client = connect(a.url, "p", publish_store=store, give_up="1s", on_state=reported)
     numbers.publish(client)
     client.flush(T)
     a.kill()
@@ -158,10 +158,10 @@ def test_who_gives_up_says_so_and_the_store_keeps_everything(a: Instance, store:
         with pytest.raises(ZBrokerError, match="gave_up"):
             refused()
     client.close(flush=False)
-    told.wait_for("closed")
-    assert told.states[-1].error is not None
-    assert told.states[-1].error.code == "gave_up"
-    told.check()
+    reported.wait_for("closed")
+    assert reported.states[-1].error is not None
+    assert reported.states[-1].error.code == "gave_up"
+    reported.check()
     a.start()
     with connect(a.url, "p", publish_store=store) as again:
         again.flush(T)
@@ -178,22 +178,22 @@ def test_who_goes_on_at_another_instance_loses_nothing(
     a: Instance, b: Instance, store: Path, kind: str
 ) -> None:
     """What A acknowledged is in A; all else is in B, where that is told."""
-    told, numbers = Reported(), Numbers()
+    reported, numbers = Reported(), Numbers()
     options: dict[str, Any] = {} if kind == "memory" else {"publish_store": store}
-    client = connect([a.url, b.url], "p", broker_behind="go_on", on_state=told, **options)
+    client = connect([a.url, b.url], "p", broker_behind="go_on", on_state=reported, **options)
     with client:
         numbers.publish(client)
         client.flush(T)
         numbers.publish(client)
         a.kill()
         numbers.publish(client)
-        told.wait_for("broker_behind")
+        reported.wait_for("broker_behind")
         numbers.publish(client)
         client.flush(T)
         assert client.url == b.url
-    told.check()
-    assert (told.at("logged_on"), told.at("broker_behind")) == ([a.url, b.url], [b.url])
-    behind = next(state.error for state in told.states if state.name == "broker_behind")
+    reported.check()
+    assert (reported.at("logged_on"), reported.at("broker_behind")) == ([a.url, b.url], [b.url])
+    behind = next(state.error for state in reported.states if state.name == "broker_behind")
     assert behind is not None
     assert behind.code == "broker_behind"
     a.start()
@@ -206,8 +206,8 @@ def test_who_goes_on_at_another_instance_loses_nothing(
 @pytest.mark.long
 def test_who_goes_to_and_fro_has_each_message_in_one_of_them(a: Instance, b: Instance) -> None:
     """A -> B -> A -> B: the numbers go on above what each of them holds."""
-    told, numbers = Reported(), Numbers()
-    client = connect([a.url, b.url], "p", broker_behind="go_on", on_state=told)
+    reported, numbers = Reported(), Numbers()
+    client = connect([a.url, b.url], "p", broker_behind="go_on", on_state=reported)
     with client:
         for instance, other in ((a, b), (b, a), (a, b)):
             numbers.publish(client)
@@ -218,25 +218,25 @@ def test_who_goes_to_and_fro_has_each_message_in_one_of_them(a: Instance, b: Ins
             client.flush(T)
             assert client.url == other.url
             instance.start()
-    told.check()
-    assert told.at("logged_on") == [a.url, b.url, a.url, b.url]
-    assert told.at("broker_behind") == [b.url, a.url, b.url]
+    reported.check()
+    assert reported.at("logged_on") == [a.url, b.url, a.url, b.url]
+    assert reported.at("broker_behind") == [b.url, a.url, b.url]
     assert set(numbers_in(a)) | set(numbers_in(b)) == set(range(numbers.returned))
 
 
 def test_who_does_not_want_to_go_on_is_told_loudly(a: Instance, b: Instance) -> None:
-    told, numbers = Reported(), Numbers()
-    client = connect([a.url, b.url], "p", on_state=told)
+    reported, numbers = Reported(), Numbers()
+    client = connect([a.url, b.url], "p", on_state=reported)
     numbers.publish(client)
     client.flush(T)
     a.kill()
     with pytest.raises(ZBrokerError, match="broker_behind"):
         numbers.publish(client, 1_000_000)
     client.close(flush=False)
-    told.wait_for("closed")
-    assert told.states[-1].error is not None
-    assert (told.states[-1].error.code, told.states[-1].url) == ("broker_behind", b.url)
-    told.check()
+    reported.wait_for("closed")
+    assert reported.states[-1].error is not None
+    assert (reported.states[-1].error.code, reported.states[-1].url) == ("broker_behind", b.url)
+    reported.check()
     assert numbers_in(b) == []
 
 

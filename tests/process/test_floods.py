@@ -80,8 +80,8 @@ class Place(NamedTuple):
         run = self.broker.data_dir / "run"
         admin = json.loads((run / "instance.json").read_text())["endpoints"]["admin"]
         token = (run / "admin-read.token").read_text().strip()
-        told = get(admin, "/status", {"Authorization": f"Bearer {token}"})["processes"]
-        return {one["room"]: one["pid"] for one in told}
+        reported = get(admin, "/status", {"Authorization": f"Bearer {token}"})["processes"]
+        return {one["room"]: one["pid"] for one in reported}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -303,10 +303,10 @@ def test_a_thousand_unknown_keys_cost_little(secure_place: Place) -> None:
         def knock(url: str) -> None:
             for _ in range(10):
                 knocks = [knocker(context, url, server_key) for _ in range(100)]
-                for dealer, told in knocks:
-                    assert told.poll(WAIT_S * 1_000), "it was not refused in time"
+                for dealer, reported in knocks:
+                    assert reported.poll(WAIT_S * 1_000), "it was not refused in time"
                     dealer.disable_monitor()
-                    told.close(0)
+                    reported.close(0)
                     dealer.close(0)
 
         endure(secure_place, "unknown keys", knock, 64 * MIB)
@@ -321,9 +321,9 @@ def knocker(
     made.setsockopt(zmq.CURVE_PUBLICKEY, public)
     made.setsockopt(zmq.CURVE_SECRETKEY, secret)
     made.setsockopt(zmq.CURVE_SERVERKEY, server_key)
-    told = made.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+    reported = made.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
     made.connect(url)
-    return made, told
+    return made, reported
 
 
 # -- before the logon -----------------------------------------------------------------------------

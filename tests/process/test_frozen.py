@@ -41,14 +41,17 @@ def broker() -> Iterator[LocalBroker]:
 
 
 @pytest.fixture
-def doors(broker: LocalBroker) -> Iterator[dict[str, Proxy]]:
+def listeners(broker: LocalBroker) -> Iterator[dict[str, Proxy]]:
     """A proxy before each door, while a test lasts."""
-    told = {door: at.replace("127.0.0.2", "127.0.0.1") for door, at in told_by(broker).items()}
-    with Proxy(told["ingest"]) as ingest, Proxy(told["delivery"]) as delivery:
+    reported = {
+        listener: at.replace("127.0.0.2", "127.0.0.1")
+        for listener, at in reported_by(broker).items()
+    }
+    with Proxy(reported["ingest"]) as ingest, Proxy(reported["delivery"]) as delivery:
         yield {"ingest": ingest, "delivery": delivery}
 
 
-def told_by(broker: LocalBroker) -> dict[str, str]:
+def reported_by(broker: LocalBroker) -> dict[str, str]:
     endpoints: dict[str, str] = broker.status()["endpoints"]
     return endpoints
 
@@ -67,8 +70,8 @@ def stopped(pid: int) -> Iterator[None]:
 class Traffic:
     """Numbers that one client publishes and another one reads: each once, in order."""
 
-    def __init__(self, doors: dict[str, Proxy], topic: str) -> None:
-        url = doors["ingest"].url
+    def __init__(self, listeners: dict[str, Proxy], topic: str) -> None:
+        url = listeners["ingest"].url
         self.topic = topic
         self.sent = 0
         self.seen: list[int] = []
@@ -113,42 +116,42 @@ class Traffic:
 
 
 @pytest.fixture
-def traffic(doors: dict[str, Proxy]) -> Iterator[Traffic]:
-    made = Traffic(doors, f"t{secrets.token_hex(4)}")
+def traffic(listeners: dict[str, Proxy]) -> Iterator[Traffic]:
+    made = Traffic(listeners, f"t{secrets.token_hex(4)}")
     try:
         yield made
     finally:
-        for proxy in doors.values():
+        for proxy in listeners.values():
             proxy.go_on()
         made.close()
 
 
-def accepted(doors: dict[str, Proxy]) -> int:
-    return sum(proxy.accepted for proxy in doors.values())
+def accepted(listeners: dict[str, Proxy]) -> int:
+    return sum(proxy.accepted for proxy in listeners.values())
 
 
 # -- frozen brokers -------------------------------------------------------------------------------
 
 
 @pytest.mark.seed("002-38")
-@pytest.mark.parametrize("room", ["ingest", "delivery"])
+@pytest.mark.parametrize("name", ["ingest", "delivery"])
 def test_a_frozen_door_is_left_and_all_goes_on_when_it_thaws(
-    broker: LocalBroker, doors: dict[str, Proxy], traffic: Traffic, room: str
+    broker: LocalBroker, listeners: dict[str, Proxy], traffic: Traffic, name: str
 ) -> None:
-    before = doors[room].accepted
-    with stopped(broker.pids[room]):
-        until(lambda: doors[room].accepted > before, "the client notices", NOTICED_S)
+    before = listeners[name].accepted
+    with stopped(broker.pids[name]):
+        until(lambda: listeners[name].accepted > before, "the client notices", NOTICED_S)
     traffic.finish()
 
 
 def test_a_frozen_journal_is_waited_for(
-    broker: LocalBroker, doors: dict[str, Proxy], traffic: Traffic
+    broker: LocalBroker, listeners: dict[str, Proxy], traffic: Traffic
 ) -> None:
     """The doors live: no connection is given up for it."""
-    before = accepted(doors)
+    before = accepted(listeners)
     with stopped(broker.pids["journal"]):
         time.sleep(3 * INTERVAL_S)
-        assert accepted(doors) == before
+        assert accepted(listeners) == before
     traffic.finish()
 
 
@@ -158,32 +161,32 @@ def test_a_frozen_journal_is_waited_for(
 @pytest.mark.seed("002-38")
 @pytest.mark.seed("002-40")
 @pytest.mark.parametrize("way", ["to broker", "to client"])
-@pytest.mark.parametrize("door", ["ingest", "delivery"])
+@pytest.mark.parametrize("listener", ["ingest", "delivery"])
 def test_a_link_that_is_dead_in_one_direction_is_noticed_and_left(
-    doors: dict[str, Proxy], traffic: Traffic, door: str, way: Way
+    listeners: dict[str, Proxy], traffic: Traffic, listener: str, way: Way
 ) -> None:
-    before = doors[door].accepted
-    doors[door].stop(way)
-    until(lambda: doors[door].accepted > before, "the client notices", NOTICED_S)
-    doors[door].go_on()
+    before = listeners[listener].accepted
+    listeners[listener].stop(way)
+    until(lambda: listeners[listener].accepted > before, "the client notices", NOTICED_S)
+    listeners[listener].go_on()
     traffic.finish()
 
 
-def test_a_link_that_is_cut_is_made_again(doors: dict[str, Proxy], traffic: Traffic) -> None:
-    before = accepted(doors)
-    for proxy in doors.values():
+def test_a_link_that_is_cut_is_made_again(listeners: dict[str, Proxy], traffic: Traffic) -> None:
+    before = accepted(listeners)
+    for proxy in listeners.values():
         proxy.cut()
-    until(lambda: accepted(doors) >= before + 3, "three connections are made again", NOTICED_S)
+    until(lambda: accepted(listeners) >= before + 3, "three connections are made again", NOTICED_S)
     traffic.finish()
 
 
-def test_a_slow_link_is_no_dead_one(doors: dict[str, Proxy], traffic: Traffic) -> None:
-    before = accepted(doors)
-    for proxy in doors.values():
+def test_a_slow_link_is_no_dead_one(listeners: dict[str, Proxy], traffic: Traffic) -> None:
+    before = accepted(listeners)
+    for proxy in listeners.values():
         proxy.delay_s = INTERVAL_S / 4
     time.sleep(3 * INTERVAL_S)
-    assert accepted(doors) == before
-    for proxy in doors.values():
+    assert accepted(listeners) == before
+    for proxy in listeners.values():
         proxy.delay_s = 0.0
     traffic.finish()
 
@@ -276,7 +279,9 @@ class Program:
 
 def subscribers(broker: LocalBroker) -> list[str]:
     """Names of the clients that have a subscription."""
-    rows: list[dict[str, Any]] = get(told_by(broker)["admin"], "/subscriptions")["subscriptions"]
+    rows: list[dict[str, Any]] = get(reported_by(broker)["admin"], "/subscriptions")[
+        "subscriptions"
+    ]
     return [row["client"] for row in rows]
 
 
@@ -292,9 +297,9 @@ def takes_over(url: str, name: str) -> Client | None:
 
 @pytest.mark.seed("002-42")
 def test_the_name_of_a_frozen_client_is_free_for_another(
-    broker: LocalBroker, doors: dict[str, Proxy]
+    broker: LocalBroker, listeners: dict[str, Proxy]
 ) -> None:
-    url, taken = doors["ingest"].url, []
+    url, taken = listeners["ingest"].url, []
     with Program(PUBLISHER, url) as program:
         program.until_said("ready")
         assert takes_over(url, "frozen") is None, "it lives"
@@ -309,8 +314,10 @@ def test_the_name_of_a_frozen_client_is_free_for_another(
             assert [bytes(message.data) for message in found] == [b"1", b"of the other"]
 
 
-def test_a_client_that_thaws_publishes_again(broker: LocalBroker, doors: dict[str, Proxy]) -> None:
-    url = doors["ingest"].url
+def test_a_client_that_thaws_publishes_again(
+    broker: LocalBroker, listeners: dict[str, Proxy]
+) -> None:
+    url = listeners["ingest"].url
     with Program(PUBLISHER, url) as program, connect(url) as other:
         program.until_said("ready")
         with stopped(program.pid):
@@ -330,9 +337,9 @@ def free_for_a_moment(url: str, name: str) -> bool:
 
 @pytest.mark.seed("002-42")
 def test_a_frozen_subscriber_is_let_go_and_misses_nothing(
-    broker: LocalBroker, doors: dict[str, Proxy]
+    broker: LocalBroker, listeners: dict[str, Proxy]
 ) -> None:
-    url = doors["ingest"].url
+    url = listeners["ingest"].url
     with Program(SUBSCRIBER, url) as program, connect(url, "cold writer") as writer:
         program.until_said("ready")
         for number in range(100):
@@ -350,21 +357,21 @@ def test_a_frozen_subscriber_is_let_go_and_misses_nothing(
 # -- no false alarms ------------------------------------------------------------------------------
 
 
-def stay_connected(doors: dict[str, Proxy]) -> None:
+def stay_connected(listeners: dict[str, Proxy]) -> None:
     """Returns after five intervals in which no client connected again.
 
     A busy machine may keep a process from its heartbeat once in a while; what this looks for comes
     in every five intervals.
     """
     for _ in range(6):
-        before = accepted(doors)
+        before = accepted(listeners)
         time.sleep(5 * INTERVAL_S)
-        if accepted(doors) == before:
+        if accepted(listeners) == before:
             return
     pytest.fail("clients connect again all the time")
 
 
-def test_a_handler_may_take_five_intervals(doors: dict[str, Proxy], traffic: Traffic) -> None:
+def test_a_handler_may_take_five_intervals(listeners: dict[str, Proxy], traffic: Traffic) -> None:
     began, end = threading.Event(), threading.Event()
 
     def slow(_: Message) -> None:
@@ -373,27 +380,27 @@ def test_a_handler_may_take_five_intervals(doors: dict[str, Proxy], traffic: Tra
 
     with traffic.reader.subscribe(traffic.topic, since="epoch", handler=slow):
         assert began.wait(WAIT_S)
-        stay_connected(doors)
+        stay_connected(listeners)
         end.set()
         traffic.finish()
 
 
 def test_messages_may_stay_unread_for_five_intervals(
-    doors: dict[str, Proxy], traffic: Traffic
+    listeners: dict[str, Proxy], traffic: Traffic
 ) -> None:
     with traffic.reader.subscribe(traffic.topic, since="epoch") as unread:
         assert int(unread.next(WAIT_S).data) == 0
-        stay_connected(doors)
+        stay_connected(listeners)
         assert [int(unread.next(WAIT_S).data) for _ in range(500)] == list(range(1, 501))
 
 
 def test_a_program_that_computes_without_a_pause_keeps_its_name_and_its_subscription(
-    broker: LocalBroker, doors: dict[str, Proxy]
+    broker: LocalBroker, listeners: dict[str, Proxy]
 ) -> None:
-    url = doors["ingest"].url
+    url = listeners["ingest"].url
     with Program(COMPUTING, url) as program:
         program.until_said("ready")
-        before = accepted(doors)
+        before = accepted(listeners)
         tries = 0
         while "computed" not in program.said:
             assert takes_over(url, "busy") is None
@@ -402,4 +409,4 @@ def test_a_program_that_computes_without_a_pause_keeps_its_name_and_its_subscrip
         assert tries > 3
         program.until_said("went on")
         # a busy machine may keep a process from its heartbeat once; computing took many of them
-        assert accepted(doors) - before - tries <= 1
+        assert accepted(listeners) - before - tries <= 1

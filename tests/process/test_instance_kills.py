@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.process.desk import BODY_BYTES, Desk
+from tests.process.admin_broker import BODY_BYTES, AdminBroker
 from tests.process.load import until
 from tests.torture.tracing import tell
 from zbroker.client import connect
@@ -105,23 +105,23 @@ class Trial:
         self.moments = dict.fromkeys(ACTIONS, 0.5)  # kills come within these seconds
         self.hits: Counter[str] = Counter()
         self.removed = 0  # messages
-        self.desk = Desk(self.data)
+        self.bench = AdminBroker(self.data)
 
     def close(self) -> None:
-        self.desk.broker.close()
+        self.bench.broker.close()
 
     def round(self, number: int) -> None:
         what = ACTIONS[number % len(ACTIONS)]
         with self._writing(f"writer-{number}") as writer:
-            self.desk.wait(
+            self.bench.wait(
                 lambda: len(writer.acked) * BODY_BYTES > ROUND_BYTES, "published", COMMAND_S
             )
-            pids = self.desk.broker.pids  # asked now: a removal is over in milliseconds
+            pids = self.bench.broker.pids  # asked now: a removal is over in milliseconds
             begun = self._begin(what)
             self._moment(what)
             hit = self._kill(begun, pids)
-        self.desk.broker.close()
-        self.desk = Desk(self.data)
+        self.bench.broker.close()
+        self.bench = AdminBroker(self.data)
         hit |= self._was_cut(begun)
         self.hits[what] += hit
         self.moments[what] *= 1.15 if hit else 0.8
@@ -130,22 +130,22 @@ class Trial:
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[Writer]:
-        writer = Writer(self.desk.broker.url, name)
+        writer = Writer(self.bench.broker.url, name)
         try:
             yield writer
         finally:
             writer.close()
 
     def _begin(self, what: str) -> Begun:
-        sealed = [s for s in self.desk.segments() if not s["open"]]
+        sealed = [s for s in self.bench.segments() if not s["open"]]
         if what in ("export", "repair"):
             shutil.rmtree(self.out, ignore_errors=True)
             return Begun(command=self._command(what, sealed[-1]["serial"]))
         through = sealed[-1 - (KEPT_SEGMENTS if what == "remove" else 0)]["serial"]
-        status, told = self.desk.ask("POST", f"/journal/{what}", through=through)
-        assert status == 200, told
+        status, reported = self.bench.ask("POST", f"/journal/{what}", through=through)
+        assert status == 200, reported
         keeps = min(s["first"] for s in sealed if s["serial"] > through) if what == "remove" else 0
-        return Begun(told["id"], keeps=keeps, through=through if what == "remove" else 0)
+        return Begun(reported["id"], keeps=keeps, through=through if what == "remove" else 0)
 
     def _command(self, what: str, serial: int) -> subprocess.Popen[bytes]:
         words = ["--output", str(self.out)] + (["--segment", str(serial)] * (what == "repair"))
@@ -164,33 +164,33 @@ class Trial:
         """All of it at once. Returns: whether a command was killed before its end, or a removal
         before the last file was gone.
         """
-        supervisor, *rooms = sorted(pids.items(), key=lambda pair: pair[0] != "supervisor")
+        supervisor, *processes = sorted(pids.items(), key=lambda pair: pair[0] != "supervisor")
         cut = False
         if begun.command is not None:
             cut = begun.command.poll() is None
             begun.command.kill()
             begun.command.wait()
         os.kill(supervisor[1], signal.SIGKILL)
-        for _, pid in rooms:
+        for _, pid in processes:
             with suppress(ProcessLookupError):  # the supervisor takes them along
                 os.kill(pid, signal.SIGKILL)
-        names = [name for folder in self.desk.files().values() for name in folder]
+        names = [name for folder in self.bench.files().values() for name in folder]
         return cut or any(int(name.split(".")[0]) <= begun.through for name in names)
 
     def _was_cut(self, begun: Begun) -> bool:
         """Whether the killed action had not come to its end, as the next start tells."""
         if not begun.action or begun.through:
             return False
-        self.desk.wait(lambda: self._result(begun) not in ("", "running"), "the action is ended")
+        self.bench.wait(lambda: self._result(begun) not in ("", "running"), "the action is ended")
         return self._result(begun) != "done"
 
     def _result(self, begun: Begun) -> str:
-        _, told = self.desk.ask("GET", f"/actions/{begun.action}")
-        return str((told or {}).get("result", ""))
+        _, reported = self.bench.ask("GET", f"/actions/{begun.action}")
+        return str((reported or {}).get("result", ""))
 
     def _judge(self, writer: Writer, begun: Begun) -> None:
         """The log is what was acknowledged, and at most the unanswered batch behind it."""
-        self.desk.wait(self._is_tidy, "nothing half done is left")
+        self.bench.wait(self._is_tidy, "nothing half done is left")
         self._verified(self.data)
         found = self._replay()
         first = self._first()
@@ -207,7 +207,7 @@ class Trial:
         self.log = found
 
     def _is_tidy(self) -> bool:
-        files = self.desk.files()
+        files = self.bench.files()
         names = [name.split(".")[0] for folder in files.values() for name in folder]
         parts = list(self.data.glob("*/*.part*"))
         return not parts and len(names) == len(set(names))
@@ -216,36 +216,36 @@ class Trial:
         """The oldest position; the admin of a busy machine may have to be asked again."""
         segments: list[dict[str, Any]] = []
 
-        def told() -> object:
-            segments.extend(self.desk.segments())
+        def reported() -> object:
+            segments.extend(self.bench.segments())
             return segments
 
-        self.desk.wait(told, "segments")
+        self.bench.wait(reported, "segments")
         return int(segments[0]["first"])
 
     def _replay(self) -> list[Entry]:
-        with connect(self.desk.broker.url, timeout=COMMAND_S) as client:
+        with connect(self.bench.broker.url, timeout=COMMAND_S) as client:
             subscription = client.subscribe("t", since="epoch", until="now")
             return [Entry(m.position, bytes(m.data)) for m in subscription]
 
     def _verified(self, data: Path) -> None:
         command = admin(data, "journal", "verify")
-        told = subprocess.run(command, check=False, capture_output=True, timeout=COMMAND_S)
-        assert told.returncode == 0, (told.stdout + told.stderr).decode()
+        reported = subprocess.run(command, check=False, capture_output=True, timeout=COMMAND_S)
+        assert reported.returncode == 0, (reported.stdout + reported.stderr).decode()
 
     def _judge_copy(self, what: str, begun: Begun) -> None:
         """A copy that has its name is whole; the same command once more makes one."""
         if begun.command is None:
             return
         if not self.out.exists():
-            sealed = [s for s in self.desk.segments() if not s["open"]]
+            sealed = [s for s in self.bench.segments() if not s["open"]]
             command = self._command(what, sealed[-1]["serial"])
             assert command.wait(COMMAND_S) == 0
         self._verified(self.out)
         assert not self.out.with_name("out.part").exists()
         # the killed one holds the log for a while: removals shall not have to wait for that
         hold = {"who": f"{what}-{begun.command.pid}", "what": "", "position": 1, "ttl_s": 0}
-        assert self.desk.ask("POST", "/journal/hold", **hold)[0] == 200
+        assert self.bench.ask("POST", "/journal/hold", **hold)[0] == 200
 
 
 def kill_in_the_middle(directory: Path, kills: int, seed: int) -> dict[str, Any]:

@@ -54,8 +54,8 @@ def test_publishers_subscribers_consumers_and_the_admin_meet_on_ipv6() -> None:
             assert address.startswith("[::1]:")
         command = [sys.executable, "-m", "zbroker.cli.admin_main", "--data-dir",
                    str(broker.data_dir), "--json", "status"]  # fmt: skip
-        told = subprocess.run(command, check=True, capture_output=True, timeout=WAIT_S)
-        assert json.loads(told.stdout)["endpoints"]["admin"].startswith("http://[::1]:")
+        reported = subprocess.run(command, check=True, capture_output=True, timeout=WAIT_S)
+        assert json.loads(reported.stdout)["endpoints"]["admin"].startswith("http://[::1]:")
 
 
 def test_keys_are_asked_for_on_ipv6(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_strangers_on_ipv6_are_cut_and_keep_nobody_out() -> None:
         before = processes(broker)
         endpoints = broker.status()["endpoints"]
         with ExitStack() as stack:
-            for door in ("ingest", "delivery", "queues"):
+            for listener in ("ingest", "delivery", "queues"):
                 for _ in range(3 * CONNECTIONS):
-                    stack.callback(Stranger(endpoints[door]).close)
+                    stack.callback(Stranger(endpoints[listener]).close)
             with connect(broker.url, "honest", timeout=WAIT_S) as client:
                 client.publish("t", b"in the crowd").wait(WAIT_S)
                 assert client.subscribe("t", since="epoch").next(WAIT_S) is not None

@@ -30,6 +30,6 @@ def test_ids_are_text_over_http() -> None:
         with client.subscribe("orders", since="epoch") as subscription:
             subscription.next(timeout=30)
             found = {path: broker.ask(path) for path in PATHS}
-    told = {row["publisher"] for row in found["/clients"]["clients"]}
-    assert told == {str(publisher_id("pricer")), None}
+    reported = {row["publisher"] for row in found["/clients"]["clients"]}
+    assert reported == {str(publisher_id("pricer")), None}
     assert [(path, at) for path, answer in found.items() for at in rounded(answer)] == []

@@ -22,11 +22,11 @@ ROUND_ACKED = 50_000
 PROCESSES = ("journal", "ingest", "delivery", "zygote", "queues", "admin")
 
 
-def kill_and_wait(broker: LocalBroker, room: str) -> None:
+def kill_and_wait(broker: LocalBroker, name: str) -> None:
     """Ends one room; returns when another process has its place."""
-    pid = until_running(broker, room, 0)
+    pid = until_running(broker, name, 0)
     os.kill(pid, signal.SIGKILL)
-    until_running(broker, room, pid)
+    until_running(broker, name, pid)
 
 
 def kill_rounds(rounds: int, seed: int) -> None:
@@ -108,7 +108,7 @@ def test_a_killed_supervisor_takes_its_rooms_along_and_the_next_start_recovers(
             load.wait_acked(5_000)
             os.kill(pids["supervisor"], signal.SIGKILL)
             until(
-                lambda: not any(_alive(pid) for room, pid in pids.items() if room != "supervisor"),
+                lambda: not any(_alive(pid) for name, pid in pids.items() if name != "supervisor"),
                 "rooms end",
                 2.0,
             )

@@ -65,8 +65,8 @@ def test_places_of_what_a_restore_lost_are_not_taken_for_new_ones(tmp_path: Path
     shutil.rmtree(data)
     copy.rename(data)
     if how == "cp":
-        told = json.loads(admin(data, "journal", "new-generation", "--json"))
-        assert told["generation"] == before
+        reported = json.loads(admin(data, "journal", "new-generation", "--json"))
+        assert reported["generation"] == before
     with LocalBroker(data) as broker, connect(broker.url, "other") as client:
         assert broker.status()["journal"]["generation"] > before
         publish(client, "t", 80, "new")

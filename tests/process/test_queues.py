@@ -299,8 +299,8 @@ def test_dead_letters_say_why_and_can_be_brought_back(broker: LocalBroker, clien
         assert second.headers is not None
         assert second.headers["zb-reason"] == "max_deliveries"
         assert second.headers["zb-deliveries"] == 2
-        told = broker.ask("/queues/letters/requeue", {"limit": 10})
-        assert told["count"] == 2
+        reported = broker.ask("/queues/letters/requeue", {"limit": 10})
+        assert reported["count"] == 2
         back = _fetch(consumer, 2)
         assert [(m.data, m.deliveries) for m in back] == [(b"bad", 1), (b"worse", 1)]
         consumer.ack(back[:1])
@@ -366,8 +366,8 @@ def test_explain_says_why_nothing_is_delivered(broker: LocalBroker, client: Clie
     assert "it has no consumer" in broker.ask("/queues/long/explain")["lines"][0]
     with client.consume("long", backlog=1) as consumer:
         (message,) = _fetch(consumer, 1)
-        told = broker.ask(f"/queues/long/explain?position={message.position}")
-        assert told["state"] == "leased"
+        reported = broker.ask(f"/queues/long/explain?position={message.position}")
+        assert reported["state"] == "leased"
         message.ack()
         consumer.ack(_fetch(consumer, 1))
         consumer.flush(timeout=WAIT_S)

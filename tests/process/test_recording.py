@@ -112,8 +112,8 @@ def test_content_decides_what_is_recorded() -> None:
         ]
         until(lambda: broker.status()["ingest"].get("unreadable", 0) >= 1, "it is not counted")
         assert broker.status()["ingest"]["filtered"] >= len(sent) - len(wanted)
-        for room in ("journal", "ingest"):
-            os.kill(until_running(broker, room, 0), signal.SIGKILL)
+        for name in ("journal", "ingest"):
+            os.kill(until_running(broker, name, 0), signal.SIGKILL)
             for data in sent:
                 client.publish("orders", data)
         client.flush(T * 2)
@@ -161,14 +161,14 @@ def test_killed_rooms_lose_nothing_that_is_recorded(broker: LocalBroker) -> None
     with connect(broker.url, "mixed") as client:
         live_link_is_up(client)
         receipts: list[tuple[int, zbroker.client.Receipt]] = []
-        for room in ("delivery", "journal", "ingest", "delivery", "journal"):
+        for name in ("delivery", "journal", "ingest", "delivery", "journal"):
             for _ in range(600):
                 number = len(receipts)
                 topic = ("orders", "prices", "trades.eu")[number % 3]
                 receipts.append((number, client.publish(topic, b"%d" % number)))
                 if number % 50 == 0:
                     time.sleep(0.005)
-            os.kill(until_running(broker, room, 0), signal.SIGKILL)
+            os.kill(until_running(broker, name, 0), signal.SIGKILL)
         client.flush(T * 2)
         assert [r.recorded for n, r in receipts] == [n % 3 != 1 for n, r in receipts]
         found = [

@@ -218,8 +218,8 @@ def test_a_subscriber_that_does_not_read_is_named_and_keeps_its_part(world: Worl
 def test_files_wait_for_a_delivery_that_is_silent(world: World) -> None:
     with stopped(world.broker.pids["delivery"]):
         assert world.remove(2)["serials"] == [1, 2]
-        told = world.admin.ask("/journal")
-        assert (told["removing"], told["silent"]) == ([1, 2], ["delivery"])
+        reported = world.admin.ask("/journal")
+        assert (reported["removing"], reported["silent"]) == ([1, 2], ["delivery"])
         assert world.serials[0] == 1
         until(lambda: world.journal["first_position"] > 1, "the log start is told", 5)
     until(lambda: world.serials[0] == 3, "the files are gone", 10)

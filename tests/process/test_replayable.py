@@ -36,15 +36,15 @@ SETTINGS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def broker() -> Iterator[LocalBroker]:
     with LocalBroker(settings=SETTINGS) as running:
-        with connect(running.url, name="desk") as desk:
+        with connect(running.url, name="desk") as trader:
             for number in range(TRADES):
                 row = json.dumps({"trade_id": f"FFS{number:03d}"}).encode()
-                desk.publish("trades", row, headers={"book": f"b{number // 10}"})
+                trader.publish("trades", row, headers={"book": f"b{number // 10}"})
                 if number == 24:
-                    desk.flush(timeout=WAIT_S)
+                    trader.flush(timeout=WAIT_S)
                     running.ask("/points", {"name": "noon"})
                     time.sleep(0.02)  # so that a time tells the two halves apart
-            desk.flush(timeout=WAIT_S)
+            trader.flush(timeout=WAIT_S)
         yield running
 
 
@@ -203,8 +203,8 @@ def test_the_database_of_a_consumer_says_where_it_goes_on(client: Client) -> Non
 @pytest.mark.seed("003-29")
 @pytest.mark.seed("003-32")
 def test_a_purge_up_to_a_point_touches_nobody_else(broker: LocalBroker, client: Client) -> None:
-    told = broker.ask("/queues/purged/purge", {"point": "noon", "dry_run": True})
-    assert told["count"] == 25
+    reported = broker.ask("/queues/purged/purge", {"point": "noon", "dry_run": True})
+    assert reported["count"] == 25
     assert queue_row(broker, "purged")["depth"] == TRADES
     with client.consume("work") as worker:
         held = worker.fetch(10, timeout=5)
@@ -221,21 +221,21 @@ def test_a_purge_up_to_a_point_touches_nobody_else(broker: LocalBroker, client: 
 
 @pytest.mark.seed("003-35")
 def test_an_alarm_names_a_queue_that_has_become_too_large(broker: LocalBroker) -> None:
-    def told() -> bool:
+    def reported() -> bool:
         return any("small" in str(each) for each in broker.status()["alarms"])
 
-    until(told, "the alarm is there")
+    until(reported, "the alarm is there")
 
 
 @pytest.mark.seed("003-30")
 def test_a_purge_and_points_survive_a_restart(tmp_path: Any) -> None:
     settings = {"queue": [{"name": "trades", "topic": "trades", "kind": "replayable"}]}
     with LocalBroker(tmp_path / "d", settings=settings) as broker:
-        with connect(broker.url, name="desk") as desk:
-            desk.publish_many("trades", [b'{"n": 1}', b'{"n": 2}'])
-            desk.flush(timeout=WAIT_S)
+        with connect(broker.url, name="desk") as trader:
+            trader.publish_many("trades", [b'{"n": 1}', b'{"n": 2}'])
+            trader.flush(timeout=WAIT_S)
             broker.ask("/points", {"name": "end"})
-            desk.publish("trades", b'{"n": 3}').wait(timeout=WAIT_S)
+            trader.publish("trades", b'{"n": 3}').wait(timeout=WAIT_S)
         broker.ask("/queues/trades/purge", {"point": "end"})
         until(lambda: queue_row(broker, "trades")["depth"] == 1, "it was purged")
     with LocalBroker(tmp_path / "d", settings=settings) as broker:
@@ -258,21 +258,21 @@ def test_a_bounded_queue_lets_the_log_of_other_topics_be_removed(tmp_path: Any) 
     }
     with (
         LocalBroker(tmp_path / "d", settings=settings) as broker,
-        connect(broker.url, name="desk") as desk,
+        connect(broker.url, name="desk") as trader,
     ):
-        desk.publish("trades", b"{}").wait(timeout=WAIT_S)
+        trader.publish("trades", b"{}").wait(timeout=WAIT_S)
         until(lambda: queue_row(broker, "trades")["depth"] == 1, "it is in the queue")
         while broker.status()["journal"]["segments"] < 6:
-            desk.publish_many("others", [bytes(50_000)] * 10)
-            desk.flush(timeout=WAIT_S)
+            trader.publish_many("others", [bytes(50_000)] * 10)
+            trader.flush(timeout=WAIT_S)
 
         def removed() -> bool:
             """Snapshots come with new segments, so others go on publishing meanwhile."""
-            desk.publish_many("others", [bytes(50_000)] * 10)
-            desk.flush(timeout=WAIT_S)
+            trader.publish_many("others", [bytes(50_000)] * 10)
+            trader.flush(timeout=WAIT_S)
             return bool(broker.status()["journal"]["oldest"] > 1)
 
         until(removed, "segments were removed", 30)
         assert queue_row(broker, "trades")["depth"] == 0
-        desk.publish("trades", b"{}").wait(timeout=WAIT_S)
+        trader.publish("trades", b"{}").wait(timeout=WAIT_S)
         until(lambda: queue_row(broker, "trades")["depth"] == 1, "it takes what is new")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.process.load import until
-from tests.process.replaying import FIRST_KILLS, Trial, kill_room
+from tests.process.replaying import FIRST_KILLS, Trial, kill_process
 from tests.process.slices import Book, Edge, Replay
 from zbroker.cli.journal.rows import MessageRow
 from zbroker.client import Client, connect
@@ -55,8 +55,8 @@ def test_replays_during_load_and_kills_are_the_log() -> None:
 @pytest.mark.seed("004-45")
 @pytest.mark.long
 def test_a_thousand_replays_during_load_and_kills_are_the_log() -> None:
-    told = [replayed(seed, 1_000 // TRIALS, per_second=5_000) for seed in range(TRIALS)]
-    messages, kills = (sum(column) for column in zip(*told, strict=True))
+    reported = [replayed(seed, 1_000 // TRIALS, per_second=5_000) for seed in range(TRIALS)]
+    messages, kills = (sum(column) for column in zip(*reported, strict=True))
     sys.stdout.write(f"compared {messages:,} messages, killed {kills} rooms\n")  # for -s
     assert kills >= TRIALS * len(FIRST_KILLS)
 
@@ -100,7 +100,7 @@ def test_a_replay_is_what_a_live_subscriber_got() -> None:
         for number in range(2_000):
             client.publish("t" if number % 3 else "other", b"%d" % number)
             if number == 1_000:
-                kill_room(broker, "delivery")
+                kill_process(broker, "delivery")
         client.flush(T)
         listener.wait_for(1_333)
         listener.close()

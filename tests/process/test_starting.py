@@ -63,7 +63,7 @@ def starting(place: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
         url = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
     place.mkdir()
     config = place / "z.toml"
-    rest = "".join(f'{room} = "tcp://127.0.0.1:0"\n' for room in ("delivery", "queues"))
+    rest = "".join(f'{name} = "tcp://127.0.0.1:0"\n' for name in ("delivery", "queues"))
     config.write_text(
         f'[instance]\ndata_dir = "{place / "data"}"\n[journal]\nsegment_size = "1MiB"\n'
         f'[listen]\ningest = "{url}"\nadmin = "http://127.0.0.1:0"\n{rest}'
@@ -79,14 +79,14 @@ def starting(place: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
         process.communicate(timeout=WAIT_S)
 
 
-def freeze(process: subprocess.Popen[bytes], room: str) -> psutil.Process | None:
+def freeze(process: subprocess.Popen[bytes], name: str) -> psutil.Process | None:
     """Stops a room as soon as it has a process; None if everything is ready before that."""
     parent = psutil.Process(process.pid)
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         for child in parent.children():
             with suppress(psutil.NoSuchProcess):
-                if child.name() == f"zbroker {room}":
+                if child.name() == f"zbroker {name}":
                     child.suspend()
                     return child
     return None
@@ -121,11 +121,11 @@ def test_endpoints_stay_complete_while_processes_are_restarted() -> None:
         try:
             expected = knocker.knock()["endpoints"]
             assert set(expected) == ALL
-            for room in ("delivery", "queues", "admin"):
-                pid = until_running(broker, room, 0)
+            for name in ("delivery", "queues", "admin"):
+                pid = until_running(broker, name, 0)
                 os.kill(pid, signal.SIGKILL)
                 assert knocker.knock()["endpoints"] == expected
-                until_running(broker, room, pid)
+                until_running(broker, name, pid)
                 assert knocker.knock()["endpoints"] == expected
         finally:
             knocker.close()

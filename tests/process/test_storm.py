@@ -74,7 +74,7 @@ class Storm:
 
     def blow(self, messages: int, kills: int, lives: int) -> None:
         """Until there are at least so many messages, killed rooms, and lives of each publisher."""
-        threads = [self._thread(partial(self._kill_rooms, kills))]
+        threads = [self._thread(partial(self._kill_processes, kills))]
         threads += [self._thread(partial(self._kill, child, lives)) for child in self.children]
         for thread in threads:
             thread.join()
@@ -100,14 +100,14 @@ class Storm:
 
     # -- kills --------------------------------------------------------------------------------
 
-    def _kill_rooms(self, kills: int) -> None:
+    def _kill_processes(self, kills: int) -> None:
         for number in range(kills):
             self._pause.wait(self._rng.uniform(0.1, 1.0))
             target = TARGETS[number % len(TARGETS)]
             if target == "instance":
                 self.instance.restart()
             else:
-                self.instance.kill_room(target)
+                self.instance.kill_process(target)
             self.kills += 1
 
     def _kill(self, child: Child, lives: int) -> None:
@@ -165,7 +165,7 @@ class Storm:
     def send_again(self) -> int:
         """Everything once more with the same sequences, to a journal that has just read its log."""
         before = self.instance.messages()
-        self.instance.kill_room("journal")
+        self.instance.kill_process("journal")
         by_publisher = defaultdict(list)
         for batch in self.instance.batches():
             by_publisher[batch.publisher].append(batch)
@@ -173,9 +173,9 @@ class Storm:
             sent_again(self.instance.url, name, by_publisher[publisher_id(name)], self._rng)
             for name in [HAND, *(child.name for child in self.children)]
         )
-        told = self.instance.journal
-        until(lambda: told()["duplicates"] >= sent, f"{sent} dropped, not {told()}", 10.0)
-        assert (told()["duplicates"], told()["conflicts"]) == (sent, 0)
+        reported = self.instance.journal
+        until(lambda: reported()["duplicates"] >= sent, f"{sent} dropped, not {reported()}", 10.0)
+        assert (reported()["duplicates"], reported()["conflicts"]) == (sent, 0)
         assert self.instance.messages() == before
         return sent
 

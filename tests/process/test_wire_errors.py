@@ -41,7 +41,7 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
     made.destroy(linger=0)
 
 
-class Door:
+class Listener:
     """A DEALER without a library."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], url: str) -> None:
@@ -89,21 +89,21 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.parametrize("door", ["ingest", "delivery"])
+@pytest.mark.parametrize("listener", ["ingest", "delivery"])
 @pytest.mark.parametrize(("frames", "code"), GARBAGE)
 def test_garbage_is_answered_with_its_code(
     broker: LocalBroker,
     context: zmq.Context[zmq.Socket[bytes]],
-    door: str,
+    listener: str,
     frames: tuple[bytes, ...],
     code: str,
 ) -> None:
     url = (
         broker.url
-        if door == "ingest"
-        else Door(context, broker.url).logon("finder")["endpoints"]["delivery"]
+        if listener == "ingest"
+        else Listener(context, broker.url).logon("finder")["endpoints"]["delivery"]
     )
-    answer = Door(context, url).ask(*frames)
+    answer = Listener(context, url).ask(*frames)
     assert (answer["cmd"], answer["code"]) == ("error", code)
     assert answer["code"] in CODES
     assert answer["reason"]
@@ -126,7 +126,7 @@ def test_a_publish_that_is_wrong_before_the_logon_has_its_code(
     frames: tuple[bytes, ...],
     code: str,
 ) -> None:
-    assert Door(context, broker.url).say(command, *frames)["code"] == code
+    assert Listener(context, broker.url).say(command, *frames)["code"] == code
 
 
 BODIES = [
@@ -154,10 +154,10 @@ def test_a_body_that_lies_is_refused_and_nothing_of_it_is_stored(
     body: bytes,
     code: str,
 ) -> None:
-    door = Door(context, broker.url)
-    seq = door.logon("liar")["seq"] + 1
+    listener = Listener(context, broker.url)
+    seq = listener.logon("liar")["seq"] + 1
     before = end_of(broker)
-    answer = door.say({"cmd": "publish", "seq": seq, **keys}, body)
+    answer = listener.say({"cmd": "publish", "seq": seq, **keys}, body)
     assert (answer["code"], answer["seq"]) == (code, seq)
     assert end_of(broker) == before
 
@@ -165,30 +165,30 @@ def test_a_body_that_lies_is_refused_and_nothing_of_it_is_stored(
 def test_nothing_grows_under_bombs(
     broker: LocalBroker, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    door = Door(context, broker.url)
-    seq = door.logon("bomber")["seq"] + 1
+    listener = Listener(context, broker.url)
+    seq = listener.logon("bomber")["seq"] + 1
     ingest = psutil.Process(broker.pids["ingest"])
     command = {"cmd": "publish", "seq": seq, "topic": "t", "count": 1, "codec": "zstd"}
-    door.say(command, BOMB)
+    listener.say(command, BOMB)
     before = ingest.memory_info().rss
     for _ in range(50):
-        assert door.say(command, BOMB)["code"] == "too_large"
+        assert listener.say(command, BOMB)["code"] == "too_large"
     assert ingest.memory_info().rss - before < 32 << 20
 
 
 def test_a_frame_over_the_limit_ends_the_connection(
     broker: LocalBroker, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    door = Door(context, broker.url)
-    seq = door.logon("huge")["seq"] + 1
-    monitor = door.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    listener = Listener(context, broker.url)
+    seq = listener.logon("huge")["seq"] + 1
+    monitor = listener.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     KEPT.append(monitor)
-    door.socket.send_multipart(
+    listener.socket.send_multipart(
         [msgpack.packb({"cmd": "publish", "seq": seq, "topic": "t"}), bytes(20 << 20)]
     )
     assert monitor.poll(WAIT_MS), "documented: libzmq closes the connection"
-    assert Door(context, broker.url).logon("next")["type"] == "processed"
-    door.socket.disable_monitor()
+    assert Listener(context, broker.url).logon("next")["type"] == "processed"
+    listener.socket.disable_monitor()
 
 
 @pytest.mark.seed("002-21")
@@ -196,7 +196,7 @@ def test_a_frame_over_the_limit_ends_the_connection(
 def test_two_clients_with_one_name_are_an_error(
     broker: LocalBroker, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    first, second = Door(context, broker.url), Door(context, broker.url)
+    first, second = Listener(context, broker.url), Listener(context, broker.url)
     first.logon("twin")
     answer = second.say(
         {"cmd": "logon", "cid": "2", "client": "twin", "instance": "other", "version": 1}
@@ -209,8 +209,8 @@ def test_two_clients_with_one_name_are_an_error(
 def test_a_chosen_routing_id_is_refused(
     broker: LocalBroker, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    door = Door(context, "tcp://127.0.0.1:1")
-    socket = door.socket
+    listener = Listener(context, "tcp://127.0.0.1:1")
+    socket = listener.socket
     socket.disconnect("tcp://127.0.0.1:1")
     socket.setsockopt(zmq.ROUTING_ID, b"victim")
     socket.connect(broker.url)
@@ -236,10 +236,12 @@ SUBSCRIBES = [
 def test_a_subscribe_that_is_wrong_has_its_code(
     broker: LocalBroker, context: zmq.Context[zmq.Socket[bytes]], keys: dict[str, Any], code: str
 ) -> None:
-    hello = Door(context, broker.url).logon("reader")
-    door = Door(context, hello["endpoints"]["delivery"])
-    assert door.say({"cmd": "logon", "cid": "1", "token": hello["token"]})["type"] == "processed"
-    answer = door.say({"cmd": "subscribe", "cid": "2", "sid": "s", **keys})
+    hello = Listener(context, broker.url).logon("reader")
+    listener = Listener(context, hello["endpoints"]["delivery"])
+    assert (
+        listener.say({"cmd": "logon", "cid": "1", "token": hello["token"]})["type"] == "processed"
+    )
+    answer = listener.say({"cmd": "subscribe", "cid": "2", "sid": "s", **keys})
     assert (answer["cmd"], answer["code"]) == ("error", code)
 
 
@@ -247,12 +249,12 @@ def test_a_subscribe_that_is_wrong_has_its_code(
 def test_a_made_up_token_opens_no_door(
     broker: LocalBroker, context: zmq.Context[zmq.Socket[bytes]], token: str
 ) -> None:
-    hello = Door(context, broker.url).logon("reader")
-    answer = Door(context, hello["endpoints"]["delivery"]).say({"cmd": "logon", "token": token})
+    hello = Listener(context, broker.url).logon("reader")
+    answer = Listener(context, hello["endpoints"]["delivery"]).say({"cmd": "logon", "token": token})
     assert answer["code"] in ("auth_failed", "bad_field")
 
 
 def test_errors_are_counted(broker: LocalBroker, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    Door(context, broker.url).ask(b"\xc1")
-    rooms = {process["room"]: process for process in broker.status()["processes"]}
-    assert rooms["ingest"]["state"] == "ready"
+    Listener(context, broker.url).ask(b"\xc1")
+    processes = {process["room"]: process for process in broker.status()["processes"]}
+    assert processes["ingest"]["state"] == "ready"

@@ -51,7 +51,7 @@ def warm(client: Client) -> None:
     pytest.fail("nothing unrecorded arrives")
 
 
-def door(client: Client) -> str:
+def listener(client: Client) -> str:
     """The delivery door that this client was told."""
     return client.endpoints["delivery"]
 
@@ -59,7 +59,7 @@ def door(client: Client) -> str:
 def test_two_clients_on_two_doors_get_everything(broker: LocalBroker) -> None:
     endpoints = broker.status()["endpoints"]
     with connect(broker.url, "one") as one, connect(broker.url, "two") as two:
-        assert {door(one), door(two)} == {endpoints[worker] for worker in WORKERS}
+        assert {listener(one), listener(two)} == {endpoints[worker] for worker in WORKERS}
         for client in (one, two):
             warm(client)
         with ExitStack() as stack:
@@ -101,7 +101,7 @@ def test_a_worker_that_dies_is_no_business_of_the_other(broker: LocalBroker) -> 
     with connect(broker.url, "one") as one, connect(broker.url, "two") as two:
         for client in (one, two):
             warm(client)
-        dies = next(worker for worker in WORKERS if endpoints[worker] == door(two))
+        dies = next(worker for worker in WORKERS if endpoints[worker] == listener(two))
         with (
             one.subscribe("orders|prices", regex=True) as stays,
             two.subscribe("orders") as comes_back,
@@ -117,32 +117,32 @@ def test_a_worker_that_dies_is_no_business_of_the_other(broker: LocalBroker) -> 
             assert [m.data for m in back if m] == [b"%d" % n for n in range(COUNT) if n % 2]
             until(lambda: broker.status()["state"] == "ready", "it is back")
             after = broker.pids
-            assert {room for room in after if after[room] != before[room]} == {dies}
+            assert {name for name in after if after[name] != before[name]} == {dies}
             assert broker.status()["endpoints"] == endpoints
         warm(two)
 
 
 def test_removal_waits_for_the_readers_of_each_worker(broker: LocalBroker) -> None:
-    desk = Admin(broker.status()["endpoints"]["admin"])
+    admin = Admin(broker.status()["endpoints"]["admin"])
     with connect(broker.url, "one") as one, connect(broker.url, "two") as two:
         for _ in range(40):
             one.publish("orders", os.urandom(100_000))
             one.flush(T)  # in a batch of its own
-        until(lambda: desk.ask("/journal")["stated"] > 2, "a newer segment has a snapshot")
+        until(lambda: admin.ask("/journal")["stated"] > 2, "a newer segment has a snapshot")
         for client, name in ((one, "one"), (two, "two")):
             with client.subscribe("orders", since="epoch", credit=1) as slow:
                 assert slow.next(T) is not None
-                until(lambda: desk.ask("/holders")["holders"], "it is told who holds the log")
-                told = desk.tell("/journal/remove", {"through": 1})
-                assert told["serials"] == [], told
-                assert [holder["who"] for holder in told["held_by"]] == [name], told
-                [row] = desk.ask(f"/subscriptions?client={name}")["subscriptions"]
+                until(lambda: admin.ask("/holders")["holders"], "it is told who holds the log")
+                reported = admin.tell("/journal/remove", {"through": 1})
+                assert reported["serials"] == [], reported
+                assert [holder["who"] for holder in reported["held_by"]] == [name], reported
+                [row] = admin.ask(f"/subscriptions?client={name}")["subscriptions"]
                 assert row["state"] == "no credit"
                 assert row["lag"] > 0
                 assert row["lag_s"] is not None
-            until(lambda: not desk.ask("/holders")["holders"], "nobody holds it any more")
-        assert desk.tell("/journal/remove", {"through": 1})["serials"] == [1]
-        until(lambda: desk.ask("/journal")["segments"][0]["serial"] == 2, "its file is gone")
+            until(lambda: not admin.ask("/holders")["holders"], "nobody holds it any more")
+        assert admin.tell("/journal/remove", {"through": 1})["serials"] == [1]
+        until(lambda: admin.ask("/journal")["segments"][0]["serial"] == 2, "its file is gone")
 
 
 def test_a_worker_that_does_not_answer_is_named(broker: LocalBroker) -> None:

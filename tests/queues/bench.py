@@ -75,7 +75,7 @@ PUBLISHER, BROKER = 11, 99
 WALL_NS = 1_000 * 1_000_000_000  # when the tests begin
 STEP_NS = 1_000_000
 AFTER_LEASE_MS = 31_000  # by default; ends of leases are rounded up
-JOURNAL, ROOM = 7, 70  # incarnations
+JOURNAL, PROCESS = 7, 70  # incarnations
 KEY_A, KEY_B = "a" * 40, "b" * 40  # of connections
 
 Unit = tuple[list[UnitPart], list[bytes]]
@@ -113,7 +113,7 @@ class Bench:
         self.log_start = 1
         self.persisted = 1
         self.journal = JOURNAL
-        self.incarnation = ROOM
+        self.incarnation = PROCESS
         self.now = Now(0, WALL_NS)
         self.up = True
         self.holding = self.silent = False
@@ -126,7 +126,7 @@ class Bench:
         self.gives: list[tuple[str, Give]] = []
         self.answers: list[tuple[bytes, Any]] = []
         self.bodies: list[bytes | None] = []  # of the answers
-        self.told: list[tuple[bytes, Any]] = []
+        self.reported: list[tuple[bytes, Any]] = []
         self.inbox: list[Any] = []  # what other processes have sent meanwhile
         self.notes: list[Note] = []
         self.keys: dict[bytes, str] = {}
@@ -151,7 +151,7 @@ class Bench:
         performers: dict[type, Any] = dict.fromkeys(get_args(Effect), lambda effect: None)
         performers |= {
             Send: self._send, Give: self._give, Say: self._said, Note: self.notes.append,
-            Tell: lambda effect: self.told.append((effect.rid, effect.answer)),
+            Tell: lambda effect: self.reported.append((effect.rid, effect.answer)),
             Load: lambda effect: TablesLoaded(self.saved), Read: self._block,
             SaveTables: lambda effect: TablesSaved(),
             **dict.fromkeys(get_args(LogReading), self._read),
@@ -249,13 +249,13 @@ class Bench:
         """All of the log is durable; says so, and everything follows from it."""
         self.persisted = self.position
         if self.up:
-            self.marks()
+            self.watermarks()
         self.run()
 
-    def marks(self) -> None:
-        self.turn.hear(self._marks())
+    def watermarks(self) -> None:
+        self.turn.hear(self._watermarks())
 
-    def _marks(self) -> Watermarks:
+    def _watermarks(self) -> Watermarks:
         return Watermarks(self.journal, *HERE, self.log_start, self.position, self.persisted, 1, 0)
 
     def fold(self) -> None:
@@ -293,7 +293,7 @@ class Bench:
         self.up = False
         self.under_way.clear()
         self.journal += 1
-        self.marks()
+        self.watermarks()
 
     def come_back(self) -> None:
         """A journal again."""
@@ -346,7 +346,7 @@ class Bench:
         self.persisted = self.position
         if self.receipts:
             self.inbox.append(JournalReceipt(self.journal, self.persisted, items))
-        self.inbox.append(self._marks())
+        self.inbox.append(self._watermarks())
 
     def refuse(self, code: str = "too_large", count: int | None = None) -> None:
         """The first units that are under way are refused."""
@@ -484,11 +484,11 @@ class Bench:
 
     def ask(self, question: Any) -> Any:
         """The admin asks; its answer, or None as long as there is none."""
-        count = len(self.told)
+        count = len(self.reported)
         self.turn.hear(Asked(b"admin", question))
         self.run()
-        assert len(self.told) <= count + 1
-        return self.told[-1][1] if len(self.told) > count else None
+        assert len(self.reported) <= count + 1
+        return self.reported[-1][1] if len(self.reported) > count else None
 
     # -- time and turns -----------------------------------------------------------------------
 

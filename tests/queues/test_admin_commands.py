@@ -86,7 +86,7 @@ def test_a_purge_is_answered_when_it_is_durable() -> None:
     at.holding = True
     assert at.ask(s.Purge(7, "q")) is None
     at.land()
-    assert at.told[-1][1].count == 5  # type: ignore[union-attr]
+    assert at.reported[-1][1].count == 5  # type: ignore[union-attr]
 
 
 def test_a_purge_that_is_refused_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,17 +99,17 @@ def test_a_purge_that_is_refused_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(at.under_way) == 2, "it is too large for one unit"
     at.refuse("too_large", 1)
     at.land()
-    [(_, told)] = at.told
-    assert isinstance(told, s.Changed)
-    assert told.code == "too_large"
+    [(_, reported)] = at.reported
+    assert isinstance(reported, s.Changed)
+    assert reported.code == "too_large"
     assert at.here() == positions[:3]
 
 
 def test_a_purge_can_make_dead_letters() -> None:
     at = bench(work(dead_letter="dead"))
     positions = at.many(3)
-    told = at.ask(s.Purge(7, "q", before=positions[2], dead_letters=True))
-    assert (told.code, told.count) == ("", 2)
+    reported = at.ask(s.Purge(7, "q", before=positions[2], dead_letters=True))
+    assert (reported.code, reported.count) == ("", 2)
     letters = at.letters()
     assert [data for _, data, _ in letters] == [b"0", b"1"]
     assert {headers["zb-reason"] for _, _, headers in letters} == {"forced"}
@@ -129,7 +129,7 @@ def test_what_is_on_its_way_back_is_not_brought_back_again() -> None:
     assert at.ask(s.Requeue(7, "q", limit=3)) is None
     assert at.ask(s.Requeue(8, "q")) is None
     at.land()
-    counts = [(told.cid, told.count) for _, told in at.told]  # type: ignore[union-attr]
+    counts = [(reported.cid, reported.count) for _, reported in at.reported]  # type: ignore[union-attr]
     assert counts == [(7, 3), (8, 1)]
     assert at.here() == positions
 
@@ -142,7 +142,7 @@ def test_a_purge_of_a_replayable_queue_is_a_record() -> None:
     assert at.ask(s.Purge(7, "q", point="noon")) is None
     assert at.kinds() == [KIND_PURGE]
     at.land()
-    assert at.told[-1][1] == s.Changed(7, 2, positions[2], vector(positions[2]))
+    assert at.reported[-1][1] == s.Changed(7, 2, positions[2], vector(positions[2]))
     assert at.here() == positions[2:]
     assert at.here("other") == positions
 
@@ -150,8 +150,8 @@ def test_a_purge_of_a_replayable_queue_is_a_record() -> None:
 def test_a_purge_of_a_replayable_queue_can_be_tried() -> None:
     at = bench(replayable())
     positions = at.many(5)
-    told = at.ask(s.Purge(7, "q", before=positions[2], dry_run=True))
-    assert told == s.Changed(7, 2, positions[2], vector(positions[2]))
+    reported = at.ask(s.Purge(7, "q", before=positions[2], dry_run=True))
+    assert reported == s.Changed(7, 2, positions[2], vector(positions[2]))
     assert at.here() == positions
     at.holding = True
     assert at.ask(s.Purge(7, "q", before=positions[0])).count == 0, "nothing is to be written"
@@ -161,8 +161,8 @@ def test_a_purge_of_a_replayable_queue_takes_nothing_that_it_has_not_read() -> N
     at = bench(replayable())
     positions = at.many(2)
     at.reading = False
-    told = at.ask(s.Purge(7, "q", before=positions[-1] + 100, dry_run=True))
-    assert told.position == at.one().folded
+    reported = at.ask(s.Purge(7, "q", before=positions[-1] + 100, dry_run=True))
+    assert reported.position == at.one().folded
 
 
 def test_a_refused_purge_of_a_replayable_queue_says_so() -> None:
@@ -171,7 +171,7 @@ def test_a_refused_purge_of_a_replayable_queue_says_so() -> None:
     at.holding = True
     at.ask(s.Purge(7, "q"))
     at.refuse("too_large")
-    assert at.told[-1][1].code == "too_large"  # type: ignore[union-attr]
+    assert at.reported[-1][1].code == "too_large"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ def test_what_cannot_be_is_refused(question: s.QueuesQuestion, code: str) -> Non
     at = bench(work(), replayable("log"), record=Recording([RecordConfig("t")]))
     at.many(2)
     before, rows = at.position, dict(at.manager.rows)
-    told = at.ask(question)
-    assert told.code == code
-    assert told.reason
-    assert told.cid == question.cid
+    reported = at.ask(question)
+    assert reported.code == code
+    assert reported.reason
+    assert reported.cid == question.cid
     assert (at.position, at.manager.rows) == (before, rows), "nothing was written"
 
 
@@ -289,7 +289,7 @@ def test_a_silent_journal_is_told() -> None:
     at.silent = True
     assert at.ask(s.Requeue(7, "q", [at.bookmark(one) for one in positions])) is None
     at.pass_ms(10_000)
-    assert [told.code for _, told in at.told] == ["not_ready"]  # type: ignore[union-attr]
+    assert [reported.code for _, reported in at.reported] == ["not_ready"]  # type: ignore[union-attr]
     assert at.here() == []
 
 
@@ -306,7 +306,7 @@ def test_a_requeue_is_answered_when_it_is_durable() -> None:
     at.holding = True
     assert at.ask(s.Requeue(7, "q")) is None
     at.land()
-    assert at.told[-1][1] == s.Changed(7, 4)
+    assert at.reported[-1][1] == s.Changed(7, 4)
 
 
 def test_a_refused_requeue_says_so() -> None:
@@ -314,7 +314,7 @@ def test_a_refused_requeue_says_so() -> None:
     at.holding = True
     at.ask(s.Requeue(7, "q"))
     at.refuse("too_large")
-    assert at.told[-1][1].code == "too_large"  # type: ignore[union-attr]
+    assert at.reported[-1][1].code == "too_large"  # type: ignore[union-attr]
     assert at.here() == []
 
 
@@ -333,8 +333,8 @@ def test_dead_letters_are_brought_back_once_at_a_time() -> None:
     at, positions = _dead()
     at.holding = True
     at.ask(s.Requeue(7, "q"))
-    told = at.ask(s.Requeue(8, "q"))
-    assert told == s.Changed(8), "else one may be acknowledged before it comes back again"
+    reported = at.ask(s.Requeue(8, "q"))
+    assert reported == s.Changed(8), "else one may be acknowledged before it comes back again"
     at.land()
     assert at.here() == positions
 
@@ -342,9 +342,9 @@ def test_dead_letters_are_brought_back_once_at_a_time() -> None:
 def test_dead_letters_before_the_log_start_stay_away() -> None:
     at, positions = _dead()
     at.log_start = positions[1]
-    at.marks()
-    told = at.ask(s.Requeue(7, "q"))
-    assert (told.count, told.text) == (3, "")
+    at.watermarks()
+    reported = at.ask(s.Requeue(7, "q"))
+    assert (reported.count, reported.text) == (3, "")
     assert at.here() == positions[1:]
 
 
@@ -360,8 +360,8 @@ def test_messages_that_were_brought_back_stay_when_the_log_start_is_raised() -> 
 def test_dead_letters_that_the_log_does_not_hold_stay_away() -> None:
     at, positions = _dead()
     at.unreadable.add(positions[0])
-    told = at.ask(s.Requeue(7, "q"))
-    assert (told.count, told.text) == (3, "1 are not in the log any more")
+    reported = at.ask(s.Requeue(7, "q"))
+    assert (reported.count, reported.text) == (3, "1 are not in the log any more")
     assert at.here() == positions[1:]
 
 
@@ -381,7 +381,7 @@ def test_dead_letters_of_a_queue_that_was_deleted_meanwhile_are_refused() -> Non
     at.ask(s.Requeue(7, "q"))
     del at.manager.running["q"]
     at.go_on()
-    assert at.told[-1][1].code == "unknown_queue"  # type: ignore[union-attr]
+    assert at.reported[-1][1].code == "unknown_queue"  # type: ignore[union-attr]
 
 
 # -- definitions ------------------------------------------------------------------------------
@@ -395,8 +395,8 @@ def test_a_queue_is_made_once_its_record_is_durable() -> None:
     assert at.kinds() == [KIND_WIRING]
     assert "new" not in at.manager.running
     at.land()
-    [(_, told)] = at.told
-    assert told == s.Changed(1, position=at.position - 1)
+    [(_, reported)] = at.reported
+    assert reported == s.Changed(1, position=at.position - 1)
     one = at.one("new")
     assert (one.definition.source, one.definition.declaration) == ("admin", 1)
     assert one.definition.config.max_deliveries == 3
@@ -424,8 +424,8 @@ def test_a_queue_begins_behind_its_recovery_point() -> None:
 def test_a_definition_that_is_tried_is_only_judged() -> None:
     at = Bench()
     before = at.position
-    told = at.ask(define("create", definition=TABLE, dry_run=True))
-    assert told == s.Changed(1)
+    reported = at.ask(define("create", definition=TABLE, dry_run=True))
+    assert reported == s.Changed(1)
     assert at.ask(define("create", definition={"nope": 1}, dry_run=True)).code == "bad_queue"
     assert (at.position, at.manager.running) == (before, {})
 
@@ -505,7 +505,7 @@ def test_of_two_creates_that_look_something_up_the_second_is_refused() -> None:
     at.ask(define("create", definition=table))
     at.ask(define("create", definition=TABLE))
     at.answer()
-    assert [told.code for _, told in at.told] == ["", "queue_exists"]  # type: ignore[union-attr]
+    assert [reported.code for _, reported in at.reported] == ["", "queue_exists"]  # type: ignore[union-attr]
 
 
 def test_a_refused_definition_says_so() -> None:
@@ -513,7 +513,7 @@ def test_a_refused_definition_says_so() -> None:
     at.holding = True
     at.ask(define("create", definition=TABLE))
     at.refuse("too_large")
-    assert at.told[-1][1].code == "too_large"  # type: ignore[union-attr]
+    assert at.reported[-1][1].code == "too_large"  # type: ignore[union-attr]
     assert at.manager.running == {}
     at.ask(define("create", definition=TABLE))
     at.land()
@@ -542,7 +542,7 @@ def test_a_point_is_behind_what_is_durable() -> None:
     assert at.kinds() == [KIND_POINT]
     assert at.manager.points == {}
     at.land()
-    assert at.told[-1][1] == s.Changed(7, 0, end, vector(end))
+    assert at.reported[-1][1] == s.Changed(7, 0, end, vector(end))
     assert at.ask(s.AskPoints(8)) == s.Points(8, [s.PointRow("noon", end, vector(end), end)])
 
 
@@ -562,7 +562,7 @@ def test_a_refused_point_says_so() -> None:
     at.holding = True
     at.ask(s.SetPoint(7, "noon"))
     at.refuse("too_large")
-    assert at.told[-1][1].code == "too_large"  # type: ignore[union-attr]
+    assert at.reported[-1][1].code == "too_large"  # type: ignore[union-attr]
     assert at.manager.points == {}
 
 
@@ -575,7 +575,7 @@ def test_a_removed_point_is_gone_after_a_restart_too() -> None:
     assert at.ask(s.RemovePoint(8, "noon")) is None
     assert "noon" in at.manager.points, "until the removal is durable"
     at.land()
-    assert at.told[-1][1] == s.Changed(8, 0, positions[1], vector(positions[1]))
+    assert at.reported[-1][1] == s.Changed(8, 0, positions[1], vector(positions[1]))
     at.holding = False
     assert list(at.manager.points) == ["night"]
     at.restart()
@@ -599,7 +599,7 @@ def test_a_refused_removal_leaves_the_point() -> None:
     at.holding = True
     at.ask(s.RemovePoint(8, "noon"))
     at.refuse("too_large")
-    assert at.told[-1][1].code == "too_large"  # type: ignore[union-attr]
+    assert at.reported[-1][1].code == "too_large"  # type: ignore[union-attr]
     assert list(at.manager.points) == ["noon"]
 
 
@@ -608,8 +608,8 @@ def test_who_names_a_removed_point_is_told_that_it_may_have_been_removed() -> No
     at.ask(s.SetPoint(7, "noon"))
     at.ask(s.RemovePoint(8, "noon"))
     for ask in (s.RemovePoint(9, "noon"), s.Purge(9, "q", point="noon")):
-        told = at.ask(ask)
-        assert (told.code, "it was removed" in told.reason) == ("unknown_point", True)
+        reported = at.ask(ask)
+        assert (reported.code, "it was removed" in reported.reason) == ("unknown_point", True)
 
 
 def test_a_removal_makes_a_place_for_another_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -637,9 +637,13 @@ def test_a_point_that_is_set_again_after_its_removal_is_where_it_was_set() -> No
 
 def test_queues_are_told_by_name() -> None:
     at = bench(work("b"), work("a"))
-    told = at.ask(s.AskQueues(7))
-    assert (told.cid, told.incarnation, told.persisted) == (7, at.incarnation, at.persisted)
-    assert [row.name for row in told.rows] == ["a", "b"]
+    reported = at.ask(s.AskQueues(7))
+    assert (reported.cid, reported.incarnation, reported.persisted) == (
+        7,
+        at.incarnation,
+        at.persisted,
+    )
+    assert [row.name for row in reported.rows] == ["a", "b"]
     assert [row.name for row in at.ask(s.AskQueues(7, "b")).rows] == ["b"]
     assert at.ask(s.AskQueues(7, "c")).rows == []
 
@@ -647,15 +651,15 @@ def test_queues_are_told_by_name() -> None:
 def test_consumers_are_told() -> None:
     at = bench()
     at.consume()
-    told = at.ask(s.AskConsumers(7))
-    assert (told.cid, [row.sid for row in told.rows], told.left_out) == (7, ["s"], 0)
+    reported = at.ask(s.AskConsumers(7))
+    assert (reported.cid, [row.sid for row in reported.rows], reported.left_out) == (7, ["s"], 0)
 
 
 def test_a_message_is_explained_by_its_bookmark() -> None:
     at = bench()
     [position] = at.many(1)
-    told = at.ask(s.Explain(7, "q", bookmark=at.bookmark(position)))
-    assert (told.cid, told.state) == (7, "ready")
+    reported = at.ask(s.Explain(7, "q", bookmark=at.bookmark(position)))
+    assert (reported.cid, reported.state) == (7, "ready")
 
 
 def test_a_queue_is_explained() -> None:
@@ -668,10 +672,10 @@ def test_rows_are_for_clients_and_for_the_admin_alike(data: bool) -> None:
     at = bench()
     at.many(1)
     at.send(q.Browse("q", "b", data=data))
-    told = at.ask(s.BrowseQueue(7, "q", data=data))
-    assert told.rows == at.last().rows
+    reported = at.ask(s.BrowseQueue(7, "q", data=data))
+    assert reported.rows == at.last().rows
     assert at.bodies[-1] == (b"\x91\xc4\x010" if data else None)
-    assert told.payloads == ([b"0"] if data else [])
+    assert reported.payloads == ([b"0"] if data else [])
 
 
 def test_who_looks_where_nothing_is_gets_an_answer_of_its_kind() -> None:
@@ -815,11 +819,11 @@ def test_a_browse_that_cannot_be_is_refused(command: q.Browse, code: str) -> Non
 
 def test_the_admin_browses_too() -> None:
     at, positions = _filled()
-    told = at.ask(s.BrowseQueue(7, "q", limit=2, filter="/n > 0", data=True))
-    assert told.cid == 7
-    assert [row.position for row in told.rows] == positions[1:3]
-    assert told.payloads == [b'{"n": 1}', b'{"n": 2}']
-    assert told.next == positions[2]
+    reported = at.ask(s.BrowseQueue(7, "q", limit=2, filter="/n > 0", data=True))
+    assert reported.cid == 7
+    assert [row.position for row in reported.rows] == positions[1:3]
+    assert reported.payloads == [b'{"n": 1}', b'{"n": 2}']
+    assert reported.next == positions[2]
 
 
 def test_the_admin_gets_no_payloads_unless_he_asks() -> None:
@@ -843,5 +847,5 @@ def test_the_admin_gets_so_many_rows_at_most(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_the_admin_is_refused_what_cannot_be(question: s.BrowseQueue, code: str) -> None:
     at, _ = _filled()
-    told = at.ask(question)
-    assert (told.cid, told.code, told.rows) == (7, code, [])
+    reported = at.ask(question)
+    assert (reported.cid, reported.code, reported.rows) == (7, code, [])

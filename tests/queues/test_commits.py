@@ -131,8 +131,8 @@ def test_a_record_says_which_unit_it_is(bench: Bench) -> None:
     bench.commits.welcomed(1, 10)
     taken = bench.commits.take(0, 10)
     assert taken is not None
-    told = POINT.decode(taken[1][0])
-    assert (told.by, told.unit) == (7, 1)
+    reported = POINT.decode(taken[1][0])
+    assert (reported.by, reported.unit) == (7, 1)
 
 
 def test_what_is_refused_for_good_is_told(bench: Bench) -> None:

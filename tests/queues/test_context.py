@@ -266,7 +266,7 @@ class Turns:
             if any(isinstance(one, Search) for one in effects):
                 at._put(KIND_PUBLISH, bodies.pack([b"{}"]), PUBLISHER, ["w"])
                 at.persisted = at.position
-                at.inbox.append(at._marks())
+                at.inbox.append(at._watermarks())
             return effects
 
         monkeypatch.setattr(at.core, "_decided", finished)

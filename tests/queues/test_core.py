@@ -266,9 +266,9 @@ def test_look_ups_that_a_dead_journal_left_are_made_again() -> None:
 
 def test_a_log_of_another_generation_is_read_anew() -> None:
     at = bench()
-    marks = Watermarks(at.journal, HERE.instance, HERE.generation + 1, 1, 9, 9, 1, 0)
+    watermarks = Watermarks(at.journal, HERE.instance, HERE.generation + 1, 1, 9, 9, 1, 0)
     with pytest.raises(StorageError) as caught:
-        at.turn.hear(marks)
+        at.turn.hear(watermarks)
     assert caught.value.code == "damaged"
 
 
@@ -546,7 +546,7 @@ def test_origins_are_compared_whole() -> None:
     at = bench()
     at.manager.here = Origin(1, 1)
     with pytest.raises(StorageError):
-        at.marks()
+        at.watermarks()
 
 
 def test_readings_are_answered_to_who_asked() -> None:
@@ -613,7 +613,7 @@ def test_a_name_that_landed_before_the_journal_died_is_written_once(
     at.many(3)
     _landed_unseen(at, question)
     [record] = [one for one in at.log if one.kind == kind]
-    assert at.told[-1][1].code == ""
+    assert at.reported[-1][1].code == ""
     assert [one.definition.created for one in at.manager.running.values()] in (
         [], [record.position],
     )  # fmt: skip
@@ -624,7 +624,9 @@ def test_a_purge_that_landed_before_the_journal_died_is_written_once() -> None:
     at = bench(replayable())
     at.many(3)
     _landed_unseen(at, s.Purge(1, "q"))
-    assert at.told[-1][1] == s.Changed(1, 3, at.told[-1][1].position, at.told[-1][1].vector)
+    assert at.reported[-1][1] == s.Changed(
+        1, 3, at.reported[-1][1].position, at.reported[-1][1].vector
+    )
     assert [one.kind for one in at.log].count(KIND_PURGE) == 1
 
 
@@ -635,7 +637,7 @@ def test_what_did_not_land_before_the_journal_died_is_sent_again() -> None:
     at.die()
     at.come_back()
     at.land()
-    assert at.told[-1][1].code == ""
+    assert at.reported[-1][1].code == ""
     assert [one.kind for one in at.log] == [KIND_POINT]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.queues.bench import HERE, JOURNAL, ROOM, Bench, bench, replayable, work
+from tests.queues.bench import HERE, JOURNAL, PROCESS, Bench, bench, replayable, work
 from zbroker.engine.effects import ForgetBlocks, Progress, Ready, Reconnect, Say
 from zbroker.engine.events import Asked
 from zbroker.ids import EPOCH, format_vector
@@ -28,7 +28,7 @@ def new(**more: Any) -> Bench:
 
 
 def welcome(at: Bench, journal: int = JOURNAL) -> list[Effect]:
-    said = Welcome(journal, ROOM, *HERE, 0, "disk", at.log_start, at.persisted, at.persisted)
+    said = Welcome(journal, PROCESS, *HERE, 0, "disk", at.log_start, at.persisted, at.persisted)
     return list(at.core.handle(said, at.now))
 
 
@@ -50,7 +50,7 @@ def of(effects: list[Effect], *kinds: type) -> list[type]:
 def test_hello_is_what_a_new_process_says_first() -> None:
     first, second, *_ = tick(new())
     assert first == Reconnect("journal")
-    assert second == Say("journal", Hello("queues", ROOM, number=1))
+    assert second == Say("journal", Hello("queues", PROCESS, number=1))
 
 
 def test_a_new_journal_may_have_other_bytes_and_is_asked_what_is_defined() -> None:
@@ -105,7 +105,7 @@ def test_the_journal_hears_at_once_that_the_new_log_start_is_known() -> None:
     at = bench()
     at.many(3)
     at.log_start = 2
-    at.turn.hear(at._marks())
+    at.turn.hear(at._watermarks())
     effects = tick(at)
     assert [one.log_start for one in said(effects, Holds)] == [2]
     assert [one for one in effects if isinstance(one, ListSegments)] == [ListSegments(let_go=True)]

@@ -359,20 +359,20 @@ def test_deliveries_are_told_unless_each_is_the_first() -> None:
     at = Bench()
     positions = at.publish(b"a", b"b", b"c")
     found = _found(at, positions)
-    for counts, told in (([1, 3, 70_000], [1, 3, 65_535]), ([1, 1, 1], None), (None, None)):
+    for counts, reported in (([1, 3, 70_000], [1, 3, 65_535]), ([1, 1, 1], None), (None, None)):
         [(job, _)] = _jobs(Give(TO, found.positions, counts), found)
-        assert _counts(job) == told
+        assert _counts(job) == reported
 
 
 def test_deliveries_are_those_of_the_messages_in_a_batch() -> None:
     at = Bench()
     positions = at.publish(b"a", b"b") + at.publish(b"c", b"d")
     give = Give(TO, BitMap64(positions), [1, 2, 3, 4])
-    told = [
+    reported = [
         (_counts(job), data) for found in at._found(give.positions)
         for job, data in _jobs(give, found)
     ]  # fmt: skip
-    assert told == [([1, 2], [b"a", b"b"]), ([3, 4], [b"c", b"d"])]
+    assert reported == [([1, 2], [b"a", b"b"]), ([3, 4], [b"c", b"d"])]
 
 
 def test_deliveries_go_with_their_messages_where_a_header_is_split() -> None:
@@ -395,15 +395,15 @@ def test_a_barrier_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("acked", "told"), [([], None), ([0, 2], b"\1\0\1")]
+    ("acked", "reported"), [([], None), ([0, 2], b"\1\0\1")]
 )  # fmt: skip
-def test_what_was_acknowledged_is_told(acked: list[int], told: bytes | None) -> None:
+def test_what_was_acknowledged_is_told(acked: list[int], reported: bytes | None) -> None:
     at = Bench()
     positions = at.publish(b"a", b"b", b"c")
     found = _found(at, positions)
     marks = BitMap64([positions[i] for i in acked])
     [(job, _)] = _jobs(Give(TO, found.positions, acked=marks), found)
-    assert job.acked == told
+    assert job.acked == reported
 
 
 # -- filters ----------------------------------------------------------------------------------

@@ -233,9 +233,9 @@ def test_what_does_not_enter_any_more_is_nothing() -> None:
 
 
 def _waiting(one: QueueState, *positions: int) -> list[str]:
-    told: list[str] = []
-    one.waiters.append((BitMap64(positions), told.append))
-    return told
+    reported: list[str] = []
+    one.waiters.append((BitMap64(positions), reported.append))
+    return reported
 
 
 def test_who_waits_is_told_when_none_is_going_any_more() -> None:
@@ -259,13 +259,13 @@ def test_who_waits_for_what_was_refused_is_told_that() -> None:
 
 def test_who_waits_for_a_queue_that_is_over_is_told() -> None:
     _, one, positions = _filled()
-    told: list[str] = []
-    one.endings.append(told.append)
-    one.entries.append((Outcome(BitMap64(positions), "gone", "acked"), told.append))
+    reported: list[str] = []
+    one.endings.append(reported.append)
+    one.entries.append((Outcome(BitMap64(positions), "gone", "acked"), reported.append))
     one.entries.append((Outcome(BitMap64(positions), "gone", "acked"), None))
-    one.waiters.append((BitMap64(positions), told.append))
+    one.waiters.append((BitMap64(positions), reported.append))
     one.abandon("unknown_queue")
-    assert told == ["unknown_queue"] * 3
+    assert reported == ["unknown_queue"] * 3
     assert (one.endings, one.entries, one.waiters) == ([], [], [])
 
 

@@ -558,7 +558,7 @@ def test_a_queue_begins_where_the_log_began_when_it_was_made() -> None:
     at = bench(work("other"))
     old, new = at.many(2), at.many(2)
     at.log_start = new[0]
-    at.marks()
+    at.watermarks()
     at.ask(Define(1, "create", "q", {"topic": "t"}))
     at.log_start = 1  # what is below it may be there again after a crash
     at.restart()
@@ -732,7 +732,7 @@ class Watching:
         self.at = at
         self.rows: dict[str, s.QueueRow] = {}
         self.look = self.incarnation = 0
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def ask(self) -> None:
         answer = self.at.ask(s.AskQueues(1, since=self.look, of=self.incarnation))
@@ -742,7 +742,7 @@ class Watching:
         for name in answer.gone:
             self.rows.pop(name, None)
         self.rows |= {row.name: replace(row) for row in answer.rows}
-        self.told = sorted(row.name for row in answer.rows)
+        self.reported = sorted(row.name for row in answer.rows)
 
 
 def _lasting(row: s.QueueRow) -> s.QueueRow:
@@ -754,15 +754,15 @@ def test_a_queue_that_stands_still_is_not_told_again() -> None:
     at = bench(work("busy"), *(work(f"idle{i}", topic=f"x{i}") for i in range(20)))
     admin = Watching(at)
     admin.ask()
-    assert len(admin.told) == 21
+    assert len(admin.reported) == 21
     admin.ask()
-    assert admin.told == [], "nothing happened"
+    assert admin.reported == [], "nothing happened"
     at.many(3)
     at.pass_ms(1_000)
     admin.ask()
-    assert admin.told == ["busy"]
+    assert admin.reported == ["busy"]
     admin.ask()
-    assert admin.told == []
+    assert admin.reported == []
 
 
 def test_a_queue_that_is_gone_is_told_once() -> None:
@@ -794,10 +794,10 @@ def test_after_a_restart_everything_is_told() -> None:
     admin.ask()
     at.restart()
     admin.ask()
-    assert admin.told == ["a", "b"]
+    assert admin.reported == ["a", "b"]
     admin.look = 0
     admin.ask()
-    assert admin.told == ["a", "b"]
+    assert admin.reported == ["a", "b"]
 
 
 def test_whoever_asks_for_one_queue_gets_it() -> None:

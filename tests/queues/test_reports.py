@@ -170,9 +170,9 @@ def test_connections_are_told_by_name() -> None:
     at.consume(sid="b")
     at.many(3)
     at.pass_ms(1_000)
-    told = reports.clients(at.core.shared, AskClients(7), _peers)
-    ann, bob = told.rows
-    assert (told.cid, told.left_out) == (7, 0)
+    reported = reports.clients(at.core.shared, AskClients(7), _peers)
+    ann, bob = reported.rows
+    assert (reported.cid, reported.left_out) == (7, 0)
     assert (ann.client, ann.address, ann.subscriptions, ann.messages) == ("ann", "10.0.0.1:5", 2, 3)
     assert (bob.client, bob.address, bob.subscriptions, bob.messages) == ("bob", "", 0, 0)
     assert (ann.heartbeat_s, bob.heartbeat_s) == (30, 2)
@@ -182,9 +182,9 @@ def test_connections_are_told_by_name() -> None:
 
 
 def _why(at: Bench, position: int = 0) -> tuple[str, list[str]]:
-    told = at.ask(Explain(7, "q", position))
-    assert told.cid == 7
-    return told.state, told.lines
+    reported = at.ask(Explain(7, "q", position))
+    assert reported.cid == 7
+    return reported.state, reported.lines
 
 
 def test_nothing_is_in_the_way() -> None:
@@ -196,8 +196,8 @@ def test_nothing_is_in_the_way() -> None:
     at.one().queue.join(1, "ann/s", 0, False, at.now)
     at.turn.hear(Asked(b"admin", Explain(7, "q")))
     effects = at.core.tick(at.now, drained=True)
-    [told] = [effect.answer for effect in effects if isinstance(effect, Tell)]
-    assert (told.state, told.lines) == ("delivering", ["nothing holds it back"])
+    [reported] = [effect.answer for effect in effects if isinstance(effect, Tell)]
+    assert (reported.state, reported.lines) == ("delivering", ["nothing holds it back"])
 
 
 def test_it_is_empty() -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tests.sim.recording_world import RecordingWorld
 
 DELIVERY, LIVE = "tcp-delivery", "ipc-live"
-JOURNAL, MARKS = "ipc-journal", "ipc-marks"
+JOURNAL, WATERMARKS_AT = "ipc-journal", "ipc-marks"
 KEY = b"k" * 32
 CLIENTS_MAX = 100
 POLL_MS = 20  # it sleeps no longer
@@ -92,7 +92,7 @@ class DeliveryNode:
         self.incarnation = next(world.incarnations)
         recording = world.recording
         self.core = DeliveryCore(DeliverySettings(KEY, CLIENTS_MAX, self.incarnation, recording))
-        self.journal = JournalLink(world.net, JOURNAL, MARKS)
+        self.journal = JournalLink(world.net, JOURNAL, WATERMARKS_AT)
         self.clients, self.live = Listener(world.net, DELIVERY), LiveListener(world.net)
         self._plans = PlansPort(lambda: Log(disk=world.disk), world.clock)
         self._log = BlocksPort(lambda: DiskReader(world.disk))

@@ -39,7 +39,7 @@ from zbroker.wire import internal as i
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-INGEST, JOURNAL, MARKS, LIVE = "tcp-ingest", "ipc-journal", "ipc-marks", "ipc-live"
+INGEST, JOURNAL, WATERMARKS_AT, LIVE = "tcp-ingest", "ipc-journal", "ipc-marks", "ipc-live"
 LIMITS: Final = PublishLimits(1 << 20, 1 << 20, 1 << 20, 100)
 SPIN_US: Final = 100
 
@@ -109,7 +109,7 @@ class IngestProcess:
         )
         self.core = IngestCore(settings)
         plant(world.bug, self.core)
-        self.journal = JournalLink(world.net, JOURNAL, MARKS)
+        self.journal = JournalLink(world.net, JOURNAL, WATERMARKS_AT)
         self.live = LiveLink(world.net)
         self.clients, self.admin = IngestListener(world.net, INGEST), Mailbox()
         self._pace_us = self._due_ms = 0

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 INSTANCE = 9
 SEGMENT = 16_384
 TURN_MS = 2
-JOURNAL, MARKS = "ipc-journal", "ipc-marks"
+JOURNAL, WATERMARKS_AT = "ipc-journal", "ipc-marks"
 SLOW_SYNCS = 0.2  # the share of syncs that end later
 SYNC_MS = (1, 5, 40)
 BURST_MAX = 1_000  # messages of one turn, unless a world draws another limit
@@ -236,8 +236,8 @@ class WorldLog(RigLog):
 
     def reserve(self, effect: je.Reserve) -> ev.Reserved:
         world = self.node.world
-        room = world.rng.choice((2_000, 4_000, 1 << 20))
-        return ev.Reserved(not world.disk_nearly_full, True, room)
+        process = world.rng.choice((2_000, 4_000, 1 << 20))
+        return ev.Reserved(not world.disk_nearly_full, True, process)
 
     def look_for_space(self, effect: je.LookForSpace) -> ev.SpaceFound:
         return ev.SpaceFound(not self.node.world.disk_nearly_full, True)
@@ -270,7 +270,9 @@ class JournalNode(JournalProcess):
         settings = JournalSettings(INSTANCE, next(world.incarnations), credit_bytes=400)
         super().__init__(world.disk, settings, Start(world.clock, SEGMENT, world.salt))
         self.listener = world.net.bind(JOURNAL, self._receive)
-        self.marks = WatermarksPublisher(world.net, MARKS, lambda: self.done.put(ev.Subscribed()))
+        self.watermarks = WatermarksPublisher(
+            world.net, WATERMARKS_AT, lambda: self.done.put(ev.Subscribed())
+        )
         world.at.after(0, self._next_turn)
 
     def plant_fold(self, fold: LogFold) -> None:
@@ -329,8 +331,8 @@ class JournalNode(JournalProcess):
         return self._send(self.listener, effect.rid, effect.message)
 
     def publish_all(self, effect: je.PublishWatermarks) -> None:
-        for rid in self.marks.readers(effect):
-            self._send(self.marks.listener, rid, effect.message)
+        for rid in self.watermarks.readers(effect):
+            self._send(self.watermarks.listener, rid, effect.message)
 
     def _send(self, listener: Listener, rid: bytes, message: Any) -> Gone | None:
         if self.world.rng.random() < self.world.receipt_loss and isinstance(
@@ -343,7 +345,7 @@ class JournalNode(JournalProcess):
     def die(self) -> None:
         self.alive = False
         self.world.net.die(self.listener)
-        self.world.net.die(self.marks.listener)
+        self.world.net.die(self.watermarks.listener)
 
 
 # -- planted bugs -----------------------------------------------------------------------------

@@ -67,7 +67,7 @@ class JournalLink(Mailbox):
         self._newest: Any = None
         self._following = False
         self._dealer = self._open_journal()
-        self._marks = self._open_watermarks()
+        self._watermarks = self._open_watermarks()
 
     def events(self, ready: Ready, limit: Limit) -> Iterator[Any]:
         yield from super().events(ready, limit)
@@ -97,9 +97,9 @@ class JournalLink(Mailbox):
             self._renew()
 
     def _renew(self) -> None:
-        self._net.close(self._marks)
+        self._net.close(self._watermarks)
         self._newest = None
-        self._marks = self._open_watermarks()
+        self._watermarks = self._open_watermarks()
 
     def _open_journal(self) -> Pipe:
         def arrived(frame: bytes) -> None:
@@ -111,20 +111,20 @@ class JournalLink(Mailbox):
 
     def _open_watermarks(self) -> Pipe:
         def arrived(frame: bytes) -> None:
-            if marks is self._marks:
+            if watermarks is self._watermarks:
                 self._newest = frame
                 self.arrived()
 
         def connected() -> None:
-            self._net.send(marks, FOLLOW if self._following else SUBSCRIBE)
+            self._net.send(watermarks, FOLLOW if self._following else SUBSCRIBE)
 
-        marks = Pipe(self._addresses[1], arrived, on_connected=connected)
-        return self._net.dealer(marks)
+        watermarks = Pipe(self._addresses[1], arrived, on_connected=connected)
+        return self._net.dealer(watermarks)
 
     def close(self) -> None:
         """The process is dead."""
         self._net.close(self._dealer)
-        self._net.close(self._marks)
+        self._net.close(self._watermarks)
 
 
 class WatermarksPublisher:

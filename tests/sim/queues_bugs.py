@@ -130,10 +130,10 @@ def _holds_too_high(core: Any) -> None:
     holds = core.journal.holds
 
     def higher(wall_ms: int) -> Any:
-        told = holds(wall_ms)
+        reported = holds(wall_ms)
         folded = [one.folded for one in core.manager.running.values()]
-        told.lowest = min(folded, default=told.lowest)
-        return told
+        reported.lowest = min(folded, default=reported.lowest)
+        return reported
 
     core.journal.holds = higher
 
@@ -248,7 +248,7 @@ TURNS: Final[dict[str, type[Turn[Any, Any]]]] = {
 #: each is found within SEEDS_OF_BUG seeds, or this world proves nothing
 BUGS: Final[dict[str, Callable[[QueuesCore], None]]] = {
     **dict.fromkeys(TURNS, lambda core: None),
-    "what is sent is noted later": lambda core: None,  # see queues_room
+    "what is sent is noted later": lambda core: None,  # see queues_process
     "settled before it is durable": _settled_at_once,
     "the horizon is not waited for": _horizon_not_waited_for,
     "units that landed are sent again": _landed_and_sent_again,

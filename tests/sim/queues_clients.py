@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from tests.sim.net import Pipe
-from tests.sim.queues_room import KEY, QUEUES
+from tests.sim.queues_process import KEY, QUEUES
 from zbroker.errors import TEMPORARY
 from zbroker.log.records import ends_of, of_ends
 from zbroker.wire import bodies, codec, token
@@ -331,15 +331,15 @@ class Admin:
         """Asks the room, if there is one."""
         self._last += 1
         question.cid = self._last
-        if self.world.room is not None:
+        if self.world.process is not None:
             self.open[self._last] = question
-            self.world.room.ask(question)
+            self.world.process.ask(question)
 
-    def told(self, answer: Any) -> None:
+    def reported(self, answer: Any) -> None:
         """The room answers."""
         question = self.open.pop(answer.cid, None)
         if question is not None:
-            self.world.judge.told(question, answer)
+            self.world.judge.reported(question, answer)
 
 
 def payload(number: int, rng: Random) -> bytes:

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from tests.sim.queues_world import World
 
 INSTANCE = 9
-JOURNAL, MARKS = "ipc-journal", "ipc-marks"
-DOOR, ADMIN = b"\0door", b"\0admin"
+JOURNAL, WATERMARKS_AT = "ipc-journal", "ipc-marks"
+LISTENER, ADMIN = b"\0door", b"\0admin"
 READERS = ("queues",)
 PUBLISHER = "pub"
 TURN_MS = 4
@@ -166,8 +166,8 @@ class ListPort:
 
     def _reserve(self, _effect: je.Reserve) -> ev.Reserved:
         world = self._world
-        room = 0 if world.disk_full > 1 else world.rng.choice((0, 1_200, 2_500))
-        return ev.Reserved(not world.disk_full, True, room)
+        process = 0 if world.disk_full > 1 else world.rng.choice((0, 1_200, 2_500))
+        return ev.Reserved(not world.disk_full, True, process)
 
     def _write(self, effect: je.WriteGroup) -> ev.Written:
         self._log.write(effect.batches)
@@ -235,8 +235,10 @@ class JournalNode(SimJournal):
         core = JournalCore(settings, RetentionSettings(READERS, 1 << 40), fold.sessions, end)
         super().__init__(core, ListPort(self), WorldClock(world))
         self.listener = world.net.bind(JOURNAL, self._receive)
-        self.marks = WatermarksPublisher(world.net, MARKS, lambda: self.done.put(ev.Subscribed()))
-        self.hear(DOOR, i.Hello("ingest", 1))
+        self.watermarks = WatermarksPublisher(
+            world.net, WATERMARKS_AT, lambda: self.done.put(ev.Subscribed())
+        )
+        self.hear(LISTENER, i.Hello("ingest", 1))
         self.hear(ADMIN, i.Hello("admin", 1))
         known = core.commit.sessions.open(PUBLISHER, "", world.wall_ns())
         assert known is not None
@@ -300,7 +302,7 @@ class JournalNode(SimJournal):
                 crc32c(body), None, topics, None, columns,
             )  # fmt: skip
             incarnation, ordinal = core.commit.settings.incarnation, self._ordinal
-            self.hear(DOOR, i.Append(incarnation, ordinal, ordinal - 1, [entry]), [body])
+            self.hear(LISTENER, i.Append(incarnation, ordinal, ordinal - 1, [entry]), [body])
             self._ordinal += 1
             sequence += len(payloads)
 
@@ -336,13 +338,13 @@ class JournalNode(SimJournal):
         return self._send(self.listener, effect.rid, located)
 
     def answer(self, effect: e.Answer) -> Gone | None:
-        if effect.rid in (DOOR, ADMIN):
+        if effect.rid in (LISTENER, ADMIN):
             return None
         return self._send(self.listener, effect.rid, effect.message)
 
     def publish_all(self, effect: je.PublishWatermarks) -> None:
-        for rid in self.marks.readers(effect):
-            self._send(self.marks.listener, rid, effect.message)
+        for rid in self.watermarks.readers(effect):
+            self._send(self.watermarks.listener, rid, effect.message)
 
     def _send(self, listener: Listener, rid: bytes, message: Any) -> Gone | None:
         lossy = isinstance(message, i.JournalReceipt | i.Watermarks)
@@ -354,5 +356,5 @@ class JournalNode(SimJournal):
     def die(self) -> None:
         self.alive = False
         self.world.net.die(self.listener)
-        self.world.net.die(self.marks.listener)
+        self.world.net.die(self.watermarks.listener)
         self.world.judge.durable(self.log.crash())

@@ -44,7 +44,7 @@ from zbroker.wire import queue_surveys as s
 from zbroker.wire.internal import Holds
 
 if TYPE_CHECKING:
-    from tests.sim.queues_room import RoomNode
+    from tests.sim.queues_process import ProcessNode
     from tests.sim.queues_world import World
 
 MS_NS = 1_000_000
@@ -162,7 +162,7 @@ class Judge:
         self.checks: Counter[str] = Counter()
         self._of_cid: dict[str, Ref] = {}
         self._watched: dict[str, QueueState] = {}
-        self._room: RoomNode | None = None
+        self._process: ProcessNode | None = None
         self._offers: dict[str, list[Offer]] = {}
         self._leases: dict[tuple[str, int], Lease] = {}
         self._readers: dict[str, int] = {}  # of replayable queues: the last position sent, by sid
@@ -278,10 +278,10 @@ class Judge:
                 needed = (ref.here - ref.requeued).min() if ref.here - ref.requeued else log_start
                 self.demand(needed >= log_start, f"{needed} of {ref.name} is given up")
 
-    def _give_up(self, room: RoomNode) -> None:
+    def _give_up(self, process: ProcessNode) -> None:
         """A room that knows the new log start gives up what a late queue has before it."""
         for ref in self.refs.values():
-            if ref.late and room.core.manager.log_start >= ref.late:
+            if ref.late and process.core.manager.log_start >= ref.late:
                 kept = ref.here & ref.requeued
                 self._cut(ref, max(ref.begins, ref.late))
                 ref.here |= kept
@@ -370,17 +370,17 @@ class Judge:
         self.demand(BitMap64(found) == where, ref.name, "letters of", list(found), "not", where)
         for position, (header, data) in found.items():
             self.demand(data == self.messages[position].data, "a letter is not its message")
-            told = header["zb-queue"], header["zb-reason"]
-            self.demand(told == (ref.name, why), "a letter says", told)
-            told = header["zb-failures"]
-            self.demand(told >= ref.failures[position], "a letter says", told, "failures")
+            reported = header["zb-queue"], header["zb-reason"]
+            self.demand(reported == (ref.name, why), "a letter says", reported)
+            reported = header["zb-failures"]
+            self.demand(reported >= ref.failures[position], "a letter says", reported, "failures")
 
     # -- the room -----------------------------------------------------------------------------
 
-    def began(self, room: RoomNode, one: QueueState) -> None:
+    def began(self, process: ProcessNode, one: QueueState) -> None:
         """A room runs a queue."""
-        if room is not self._room:
-            self._room = room
+        if process is not self._process:
+            self._process = process
             self._watched, self._leases, self._readers, self._offers = {}, {}, {}, {}
         if self._watched.get(one.name) is one:
             return
@@ -390,7 +390,7 @@ class Judge:
         assert ref is not None
         if not ref.begun:
             ref.begun, self.begun_ms = True, self.world.at.now_ms
-            start = max(ref.begins, room.core.manager.log_start)
+            start = max(ref.begins, process.core.manager.log_start)
             self.demand(one.folded <= start, one.name, "begins at", one.folded, "not at", start)
             self._cut(ref, start)
         offer = one.queue.offer
@@ -408,11 +408,11 @@ class Judge:
         same = one is not None and found is not None and found.life == one.definition.declaration
         return found if same else None
 
-    def compare(self, room: RoomNode) -> None:
+    def compare(self, process: ProcessNode) -> None:
         """What the room has folded is what the log says."""
         self._latest_ns = max(self._latest_ns, self.world.wall_ns())
-        self._give_up(room)
-        for one in room.core.manager.running.values():
+        self._give_up(process)
+        for one in process.core.manager.running.values():
             ref = self.ref(one)
             if ref is None or ref.ended or not one.ready:
                 continue
@@ -430,14 +430,16 @@ class Judge:
                 self.demand((ref.promised & ref.here).issubset(ref.noted), "a note was lost")
                 continue
             for position in queue.here & BitMap64(ref.failures):
-                told = queue.counting.failures.of(position)
+                reported = queue.counting.failures.of(position)
                 known = ref.failures[position]
-                self.demand(told == known, one.name, position, "failed", known, "times, not", told)
+                self.demand(
+                    reported == known, one.name, position, "failed", known, "times, not", reported
+                )
 
-    def held(self, room: RoomNode, holds: Holds) -> None:
+    def held(self, process: ProcessNode, holds: Holds) -> None:
         """What the room says that it needs."""
-        self._give_up(room)
-        for one in room.core.manager.running.values():
+        self._give_up(process)
+        for one in process.core.manager.running.values():
             ref = self.ref(one)
             if ref is None or ref.ended or not ref.here:
                 continue
@@ -454,15 +456,15 @@ class Judge:
 
     # -- commands -----------------------------------------------------------------------------
 
-    def commanded(self, room: RoomNode, received: Any) -> None:
+    def commanded(self, process: ProcessNode, received: Any) -> None:
         """The room takes a command."""
         command = codec.decode(codec.QUEUES, received.frames[0])
         if isinstance(command, q.Consume) and (command.since or "").startswith("point:"):
-            row = room.core.manager.points.get(str(command.since).removeprefix("point:"))
+            row = process.core.manager.points.get(str(command.since).removeprefix("point:"))
             self._starts[command.sid] = row.position if row is not None else 0
         if not isinstance(command, q.Settle) or command.queue is None:
             return
-        ref = self.ref(room.running(command.queue))
+        ref = self.ref(process.running(command.queue))
         if ref is None:
             return
         self._of_cid[command.cid or ""] = ref
@@ -490,10 +492,10 @@ class Judge:
             ])  # fmt: skip
         return found
 
-    def asked(self, room: RoomNode, question: Any) -> None:
+    def asked(self, process: ProcessNode, question: Any) -> None:
         """The room takes a question of the admin."""
         if isinstance(question, s.Purge):
-            ref = self.ref(room.running(question.queue))
+            ref = self.ref(process.running(question.queue))
             before = question.before or self.end
             if question.point:
                 before = max(before, self.points.get(question.point, 0))
@@ -501,7 +503,7 @@ class Judge:
                 ref.purged = max(ref.purged, before)
                 ref.disputed |= BitMap64(range(before) if question.leased else ())
 
-    def told(self, question: Any, answer: Any) -> None:
+    def reported(self, question: Any, answer: Any) -> None:
         """The admin was answered: what was changed is durable."""
         if not isinstance(answer, s.Changed):
             return
@@ -524,28 +526,28 @@ class Judge:
 
     # -- offers -------------------------------------------------------------------------------
 
-    def offered(self, room: RoomNode, effects: list[Effect]) -> None:
+    def offered(self, process: ProcessNode, effects: list[Effect]) -> None:
         """What was leased in this turn came first; what is left comes later."""
         self._latest_ns = max(self._latest_ns, self.world.wall_ns())
         for effect in effects:
             if isinstance(effect, Give):
-                self._giving(room, effect)
+                self._giving(process, effect)
         for name, offers in self._offers.items():
             one = self._watched.get(name)
             ref = self.ref(one)
             if one is None or ref is None or not offers or isinstance(one.queue, Replayable):
                 continue
-            self._order(room, ref, one.queue, offers)
+            self._order(process, ref, one.queue, offers)
             ref.flying |= BitMap64.union(BitMap64(), *(offer.positions for offer in offers))
         self._offers = {}
 
-    def _order(self, room: RoomNode, ref: Ref, queue: Queue, offers: list[Offer]) -> None:
+    def _order(self, process: ProcessNode, ref: Ref, queue: Queue, offers: list[Offer]) -> None:
         given = BitMap64.union(BitMap64(), *(offer.positions for offer in offers))
         barriers = [at for at in queue.here - ref.requeued if ref.is_barrier(self.messages[at])]
         barrier = min(barriers, default=None)
         if any(offer.barrier for offer in offers):
             self.demand(list(given) == [barrier] == [min(queue.here)], "barrier too early", given)
-            present = set(room.core.shared.of.get(ref.name, {}))
+            present = set(process.core.shared.of.get(ref.name, {}))
             self.demand({offer.consumer for offer in offers} == present, "barrier not to everybody")
             self.checks["barrier"] += 1
             return
@@ -567,7 +569,7 @@ class Judge:
         if ref.config.group_key:
             self._grouped(ref, queue, given)
             return
-        consumers = room.core.shared.of.get(ref.name, {}).values()
+        consumers = process.core.shared.of.get(ref.name, {}).values()
         filtered = any(each.filter is not None for each in consumers)
         left = queue.places.ready.standing
         if left and not filtered:
@@ -609,9 +611,9 @@ class Judge:
 
     # -- sends --------------------------------------------------------------------------------
 
-    def _giving(self, room: RoomNode, give: Give) -> None:
+    def _giving(self, process: ProcessNode, give: Give) -> None:
         """It is about to be sent."""
-        one = room.running(give.to.queue)
+        one = process.running(give.to.queue)
         ref = self.ref(one)
         if one is None or ref is None or not isinstance(one.queue, Queue):
             return
@@ -625,9 +627,9 @@ class Judge:
     def _is_known(self, queue: Queue, give: Give) -> bool:
         return give.to.key in queue.consumers.by_key
 
-    def sent(self, room: RoomNode, give: Give, send: Send) -> None:
+    def sent(self, process: ProcessNode, give: Give, send: Send) -> None:
         """A frame has left for a consumer."""
-        one = room.running(give.to.queue)
+        one = process.running(give.to.queue)
         ref = self.ref(one)
         if one is None or ref is None or ref.ended:
             return
@@ -674,12 +676,12 @@ class Judge:
 
     def _barrier_sent(self, ref: Ref, give: Give, position: int, deliveries: int) -> None:
         """Once to each; another room may send it again, flagged."""
-        assert self._room is not None
+        assert self._process is not None
         ref.sent[position] += 1
-        rooms = {key[1] for key in ref.sent if isinstance(key, tuple) and key[0] == position}
-        again = bool(rooms - {self._room.incarnation})
-        ref.sent[position, self._room.incarnation, give.to.key] += 1
-        twice = ref.sent[position, self._room.incarnation, give.to.key] > 1
+        processes = {key[1] for key in ref.sent if isinstance(key, tuple) and key[0] == position}
+        again = bool(processes - {self._process.incarnation})
+        ref.sent[position, self._process.incarnation, give.to.key] += 1
+        twice = ref.sent[position, self._process.incarnation, give.to.key] > 1
         text = f"{ref.name}: barrier {position} comes again, not flagged"
         self.demand(deliveries > 1 or not (again or twice), text)
 
@@ -697,17 +699,17 @@ class Judge:
 
     # -- answers ------------------------------------------------------------------------------
 
-    def answered(self, room: RoomNode, send: Send) -> None:
+    def answered(self, process: ProcessNode, send: Send) -> None:
         """An answer leaves for a client: what it says is a promise."""
         answer: Any = codec.decode(codec.QUEUES_ANSWERS, send.header)
         if isinstance(answer, q.Settled):
-            self._settled(room, answer)
+            self._settled(process, answer)
         elif isinstance(answer, q.Consuming):
-            self._consuming(room, answer)
+            self._consuming(process, answer)
         elif isinstance(answer, m.Error):
             self.checks[f"error {answer.code}"] += 1
 
-    def _settled(self, room: RoomNode, answer: q.Settled) -> None:
+    def _settled(self, process: ProcessNode, answer: q.Settled) -> None:
         command, ref = self.asks.get(answer.cid or ""), self._of_cid.get(answer.cid or "")
         if command is None or ref is None or ref.ended:
             return
@@ -723,32 +725,32 @@ class Judge:
                 self.demand(not left, ref.name, "settled, and not gone in the log:", list(left))
                 ref.done |= where - ref.requeued
         elif isinstance(command, q.Extend):
-            queue = room.core.manager.running[ref.name].queue
+            queue = process.core.manager.running[ref.name].queue
             for position in where:
                 known = self._leases.get((ref.name, position))
                 if known is not None and isinstance(queue, Queue):
                     end_ms = queue.places.leases.end(position)
                     self._leases[ref.name, position] = Lease(known.key, end_ms)
 
-    def _consuming(self, room: RoomNode, answer: q.Consuming) -> None:
+    def _consuming(self, process: ProcessNode, answer: q.Consuming) -> None:
         command = self.asks[answer.sid]
         kept, holding = r.of_ends(answer.kept), r.of_ends(command.holding)
         self.demand(kept.issubset(holding), "keeps more than was held")
         self.checks["kept"] += len(kept)
         if answer.position is not None:
-            if any(each.sid == answer.sid for each in room.core.shared.consumers.values()):
-                self._check_start(room, command, answer.position)  # else it was overtaken since
-            purges = self._purges(room, self.refs[command.queue])
+            if any(each.sid == answer.sid for each in process.core.shared.consumers.values()):
+                self._check_start(process, command, answer.position)  # else it was overtaken since
+            purges = self._purges(process, self.refs[command.queue])
             oldest = max((purged.max() for purged in purges), default=0)
             self._readers[answer.sid] = max(answer.position - 1, oldest)
 
-    def _purges(self, room: RoomNode, ref: Ref) -> list[BitMap64]:
+    def _purges(self, process: ProcessNode, ref: Ref) -> list[BitMap64]:
         """What the room has read of them."""
-        one = room.running(ref.name)
+        one = process.running(ref.name)
         folded = one.folded if one is not None else 0
         return [purged for record, purged in ref.purges.items() if record < folded]
 
-    def _check_start(self, room: RoomNode, command: q.Consume, told: int) -> None:
+    def _check_start(self, process: ProcessNode, command: q.Consume, reported: int) -> None:
         """Where a consumer of a replayable queue must begin; nothing behind that was purged."""
         ref, since = self.refs[command.queue], command.since or "0"
         if since == "now":
@@ -759,37 +761,37 @@ class Judge:
         elif since != "0":
             [position] = self.where(q.Settle(bookmarks=[since]))
             start = position + 1
-        for purged in self._purges(room, ref) if start else ():
+        for purged in self._purges(process, ref) if start else ():
             gone = purged.max() >= start
             self.demand(not gone, ref.name, "honours", command.since, "inside what was purged")
             self.checks["purged places"] += 1
         test = FILTERS[command.selector or ""]
-        passed = ref.here & BitMap64(range(min(start, told), max(start, told)))
-        wrong = [at for at in passed if told < start or test(self.messages[at].content)]
-        self.demand(not wrong, ref.name, "begins at", told, "not", start, command)
+        passed = ref.here & BitMap64(range(min(start, reported), max(start, reported)))
+        wrong = [at for at in passed if reported < start or test(self.messages[at].content)]
+        self.demand(not wrong, ref.name, "begins at", reported, "not", start, command)
         if command.selector:
-            fits = told in ref.ever and test(self.messages[told].content)
-            self.demand(fits, ref.name, "begins with what does not fit:", told)
+            fits = reported in ref.ever and test(self.messages[reported].content)
+            self.demand(fits, ref.name, "begins with what does not fit:", reported)
 
     # -- the end ------------------------------------------------------------------------------
 
-    def verdict(self, room: RoomNode) -> None:
+    def verdict(self, process: ProcessNode) -> None:
         """Everything is drained; what was promised to the admin holds."""
         alive = {name for name, ref in self.refs.items() if not ref.ended}
-        running = set(room.core.manager.running)
+        running = set(process.core.manager.running)
         self.demand(alive == running, "defined are", alive, "and not", running)
         for name, position in self.points.items():
-            row = room.core.manager.points.get(name)
-            told = row.position if row is not None else None
+            row = process.core.manager.points.get(name)
+            reported = row.position if row is not None else None
             expected = None if name in self.unnamed else position
-            self.demand(told == expected, "point", name, "is at", told, "not", expected)
+            self.demand(reported == expected, "point", name, "is at", reported, "not", expected)
         for ref in self.refs.values():
             passed = (at for at, why in ref.why.items() if why == "barrier")
             lost = [at for at in passed if at not in ref.given]
             self.demand(ref.ended or not lost, ref.name, "barriers went to nobody:", lost)
             if not ref.ended and not ref.replays:
                 self.demand(not ref.here, ref.name, "was not drained:", list(ref.here))
-            one = None if ref.ended else room.core.manager.running[ref.name]
+            one = None if ref.ended else process.core.manager.running[ref.name]
             config = None if one is None else one.definition.config
             self.demand(config in (None, ref.config), ref.name, "runs with other settings")
 

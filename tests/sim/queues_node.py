@@ -51,13 +51,13 @@ class QueuesNode:
         self._link = self._journal = 0  # incarnation that was heard of, and that welcomed us
         self._known = False  # which of the waiting ones landed before
         self._pipe: Pipe | None = None
-        self._marks = world.net.dealer(
-            Pipe("ipc-marks", self._on_marks, on_connected=lambda: self._subscribe())
+        self._watermarks = world.net.dealer(
+            Pipe("ipc-marks", self._on_watermarks, on_connected=lambda: self._subscribe())
         )
         self._turn()
 
     def _subscribe(self) -> None:
-        self.world.net.send(self._marks, b"")
+        self.world.net.send(self._watermarks, b"")
 
     def work(self) -> None:
         """Something happened to some messages."""
@@ -108,7 +108,7 @@ class QueuesNode:
 
     # -- what the journal says --
 
-    def _on_marks(self, frame: bytes) -> None:
+    def _on_watermarks(self, frame: bytes) -> None:
         incarnation = codec.WATERMARKS.decode(frame).incarnation
         if incarnation == self._link:
             return
@@ -133,8 +133,8 @@ class QueuesNode:
 
     def _on_named(self, named: u.NamedRows) -> None:
         batches = self.world.read(named.position)
-        told = (named.wiring, named.points)
-        self.world.demand(told == names(batches), "what has a name is not what the log says")
+        reported = (named.wiring, named.points)
+        self.world.demand(reported == names(batches), "what has a name is not what the log says")
         for unit in landed(batches):
             if unit[0] == self.incarnation:
                 self.waiting.pop(unit[1], None)
@@ -153,7 +153,7 @@ class QueuesNode:
 
     def die(self) -> None:
         self.alive = False
-        self.world.net.close(self._marks)
+        self.world.net.close(self._watermarks)
         if self._pipe is not None:
             self.world.net.close(self._pipe)
 

@@ -1,6 +1,6 @@
 """The queues room, its journal and its consumers in one world: one seed, clock and network.
 
-Core and manager of the room and the core of the journal are the product's own; see queues_room,
+Core and manager of the room and the core of the journal are the product's own; see queues_process,
 queues_journal and queues_clients for what moves them, queues_judge for what is promised. Faults:
 the room killed at any step, with its tables or without; the journal killed with what was not
 synced; lost and frozen consumers; slow turns; a full disk; units refused; receipts lost; a clock
@@ -25,7 +25,7 @@ from tests.sim.queues_bugs import planted
 from tests.sim.queues_clients import Admin, Client, Want, payload
 from tests.sim.queues_journal import PUBLISHER, JournalNode, SimLog
 from tests.sim.queues_judge import Judge, Violation
-from tests.sim.queues_room import RoomNode
+from tests.sim.queues_process import ProcessNode
 from zbroker.config import QueueConfig, RecordConfig
 from zbroker.engine import journal_session
 from zbroker.ids import publisher_id
@@ -47,7 +47,7 @@ SCALED: list[tuple[Any, str, int]] = [
     (dispatch, "AHEAD", 12), (registry, "AHEAD", 12), (core, "AGAIN_MS", 60),
     (journal_client, "HOLDS_MS", 100), (journal_session, "WELCOME_WAIT_MS", 200),
     (journal_core, "BEAT_MS", 50),
-    (snapshots, "SAVE_MS", 100),  # changes: see queues_room
+    (snapshots, "SAVE_MS", 100),  # changes: see queues_process
 
 ]  # fmt: skip
 HEAL_MS = 90_000
@@ -123,9 +123,9 @@ class World:
         self.log = SimLog(self)
         self.admin = Admin(self)
         self.journal: JournalNode | None = None
-        self.room: RoomNode | None = None
+        self.process: ProcessNode | None = None
         self._start_journal()
-        self._start_room()
+        self._start_process()
         self.clients: list[Client] = []
         for _ in range(rng.randint(1, 3)):
             self._new_client()
@@ -187,8 +187,8 @@ class World:
                 self._step()
                 self.at.run_until(self.at.now_ms + self.rng.choice((1, 5, 20, 60, 150)))
             self._heal()
-            assert self.room is not None
-            self.judge.verdict(self.room)
+            assert self.process is not None
+            self.judge.verdict(self.process)
 
     # -- what happens -------------------------------------------------------------------------
 
@@ -309,45 +309,45 @@ class World:
 
     def _fault(self) -> None:
         faults = (
-            self.kill_room, self.kill_room, self._stop_room, self._kill_room_soon,
+            self.kill_process, self.kill_process, self._stop_process, self._kill_process_soon,
             self.kill_journal, self.kill_journal, self._cut, self._cut, self._freeze, self._slow,
             self._fill_disk, self._fail_reads, self._jump, self._replace_client, self._new_consumer,
         )  # fmt: skip
         self.rng.choice(faults)()
 
-    def kill_room(self) -> None:
+    def kill_process(self) -> None:
         """The room dies; with its tables, or without."""
         self.deaths = 0
-        if self.room is None:
+        if self.process is None:
             return
         self.faults.append("room killed")
         if self.rng.random() < 0.3:
             self.faults.append("tables deleted")
             self.tables = {}
-        self.room.die()
-        self.room = None
-        self.at.after(self.rng.choice((10, 30, 200)), self._start_room)
+        self.process.die()
+        self.process = None
+        self.at.after(self.rng.choice((10, 30, 200)), self._start_process)
 
-    def _kill_room_soon(self) -> None:
+    def _kill_process_soon(self) -> None:
         """At one of its next steps, whichever that is."""
         self.deaths = self.rng.randint(1, 40)
 
-    def _stop_room(self) -> None:
+    def _stop_process(self) -> None:
         """It is told to stop, and ends when it has saved its state."""
-        if self.room is not None:
+        if self.process is not None:
             self.faults.append("room stopped")
-            self.room.stop()
+            self.process.stop()
 
-    def end_room(self) -> None:
+    def end_process(self) -> None:
         """It has ended by itself."""
-        assert self.room is not None
-        self.room.die()
-        self.room = None
-        self.at.after(self.rng.choice((10, 30, 200)), self._start_room)
+        assert self.process is not None
+        self.process.die()
+        self.process = None
+        self.at.after(self.rng.choice((10, 30, 200)), self._start_process)
 
-    def _start_room(self) -> None:
-        if self.room is None:
-            self.room = RoomNode(self)
+    def _start_process(self) -> None:
+        if self.process is None:
+            self.process = ProcessNode(self)
 
     def kill_journal(self) -> None:
         """The journal dies with what was not synced, or with some of it."""
@@ -408,7 +408,7 @@ class World:
         self.disk_full = self.deaths = self.slow_until_ms = self.unreadable_until_ms = 0
         self.receipt_loss = self.refusals = 0.0
         self._start_journal()
-        self._start_room()
+        self._start_process()
         worker = Client(self, "worker")
         self.clients.append(worker)
         for client in self.clients:
@@ -431,9 +431,9 @@ class World:
                     worker.consume(want)
 
     def _drained(self) -> bool:
-        if self.room is None:
+        if self.process is None:
             return False  # it was told to stop before, and starts again
-        many = self.room.core.manager
+        many = self.process.core.manager
         running = many.running.values()
         return (
             many.known
@@ -447,13 +447,13 @@ class World:
         )  # fmt: skip
 
     def _left(self) -> str:
-        if self.room is None:
+        if self.process is None:
             return "the room is not there"
-        many = self.room.core.manager
+        many = self.process.core.manager
         lines = [f"{many.commits.open} units, known {many.known}"]
         lines += [f"{client.name} said {client.said}" for client in self.clients if client.said]
         for one in many.running.values():
-            why = one.queue.why_nothing(self.room.now)
+            why = one.queue.why_nothing(self.process.now)
             text = f"{one.name}: {list(one.queue.here)}, {one.ready=}, {one.folded=}, {why}"
             lines.append(text)
         return "\n".join(lines)

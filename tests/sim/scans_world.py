@@ -109,7 +109,7 @@ class ScansWorld:
 
     def persist(self) -> None:
         self.world.persisted = self.world.next_position
-        self.world.say_marks()
+        self.world.say_watermarks()
 
     def subscribe(self) -> None:
         rng, world = self.rng, self.world
@@ -161,7 +161,7 @@ class ScansWorld:
 
     def restart(self) -> None:
         self.world.incarnation += 1
-        self.world.say_marks()
+        self.world.say_watermarks()
         self.world.welcome()
         self.seen.add("restarted")
 

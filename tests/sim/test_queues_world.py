@@ -72,5 +72,5 @@ def test_a_planted_bug_is_found(bug: str) -> None:
 
 def test_a_history_repeats_from_its_seed() -> None:
     worlds = [run(7), run(7)]
-    told = {(world.at.events, world.judge.end, tuple(world.faults)) for world in worlds}
-    assert len(told) == 1
+    reported = {(world.at.events, world.judge.end, tuple(world.faults)) for world in worlds}
+    assert len(reported) == 1

@@ -63,11 +63,11 @@ class Kept:
         """The same as a new process finds it: no round, and what was staged is packed."""
         store = MemoryStore()
         store.recorded, store.next_sequence = self.store.recorded, self.store.next_sequence
-        anew = store.next_sequence if bug == "what is kept gets new numbers" else 0
+        again = store.next_sequence if bug == "what is kept gets new numbers" else 0
         numbers = {}
         for index in range(len(self.store.batches)):
             batch = replace(self.store.batches[index], round=0)
-            shift = anew and store.next_sequence - batch.first
+            shift = again and store.next_sequence - batch.first
             batch.first, batch.last = batch.first + shift, batch.last + shift
             for sequence in range(batch.first, batch.last + 1):
                 numbers[sequence] = self.numbers[sequence - shift]

@@ -49,9 +49,9 @@ def test_a_room_runs_by_hand_until_it_is_told_to_stop(tmp_path: Path) -> None:
 
 def test_a_room_by_hand_respects_a_running_instance(tmp_path: Path) -> None:
     held = directory.lock(tmp_path)
-    _, told = start(tmp_path).communicate(timeout=BOUND_S)
+    _, reported = start(tmp_path).communicate(timeout=BOUND_S)
     os.close(held)
-    assert f"is used by the instance with pid {os.getpid()}" in told
+    assert f"is used by the instance with pid {os.getpid()}" in reported
 
 
 def test_by_hand_a_worker_is_chosen_by_number() -> None:
@@ -59,9 +59,9 @@ def test_by_hand_a_worker_is_chosen_by_number() -> None:
     assert child._named("delivery", 1, config) == "delivery"
     assert child._named("delivery", 2, config) == "delivery-2"
     assert child._named("journal", 1, config) == "journal"
-    for room, worker in (("delivery", 3), ("delivery", 0), ("journal", 2)):
-        with pytest.raises(ConfigError, match=f"there is no worker {worker} of {room}"):
-            child._named(room, worker, config)
+    for name, worker in (("delivery", 3), ("delivery", 0), ("journal", 2)):
+        with pytest.raises(ConfigError, match=f"there is no worker {worker} of {name}"):
+            child._named(name, worker, config)
 
 
 def test_a_machine_with_one_core_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -467,10 +467,10 @@ def test_status_has_every_process(running: World) -> None:
     running.now_ms += 3_000
     running.exit("ingest", 1)
     running.hear(Asked(b"admin", m.AskStatus(7)))
-    [told] = [effect for effect in running.decided if isinstance(effect, Tell)]
-    assert isinstance(told.answer, m.Status)
-    assert (told.rid, told.answer.cid, told.answer.state) == (b"admin", 7, "degraded")
-    rows = {row["room"]: row for row in told.answer.processes}
+    [reported] = [effect for effect in running.decided if isinstance(effect, Tell)]
+    assert isinstance(reported.answer, m.Status)
+    assert (reported.rid, reported.answer.cid, reported.answer.state) == (b"admin", 7, "degraded")
+    rows = {row["room"]: row for row in reported.answer.processes}
     assert list(rows) == ["supervisor", "journal", "ingest", "delivery", "admin"]
     assert (rows["supervisor"]["pid"], rows["supervisor"]["uptime_s"]) == (99, 3)
     assert (rows["ingest"]["state"], rows["ingest"]["restarts"]) == ("down", 1)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parent.parent.parent
 BOUND_S = 20.0
-ROOMS = ("journal", "ingest", "delivery", "queues", "admin")
+PROCESSES = ("journal", "ingest", "delivery", "queues", "admin")
 
 
 def wait_for(claim: Callable[[], Any], what: str) -> Any:
@@ -127,7 +127,7 @@ def all_gone(family: list[psutil.Process]) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_everything_cleanly(instance: Instance, number: int) -> None:
     assert instance.ready() == f"ready {instance.running()['url']}\n"
-    everybody = [*sorted(f"zbroker {room}" for room in ROOMS), "zbroker zygote"]
+    everybody = [*sorted(f"zbroker {name}" for name in PROCESSES), "zbroker zygote"]
     family = wait_for(lambda: instance.family(exactly=everybody), "a process for each room")
     instance.process.send_signal(number)
     status, log = instance.end()
@@ -140,9 +140,9 @@ def test_status_tells_of_every_process(instance: Instance) -> None:
     instance.ready()
     found = instance.status()
     assert found["state"] == "ready"
-    rooms = {row["room"]: row["state"] for row in found["processes"]}
+    processes = {row["room"]: row["state"] for row in found["processes"]}
     known = ["supervisor", "journal", "ingest", "delivery", "queues", "admin"]
-    assert rooms == dict.fromkeys(known, "ready")
+    assert processes == dict.fromkeys(known, "ready")
     assert instance.pids()["supervisor"] == instance.process.pid
 
 
@@ -204,7 +204,7 @@ def test_everything_killed_at_once_comes_back(instance: Instance) -> None:
     def is_back() -> bool:
         with suppress(OSError):
             pids = instance.pids()
-            return all(pids[room] not in (0, before[room]) for room in pids if room != "supervisor")
+            return all(pids[name] not in (0, before[name]) for name in pids if name != "supervisor")
         return False
 
     wait_for(is_back, "every room has another process")
@@ -224,7 +224,7 @@ def test_a_zygote_killed_right_after_a_room_leaves_one_process_of_it(instance: I
         wait_for(lambda old=pid: instance.pids()["queues"] not in (0, old), "it is back")
         wait_for(lambda: instance.status()["state"] == "ready", "it serves")
         names = Counter(process.name() for process in instance.family())
-        assert {names[f"zbroker {room}"] for room in instance.pids() if room != "supervisor"} == {1}
+        assert {names[f"zbroker {name}"] for name in instance.pids() if name != "supervisor"} == {1}
 
 
 def test_a_zygote_that_cannot_run_ends_the_start(data: Path) -> None:
@@ -272,7 +272,7 @@ def test_each_delivery_worker_is_a_room_with_a_door(data: Path) -> None:
         wait_for(lambda: instance.pids()["delivery-2"] not in (0, before["delivery-2"]), "again")
         wait_for(lambda: instance.status()["state"] == "ready", "it is back")
         after = instance.pids()
-        assert {room for room in after if after[room] != before[room]} == {"delivery-2"}
+        assert {name for name in after if after[name] != before[name]} == {"delivery-2"}
         assert instance.running()["endpoints"] == endpoints
         instance.process.terminate()
         assert instance.end()[0] == 0
@@ -281,7 +281,7 @@ def test_each_delivery_worker_is_a_room_with_a_door(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "does", "status"),
+    ("name", "does", "status"),
     [
         ("ingest", "wrong config", 78),
         ("journal", "wrong config", 78),
@@ -289,9 +289,9 @@ def test_each_delivery_worker_is_a_room_with_a_door(data: Path) -> None:
     ],
 )
 def test_what_cannot_be_helped_ends_the_start(
-    data: Path, room: str, does: str, status: int
+    data: Path, name: str, does: str, status: int
 ) -> None:
-    (data / f"{room}.does").write_text(does)
+    (data / f"{name}.does").write_text(does)
     instance = Instance(data)
     try:
         found, log = instance.end()

@@ -158,7 +158,7 @@ class Engine:
             self.acked[name] = max(item.high, self.acked.get(name, 0))
 
 
-def play(engine: Engine, rounds: int, told: Callable[[Acked], None], *, first: int = 0) -> None:
+def play(engine: Engine, rounds: int, reported: Callable[[Acked], None], *, first: int = 0) -> None:
     """Some rounds of publishing that depend on nothing but their number.
 
     Half of the time nobody prepares the next segment, so some roll-overs find none.
@@ -168,7 +168,7 @@ def play(engine: Engine, rounds: int, told: Callable[[Acked], None], *, first: i
         for step in range(1 + number % 3):
             engine.publish(NAMES[(number + step) % len(NAMES)], 1 + (number * 7 + step) % 4)
         engine.turn()
-        told(engine.acked)
+        reported(engine.acked)
         if number // 6 % 2:
             engine.writer.prepare_step()
 
@@ -233,10 +233,10 @@ def compare(disk: Disk, acked: Acked, **options: object) -> Engine:
     first = engine.recovered.log_start
     found = judge(disk, engine.recovered.next_position, first, engine.archive)
     demand(not found.gaps, f"gaps: {found.gaps}")
-    told = known(engine)
+    reported = known(engine)
     for name, sequence in acked.items():
         high = found.high.get(name, 0)
-        demand(told[name] >= high, f"{name}: is told {told[name]}, the log has {high}")
+        demand(reported[name] >= high, f"{name}: is told {reported[name]}, the log has {high}")
         demand(high >= sequence, f"{name}: acknowledged up to {sequence}, the log ends at {high}")
     return engine
 

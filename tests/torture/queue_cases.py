@@ -48,7 +48,7 @@ QUESTIONS: Final = [
         queue_surveys.RemovePoint(9, "x"),
     )
 ]  # fmt: skip
-TOLD: Final = [
+REPORTED: Final = [
     codec.encode(answer)
     for answer in (
         queue_surveys.Explained(1, "ready", ["nobody consumes"]), queue_surveys.Changed(2, 3),
@@ -108,9 +108,9 @@ def read_wiring(data: bytes) -> object:
     return q.WIRING.decode(data)
 
 
-def read_to_desk(data: bytes) -> object:
+def read_to_endpoint(data: bytes) -> object:
     return codec.decode(queue_surveys.QUEUES_QUESTIONS, data)
 
 
-def read_from_desk(data: bytes) -> object:
+def read_from_endpoint(data: bytes) -> object:
     return codec.decode(queue_surveys.QUEUES_ANSWERS, data)

@@ -67,7 +67,7 @@ def work(job: Job) -> None:
     """Publishes and says what was acknowledged; ends or is ended."""
     out = os.open(job.acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-    def told(acked: Acked) -> None:
+    def reported(acked: Acked) -> None:
         os.write(out, json.dumps(acked).encode() + b"\n")
 
     make = {"no sync": Unsynced, "sync retried": Retrying}.get(job.bug, RealDisk)
@@ -75,8 +75,8 @@ def work(job: Job) -> None:
         disk = make(Path(job.directory))
         engine = Engine(disk, segment_bytes=job.segment_bytes)
         if job.bug == "ack before write":
-            engine.before_turn = told
-        play(engine, job.rounds, told, first=life * job.rounds)
+            engine.before_turn = reported
+        play(engine, job.rounds, reported, first=life * job.rounds)
         disk.close()
 
 

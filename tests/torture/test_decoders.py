@@ -243,9 +243,9 @@ ZSTD: Final = bodies.zstandard.ZstdCompressor().compress(PLAIN)
 def both(name: str | None) -> Callable[[bytes], object]:
     def read(data: bytes) -> object:
         for count in (4, 20):
-            told = _code(lambda: bodies.check_packed(data, count, name, 1 << 20))  # noqa: B023
+            reported = _code(lambda: bodies.check_packed(data, count, name, 1 << 20))  # noqa: B023
             got = _code(lambda: bodies.unpack(data, name, count, 1 << 20))  # noqa: B023
-            assert told == got, f"check_packed says {told!r}, unpack {got!r}"
+            assert reported == got, f"check_packed says {reported!r}, unpack {got!r}"
         return None
 
     return read
@@ -310,8 +310,8 @@ CASES: Final = [
          raises=Error),
     Case("answer of queues", qs.ANSWERS, lambda data: codec.decode(codec.QUEUES_ANSWERS, data),
          raises=Error),
-    Case("question at the desk of queues", qs.QUESTIONS, qs.read_to_desk, raises=Error),
-    Case("answer from the desk of queues", qs.TOLD, qs.read_from_desk, raises=Error),
+    Case("question at the desk of queues", qs.QUESTIONS, qs.read_to_endpoint, raises=Error),
+    Case("answer from the desk of queues", qs.REPORTED, qs.read_from_endpoint, raises=Error),
     Case("units", qs.COMMITS, lambda data: codec.decode(codec.TO_JOURNAL, data), raises=Error),
     Case("named rows", qs.NAMED, lambda data: codec.decode(codec.FROM_JOURNAL, data),
          raises=Error),

@@ -144,9 +144,9 @@ def test_a_column_that_is_none_is_noticed_when_it_is_asked_for():
 
 @pytest.mark.parametrize("headers", [None, {}, {"a": b"x"}])
 def test_key_and_headers_of_one_message_have_a_limit(headers):
-    room = EXTRA_MAX_BYTES - len(PACK(headers)) - 3
+    size_max = EXTRA_MAX_BYTES - len(PACK(headers)) - 3
     small = [b"x" * 9_000] * 2
-    for size, fits in ((room, True), (room + 1, False)):
+    for size, fits in ((size_max, True), (size_max + 1, False)):
         columns = Columns(keys=PACK([b"x" * size, *small]), headers=PACK([headers] * 3))
         if fits:
             bodies.check_columns(columns, 3, 1)

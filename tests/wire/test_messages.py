@@ -21,8 +21,8 @@ def test_a_hint_of_the_one_who_refuses_stays() -> None:
 
 
 def test_an_error_of_an_older_broker_gets_the_hint_here() -> None:
-    told = msgspec.msgpack.encode({"cmd": "error", "code": "name_in_use", "reason": "why"})
-    assert msgspec.msgpack.decode(told, type=m.Error).hint == hint_of("name_in_use")
+    reported = msgspec.msgpack.encode({"cmd": "error", "code": "name_in_use", "reason": "why"})
+    assert msgspec.msgpack.decode(reported, type=m.Error).hint == hint_of("name_in_use")
 
 
 def test_a_code_that_is_not_known_has_none() -> None:

@@ -33,9 +33,9 @@ def test_a_flood_pushes_the_oldest_out_and_is_counted() -> None:
     refusals = RefusalLog()
     for number in range(KEPT + 10):
         refusals.add(b"r", str(number), "publish t", "not_entitled")
-    told = refusals.report(AskRefusals(1, 3), peers)
-    assert (told.last, len(told.rows), told.left_out) == (KEPT + 10, KEPT, 7)
-    assert told.rows[-1].who == str(KEPT + 9)
+    reported = refusals.report(AskRefusals(1, 3), peers)
+    assert (reported.last, len(reported.rows), reported.left_out) == (KEPT + 10, KEPT, 7)
+    assert reported.rows[-1].who == str(KEPT + 9)
 
 
 @pytest.mark.parametrize("incarnations", [(1 << 40, 1 << 50), (1 << 50, 1 << 40), (1 << 50, 1)])
@@ -46,9 +46,9 @@ def test_one_of_a_process_before_hides_nothing_of_this_one(incarnations: tuple[i
     seen = before.report(AskRefusals(1, 0), peers).last
     for number in range(20):
         after.add(b"r", str(number), "publish t", "not_entitled")
-    told = after.report(AskRefusals(2, seen), peers)
-    assert [row.who for row in told.rows] == [str(number) for number in range(20)]
-    assert after.report(AskRefusals(3, told.last), peers).rows == []
+    reported = after.report(AskRefusals(2, seen), peers)
+    assert [row.who for row in reported.rows] == [str(number) for number in range(20)]
+    assert after.report(AskRefusals(3, reported.last), peers).rows == []
 
 
 def test_a_command_is_told_by_what_it_is_about_never_by_what_it_carries() -> None:

@@ -36,10 +36,10 @@ def test_every_changed_character_is_noticed():
         other = "A" if MADE[at] != "A" else "B"
         forged = MADE[:at] + other + MADE[at + 1 :]
         try:
-            told = token.verify(KEY, forged, 0)
+            reported = token.verify(KEY, forged, 0)
         except ClientError:
             continue
-        assert told == token.verify(KEY, MADE, 0), "only unused bits of the encoding may differ"
+        assert reported == token.verify(KEY, MADE, 0), "only unused bits of the encoding may differ"
 
 
 @given(st.text(max_size=60))

@@ -32,7 +32,7 @@ def line(text: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "told"),
+    ("asked", "status", "reported"),
     [
         (
             ["pricer", "publish", "prices.eu"], 0,
@@ -58,9 +58,9 @@ def line(text: str) -> int:
         ),
     ],
 )  # fmt: skip
-def test_the_grant_is_named(file: str, asked: list[str], status: int, told: list[str]) -> None:
+def test_the_grant_is_named(file: str, asked: list[str], status: int, reported: list[str]) -> None:
     result = explain(file, *asked)
-    assert (result.exit_code, result.stdout.splitlines()) == (status, told)
+    assert (result.exit_code, result.stdout.splitlines()) == (status, reported)
 
 
 def test_a_filter_is_a_yes_for_some(file: str) -> None:
@@ -94,14 +94,16 @@ def test_json_has_stable_keys(file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "told"),
+    ("asked", "status", "reported"),
     [
         (["nobody", "replay"], 3, "has no principal 'nobody'"),
         (["risk", "fly"], 2, "'fly' is not one of"),
         (["risk", "replay", ""], 1, "bad_topic"),
     ],
 )
-def test_what_cannot_be_asked_is_named(file: str, asked: list[str], status: int, told: str) -> None:
+def test_what_cannot_be_asked_is_named(
+    file: str, asked: list[str], status: int, reported: str
+) -> None:
     result = explain(file, *asked)
     assert result.exit_code == status
-    assert told in result.stderr
+    assert reported in result.stderr

@@ -22,7 +22,7 @@ def disconnect(data: Any, *arguments: str) -> Result:
 def test_the_instance_is_told(fake: FakeAdmin) -> None:
     fake.answers[POST] = {"disconnected": 2}
     assert disconnect(fake.data, "pricer").stdout == "pricer: 2 connections ended\n"
-    assert fake.told == [("/clients/disconnect", {"client": "pricer"})]
+    assert fake.reported == [("/clients/disconnect", {"client": "pricer"})]
 
 
 def test_json_says_how_many(fake: FakeAdmin) -> None:
@@ -36,7 +36,7 @@ def test_a_dry_run_shows_them_and_ends_none(fake: FakeAdmin) -> None:
     result = disconnect(fake.data, "pricer", "--dry-run")
     assert len(result.stdout.splitlines()) == 3
     assert result.stdout.endswith("pricer: 2 connections would be ended\n")
-    assert fake.told == []
+    assert fake.reported == []
 
 
 def test_nobody_of_that_name_is_not_found(fake: FakeAdmin) -> None:

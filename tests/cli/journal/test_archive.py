@@ -45,9 +45,9 @@ def test_archived_segments_stay_part_of_the_log(maker: Maker) -> None:
     before = messages(maker)
     result = run(maker, "archive", "--through", "2", "--json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert [row["serial"] for row in told["serials"]] == [1, 2]
-    assert (told["result"], told["id"]) == ("done", 1)
+    reported = json.loads(result.stdout)
+    assert [row["serial"] for row in reported["serials"]] == [1, 2]
+    assert (reported["result"], reported["id"]) == ("done", 1)
     assert names(maker.directory.parent / "archive") == ["0000000001.journal", "0000000002.journal"]
     assert names(maker.directory) == ["0000000003.journal", "0000000004.journal"]
     assert messages(maker) == before
@@ -91,17 +91,17 @@ def test_a_dry_run_changes_nothing(maker: Maker) -> None:
 
 def test_the_open_segment_is_left_out(maker: Maker) -> None:
     segments(maker, 2)
-    told = json.loads(run(maker, "archive", "--through", "2", "--json").stdout)
-    assert [row["serial"] for row in told["serials"]] == [1]
-    assert [row["serial"] for row in told["skipped"]] == [2]
+    reported = json.loads(run(maker, "archive", "--through", "2", "--json").stdout)
+    assert [row["serial"] for row in reported["serials"]] == [1]
+    assert [row["serial"] for row in reported["skipped"]] == [2]
 
 
 def test_only_segments_that_are_old_enough(maker: Maker) -> None:
     segments(maker, 4)
     times = json.loads(run(maker, "ls", "--json").stdout)["segments"]
     before = times[1]["last_time"]  # the second one's last message is not older than this
-    told = json.loads(run(maker, "archive", "--before", before, "--json").stdout)
-    assert [row["serial"] for row in told["serials"]] == [1]
+    reported = json.loads(run(maker, "archive", "--before", before, "--json").stdout)
+    assert [row["serial"] for row in reported["serials"]] == [1]
 
 
 def test_what_was_interrupted_is_finished(maker: Maker) -> None:
@@ -113,8 +113,8 @@ def test_what_was_interrupted_is_finished(maker: Maker) -> None:
     (maker.directory / raw.name).write_bytes(raw.read_bytes())
     (archive / "0000000002.journal.part").write_bytes(b"half")
     before = messages(maker)
-    told = json.loads(run(maker, "compress", "--through", "1", "--json").stdout)
-    assert told["result"] == "done"
+    reported = json.loads(run(maker, "compress", "--through", "1", "--json").stdout)
+    assert reported["result"] == "done"
     assert names(archive) == ["0000000001.journal.zst"]
     assert names(maker.directory) == ["0000000002.journal", "0000000003.journal"]
     assert messages(maker) == before
@@ -182,21 +182,21 @@ def planning(fake: FakeAdmin) -> FakeAdmin:
     ],
 )
 def test_the_admin_is_told_up_to_which_segment(planning: FakeAdmin, arguments, through) -> None:
-    told = asked(planning, *arguments)
-    assert planning.told == [("/journal/archive", {"through": through, "dry_run": False})]
-    assert (told["result"], told["id"], told["took_s"]) == ("done", 7, 0.5)
+    reported = asked(planning, *arguments)
+    assert planning.reported == [("/journal/archive", {"through": through, "dry_run": False})]
+    assert (reported["result"], reported["id"], reported["took_s"]) == ("done", 7, 0.5)
 
 
 def test_nothing_is_asked_for_if_no_segment_is_old_enough(planning: FakeAdmin) -> None:
-    told = asked(planning, "--before", "20250101T000000Z")
-    assert told["result"] == "nothing to do"
-    assert planning.told == []
+    reported = asked(planning, "--before", "20250101T000000Z")
+    assert reported["result"] == "nothing to do"
+    assert planning.reported == []
 
 
 def test_a_dry_run_is_the_admins_plan(planning: FakeAdmin) -> None:
-    told = asked(planning, "--through", "1", "--dry-run")
-    assert planning.told == [("/journal/archive", {"through": 1, "dry_run": True})]
-    assert told["result"] == "dry run"
+    reported = asked(planning, "--through", "1", "--dry-run")
+    assert planning.reported == [("/journal/archive", {"through": 1, "dry_run": True})]
+    assert reported["result"] == "dry run"
 
 
 def test_nobody_has_to_wait(planning: FakeAdmin) -> None:
@@ -229,7 +229,7 @@ def test_without_the_token_nothing_is_changed(planning: FakeAdmin) -> None:
     result = admin(planning.data, "journal", "archive", "--through", "1")
     assert result.exit_code == 3
     assert "admin.token is not there" in result.stderr
-    assert planning.told == []
+    assert planning.reported == []
 
 
 def test_another_instance_on_the_port_of_a_dead_one_is_not_asked(
@@ -238,5 +238,5 @@ def test_another_instance_on_the_port_of_a_dead_one_is_not_asked(
     segments(maker, 3)
     fake.answers["GET /status"] = {"state": "ready", "data_dir": "/elsewhere"}
     assert run(maker, "archive", "--through", "1").exit_code == 0
-    assert fake.told == []
+    assert fake.reported == []
     assert names(maker.directory.parent / "archive") == ["0000000001.journal"]

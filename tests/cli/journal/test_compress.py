@@ -29,9 +29,9 @@ def test_compressed_segments_stay_part_of_the_log(maker: Maker) -> None:
 def test_compressed_ones_are_not_compressed_again(maker: Maker) -> None:
     segments(maker, 3)
     assert run(maker, "compress", "--through", "1").exit_code == 0
-    told = json.loads(run(maker, "compress", "--through", "2", "--json").stdout)
-    assert [row["serial"] for row in told["serials"]] == [2]
-    assert told["skipped"] == [{"serial": 1, "reason": "it is compressed"}]
+    reported = json.loads(run(maker, "compress", "--through", "2", "--json").stdout)
+    assert [row["serial"] for row in reported["serials"]] == [2]
+    assert reported["skipped"] == [{"serial": 1, "reason": "it is compressed"}]
 
 
 def test_a_running_instance_is_asked(fake: FakeAdmin) -> None:
@@ -39,5 +39,5 @@ def test_a_running_instance_is_asked(fake: FakeAdmin) -> None:
     fake.answers["POST /journal/compress"] = {"id": None, "serials": [], "skipped": []}
     result = admin(fake.data, "journal", "compress", "--all-sealed")
     assert result.exit_code == 0, result.output
-    assert fake.told == [("/journal/compress", {"through": 3, "dry_run": False})]
+    assert fake.reported == [("/journal/compress", {"through": 3, "dry_run": False})]
     assert "nothing to do" in result.stdout

@@ -68,16 +68,16 @@ def test_a_state_snapshot_is_summed_up(maker: Maker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "record", "told"),
+    ("kind", "record", "reported"),
     [
         (f.KIND_POINT, records.PointRecord("end", "a.1.2"), {"name": "end", "vector": "a.1.2"}),
         (f.KIND_PURGE, records.PurgeRecord("q", "a.1.2"), {"queue": "q", "vector": "a.1.2"}),
     ],
 )
-def test_points_and_purges_say_what_they_mean(maker: Maker, kind: int, record, told) -> None:
+def test_points_and_purges_say_what_they_mean(maker: Maker, kind: int, record, reported) -> None:
     maker.batch([b""], kind=kind, body=records.encode(record), topics=[])
     [row] = dumped(maker)
-    assert row.items() >= told.items()
+    assert row.items() >= reported.items()
 
 
 def test_definitions_of_queues_are_shown(maker: Maker) -> None:
@@ -87,8 +87,8 @@ def test_definitions_of_queues_are_shown(maker: Maker) -> None:
     ):
         maker.batch([b""], kind=f.KIND_WIRING, body=q.encode(record), topics=[])
     made, deleted = dumped(maker)
-    told = {"kind": "wiring", "name": "work", "life": 1, "source": "admin", "created": 5}
-    assert made.items() >= told.items()
+    reported = {"kind": "wiring", "name": "work", "life": 1, "source": "admin", "created": 5}
+    assert made.items() >= reported.items()
     assert made["definition"] == {"topic": "t"}
     assert deleted["definition"] is None
 
@@ -104,8 +104,8 @@ def test_facts_of_queues_are_shown_with_runs_of_positions(maker: Maker) -> None:
     ]
     maker.batch([b""], kind=f.KIND_QUEUE, body=q.encode(q.QueueRecord("work", 1, 2, 3, facts)))
     [row] = dumped(maker)
-    told = {"kind": "queue", "queue": "work", "life": 1, "by": f"{2:016x}", "unit": 3}
-    assert row.items() >= told.items()
+    reported = {"kind": "queue", "queue": "work", "life": 1, "by": f"{2:016x}", "unit": 3}
+    assert row.items() >= reported.items()
     runs = [[1, 4], [9, 10]]
     assert row["facts"][:3] == [
         {"fact": "gone", "why": "rejected", "positions": runs},

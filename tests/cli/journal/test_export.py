@@ -49,8 +49,13 @@ def test_the_copy_has_everything_and_can_be_started_on(maker: Maker, tmp_path: P
     segments(maker, 4)
     assert run(maker, "archive", "--through", "2").exit_code == 0
     assert run(maker, "compress", "--through", "1").exit_code == 0
-    told = exported(maker, tmp_path / "out")
-    assert (told["verified"], told["live"], told["segments"], told["packed"]) == (True, False, 4, 1)
+    reported = exported(maker, tmp_path / "out")
+    assert (reported["verified"], reported["live"], reported["segments"], reported["packed"]) == (
+        True,
+        False,
+        4,
+        1,
+    )
     assert bodies(tmp_path / "out") == messages(maker)
     assert names(tmp_path / "out" / "journal")[0] == "0000000001.journal.zst"
     found = started(tmp_path / "out")
@@ -105,9 +110,9 @@ def live(maker: Maker, fake: FakeAdmin) -> Maker:
 
 def test_the_log_is_held_while_it_is_copied(live: Maker, fake: FakeAdmin, tmp_path: Path) -> None:
     segments(live, 3)
-    told = exported(live, tmp_path / "out")
-    assert told["live"] is True
-    first, last = fake.told[0][1], fake.told[-1][1]
+    reported = exported(live, tmp_path / "out")
+    assert reported["live"] is True
+    first, last = fake.reported[0][1], fake.reported[-1][1]
     assert (first["position"], first["what"]) == (1, f"export to {tmp_path / 'out'}")
     assert first["ttl_s"] > 0
     assert last == first | {"ttl_s": 0}
@@ -132,9 +137,9 @@ def test_what_is_written_meanwhile_is_left_out(
         return real(places, serial, target, copied)
 
     monkeypatch.setattr(export, "copy_file", copy_file)
-    told = exported(live, tmp_path / "out")
+    reported = exported(live, tmp_path / "out")
     assert live.writer.serial == 5
-    assert (told["end_position"], told["segments"], told["verified"]) == (end, 3, True)
+    assert (reported["end_position"], reported["segments"], reported["verified"]) == (end, 3, True)
     assert bodies(tmp_path / "out") == expected
     assert started(tmp_path / "out").next_position == end
 
@@ -145,8 +150,8 @@ def test_a_half_written_group_is_left_out(live: Maker, tmp_path: Path) -> None:
     with (live.directory / segment_name(1)).open("r+b") as file:
         file.seek(-(-end // 512) * 512)
         file.write(b"zbGR" + bytes(range(200)))
-    told = exported(live, tmp_path / "out")
-    assert (told["end_position"], told["verified"]) == (31, True)
+    reported = exported(live, tmp_path / "out")
+    assert (reported["end_position"], reported["verified"]) == (31, True)
     assert codes(started(tmp_path / "out")) == ["journal.copied"]
 
 
@@ -155,8 +160,8 @@ def test_a_group_that_no_note_proves_is_left_out(live: Maker, tmp_path: Path) ->
     slots = (live.directory / "acked-through").read_bytes()
     live.batch([b"written, not acknowledged yet"])
     (live.directory / "acked-through").write_bytes(slots)
-    told = exported(live, tmp_path / "out")
-    assert told["end_position"] == 31
+    reported = exported(live, tmp_path / "out")
+    assert reported["end_position"] == 31
     assert started(tmp_path / "out").next_position == 31
 
 
@@ -199,30 +204,33 @@ def test_a_part_begins_with_a_segment_and_ends_with_a_group(maker: Maker, tmp_pa
     segments(maker, 5)
     rows = json.loads(run(maker, "ls", "--json").stdout)["segments"]
     first, last = rows[1], rows[3]
-    told = exported(
+    reported = exported(
         maker, tmp_path / "out", "--from", str(first["first"] + 2), "--to", str(last["first"] + 3)
     )
-    assert (told["first_position"], told["end_position"]) == (first["first"], last["first"] + 3)
+    assert (reported["first_position"], reported["end_position"]) == (
+        first["first"],
+        last["first"] + 3,
+    )
     assert names(tmp_path / "out" / "journal") == [segment_name(serial) for serial in (2, 3, 4)]
-    assert told["verified"] is True
-    assert (told["snapshot"], started(tmp_path / "out").log_start) == (4, first["first"])
+    assert reported["verified"] is True
+    assert (reported["snapshot"], started(tmp_path / "out").log_start) == (4, first["first"])
 
 
 def test_a_part_may_end_in_a_packed_segment(maker: Maker, tmp_path: Path) -> None:
     segments(maker, 4)
     assert run(maker, "compress", "--all-sealed").exit_code == 0
-    told = exported(maker, tmp_path / "out", "--to", "5")
+    reported = exported(maker, tmp_path / "out", "--to", "5")
     assert names(tmp_path / "out" / "journal") == ["0000000001.journal"]
-    assert (told["end_position"], told["verified"]) == (5, True)
+    assert (reported["end_position"], reported["verified"]) == (5, True)
     assert started(tmp_path / "out").next_position == 5
 
 
 def test_times_are_points_too(maker: Maker, tmp_path: Path) -> None:
     segments(maker, 4)
     rows = json.loads(run(maker, "ls", "--json").stdout)["segments"]
-    told = exported(maker, tmp_path / "out", "--from", rows[2]["first_time"])
+    reported = exported(maker, tmp_path / "out", "--from", rows[2]["first_time"])
     assert names(tmp_path / "out" / "journal") == [segment_name(3), segment_name(4)]
-    assert told["verified"] is True
+    assert reported["verified"] is True
 
 
 def test_a_range_with_nothing_in_it_is_not_found(maker: Maker, tmp_path: Path) -> None:

@@ -24,27 +24,27 @@ class Clock:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     monkeypatch.setattr(Admin, "tell", lambda _self, _path, body: found.append(body) or {})
     return found
 
 
-def test_a_hold_is_renewed_long_before_it_ends(told: list[dict[str, Any]]) -> None:
+def test_a_hold_is_renewed_long_before_it_ends(reported: list[dict[str, Any]]) -> None:
     clock = Clock()
     with hold(Admin("x"), "export to DIR", 7, clock) as renew:
         for clock.now in range(0, 3 * RENEW_MS, 1_000):
             renew()
-    assert [body["ttl_s"] for body in told] == [TTL_S, TTL_S, TTL_S, 0]
-    assert {body["position"] for body in told} == {7}
-    assert len({body["who"] for body in told}) == 1
+    assert [body["ttl_s"] for body in reported] == [TTL_S, TTL_S, TTL_S, 0]
+    assert {body["position"] for body in reported} == {7}
+    assert len({body["who"] for body in reported}) == 1
     assert RENEW_MS * 3 <= TTL_S * 1_000
 
 
-def test_a_hold_ends_with_a_failure_too(told: list[dict[str, Any]]) -> None:
+def test_a_hold_ends_with_a_failure_too(reported: list[dict[str, Any]]) -> None:
     with pytest.raises(RuntimeError), hold(Admin("x"), "export", 7, Clock()):
         raise RuntimeError
-    assert told[-1]["ttl_s"] == 0
+    assert reported[-1]["ttl_s"] == 0
 
 
 def test_without_an_instance_nothing_is_held() -> None:

@@ -8,7 +8,7 @@ from tests.cli.journals import INSTANCE, Maker, admin, run, segments, ten_batche
 from zbroker.log import format as f
 
 
-def told(maker: Maker, *arguments: str) -> dict:
+def reported(maker: Maker, *arguments: str) -> dict:
     result = run(maker, "info", "--json", *arguments)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
@@ -18,7 +18,7 @@ def test_a_log_is_counted(maker: Maker) -> None:
     ten_batches(maker)
     maker.batch([b"x", b"y"], topics=["other"])
     maker.batch([b""], kind=f.KIND_NOOP, body=b"", topics=[])
-    found = told(maker)
+    found = reported(maker)
     assert found["instance"] == f"{INSTANCE:016x}"
     assert (found["floor"], found["end"], found["generation"]) == (1, 34, 1)
     assert (found["messages"], found["control_records"], found["batches"]) == (32, 1, 12)
@@ -30,24 +30,24 @@ def test_a_log_is_counted(maker: Maker) -> None:
 
 def test_the_newest_state_snapshot_is_named(maker: Maker) -> None:
     segments(maker, 3)
-    assert told(maker)["snapshot"] == 3
-    assert told(maker, "3")["snapshot"] is True
-    assert told(maker, "1")["snapshot"] is False
+    assert reported(maker)["snapshot"] == 3
+    assert reported(maker, "3")["snapshot"] is True
+    assert reported(maker, "1")["snapshot"] is False
 
 
 def test_compression_shows_in_the_ratio(maker: Maker) -> None:
     segments(maker, 3)
-    assert told(maker)["ratio"] == 1.0
+    assert reported(maker)["ratio"] == 1.0
     assert admin(maker.directory.parent, "journal", "compress", "--all-sealed").exit_code == 0
-    found = told(maker)
+    found = reported(maker)
     assert found["packed"] == 2
     assert found["ratio"] > 2
-    assert told(maker, "1")["ratio"] > 10
+    assert reported(maker, "1")["ratio"] > 10
 
 
 def test_a_segment_has_its_header_its_counts_its_files(maker: Maker) -> None:
     segments(maker, 3)
-    found = told(maker, "2")
+    found = reported(maker, "2")
     first = next(b for b in maker.batches if b.offset == 8192 + 64 and b.position > 1)
     assert (found["serial"], found["first"], found["open"]) == (2, first.position, False)
     assert found["previous_last_position"] == first.position - 1

@@ -65,7 +65,7 @@ def broker(tmp_path: Path) -> Iterator[LocalBroker]:
         yield running
 
 
-def told(broker: LocalBroker, *arguments: str) -> Any:
+def reported(broker: LocalBroker, *arguments: str) -> Any:
     result = admin(broker.data_dir, "--json", "journal", *arguments)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
@@ -81,20 +81,20 @@ def replayed(url: str) -> list[bytes]:
 def test_segments_are_managed_while_the_log_is_written(broker: LocalBroker, tmp_path: Path) -> None:
     load = Load(broker)
     try:
-        assert told(broker, "archive", "--through", "2")["result"] == "done"
-        assert told(broker, "compress", "--through", "3")["result"] == "done"
-        copy = told(broker, "export", "--output", str(tmp_path / "copy"))
+        assert reported(broker, "archive", "--through", "2")["result"] == "done"
+        assert reported(broker, "compress", "--through", "3")["result"] == "done"
+        copy = reported(broker, "export", "--output", str(tmp_path / "copy"))
         assert (copy["verified"], copy["live"]) == (True, True)
-        found = told(broker, "rebuild-index")
+        found = reported(broker, "rebuild-index")
         assert found["result"] == "done"
-        assert told(broker, "remove", "--through", "1")["result"] == "done"
+        assert reported(broker, "remove", "--through", "1")["result"] == "done"
     finally:
         sent = load.stop()
-    rows = told(broker, "ls")["segments"]
+    rows = reported(broker, "ls")["segments"]
     assert [(row["serial"], row["place"], row["packed"]) for row in rows[:2]] == [
         (2, "archive", True), (3, "journal", True),
     ]  # fmt: skip
-    assert told(broker, "verify")["ok"] is True
+    assert reported(broker, "verify")["ok"] is True
     seen = replayed(broker.url)
     assert seen == sent[-len(seen) :]
     assert 0 < len(seen) < len(sent)
@@ -142,7 +142,7 @@ def test_what_a_subscriber_reads_is_not_removed_under_it(broker: LocalBroker) ->
         first = next(iter(subscription))
         assert first.data == load.sent[0]
         deadline = time.monotonic() + 10
-        while not (holders := told(broker, "holders")["holders"]):
+        while not (holders := reported(broker, "holders")["holders"]):
             assert time.monotonic() < deadline, "nobody holds the log"
             time.sleep(0.1)
         assert "orders" in holders[0]["what"]

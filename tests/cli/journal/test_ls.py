@@ -88,4 +88,4 @@ def test_an_unreadable_segment_is_listed(maker: Maker) -> None:
 def test_the_files_are_read_while_an_instance_runs(maker: Maker, fake: FakeAdmin) -> None:
     segments(maker, 2)
     assert len(listed(maker)) == 2
-    assert fake.told == []
+    assert fake.reported == []

@@ -21,8 +21,8 @@ def started(maker: Maker) -> Recovered:
 def test_the_next_start_begins_a_new_generation(maker: Maker) -> None:
     segments(maker, 2)
     end = maker.batches[-1].end_position
-    told = json.loads(run(maker, "new-generation", "--json").stdout)
-    assert told == {"instance": f"{INSTANCE:016x}", "generation": 1, "position": end}
+    reported = json.loads(run(maker, "new-generation", "--json").stdout)
+    assert reported == {"instance": f"{INSTANCE:016x}", "generation": 1, "position": end}
     found = started(maker)
     assert found.generation > 1
     assert found.next_position == end

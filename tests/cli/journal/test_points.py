@@ -29,7 +29,7 @@ def point(name: str, position: int) -> bytes:
     return msgpack.encode(PointRecord(name, format_vector({Origin(INSTANCE, 1): position - 1})))
 
 
-def told(maker: Maker, *arguments: str) -> list[dict]:
+def reported(maker: Maker, *arguments: str) -> list[dict]:
     result = run(maker, *arguments)
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]
@@ -41,16 +41,16 @@ def test_a_dump_begins_and_ends_at_a_point(maker: Maker) -> None:
     noon = place(maker, "noon", 13)
     evening = place(maker, "evening")
     ten_batches(maker)
-    rows = told(maker, "dump", "--since", "point:noon", "--until", "point:evening")
+    rows = reported(maker, "dump", "--since", "point:noon", "--until", "point:evening")
     assert (rows[0]["position"], rows[-1]["position"]) == (noon, evening - 1)
-    assert told(maker, "dump", "--since", "point:evening")[0]["position"] == evening
+    assert reported(maker, "dump", "--since", "point:evening")[0]["position"] == evening
 
 
 def test_a_point_that_was_set_again_is_where_it_was_set_last(maker: Maker) -> None:
     ten_batches(maker)
     place(maker, "noon", 4)
     place(maker, "noon", 22)
-    assert told(maker, "dump", "--since", "point:noon")[0]["position"] == 22
+    assert reported(maker, "dump", "--since", "point:noon")[0]["position"] == 22
 
 
 @pytest.mark.parametrize("command", [("dump", "--since"), ("grep", "x", "--since")])
@@ -115,7 +115,7 @@ def test_a_running_instance_says_where_the_point_is(fake: FakeAdmin, command: st
     fake.answers["GET /points"] = {"points": [{"name": "noon", "position": 25}]}
     fake.answers[f"POST /journal/{command}"] = {"id": None, "serials": [], "skipped": []}
     assert admin(fake.data, "journal", command, "--point", "noon").exit_code == 0
-    assert fake.told == [(f"/journal/{command}", {"through": 2, "dry_run": False})]
+    assert fake.reported == [(f"/journal/{command}", {"through": 2, "dry_run": False})]
     result = admin(fake.data, "journal", command, "--point", "night")
     assert "unknown_point" in result.stderr
 

@@ -20,9 +20,9 @@ def test_every_batch_is_found_in_the_new_index(maker: Maker) -> None:
     index = maker.directory.parent / "index"
     index.mkdir()
     (index / "data.mdb").write_bytes(b"junk")
-    told = json.loads(run(maker, "rebuild-index", "--json").stdout)
-    assert (told["result"], told["batches"]) == ("done", len(maker.batches))
-    assert told["batches_per_s"] > 0
+    reported = json.loads(run(maker, "rebuild-index", "--json").stdout)
+    assert (reported["result"], reported["batches"]) == ("done", len(maker.batches))
+    assert reported["batches_per_s"] > 0
     made = Index(index, INSTANCE)
     assert made.found == ""
     assert made.stamp.position == maker.batches[-1].end_position
@@ -70,8 +70,8 @@ def test_an_index_that_is_ahead_of_the_log_is_kept(maker: Maker) -> None:
 def test_damaged_ranges_are_stepped_over(maker: Maker) -> None:
     segments(maker, 2)
     flip(maker, 1, maker.batches[2].offset + 20)
-    told = json.loads(run(maker, "rebuild-index", "--json").stdout)
-    assert told["batches"] == len(maker.batches) - 1
+    reported = json.loads(run(maker, "rebuild-index", "--json").stdout)
+    assert reported["batches"] == len(maker.batches) - 1
 
 
 def test_a_running_instance_does_it(fake: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_a_running_instance_does_it(fake: FakeAdmin, monkeypatch: pytest.MonkeyP
     }  # fmt: skip
     result = admin(fake.data, "journal", "rebuild-index", "--json")
     assert result.exit_code == 0, result.output
-    assert fake.told == [("/journal/reindex", {})]
+    assert fake.reported == [("/journal/reindex", {})]
     assert json.loads(result.stdout)["result"] == "done"
 
 

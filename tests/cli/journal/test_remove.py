@@ -27,15 +27,15 @@ def test_the_oldest_go_and_the_rest_can_be_started_on(maker: Maker) -> None:
     segments(maker, 5)
     assert run(maker, "archive", "--through", "1").exit_code == 0
     assert run(maker, "compress", "--through", "2").exit_code == 0
-    told = removed(maker, "--through", "3")
-    assert told["serials"] == [1, 2, 3]
+    reported = removed(maker, "--through", "3")
+    assert reported["serials"] == [1, 2, 3]
     assert names(maker.directory) == ["0000000004.journal", "0000000005.journal"]
     assert names(maker.directory.parent / "archive") == []
     assert not list(maker.directory.glob("*.idx"))
     disk = RealDisk(maker.directory)
     found = recover(disk, INSTANCE, segment_bytes=MIB)
     disk.close()
-    assert found.log_start == told["floor"] > 1
+    assert found.log_start == reported["floor"] > 1
     assert (found.oldest, found.findings) == (4, [])
 
 
@@ -106,9 +106,9 @@ def test_what_was_removed_is_in_the_history(maker: Maker) -> None:
 
 def test_readers_see_the_log_start(maker: Maker) -> None:
     segments(maker, 4)
-    told = removed(maker, "--through", "2")
+    reported = removed(maker, "--through", "2")
     log = Log(maker.directory)
-    assert log.first_position == told["floor"]
+    assert log.first_position == reported["floor"]
     assert list(log.missing) == []
     log.close()
 
@@ -126,9 +126,9 @@ def test_a_running_instance_does_it(fake: FakeAdmin) -> None:
     }  # fmt: skip
     result = admin(fake.data, "--json", "journal", "remove", "--before", "20260101T120000Z")
     assert result.exit_code == 0, result.output
-    assert fake.told == [("/journal/remove", {"through": 1, "dry_run": False})]
-    told = json.loads(result.stdout)
-    assert (told["serials"], told["result"], told["floor"]) == ([1], "done", 11)
+    assert fake.reported == [("/journal/remove", {"through": 1, "dry_run": False})]
+    reported = json.loads(result.stdout)
+    assert (reported["serials"], reported["result"], reported["floor"]) == ([1], "done", 11)
 
 
 def test_who_holds_it_back_is_named(fake: FakeAdmin) -> None:

@@ -27,10 +27,10 @@ def repaired(maker: Maker, output: Path, *arguments: str) -> dict:
     before = contents(maker)
     result = run(maker, "repair", "--output", str(output), "--json", *arguments)
     assert result.stdout, result.stderr
-    told = json.loads(result.stdout)
-    assert result.exit_code == (0 if told["ok"] else 1)
+    reported = json.loads(result.stdout)
+    assert result.exit_code == (0 if reported["ok"] else 1)
     assert contents(maker) == before, "the old files stay as they are"
-    return told
+    return reported
 
 
 def contents(maker: Maker) -> dict[str, bytes]:
@@ -72,8 +72,8 @@ def clean(output: Path) -> bool:
 
 def test_an_intact_log_is_the_same_afterwards(maker: Maker, tmp_path: Path) -> None:
     segments(maker, 4)
-    told = repaired(maker, tmp_path / "out")
-    assert (told["lost"], told["generation"]) == ([], 1)
+    reported = repaired(maker, tmp_path / "out")
+    assert (reported["lost"], reported["generation"]) == ([], 1)
     assert read(tmp_path / "out") == (originals(maker), [])
     assert admin(tmp_path / "out", "journal", "verify").exit_code == 0
     found = started(tmp_path / "out")
@@ -94,16 +94,16 @@ def test_a_damaged_batch_becomes_a_gap_with_bounds(
     ten_batches(maker)
     batch = maker.batches[number]
     flip(maker, 1, DAMAGE[what](batch))
-    told = repaired(maker, tmp_path / "out")
-    assert [(gap["first"], gap["end"]) for gap in told["lost"]] == [
+    reported = repaired(maker, tmp_path / "out")
+    assert [(gap["first"], gap["end"]) for gap in reported["lost"]] == [
         (batch.position, batch.end_position)
     ]
-    assert told["lost_positions"] == 3
+    assert reported["lost_positions"] == 3
     bodies, gaps = read(tmp_path / "out")
     assert bodies == originals(maker, number)
     assert gaps == [(batch.position, batch.end_position)]
     assert clean(tmp_path / "out")
-    assert told["generation"] == 1
+    assert reported["generation"] == 1
     assert started(tmp_path / "out").next_position > 31  # a state snapshot stands behind the end
 
 
@@ -123,11 +123,11 @@ def test_a_lost_end_is_not_given_again(maker: Maker, tmp_path: Path) -> None:
     with (maker.directory / segment_name(1)).open("r+b") as file:
         file.seek(start)
         file.write(bytes(MIB - start))
-    told = repaired(maker, tmp_path / "out")
-    assert [(gap["first"], gap["end"]) for gap in told["lost"]] == [(25, 31)]
-    assert told["generation"] > 1
+    reported = repaired(maker, tmp_path / "out")
+    assert [(gap["first"], gap["end"]) for gap in reported["lost"]] == [(25, 31)]
+    assert reported["generation"] > 1
     found = started(tmp_path / "out")
-    assert (found.generation, found.lost) == (told["generation"], None)
+    assert (found.generation, found.lost) == (reported["generation"], None)
     assert [finding.code for finding in found.findings] == ["journal.damaged_range"]
     assert found.next_position > 31
     assert read(tmp_path / "out")[0] == originals(maker, 8, 9)
@@ -152,9 +152,9 @@ def test_a_missing_segment_is_a_gap(maker: Maker, tmp_path: Path) -> None:
     maker.close()
     rows = json.loads(run(maker, "ls", "--json").stdout)["segments"]
     (maker.directory / segment_name(3)).unlink()
-    told = repaired(maker, tmp_path / "out")
+    reported = repaired(maker, tmp_path / "out")
     wanted = (rows[2]["first"], rows[2]["end"])
-    assert [(gap["first"], gap["end"]) for gap in told["lost"]] == [wanted]
+    assert [(gap["first"], gap["end"]) for gap in reported["lost"]] == [wanted]
     assert read(tmp_path / "out")[1] == [wanted]
     findings = started(tmp_path / "out").findings
     assert [(one.code, one.first, one.end) for one in findings] == [
@@ -166,8 +166,8 @@ def test_headers_damaged_in_different_places_are_put_together(maker: Maker, tmp_
     segments(maker, 4)
     for at in (20, 30, f.HEADER_COPY_AT + 50, f.HEADER_COPY_AT + 90):
         flip(maker, 2, at)
-    told = repaired(maker, tmp_path / "out")
-    assert (told["lost"], told["mended_headers"]) == ([], [2])
+    reported = repaired(maker, tmp_path / "out")
+    assert (reported["lost"], reported["mended_headers"]) == ([], [2])
     assert read(tmp_path / "out") == (originals(maker), [])
 
 
@@ -176,8 +176,8 @@ def test_headers_damaged_in_the_same_place_cost_the_segment(maker: Maker, tmp_pa
     rows = json.loads(run(maker, "ls", "--json").stdout)["segments"]
     for at in (20, f.HEADER_COPY_AT + 21):
         flip(maker, 2, at)
-    told = repaired(maker, tmp_path / "out")
-    assert [(gap["first"], gap["end"]) for gap in told["lost"]] == [
+    reported = repaired(maker, tmp_path / "out")
+    assert [(gap["first"], gap["end"]) for gap in reported["lost"]] == [
         (rows[1]["first"], rows[1]["end"])
     ]
 
@@ -193,12 +193,12 @@ def test_what_is_damaged_here_is_taken_from_a_backup(maker: Maker, tmp_path: Pat
         flip(maker, serial_of(maker, number), DAMAGE["batch header"](maker.batches[number]))
     late = next(n for n, b in enumerate(maker.batches) if serial_of(maker, n) == 4)
     flip(maker, 4, DAMAGE["body"](maker.batches[late]))
-    told = repaired(maker, tmp_path / "out", "--also", str(backup))
+    reported = repaired(maker, tmp_path / "out", "--also", str(backup))
     positions = [maker.batches[number].position for number in (3, 4, 20)]
-    assert [(part["first"], part["end"]) for part in told["filled"]] == [
+    assert [(part["first"], part["end"]) for part in reported["filled"]] == [
         (positions[0], positions[1] + 1), (positions[2], positions[2] + 1),
     ]  # fmt: skip
-    assert [gap["first"] for gap in told["lost"]] == [maker.batches[late].position]
+    assert [gap["first"] for gap in reported["lost"]] == [maker.batches[late].position]
     assert read(tmp_path / "out")[0] == originals(maker, late)
 
 
@@ -237,9 +237,9 @@ def test_nothing_is_taken_from_another_generation(maker: Maker, tmp_path: Path) 
     other = maker.batch([b"another", b"message", b"here"])
     flip(maker, 2, other.offset + 20)
     maker.batch([b"behind"])
-    told = repaired(maker, tmp_path / "out", "--also", str(backup))
-    assert told["filled"] == []
-    assert [(gap["first"], gap["end"]) for gap in told["lost"]] == [(16, 19)]
+    reported = repaired(maker, tmp_path / "out", "--also", str(backup))
+    assert reported["filled"] == []
+    assert [(gap["first"], gap["end"]) for gap in reported["lost"]] == [(16, 19)]
 
 
 def test_one_sealed_segment_is_saved_while_an_instance_runs(maker: Maker, tmp_path: Path) -> None:
@@ -247,9 +247,12 @@ def test_one_sealed_segment_is_saved_while_an_instance_runs(maker: Maker, tmp_pa
     rows = json.loads(run(maker, "ls", "--json").stdout)["segments"]
     owner = RealDisk(maker.directory)
     owner.lock()
-    told = repaired(maker, tmp_path / "out", "--segment", "2")
+    reported = repaired(maker, tmp_path / "out", "--segment", "2")
     owner.close()
-    assert (told["first_position"], told["end_position"]) == (rows[1]["first"], rows[1]["end"])
+    assert (reported["first_position"], reported["end_position"]) == (
+        rows[1]["first"],
+        rows[1]["end"],
+    )
     log = Log(tmp_path / "out" / "journal")
     assert (log.first_position, log.end()) == (rows[1]["first"], rows[1]["end"])
     log.close()
@@ -270,10 +273,10 @@ def test_the_next_steps_put_the_new_log_in_place(maker: Maker, tmp_path: Path) -
     segments(maker, 3)
     assert run(maker, "archive", "--through", "1").exit_code == 0
     flip(maker, 2, DAMAGE["batch header"](maker.batches[15]))
-    told = repaired(maker, tmp_path / "out")
+    reported = repaired(maker, tmp_path / "out")
     data = maker.directory.parent
     (data / "index").mkdir()
-    for line in told["next"][1:]:
+    for line in reported["next"][1:]:
         subprocess.run(line, shell=True, check=True)
     assert not (data / "index").exists()
     assert (data / "journal.damaged" / segment_name(2)).exists()

@@ -26,7 +26,7 @@ def test_the_instance_is_told(fake: FakeAdmin, options: list[str], what: str) ->
     fake.answers["POST /points/remove"] = FOUND | {"dry_run": dry_run}
     result = rm(fake.data, "eod", *options)
     assert result.stdout == f"eod: {what}; it was position 7\n"
-    assert fake.told == [("/points/remove", {"name": "eod", "dry_run": dry_run})]
+    assert fake.reported == [("/points/remove", {"name": "eod", "dry_run": dry_run})]
 
 
 def test_json_is_what_the_admin_says(fake: FakeAdmin) -> None:

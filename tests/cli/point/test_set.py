@@ -26,7 +26,7 @@ def test_the_instance_is_told(fake: FakeAdmin, options: list[str], body: dict[st
     fake.answers["POST /points"] = FOUND
     result = set_point(fake.data, "eod", *options)
     assert result.stdout == "eod: position 7, vector a1.0.6\n"
-    assert fake.told == [("/points", body)]
+    assert fake.reported == [("/points", body)]
 
 
 def test_json_is_what_the_admin_says(fake: FakeAdmin) -> None:

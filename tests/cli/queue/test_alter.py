@@ -13,19 +13,19 @@ def test_only_what_changes_is_told(fake: FakeAdmin) -> None:
     result = run(fake.data, "alter", "work", "--set", "lease=5m", "--set", "max_deliveries=3")
     assert result.stdout == "work: changed\n"
     body = {"definition": {"lease": 300_000, "max_deliveries": 3}, "dry_run": False}
-    assert fake.told == [(PATH, body)]
+    assert fake.reported == [(PATH, body)]
 
 
 def test_a_dry_run_is_marked(fake: FakeAdmin) -> None:
     fake.answers[f"POST {PATH}"] = done()
     result = run(fake.data, "alter", "work", "--set", "lease=5m", "--dry-run")
     assert result.stdout == "work: it can be changed (dry run)\n"
-    assert fake.told[0][1]["dry_run"]
+    assert fake.reported[0][1]["dry_run"]
 
 
 def test_nothing_to_change_is_wrong_usage(fake: FakeAdmin) -> None:
     assert run(fake.data, "alter", "work").exit_code == 2
-    assert fake.told == []
+    assert fake.reported == []
 
 
 def test_what_cannot_change_is_an_error(fake: FakeAdmin) -> None:

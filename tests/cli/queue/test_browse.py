@@ -38,13 +38,15 @@ def test_what_is_wanted_is_asked_for(fake: FakeAdmin) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "query", "told"),
+    ("options", "query", "reported"),
     [([], "limit=100", "it is empty\n"),
      (["--state", "ready"], "limit=100&state=ready", "there is no such message\n")],
 )  # fmt: skip
-def test_nothing_there_is_said(fake: FakeAdmin, options: list[str], query: str, told: str) -> None:
+def test_nothing_there_is_said(
+    fake: FakeAdmin, options: list[str], query: str, reported: str
+) -> None:
     fake.answers[f"GET /queues/work/browse?{query}"] = {"next": None, "messages": []}
-    assert run(fake.data, "browse", "work", *options).stdout == told
+    assert run(fake.data, "browse", "work", *options).stdout == reported
 
 
 @pytest.mark.parametrize(

@@ -30,19 +30,19 @@ def test_values_are_read_as_in_the_config(busy: FakeAdmin) -> None:
         "topic": "orders", "lease": 60_000, "retry_delay": [1_000, 10_000],
         "size_alarm": 2 << 30, "regex": True, "filter": "/price = 'x=y'",
     }  # fmt: skip
-    assert busy.told == [(PATH, {"definition": definition, "dry_run": False})]
+    assert busy.reported == [(PATH, {"definition": definition, "dry_run": False})]
 
 
 def test_without_a_topic_it_takes_that_of_its_name(busy: FakeAdmin) -> None:
     assert run(busy.data, "create", "work").exit_code == 0
-    assert busy.told[0][1]["definition"] == {}
+    assert busy.reported[0][1]["definition"] == {}
 
 
 def test_a_dry_run_is_marked(busy: FakeAdmin) -> None:
     busy.answers[f"POST {PATH}"] = done(text="it would begin with 70 messages")
     result = run(busy.data, "create", "work", "--dry-run")
     assert result.stdout == "work: it can be made (dry run)\nit would begin with 70 messages\n"
-    assert busy.told[0][1]["dry_run"]
+    assert busy.reported[0][1]["dry_run"]
 
 
 def test_json_says_what_became_of_it(busy: FakeAdmin) -> None:
@@ -50,7 +50,7 @@ def test_json_says_what_became_of_it(busy: FakeAdmin) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         (["--set", "lease"], "write KEY=VALUE"),
         (["--set", "=1"], "write KEY=VALUE"),
@@ -61,10 +61,10 @@ def test_json_says_what_became_of_it(busy: FakeAdmin) -> None:
         (["--set", "kind=heap"], "kind"),
     ],
 )
-def test_a_wrong_setting_is_wrong_usage(busy: FakeAdmin, options: list[str], told: str) -> None:
+def test_a_wrong_setting_is_wrong_usage(busy: FakeAdmin, options: list[str], reported: str) -> None:
     result = run(busy.data, "create", "work", *options)
-    assert (result.exit_code, told in result.stderr) == (2, True), result.stderr
-    assert busy.told == []
+    assert (result.exit_code, reported in result.stderr) == (2, True), result.stderr
+    assert busy.reported == []
 
 
 def test_what_the_instance_refuses_is_an_error(busy: FakeAdmin) -> None:

@@ -33,7 +33,7 @@ def busy(fake: FakeAdmin) -> FakeAdmin:
 )
 def test_the_instance_is_told(busy: FakeAdmin, options: list[str], body: dict[str, Any]) -> None:
     assert run(busy.data, "purge", "work", *options, "--yes").stdout == "work: 2 messages purged\n"
-    assert busy.told == [(PATH, body)]
+    assert busy.reported == [(PATH, body)]
 
 
 def test_json_says_how_many(busy: FakeAdmin) -> None:
@@ -46,7 +46,7 @@ def test_json_says_how_many(busy: FakeAdmin) -> None:
 def test_a_dry_run_changes_nothing(busy: FakeAdmin) -> None:
     result = run(busy.data, "purge", "work", "--all", "--dry-run", "--yes")
     assert result.stdout == "work: 2 messages would be purged (dry run)\n"
-    assert busy.told == [
+    assert busy.reported == [
         (PATH, {"all": True, "leased": False, "dead_letters": False, "dry_run": True})
     ]
 
@@ -56,13 +56,13 @@ def test_a_dry_run_changes_nothing(busy: FakeAdmin) -> None:
 )
 def test_what_leaves_is_said_in_one_way(busy: FakeAdmin, options: list[str]) -> None:
     assert run(busy.data, "purge", "work", *options, "--yes").exit_code == 2
-    assert busy.told == []
+    assert busy.reported == []
 
 
 def test_where_nobody_can_be_asked_it_wants_a_yes(busy: FakeAdmin) -> None:
     result = run(busy.data, "purge", "work", "--all", typed="y\n")
     assert (result.exit_code, "--yes" in result.stderr) == (2, True)
-    assert busy.told == []
+    assert busy.reported == []
 
 
 def test_an_unknown_queue_is_not_found(fake: FakeAdmin) -> None:
@@ -74,5 +74,5 @@ def test_an_unknown_queue_is_not_found(fake: FakeAdmin) -> None:
 def test_on_a_terminal_it_asks(busy: FakeAdmin, typed: bytes, asked: int, status: int) -> None:
     arguments = ["purge", "work", "--all"]
     found, text = on_terminal(busy.data, arguments, "2 messages leave work; go on?", typed)
-    assert (found, len(busy.told)) == (status, asked), text
-    assert busy.told[0][1]["dry_run"], "the count comes from a dry run"
+    assert (found, len(busy.reported)) == (status, asked), text
+    assert busy.reported[0][1]["dry_run"], "the count comes from a dry run"

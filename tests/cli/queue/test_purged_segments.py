@@ -24,7 +24,7 @@ class Instance:
     """What an admin answers to a purge at `position` and to what follows; `held` in turn."""
 
     def __init__(self, fake: FakeAdmin) -> None:
-        self.data, self.told, self.position = fake.data, fake.told, 25
+        self.data, self.reported, self.position = fake.data, fake.reported, 25
         self.held: list[dict[str, Any]] = []
         fake.answers |= {
             "GET /journal": {"segments": ROWS},
@@ -57,7 +57,7 @@ class Instance:
 
     @property
     def paths(self) -> list[str]:
-        return [path for path, _ in self.told]
+        return [path for path, _ in self.reported]
 
 
 def holding(who: str, what: str) -> dict[str, Any]:
@@ -83,15 +83,15 @@ def test_whole_segments_before_the_place_are_removed_after_the_purge(instance: I
     result = purge(instance, "--remove", "--yes", "--json")
     assert result.exit_code == 0, result.output
     assert instance.paths[0] == PURGE
-    assert instance.told[-1] == (REMOVE, {"through": 2, "dry_run": False})
-    told = json.loads(result.stdout)
-    assert (told["count"], told["journal"]["serials"]) == (2, [1, 2])
-    assert told["journal"]["result"] == "done"
+    assert instance.reported[-1] == (REMOVE, {"through": 2, "dry_run": False})
+    reported = json.loads(result.stdout)
+    assert (reported["count"], reported["journal"]["serials"]) == (2, [1, 2])
+    assert reported["journal"]["result"] == "done"
 
 
 def test_they_are_archived_likewise(instance: Instance) -> None:
     result = purge(instance, "--archive", "--yes")
-    assert instance.told[1:] == [(ARCHIVE, {"through": 2, "dry_run": False})]
+    assert instance.reported[1:] == [(ARCHIVE, {"through": 2, "dry_run": False})]
     first, *_, last = result.stdout.splitlines()
     assert first == "work: 2 messages purged"
     assert last.startswith("archive: 1 segment, 5 B: done")
@@ -107,8 +107,8 @@ def test_the_segment_with_the_place_in_it_stays(instance: Instance) -> None:
 def test_a_dry_run_says_both_and_plans_without_the_queue_itself(instance: Instance) -> None:
     instance.held = [holding("queues", "work")]
     result = purge(instance, "--remove", "--dry-run")
-    assert [body["dry_run"] for _, body in instance.told] == [True, True]
-    assert instance.told[1][1] == {"through": 2, "dry_run": True, "without": "work"}
+    assert [body["dry_run"] for _, body in instance.reported] == [True, True]
+    assert instance.reported[1][1] == {"through": 2, "dry_run": True, "without": "work"}
     first, *_, last = result.stdout.splitlines()
     assert first == "work: 2 messages would be purged (dry run)"
     assert last == "remove: 2 segments: dry run"
@@ -120,7 +120,7 @@ def test_nothing_is_removed_before_the_journal_heard_of_the_purge(
     monkeypatch.setattr(command, "POLL_S", 0.001)
     instance.held = [holding("queues", "work")] * 3
     assert purge(instance, "--remove", "--yes").exit_code == 0
-    assert [body["dry_run"] for path, body in instance.told if path == REMOVE] == [
+    assert [body["dry_run"] for path, body in instance.reported if path == REMOVE] == [
         True, True, True, True, False,
     ]  # fmt: skip
 
@@ -145,4 +145,4 @@ def test_a_queue_that_keeps_messages_is_not_waited_for_for_ever(
 
 def test_only_one_of_both(instance: Instance) -> None:
     result = purge(instance, "--remove", "--archive", "--yes")
-    assert (result.exit_code, instance.told) == (2, [])
+    assert (result.exit_code, instance.reported) == (2, [])

@@ -169,8 +169,8 @@ async def test_what_cannot_be_published_is_refused_before_it_is_queued(broker):
 
 @in_loop
 async def test_a_refusal_is_told_to_the_receipt_the_listener_and_the_flush(broker):
-    told = []
-    async with pricer(broker, on_refused=told.append) as client:
+    reported = []
+    async with pricer(broker, on_refused=reported.append) as client:
         broker.refusals.append("bad_topic")
         refused = client.publish("a", b"1")
         with pytest.raises(ZBrokerError, match="bad_topic"):
@@ -179,7 +179,7 @@ async def test_a_refusal_is_told_to_the_receipt_the_listener_and_the_flush(broke
         with pytest.raises(ZBrokerError, match="bad_topic"):
             await client.flush(T)
         await client.flush(T)
-        assert [error.code for error in told] == ["bad_topic"]
+        assert [error.code for error in reported] == ["bad_topic"]
     assert data_of(broker) == [b"2"]
 
 
@@ -387,19 +387,26 @@ async def test_what_was_not_acknowledged_is_sent_again(broker):
 
 @in_loop
 async def test_what_becomes_of_the_connection_is_told_in_the_loop(broker):
-    told, threads = [], set()
+    reported, threads = [], set()
 
     def listen(state):
-        told.append(state.name)
+        reported.append(state.name)
         threads.add(threading.current_thread())
 
     async with pricer(broker, on_state=listen) as client:
         later = []
         client.on_state(lambda state: later.append(state.name))
         broker.restart()
-        await until(lambda: told.count("logged_on") == 2)
-    assert told == ["connecting", "logged_on", "disconnected", "connecting", "logged_on", "closed"]
-    assert later == told[2:]
+        await until(lambda: reported.count("logged_on") == 2)
+    assert reported == [
+        "connecting",
+        "logged_on",
+        "disconnected",
+        "connecting",
+        "logged_on",
+        "closed",
+    ]
+    assert later == reported[2:]
     assert threads == {threading.current_thread()}
 
 
@@ -473,19 +480,19 @@ async def test_a_cancelled_close_closes(broker):
 
 @in_loop
 async def test_another_thread_gets_a_clear_error(broker):
-    told = []
+    reported = []
 
     def work(client):
         for use in (lambda: client.publish("a", b""), lambda: client.subscribe("a")):
             try:
                 use()
             except RuntimeError as error:
-                told.append("event loop" in str(error))
+                reported.append("event loop" in str(error))
 
     async with pricer(broker) as client:
         await asyncio.to_thread(work, client)
         assert client.unpersisted == 0
-    assert told == [True, True]
+    assert reported == [True, True]
 
 
 @in_loop

@@ -38,7 +38,7 @@ async def test_a_heartbeat_message_begins_them_in_a_session(broker):
         client.heartbeat(30)
         assert [(await subscription.next(T)).data for _ in data[1:]] == data[1:]
         await until(lambda: ("ingest", 30.0) in broker.beats)
-        await until(lambda: len(broker.door_logons) == 2)
-        assert broker.door_logons[-1].heartbeat_s == 30.0
+        await until(lambda: len(broker.listener_logons) == 2)
+        assert broker.listener_logons[-1].heartbeat_s == 30.0
         client.heartbeat(None)
         await until(lambda: ("delivery", 0.0) in broker.beats)

@@ -69,7 +69,7 @@ async def test_a_consumer_that_is_never_used_asks_for_nothing(broker):
     async with worker(broker) as client:
         client.consume("work")
         await asyncio.sleep(0)
-    assert broker.door.commands == []
+    assert broker.listener.commands == []
 
 
 @in_loop
@@ -171,7 +171,7 @@ async def test_leases_are_extended_while_tasks_work():
             message.ack()
             await consumer.flush(T)
             assert broker.acked == [1]
-        assert {lease.why for lease in broker.door.sent.values()} <= {"", "acked", "cancelled"}
+        assert {lease.why for lease in broker.listener.sent.values()} <= {"", "acked", "cancelled"}
 
 
 @in_loop
@@ -186,7 +186,7 @@ async def test_what_is_acked_while_the_broker_is_away_is_acked_when_it_is_back(b
         await consumer.flush(T)
         assert broker.acked == [1, 2]
         assert places(await consumer.fetch(2, T)) == [3, 4]
-    assert len(broker.door.sent) == 4, "nothing was delivered again"
+    assert len(broker.listener.sent) == 4, "nothing was delivered again"
 
 
 # -- refusals and ends ----------------------------------------------------------------------------
@@ -196,7 +196,7 @@ async def test_what_is_acked_while_the_broker_is_away_is_acked_when_it_is_back(b
 async def test_a_refusal_is_raised_by_its_first_use(broker):
     async with worker(broker) as client:
         for use in (lambda one: one.fetch(), lambda one: one.__aenter__()):
-            broker.door.code = "not_entitled"
+            broker.listener.code = "not_entitled"
             with pytest.raises(ZBrokerError, match="not_entitled"):
                 await use(client.consume("work", timeout=T))
         with pytest.raises(ZBrokerError, match="bad_field"):
@@ -220,7 +220,7 @@ async def test_a_broker_without_queues_is_told_as_such(broker):
 async def test_what_ends_it_is_raised_by_whoever_waits(broker):
     async with worker(broker) as client:
         consumer = await client.consume("work")
-        (key,) = broker.door.takers
+        (key,) = broker.listener.takers
         waiting = asyncio.create_task(consumer.fetch())
         await asyncio.sleep(0)
         broker.do(lambda: broker._answer("queues", key[0], m.Error("internal", "?", sid=key[1])))
@@ -236,7 +236,7 @@ async def test_closing_gives_back_what_is_held(broker):
         consumer = await client.consume("work")
         (message,) = await consumer.fetch(1, T)
         await consumer.close()
-        await until(lambda: not broker.door.takers)
+        await until(lambda: not broker.listener.takers)
         with pytest.raises(ZBrokerError, match="closed"):
             message.ack()
         assert await consumer.fetch(1, T) == []
@@ -255,7 +255,7 @@ async def test_a_consumer_that_is_forgotten_gives_back_what_it_holds(broker):
         del message
         await asyncio.sleep(0)
         gc.collect()
-        await until(lambda: not broker.door.takers)
+        await until(lambda: not broker.listener.takers)
         await until(lambda: broker.acked == [1])
 
 
@@ -266,7 +266,7 @@ async def test_closing_the_client_closes_its_consumers(broker):
         consumer = client.consume("work")
         (await consumer.fetch(1, T))[0].ack()
     assert broker.acked == [1]
-    await until(lambda: not broker.door.takers)
+    await until(lambda: not broker.listener.takers)
     with pytest.raises(ZBrokerError, match="closed"):
         client.consume("work")
 
@@ -319,7 +319,7 @@ async def test_closing_the_client_tells_of_acks_that_are_not_durable(broker):
     (await consumer.fetch(1, T))[0].ack()
     with pytest.raises(ZBrokerError, match="not settled"):
         await client.close(timeout=0.05)
-    await until(lambda: not broker.door.takers)
+    await until(lambda: not broker.listener.takers)
 
 
 # -- workers --------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ async def test_a_handler_that_raises_releases_and_one_that_rejects_rejects(broke
         async with worker(broker) as client:
             one = client.worker("work", handle)
             await one.run(until=lambda: one.handled + one.failed == 4)
-    assert broker.door.gone == {1: "acked", 2: "acked", 3: "rejected"}
+    assert broker.listener.gone == {1: "acked", 2: "acked", 3: "rejected"}
     assert "client.handler_failed" in caplog.text
 
 
@@ -391,7 +391,7 @@ async def test_a_handler_that_does_not_end_is_cancelled_and_its_message_comes_ba
         await inside.wait()
         with pytest.raises(ZBrokerError, match="timeout: 1 handlers"):
             await one.stop(0.05)
-        await until(lambda: not broker.door.takers)
+        await until(lambda: not broker.listener.takers)
         assert broker.acked == []
         with pytest.raises(ZBrokerError, match="closed"):
             await one.start()
@@ -421,8 +421,8 @@ async def test_what_ends_the_consumer_ends_the_worker(broker):
     async with worker(broker) as client:
         one = client.worker("work", print)
         running = asyncio.create_task(one.run())
-        await until(lambda: broker.door.takers)
-        (key,) = broker.door.takers
+        await until(lambda: broker.listener.takers)
+        (key,) = broker.listener.takers
         broker.do(lambda: broker._answer("queues", key[0], m.Error("internal", "?", sid=key[1])))
         with pytest.raises(ZBrokerError, match="internal"):
             await running

@@ -258,15 +258,15 @@ async def test_a_restarted_broker_neither_repeats_nor_skips(broker):
 
 @in_loop
 async def test_that_it_is_there_again_is_told(broker):
-    told = []
-    async with pricer(broker, on_state=lambda state: told.append(state.name)) as client:
+    reported = []
+    async with pricer(broker, on_state=lambda state: reported.append(state.name)) as client:
         await client.subscribe("a")
         subscription = await client.subscribe("a", since="epoch")
-        assert "resubscribed" not in told
+        assert "resubscribed" not in reported
         broker.restart()
         broker.append("a", b"1")
         assert (await subscription.next(T)).data == b"1"
-        await until(lambda: "resubscribed" in told)
+        await until(lambda: "resubscribed" in reported)
 
 
 @in_loop

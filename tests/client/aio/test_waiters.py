@@ -172,14 +172,14 @@ async def test_waits_that_are_given_up_leave_one_entry_per_message():
 
 @in_loop
 async def test_callbacks_are_called_with_their_receipt():
-    track, told = AsyncTrack(7), []
+    track, reported = AsyncTrack(7), []
     receipt = AsyncReceipt(track, "a", 1)
-    receipt.add_done_callback(told.append)
+    receipt.add_done_callback(reported.append)
     track.changed()
-    assert told == []
+    assert reported == []
     track.settled = 1
     track.changed()
-    assert told == [receipt]
+    assert reported == [receipt]
 
 
 # -- the loop ---------------------------------------------------------------------------------
@@ -187,18 +187,18 @@ async def test_callbacks_are_called_with_their_receipt():
 
 @in_loop
 async def test_another_thread_is_told_whose_the_client_is():
-    track, told = AsyncTrack(7), []
+    track, reported = AsyncTrack(7), []
 
     def work():
         try:
             check_loop(track.loop, track)
         except RuntimeError as error:
-            told.append(str(error))
+            reported.append(str(error))
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join(10)
-    assert "event loop" in told[0]
+    assert "event loop" in reported[0]
     check_loop(track.loop, track)
 
 

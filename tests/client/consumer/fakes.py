@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.client.consumer.door_model import QueueDoor
+from tests.client.consumer.listener_model import QueueListener
 from tests.client.fakes import FakeBroker
 from zbroker.wire import codec
 from zbroker.wire import messages as m
@@ -14,7 +14,7 @@ class QueueBroker(FakeBroker):
     """keep: what is settled is not durable yet. most: messages that are offered together."""
 
     def __init__(self, **kind):
-        self.door = QueueDoor(**{"lease_ms": 30_000, "backlog": 64, **kind})
+        self.listener = QueueListener(**{"lease_ms": 30_000, "backlog": 64, **kind})
         self.keep = False
         self.named = True  # the logon answer names the queues door
         self.most = 4
@@ -24,14 +24,14 @@ class QueueBroker(FakeBroker):
 
     def publish(self, count=1):
         """So many messages enter the queue."""
-        self.do(lambda: [self.door.publish() for _ in range(count)])
+        self.do(lambda: [self.listener.publish() for _ in range(count)])
 
     @property
     def acked(self):
-        return [position for position, why in sorted(self.door.gone.items()) if why == "acked"]
+        return [position for position, why in sorted(self.listener.gone.items()) if why == "acked"]
 
     def commands(self, kind):
-        return [each for each in list(self.door.commands) if type(each) is kind]
+        return [each for each in list(self.listener.commands) if type(each) is kind]
 
     # -- in its thread ------------------------------------------------------------------------
 
@@ -42,7 +42,7 @@ class QueueBroker(FakeBroker):
     def _forget(self):
         super()._forget()
         for rid in self._known:
-            self.door.lose(rid)
+            self.listener.lose(rid)
         self._known = set()
 
     def _logged_on(self, command):
@@ -53,19 +53,19 @@ class QueueBroker(FakeBroker):
 
     def _feed(self):
         super()._feed()
-        door, socket = self.door, self._sockets.get("queues")
-        door.pass_time(int((time.monotonic() - self._began) * 1_000) - door.now)
+        listener, socket = self.listener, self._sockets.get("queues")
+        listener.pass_time(int((time.monotonic() - self._began) * 1_000) - listener.now)
         while socket is not None and socket.poll(0):
             rid, *frames = socket.recv_multipart()
             if not self.deaf:
                 self._on_queues(rid, codec.decode(codec.QUEUES, frames[0]))
-        while door.pending and not self.keep:
-            door.commit()
+        while listener.pending and not self.keep:
+            listener.commit()
         if socket is None:
             return
-        door.offer(self.most)
-        while door.down:
-            rid, answer, body = door.down.pop(0)
+        listener.offer(self.most)
+        while listener.down:
+            rid, answer, body = listener.down.pop(0)
             if rid in self._known or isinstance(answer, m.Error):
                 self._answer("queues", rid, answer, body)
 
@@ -79,4 +79,4 @@ class QueueBroker(FakeBroker):
             cid = getattr(command, "cid", None)
             self._answer("queues", rid, m.Error("not_logged_on", "who are you", cid=cid))
             return
-        self.door.handle(rid, command)
+        self.listener.handle(rid, command)

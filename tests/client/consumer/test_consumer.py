@@ -120,7 +120,7 @@ def test_a_block_may_reject_its_message(broker, client):
             raise zbroker.Reject("not for me")
     consumer.flush(T)
     assert broker.commands(q.RejectMessages)[0].reason == "not for me"
-    assert broker.door.gone == {1: "rejected", 2: "rejected"}
+    assert broker.listener.gone == {1: "rejected", 2: "rejected"}
 
 
 # -- settling and leases --------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_flushing_tells_of_a_refusal_once(broker, client):
     broker.publish()
     consumer = client.consume("work")
     (message,) = consumer.fetch(1, T)
-    broker.door.code = "not_entitled"
+    broker.listener.code = "not_entitled"
     message.ack()
     with pytest.raises(ZBrokerError, match="not_entitled"):
         consumer.flush(T)
@@ -158,7 +158,7 @@ def test_leases_are_extended_while_the_program_works():
         message.ack()
         consumer.flush(T)
         assert broker.acked == [1]
-        assert all(lease.why in ("", "acked") for lease in broker.door.sent.values())
+        assert all(lease.why in ("", "acked") for lease in broker.listener.sent.values())
 
 
 def test_messages_of_another_consumer_cannot_be_acked_here(broker, client):
@@ -194,7 +194,7 @@ def test_what_is_acked_while_the_broker_is_away_is_acked_when_it_is_back(broker,
     consumer.flush(T)
     assert broker.acked == [1, 2]
     assert places(consumer.fetch(2, T)) == [3, 4]
-    assert len(broker.door.sent) == 4, "nothing was delivered again"
+    assert len(broker.listener.sent) == 4, "nothing was delivered again"
 
 
 def test_a_door_that_forgot_it_is_told_again(broker, client):
@@ -216,7 +216,7 @@ def test_an_old_token_is_replaced(broker, client):
 
 
 def test_a_refusal_is_raised_at_once(broker, client):
-    broker.door.code = "not_entitled"
+    broker.listener.code = "not_entitled"
     with pytest.raises(ZBrokerError, match="not_entitled"):
         client.consume("work", timeout=T)
 
@@ -248,14 +248,14 @@ def test_a_door_that_does_not_answer_times_out(broker, client):
 def test_a_wrong_option_is_an_error_before_anything_is_sent(broker, client, wrong):
     with pytest.raises(ZBrokerError, match=r"bad_(field|bookmark)"):
         client.consume(**{"queue": "work", **wrong})
-    assert broker.door.commands == []
+    assert broker.listener.commands == []
     with pytest.raises(TypeError):
         client.consume(5)
 
 
 def test_what_ends_it_is_raised_by_whoever_waits(broker, client):
     consumer = client.consume("work")
-    (key,) = broker.door.takers
+    (key,) = broker.listener.takers
     error = zbroker.client.effects.Error("not_found", "deleted", sid=key[1])
     broker.do(lambda: broker._answer("queues", key[0], error))
     with pytest.raises(ZBrokerError, match="not_found"):
@@ -276,8 +276,8 @@ def test_closing_gives_back_what_is_held_and_ends_iterations(broker, client):
     consumer.close()
     thread.join(T)
     assert not thread.is_alive()
-    wait_until(lambda: not broker.door.takers)
-    assert {lease.why for lease in broker.door.sent.values()} == {"cancelled"}
+    wait_until(lambda: not broker.listener.takers)
+    assert {lease.why for lease in broker.listener.sent.values()} == {"cancelled"}
     with pytest.raises(ZBrokerError, match="closed"):
         message.ack()
     assert (list(consumer), consumer.fetch(1, T)) == ([], [])
@@ -290,7 +290,7 @@ def test_a_consumer_that_is_forgotten_gives_back_what_it_holds(broker, client):
         message.ack()
         break
     gc.collect()
-    wait_until(lambda: not broker.door.takers)
+    wait_until(lambda: not broker.listener.takers)
     wait_until(lambda: broker.acked == [1])
 
 
@@ -301,7 +301,7 @@ def test_closing_the_client_closes_its_consumers(broker):
     consumer.fetch(1, T)[0].ack()
     client.close()
     assert broker.acked == [1]
-    wait_until(lambda: not broker.door.takers)
+    wait_until(lambda: not broker.listener.takers)
     with pytest.raises(ZBrokerError, match="closed"):
         client.consume("work")
 
@@ -357,7 +357,7 @@ def test_closing_the_client_tells_of_acks_that_are_not_durable(broker):
     consumer.fetch(1, T)[0].ack()
     with pytest.raises(ZBrokerError, match="not settled"):
         client.close(timeout=0.05)
-    wait_until(lambda: not broker.door.takers)
+    wait_until(lambda: not broker.listener.takers)
 
 
 # -- replayable queues ----------------------------------------------------------------------------
@@ -381,12 +381,12 @@ def test_a_replayable_queue_is_read_from_where_one_likes():
         first, again = broker.commands(q.Consume)[:2]
         assert (first.since, first.selector) == ("0", "/a = 1")
         assert (again.selector, again.holding) == (None, [])
-        assert broker.door.noted == {1}
+        assert broker.listener.noted == {1}
 
 
 def test_points_have_names():
     with QueueBroker(kind="replayable") as broker, connect(broker.url, "worker") as client:
-        broker.door._place = lambda _command: 1
+        broker.listener._place = lambda _command: 1
         broker.publish()
         with client.consume("audit", since="point:noon", until="now") as consumer:
             assert places(consumer.fetch(1, T)) == [1]

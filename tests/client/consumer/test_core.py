@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.client.consumer.door_model import QueueDoor
+from tests.client.consumer.listener_model import QueueListener
 from tests.client.consumer.wired import ACK, EXTEND, HERE, Verb, Wired, ends, the
 from tests.client.times import at
 from zbroker.client.connection import ANSWER_MS, COUNTED_MS, Phase
@@ -43,7 +43,7 @@ def test_messages_are_handed_out_as_they_came():
 
 def test_a_refusal_ends_it():
     world = Wired()
-    world.door.code = "not_entitled"
+    world.listener.code = "not_entitled"
     world.connect()
     world.talk()
     assert (world.core.error.code, world.core.state) == ("not_entitled", Phase.ENDED)
@@ -53,7 +53,7 @@ def test_a_refusal_ends_it():
 
 def test_a_door_that_is_not_ready_is_asked_again():
     world = Wired()
-    world.door.code = "not_ready"
+    world.listener.code = "not_ready"
     world.connect()
     world.talk()
     assert world.core.error is None
@@ -68,7 +68,7 @@ def test_an_error_with_its_sid_ends_it_with_what_waits():
     world.perform(world.core.handle(m.Error("internal", "gone", sid="c1"), at(0)))
     assert (world.core.error.code, world.core.ready, len(world.core.held)) == ("internal", False, 0)
     world.talk()
-    assert not world.door.takers
+    assert not world.listener.takers
 
 
 def test_an_error_about_something_else_is_nothing():
@@ -87,7 +87,7 @@ def test_a_batch_that_was_changed_on_its_way_ends_it():
     )
     assert world.core.error.code == "bad_frame"
     world.talk()
-    assert not world.door.takers
+    assert not world.listener.takers
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_acks_that_pile_up_go_as_one_command_of_runs():
     assert len(world.core.settling) == 6
     world.talk()
     assert len(world.core.settling) == 0
-    assert set(world.door.gone) == {1, 2, 3, 6, 7, 8}
+    assert set(world.listener.gone) == {1, 2, 3, 6, 7, 8}
 
 
 def test_what_is_acked_while_an_answer_is_awaited_goes_with_the_next_command():
@@ -139,11 +139,11 @@ def test_what_is_acked_while_an_answer_is_awaited_goes_with_the_next_command():
 
 def test_more_runs_than_a_header_holds_take_several_commands():
     count = 2 * (RUNS_MAX + 1)
-    world = Wired(QueueDoor(backlog=10_000), backlog=10_000, credit=1 << 20).live(count)
+    world = Wired(QueueListener(backlog=10_000), backlog=10_000, credit=1 << 20).live(count)
     world.core.settle(ACK, world.out()[::2], 0)
     world.talk()
     assert [len(each.ends) for each in world.asked(q.Settle)] == [2 * RUNS_MAX, 2]
-    assert len(world.door.gone) == count // 2
+    assert len(world.listener.gone) == count // 2
 
 
 def test_a_message_is_settled_once():
@@ -155,16 +155,16 @@ def test_a_message_is_settled_once():
     second.reject("bad")
     second.ack()
     world.talk()
-    assert world.door.gone == {1: "acked", 2: "rejected"}
-    assert len(world.door.commands) == 2
+    assert world.listener.gone == {1: "acked", 2: "rejected"}
+    assert len(world.listener.commands) == 2
 
 
 def test_a_release_brings_it_back_after_its_delay():
     world = Wired().live(1)
     the(world.out()).release("2s")
     world.talk()
-    assert world.door.released == [(1, 2_000)]
-    world.door.offer()
+    assert world.listener.released == [(1, 2_000)]
+    world.listener.offer()
     world.talk()
     again = the(world.out())
     assert (again._at, again.deliveries, again.redelivered) == (1, 2, True)
@@ -175,7 +175,7 @@ def test_leaving_a_message_acks_it():
     with the(world.out()) as message:
         assert not message.redelivered
     world.talk()
-    assert world.door.gone == {1: "acked"}
+    assert world.listener.gone == {1: "acked"}
 
 
 def test_leaving_a_message_by_an_exception_releases_it():
@@ -183,7 +183,7 @@ def test_leaving_a_message_by_an_exception_releases_it():
     with pytest.raises(KeyError), the(world.out()):
         raise KeyError
     world.talk()
-    assert world.door.released == [(1, 0)]
+    assert world.listener.released == [(1, 0)]
 
 
 def test_leaving_a_message_by_an_exception_of_a_consumer_that_ended_keeps_the_exception():
@@ -204,25 +204,25 @@ def test_a_barrier_needs_no_ack():
     assert message.barrier
     message.ack()
     world.talk()
-    assert world.door.commands == []
+    assert world.listener.commands == []
     assert world.again().holding == []
 
 
 def test_a_refusal_that_does_not_last_is_tried_again():
     world = Wired().live(1)
-    world.door.code = "disk_full"
+    world.listener.code = "disk_full"
     the(world.out()).ack()
     world.talk()
     assert world.core.settling
     assert world.core.error is None
     world.pass_time(AGAIN_MS)
     world.talk()
-    assert world.door.gone == {1: "acked"}
+    assert world.listener.gone == {1: "acked"}
 
 
 def test_a_final_refusal_is_kept_for_who_waits():
     world = Wired().live(1)
-    world.door.code = "not_entitled"
+    world.listener.code = "not_entitled"
     the(world.out()).ack()
     world.talk()
     assert world.core.settling.refusal.code == "not_entitled"
@@ -239,7 +239,7 @@ def test_who_waits_waits_for_what_was_asked_before_only():
     second.ack()
     assert not settling.through(number)
     world.talk(commit=False)
-    world.door.commit()
+    world.listener.commit()
     world.take()
     assert settling.through(number)
     assert not settling.through(settling.number)
@@ -264,7 +264,7 @@ def test_all_that_is_not_settled_is_extended_at_half_of_the_lease():
     for _ in range(10):
         world.pass_time(400)
         world.talk()
-    assert not any(lease.why for lease in world.door.sent.values() if lease.position > 1)
+    assert not any(lease.why for lease in world.listener.sent.values() if lease.position > 1)
 
 
 def test_without_messages_nothing_is_extended():
@@ -278,9 +278,9 @@ def test_without_messages_nothing_is_extended():
 
 
 def test_leases_that_last_for_ever_are_not_extended():
-    world = Wired(QueueDoor(lease_ms=0)).live(1)
+    world = Wired(QueueListener(lease_ms=0)).live(1)
     assert world.core.next_wake_ms() is None
-    world.door.now += 10**9
+    world.listener.now += 10**9
     assert positions(world.out()) == [1]
 
 
@@ -300,7 +300,7 @@ def test_a_lease_of_the_programs_own_is_not_made_shorter():
         world.pass_time(500)
         world.talk()
     assert world.asked(q.Extend)[-1].ends == [1, 2], "it goes on when its own is nearly over"
-    assert not world.door.takers[world.peer, "c1"].leases[1].why
+    assert not world.listener.takers[world.peer, "c1"].leases[1].why
 
 
 def test_extending_by_hand_is_for_what_is_in_hand():
@@ -315,11 +315,11 @@ def test_extending_by_hand_is_for_what_is_in_hand():
 def test_what_waits_is_not_handed_out_when_its_lease_is_over():
     world = Wired().live(2)
     taken = world.out(1)
-    world.door.pass_time(1_000)  # the process was stopped: nothing was extended
+    world.listener.pass_time(1_000)  # the process was stopped: nothing was extended
     assert world.out() == []
     assert positions(taken) == [1]
     assert set(world.core.held.leased) == {1}
-    world.door.offer()
+    world.listener.offer()
     world.talk()
     assert positions(world.out()) == [2], "1 has a lease again, and the program has it already"
 
@@ -328,12 +328,12 @@ def test_an_extension_counts_once_it_is_answered():
     world = Wired().live(1)
     world.pass_time(500)
     world.send()
-    world.door.pass_time(500)
+    world.listener.pass_time(500)
     assert world.out() == []
     other = Wired().live(1)
     other.pass_time(500)
     other.talk()
-    other.door.pass_time(999)
+    other.listener.pass_time(999)
     assert positions(other.out()) == [1]
 
 
@@ -341,18 +341,18 @@ def test_an_extension_without_an_answer_costs_the_connection():
     world = Wired().live(1)
     world.pass_time(500)
     world.send()
-    world.door.pass_time(ANSWER_MS)
+    world.listener.pass_time(ANSWER_MS)
     assert world.core.tick(at(world.now), drained=True) == [Connect()]
 
 
 def test_an_ack_may_take_as_long_as_the_disk_is_full():
-    world = Wired(QueueDoor(lease_ms=0)).live(1)
+    world = Wired(QueueListener(lease_ms=0)).live(1)
     the(world.out()).ack()
     world.talk(commit=False)
-    world.door.pass_time(10 * ANSWER_MS)
+    world.listener.pass_time(10 * ANSWER_MS)
     assert world.core.tick(at(world.now), drained=True) == []
     world.talk()
-    assert world.door.gone == {1: "acked"}
+    assert world.listener.gone == {1: "acked"}
 
 
 # -- reconnecting ---------------------------------------------------------------------------------
@@ -364,8 +364,8 @@ def test_after_a_loss_it_says_what_it_holds():
     asked = world.again()
     assert (asked.holding, asked.generation, asked.backlog) == ([1, 5], 1, 7)
     assert set(world.core.held.leased) == {2, 3, 4}
-    assert world.door.gone == {1: "acked"}
-    assert world.told == 1
+    assert world.listener.gone == {1: "acked"}
+    assert world.reported == 1
     assert positions(world.out()) == [3, 4]
 
 
@@ -383,7 +383,7 @@ def test_what_is_not_kept_is_dropped_unless_it_was_handed_out():
     world = Wired().live(4)
     first, second = world.out(2)
     world.lose()
-    for lease in world.door.orphans[1:3]:
+    for lease in world.listener.orphans[1:3]:
         lease.why = "time"
     world.connect()
     world.talk()
@@ -395,7 +395,7 @@ def test_what_is_not_kept_is_dropped_unless_it_was_handed_out():
     second.ack()
     first.ack()
     world.talk()
-    assert world.door.gone == {1: "acked", 2: "acked"}, "an ack counts whoever has the lease"
+    assert world.listener.gone == {1: "acked", 2: "acked"}, "an ack counts whoever has the lease"
 
 
 @pytest.mark.parametrize("verb", ["release", "reject"])
@@ -403,22 +403,22 @@ def test_what_is_not_kept_cannot_be_given_back(verb):
     world = Wired().live(1)
     message = the(world.out())
     world.lose()
-    world.door.orphans[0].why = "time"
+    world.listener.orphans[0].why = "time"
     world.connect()
     world.talk()
     getattr(message, verb)()
     world.talk()
-    assert (world.door.released, world.door.gone) == ([], {})
+    assert (world.listener.released, world.listener.gone) == ([], {})
 
 
 def test_an_ack_is_sent_again_until_it_is_settled():
     world = Wired().live(1)
     the(world.out()).ack()
     world.talk(commit=False)
-    world.door.pending.clear()  # it never got to the disk
+    world.listener.pending.clear()  # it never got to the disk
     asked = world.again()
     assert asked.holding == [1, 2]
-    assert world.door.gone == {1: "acked"}
+    assert world.listener.gone == {1: "acked"}
 
 
 def test_a_release_is_sent_again_only_if_it_was_not_done():
@@ -427,22 +427,22 @@ def test_a_release_is_sent_again_only_if_it_was_not_done():
         the(world.out()).release()
         world.talk(commit=False)
         if done:
-            world.door.commit()
-        world.door.pending.clear()
+            world.listener.commit()
+        world.listener.pending.clear()
         world.again()
-        assert world.door.released == [(1, 0)], done
+        assert world.listener.released == [(1, 0)], done
 
 
 def test_a_message_that_comes_again_while_its_ack_is_under_way_is_not_handed_out():
     world = Wired().live(1)
     the(world.out()).ack()
     world.talk(commit=False)
-    world.door.pass_time(1_000)
-    world.door.offer()
+    world.listener.pass_time(1_000)
+    world.listener.offer()
     world.talk(commit=False)
     assert world.out() == []
     world.talk()
-    assert world.door.gone == {1: "acked"}
+    assert world.listener.gone == {1: "acked"}
 
 
 def test_a_message_that_comes_again_behind_its_release_is_a_new_one():
@@ -450,20 +450,20 @@ def test_a_message_that_comes_again_behind_its_release_is_a_new_one():
     the(world.out()).release()
     world.send()
     world.answer()
-    (peer, release), world.door.pending = world.door.pending[0], []
-    world.door._apply("release", peer, release, 1)
-    world.door.offer()
+    (peer, release), world.listener.pending = world.listener.pending[0], []
+    world.listener._apply("release", peer, release, 1)
+    world.listener.offer()
     world.talk(commit=False)
     assert positions(world.out()) == [1]
     world.again()
-    assert world.door.released == [(1, 0)]
+    assert world.listener.released == [(1, 0)]
 
 
 def test_a_message_that_comes_again_while_it_waits_has_the_newer_counts():
     world = Wired().live(2)
-    world.door.pass_time(1_000)
-    world.door.offer()
-    while world.door.down:
+    world.listener.pass_time(1_000)
+    world.listener.offer()
+    while world.listener.down:
         world.take()
     assert [message.deliveries for message in world.out()] == [2, 2]
     world.core.check()
@@ -474,16 +474,16 @@ def test_another_origin_makes_positions_mean_nothing():
     first, second = world.out(2)
     first.ack()
     world.talk(commit=False)
-    world.door.origin = Origin(0xAB, 2)
+    world.listener.origin = Origin(0xAB, 2)
     asked = world.again()
     assert (asked.holding, asked.generation) == ([], None)
     assert world.core.settling.refusal.code == "stale_epoch"
     world.core.settling.refusal = None
     second.ack()
     assert world.core.settling.refusal.code == "stale_epoch"
-    world.door.commands.clear()
+    world.listener.commands.clear()
     world.talk()
-    assert world.door.commands == []
+    assert world.listener.commands == []
 
 
 def test_credit_after_a_loss_is_what_does_not_wait():
@@ -497,23 +497,23 @@ def test_credit_after_a_loss_is_what_does_not_wait():
 
 
 def test_credit_goes_back_when_half_of_it_was_used():
-    world = Wired(QueueDoor(backlog=100), credit=40).live()
+    world = Wired(QueueListener(backlog=100), credit=40).live()
     for _ in range(6):
-        world.door.publish()
-        world.door.offer(1)
+        world.listener.publish()
+        world.listener.offer(1)
         world.talk()
         world.out()
         world.talk()
     flows = world.asked(m.Flow)
-    taker = world.door.takers[world.peer, "c1"]
+    taker = world.listener.takers[world.peer, "c1"]
     assert taker.credit + world.core._used == 40, "nothing is counted twice"
     assert len(flows) == 1
 
 
 def test_a_replayable_queue_that_has_this_consumer_still_is_waited_for():
-    world = Wired(QueueDoor(kind="replayable"), since="0").live(1)
+    world = Wired(QueueListener(kind="replayable"), since="0").live(1)
     world.lose()
-    world.door.code = "resource_locked"
+    world.listener.code = "resource_locked"
     world.connect()
     world.talk()
     assert world.core.error is None
@@ -527,9 +527,9 @@ def test_a_budget_that_its_lost_connection_may_use_is_waited_for(what):
     world = Wired().live(1)
     world.lose()
     for _ in range(3):
-        world.door.code = "too_many"
+        world.listener.code = "too_many"
         if what == "logon":
-            world.door.logon_code, world.door.code = "too_many", ""
+            world.listener.logon_code, world.listener.code = "too_many", ""
         world.connect()
         world.talk()
         assert (world.core.error, world.core.live) == (None, False)
@@ -539,19 +539,19 @@ def test_a_budget_that_its_lost_connection_may_use_is_waited_for(what):
 
 
 @pytest.mark.parametrize(
-    ("code", "door", "given"),
+    ("code", "listener", "given"),
     [
         ("too_many", {}, {}),
         ("resource_locked", {"kind": "replayable"}, {"since": "0"}),
     ],
 )
-def test_a_refusal_is_an_error_once_no_lost_connection_can_be_the_reason(code, door, given):
-    first = Wired(QueueDoor(**door), **given)
-    later = Wired(QueueDoor(**door), **given).live(1)
+def test_a_refusal_is_an_error_once_no_lost_connection_can_be_the_reason(code, listener, given):
+    first = Wired(QueueListener(**listener), **given)
+    later = Wired(QueueListener(**listener), **given).live(1)
     later.lose()
-    later.door.now += COUNTED_MS
+    later.listener.now += COUNTED_MS
     for world in (first, later):
-        world.door.code = code
+        world.listener.code = code
         world.connect()
         world.talk()
         assert world.core.error.code == code
@@ -561,12 +561,12 @@ def test_a_refusal_is_an_error_once_no_lost_connection_can_be_the_reason(code, d
 
 
 def test_a_replayable_queue_goes_on_behind_what_came_in():
-    world = Wired(QueueDoor(kind="replayable"), since="0", selector="/a = 1").live(4)
+    world = Wired(QueueListener(kind="replayable"), since="0", selector="/a = 1").live(4)
     assert positions(world.out(1)) == [1]
     asked = world.again()
     assert (asked.since, asked.selector, asked.holding) == ("00000000000000ab.1.4", None, [])
-    world.door.publish()
-    world.door.offer()
+    world.listener.publish()
+    world.listener.offer()
     world.talk()
     assert positions(world.out()) == [2, 3, 4]
     assert positions(world.out()) == [5]
@@ -574,7 +574,7 @@ def test_a_replayable_queue_goes_on_behind_what_came_in():
 
 
 def test_of_a_replayable_queue_acks_are_notes_and_nothing_is_held():
-    world = Wired(QueueDoor(kind="replayable"), since="0").live(2)
+    world = Wired(QueueListener(kind="replayable"), since="0").live(2)
     first, second = world.out()
     assert (first.acked, len(world.core.held)) == (False, 0)
     first.ack()
@@ -582,18 +582,18 @@ def test_of_a_replayable_queue_acks_are_notes_and_nothing_is_held():
     with pytest.raises(ZBrokerError, match="bad_field"):
         second.reject()
     world.talk()
-    assert (world.door.noted, world.asked(q.Release)) == ({1}, [])
+    assert (world.listener.noted, world.asked(q.Release)) == ({1}, [])
 
 
 def test_a_replayable_queue_ends_behind_what_waits():
-    world = Wired(QueueDoor(kind="replayable"), since="0", until="now").live(2)
+    world = Wired(QueueListener(kind="replayable"), since="0", until="now").live(2)
     world.perform(world.core.handle(m.Ack("completed", sid="c1", ended=True), at(0)))
     assert world.core.ended
     assert positions(world.out()) == [1, 2]
 
 
 def test_what_is_sent_at_most_once_is_handed_out_also_after_a_loss():
-    world = Wired(QueueDoor(semantics="at-most-once")).live(3)
+    world = Wired(QueueListener(semantics="at-most-once")).live(3)
     first = the(world.out(1))
     world.lose()
     assert positions(world.out(1)) == [2]
@@ -607,31 +607,31 @@ def test_what_is_sent_at_most_once_is_handed_out_also_after_a_loss():
 
 
 def test_what_is_sent_at_most_once_is_handed_out_also_after_an_error():
-    world = Wired(QueueDoor(semantics="at-most-once")).live(2)
+    world = Wired(QueueListener(semantics="at-most-once")).live(2)
     world.perform(world.core.handle(m.Error("internal", "gone", sid="c1"), at(0)))
     assert positions(world.out()) == [1, 2]
 
 
 def test_a_replayable_queue_that_came_to_its_end_gives_no_more_after_a_loss():
-    world = Wired(QueueDoor(kind="replayable"), since="0", until="now").live(2)
+    world = Wired(QueueListener(kind="replayable"), since="0", until="now").live(2)
     messages = world.out()
     world.core.handle(m.Ack("completed", sid="c1"), at(0))
     messages[0].ack()
-    world.door.publish()
+    world.listener.publish()
     world.again()
-    world.door.offer()
+    world.listener.offer()
     world.talk()
-    assert (world.out(), world.door.noted) == ([], {1})
+    assert (world.out(), world.listener.noted) == ([], {1})
 
 
 def test_what_a_replayable_queue_sends_again_is_not_handed_out_again():
-    world = Wired(QueueDoor(kind="replayable"), since="0").live(3)
-    (taker,) = world.door.takers.values()
+    world = Wired(QueueListener(kind="replayable"), since="0").live(3)
+    (taker,) = world.listener.takers.values()
     taker.at = 2
-    world.door.publish()
-    world.door.offer()
+    world.listener.publish()
+    world.listener.offer()
     taker.at = 1
-    world.door.offer(2)
+    world.listener.offer(2)
     world.talk()
     assert positions(world.out()) == [1, 2, 3]
     assert positions(world.out()) == [4]
@@ -640,15 +640,15 @@ def test_what_a_replayable_queue_sends_again_is_not_handed_out_again():
 
 @pytest.mark.parametrize("kind", [{"kind": "replayable"}, {"semantics": "at-most-once"}])
 def test_of_another_origin_what_is_gone_or_never_left_is_handed_out(kind):
-    world = Wired(QueueDoor(**kind)).live(3)
+    world = Wired(QueueListener(**kind)).live(3)
     first = the(world.out(1))
-    world.door.origin = Origin(0xAB, 2)
-    world.door._place = lambda _command: 4
+    world.listener.origin = Origin(0xAB, 2)
+    world.listener._place = lambda _command: 4
     world.again()
     assert positions(world.out()) == [2, 3]
     first.ack()
-    told = world.core.settling.refusal
-    assert (told.code if told else "") == ("stale_epoch" if "kind" in kind else "")
+    reported = world.core.settling.refusal
+    assert (reported.code if reported else "") == ("stale_epoch" if "kind" in kind else "")
 
 
 def test_runs_that_are_none_are_a_bad_frame():
@@ -697,8 +697,8 @@ def test_leaving_sends_what_is_left_and_gives_back_the_rest():
     world.perform(world.core.leave(0))
     assert [type(each) for each in world.up] == [q.Settle, q.Cancel, m.Logoff]
     world.talk()
-    assert world.door.gone == {1: "acked"}
-    assert [world.door.sent[number].why for number in (2, 3)] == ["cancelled", "cancelled"]
+    assert world.listener.gone == {1: "acked"}
+    assert [world.listener.sent[number].why for number in (2, 3)] == ["cancelled", "cancelled"]
     assert world.core.leave(0) == []
 
 

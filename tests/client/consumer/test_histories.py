@@ -12,7 +12,7 @@ import random
 
 import pytest
 
-from tests.client.consumer.door_model import QueueDoor
+from tests.client.consumer.listener_model import QueueListener
 from tests.client.consumer.wired import ACK, Wired
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.held_messages import HeldMessages
@@ -29,7 +29,7 @@ class World(Wired):
 
     def __init__(self, seed, **kind):
         self.rng = random.Random(seed)
-        super().__init__(QueueDoor(backlog=6, **kind), jitter=self.rng.random, credit=CREDIT)
+        super().__init__(QueueListener(backlog=6, **kind), jitter=self.rng.random, credit=CREDIT)
         self.program = []
         self.seen = []
         self.acked = set()
@@ -40,8 +40,8 @@ class World(Wired):
     def read(self):
         for message in self.out(self.rng.choice([1, 2, None])):
             number = int(message.data)
-            lease = self.door.sent[number]
-            if self.door.kind == "work" and self.door.semantics == "at-least-once":
+            lease = self.listener.sent[number]
+            if self.listener.kind == "work" and self.listener.semantics == "at-least-once":
                 assert not lease.forsaken, "what the broker did not keep is handed out"
                 assert self.core.live or not lease.why, "nobody knows whether it is still ours"
                 assert message._at not in self.acked, "it is done already"
@@ -66,28 +66,34 @@ class World(Wired):
 
     def sleep(self):
         """The process was stopped: nothing was sent or read meanwhile."""
-        self.door.pass_time(self.rng.choice([500, 1_000, 3_000]))
+        self.listener.pass_time(self.rng.choice([500, 1_000, 3_000]))
 
     def forget(self):
         """An answer is lost, with its connection."""
-        if self.door.pending:
-            self.door.commit()
+        if self.listener.pending:
+            self.listener.commit()
         self.lose()
 
     def die(self):
         """The room is killed: what was not durable is not done."""
-        self.door.pending = []
+        self.listener.pending = []
         self.lose()
 
     def refuse(self):
-        self.door.code = self.rng.choice(["not_ready", "disk_full"])
+        self.listener.code = self.rng.choice(["not_ready", "disk_full"])
 
     # -- running ------------------------------------------------------------------------------
 
     def run(self, steps, rare):
         usual = [self.send, self.answer, self.answer, self.take, self.take, self.connect]
-        usual += [self.door.publish, self.door.offer, self.door.commit, self.read, self.work]
-        usual += [self.wait, self.door.other_takes]
+        usual += [
+            self.listener.publish,
+            self.listener.offer,
+            self.listener.commit,
+            self.read,
+            self.work,
+        ]
+        usual += [self.wait, self.listener.other_takes]
         for _ in range(steps):
             step = self.rng.choice(usual if self.rng.random() < 0.94 else rare)
             step()
@@ -97,12 +103,12 @@ class World(Wired):
 
     def settle_all(self):
         """Everything goes well until the program has done all that there is."""
-        self.door.code = ""
+        self.listener.code = ""
         for _ in range(3_000):
             self.connect()
             self.talk()
-            self.door.other_takes()
-            self.door.offer()
+            self.listener.other_takes()
+            self.listener.offer()
             self.read()
             if self.program:
                 self.core.settle(ACK, self.program, self.now)
@@ -120,23 +126,23 @@ class World(Wired):
 
     def is_done(self):
         core = self.core
-        return not (self.door.here or self.door.down or core.settling or len(core.held))
+        return not (self.listener.here or self.listener.down or core.settling or len(core.held))
 
     def check_end(self):
         assert len(self.core.held) == 0
-        (taker,) = self.door.takers.values()
+        (taker,) = self.listener.takers.values()
         assert taker.leases == {}
         assert self.core.settling.through(self.core.settling.number)
         assert taker.credit + self.core._used == CREDIT
 
     def check_credit(self):
         """All of it is somewhere: at the door, on the way, waiting, or to be given back."""
-        taker = self.door.takers.get((self.peer, self.core._sid))
+        taker = self.listener.takers.get((self.peer, self.core._sid))
         if not self.core.live or taker is None:
             return
         coming = sum(
             len(body)
-            for peer, answer, body in self.door.down
+            for peer, answer, body in self.listener.down
             if peer is self.peer and isinstance(answer, q.Job)
         )
         going = sum(each.bytes for each in self.up if isinstance(each, m.Flow))
@@ -160,8 +166,8 @@ def history(seed):
     world = World(seed)
     world.run(400, usual_trouble(world))
     assert len(world.seen) == len(set(world.seen)), "no lease is handed out twice"
-    assert world.acked <= world.door.gone.keys(), "what was acked is gone"
-    assert len(world.door.gone) == world.door.count
+    assert world.acked <= world.listener.gone.keys(), "what was acked is gone"
+    assert len(world.listener.gone) == world.listener.count
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -173,9 +179,9 @@ def test_what_is_sent_at_most_once_comes_once_and_all_of_it_where_no_connection_
     def run(seed):
         world = World(seed, semantics="at-most-once", lease_ms=0)
         world.run(400, [world.refuse])
-        positions = [world.door.sent[number].position for number in world.seen]
+        positions = [world.listener.sent[number].position for number in world.seen]
         assert len(positions) == len(set(positions))
-        mine = {at for at, why in world.door.gone.items() if why == "sent"}
+        mine = {at for at, why in world.listener.gone.items() if why == "sent"}
         assert mine == set(positions), "what was sent is handed out"
 
     histories(run)
@@ -185,9 +191,9 @@ def test_a_replayable_queue_comes_once_in_order_over_losses():
     def run(seed):
         world = Replay(seed)
         world.run(300)
-        positions = [world.door.sent[number].position for number in world.seen]
-        assert positions == list(range(1, world.door.count + 1))
-        assert world.acked <= world.door.noted
+        positions = [world.listener.sent[number].position for number in world.seen]
+        assert positions == list(range(1, world.listener.count + 1))
+        assert world.acked <= world.listener.noted
 
     histories(run)
 
@@ -206,8 +212,8 @@ class Replay(World):
         self.program.clear()
 
     def run(self, steps):
-        usual = [self.send, self.answer, self.take, self.take, self.connect, self.door.publish]
-        usual += [self.door.offer, self.door.commit, self.read, self.work, self.wait]
+        usual = [self.send, self.answer, self.take, self.take, self.connect, self.listener.publish]
+        usual += [self.listener.offer, self.listener.commit, self.read, self.work, self.wait]
         for _ in range(steps):
             self.rng.choice(usual if self.rng.random() < 0.95 else [self.lose, self.forget])()
             self.core.check()
@@ -215,10 +221,10 @@ class Replay(World):
         for _ in range(3_000):
             self.connect()
             self.talk()
-            self.door.offer()
+            self.listener.offer()
             self.read()
-            at_end = all(t.at > self.door.count for t in self.door.takers.values())
-            if at_end and self.door.takers and not self.core.ready and not self.door.down:
+            at_end = all(t.at > self.listener.count for t in self.listener.takers.values())
+            if at_end and self.listener.takers and not self.core.ready and not self.listener.down:
                 return
         raise AssertionError("it does not come to an end")
 

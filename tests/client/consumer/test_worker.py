@@ -35,17 +35,17 @@ def test_handlers_run_at_the_same_time(broker, client):
 
 def test_a_handler_that_raises_releases_its_message(broker, client):
     broker.publish(3)
-    told = []
+    reported = []
 
     def fail_once(message):
         if message.position == 2 and not message.redelivered:
             raise ValueError("two")
 
-    worker = client.worker("work", fail_once, on_error=lambda *what: told.append(what))
+    worker = client.worker("work", fail_once, on_error=lambda *what: reported.append(what))
     worker.run(until=lambda: worker.handled == 3)
     assert broker.acked == [1, 2, 3]
-    assert broker.door.released == [(2, 0)]
-    ((message, error),) = told
+    assert broker.listener.released == [(2, 0)]
+    ((message, error),) = reported
     assert (message.position, str(error), worker.failed) == (2, "two", 1)
 
 
@@ -84,7 +84,7 @@ def test_a_handler_rejects_what_is_no_good(broker, client):
 
     worker = client.worker("work", reject)
     worker.run(until=lambda: worker.handled + worker.failed == 2)
-    assert broker.door.gone == {1: "rejected", 2: "acked"}
+    assert broker.listener.gone == {1: "rejected", 2: "acked"}
     assert broker.commands(q.RejectMessages)[0].reason == "no good"
 
 
@@ -92,7 +92,7 @@ def test_a_handler_may_settle_its_message_itself(broker, client):
     broker.publish(1)
     worker = client.worker("work", lambda message: message.reject("mine"))
     worker.run(until=lambda: worker.handled == 1)
-    assert broker.door.gone == {1: "rejected"}
+    assert broker.listener.gone == {1: "rejected"}
 
 
 def test_stopping_lets_handlers_end_and_gives_back_what_waits(broker, client):
@@ -113,7 +113,7 @@ def test_stopping_lets_handlers_end_and_gives_back_what_waits(broker, client):
     stopping.join(T)
     assert not stopping.is_alive()
     assert len(broker.acked) == worker.handled == 2
-    wait_until(lambda: not broker.door.takers)
+    wait_until(lambda: not broker.listener.takers)
 
 
 def test_a_handler_that_does_not_end_is_a_timeout_and_its_message_comes_back(broker, client):
@@ -128,7 +128,7 @@ def test_a_handler_that_does_not_end_is_a_timeout_and_its_message_comes_back(bro
     assert inside.wait(T)
     with pytest.raises(ZBrokerError, match="timeout: 1 handlers"):
         worker.stop(0.05)
-    wait_until(lambda: not broker.door.takers)
+    wait_until(lambda: not broker.listener.takers)
     go_on.set()
     wait_until(lambda: not any(thread.is_alive() for thread in worker._threads))
     assert worker.error.code == "closed"
@@ -147,8 +147,8 @@ def test_what_ends_the_consumer_ends_the_worker(broker, client):
     running = threading.Thread(target=lambda: outcome.append(_error_of(worker.run)))
     outcome = []
     running.start()
-    wait_until(lambda: broker.door.takers)
-    (key,) = broker.door.takers
+    wait_until(lambda: broker.listener.takers)
+    (key,) = broker.listener.takers
     broker.do(lambda: broker._answer("queues", key[0], m.Error("internal", "gone", sid=key[1])))
     running.join(T)
     assert outcome == ["internal"]
@@ -188,7 +188,7 @@ def test_a_worker_is_started_once_and_stopped_as_often_as_one_likes(broker, clie
 
 def test_a_refusal_is_raised_by_its_start(broker, client):
     worker = client.worker("work", print)
-    broker.door.code = "not_entitled"
+    broker.listener.code = "not_entitled"
     with pytest.raises(ZBrokerError, match="not_entitled"):
         worker.start()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.client.consumer.door_model import HERE, QueueDoor
+from tests.client.consumer.listener_model import HERE, QueueListener
 from tests.client.times import at
 from zbroker.client.connection import Phase
 from zbroker.client.consumer.core import ConsumerCore
@@ -16,9 +16,9 @@ __all__ = ["ACK", "EXTEND", "HERE", "Verb", "Wired", "ends", "the"]
 class Wired:
     """`up`: what the core sent and the door has not read. Time stands still unless it is passed."""
 
-    def __init__(self, door=None, *, heartbeat_s=None, jitter=lambda: 1.0, **wishes):
-        self.door = door or QueueDoor()
-        self.told = 0
+    def __init__(self, listener=None, *, heartbeat_s=None, jitter=lambda: 1.0, **wishes):
+        self.listener = listener or QueueListener()
+        self.reported = 0
         command = q.Consume("", "work", **{"credit": 1_000, **wishes})
         self.core = ConsumerCore(command, self, jitter, heartbeat_s, self._resubscribed)
         self.peer = object()
@@ -26,7 +26,7 @@ class Wired:
         self.perform(self.core.handle(NewToken("token", HERE, 1), at(self.now)))
 
     def _resubscribed(self):
-        self.told += 1
+        self.reported += 1
 
     def settle(self, verb, messages):
         """As a line does it, for `message.ack()`."""
@@ -34,12 +34,12 @@ class Wired:
 
     @property
     def now(self):
-        return self.door.now
+        return self.listener.now
 
     def perform(self, effects):
         for effect in effects:
             if isinstance(effect, Connect):
-                self.door.lose(self.peer)
+                self.listener.lose(self.peer)
                 self.peer, self.up = object(), []
             else:
                 assert isinstance(effect, SendCommand)
@@ -54,12 +54,12 @@ class Wired:
     def answer(self):
         """The door reads one command."""
         if self.up:
-            self.door.handle(self.peer, self.up.pop(0))
+            self.listener.handle(self.peer, self.up.pop(0))
 
     def take(self):
         """The core reads one answer."""
-        if self.door.down:
-            peer, answer, body = self.door.down.pop(0)
+        if self.listener.down:
+            peer, answer, body = self.listener.down.pop(0)
             if peer is not self.peer:
                 return
             if isinstance(answer, q.Job):
@@ -76,11 +76,11 @@ class Wired:
             self.perform(self.core.handle(Connected(), at(self.now)))
 
     def pass_time(self, ms):
-        self.door.pass_time(ms)
+        self.listener.pass_time(ms)
         self.perform(self.core.tick(at(self.now), drained=True))
 
     def lose(self):
-        self.door.lose(self.peer)
+        self.listener.lose(self.peer)
         self.up.clear()
         self.perform(self.core.handle(Lost(), at(self.now)))
 
@@ -88,13 +88,13 @@ class Wired:
         """Everything that is under way arrives, and is answered."""
         for _ in range(100):
             self.send()
-            if not self.up and not self.door.down and not (commit and self.door.pending):
+            if not self.up and not self.listener.down and not (commit and self.listener.pending):
                 return
             while self.up:
                 self.answer()
             if commit:
-                self.door.commit()
-            while self.door.down:
+                self.listener.commit()
+            while self.listener.down:
                 self.take()
         raise AssertionError("it does not come to an end")
 
@@ -106,19 +106,19 @@ class Wired:
         self.talk()
         assert self.core.live
         for _ in range(messages):
-            self.door.publish()
-        self.door.offer(messages)
+            self.listener.publish()
+        self.listener.offer(messages)
         self.talk()
-        self.door.commands.clear()
+        self.listener.commands.clear()
         return self
 
     def again(self):
         """The connection is lost and made anew; gives the command that it is asked for with."""
-        self.door.commands.clear()
+        self.listener.commands.clear()
         self.lose()
         self.connect()
         self.talk()
-        return next(each for each in self.door.commands if isinstance(each, q.Consume))
+        return next(each for each in self.listener.commands if isinstance(each, q.Consume))
 
     def out(self, most=None):
         """Messages are handed out."""
@@ -128,7 +128,7 @@ class Wired:
 
     def asked(self, kind):
         """The commands of one kind that the door got."""
-        return [each for each in self.door.commands if type(each) is kind]
+        return [each for each in self.listener.commands if type(each) is kind]
 
 
 def the(items):

@@ -281,8 +281,8 @@ def test_a_door_that_hears_nothing_gets_a_new_connection():
     world = beating()
     world.send(1, 2)
     world.now = 5_000
-    told = Error("not_logged_on", "nothing was heard for two heartbeats")
-    assert world.handle(told) == [Connect()]
+    reported = Error("not_logged_on", "nothing was heard for two heartbeats")
+    assert world.handle(reported) == [Connect()]
     (again,) = world.log_on()
     assert again.bookmark == HERE_TEXT + "2"
 

@@ -27,7 +27,7 @@ from zbroker.wire.bodies import pack
 from zbroker.wire.messages import Ack, Flow, Logoff, Msg, Pause, Replace, Unsubscribe
 
 
-def told(kind, position, **more):
+def reported(kind, position, **more):
     vector = None if position is None else f"{HERE_TEXT}{position}"
     return Ack(kind, sid="s1", vector=vector, **more)
 
@@ -99,7 +99,7 @@ def test_what_the_broker_tells_of_the_way_waits_behind_what_came_before():
     world, _ = wired("0")
     feed = world.feed
     world.send(1, 2)
-    world.handle(told("completed", 4))
+    world.handle(reported("completed", 4))
     world.send(5, 1)
     kinds = [type(item) for item in feed.inbox]
     assert kinds == [FeedBatch, Passed, FeedBatch]
@@ -114,27 +114,27 @@ def test_what_the_broker_tells_of_the_way_waits_behind_what_came_before():
 def test_a_reader_that_is_elsewhere_is_told_how_far_not_each_step():
     world, _ = wired("0")
     for position in (3, 4, 5):
-        world.handle(told("persisted", position))
+        world.handle(reported("persisted", position))
     assert list(world.feed.inbox) == [Passed({HERE: 5})]
 
 
 def test_what_was_passed_is_not_asked_again():
     world, _ = wired()
-    world.handle(told("persisted", 77))
+    world.handle(reported("persisted", 77))
     assert world.lose()[0].bookmark == HERE_TEXT + "77"
 
 
 def test_a_range_ends_when_it_is_completed():
     world, _ = wired("0", until="1|2|")
     world.send(1, 2)
-    world.handle(told("completed", None))
+    world.handle(reported("completed", None))
     assert world.read() == [1, 2, "end"]
     assert (world.feed.caught_up, world.feed.state) == (True, FeedState.ENDED)
 
 
 def test_a_range_without_an_end_goes_on_when_it_has_caught_up():
     world, _ = wired(f"[{HERE_TEXT}5:)", position=5)
-    world.handle(told("completed", 7))
+    world.handle(reported("completed", 7))
     assert (world.read(), world.feed.caught_up) == ([], True)
     assert world.feed.state is FeedState.LIVE
 
@@ -154,8 +154,8 @@ def test_credit_goes_back_when_half_of_it_was_handled():
     feed = world.feed
     for position, size in enumerate((49, 2, 49), 1):
         assert hand_in(feed, position, size) == []
-    told = [feed.hand_out()[1] for _ in range(3)]
-    assert told == [[], [], commands_of(Flow("s1", 51))]
+    reported = [feed.hand_out()[1] for _ in range(3)]
+    assert reported == [[], [], commands_of(Flow("s1", 51))]
     assert feed.asked(0) == [], "49 are less than half"
 
 
@@ -283,7 +283,7 @@ def test_a_limit_counts_no_message_twice():
 def test_an_interval_comes_again_whole_after_a_reconnect():
     world, _ = wired("0", conflation_s=1.0)
     world.scattered([1, 4, 9])
-    world.handle(told("persisted", 20))
+    world.handle(reported("persisted", 20))
     world.scattered([21, 25])
     (again,) = world.lose()
     assert again.bookmark == HERE_TEXT + "20"
@@ -322,7 +322,7 @@ def handed_out(world):
 def test_live_delivery_goes_on_at_what_is_durable():
     world = live_delivery()
     world.send(1, 3)
-    world.handle(told("persisted", 2))
+    world.handle(reported("persisted", 2))
     world.send(4, 2)
     assert world.lose()[0].bookmark == HERE_TEXT + "2"
 
@@ -332,7 +332,7 @@ def test_a_lost_tail_is_neither_missed_nor_taken_twice():
     """Positions behind what was durable are given to other messages after a power cut."""
     world = live_delivery()
     world.send(1, 2, seq=1, publisher=7)
-    world.handle(told("persisted", 2))
+    world.handle(reported("persisted", 2))
     world.send(3, 3, seq=3, publisher=7)
     world.accept(*world.lose(), position=3)
     world.send(3, 2, seq=100, publisher=8)
@@ -391,7 +391,7 @@ def test_what_was_said_of_unrecorded_messages_is_asked():
 
 def test_what_has_ended_takes_nothing():
     world, _ = wired("0", until="1|1|")
-    world.handle(told("completed", 1))
+    world.handle(reported("completed", 1))
     feed = world.feed
     feed.fail(ValueError())
     assert (world.read(), feed.error) == (["end"], None)

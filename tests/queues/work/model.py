@@ -353,8 +353,8 @@ class World:
         assert not offer.barrier
         assert offer.first_commit == self.once
         expected = [self.messages[position].before + 1 for position in offer.positions]
-        told = self.queue.deliveries_of(offer.positions)
-        assert told == (expected if set(expected) != {1} else None)
+        reported = self.queue.deliveries_of(offer.positions)
+        assert reported == (expected if set(expected) != {1} else None)
         for position in offer.positions:
             message = self.messages[position]
             assert message.idle, f"{message} cannot be offered"
@@ -490,13 +490,13 @@ class World:
         return ("failed", why, due_of(self.now.wall_ns, delay_ms), "")
 
     def _compare(self, outcomes: list[Outcome], expected: dict[int, tuple[Any, ...]]) -> None:
-        told: dict[int, tuple[Any, ...]] = {}
+        reported: dict[int, tuple[Any, ...]] = {}
         for outcome in outcomes:
             assert outcome.positions
             for position in outcome.positions:
-                assert position not in told
-                told[position] = (outcome.fate, outcome.why, outcome.due_ns, outcome.letter)
-        assert told == expected
+                assert position not in reported
+                reported[position] = (outcome.fate, outcome.why, outcome.due_ns, outcome.letter)
+        assert reported == expected
         self.pending += outcomes
 
     def purge(self, before: int, leased: bool) -> None:
@@ -592,17 +592,17 @@ class World:
         self.notice()
 
     def _compare_queues(self, one: Queue, other: Queue) -> None:
-        told = []
+        reported = []
         for queue in (one, other):
             twin = self.kind(self.config)
             twin.load(queue.dump())
-            told.append((
+            reported.append((
                 twin.tick(self.now), twin.here, twin.places.ready.standing,
                 twin.places.delays.dump(), twin.places.barrier, twin.counts(),
                 [queue.where(p, self.now)[3:] for p in sorted(self.messages)],
             ))  # fmt: skip
             twin.check()
-        assert told[0] == told[1]
+        assert reported[0] == reported[1]
 
     # -- compare ------------------------------------------------------------------------------
 

@@ -55,5 +55,5 @@ def test_the_last_step_has_all_that_failed_more_often(fails: list[set[int]], ste
     for positions in fails:
         counting.failed(BitMap64(positions), "cancelled")
         expected.update(positions)
-    told = {p: step for step, part in counting.by_failures(ALL, steps) for p in part}
-    assert told == {position: min(expected[position], steps - 1) for position in ALL}
+    reported = {p: step for step, part in counting.by_failures(ALL, steps) for p in part}
+    assert reported == {position: min(expected[position], steps - 1) for position in ALL}

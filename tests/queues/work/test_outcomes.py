@@ -71,13 +71,13 @@ def test_a_lease_that_ends_is_no_release() -> None:
 
 
 def test_each_failure_waits_for_the_next_delay_and_the_last_one_holds() -> None:
-    queue, told = leased(retry_delay=[10, 300]), []
+    queue, reported = leased(retry_delay=[10, 300]), []
     for _ in range(3):
         outcome = release(queue)
-        told.append((outcome.due_ns - NOW.wall_ns) // MS_NS)
+        reported.append((outcome.due_ns - NOW.wall_ns) // MS_NS)
         queue.failed(outcome.positions, outcome.why, 0)
         queue.offer(NOW, {1: True})
-    assert told == [10, 300, 300]
+    assert reported == [10, 300, 300]
 
 
 def test_a_delay_that_is_asked_for_is_the_one_that_counts() -> None:

@@ -68,13 +68,13 @@ def test_an_instance_gives_the_same_runs_as_its_directory(tmp_path: Path) -> Non
                 client.publish_many("t", [b"x"] * 50)
         live = [scan(part) for part in Stretch(broker.url).ranges(2)]
     files = [scan(part) for part in Stretch(str(tmp_path / "data")).ranges(2)]
-    told = []
+    reported = []
     for found in (live, files):
         runs = joined(run for part in found for run in part.runs)
         assert judge(runs) == []
-        told.append({(run.publisher, run.first, run.last) for run in runs})
-    assert told[0] == told[1]
-    assert {(publisher, last - first) for publisher, first, last in told[0]} == {
+        reported.append({(run.publisher, run.first, run.last) for run in runs})
+    assert reported[0] == reported[1]
+    assert {(publisher, last - first) for publisher, first, last in reported[0]} == {
         (publisher_id(name), 49) for name in ("one", "two")
     }
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import zbroker
-from tests.process.replaying import kill_room
+from tests.process.replaying import kill_process
 from tests.waiting import Limit
 from zbroker import LocalBroker
 
@@ -32,7 +32,7 @@ pytestmark = [
 ]
 ROWS, BATCH, CRASHES, KILLS = 250_000, 5_000, 0.08, 4
 END_S = 900.0
-ROOMS = ("journal", "ingest", "delivery", "journal")
+PROCESSES = ("journal", "ingest", "delivery", "journal")
 
 
 class Driver:
@@ -80,7 +80,7 @@ def move(broker: LocalBroker, checkpoint: Path, how: str, rng: random.Random) ->
         driver = Driver(broker.url, checkpoint, how)
         try:
             until(checkpoint, turn * all_of_it // (KILLS + 2), driver, limit)
-            kill_room(broker, ROOMS[turn - 1])
+            kill_process(broker, PROCESSES[turn - 1])
             done = commits(checkpoint)
             until(checkpoint, done + rng.randint(1, 3), driver, limit)
             time.sleep(rng.random())

@@ -163,15 +163,15 @@ def test_a_stream_goes_on_over_a_restart_of_the_rooms(spark: Any, tmp_path: Path
         )  # fmt: skip
         try:
             sent = 0
-            for room in ("delivery", "ingest", "journal"):
+            for name in ("delivery", "ingest", "journal"):
                 client.publish_many("a", [b"%d" % number for number in range(500)])
                 client.flush(timeout=30)
                 sent += 500
                 _until(lambda: len(positions(batches)) >= sent, query)  # noqa: B023
-                if room == "delivery":
+                if name == "delivery":
                     holders = broker.ask("/holders")["holders"]
                     assert "spark-test" in [one["who"] for one in holders]
-                os.kill(broker.pids[room], signal.SIGKILL)
+                os.kill(broker.pids[name], signal.SIGKILL)
             client.publish_many("a", [b"x"] * 500)
             client.flush(timeout=60)
             _until(lambda: len(positions(batches)) >= sent + 500, query)

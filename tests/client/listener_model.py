@@ -28,7 +28,7 @@ class Cursor:
     )  # key -> first and newest position, of the open interval
     due: list = field(default_factory=list)  # pairs of them that are left of the one that has ended
     due_from: int = 0  # its first one: it comes again whole
-    told: int = 0
+    reported: int = 0
 
     @property
     def options(self):
@@ -50,7 +50,7 @@ class Cursor:
         self.held.clear()
 
 
-class Door:
+class Listener:
     """log: (publisher, sequence) by position - 1. durable: how much of it survives a power cut."""
 
     def __init__(self, rng):
@@ -198,8 +198,8 @@ class Door:
             return
         one = self.rng.choice(list(self.cursors.values()))
         safe = min(one.safe, self.durable)
-        if safe > one.told:
-            one.told = safe
+        if safe > one.reported:
+            one.reported = safe
             ack = m.Ack("persisted", sid=one.command.sid, vector=format_vector({HERE: safe}))
             self.down.append((ack, None))
 

@@ -17,7 +17,7 @@ BODY_BYTES = 4_000
 FAST = {"segment_size": "1MiB"}
 
 
-class Desk:
+class AdminBroker:
     """A broker with small segments, what was published to it, and its admin."""
 
     def __init__(self, data: Path, **retention: str | int) -> None:
@@ -83,5 +83,7 @@ class Desk:
         try:
             until(lambda: bool(done()), what, seconds)
         except AssertionError as error:
-            told = f"{error}\n{self.files()}\n{self.actions('archive', 'compress', 'remove')[:5]}"
-            raise AssertionError(f"{told}\n{self.broker.log_tail(40)}") from None
+            reported = (
+                f"{error}\n{self.files()}\n{self.actions('archive', 'compress', 'remove')[:5]}"
+            )
+            raise AssertionError(f"{reported}\n{self.broker.log_tail(40)}") from None

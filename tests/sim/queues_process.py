@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from tests.sim.ports import JournalLink, Killed, Listener, Mailbox, Ordered, draw, mortal
 from tests.sim.queues_bugs import TURNS
-from tests.sim.queues_journal import JOURNAL, MARKS
+from tests.sim.queues_journal import JOURNAL, WATERMARKS_AT
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import Read
 from zbroker.engine.contract import Limit, Now, TurnPlan
@@ -70,27 +70,27 @@ class Log:
 class Watched(Ordered):
     """The core, and the judge who hears what it hears and sees what it decides."""
 
-    def __init__(self, room: RoomNode) -> None:
-        super().__init__(room.core, lambda wrong: room.world.judge.demand(False, wrong))
-        self._room, self._judge = room, room.world.judge
+    def __init__(self, process: ProcessNode) -> None:
+        super().__init__(process.core, lambda wrong: process.world.judge.demand(False, wrong))
+        self._process, self._judge = process, process.world.judge
 
     def handle(self, event: Any, now: Now) -> Any:
         if isinstance(event, Commands):
             for received in event.received:
-                self._judge.commanded(self._room, received)
+                self._judge.commanded(self._process, received)
         elif isinstance(event, Asked):
-            self._judge.asked(self._room, event.question)
+            self._judge.asked(self._process, event.question)
         effects = super().handle(event, now)
-        self._room.watch()
+        self._process.watch()
         return effects
 
     def tick(self, now: Now, *, drained: bool) -> Any:
         effects = super().tick(now, drained=drained)
-        self._judge.offered(self._room, effects)
+        self._judge.offered(self._process, effects)
         return effects
 
 
-class RoomNode:
+class ProcessNode:
     """The process from one start to its end."""
 
     def __init__(self, world: World) -> None:
@@ -100,7 +100,7 @@ class RoomNode:
         manager = QueueRegistry(self.incarnation, world.configs, world.recording())
         settings = ListenerSettings(KEY, CLIENTS_MAX, self.incarnation, recording)
         self.core: QueuesCore = world.core_of(settings, manager)
-        self.journal = JournalLink(world.net, JOURNAL, MARKS)
+        self.journal = JournalLink(world.net, JOURNAL, WATERMARKS_AT)
         self.clients, self.admin = Listener(world.net, QUEUES), Mailbox()
         matcher = Matcher(recording.type_of, Payloads)
         self._work = LogWork(Log(world), self._sent, matcher, self._sending, sees_all=True)
@@ -119,7 +119,7 @@ class RoomNode:
         performers |= self._work.performers
         performers |= {
             Give: self._give, Send: self._send, Say: self._say, Load: self._load,
-            Tell: lambda effect: self.world.admin.told(effect.answer),
+            Tell: lambda effect: self.world.admin.reported(effect.answer),
             TrackDeliveries: self._track, SaveTables: self._save, Exit: self._exit,
             Reconnect: self.journal.reconnect,
             Follow: self.journal.follow,
@@ -143,12 +143,12 @@ class RoomNode:
         try:
             wait_ms = self._turn.run({})
         except Killed:
-            world.kill_room()
+            world.kill_process()
             return
         self.core.check()
         world.judge.compare(self)
         if self._done:
-            world.end_room()
+            world.end_process()
             return
         if wait_ms == 0:
             self._turn_at(world.rng.choice((0, 0, 1, 5)))
@@ -251,4 +251,4 @@ class RoomNode:
         self.journal.close()
 
 
-__all__ = ["KEY", "QUEUES", "RoomNode"]
+__all__ = ["KEY", "QUEUES", "ProcessNode"]

@@ -40,7 +40,7 @@ class Taker:
     at: int = 1  # of a replayable queue: the next position
 
 
-class QueueDoor:
+class QueueListener:
     """Answers go to `down`: (peer, answer, body). kind and semantics: of its only queue."""
 
     def __init__(self, *, lease_ms=1_000, backlog=8, kind="work", semantics="at-least-once"):
@@ -249,11 +249,11 @@ class QueueDoor:
             if self.kind == "replayable":
                 self._replay(taker, most)
                 continue
-            room = min(most, taker.backlog - len(taker.leases))
+            process = min(most, taker.backlog - len(taker.leases))
             free = self._free_ones()
-            if taker.credit <= 0 or room <= 0 or not free:
+            if taker.credit <= 0 or process <= 0 or not free:
                 continue
-            run = [p for i, p in enumerate(free[:room]) if p == free[0] + i]
+            run = [p for i, p in enumerate(free[:process]) if p == free[0] + i]
             if self.semantics == "at-most-once":
                 for position in run:
                     self._end(position, "sent")

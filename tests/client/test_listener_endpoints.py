@@ -22,19 +22,19 @@ class Logons:
     heartbeat_s = None
     settings = SimpleNamespace(curve=None)
 
-    def __init__(self, *doors):
+    def __init__(self, *listeners):
         self.clock = SystemClock()
         self.track = SimpleNamespace(error=None)
         self.asked = []
         self.number = 0
         self.session = None
-        for door in doors:
-            self.log_on(door)
+        for listener in listeners:
+            self.log_on(listener)
 
-    def log_on(self, door):
+    def log_on(self, listener):
         self.number += 1
-        told = {"delivery": door} if door else {}
-        self.session = LogonResult(self.number, URL, Ack("processed", endpoints=told))
+        reported = {"delivery": listener} if listener else {}
+        self.session = LogonResult(self.number, URL, Ack("processed", endpoints=reported))
 
     def now(self):
         return Now(self.clock.mono_ms(), 0)
@@ -46,29 +46,29 @@ class Logons:
         return None
 
 
-def connected_to(doors, monkeypatch):
+def connected_to(listeners, monkeypatch):
     monkeypatch.setattr("zbroker.client.endpoints.ClientLink", lambda _context, url, *_others: url)
-    return doors.connect()
+    return listeners.connect()
 
 
 def test_a_session_without_a_delivery_door_is_none_yet():
     publisher = Logons("")
-    doors = ListenerEndpoints(publisher)
-    assert doors.session() is None
+    listeners = ListenerEndpoints(publisher)
+    assert listeners.session() is None
     assert publisher.asked == [1]
     publisher.log_on("tcp://127.0.0.1:1")
-    assert doors.session().number == 2
+    assert listeners.session().number == 2
 
 
 def test_a_link_goes_to_the_last_known_door_and_asks_for_the_new_one(monkeypatch):
     publisher = Logons("tcp://127.0.0.1:1")
-    doors = ListenerEndpoints(publisher)
-    assert connected_to(doors, monkeypatch) == "tcp://127.0.0.1:1"
+    listeners = ListenerEndpoints(publisher)
+    assert connected_to(listeners, monkeypatch) == "tcp://127.0.0.1:1"
     publisher.log_on("")
-    assert connected_to(doors, monkeypatch) == "tcp://127.0.0.1:1"
+    assert connected_to(listeners, monkeypatch) == "tcp://127.0.0.1:1"
     assert publisher.asked == [2]
     publisher.log_on("tcp://127.0.0.1:3")
-    assert connected_to(doors, monkeypatch) == "tcp://127.0.0.1:3"
+    assert connected_to(listeners, monkeypatch) == "tcp://127.0.0.1:3"
 
 
 def test_with_no_door_ever_known_there_is_none_to_connect_to():
