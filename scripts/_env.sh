@@ -3,7 +3,7 @@
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-# Compiled once, inside .venv: else each of the hundreds of processes of a test run compiles anew,
+# Compiled once, inside .venv: else each of the hundreds of processes of a test run compiles again,
 # where the environment says that nothing is to be written.
 unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX=$PWD/.venv/pycache

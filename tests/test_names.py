@@ -49,3 +49,20 @@ def test_classes_that_share_a_name_are_noticed(tmp_path: Path) -> None:
     assert names.check(tmp_path) == [
         "zbroker/log/units.py, zbroker/wire/units.py: classes share the name Span"
     ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["def told(): ...", "def f(room): ...", "a_door = 1", "self._desks = 1", "for floor in x: ..."],
+)
+def test_a_private_word_of_a_function_or_a_variable_is_noticed(tmp_path: Path, line: str) -> None:
+    (tmp_path / "zbroker").mkdir()
+    (tmp_path / "zbroker" / "units.py").write_text(f"{line}\n")
+    (found,) = names.check(tmp_path)
+    assert "has the private word" in found
+
+
+def test_a_name_that_others_gave_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "zbroker").mkdir()
+    (tmp_path / "zbroker" / "units.py").write_text("low = math.floor(high)\nlet(room=1)\n")
+    assert names.check(tmp_path) == []

@@ -74,7 +74,7 @@ class Paths:
             return sockets_parent() / f"zbroker-{os.getuid()}-{self.instance:016x}"
 
     def ipc(self, name: str) -> str:
-        """The endpoint of one internal socket: journal, marks, live, desk or supervisor."""
+        """The endpoint of an internal socket: `journal`, `marks`, `live`, `desk`, `supervisor`."""
         return f"ipc://{self.sockets / name}"
 
 

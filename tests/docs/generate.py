@@ -141,7 +141,7 @@ def walk(command: click.Command, path: str) -> Iterator[tuple[str, click.Command
             yield from walk(below, f"{path} {name}")
 
 
-def rooms() -> str:
+def processes() -> str:
     """What each process says of itself."""
     modules = [("supervisor", "zbroker.supervisor.loop"), *((p.name, p.module) for p in PROCESSES)]
     parts = []
@@ -266,7 +266,7 @@ PARTS: Final[dict[str, Callable[[], str]]] = {
     "local codes": local_codes,
     "settings": settings,
     "commands": commands,
-    "rooms": rooms,
+    "processes": processes,
     "python": python,
     "requirements": seeds.tables,
     **{f"by hand {name}": partial(by_hand, name) for name in _SECTIONS},

@@ -167,7 +167,7 @@ def test_every_example_in_hex_is_in_the_program_too() -> None:
 
 
 def wire_examples() -> list[tuple[str, str, bytes]]:
-    """(door, command, bytes) of each row `| door | command | hex |`."""
+    """(listener, command, bytes) of each row `| listener | command | hex |`."""
     row = re.compile(r"^\| (\w+) \| `(\w+)`[^|]*\| `([0-9a-f]+)` \|$", re.MULTILINE)
     return [
         (listener, name, bytes.fromhex(data))

@@ -1,8 +1,8 @@
 """GET /metrics: the numbers of /status for Prometheus, in its text format.
 
-Labels are few and bounded: room, door, code, state, and queue (QUEUES_MAX of them at most). Nothing
-that a client chooses (names, topics, filters) becomes one; queues are named by operators. A counter
-begins at 0 with its process, as Prometheus expects.
+Labels are few and bounded: `room`, `door`, `code`, `state`, and `queue` (QUEUES_MAX of them at
+most). Nothing that a client chooses (names, topics, filters) becomes one; queues are named by
+operators. A counter begins at 0 with its process, as Prometheus expects.
 """
 
 from __future__ import annotations

@@ -211,14 +211,14 @@ class HttpConnection(H11Protocol):
             self.loop.call_later(REQUEST_MAX_S, self._late),
             self.loop.call_later(CONNECTION_MAX_S, transport.abort),
         ]
-        self._make_room()
+        self._make_space()
 
     @property
     def under_way(self) -> bool:
         """True while its request is not whole."""
         return self.conn.their_state in _UNDER_WAY
 
-    def _make_room(self) -> None:
+    def _make_space(self) -> None:
         mine = [one for one in self.connections if isinstance(one, HttpConnection)]
         there = [one for one in mine if not one.transport.is_closing()]
         if len(there) <= CONNECTIONS_MAX:
