@@ -219,7 +219,7 @@ def test_other_hosts_are_let_in_only_when_allowed(listener: str, host: str) -> N
 
 
 @pytest.mark.parametrize("listener", ["ingest", "delivery", "queues"])
-def test_a_start_says_which_door_strangers_reach(listener: str) -> None:
+def test_a_start_says_which_listener_strangers_reach(listener: str) -> None:
     text = f"[listen]\n{listener} = 'tcp://*:9191'\n[security]\nallow_unauthenticated = true"
     said = security.check(config.parse(text, "z.toml"))
     assert (said.safe, "every client that reaches tcp://*:9191 may" in said.text) == (False, True)
@@ -287,7 +287,7 @@ def test_a_worker_knows_its_setting_and_its_sockets() -> None:
         ),
     ],
 )
-def test_two_doors_do_not_share_a_port(text: str, where: str, part: str) -> None:
+def test_two_listeners_do_not_share_a_port(text: str, where: str, part: str) -> None:
     error = wrong(text + "\n")
     assert error.reason.startswith(where)
     assert part in error.reason
@@ -317,7 +317,7 @@ def test_a_file_of_bytes_is_a_config_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.seed("004-22")
-def test_the_journal_stands_in_the_data_directory_unless_told() -> None:
+def test_the_journal_is_in_the_data_directory_unless_another_is_given() -> None:
     settings = config.parse("[instance]\ndata_dir = '/d'", "z.toml")
     assert settings.paths(1).journal == Path("/d/journal")
     elsewhere = config.parse("[journal]\ndirectory = '/fast'", "z.toml")

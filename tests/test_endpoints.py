@@ -56,7 +56,7 @@ def test_a_url_may_leave_out_what_goes_without_saying(text: str, url: str) -> No
         ("tcp://fe80::1", "without brackets", "[fe80::1]:9101"),
     ],
 )
-def test_a_wrong_url_is_told_how_to_write_it(text: str, what: str, hint: str) -> None:
+def test_a_wrong_url_is_answered_with_how_to_write_it(text: str, what: str, hint: str) -> None:
     with pytest.raises(ZBrokerError) as caught:
         endpoints.ingest_url(text)
     assert caught.value.code == "bad_url"
@@ -65,15 +65,15 @@ def test_a_wrong_url_is_told_how_to_write_it(text: str, what: str, hint: str) ->
 
 
 @pytest.mark.parametrize("bound", ["tcp://0.0.0.0:9", "tcp://*:9", "tcp://[::]:9"])
-def test_a_wildcard_is_told_as_a_star(bound: str) -> None:
+def test_a_wildcard_is_reported_as_a_star(bound: str) -> None:
     assert endpoints.advertised(bound, "") == "tcp://*:9"
 
 
-def test_an_advertised_host_is_told() -> None:
+def test_an_advertised_host_is_reported() -> None:
     assert endpoints.advertised("tcp://127.0.0.1:9", "broker.example") == "tcp://broker.example:9"
 
 
-def test_a_bound_address_is_told_as_it_is() -> None:
+def test_a_bound_address_is_reported_as_it_is() -> None:
     assert endpoints.advertised("tcp://127.0.0.1:9", "") == "tcp://127.0.0.1:9"
 
 

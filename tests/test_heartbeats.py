@@ -34,7 +34,7 @@ def until_silent(quiet: Silence, now_ms: int, arrivals: list[int]) -> int:
 
 
 @given(INTERVALS, st.lists(st.integers(1, 10_000), max_size=20))
-def test_a_broker_is_silent_exactly_two_intervals_behind_what_it_said_last(
+def test_a_broker_is_silent_exactly_two_intervals_after_what_it_said_last(
     interval_ms: int, gaps: list[int]
 ) -> None:
     """A gap of two intervals between two of its messages ends it there."""
@@ -62,11 +62,11 @@ def test_a_listener_without_interval_never_hears_a_silence() -> None:
     assert (quiet.look(0), quiet.look(10**9), quiet.wake_ms) == (False, False, None)
 
 
-# -- the clients of a door ------------------------------------------------------------------------
+# -- the clients of a listener --------------------------------------------------------------------
 
 
 class Listener:
-    """A room that looks whenever it wants to be woken, and at given times besides."""
+    """A process that looks whenever it wants to be woken, and at given times besides."""
 
     def __init__(self, quiet_ms: Callable[[bytes], int | None] | None = None) -> None:
         self.heartbeats = ListenerHeartbeats(quiet_ms)
@@ -164,7 +164,7 @@ def test_who_says_nothing_but_sends_bytes_is_not_silent() -> None:
     assert listener.silent == {B: 12_000}
 
 
-def test_a_room_that_was_stopped_gives_everybody_two_new_intervals() -> None:
+def test_a_process_that_was_stopped_gives_everybody_two_new_intervals() -> None:
     listener = Listener()
     listener.logon(A, 1.0)
     listener.run(500)
@@ -175,7 +175,7 @@ def test_a_room_that_was_stopped_gives_everybody_two_new_intervals() -> None:
     assert listener.silent == {A: 62_000}
 
 
-def test_silence_does_not_count_while_the_door_is_not_read_to_the_end() -> None:
+def test_silence_does_not_count_while_the_listener_is_not_read_to_the_end() -> None:
     """The journal takes nothing more, or more comes in than a turn reads."""
     listener = Listener()
     listener.logon(A, 1.0)
@@ -185,7 +185,7 @@ def test_silence_does_not_count_while_the_door_is_not_read_to_the_end() -> None:
     assert listener.silent == {A: 32_000}
 
 
-def test_a_door_without_clients_is_not_woken() -> None:
+def test_a_listener_without_clients_is_not_woken() -> None:
     listener = Listener()
     assert listener.heartbeats.due_ms is None
     listener.logon(C, 1.0)

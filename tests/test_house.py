@@ -32,7 +32,7 @@ def test_the_package_lists_its_lazy_names() -> None:
     assert {"connect", "LocalBroker", "errors"} <= set(dir(zbroker))
 
 
-def test_importing_the_package_imports_no_room() -> None:
+def test_importing_the_package_imports_no_space() -> None:
     code = "import sys, zbroker; sys.exit(any(m in sys.modules for m in ('zmq', 'lmdb', 'click')))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=30).returncode == 0
 

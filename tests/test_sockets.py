@@ -1,4 +1,4 @@
-"""zbroker/sockets.py: what the kernel tells of the connections behind a ROUTER."""
+"""zbroker/sockets.py: what the kernel tells of the connections after a ROUTER."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_pings_are_bytes_although_they_are_no_messages(bench: Bench) -> None:
     assert not bench.router.poll(0)
 
 
-def test_of_a_peer_that_is_gone_or_unknown_nothing_is_told(bench: Bench) -> None:
+def test_of_a_peer_that_is_gone_or_unknown_nothing_is_reported(bench: Bench) -> None:
     assert bench.wires.quiet_ms(b"\0none") is None
     peer, rid = bench.peer()
     peer.close(0)

@@ -18,7 +18,7 @@ USE = 'pytest_plugins = ["zbroker.testing"]\n'
 
 
 @pytest.mark.process
-def test_one_broker_serves_all_tests_and_is_gone_behind_them(pytester: pytest.Pytester) -> None:
+def test_one_broker_serves_all_tests_and_is_gone_after_them(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(USE)
     pytester.makepyfile("""
         import os, pytest

@@ -1,4 +1,4 @@
-"""Every command of every endpoint stands in a table of rights: a new one fails here first."""
+"""Every command of every endpoint is in a table of rights: a new one fails here first."""
 
 from __future__ import annotations
 

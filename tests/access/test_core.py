@@ -76,7 +76,7 @@ class TestWho:
             admitted(RULES, key, user, "pricer")
         assert (caught.value.code, caught.value.reason) == ("auth_failed", NOT_ACCEPTED)
 
-    def test_a_key_holds_while_it_stands_in_the_file(self) -> None:
+    def test_a_key_holds_while_it_is_in_the_file(self) -> None:
         assert RULES.holds("ann", KEYS[3])
         assert not RULES.holds("ann", KEYS[0])
         assert not RULES.holds("gone", KEYS[0])

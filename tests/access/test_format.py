@@ -133,7 +133,7 @@ def test_who_shares_a_key_has_a_password() -> None:
     assert rules(text + text.replace(".a]", ".b]")).principals_of(KEYS[0]) == ("a", "b")
 
 
-def test_a_key_that_stands_twice_counts_once() -> None:
+def test_a_key_that_is_twice_counts_once() -> None:
     assert rules("[principal.a]\nkeys = ['$0', '$0']\n").principals_of(KEYS[0]) == ("a",)
 
 
@@ -176,7 +176,7 @@ def test_a_part_of_a_file_is_read_or_refused(cut: int) -> None:
     ),
     st.sampled_from(["principal", "role", "principal.a", "role.r", "role.r.allow", "x"]),
 )
-def test_whatever_stands_in_a_file_is_refused_with_a_reason(value: object, place: str) -> None:
+def test_whatever_is_in_a_file_is_refused_with_a_reason(value: object, place: str) -> None:
     with pytest.raises(ConfigError):
         parse(f"{place} = {written(value)}\n", "z.toml")
 

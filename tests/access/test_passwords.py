@@ -45,7 +45,7 @@ def test_a_guess_that_is_too_long_is_not_hashed() -> None:
     assert not passwords.verify(given.decode(), hashed)
 
 
-def test_nothing_is_the_password_of_nobody() -> None:
+def test_nothing_is_the_password_of_no_one() -> None:
     assert passwords.read(passwords.UNUSABLE).hash == bytes(passwords.HASH_BYTES)
     assert not passwords.verify("", passwords.UNUSABLE)
 

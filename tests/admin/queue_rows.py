@@ -1,4 +1,4 @@
-"""Queues as their room tells them, and a room that answers what the test says."""
+"""Queues as their process tells them, and a process that answers what the test says."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_a_full_disk_names_the_queue_that_needs_most_of_the_log() -> None:
     assert kept.next.startswith("queue rare needs 29 MiB of the log")
 
 
-def test_the_newest_of_several_failures_is_told() -> None:
+def test_the_newest_of_several_failures_is_reported() -> None:
     other = Failure("compress", (5, 6), "cannot be read")
     [finding] = alarms.found(AlarmFacts({}, failures=(FAILED, other)))
     assert finding.what == "compress of segments 5 to 6 failed: cannot be read (and 1 more)"
@@ -141,13 +141,13 @@ def look(
     return [(alarm.finding.code, alarm.since_ns // SECOND_NS) for alarm in found]
 
 
-def test_an_alarm_tells_since_when_it_stands() -> None:
+def test_an_alarm_tells_since_when_it_is() -> None:
     watch = AlarmWatch()
     assert look(watch, 1, {"damage": 1}) == [("damage", 1)]
     assert look(watch, 5, {"damage": 2}) == [("damage", 1)]
 
 
-def test_an_alarm_that_comes_back_begins_anew() -> None:
+def test_an_alarm_that_comes_back_begins_again() -> None:
     watch = AlarmWatch()
     look(watch, 1, {"accepting": 0})
     assert look(watch, 2, {"accepting": 1}) == []
@@ -243,7 +243,7 @@ def test_the_table_of_alarms_for_queues(given: QueueObservation, expected: list[
     ids=["empty", "leased", "delayed", "under way", "just come", "from the future", "replayable"],
 )
 @pytest.mark.parametrize("idle_ms", [None, 90 * HOUR_MS])
-def test_a_queue_is_not_idle_while_nobody_could_take_anything(
+def test_a_queue_is_not_idle_while_no_one_could_take_anything(
     more: dict[str, Any], idle_ms: int | None
 ) -> None:
     assert queues_codes(seen(waiting(idle_ms, **more), known_ms=90 * HOUR_MS)) == []
@@ -253,7 +253,7 @@ def test_what_waits_behind_a_barrier_waits_too() -> None:
     assert queues_codes(seen(waiting(2 * HOUR_MS, ready=0, leased=1, depth=3))) == ["queue_idle"]
 
 
-def test_a_queue_that_nobody_ever_took_from_says_so() -> None:
+def test_a_queue_that_no_one_ever_took_from_says_so() -> None:
     [finding] = queue_findings(seen(waiting(None), known_ms=HOUR_MS))
     assert finding.what == (
         "work was never consumed since 19700105T030000Z (1 h): 3 messages; it holds the log from "

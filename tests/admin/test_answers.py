@@ -53,7 +53,7 @@ class Supervisor:
 
 
 def reported_by_process(ask: Any) -> Any:
-    """What the queues room says to each question but what queues there are."""
+    """What the queues process says to each question but what queues there are."""
     if isinstance(ask, q.AskPoints):
         return q.Points(ask.cid, [])
     changes = q.Purge | q.SetPoint | q.RemovePoint
@@ -166,7 +166,7 @@ def test_a_segment_tells_where_it_is(bench: Bench) -> None:
     assert found[1]["bytes"] < found[1]["size"] == found[2]["size"] == found[2]["bytes"]
 
 
-def test_holders_are_told_by_name(bench: Bench) -> None:
+def test_holders_are_reported_by_name(bench: Bench) -> None:
     holdings = [m.Holding("spark", "a job", 7, 1_000), m.Holding("x", "", 9, 0)]
     bench.rig.journal.holders = m.Holders(0, 5, 90, 1, holdings, ["delivery"])
     assert bench.answers.get("/holders") == {
@@ -189,7 +189,7 @@ def test_a_dry_run_says_what_would_be_done(bench: Bench, action: str) -> None:
     assert bench.answers.get("/actions")["actions"] == []
 
 
-def test_what_is_left_out_is_told(bench: Bench) -> None:
+def test_what_is_left_out_is_reported(bench: Bench) -> None:
     found = bench.post("/journal/archive", serials=[5, 9])
     assert found["id"] is None
     assert [row["serial"] for row in found["skipped"]] == [5, 9]
@@ -207,7 +207,7 @@ def test_a_request_can_be_followed(bench: Bench) -> None:
     assert (found["result"], found["progress"]["done"]) == ("done", found["bytes"])
 
 
-def test_what_runs_is_told(bench: Bench) -> None:
+def test_what_runs_is_reported(bench: Bench) -> None:
     assert bench.answers.get("/actions") == {"running": None, "actions": []}
     number = bench.post("/journal/remove", through=2)["id"]
     found = bench.answers.get("/actions")
@@ -233,7 +233,7 @@ def test_one_new_index_at_a_time(bench: Bench) -> None:
         bench.post("/journal/reindex")
 
 
-def test_a_hold_reaches_the_journal_and_is_told_again_to_the_next_one(bench: Bench) -> None:
+def test_a_hold_reaches_the_journal_and_is_reported_again_to_the_next_one(bench: Bench) -> None:
     assert bench.post("/journal/hold", who="b", what="backup", position=3, ttl_s=60) == {}
     [ask] = [ask for ask in bench.rig.journal.asked if isinstance(ask, m.Lease)]
     assert (ask.holding.who, ask.holding.position, ask.ttl_ms) == ("b", 3, 60_000)
@@ -266,7 +266,7 @@ def test_a_silent_supervisor_is_an_error(bench: Bench) -> None:
     assert bench.watch() == 0
 
 
-def test_alarms_stand_in_the_status_and_in_the_log(
+def test_alarms_are_in_the_status_and_in_the_log(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.supervisor.stats = {"damage": 1, "accepting": 1}
@@ -290,7 +290,7 @@ def test_an_alarm_has_the_published_keys(bench: Bench) -> None:
 # -- numbers, and who is there --------------------------------------------------------------------
 
 
-def test_health_is_bad_until_every_room_is_ready(bench: Bench) -> None:
+def test_health_is_bad_until_every_process_is_ready(bench: Bench) -> None:
     assert bench.answers.reply("/health") == (b'{"state": "ready"}\n', 200, "application/json")
     bench.supervisor.state = "starting"
     found = bench.answers.reply("/health")
@@ -382,7 +382,7 @@ def test_a_path_with_a_name_is_about_that_queue(bench: Bench) -> None:
         bench.answers.get("/queues/x")
 
 
-def test_changes_reach_the_queues_room(bench: Bench) -> None:
+def test_changes_reach_the_queues_process(bench: Bench) -> None:
     assert bench.post("/queues/work/purge", all=True)["count"] == 3
     assert bench.post("/points", name="eod")["position"] == 7
     assert bench.post("/points/remove", name="eod")["position"] == 7
@@ -390,7 +390,7 @@ def test_changes_reach_the_queues_room(bench: Bench) -> None:
     assert bench.process.asked == asked
 
 
-def test_queues_stand_in_the_status_in_metrics_and_in_the_history(bench: Bench) -> None:
+def test_queues_are_in_the_status_in_metrics_and_in_the_history(bench: Bench) -> None:
     bench.process.rows = [row("work", depth=3, acked=4)]
     bench.watch_queues.look()
     bench.watch()
@@ -418,7 +418,7 @@ def test_a_queue_that_holds_back_a_rule_is_an_alarm_at_once(bench: Bench) -> Non
     assert "queue_holds" in codes
 
 
-def test_a_queue_that_nobody_takes_from_is_an_alarm(bench: Bench) -> None:
+def test_a_queue_that_no_one_takes_from_is_an_alarm(bench: Bench) -> None:
     bench.process.rows = [row("work", depth=3, ready=3)]
     bench.watch_queues.look()
     [alarm] = [a for a in bench.answers.get("/status")["alarms"] if a["code"] == "queue_idle"]

@@ -102,7 +102,7 @@ def test_the_chain_goes_on_after_a_restart(bench: Bench) -> None:
     assert bench.document()["intact"]
 
 
-def test_the_newest_entries_are_told(bench: Bench) -> None:
+def test_the_newest_entries_are_reported(bench: Bench) -> None:
     for number in range(5):
         bench.audit.write(ANN._replace(what=str(number)), DONE)
     found = bench.audit.document(2)
@@ -194,7 +194,7 @@ def test_a_flood_of_refusals_is_counted(bench: Bench) -> None:
     bench.audit.tick()
     assert len(bench.lines()) == REFUSED_MAX
     bench.audit.write(ANN, DONE)
-    assert len(bench.lines()) == REFUSED_MAX + 1, "what is done is always told"
+    assert len(bench.lines()) == REFUSED_MAX + 1, "what is done is always reported"
     bench.clock.ms += REFUSED_MS
     bench.audit.tick()
     assert bench.lines()[-1]["what"] == "50 more requests"
@@ -203,7 +203,7 @@ def test_a_flood_of_refusals_is_counted(bench: Bench) -> None:
     assert bench.audit.refused == {"forbidden": REFUSED_MAX + 51}
 
 
-def test_refusals_that_were_all_told_are_not_counted_again(bench: Bench) -> None:
+def test_refusals_that_were_all_reported_are_not_counted_again(bench: Bench) -> None:
     bench.audit.refuse(ANN, "forbidden")
     bench.clock.ms += REFUSED_MS
     bench.audit.tick()
@@ -255,14 +255,14 @@ def test_no_byte_can_be_changed(at: int, by: int) -> None:
     assert fmt.check(bytes(changed), fmt.FIRST)[1] != ""
 
 
-def test_the_longest_line_has_room() -> None:
+def test_the_longest_line_has_space() -> None:
     worst = "\U0001f600" * 500
     line = fmt.AuditLine("1" * 30, worst[: audits.NAME_MAX], "1" * 60, worst, "x" * 30, fmt.FIRST)
     assert len(fmt.encode(line)[0]) <= fmt.LINE_MAX_BYTES
 
 
 class FakeLink:
-    """Rooms that answer what the test says."""
+    """Processes that answer what the test says."""
 
     processes = ("ingest", "delivery")
 

@@ -86,7 +86,7 @@ def test_the_tokens_of_the_files(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("shown", ["adm1", "adm1n ", "Adm1n", "\xe9", "x" * 10_000, "a.b", "."])
-def test_what_is_no_token_is_nobody(bench: Bench, shown: str) -> None:
+def test_what_is_no_token_is_no_one(bench: Bench, shown: str) -> None:
     who = bench.doorkeeper.who(shown)
     assert may(who) == (False, False, False)
     assert who.problem
@@ -146,7 +146,7 @@ def test_without_security_a_session_proves_nothing(tmp_path: Path) -> None:
     assert may(bench.doorkeeper.who("adm1n")) == (True, True, True)
 
 
-def test_a_secret_that_is_missing_lets_nobody_in(tmp_path: Path) -> None:
+def test_a_secret_that_is_missing_lets_no_one_in(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     empty = Doorkeeper(Secrets("", "", KEY), bench.file, bench.clock, bench.disconnects)
     assert not empty.who("").known

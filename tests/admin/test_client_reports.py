@@ -43,7 +43,7 @@ def row(client: str, **more: Any) -> s.ClientRow:
 
 
 class FakeLink:
-    """Rooms that answer what the test says."""
+    """Processes that answer what the test says."""
 
     processes = ("ingest", "delivery", "delivery-2")
 
@@ -93,7 +93,7 @@ def test_a_row_has_the_published_keys(bench: Bench) -> None:
     assert (other["door"], other["room"], other["connected_s"]) == ("delivery", "delivery-2", None)
 
 
-def test_doors_are_told_as_one_list(bench: Bench) -> None:
+def test_listeners_are_reported_as_one_list(bench: Bench) -> None:
     bench.rows("ingest", row("a"), row("c"), left_out=2)
     bench.rows("delivery", row("b"), row("d"), left_out=1)
     found = bench.clients.answer(ClientsQuery(limit=3))
@@ -101,17 +101,17 @@ def test_doors_are_told_as_one_list(bench: Bench) -> None:
     assert (found["left_out"], found["silent"]) == (4, [])
 
 
-def test_a_room_that_does_not_answer_is_named(bench: Bench) -> None:
+def test_a_process_that_does_not_answer_is_named(bench: Bench) -> None:
     bench.link.answers["delivery"] = None
     assert bench.clients.answer(ClientsQuery())["silent"] == ["delivery"]
 
 
-def test_what_is_wanted_goes_to_the_rooms(bench: Bench) -> None:
+def test_what_is_wanted_goes_to_the_processes(bench: Bench) -> None:
     bench.clients.answer(ClientsQuery("ann", 7))
     assert bench.link.asked == [s.AskClients(0, "ann", 7)]
 
 
-def test_a_client_is_ended_at_every_door(bench: Bench) -> None:
+def test_a_client_is_ended_at_every_listener(bench: Bench) -> None:
     bench.ended(1, 0, 2)
     assert bench.clients.disconnect("ann") == {"disconnected": 3}
     assert bench.link.asked == [s.Disconnect(0, "ann", 1)]
@@ -125,7 +125,7 @@ def test_a_client_that_is_not_there_is_not_found(bench: Bench) -> None:
     assert bench.disconnects.known.clients == {"ann": 1}, "its tokens end all the same"
 
 
-def test_a_door_that_does_not_answer_may_have_kept_it(bench: Bench) -> None:
+def test_a_listener_that_does_not_answer_may_have_kept_it(bench: Bench) -> None:
     bench.ended(1, None, 0)
     with pytest.raises(ClientError, match=r"1 ended, but .*: delivery") as caught:
         bench.clients.disconnect("ann")
@@ -199,7 +199,7 @@ def subscriptions_bench(tmp_path: Path) -> SubscriptionsBench:
     return SubscriptionsBench(tmp_path)
 
 
-def test_nobody_is_subscribed(subscriptions_bench: SubscriptionsBench) -> None:
+def test_no_one_is_subscribed(subscriptions_bench: SubscriptionsBench) -> None:
     subscriptions_bench.delivery.worker("delivery")
     assert subscriptions_bench.answer() == {
         "persisted": 100, "silent": [], "left_out": 0, "subscriptions": [],
@@ -217,7 +217,7 @@ def test_a_row_has_the_published_keys_for_subscriptions(
     assert (reported["starts"], reported["since"]) == ("19700101T000001Z", "19700101T000001Z")
 
 
-def test_workers_are_told_as_one_list(subscriptions_bench: SubscriptionsBench) -> None:
+def test_workers_are_reported_as_one_list(subscriptions_bench: SubscriptionsBench) -> None:
     subscriptions_bench.delivery.worker(
         "delivery", subscriptions_row("a", 10), subscriptions_row("b", 50)
     )
@@ -256,7 +256,7 @@ def test_what_is_wanted_goes_to_the_workers(subscriptions_bench: SubscriptionsBe
     assert (ask.client, ask.topic, ask.limit) == ("ann", "t", 7)
 
 
-def test_a_lag_is_told_in_log_time_too(subscriptions_bench: SubscriptionsBench) -> None:
+def test_a_lag_is_reported_in_log_time_too(subscriptions_bench: SubscriptionsBench) -> None:
     log = Log(subscriptions_bench.rig.paths.journal, subscriptions_bench.rig.paths.archive)
     start = log.starts[2].position
     [(batch, _)] = [item for item in log.headers(log.seek(start), start + 1) if len(item) == 2]
@@ -321,7 +321,7 @@ def test_an_estimate_stays_between_its_ends(
 
 
 @given(st.lists(SMALL, min_size=2), SMALL, SMALL)
-def test_what_stands_later_is_never_told_as_earlier(
+def test_what_is_later_is_never_reported_as_earlier(
     positions: list[int], low_ns: int, more_ns: int
 ) -> None:
     low, high = Moment(0, low_ns), Moment(1_000, low_ns + more_ns)

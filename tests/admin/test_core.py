@@ -168,7 +168,7 @@ def test_who_may_only_read_numbers_sees_nothing_of_messages(query: str) -> None:
     assert refuse(request, ANONYMOUS) is None, "without security whoever is here may read the log"
 
 
-def test_where_messages_stand_is_for_readers() -> None:
+def test_where_messages_are_is_for_readers() -> None:
     request = asked("/queues/work/browse")._replace(query="limit=5&after=7&state=leased")
     assert refuse(request, READER, secured=True) is None
 
@@ -257,7 +257,7 @@ def test_a_refusal_carries_code_reason_hint(code: str, status: int) -> None:
     assert found.body()["hint"]
 
 
-def test_what_the_audit_log_is_told_has_no_control_characters() -> None:
+def test_what_the_audit_log_is_given_has_no_control_characters() -> None:
     request = GOOD._replace(method="GET" * 20, path="/a\n\x1b[2J" + "x" * 1_000)
     found = core.audit_text(request, ["key\r\n"])
     assert found.isprintable()

@@ -88,7 +88,7 @@ def test_a_starting_instance_has_a_document_too() -> None:
     assert (found["state"], found["journal"], found["clients"]) == ("starting", {}, 0)
 
 
-def test_of_largest_numbers_the_largest_is_told() -> None:
+def test_of_largest_numbers_the_largest_is_reported() -> None:
     processes = [
         _process("delivery", lag_max=5),
         _process("delivery-2", lag_max=9),

@@ -49,7 +49,7 @@ def test_what_was_under_way_is_known_as_interrupted(tmp_path: Path) -> None:
     assert [found.id for found in opened(tmp_path).interrupted()] == [2, 3]
 
 
-def test_progress_is_told_and_not_written(tmp_path: Path) -> None:
+def test_progress_is_reported_and_not_written(tmp_path: Path) -> None:
     first = opened(tmp_path)
     first.add(entry(1, "running"))
     size = (tmp_path / "actions").stat().st_size
@@ -103,7 +103,7 @@ def test_what_is_under_way_survives_the_bound(
     assert len(first.newest()) == 3
 
 
-def test_a_history_that_cannot_be_written_is_told_once(
+def test_a_history_that_cannot_be_written_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = History(tmp_path / "missing" / "actions", LOG)

@@ -197,7 +197,7 @@ def test_a_bug_shows_no_traceback_to_the_peer(bench: Bench) -> None:
     assert b"secret detail" not in bench.ask("GET /status HTTP/1.0").body
 
 
-# -- what a browser is told -----------------------------------------------------------------------
+# -- what a browser gets ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/", "/status", "/nope", "/console/a.js"])
@@ -318,7 +318,7 @@ def test_a_slow_request_is_cut_off(
     assert bench.answers.posted == []
 
 
-def test_an_answer_that_nobody_reads_is_given_up(
+def test_an_answer_that_no_one_reads_is_given_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web, "CONNECTION_MAX_S", 0.2)
@@ -336,7 +336,7 @@ def test_an_answer_that_nobody_reads_is_given_up(
     raise AssertionError("it was kept")
 
 
-def test_idle_peers_keep_nobody_out(bench: Bench) -> None:
+def test_idle_peers_keep_no_one_out(bench: Bench) -> None:
     bench.ask("GET /status HTTP/1.1")
     idle = [bench.connect() for _ in range(web.CONNECTIONS_MAX + 20)]
     try:

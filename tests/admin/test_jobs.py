@@ -44,7 +44,7 @@ def test_while_somebody_publishes_work_is_slow(bench: Bench) -> None:
     assert bench.run(80, publishing=True) == pytest.approx(10, abs=0.5)
 
 
-def test_while_nobody_publishes_work_is_fast(bench: Bench) -> None:
+def test_while_no_one_publishes_work_is_fast(bench: Bench) -> None:
     assert bench.run(20, publishing=False) < 2
     assert bench.run(256, publishing=False) == pytest.approx(1, abs=0.2)
 

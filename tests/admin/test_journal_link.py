@@ -151,7 +151,7 @@ def test_who_asks_waits_only_so_long(bench: Bench) -> None:
     bench.journal(5)
     bench.until(lambda: bench.link.welcome)
     bench.turn()
-    assert bench.heard == [], "nobody waits for it any more"
+    assert bench.heard == [], "no one waits for it any more"
 
 
 def test_who_asks_from_another_thread_wakes_the_loop(bench: Bench) -> None:
@@ -196,7 +196,7 @@ HOLDING = m.Holding("backup", "copies", 7, 0)
 class LeasesBench:
     def __init__(self, path: Path) -> None:
         self.clock = Clock()
-        journal: Any = Journal(lambda: pytest.fail("nobody asks for files"))
+        journal: Any = Journal(lambda: pytest.fail("no one asks for files"))
         self.journal = journal
         self.path = path
         self.leases = self.reopened()
@@ -223,7 +223,7 @@ def test_a_lease_outlives_the_admin(leases_bench: LeasesBench) -> None:
     assert leases_bench.reported() == [("backup", 40_000)]
 
 
-def test_a_journal_is_told_once(leases_bench: LeasesBench) -> None:
+def test_a_journal_is_informed_once(leases_bench: LeasesBench) -> None:
     leases_bench.leases.hold(leases_bench.journal, HOLDING, 60)
     leases_bench.leases.secure(leases_bench.journal)
     leases_bench.reported()
@@ -257,7 +257,7 @@ def test_a_lease_that_is_refused_is_not_kept(leases_bench: LeasesBench) -> None:
     assert leases_bench.reported() == []
 
 
-def test_a_lease_that_is_void_is_told(
+def test_a_lease_that_is_void_is_reported(
     leases_bench: LeasesBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     leases_bench.leases.hold(leases_bench.journal, HOLDING, 60)
@@ -272,7 +272,7 @@ def test_without_a_journal_nothing_is_secured(leases_bench: LeasesBench) -> None
         leases_bench.leases.secure(leases_bench.journal)
 
 
-def test_a_damaged_file_is_told_and_begun_anew(
+def test_a_damaged_file_is_reported_and_begun_again(
     leases_bench: LeasesBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     leases_bench.path.write_bytes(b"{")

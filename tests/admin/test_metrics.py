@@ -56,7 +56,7 @@ def one(found: Found, name: str, **labels: str) -> float:
     return found[name, tuple(sorted(labels.items()))]
 
 
-def test_numbers_of_doors_are_told_by_room() -> None:
+def test_numbers_of_listeners_are_reported_by_process() -> None:
     found = read()
     assert one(found, "zbroker_messages_in_total", room="ingest") == 40
     assert one(found, "zbroker_messages_out_total", room="delivery-2") == 8
@@ -73,7 +73,7 @@ def test_numbers_of_the_log() -> None:
     assert one(found, "zbroker_sync_seconds") == 0.0015
 
 
-def test_refusals_are_told_by_code() -> None:
+def test_refusals_are_reported_by_code() -> None:
     found = read()
     assert one(found, "zbroker_errors_total", door="ingest", code="too_large") == 2
     assert one(found, "zbroker_refused_total", door="ingest", code="keys") == 5
@@ -95,7 +95,7 @@ def test_states_and_alarms() -> None:
     assert one(read(state="failing"), "zbroker_state", state="other") == 1
 
 
-def test_a_broken_access_file_is_told() -> None:
+def test_a_broken_access_file_is_reported() -> None:
     assert one(read(), "zbroker_access_file_problem") == 0
     broken = {"on": True, "access_version": 1, "problem": "line 3"}
     assert one(read(security=broken), "zbroker_access_file_problem") == 1
@@ -117,7 +117,7 @@ def test_labels_are_bounded(processes: dict[str, dict[str, Any]]) -> None:
     assert all(name.startswith("zbroker_") for name, _ in found)
 
 
-def test_queues_are_told_by_name() -> None:
+def test_queues_are_reported_by_name() -> None:
     one_row = row("work", depth=5, ready=2, leased=3, acked=9, bytes=70, oldest_ns=97 * SECOND_NS)
     found = of_queues(one_row, row('o"d\\d\n', dead=2))
     assert one(found, "zbroker_queues") == 2
@@ -131,7 +131,7 @@ def test_queues_are_told_by_name() -> None:
     assert {label for _, labels in found for label, _ in labels} <= BOUNDED
 
 
-def test_without_queues_only_their_number_is_told() -> None:
+def test_without_queues_only_their_number_is_reported() -> None:
     assert [name for name, _ in of_queues() if name.startswith("zbroker_queue")] == [
         "zbroker_queues"
     ]
@@ -144,7 +144,7 @@ def test_queues_with_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert (reported, one(found, "zbroker_queues")) == ({"a", "b"}, 3)
 
 
-def test_the_door_of_queues_tells_its_peers() -> None:
+def test_the_listener_of_queues_tells_its_peers() -> None:
     found = read({"queues": {"clients": 2, "connections": 3, "error_unknown_queue": 4}})
     assert one(found, "zbroker_clients", room="queues") == 2
     assert one(found, "zbroker_connections", room="queues") == 3

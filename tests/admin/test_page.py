@@ -43,7 +43,7 @@ def test_every_refusal_has_a_row(code: str) -> None:
     assert re.search(rf"^\| 40\d \| `{code}` \|", PAGE, re.MULTILINE)
 
 
-def test_examples_have_the_keys_that_are_told() -> None:
+def test_examples_have_the_keys_that_are_reported() -> None:
     assert set(example("recorded")) == test_topics.KEYS
     assert set(example("door")) == test_client_reports.KEYS
     assert list(example("series")["series"]) == [*SERIES]

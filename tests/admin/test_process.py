@@ -65,7 +65,7 @@ def test_prometheus_can_read_it(bench: Bench) -> None:
         samples = {sample.name: sample.value for each in families for sample in each.samples}
         return samples["zbroker_log_persisted_position"]
 
-    assert any(persisted() > 30 for _ in range(TRIES)), "rooms tell theirs twice a second"
+    assert any(persisted() > 30 for _ in range(TRIES)), "processes tell theirs twice a second"
 
 
 def test_who_asks_is_kept_out_of_what_changes(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Questions to several rooms, of which some do not answer."""
+"""Questions to several processes, of which some do not answer."""
 
 from __future__ import annotations
 
@@ -118,13 +118,13 @@ def test_an_answer_to_another_question_is_not_taken(workers: Workers) -> None:
     assert found["delivery-2"].incarnation == 9
 
 
-def test_a_stopping_admin_asks_nobody(workers: Workers) -> None:
+def test_a_stopping_admin_asks_no_one(workers: Workers) -> None:
     workers.link.close()
     with pytest.raises(ClientError, match="stopping"):
         workers.ask(AskSubscriptions(0))
 
 
-def test_only_the_rooms_that_are_meant_are_asked(workers: Workers) -> None:
+def test_only_the_processes_that_are_meant_are_asked(workers: Workers) -> None:
     workers.serve("delivery-2", subscriptions(2))
     found = workers.link.ask(Subscriptions, AskSubscriptions(0), ["delivery-2"])
     assert list(found) == ["delivery-2"]
@@ -140,7 +140,7 @@ def test_an_answer_of_another_kind_is_not_taken(
     assert found == {"delivery": None}
 
 
-def test_a_silent_room_keeps_no_other_question_waiting(workers: Workers) -> None:
+def test_a_silent_process_keeps_no_other_question_waiting(workers: Workers) -> None:
     workers.serve("delivery-2", subscriptions(2))
     answered = threading.Event()
     silent: list[object] = []
@@ -162,7 +162,7 @@ def test_a_silent_room_keeps_no_other_question_waiting(workers: Workers) -> None
     assert silent == [], "it was given up when the link was closed"
 
 
-def test_the_queues_room_is_asked_in_its_own_words(tmp_path: Path) -> None:
+def test_the_queues_process_is_asked_in_its_own_words(tmp_path: Path) -> None:
     process = Workers(tmp_path, ["queues"])
     try:
         subscriptions: Any = lambda ask: [q.Changed(ask.cid, 4), q.Queues(ask.cid, 1, 90, [])]  # noqa: E731
@@ -176,12 +176,12 @@ def test_the_queues_room_is_asked_in_its_own_words(tmp_path: Path) -> None:
         process.close()
 
 
-def test_what_is_told_is_given_on() -> None:
+def test_what_is_reported_is_given_on() -> None:
     process = FakeQueues(row("a"))
     assert [one.name for one in process.link.look(q.Queues, q.AskQueues(0)).rows] == ["a"]
 
 
-def test_a_silent_room_is_not_ready() -> None:
+def test_a_silent_process_is_not_ready() -> None:
     process = FakeQueues()
     process.silent = True
     with pytest.raises(ClientError, match="does not answer") as caught:

@@ -1,4 +1,4 @@
-"""/queues/... and /points: what the queues room tells, as JSON; what it is asked to change."""
+"""/queues/... and /points: what the queues process tells, as JSON; what it is asked to change."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Bench:
         before = len(self.process.asked)
         with pytest.raises(ClientError) as caught:
             self.post(what, **body)
-        assert len(self.process.asked) == before, "the room is not asked for what is wrong"
+        assert len(self.process.asked) == before, "the process is not asked for what is wrong"
         return caught.value
 
 
@@ -64,7 +64,7 @@ def bench() -> Bench:
 # -- what is --------------------------------------------------------------------------------------
 
 
-def test_queues_are_told_by_name(bench: Bench) -> None:
+def test_queues_are_reported_by_name(bench: Bench) -> None:
     found = bench.queues.all()
     assert json.loads(json.dumps(found)) == found
     assert found["persisted"] == 90
@@ -94,7 +94,7 @@ def test_one_queue_tells_all_that_it_is(bench: Bench) -> None:
     assert set(found) == QUEUE_KEYS | {"definition"}
     assert set(found["definition"]) == set(QueueConfig.__struct_fields__)
     assert (found["definition"]["lease"], found["definition"]["name"]) == (5_000, "work")
-    assert found["definition"]["max_per_subscription"] == 64, "also what nobody set"
+    assert found["definition"]["max_per_subscription"] == 64, "also what no one set"
 
 
 def test_rates_are_those_of_the_watch(bench: Bench) -> None:
@@ -147,8 +147,8 @@ def test_payloads_come_as_text_or_base64(bench: Bench) -> None:
     assert bench.process.asked[0].data
 
 
-def test_why_nothing_is_delivered_is_told(bench: Bench) -> None:
-    lines = ["nobody consumes this queue", "2 messages are ready"]
+def test_why_nothing_is_delivered_is_reported(bench: Bench) -> None:
+    lines = ["no one consumes this queue", "2 messages are ready"]
     bench.process.say = lambda ask: q.Explained(ask.cid, "idle", lines)
     expected = {"queue": "work", "state": "idle", "lines": lines}
     assert bench.get("work", "explain") == expected
@@ -175,7 +175,7 @@ def test_a_wrong_query_is_refused(bench: Bench, what: str, query: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["browse", "explain"])
-def test_what_the_room_refuses_is_an_error(bench: Bench, what: str) -> None:
+def test_what_the_process_refuses_is_an_error(bench: Bench, what: str) -> None:
     kinds = {"browse": q.Browsed, "explain": q.Explained}
     bench.process.say = lambda ask: kinds[what](
         ask.cid, code="unknown_queue", reason="no such queue"
@@ -211,7 +211,7 @@ def test_what_the_room_refuses_is_an_error(bench: Bench, what: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_is_asked_for_reaches_the_room(
+def test_what_is_asked_for_reaches_the_process(
     bench: Bench, what: str, body: dict[str, Any], asked: q.QueuesQuestion
 ) -> None:
     bench.process.say = lambda ask: q.Changed(ask.cid, 4, 9, text="so it is")
@@ -247,7 +247,7 @@ def test_a_wrong_body_is_refused(bench: Bench, what: str, body: dict[str, Any], 
     assert bench.refused(what, **body).code == code
 
 
-def test_a_change_that_the_room_refuses_is_an_error(bench: Bench) -> None:
+def test_a_change_that_the_process_refuses_is_an_error(bench: Bench) -> None:
     bench.process.say = lambda ask: q.Changed(
         ask.cid, code="queue_exists", reason="it is", hint="alter"
     )
@@ -259,7 +259,7 @@ def test_a_change_that_the_room_refuses_is_an_error(bench: Bench) -> None:
 # -- points ---------------------------------------------------------------------------------------
 
 
-def test_points_are_told_by_name(bench: Bench) -> None:
+def test_points_are_reported_by_name(bench: Bench) -> None:
     rows = [q.PointRow("eod", 7, "1.0.6", 9), q.PointRow("audit", 5, "1.0.4", 8)]
     bench.process.say = lambda ask: q.Points(ask.cid, rows)
     audit, eod = bench.queues.points()["points"]
@@ -348,7 +348,7 @@ def test_the_history_gets_what_has_grown(watch_bench: WatchBench) -> None:
     assert (found["depth"], found["acked_grown"]) == (7, 2)
 
 
-def test_a_room_that_hangs_is_believed_for_a_while(watch_bench: WatchBench) -> None:
+def test_a_process_that_hangs_is_believed_for_a_while(watch_bench: WatchBench) -> None:
     watch_bench.look(row("a", depth=3))
     watch_bench.process.silent = True
     watch_bench.look(after_ms=STALE_MS - 1)
@@ -358,7 +358,9 @@ def test_a_room_that_hangs_is_believed_for_a_while(watch_bench: WatchBench) -> N
     assert watch_bench.watch.numbers() == {}
 
 
-def test_a_queue_that_was_there_is_known_as_long_as_the_room_runs(watch_bench: WatchBench) -> None:
+def test_a_queue_that_was_there_is_known_as_long_as_the_process_runs(
+    watch_bench: WatchBench,
+) -> None:
     watch_bench.look(row("a", depth=1))
     assert watch_bench.known_ms() == {"a": HOUR_MS}
 
@@ -393,7 +395,7 @@ def test_only_what_changed_is_asked_for(watch_bench: WatchBench) -> None:
 
 
 def test_what_does_not_change_grows_older(watch_bench: WatchBench) -> None:
-    """How long nobody took from it follows from the time: the room says it once."""
+    """How long no one took from it follows from the time: the process says it once."""
     watch_bench.look(row("a", depth=1, idle_ms=500), row("empty", idle_ms=500))
     watch_bench.process.changed = [], []
     watch_bench.look(after_ms=2_000)

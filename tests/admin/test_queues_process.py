@@ -49,7 +49,7 @@ class Bench:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """The room reads the log by itself, and tells once a second."""
+    """The process reads the log by itself, and tells once a second."""
     assert any(holds() for _ in range(TRIES))
 
 

@@ -52,7 +52,7 @@ def test_a_rate_is_per_second() -> None:
     assert series(rings, "messages_in_s") == [None, 15]
 
 
-def test_a_counter_that_fell_began_anew() -> None:
+def test_a_counter_that_fell_began_again() -> None:
     assert series(taken(100, 7, 9), "messages_in_s") == [None, 7, 2]
 
 
@@ -62,7 +62,7 @@ def test_no_rate_is_negative(counts: list[int]) -> None:
     assert all(rate is not None and rate >= 0 for rate in found[1:])
 
 
-def test_a_room_that_is_silent_for_a_while_is_no_burst() -> None:
+def test_a_process_that_is_silent_for_a_while_is_no_burst() -> None:
     rings = Rings()
     for at, process in enumerate([{"messages": 100}, {}, {"messages": 103}]):
         rings.take({"ingest": process}, at)
@@ -77,14 +77,14 @@ def test_a_worker_that_comes_later_is_no_burst() -> None:
     assert series(rings, "messages_out_s") == [None, 2, 1]
 
 
-def test_workers_are_told_together() -> None:
+def test_workers_are_reported_together() -> None:
     rings = Rings()
     one, other = {"subscriptions": 3, "lag_max": 10}, {"subscriptions": 4, "lag_max": 7}
     rings.take({"delivery": one, "delivery-2": other}, 0)
     assert (series(rings, "subscriptions"), series(rings, "lag_max")) == ([7], [10])
 
 
-def test_what_nobody_tells_is_not_known() -> None:
+def test_what_no_one_tells_is_not_known() -> None:
     rings = taken(1)
     assert series(rings, "fsync_ms") == [None]
     assert series(rings, "clients") == [2]
@@ -103,7 +103,7 @@ def test_a_clock_that_jumps_moves_all_times_alike() -> None:
     assert found["times"] == [4_998, 4_999, 5_000]
 
 
-def test_only_so_much_is_told_as_is_wanted() -> None:
+def test_only_so_much_is_reported_as_is_wanted() -> None:
     rings = taken(*range(100))
     assert rings.history(10, 99, 99)["times"] == list(range(89, 100))
 
@@ -131,7 +131,7 @@ def test_a_step_is_the_mean_of_its_seconds() -> None:
     assert found["series"]["lag_max"] == [STEP_S - 1, 2 * STEP_S - 1], "of these the largest"
 
 
-def test_an_hour_is_told_from_the_first_second_on() -> None:
+def test_an_hour_is_reported_from_the_first_second_on() -> None:
     assert taken(1, 5).history(COARSE_S, 1, 1)["series"]["messages_in_s"] == [4]
 
 
@@ -171,7 +171,7 @@ def test_the_first_look_knows_no_rate() -> None:
     assert Growth().rates(WORK) == {"entered_s": 0.0, "delivered_s": 0.0, "acked_s": 0.0}
 
 
-def test_a_counter_that_fell_began_anew_for_queues() -> None:
+def test_a_counter_that_fell_began_again_for_queues() -> None:
     assert rate(acked(100, 7, 9)) == 4.5
 
 

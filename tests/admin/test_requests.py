@@ -92,7 +92,7 @@ def test_a_probe_asks_for_life_by_a_number() -> None:
         (b"[" * 5_000, []),
     ],
 )
-def test_only_the_names_of_a_body_are_told(body: bytes, keys: list[str]) -> None:
+def test_only_the_names_of_a_body_are_reported(body: bytes, keys: list[str]) -> None:
     assert requests.keys_of(body) == keys
 
 

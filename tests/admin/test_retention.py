@@ -227,7 +227,7 @@ def test_the_archive_is_not_spent_for_space_on_another_disk() -> None:
     assert "another disk" in why
 
 
-def test_where_archiving_makes_the_room_nothing_is_removed_for_it() -> None:
+def test_where_archiving_makes_the_space_nothing_is_removed_for_it() -> None:
     found = state(RAW, RAW, free_bytes=1_000, elsewhere=True)
     asked = settings(min_free=1_100, archive_after=60 * MINUTE)
     assert plan_removal(found, asked) == (None, None)
@@ -247,7 +247,7 @@ def test_one_run_takes_at_most_its_share() -> None:
     assert blocked(state(*FOUR), asked)[0] == ""
 
 
-def test_a_share_below_the_oldest_segment_is_told() -> None:
+def test_a_share_below_the_oldest_segment_is_reported() -> None:
     asked = settings(remove_after=MINUTE, remove_share_max=10)
     assert removed(state(*FOUR), asked) == ()
     assert blocked(state(*FOUR), asked)[0] == "share"

@@ -94,7 +94,7 @@ def test_names_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_counts_are_those_of_what_is_there(
     segments: list[list[list[str]]], data: st.DataObject
 ) -> None:
-    """Segments come, the oldest ones go; what is told is what is left."""
+    """Segments come, the oldest ones go; what is reported is what is left."""
     made = Tallies()
     kept: list[list[Message]] = []
     position = 1

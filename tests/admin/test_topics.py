@@ -98,7 +98,7 @@ def test_a_row_has_the_published_keys() -> None:
     }  # fmt: skip
 
 
-def test_the_largest_are_told_first() -> None:
+def test_the_largest_are_reported_first() -> None:
     bench = Bench()
     for topic, count in (("b", 1), ("c", 5), ("a", 1), ("d", 9)):
         bench.count(topic, count)
@@ -107,7 +107,7 @@ def test_the_largest_are_told_first() -> None:
     assert bench.answer(limit=2)["left_out"] == 2
 
 
-def test_only_those_that_match_are_told() -> None:
+def test_only_those_that_match_are_reported() -> None:
     bench = Bench()
     for topic in ("orders.eu", "orders.us", "trades.eu", "orders*eu"):
         bench.count(topic, 1)
@@ -119,7 +119,7 @@ def test_only_those_that_match_are_told() -> None:
         bench.answer("\n")
 
 
-def test_a_topic_that_is_only_wanted_is_told_too() -> None:
+def test_a_topic_that_is_only_wanted_is_reported_too() -> None:
     bench = Bench(Rule("orders"))
     bench.link.answers = {"delivery": reported(("news", False, 2)), "delivery-2": None}
     bench.count("orders", 1)
@@ -153,7 +153,7 @@ def test_what_is_not_counted_yet_is_said() -> None:
     assert bench.answer()["complete"] is False
 
 
-def test_the_log_is_told_without_delivery_too() -> None:
+def test_the_log_is_reported_without_delivery_too() -> None:
     bench = Bench()
     bench.count("a", 1)
     bench.link.error = ClientError("not_ready", "later")
@@ -228,7 +228,7 @@ def test_slices_come_to_the_end(bench: CounterBench, monkeypatch: pytest.MonkeyP
     assert bench.messages() == len(bench.rig.readable())
 
 
-def test_nobody_asks_so_nothing_is_counted(
+def test_no_one_asks_so_nothing_is_counted(
     bench: CounterBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topics, "SLICE_MS", 0)
@@ -239,7 +239,7 @@ def test_nobody_asks_so_nothing_is_counted(
     assert not bench.counting._thread.is_alive()
 
 
-def test_what_is_not_counted_yet_is_told_as_incomplete(
+def test_what_is_not_counted_yet_is_reported_as_incomplete(
     bench: CounterBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topics, "WAIT_S", 0.01)
@@ -249,7 +249,7 @@ def test_what_is_not_counted_yet_is_told_as_incomplete(
     assert (rows, complete) == ([], False)
 
 
-def test_without_the_journal_nobody_knows_the_end(bench: CounterBench) -> None:
+def test_without_the_journal_no_one_knows_the_end(bench: CounterBench) -> None:
     bench.end = 0
     with pytest.raises(ClientError, match="not_ready"):
         bench.counting.rows()

@@ -28,5 +28,5 @@ def test_durations_are_rounded(ms: int, text: str) -> None:
     ("numbers", "text"),
     [([4], "segment 4"), ([4, 5, 6], "segments 4 to 6"), ([4, 7], "segments 4, 7")],
 )
-def test_a_stretch_of_serials_is_told_by_its_ends(numbers: list[int], text: str) -> None:
+def test_a_stretch_of_serials_is_reported_by_its_ends(numbers: list[int], text: str) -> None:
     assert words.serials(numbers) == text

@@ -144,7 +144,7 @@ def test_requests_are_bounded(tmp_path: Path) -> None:
         rig.worker.submit("archive", [1], 1, "by hand")
 
 
-def test_a_request_that_waited_at_a_restart_is_told_as_failed(tmp_path: Path) -> None:
+def test_a_request_that_waited_at_a_restart_is_reported_as_failed(tmp_path: Path) -> None:
     Rig(tmp_path).worker.submit("archive", [1], 1, "by hand")
     again = Rig(tmp_path)
     again.worker.begin()
@@ -198,7 +198,7 @@ def test_a_log_without_summaries_is_planned_for_before_all_of_them_are_made(
     assert rig.results() == [("remove", [1, 2, 3, 4], "running")]
 
 
-def test_what_fails_rests_is_told_and_is_tried_again(tmp_path: Path) -> None:
+def test_what_fails_rests_is_reported_and_is_tried_again(tmp_path: Path) -> None:
     rig = Rig(tmp_path, segments=1, compress_after=1_000, every=10_000)
     rig.journal.refuse[m.Retire] = ("internal", "not now")
     rig.turns()
@@ -280,7 +280,7 @@ def test_in_publisher_time_ages_go_by_the_newest_message(tmp_path: Path) -> None
     assert rig.worker.survey.ages(m.Holders(0, 1, 1, 777, [])) == 777
 
 
-def test_a_clock_that_jumps_is_told(tmp_path: Path) -> None:
+def test_a_clock_that_jumps_is_reported(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     holders = m.Holders(0, 1, 1, 777, [])
     first = rig.worker.survey.ages(holders)

@@ -58,7 +58,7 @@ def test_a_damaged_place_is_looked_for_once(disk: RealDisk, tmp_path: Path) -> N
 
 
 def test_an_announcement_that_is_older_than_the_limit_hides_no_recovery(tmp_path: Path) -> None:
-    """Behind the end at which a recovery sealed the segment there may be batches that look good."""
+    """After the end at which a recovery sealed the segment there may be batches that look good."""
     disk = RealDisk(tmp_path)
     to = writer(disk, start(disk))
     append(to, b"first")

@@ -48,7 +48,7 @@ def full_disk(path: Path) -> Iterator[None]:
 
 
 class Checker:
-    """Looks everything up that stands at or above `log_start` and compares with the list."""
+    """Looks everything up that is at or above `log_start` and compares with the list."""
 
     def __init__(self, log: FakeLog, index: Index, log_start: int = 0) -> None:
         self.log = log

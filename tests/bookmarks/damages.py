@@ -189,7 +189,7 @@ def scribbled_page(path: Path, rng: random.Random) -> None:
 
 
 def stale_page(path: Path, rng: random.Random) -> None:
-    """A write that the disk lost: a page of the older copy stands there."""
+    """A write that the disk lost: a page of the older copy is there."""
     data, old = bytearray(_data(path).read_bytes()), (path / "older" / "data.mdb").read_bytes()
     at = rng.randrange(2, min(len(data), len(old)) // 4_096) * 4_096
     data[at : at + 4_096] = old[at : at + 4_096]
@@ -223,7 +223,7 @@ def future_version(path: Path, rng: random.Random) -> None:
 
 
 def not_writable(path: Path, rng: random.Random) -> None:
-    """As root nothing is forbidden; what stands in the way there does the same."""
+    """As root nothing is forbidden; what is in the way there does the same."""
     shutil.rmtree(path / "index")
     if rng.random() < 0.5:
         (path / "index").symlink_to(path / "journal" / "nowhere" / "index")

@@ -71,7 +71,7 @@ class FakeLog:
         return batch
 
     def cut(self, entries: int, *, same_segment: bool = False) -> int:
-        """Gives up all but the first batches; returns the position behind them."""
+        """Gives up all but the first batches; returns the position after them."""
         del self.entries[entries:]
         self.publishers.clear()
         for batch, _ in self.entries:

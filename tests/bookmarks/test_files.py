@@ -236,7 +236,7 @@ def test_a_third_end_without_a_commit_is_enough(path: Path):
     index.close()
 
 
-def test_a_commit_starts_the_count_anew(path: Path):
+def test_a_commit_starts_the_count_again(path: Path):
     files.note_opened(path, 2)
     index = Index(path, INSTANCE)
     assert files.crashes_of(path) == 3

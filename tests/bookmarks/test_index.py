@@ -32,7 +32,7 @@ def test_one_entry_per_block_and_publisher(path: Path):
     index.close()
 
 
-def test_a_late_batch_does_not_hide_what_stands_before_it(path: Path):
+def test_a_late_batch_does_not_hide_what_is_before_it(path: Path):
     log = FakeLog()
     log.publish(count=10)
     before = log.publish(count=10, hole=10)  # 21 to 30
@@ -104,7 +104,7 @@ def test_lookups_work_after_lmdb_refused_everything(path: Path):
     add_all(index, log)
     index.commit(index.take())
     assert index._stored is not None
-    index._stored.close()  # as after MDB_PANIC: nothing goes until it is opened anew
+    index._stored.close()  # as after MDB_PANIC: nothing goes until it is opened again
     log.publish(size=100 * KIB)
     index.add(*log.entries[-1])
     index.commit(index.take())

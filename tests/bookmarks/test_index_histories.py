@@ -1,4 +1,4 @@
-"""The index against a plain list of batches: what it says is never behind what is wanted."""
+"""The index against a plain list of batches: what it says is never after what is wanted."""
 
 from __future__ import annotations
 

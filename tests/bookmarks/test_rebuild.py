@@ -1,4 +1,4 @@
-"""An index made anew takes the place of the old one, and only a whole one does."""
+"""An index made again takes the place of the old one, and only a whole one does."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_positions_that_cannot_be_read_count_as_held(path: Path, log: FakeLog):
     index.close()
 
 
-def test_it_stops_when_it_is_told_to(path: Path, log: FakeLog):
+def test_it_stops_when_it_is_asked_to(path: Path, log: FakeLog):
     made = Rebuild(path, INSTANCE, 0, Source(log))
     assert not made.run(log.position, stopping=lambda: True)
     assert 0 < made.batches < 10
@@ -161,7 +161,7 @@ def test_it_stops_when_it_is_told_to(path: Path, log: FakeLog):
     assert names(path) == []
 
 
-def test_progress_is_told_and_the_last_one_is_the_end(
+def test_progress_is_reported_and_the_last_one_is_the_end(
     path: Path, log: FakeLog, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(rebuild, "TELL_S", 0.0)
@@ -197,7 +197,7 @@ def test_a_crash_in_the_middle_leaves_nothing_at_the_next_start(path: Path, log:
     again.close()
 
 
-def test_a_new_rebuild_begins_anew(path: Path, log: FakeLog):
+def test_a_new_rebuild_begins_again(path: Path, log: FakeLog):
     first = Rebuild(path, INSTANCE, 0, Source(log))
     first.run(log.entries[150][0].position)
     first._index.close()
@@ -208,7 +208,7 @@ def test_a_new_rebuild_begins_anew(path: Path, log: FakeLog):
 
 @pytest.mark.parametrize("renames", [0, 1, 2])
 def test_a_crash_while_they_change_places_costs_nothing(path: Path, log: FakeLog, renames: int):
-    """After each rename an index stands in its place, or goes back there at the next start."""
+    """After each rename an index is in its place, or goes back there at the next start."""
     old = old_index(path, log)
     old.commit(old.take())
     old.close()

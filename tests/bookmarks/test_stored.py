@@ -125,7 +125,7 @@ def test_a_log_start_never_sinks(path: Path):
     index.close()
 
 
-def test_a_rising_log_start_begins_the_sweep_anew(path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_rising_log_start_begins_the_sweep_again(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Sweep.step, "__defaults__", (50,))
     log = long_log()
     index = full(path, log)
@@ -150,7 +150,7 @@ def test_entries_that_were_added_while_it_sweeps_stay(path: Path, monkeypatch: p
     index.close()
 
 
-def test_an_old_place_behind_a_late_one_stays_until_that_goes_too(path: Path):
+def test_an_old_place_after_a_late_one_stays_until_that_goes_too(path: Path):
     log = FakeLog()
     log.publish(1, size=60 * KIB)
     log.publish(1, size=60 * KIB, hole=3)
@@ -206,7 +206,7 @@ def test_an_index_that_has_no_files_forgets_nothing(tmp_path: Path):
     index.close()
 
 
-def test_one_transaction_has_room_for_all_its_steps():
+def test_one_transaction_has_space_for_all_its_steps():
     assert stored.COST_BYTES >= stored.STEPS * 4_096
 
 

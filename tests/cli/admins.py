@@ -1,4 +1,4 @@
-"""An admin for the tests of the commands that ask one: it answers what it is told to."""
+"""An admin for the tests of the commands that ask one: it answers what it is asked to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = dict[str, Any] | Callable[[dict[str, Any]], dict[str, Any]]
 class FakeAdmin:
     """`answers`: by "GET /path" or "POST /path"; a pair (status, body) refuses.
 
-    told: what was posted, in order. It stands in run/instance.json of `data`, and its token, too.
+    reported: what was posted, in order. It is in run/instance.json of `data`, and its token, too.
     readers: tokens without which nothing is answered, if there are any; asked: requests so far.
     """
 
@@ -45,7 +45,7 @@ class FakeAdmin:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as its `admin` was told to."""
+    """Answers as its `admin` was asked to."""
 
     admin: FakeAdmin
 

@@ -98,7 +98,7 @@ def test_each_disk_is_a_value() -> None:
     assert [(v.name, v.value) for v in values if v.unit == "%"] == [("disk", 1.0), ("disk2", 2.0)]
 
 
-def test_a_room_that_is_down_is_named() -> None:
+def test_a_process_that_is_down_is_named() -> None:
     processes = [{"room": "supervisor", "state": "degraded"}, {"room": "ingest", "state": "down"}]
     said = SAID._replace(status=STATUS | {"state": "degraded", "processes": processes})
     assert judge(said, HealthLimits()).reasons[0].detail == "ingest down"

@@ -43,7 +43,7 @@ def test_an_unknown_shell_is_wrong_usage() -> None:
 
 
 def completed(module: str, words: str) -> set[str]:
-    """What bash would be told for the last of these words."""
+    """What bash would get for the last of these words."""
     name = module.replace("main", "zbroker").replace("admin_zbroker", "zbroker-admin")
     variable = f"_{name.replace('-', '_').upper()}_COMPLETE"
     code = f"from zbroker.cli.{module} import main; main(prog_name={name!r})"
@@ -96,7 +96,7 @@ def test_queues_and_points_of_an_instance_on_this_host_are_completed(fake: FakeA
     fake.answers["GET /queues"] = {"queues": [{"name": name} for name in ("work", "other")]}
     fake.answers["GET /points"] = {"points": [{"name": name} for name in ("eod", "start")]}
     root, parameter = click.Context(admin_main.main), click.Option(["--x"])
-    root.params = {"data_dir": str(fake.data)}  # stands before the command
+    root.params = {"data_dir": str(fake.data)}  # is before the command
     ctx = click.Context(admin_main.main, parent=root)
     assert items(complete_queue(ctx, parameter, "wo")) == ["work"]
     assert items(complete_point(ctx, parameter, "")) == ["eod", "start"]
@@ -104,7 +104,7 @@ def test_queues_and_points_of_an_instance_on_this_host_are_completed(fake: FakeA
     assert complete_queue(ctx, parameter, "") == []
 
 
-def test_where_nobody_runs_nothing_is_completed(
+def test_where_no_one_runs_nothing_is_completed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -346,7 +346,7 @@ def test_a_port_that_another_process_has(patient: Patient) -> None:
         ("tcp://127.0.0.1:0", "127.0.0.1", False),
     ],
 )
-def test_who_listens_where_takes_a_door(listener: str, host: str, is_taken: bool) -> None:
+def test_who_listens_where_takes_a_listener(listener: str, host: str, is_taken: bool) -> None:
     listening = SimpleNamespace(laddr=SimpleNamespace(ip=host, port=5), pid=None)
     found = list(machine.taken({"ingest": listener}, [listening]))
     assert bool(found) == is_taken
@@ -374,7 +374,7 @@ def test_a_segment_that_is_missing_between_others(patient: Patient) -> None:
     assert "segment 2 is missing between others" in found[0]["what"]
 
 
-def test_old_segments_that_nobody_removed(patient: Patient) -> None:
+def test_old_segments_that_no_one_removed(patient: Patient) -> None:
     segments(patient.maker, 4)
     patient.maker.close()
     for serial in (1, 2):
@@ -454,7 +454,7 @@ def test_a_disk_that_is_fuller_than_it_should_be(patient: Patient) -> None:
     assert f"zbroker-admin -c {patient.config} journal compress" in found["fix"]
 
 
-def test_a_disk_without_room_for_a_copy_is_not_compressed() -> None:
+def test_a_disk_without_space_for_a_copy_is_not_compressed() -> None:
     case = Case(Target(None, None, None, False), DoctorOptions())
     case.config = config.parse("", "z")
     segment = case.config.journal.segment_size
@@ -490,7 +490,7 @@ def test_too_few_open_files(patient: Patient) -> None:
 
 
 @pytest.mark.parametrize("listener", ["ingest", "delivery", "queues"])
-def test_a_door_that_others_reach_needs_many_open_files(listener: str) -> None:
+def test_a_listener_that_others_reach_needs_many_open_files(listener: str) -> None:
     listen = {f"listen.{listener}": "tcp://0.0.0.0:0", "security.allow_unauthenticated": True}
     assert machine.needed(config.parse("", "z", listen)) > machine.OPEN_FILES_MIN
     assert machine.needed(config.Config()) == machine.OPEN_FILES_MIN
@@ -508,20 +508,20 @@ def process(**more: Any) -> dict[str, Any]:
     return {"room": "delivery", "pid": 9, "state": "ready", "restarts": 0, "uptime_s": 9} | more
 
 
-def test_a_room_in_a_crash_loop(patient: Patient, running: FakeAdmin) -> None:
+def test_a_process_in_a_crash_loop(patient: Patient, running: FakeAdmin) -> None:
     change(running, processes=[process(restarts=7)])
     assert "delivery is in a crash loop: 7 restarts" in patient.only("rooms")["what"]
 
 
 @pytest.mark.parametrize("well", [{"restarts": 2}, {"restarts": 9, "uptime_s": 300}])
-def test_a_room_that_recovered_is_well(
+def test_a_process_that_recovered_is_well(
     patient: Patient, running: FakeAdmin, well: dict[str, int]
 ) -> None:
     change(running, processes=[process(**well)])
     assert patient.doctor()["findings"] == []
 
 
-def test_a_room_that_is_still_starting(patient: Patient, running: FakeAdmin) -> None:
+def test_a_process_that_is_still_starting(patient: Patient, running: FakeAdmin) -> None:
     change(running, processes=[process(room="journal", state="starting", progress="40 %")])
     assert "journal starts: 40 %" in patient.only("rooms")["what"]
 
@@ -576,7 +576,7 @@ def test_an_instance_that_does_not_let_us_ask(patient: Patient, running: FakeAdm
     assert [one["check"] for one in found][-1] == "answer"
 
 
-def test_nobody_at_a_url() -> None:
+def test_no_one_at_a_url() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         url = f"tcp://127.0.0.1:{other.getsockname()[1]}"
     with pytest.MonkeyPatch.context() as patch:

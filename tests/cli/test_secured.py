@@ -94,7 +94,7 @@ def test_a_stranger_is_refused(place: Path, secured: LocalBroker) -> None:
     assert admin("check").exit_code == 3
 
 
-def test_who_shows_nothing_is_told_to(secured: LocalBroker) -> None:
+def test_who_shows_nothing_is_asked_to(secured: LocalBroker) -> None:
     refused = admin("--url", secured.url, "status")
     assert "wants to know who you are" in refused.stderr
 

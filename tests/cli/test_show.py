@@ -61,7 +61,7 @@ def test_a_narrow_terminal_gets_the_columns_that_matter(
     ("width", "kept"),
     [
         (200, [0, 1, 2, 3]),
-        (22, [0, 1, 3]),  # nobody misses an empty column
+        (22, [0, 1, 3]),  # no one misses an empty column
         (16, [0, 3]),
         (3, [0, 3]),  # rank 0 is folded, not left out
     ],

@@ -1,4 +1,4 @@
-"""A broker small enough to be told what to do: two ROUTERs in a thread, and a log in a list."""
+"""A broker small enough to do as asked: two ROUTERs in a thread, and a log in a list."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FakeBroker:
         self.token = "t1"
         self.logons = []
         self.listener_logons = []
-        self.beats = []  # the door, and what a heartbeat asks for
+        self.beats = []  # the listener, and what a heartbeat asks for
         self.subscribes = []
         self.flows = []
         self.asked = []  # pause, resume, replace
@@ -73,11 +73,11 @@ class FakeBroker:
         assert done.wait(WAIT_S)
 
     def stop(self):
-        """Closes the doors; the log is kept."""
+        """Closes the listeners; the log is kept."""
         self.do(self._unbind)
 
     def start(self):
-        """Opens the doors again, on the same ports, knowing nobody."""
+        """Opens the listeners again, on the same ports, knowing no one."""
         self.do(self._bind)
 
     def restart(self):

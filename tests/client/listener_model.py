@@ -1,4 +1,4 @@
-"""A delivery door in memory: a log, cursors over it, and a wire that may lose what is under way."""
+"""A delivery listener in memory: a log, cursors over it, and a wire that may lose messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INTERVAL = 5  # positions per interval of conflation: log time is the position
 
 @dataclass(eq=False)
 class Cursor:
-    """What the door knows of one subscription. group: those of the same replay, by number."""
+    """What the listener knows of one subscription. group: those of the same replay, by number."""
 
     command: m.Subscribe
     position: int

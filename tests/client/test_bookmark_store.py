@@ -55,7 +55,7 @@ def test_recent_begins_at_epoch_if_nothing_is_stored(broker, client, numbered):
 
 @pytest.mark.seed("002-29")
 @pytest.mark.seed("004-50")
-def test_recent_goes_on_behind_what_was_processed(broker, client, store, numbered):
+def test_recent_goes_on_after_what_was_processed(broker, client, store, numbered):
     with recent(client) as subscription:
         for message in subscription:
             if message.data == b"149":
@@ -166,7 +166,7 @@ def test_what_was_not_handed_out_when_it_was_closed_comes_again(client, store, n
             if message.data == b"4":
                 subscription.close()
     assert data(out) == numbered[:5]
-    assert store.recent("pricer", "s") == vector(5), "the loop went on behind the fifth"
+    assert store.recent("pricer", "s") == vector(5), "the loop went on after the fifth"
 
 
 def test_a_batch_after_which_it_was_closed_is_discarded(client, store, numbered):
@@ -292,7 +292,7 @@ def test_live_delivery_stores_durable_points_only(client, store, numbered):
 
 
 def _timed_out(subscription):
-    """Takes what the broker told; False once it was a while silent."""
+    """Takes what the broker reported; False once it was a while silent."""
     with pytest.raises(ZBrokerError, match="timeout"):
         subscription.next(0.01)
     return False
@@ -315,7 +315,7 @@ def test_the_place_moves_on_with_what_is_durable_also_where_nothing_matches(stor
 
 
 def reached(store, last):
-    """The place is there or behind it."""
+    """The place is there or after it."""
     found, wanted = parse_vector(store.recent("pricer", "s")), parse_vector(last)
     return all(found[origin] >= position for origin, position in wanted.items())
 
@@ -367,7 +367,7 @@ def test_discarding_needs_a_name(client, numbered):
             subscription.discard(message)
 
 
-def test_discarding_into_a_closed_store_is_told(client, store, numbered):
+def test_discarding_into_a_closed_store_is_reported(client, store, numbered):
     with recent(client) as subscription:
         message = subscription.next(T)
         store.close()

@@ -264,7 +264,7 @@ def begin_all(store, trackings):
     trackings[0].begin({HERE: 1_000})
 
 
-def test_a_full_file_is_told_at_the_next_discard(tmp_path, monkeypatch):
+def test_a_full_file_is_reported_at_the_next_discard(tmp_path, monkeypatch):
     monkeypatch.setattr(file, "MAP_BYTES", 16_384)
     store = FileBookmarkStore(tmp_path, commit="1ms")
     trackings = [store._track(Key("pricer", f"s{n}"), GO_ON) for n in range(1_000)]

@@ -37,7 +37,7 @@ def test_nothing_is_known_before_something_came():
     assert ByPosition({}).state() == {}
 
 
-def test_the_state_stands_before_the_oldest_that_is_not_discarded():
+def test_the_state_is_before_the_oldest_that_is_not_discarded():
     one = ByPosition({})
     first = one.receive(batch(4, 5, 9))
     assert one.state() == {HERE: Reached(3)}
@@ -49,7 +49,7 @@ def test_the_state_stands_before_the_oldest_that_is_not_discarded():
     assert one.state() == {HERE: Reached(9)}
 
 
-def test_what_is_discarded_behind_an_open_one_is_remembered():
+def test_what_is_discarded_after_an_open_one_is_remembered():
     one = ByPosition({})
     first, second = one.receive(batch(4, 5, 6)), one.receive(batch(8, 10))
     one.discard(first[2])
@@ -126,7 +126,7 @@ def test_what_is_stored_is_bounded(monkeypatch):
     assert one.state() == {HERE: Reached(4, (1, 3))}, "6 and 8 come again, 5, 7 and 9 do, too"
 
 
-def test_a_reader_that_never_discards_is_told(monkeypatch):
+def test_a_reader_that_never_discards_is_warned(monkeypatch):
     monkeypatch.setattr(progress, "OPEN_MAX", 3)
     for one in (ByPosition({}), ByMark({})):
         one.receive(batch(1, 2, 3))

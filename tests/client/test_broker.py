@@ -18,7 +18,7 @@ MESSAGES = 60_000
 
 
 def kill(broker, name):
-    """Kills the process of a room, and waits for the one that follows it."""
+    """Kills a process, and waits for the one that follows it."""
     old = broker.pids[name]
     os.kill(old, signal.SIGKILL)
     wait_until(lambda: broker.pids.get(name, 0) not in (0, old))
@@ -27,7 +27,7 @@ def kill(broker, name):
 @pytest.mark.seed("002-35")
 @pytest.mark.seed("004-06")
 @pytest.mark.process
-def test_killed_rooms_neither_lose_nor_repeat_a_message():
+def test_killed_processes_neither_lose_nor_repeat_a_message():
     with (
         LocalBroker() as broker,
         connect(broker.url, "writer") as client,
@@ -113,7 +113,7 @@ def test_a_handler_gets_what_a_replaced_filter_lets_through_while_delivery_is_ki
 @pytest.mark.seed("004-85")
 @pytest.mark.seed("004-86")
 @pytest.mark.process
-def test_live_delivery_neither_repeats_nor_misses_while_rooms_are_killed():
+def test_live_delivery_neither_repeats_nor_misses_while_processes_are_killed():
     with (
         LocalBroker() as broker,
         connect(broker.url, "writer") as client,

@@ -98,7 +98,7 @@ def test_without_a_handler_it_waits_until_all_came_in(client, numbered):
     assert found == numbered, "it is seen at the last message, without asking for more"
 
 
-def test_who_has_too_little_credit_is_told_to_read(client, numbered):
+def test_who_has_too_little_credit_is_asked_to_read(client, numbered):
     subscription = client.subscribe("a", since="epoch", credit=10)
     with pytest.raises(ZBrokerError, match="credit"):
         subscription.wait_caught_up(0.1)

@@ -76,7 +76,7 @@ def test_another_thread_pauses_what_its_reader_waits_for(broker, client, numbere
         assert first() == b"1"
 
 
-def test_one_that_nobody_reads_is_paused(broker, client, numbered):
+def test_one_that_no_one_reads_is_paused(broker, client, numbered):
     with client.subscribe("a", since="epoch", credit=100) as subscription:
         subscription.pause(T)
         taken = next(iter(broker._subscriptions.values()))
@@ -134,7 +134,7 @@ def test_live_delivery_is_not_paused(client):
 # -- replace --------------------------------------------------------------------------------------
 
 
-def test_a_replaced_filter_holds_from_the_position_that_is_told(broker, client, numbered):
+def test_a_replaced_filter_holds_from_the_position_that_is_reported(broker, client, numbered):
     with client.subscribe("a", filter="7") as subscription:
         assert subscription.replace(filter="9", timeout=T) == 301
         for data in (b"71", b"91", b"97"):
@@ -234,7 +234,7 @@ def test_it_can_be_looked_at(client, numbered):
     assert shown.startswith("Subscription('a', live, 00000000000000ab.1.1")
 
 
-def test_what_is_durable_is_told_though_nothing_matches(broker, client, numbered):
+def test_what_is_durable_is_reported_though_nothing_matches(broker, client, numbered):
     with client.subscribe("nothing", since="epoch") as subscription:
         assert subscription.durable.endswith(".0")
         assert code_of(lambda: subscription.next(0.2)) == "timeout"

@@ -46,7 +46,7 @@ READERS = {
 
 @pytest.mark.seed("002-33")
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_a_reader_that_waits_is_told_what_ended_its_client(broker, client, read):
+def test_a_reader_that_waits_learns_what_ended_its_client(broker, client, read):
     subscription = client.subscribe("a")
     result = in_thread(lambda: read(subscription))
     broker.end_sessions()
@@ -145,7 +145,7 @@ def queues():
         yield fake
 
 
-def test_a_consumer_that_waits_is_told_what_ended_its_client(queues):
+def test_a_consumer_that_waits_learns_what_ended_its_client(queues):
     with connect(queues.url, "worker", timeout=T) as client:
         consumer = client.consume("work")
         result = in_thread(lambda: consumer.fetch(1))

@@ -186,5 +186,5 @@ def test_what_cannot_be_combined_is_refused(broker, client):
 
 
 def _distinct(count):
-    """So many things of which nobody looks closer at any."""
+    """So many things of which no one looks closer at any."""
     return [object() for _ in range(count)]

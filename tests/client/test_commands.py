@@ -138,7 +138,7 @@ def test_a_subscription_gets_them_by_a_new_connection_and_goes_on(broker, client
     assert [one.heartbeat_s for one in broker.listener_logons] == [None, 30.0]
 
 
-def test_a_longer_interval_is_told_on_the_connection_that_is_there(broker):
+def test_a_longer_interval_is_reported_on_the_connection_that_is_there(broker):
     with connect(broker.url, "p", timeout=T, heartbeat=30) as client:
         subscription = client.subscribe("a", since="epoch")
         client.heartbeat(60)

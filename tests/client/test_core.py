@@ -1,4 +1,4 @@
-"""The publishing link's core, step by step. The histories nobody thought of: test_histories.py."""
+"""The publishing link's core, step by step. The histories no one thought of: test_histories.py."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_a_link_that_keeps_failing_is_tried_more_and_more_rarely():
     assert delays == [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 20_000, 20_000]
 
 
-def test_a_connection_that_does_not_come_about_is_begun_anew():
+def test_a_connection_that_does_not_come_about_is_begun_again():
     core = make()
     core.tick(at(0), drained=True)
     assert core.tick(at(connection.CONNECT_MS - 1), drained=True) == []
@@ -372,7 +372,7 @@ def test_after_a_temporary_refusal_the_same_sequence_comes_again(code):
     ]
 
 
-def test_while_the_disk_is_full_one_batch_asks_again_and_nothing_is_sent_behind_it():
+def test_while_the_disk_is_full_one_batch_asks_again_and_nothing_is_sent_after_it():
     core = three()
     now, asked = 0, []
     for round_ in range(1, 30):

@@ -139,7 +139,7 @@ def test_what_has_no_number_yet_at_the_logon_has_to_be_settled_too():
     assert core.handle(persisted(104), at(0)) == [Republished()]
 
 
-def test_what_the_answer_to_the_logon_settles_is_told_at_once():
+def test_what_the_answer_to_the_logon_settles_is_reported_at_once():
     core = make(kept(2))
     assert log_on(core, seq=101, acked=101)[-1] == Republished()
 
@@ -157,7 +157,7 @@ def test_a_refusal_can_be_what_settles_the_last_of_it():
     assert effects[-1] == Republished()
 
 
-def test_a_session_that_is_lost_is_told_once():
+def test_a_session_that_is_lost_is_reported_once():
     core = live()
     assert core.handle(Lost(), at(5_000)) == [ConnectionLost(), Connect()]
     core.handle(Connected(), at(5_000))
@@ -165,7 +165,7 @@ def test_a_session_that_is_lost_is_told_once():
     assert core.tick(at(5_200), drained=True) == [Connect()]
 
 
-def test_it_gives_up_when_nobody_is_reached_in_time():
+def test_it_gives_up_when_no_one_is_reached_in_time():
     core = make(give_up_ms=1_000)
     assert core.tick(at(0), drained=True) == [Connect()]
     assert core.tick(at(999), drained=True) == []
@@ -176,7 +176,7 @@ def test_it_gives_up_when_nobody_is_reached_in_time():
     assert (core.tick(at(9_999), drained=True), core.next_wake_ms()) == ([], None)
 
 
-def test_a_session_ends_the_watch_and_its_loss_begins_it_anew():
+def test_a_session_ends_the_watch_and_its_loss_begins_it_again():
     core = make(give_up_ms=1_000)
     log_on(core, now=900)
     assert core.tick(at(5_000), drained=True) == []
@@ -205,7 +205,7 @@ def test_a_store_that_lost_its_session_again_and_again_sends_the_same(rounds):
         assert sent(effects) == [(100, 99), (102, 101)]
 
 
-def test_where_nobody_listens_the_next_one_is_tried_soon():
+def test_where_no_one_listens_the_next_one_is_tried_soon():
     core = make(several=True)
     core.tick(at(0), drained=True)
     assert core.handle(Unreached(), at(10)) == []

@@ -1,4 +1,4 @@
-"""Thousands of histories of subscriptions on one connection against a model of the door.
+"""Thousands of histories of subscriptions on one connection against a model of the listener.
 
 The world loses connections with all that is under way, pauses and resumes, replaces filters, reads
 when it likes, and cuts the power. Whatever happens: each message comes once, in order.
@@ -273,7 +273,7 @@ def test_each_conflated_interval_comes_once(part):
 
 
 @pytest.mark.parametrize("part", range(5))
-def test_the_newest_of_each_key_comes_whatever_interval_is_cut_anew(part):
+def test_the_newest_of_each_key_comes_whatever_interval_is_cut_again(part):
     def run(seed):
         """All is published before, so that nothing newer makes up for what is missed."""
         world = World(seed, contents=("3",), conflation_s=1.0, conflation_clock="replay")
@@ -297,7 +297,7 @@ def test_the_newest_of_each_key_comes_whatever_interval_is_cut_anew(part):
     histories(part, run)
 
 
-def test_a_replaced_filter_holds_from_the_position_that_is_told():
+def test_a_replaced_filter_holds_from_the_position_that_is_reported():
     for seed in range(SEEDS):
         world = World(seed, contents=("3",))
         request, effects = world.connection.ask(m.Replace("", filter="2"), world.feeds)
@@ -316,7 +316,7 @@ def test_a_replaced_filter_holds_from_the_position_that_is_told():
         assert [row[0] for row in world.got[world.feeds[0]]] == wanted, seed
 
 
-def test_the_world_notices_a_resume_that_goes_by_positions_where_they_are_given_anew(monkeypatch):
+def test_the_world_notices_a_resume_that_goes_by_positions_where_they_are_given_again(monkeypatch):
     monkeypatch.setattr(Feed, "_fresh", Feed._after_seen)
     failed = 0
     for seed in range(100):

@@ -36,7 +36,7 @@ def test_an_exception_in_a_handler_ends_the_subscription(broker, client, numbere
     wait_until(lambda: not broker._subscriptions)
 
 
-def test_closing_raises_what_nobody_was_told(client, numbered):
+def test_closing_raises_what_was_not_reported(client, numbered):
     def fail(_message):
         raise ValueError("now")
 
@@ -123,7 +123,7 @@ def test_what_the_broker_ends_it_with_is_kept(broker, client, numbered):
     assert subscription.error.code == "bad_checksum"
 
 
-def test_nobody_else_reads_what_a_handler_reads(client):
+def test_no_one_else_reads_what_a_handler_reads(client):
     with client.subscribe("a", handler=lambda _message: None) as subscription:
         with pytest.raises(RuntimeError):
             next(iter(subscription))

@@ -45,19 +45,21 @@ def no_one() -> str:
 
 def fails_to_look_up(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def look_up(*_: object, **__: object) -> None:
-        raise socket.gaierror(number, "told by the resolver")
+        raise socket.gaierror(number, "reported by the resolver")
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
 
 
-def test_a_host_without_an_address_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_an_address_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     fails_to_look_up(monkeypatch, socket.EAI_NONAME)
     with pytest.raises(ZBrokerError, match="the host 'brokr' has no address") as caught:
         connect("tcp://brokr:9101", timeout=FAR)
     assert caught.value.code == "not_found"
 
 
-def test_a_host_without_an_address_is_told_to_a_task_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_without_an_address_is_reported_to_a_task_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def try_it() -> None:
         fails_to_look_up(monkeypatch, socket.EAI_NONAME)
         await aio.connect("tcp://brokr:9101", timeout=FAR)
@@ -70,7 +72,7 @@ def test_a_resolver_that_is_away_may_come_back(monkeypatch: pytest.MonkeyPatch) 
     fails_to_look_up(monkeypatch, socket.EAI_AGAIN)
     assert link.impossible("tcp://broker:9101") is None
     reported = link.probe("tcp://broker:9101")
-    assert reported == "the host 'broker' cannot be looked up: told by the resolver"
+    assert reported == "the host 'broker' cannot be looked up: reported by the resolver"
 
 
 def test_with_several_urls_none_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +81,7 @@ def test_with_several_urls_none_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
         assert client.url == broker.url
 
 
-def test_a_port_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_where_no_one_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     url = no_one()
     assert link.probe(url) == f"no process listens on port {url.rpartition(':')[2]} there"
     with pytest.raises(ZBrokerError, match=r"timeout: .* no process listens on port"):

@@ -1,4 +1,4 @@
-"""Where the delivery door is, also while the broker does not know it yet."""
+"""Where the delivery listener is, also while the broker does not know it yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ URL = "tcp://127.0.0.1:9101"
 
 
 class Logons:
-    """A publisher whose logons were told these delivery doors; `asked`: for one newer than."""
+    """A publisher whose logons were given these delivery listeners; `asked`: for one newer than."""
 
     heartbeat_s = None
     settings = SimpleNamespace(curve=None)
@@ -51,7 +51,7 @@ def connected_to(listeners, monkeypatch):
     return listeners.connect()
 
 
-def test_a_session_without_a_delivery_door_is_none_yet():
+def test_a_session_without_a_delivery_listener_is_none_yet():
     publisher = Logons("")
     listeners = ListenerEndpoints(publisher)
     assert listeners.session() is None
@@ -60,7 +60,7 @@ def test_a_session_without_a_delivery_door_is_none_yet():
     assert listeners.session().number == 2
 
 
-def test_a_link_goes_to_the_last_known_door_and_asks_for_the_new_one(monkeypatch):
+def test_a_link_goes_to_the_last_known_listener_and_asks_for_the_new_one(monkeypatch):
     publisher = Logons("tcp://127.0.0.1:1")
     listeners = ListenerEndpoints(publisher)
     assert connected_to(listeners, monkeypatch) == "tcp://127.0.0.1:1"
@@ -71,6 +71,6 @@ def test_a_link_goes_to_the_last_known_door_and_asks_for_the_new_one(monkeypatch
     assert connected_to(listeners, monkeypatch) == "tcp://127.0.0.1:3"
 
 
-def test_with_no_door_ever_known_there_is_none_to_connect_to():
+def test_with_no_listener_ever_known_there_is_none_to_connect_to():
     with pytest.raises(ZBrokerError, match="not_ready"):
         ListenerEndpoints(Logons("")).connect()

@@ -132,7 +132,7 @@ class Recording:
         self.urls.append(self.urls.pop(0))
 
 
-def test_a_chooser_of_the_user_is_told_what_became_of_each(broker, other):
+def test_a_chooser_of_the_user_learns_what_became_of_each(broker, other):
     broker.logon_code = "too_many"
     chooser = Recording([broker.url, other.url])
     with connect(chooser, "pricer", timeout=T) as client:

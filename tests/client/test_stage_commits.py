@@ -84,7 +84,7 @@ def kill_processes(broker: LocalBroker) -> None:
         kill_process(broker, name)
 
 
-def test_it_outlives_a_kill_of_every_room(tmp_path: Path) -> None:
+def test_it_outlives_a_kill_of_every_process(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "data") as broker:
         stage(broker.url, "one", "t", 2)
         kill_processes(broker)
@@ -110,7 +110,7 @@ def test_an_app_has_a_name_like_a_client(broker: LocalBroker, app: str) -> None:
     assert refused.value.code in ("bad_field", "reserved_name")
 
 
-def test_nobody_there_is_a_time_out() -> None:
+def test_no_one_there_is_a_time_out() -> None:
     with pytest.raises(ZBrokerError) as refused:
         commit("tcp://127.0.0.1:9", "app", 1, [], timeout=0.3)
     assert refused.value.code == "timeout"

@@ -18,7 +18,7 @@ def names(seen):
     return [state.name for state in seen]
 
 
-def test_listeners_are_told_in_order(broker):
+def test_listeners_are_called_in_order(broker):
     seen, more = [], []
     client = connect(broker.url, "pricer", timeout=T, on_state=seen.append)
     client.on_state(more.append)
@@ -51,7 +51,7 @@ def test_what_was_stored_at_the_logon_is_said_to_be_settled(broker):
         wait_until(lambda: names(seen)[-1] == "republished")
 
 
-def test_subscriptions_that_are_there_again_are_told(broker):
+def test_subscriptions_that_are_there_again_are_reported(broker):
     seen = []
     with connect(broker.url, "pricer", timeout=T, on_state=seen.append) as client:
         client.publish("t", b"1").wait(T)
@@ -131,7 +131,7 @@ def test_receipts_call_back_when_their_client_ends(broker):
     assert seen.wait(T)
 
 
-def test_what_nobody_reaches_in_time_is_given_up(broker):
+def test_what_no_one_reaches_in_time_is_given_up(broker):
     client = connect(broker.url, "pricer", timeout=T, give_up=0.3)
     broker.stop()
     receipt = client.publish("t", b"1")
@@ -174,7 +174,7 @@ def in_child(check):
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_child_is_told_that_the_client_is_not_its_own(broker, client):
+def test_a_forked_child_learns_that_the_client_is_not_its_own(broker, client):
     client.publish("t", b"1").wait(T)
     receipt = client.publish("t", b"2")
     subscription = client.subscribe("t", since="epoch")

@@ -61,7 +61,7 @@ class Medium:
 
 
 class MediumDisk(RealDisk):
-    """Its syncs bring files and names to the medium; one is told of them."""
+    """Its syncs bring files and names to the medium; one is informed of them."""
 
     def __init__(self, medium: Medium) -> None:
         super().__init__(medium.directory)
@@ -184,7 +184,7 @@ def broken(*_arguments):
     raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-def test_a_sync_that_fails_is_told_to_whoever_puts(medium, monkeypatch):
+def test_a_sync_that_fails_is_reported_to_whoever_puts(medium, monkeypatch):
     store = opened(medium)
     with monkeypatch.context() as patched:
         patched.setattr(mapped_queue, "flush", broken)

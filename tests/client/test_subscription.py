@@ -1,4 +1,4 @@
-"""Subscriptions over sockets: reading, ends, and doors that come and go."""
+"""Subscriptions over sockets: reading, ends, and listeners that come and go."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_restarted_broker_neither_repeats_nor_skips(broker, client, filled):
     assert out == [*filled, b"new"]
 
 
-def test_a_live_subscription_misses_nothing_while_its_door_is_closed(broker, client, filled):
+def test_a_live_subscription_misses_nothing_while_its_listener_is_closed(broker, client, filled):
     with client.subscribe("a") as subscription:
         broker.stop()
         broker.log.append((1, 1, "a", b"meanwhile", None))
@@ -135,7 +135,7 @@ def test_a_live_subscription_misses_nothing_while_its_door_is_closed(broker, cli
         assert subscription.next(T).data == b"meanwhile"
 
 
-def test_a_door_that_forgot_the_client_is_told_again(broker, client, filled):
+def test_a_listener_that_forgot_the_client_is_informed_again(broker, client, filled):
     with client.subscribe("a", since="epoch", credit=200) as subscription:
         out = read(subscription, 100)
         broker.forget()
@@ -152,7 +152,7 @@ def test_an_expired_token_is_replaced(broker, client, filled):
     assert out == filled
 
 
-def test_ranges_are_asked_at_the_door(client, filled):
+def test_ranges_are_asked_at_the_listener(client, filled):
     answer = client.ranges(timeout=T)
     assert (answer.instance, answer.ranges) == (HERE.instance, [(1, 1_001, 10)])
 

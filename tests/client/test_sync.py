@@ -1,4 +1,4 @@
-"""The client with its I/O thread, against a broker that does what it is told."""
+"""The client with its I/O thread, against a broker that does what it is asked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_clients_without_a_name_have_different_ones(broker):
         assert one.name != other.name
 
 
-def test_connect_to_nobody_times_out():
+def test_connect_to_no_one_times_out():
     with pytest.raises(ZBrokerError, match="no answer from") as raised:
         connect("tcp://127.0.0.1:1", timeout=0.1)
     assert raised.value.code == "timeout"
@@ -285,7 +285,7 @@ def test_an_idle_client_finds_its_way_back_to_a_restarted_broker(broker, client)
     client.publish("a", b"1").wait(T)
 
 
-def test_a_broker_that_forgot_the_client_is_told_again_who_it_is(broker, client):
+def test_a_broker_that_forgot_the_client_learns_again_who_it_is(broker, client):
     broker.forget()
     client.publish("a", b"1").wait(T)
     assert data_of(broker) == [b"1"]
@@ -325,7 +325,7 @@ def fill(client, size):
 
 
 @pytest.mark.parametrize("size", [0, 100, 5_000])
-def test_a_full_store_refuses_and_goes_on_when_there_is_room(broker, size):
+def test_a_full_store_refuses_and_goes_on_when_there_is_space(broker, size):
     broker.hold = True
     with connect(broker.url, store_bytes=100_000, timeout=T) as client:
         with pytest.raises(ZBrokerError, match="store_full"):

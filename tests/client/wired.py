@@ -1,4 +1,4 @@
-"""A connection core with subscriptions on it, and a door that answers as it is told."""
+"""A connection core with subscriptions on it, and a listener that answers as it is asked."""
 
 from __future__ import annotations
 

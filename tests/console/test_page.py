@@ -62,7 +62,7 @@ def test_a_click_tells_what_holds_a_queue_back(browser: Browser, fake: Fake) -> 
     fake.documents["/queues/a%2Fb%20%3F/explain"] = lines
     opened(browser, fake)
     assert browser.text("#queues .explained") == ""
-    assert asked(fake, "/queues/work/explain") == 0, "nothing is asked for that nobody wants"
+    assert asked(fake, "/queues/work/explain") == 0, "nothing is asked for that no one wants"
     first, second = browser.driver.find_elements("css selector", "#queues .act")
     first.click()
     browser.until(lambda: "it has no consumer" in browser.text("#queues .explained"))
@@ -78,7 +78,7 @@ def test_a_click_tells_what_holds_a_queue_back(browser: Browser, fake: Fake) -> 
     assert browser.run("return document.querySelectorAll('img').length") == 0
 
 
-def test_a_queue_that_goes_while_it_is_explained_is_told(browser: Browser, fake: Fake) -> None:
+def test_a_queue_that_goes_while_it_is_explained_is_reported(browser: Browser, fake: Fake) -> None:
     opened(browser, fake)
     browser.element("#queues .act").click()
     browser.until(lambda: "it has no consumer" in browser.text("#queues .explained"))
@@ -94,7 +94,7 @@ def test_without_queues_there_are_no_charts_of_them(browser: Browser, fake: Fake
     assert "Messages in" in browser.text("#rates")
 
 
-def test_an_alarm_stands_first(browser: Browser, fake: Fake) -> None:
+def test_an_alarm_is_first(browser: Browser, fake: Fake) -> None:
     fake.documents["/status"]["alarms"] = [d.alarm()]
     opened(browser, fake)
     assert browser.text("#state") == "ready, 1 alarm"
@@ -149,12 +149,12 @@ def test_a_token_is_asked_for_once_per_tab(browser: Browser, fake: Fake) -> None
     assert browser.run("return sessionStorage.length") == 0
 
 
-def test_a_lost_broker_is_told_until_it_is_back(browser: Browser, fake: Fake) -> None:
+def test_a_lost_broker_is_reported_until_it_is_back(browser: Browser, fake: Fake) -> None:
     opened(browser, fake)
     fake.stop()
     browser.until(lambda: "No answer since" in browser.text("#lost"))
     assert browser.text("#state") == "no answer"
-    assert browser.rows("topics"), "what was told before stays"
+    assert browser.rows("topics"), "what was reported before stays"
     fake.documents["/topics"] = d.topics("after")
     fake.start()
     browser.until(lambda: [row[0] for row in browser.rows("topics")] == ["after"])

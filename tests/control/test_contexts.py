@@ -163,7 +163,7 @@ def test_a_broken_one_in_use_does_not_stop_who_says_where() -> None:
         resolve(Context())
 
 
-def test_what_stands_in_the_note_of_the_one_in_use_is_no_path() -> None:
+def test_what_is_in_the_note_of_the_one_in_use_is_no_path() -> None:
     contexts.save("one", FULL)
     (contexts.directory().parent / "context").write_text("../../etc/passwd\n")
     assert contexts.current() == ""

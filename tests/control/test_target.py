@@ -41,7 +41,7 @@ def test_reading_shows_the_token_of_readers_where_one_is_wanted(fake: FakeAdmin)
     assert len(fake.asked) == 3  # it is kept
 
 
-def test_a_token_that_was_made_anew_is_read_again(fake: FakeAdmin) -> None:
+def test_a_token_that_was_made_again_is_read_again(fake: FakeAdmin) -> None:
     fake.readers = {"second"}
     (fake.data / "run" / "admin-read.token").write_text("second\n")
     admin = Admin(fake.url, fake.data, token="first")
@@ -109,7 +109,7 @@ POLL_MS = 20
 
 
 class Listener:
-    """An ingest door: answers logons as it is told to, with CURVE if it has keys."""
+    """An ingest listener: answers logons as it is asked to, with CURVE if it has keys."""
 
     def __init__(self, pair: keys.KeyPair | None = None, allowed: str = "") -> None:
         self.logons: list[m.Logon] = []
@@ -202,7 +202,7 @@ def test_a_key_that_is_not_known_is_refused_at_once(secured: Listener, tmp_path:
     assert secured.logons == []
 
 
-def test_who_has_no_credentials_is_told_to_give_them(secured: Listener) -> None:
+def test_who_has_no_credentials_is_asked_to_give_them(secured: Listener) -> None:
     with pytest.raises(ZBrokerError) as caught:
         log_on(secured.url)
     assert caught.value.code == "auth_failed"

@@ -19,7 +19,7 @@ def refused(**keys: Any) -> BadQueue:
     return caught.value
 
 
-def test_a_queue_takes_the_topic_of_its_name_unless_told() -> None:
+def test_a_queue_takes_the_topic_of_its_name_unless_another_is_given() -> None:
     named, reported = compile_queue(QueueConfig("q")), compile_queue(QueueConfig("q", topic="t"))
     assert [named.topics(topic) for topic in ("q", "t")] == [True, False]
     assert [reported.topics(topic) for topic in ("q", "t")] == [False, True]

@@ -331,7 +331,7 @@ def test_headers_say_what_enters_and_how_where_payloads_cannot_be_read() -> None
     assert (first == again, none, first != other) == (True, 0, True)
 
 
-def test_what_stands_before_the_begin_does_not_enter() -> None:
+def test_what_is_before_the_begin_does_not_enter() -> None:
     messages = plain("a", "a", "a")
     for begin, left in ((0, 3), (FIRST, 3), (FIRST + 1, 2), (FIRST + 2, 1)):
         found = Taken(begin, topic="a")(messages)
@@ -341,7 +341,7 @@ def test_what_stands_before_the_begin_does_not_enter() -> None:
         assert Taken(begin, topic="a")(messages) is None
 
 
-def test_the_begin_may_stand_in_a_batch_of_which_some_do_not_count() -> None:
+def test_the_begin_may_be_in_a_batch_of_which_some_do_not_count() -> None:
     found = Taken(FIRST + 1, topic="a")(plain(*"aaaa"), 2)
     assert found is not None
     assert list(found.positions) == [FIRST + 1]
@@ -441,7 +441,7 @@ def test_a_batch_without_times_expires_as_one_run() -> None:
     assert found.expires == [(LOG_TIME + 2 * MS, FIRST, FIRST + 3)]
 
 
-def test_runs_break_where_others_stand_between() -> None:
+def test_runs_break_where_others_are_between() -> None:
     end = LOG_TIME + 2 * MS
     found = taken(plain("a", "b", "a", "a"), expiration=2)
     assert found.expires == [(end, FIRST, FIRST + 1), (end, FIRST + 2, FIRST + 4)]

@@ -264,7 +264,7 @@ def test_subscribing_is_answered_with_position_before_any_message():
 
 
 @pytest.mark.seed("004-40")
-def test_a_list_of_bookmarks_starts_behind_the_oldest_that_is_found():
+def test_a_list_of_bookmarks_starts_after_the_oldest_that_is_found():
     world = ready()
     world.publish("t", "t", "t")
     world.publish("t", publisher=2)
@@ -486,7 +486,7 @@ def test_a_peer_that_is_gone_is_noticed_by_its_heartbeat():
     assert not world.core.connections
 
 
-def test_the_core_sleeps_until_the_next_beat_when_nobody_is_connected():
+def test_the_core_sleeps_until_the_next_beat_when_no_one_is_connected():
     world = ready(logon=False)
     world.pass_time(10)
     assert world.core.next_wake_ms() == 10 + HOLDS_MS
@@ -542,7 +542,7 @@ def test_an_answer_for_a_subscription_that_is_gone_is_dropped():
     assert not world.acks("processed")[1:]
 
 
-def test_a_cursor_behind_the_new_end_of_the_log_goes_back_to_it():
+def test_a_cursor_after_the_new_end_of_the_log_goes_back_to_it():
     world = ready()
     for _ in range(3):
         world.publish("t")
@@ -682,7 +682,7 @@ def test_ranges_are_planned_between_two_points():
 
 
 def test_now_is_what_the_journal_says_even_if_its_marks_come_later():
-    """Whoever was told that a message is persisted finds it between epoch and now."""
+    """Whoever was informed that a message is persisted finds it between epoch and now."""
     world = ready()
     world.publish("t")
     world.persist()

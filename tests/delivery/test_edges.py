@@ -1,4 +1,4 @@
-"""What is held, told and counted where something unusual happens: a lost tail, a gap, no credit."""
+"""What is held, reported and counted in unusual cases: a lost tail, a gap, no credit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLENTY = 1 << 40
 
 
 def restart(world: World, persisted: int) -> None:
-    """The journal lost what was written behind `persisted`."""
+    """The journal lost what was written after `persisted`."""
     world.log = [batch for batch in world.log if batch.position < persisted]
     world.published = [seen for seen in world.published if seen.position < persisted]
     world.next_position = world.written = world.persisted = persisted
@@ -40,7 +40,7 @@ def restart(world: World, persisted: int) -> None:
 
 
 def holding(interval_s: float) -> tuple[World, int]:
-    """A live, conflating subscription, and the position behind what is durable."""
+    """A live, conflating subscription, and the position after what is durable."""
     world = ready()
     world.publish("t")
     world.persist()
@@ -76,7 +76,7 @@ def test_what_was_held_and_lost_is_not_sent() -> None:
     assert [seen.data for seen in world.got()] == [b'{"id":3}']
 
 
-def test_the_bookmark_that_is_told_is_not_that_of_a_lost_message() -> None:
+def test_the_bookmark_that_is_reported_is_not_that_of_a_lost_message() -> None:
     world = ready()
     world.subscribe("t", bookmark=NOW, options=m.Options(delivery="live"))
     world.publish("t")
@@ -95,7 +95,7 @@ def test_the_bookmark_that_is_told_is_not_that_of_a_lost_message() -> None:
 # -- gaps and ends ------------------------------------------------------------------------------
 
 
-def test_what_is_held_before_a_gap_is_sent_before_the_gap_is_told() -> None:
+def test_what_is_held_before_a_gap_is_sent_before_the_gap_is_reported() -> None:
     world = ready()
     world.publish("t")
     world.damage(2)
@@ -124,7 +124,7 @@ def test_one_that_ends_before_a_gap_ends_well_beside_one_that_meets_it() -> None
     assert [note.name for note in world.notes] == ["delivery.gap"]
 
 
-def test_one_that_caught_up_before_a_gap_is_told_so_and_then_of_the_gap() -> None:
+def test_one_that_caught_up_before_a_gap_learns_so_and_then_of_the_gap() -> None:
     world = ready()
     world.publish("t")
     world.persist()
@@ -139,7 +139,7 @@ def test_one_that_caught_up_before_a_gap_is_told_so_and_then_of_the_gap() -> Non
 
 
 def test_a_bookmark_does_not_go_beyond_the_end_of_a_range() -> None:
-    """A run without wanted topics that goes on behind the end is one Skipped."""
+    """A run without wanted topics that goes on after the end is one Skipped."""
     world = ready()
     world.publish("t")
     run = world.publish("u", "u", "u", publisher=2)

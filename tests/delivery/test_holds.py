@@ -91,7 +91,7 @@ def test_a_client_that_is_gone_holds_nothing() -> None:
     assert world.holds().lowest == U63_MAX
 
 
-def test_since_is_when_it_was_told_first() -> None:
+def test_since_is_when_it_was_reported_first() -> None:
     world = filled()
     world.subscribe(credit=1)
     world.holds(wall_ms=1)
@@ -118,7 +118,7 @@ def test_ranges_are_held_while_they_are_split() -> None:
     assert world.holds(plan).holdings == [Holding("ann", "ranges", 3, WALL_MS)]
 
 
-def test_a_point_that_was_told_is_held_while_others_are_looked_up() -> None:
+def test_a_point_that_was_reported_is_held_while_others_are_looked_up() -> None:
     world = filled()
     world.late = True
     bookmarks = f"{format_bookmark(1, 6)},{format_bookmark(1, 4)}"
@@ -130,7 +130,7 @@ def test_a_point_that_was_told_is_held_while_others_are_looked_up() -> None:
     assert world.got() == world.wanted(first=5)
 
 
-def test_no_subscription_begins_below_a_log_start_that_was_told_of() -> None:
+def test_no_subscription_begins_below_a_log_start_that_was_reported() -> None:
     """The answer was given before the log start rose and arrives after it: it is asked again."""
     world = filled()
     world.late = True
@@ -161,7 +161,7 @@ def test_ranges_do_not_begin_below_a_log_start_either() -> None:
     assert [plan.start.position for plan in world.plans] == [6]
 
 
-def test_what_was_told_below_the_log_start_is_not_held_any_more() -> None:
+def test_what_was_reported_below_the_log_start_is_not_held_any_more() -> None:
     world = filled()
     world.late = True
     world.subscribe(bookmark=f"{format_bookmark(1, 2)},{format_bookmark(1, 8)}")
@@ -198,8 +198,8 @@ def test_what_is_held_below_the_log_start_is_read_to_the_end() -> None:
     assert world.holds().lowest == world.persisted
 
 
-def test_nothing_told_is_ever_taken_back() -> None:
-    """Once told that nothing is needed below a log start, nothing below it is ever read."""
+def test_nothing_reported_is_ever_taken_back() -> None:
+    """Once informed that nothing is needed below a log start, nothing below it is ever read."""
     for seed in range(150):
         _history(random.Random(seed))
 

@@ -241,7 +241,7 @@ class History:
                 self.lose()
 
     def lose(self) -> None:
-        """The connection is lost: what it was told last is where it goes on."""
+        """The connection is lost: what it was sent last is where it goes on."""
         reported = [
             a.vector for a in self.world.acks("persisted") if a.sid == self.sid and a.vector
         ]

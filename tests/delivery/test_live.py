@@ -137,7 +137,7 @@ def test_who_says_no_gets_recorded_ones_only(world: World) -> None:
     assert world.got() == []
 
 
-def test_without_credit_they_are_dropped_and_the_subscriber_is_told_when_it_gives_some(
+def test_without_credit_they_are_dropped_and_the_subscriber_learns_it_when_it_gives_some(
     world: World,
 ) -> None:
     world.subscribe("u", bookmark=None, credit=1)
@@ -189,7 +189,7 @@ def test_a_batch_that_names_a_topic_twice_comes_once(world: World) -> None:
     assert got(world) == [(1, "u", b"a"), (2, "u", b"b")]
 
 
-def test_where_everything_is_recorded_nobody_waits_for_live_messages() -> None:
+def test_where_everything_is_recorded_no_one_waits_for_live_messages() -> None:
     world = ready()
     world.subscribe("u", bookmark=None)
     assert world.core.live.fan_out([i.Entry(7, 1, 1, 1, None, 5, None, ["u"])], [b""], 0) == []
@@ -265,7 +265,7 @@ def test_a_grant_comes_on_each_beat() -> None:
     assert grants.tick(1 + BEAT_MS, wanted=True) == [granted(ANN, 5, 0)]
 
 
-def test_nothing_is_granted_while_nobody_is_there_to_send_it_to() -> None:
+def test_nothing_is_granted_while_no_one_is_there_to_send_it_to() -> None:
     grants = LiveGrants(MINE)
     assert grants.answer(hello(ANN, 5)) == granted(ANN, 5, 0)
     assert grants.tick(5, wanted=False) == [granted(ANN, 5, 0, 0)]

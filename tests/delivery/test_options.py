@@ -107,7 +107,7 @@ class Play:
         world.time_ns = max(world.time_ns, world.now_ms * MS - STEP_NS)
 
     def tell(self, command: m.ClientCommand) -> None:
-        """Before it began and after it ended nobody knows its sid."""
+        """Before it began and after it ended no one knows its sid."""
         self.world.send(command)
 
     def end(self) -> None:

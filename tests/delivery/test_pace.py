@@ -134,7 +134,7 @@ def test_log_time_that_goes_back_is_no_gap() -> None:
     assert pace.next_ns == 1
 
 
-def test_a_room_that_was_busy_catches_up() -> None:
+def test_a_process_that_was_busy_catches_up() -> None:
     pace = ReplayPace(parse_rate(10))
     pace.take(0, nothing(1), nothing(1))
     assert pace.take(5 * SECOND, nothing(99), nothing(99)) == 50
@@ -226,7 +226,7 @@ def test_no_more_is_looked_at_than_goes(rate: str, read: str) -> None:
 
 @dataclass
 class Model:
-    """One message at a time, each behind the one before it, in exact fractions."""
+    """One message at a time, each after the one before it, in exact fractions."""
 
     rate: Rate
     max_gap_ns: int | None
@@ -345,7 +345,7 @@ def test_it_is_never_more_than_one_message_ahead(
 def replayed(
     pace: ReplayPace, times: list[int], sizes: list[int], seconds: int, rng: random.Random
 ) -> list[int]:
-    """When each message went, of a room that comes up to 5 ms late and offers what it just has."""
+    """When each message went, of a process that comes up to 5 ms late and offers what it has."""
     went: list[int] = []
     now = 0
     while now < seconds * SECOND:
@@ -360,7 +360,7 @@ def replayed(
 
 
 def units_before(rate: Rate, times: list[int], sizes: list[int]) -> list[float]:
-    """What the rate counts that stands before each message; the first has nothing before it."""
+    """What the rate counts that is before each message; the first has nothing before it."""
     if rate.kind == "messages":
         return list(range(len(times)))
     if rate.kind == "bytes":

@@ -24,7 +24,7 @@ SLOW_MS = 5_000
 
 
 class Journal:
-    """Answers what it is told to know: positions by value, "pending" for all else."""
+    """Answers what it is asked to know: positions by value, "pending" for all else."""
 
     def __init__(self) -> None:
         self.persisted = 50
@@ -180,7 +180,7 @@ def test_an_end_that_is_not_here_yet_is_waited_for_by_itself(bench: Bench) -> No
         ("[5|1|:1|1|]", {"bookmark_not_found": "now"}, "bookmark_expired"),
     ],
 )
-def test_what_no_wait_can_mend_is_told_at_once(
+def test_what_no_wait_can_mend_is_reported_at_once(
     bench: Bench, bookmark: str, more: dict[str, str], code: str
 ) -> None:
     bench.journal.known |= {"5|1|": "not_found", "1|1|": "expired"}
@@ -200,7 +200,7 @@ def test_an_unknown_begin_that_the_client_chose_waits_for_its_end_only(bench: Be
     assert (question.start(HERE).position, question.end(HERE)) == (61, Point(60))
 
 
-def test_a_journal_that_restarted_is_asked_although_it_stands_where_it_stood(
+def test_a_journal_that_restarted_is_asked_although_it_is_where_it_was(
     bench: Bench,
 ) -> None:
     bench.ask("1|9|", SLOW_MS)
@@ -313,7 +313,7 @@ def test_all_together_have_a_bounded_number_of_look_ups() -> None:
 
 
 def test_what_is_asked_again_costs_one_principal_little_however_much_waits() -> None:
-    """And nobody else waits for it: each has his own pace."""
+    """And no one else waits for it: each has his own pace."""
     bench = Bench()
     for key in range(9):
         many = question(b"r", 1_000, key=key)

@@ -241,7 +241,7 @@ def test_a_range_selects_what_a_model_selects(ranged: Ranged, data: st.DataObjec
 
 
 @given(data=st.data())
-def test_without_brackets_a_range_begins_at_a_time_and_behind_all_else(
+def test_without_brackets_a_range_begins_at_a_time_and_after_all_else(
     ranged: Ranged, data: st.DataObject
 ) -> None:
     first = data.draw(ends(ranged.model.messages).filter(bool))

@@ -124,7 +124,7 @@ def test_every_question_has_its_answer(bench: Bench, question: Any, answer: Any)
     assert len(sends) == getattr(answer, "count", 0)
 
 
-def test_connections_are_told(bench: Bench) -> None:
+def test_connections_are_reported(bench: Bench) -> None:
     bench.one_behind()
     reported = bench.answered(codec.encode(s.AskClients(5, limit=3)))
     assert isinstance(reported, s.Clients)

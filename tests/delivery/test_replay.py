@@ -179,7 +179,7 @@ def test_one_that_ends_leaves_the_others_in_order():
 # -- replace ------------------------------------------------------------------------------------
 
 
-def test_another_topic_holds_from_where_it_stands():
+def test_another_topic_holds_from_where_it_is():
     world = filled("t", "u")
     world.subscribe(credit=PLENTY)
     world.send(m.Replace("s", "c", topic="u"))
@@ -248,7 +248,7 @@ def test_a_slow_subscriber_is_replayed_to_and_counted():
     assert world.core.needs.holds(7, [], 0).eager
 
 
-def test_only_what_is_durable_is_told_as_a_resume_point():
+def test_only_what_is_durable_is_reported_as_a_resume_point():
     world = ready()
     live_one(world)
     world.publish("t")
@@ -302,7 +302,7 @@ def test_a_rate_is_kept_and_never_more_than_one_message_ahead(rate, size):
         world.pass_time(max(1, min(wake_ms - world.now_ms, 250)))
 
 
-def test_times_that_nobody_waits_for_any_more_are_swept():
+def test_times_that_no_one_waits_for_any_more_are_swept():
     world = filled(*["t"] * 3)
     world.subscribe(options=m.Options(rate="0.001"), credit=PLENTY)
     world.subscribe(sid="c", options=m.Options(conflation_s=3_600.0))
@@ -341,8 +341,8 @@ def test_an_idle_stretch_of_the_log_is_cut_short():
 
 @RELAXED
 @given(log=st.lists(TOPICS, min_size=1, max_size=15), interval=st.sampled_from([None, 1.5, 3.0]))
-def test_every_resume_point_that_is_told_is_one(log, interval):
-    """What comes behind a point that was told, and nothing else, comes from there again."""
+def test_every_resume_point_that_is_reported_is_one(log, interval):
+    """What comes after a point that was reported, and nothing else, comes from there again."""
     world = ready()
     options = m.Options(conflation_s=interval) if interval else m.Options()
     world.subscribe(options=options, bookmark="0")

@@ -1,4 +1,4 @@
-"""What is told of subscriptions: rows, their order, and why each waits."""
+"""What is reported of subscriptions: rows, their order, and why each waits."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_one_that_is_located_has_no_position() -> None:
     assert (row.state, row.position, row.lag) == ("locating", 0, 0)
 
 
-def test_what_is_sent_before_it_is_durable_is_not_behind() -> None:
+def test_what_is_sent_before_it_is_durable_is_not_after() -> None:
     world = World()
     world.add(103)
     [row] = world.rows()
@@ -154,7 +154,7 @@ def test_a_rate_tells_when_the_next_one_is_due() -> None:
     assert world.rows()[0].due_ms == 0
 
 
-def test_a_start_in_the_future_is_told() -> None:
+def test_a_start_in_the_future_is_reported() -> None:
     world = World()
     world.add(100).not_before_ns = 7
     [row] = world.rows()
@@ -170,7 +170,7 @@ def test_one_that_is_combined_waits_for_the_credit_of_the_other() -> None:
 
 
 @pytest.mark.parametrize("reasons", range(32))
-def test_the_reason_that_has_to_go_first_is_told(reasons: int) -> None:
+def test_the_reason_that_has_to_go_first_is_reported(reasons: int) -> None:
     """Every mix of reasons; the first of them in this order counts."""
     names = ["paused", "future start", "caught up", "no credit", "rate"]
     given_ = [name for bit, name in enumerate(names) if reasons >> bit & 1]
@@ -183,7 +183,7 @@ def test_the_reason_that_has_to_go_first_is_told(reasons: int) -> None:
     assert world.state() == (given_[0] if given_ else "sending")
 
 
-def test_only_what_was_asked_for_is_told() -> None:
+def test_only_what_was_asked_for_is_reported() -> None:
     world = World()
     world.add(1, "ann", "a").topic = "x"
     world.add(2, "ann", "b").topic = "y"
@@ -199,7 +199,7 @@ def test_only_what_was_asked_for_is_told() -> None:
 
 
 @given(st.lists(st.integers(0, 120), max_size=30), st.integers(0, 40))
-def test_the_farthest_behind_are_told_first(positions: list[int], limit: int) -> None:
+def test_the_farthest_behind_are_reported_first(positions: list[int], limit: int) -> None:
     world = World()
     for number, position in enumerate(positions):
         world.add(position, f"c{number % 3}", f"s{number}")
@@ -234,7 +234,7 @@ def names(world: World, ask: AskClients) -> tuple[list[str], int]:
     return [row.client for row in found.rows], found.left_out
 
 
-def test_a_connection_is_told_with_what_it_was_sent() -> None:
+def test_a_connection_is_reported_with_what_it_was_sent() -> None:
     world = World()
     world.add(40, "ann", "s1").sent_messages = 3
     world.add(40, "ann", "s2").sent_messages = 4
@@ -243,14 +243,14 @@ def test_a_connection_is_told_with_what_it_was_sent() -> None:
     assert reports.clients(world, AskClients(1, limit=5), peers, NOW_MS) == Clients(1, [row])
 
 
-def test_what_is_not_known_of_a_connection_is_not_told() -> None:
+def test_what_is_not_known_of_a_connection_is_not_reported() -> None:
     world = World()
     world.add()
     [row] = reports.clients(world, AskClients(1, limit=5), unknown, NOW_MS).rows
     assert (row.address, row.connected_ms, row.heartbeat_s) == ("", None, 30.0)
 
 
-def test_connections_are_told_by_name() -> None:
+def test_connections_are_reported_by_name() -> None:
     world = World()
     for client in ("cid", "ann", "bob"):
         world.add(1, client)

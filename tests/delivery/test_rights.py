@@ -131,7 +131,7 @@ def test_what_one_may_see_whole_is_not_what_another_may() -> None:
 
 
 def test_a_part_of_a_batch_never_brings_its_body_along() -> None:
-    """Where only a span counts, the rest of the body would be sent, too: it is packed anew."""
+    """Where only a span counts, the rest of the body would be sent, too: it is packed again."""
     made = world()
     made.publish("open", "open", "shut", payloads=[payload(1), payload(2), payload(3)])
     made.persist()
@@ -204,7 +204,7 @@ LOOK_UPS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("ends", LOOK_UPS, ids=lambda ends: str(ends)[:40])
 @pytest.mark.parametrize("kind", [m.Subscribe, m.Ranges])
 def test_rights_come_before_everything_that_is_looked_up(kind: Any, ends: Any) -> None:
-    """Whoever may not read a topic is not told what a point, a bookmark or a list is worth."""
+    """Whoever may not read a topic does not learn what a point, a bookmark or a list is worth."""
     made = World(access=rules(MIXED), budget=Budget(lookups=100))
     made.welcome()
     made.logon_as("ann", A)
@@ -319,7 +319,7 @@ def test_answers_to_look_ups_tell_only_whoever_may_know() -> None:
         assert Asked(seed).run(40) == [], f"seed {seed}"
 
 
-#: where a rule is left out, and what stands there instead
+#: where a rule is left out, and what is there instead
 BUGS: dict[str, tuple[object, str, Any]] = {
     "subscriptions are checked after their places": (
         SubscriptionRegistry,
@@ -403,7 +403,7 @@ def test_rights_that_are_taken_away_end_a_subscription_or_narrow_it() -> None:
     assert [len(made.got(sid)) for sid in ("o", "h", "all")] == [0, 1, 1]
 
 
-def test_what_conflation_holds_is_looked_at_anew() -> None:
+def test_what_conflation_holds_is_looked_at_again() -> None:
     made = world(grant("allow", READS, "open half"))
     made.publish("half", payloads=[payload(7)])
     made.persist()

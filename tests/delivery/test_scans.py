@@ -134,7 +134,7 @@ def test_a_scan_at_rest_waits_for_a_longer_log():
     many.check()
 
 
-def test_positions_that_nobody_waits_at_are_forgotten():
+def test_positions_that_no_one_waits_at_are_forgotten():
     many = waiting()
     many.add(replay(1, 10**9))
     one = replay(2, 0)
@@ -256,7 +256,7 @@ def test_a_joiner_changes_what_is_read():
     assert after.wants_key != before.wants_key
 
 
-def test_a_joiner_that_knows_where_it_stands_spares_a_search():
+def test_a_joiner_that_knows_where_it_is_spares_a_search():
     scan = scan_of("a")
     assert scan.read(9).seek
     known = replay(9, 1, "b")

@@ -87,7 +87,7 @@ def test_headers_are_decoded_once_for_all_who_ask() -> None:
     assert block.headers(0).of(0) is first
 
 
-def test_headers_are_not_decoded_if_nobody_asks() -> None:
+def test_headers_are_not_decoded_if_no_one_asks() -> None:
     block = block_of(["not", "headers"])
     assert picked(block, "MESSAGE_SIZE() > 0") == [0, 1]
     with pytest.raises(ClientError, match="headers"):

@@ -87,7 +87,7 @@ def test_a_range_sends_what_lies_between_its_ends(entries, data, pattern, zstd):
 @pytest.mark.seed("004-49")
 @RELAXED
 @given(entries=LOG, data=st.data())
-def test_a_resume_behind_any_message_goes_on_with_the_next(entries, data):
+def test_a_resume_after_any_message_goes_on_with_the_next(entries, data):
     world = ready()
     write(world, entries)
     world.persist()

@@ -1,4 +1,4 @@
-"""How far the program behind a subscription came (zbroker/delivery/subscription.py)."""
+"""How far the program of a subscription came (zbroker/delivery/subscription.py)."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ class World:
         self.pump()
 
     def write(self) -> None:
-        """Everything is written, not durable yet; who wants that is told."""
+        """Everything is written, not durable yet; who wants that is informed."""
         self.written = self.next_position
         self.say_watermarks()
         self.pump()

@@ -138,7 +138,7 @@ def test_what_is_made_from_code_is_up_to_date(each: Page) -> None:
     assert each.text == generate.renewed(each), "run: python -m tests.docs.generate"
 
 
-def test_every_made_part_stands_in_the_manual() -> None:
+def test_every_made_part_is_in_the_manual() -> None:
     found = [name for each in PAGES for name in generate.parts_of(each)]
     assert sorted(found) == sorted(generate.PARTS)
 

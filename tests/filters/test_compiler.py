@@ -42,7 +42,7 @@ class About:
         return (None, b"k", b"\xff", b"")[i % 4]
 
     def message(self, i: int, payload: bytes) -> dict[str, Any]:
-        """What the slow reading is told."""
+        """What is reported of slow reading."""
         return {
             "TOPIC_NAME": self.topic(i),
             "BOOKMARK": self.bookmark(i),

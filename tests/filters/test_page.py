@@ -49,7 +49,7 @@ def test_examples_of_both_kinds_are_found() -> None:
 
 
 @pytest.mark.seed("004-56")
-def test_every_function_stands_in_the_table_and_has_an_example() -> None:
+def test_every_function_is_in_the_table_and_has_an_example() -> None:
     described = re.findall(r"^\| `\w+\(.*$", PAGE, re.MULTILINE)
     for name in NAMES:
         assert any(f"`{name}(" in line for line in described), name

@@ -55,7 +55,7 @@ class Rig:
         return Now(self.now_ms, WALL_NS + self.now_ms * 1_000_000)
 
     def hear(self, event: object) -> list[Reported]:
-        """What clients are told."""
+        """What clients are sent."""
         return self.take(self.core.handle(event, self.now))
 
     def turn(self, *items: Received) -> list[Reported]:

@@ -1,4 +1,4 @@
-"""zbroker/ingest/acks.py: acks at an interval, never behind what they stand before."""
+"""zbroker/ingest/acks.py: acks at an interval, never after what they are before."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from zbroker.wire import messages as m
 
 @pytest.fixture
 def bench() -> Bench:
-    """A publisher that wants to hear once a second, and was told something at 0."""
+    """A publisher that wants to hear once a second, and was sent something at 0."""
     made = Bench()
     made.logon(ack_interval_s=1.0)
     publish(made, 1)
-    assert acks(made, 0) == [1], "the first is told at once"
+    assert acks(made, 0) == [1], "the first is reported at once"
     return made
 
 
@@ -46,13 +46,13 @@ def test_acks_are_merged_over_the_interval(bench: Bench) -> None:
     assert (acks(bench, 1_999), acks(bench, 2_000), acks(bench, 9_000)) == ([], [5], [])
 
 
-def test_who_does_not_ask_is_told_with_each_commit(bench: Bench) -> None:
+def test_who_does_not_ask_is_answered_with_each_commit(bench: Bench) -> None:
     bench.logon(B, "q")
     bench.turn(single(1, rid=B))
     assert [one.seq for one in bench.settle(i.ReceiptItem(2, 5, 1))] == [1]  # type: ignore[union-attr]
 
 
-def test_a_refusal_comes_behind_the_acks_before_it(bench: Bench) -> None:
+def test_a_refusal_comes_after_the_acks_before_it(bench: Bench) -> None:
     publish(bench, 2)
     bench.turn(packed(3, b"x"))
     reported = bench.settle(i.ReceiptItem(bench.appended[-1][0], 0, 2, 0, "disk_full", "full"))
@@ -73,7 +73,7 @@ def test_a_heartbeat_releases_nothing(bench: Bench) -> None:
     assert bench.core._pacer.next_wake_ms() == 1_000
 
 
-def test_nobody_is_told_who_is_gone(bench: Bench) -> None:
+def test_no_one_who_is_gone_is_informed(bench: Bench) -> None:
     publish(bench, 2)
     bench.gone(A)
     assert (acks(bench, 5_000), bench.core._pacer.next_wake_ms()) == ([], None)

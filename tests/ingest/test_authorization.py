@@ -121,7 +121,7 @@ def test_wrong_passwords_cost_more_and_more_time(listener: Bench) -> None:
         asked = len(listener.asked)
         again = logon("carol", DESK, user="carol", password="right")
         assert "wait" in error(listener.turn(again)).reason
-        assert len(listener.asked) == asked, "nobody looks at it"
+        assert len(listener.asked) == asked, "no one looks at it"
         listener.now_ms += 1
         wait *= 2
 
@@ -155,7 +155,7 @@ def test_one_principal_cannot_take_all_places() -> None:
     )
 
 
-def test_nobody_takes_over_the_session_of_another_principal(listener: Bench) -> None:
+def test_no_one_takes_over_the_session_of_another_principal(listener: Bench) -> None:
     """Its `instance` can be read by admin_read; only the same principal may replace it by that."""
     listener.turn(logon("client-7", ANN, instance="mine"))
     reported = listener.turn(logon("client-7", BOB, B, instance="mine"))
@@ -164,8 +164,8 @@ def test_nobody_takes_over_the_session_of_another_principal(listener: Bench) -> 
     assert client.principal == "ann"
 
 
-def test_nobody_learns_by_the_answer_who_there_is(listener: Bench) -> None:
-    """Somebody who is not there takes as long, and is told the same, as a wrong password."""
+def test_no_one_learns_by_the_answer_who_there_is(listener: Bench) -> None:
+    """Somebody who is not there takes as long, and gets the same answer, as a wrong password."""
     reported = []
     for at, user in enumerate(("carol", "nobody", "nobody")):
         assert listener.turn(logon("x", DESK, user=user, password="wrong")) == []
@@ -235,7 +235,7 @@ def test_a_batch_goes_whole_or_not_at_all(rows: list[tuple[str, int]]) -> None:
     )
 
 
-def test_who_may_not_stage_is_not_told_what_is_recorded() -> None:
+def test_who_may_not_stage_does_not_learn_what_is_recorded() -> None:
     listener = Bench(access=rules(), recording=Recording([RecordConfig("open")]))
     listener.turn(logon("ann", ANN))
     command = m.Publish(1, "shut", count=1, prev=0, stage="one")
@@ -278,7 +278,7 @@ def test_what_is_taken_away_counts_at_once(listener: Bench) -> None:
     assert error(listener.turn(publish(1, "open", b"x"))).code == "not_entitled"
 
 
-def test_who_is_not_known_any_more_is_told_and_gone(listener: Bench) -> None:
+def test_who_is_not_known_any_more_is_informed_and_gone(listener: Bench) -> None:
     listener.turn(logon("ann", ANN))
     listener.turn(logon("bob", BOB, B))
     reported = listener.entitle(rules(f'[principal.bob]\nkeys = ["{BOB}"]'))
@@ -294,7 +294,7 @@ def test_a_name_that_is_taken_away_ends_who_has_it(listener: Bench) -> None:
     assert len(listener.core.clients) == 0
 
 
-def test_a_contested_name_goes_to_nobody_who_lost_his_key_meanwhile(listener: Bench) -> None:
+def test_a_contested_name_goes_to_no_one_who_lost_his_key_meanwhile(listener: Bench) -> None:
     listener.turn(logon("ann", ANN, instance="old"))
     listener.turn(logon("ann", ANN, B, instance="new"))  # the holder is probed
     only_bob = rules(f'[principal.bob]\nkeys = ["{BOB}"]')

@@ -1,4 +1,4 @@
-"""zbroker/ingest/chain.py: which sequence stands before another one in its session."""
+"""zbroker/ingest/chain.py: which sequence is before another one in its session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from zbroker.ingest.chain import PrevTracker
 
 
-def test_a_new_session_begins_behind_what_the_log_holds() -> None:
+def test_a_new_session_begins_after_what_the_log_holds() -> None:
     used = PrevTracker()
     used.settled(7)
     assert (used.before(8), used.before(20), used.before(8)) == (7, 7, 7)
@@ -22,7 +22,7 @@ def test_sequences_that_follow_on_are_one_run() -> None:
     assert (len(used), used.before(5), used.before(10)) == (1, 4, 9)
 
 
-def test_what_was_dropped_stands_before_nothing() -> None:
+def test_what_was_dropped_is_before_nothing() -> None:
     used = PrevTracker()
     used.use(1, 9)
     used.drop(4, 6)

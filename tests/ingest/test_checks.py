@@ -27,7 +27,7 @@ def test_a_message_of_exactly_the_limit_is_taken_in_every_form(limit: int) -> No
 
 
 @pytest.mark.parametrize("limit", [100, 255, 256, 65_535, 65_536, LIMIT])
-def test_one_byte_more_is_too_large_and_told_as_it_is(limit: int) -> None:
+def test_one_byte_more_is_too_large_and_reported_as_it_is(limit: int) -> None:
     data = bytes(limit + 1)
     for publish, body in (
         (Publish(1, "t"), data),
@@ -40,13 +40,13 @@ def test_one_byte_more_is_too_large_and_told_as_it_is(limit: int) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\x91", b"\xdc", b"\xdc\x00\x01", b"\x90", b"\xc4\x01"])
-def test_what_is_no_packed_message_is_told_so(body: bytes) -> None:
+def test_what_is_no_packed_message_is_reported(body: bytes) -> None:
     with pytest.raises(ClientError) as raised:
         check(Publish(1, "t", count=1), body)
     assert raised.value.code == "bad_frame"
 
 
-def test_prev_stands_below_seq_and_both_below_two_to_the_63rd() -> None:
+def test_prev_is_below_seq_and_both_below_two_to_the_63rd() -> None:
     for publish in (Publish(5, "t", prev=5), Publish(2**63 - 1, "t", count=2)):
         with pytest.raises(ClientError) as raised:
             check(publish, bodies.pack([b"x", b"y"]))

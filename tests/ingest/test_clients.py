@@ -1,4 +1,4 @@
-"""Which delivery worker a connection is told of."""
+"""Which delivery worker a connection is given."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def client(rid: int, name: str) -> ClientConnection:
     return ClientConnection(b"\0%04d" % rid, name, "x", None, None, 0)
 
 
-def test_a_logon_is_told_one_delivery_door() -> None:
+def test_a_logon_names_one_delivery_listener() -> None:
     others = {"queues": "q", "admin": "a"}
     assert endpoints_for(0, PROCESSES, KNOWN) == {"delivery": "d1", **others}
     assert endpoints_for(1, PROCESSES, KNOWN) == {"delivery": "d2", **others}
@@ -30,7 +30,7 @@ def test_a_worker_that_has_not_started_is_stood_in_for() -> None:
     assert endpoints_for(0, PROCESSES, {"admin": "a"}) == {"admin": "a"}
 
 
-def test_the_doors_of_one_worker_are_as_ever() -> None:
+def test_the_listeners_of_one_worker_are_as_ever() -> None:
     assert endpoints_for(0, ("delivery",), {"ingest": "i", "delivery": "d"}) == {"delivery": "d"}
 
 

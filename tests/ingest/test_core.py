@@ -162,7 +162,7 @@ def test_singles_with_prev_are_packed_as_long_as_they_chain() -> None:
     assert [(e.seq, e.count, e.prev) for _, e, _ in bench.appended] == [(1, 2, 0), (3, 1, 1)]
 
 
-def test_a_packed_body_goes_on_untouched_behind_the_singles_before_it() -> None:
+def test_a_packed_body_goes_on_untouched_after_the_singles_before_it() -> None:
     bench = Bench()
     bench.logon()
     bench.turn(single(1), packed(2, b"x", b"y"), single(4))
@@ -276,7 +276,7 @@ def test_publisher_time_must_be_given_where_it_is_log_time() -> None:
 
 
 @pytest.mark.seed("002-20")
-def test_nobody_logs_on_before_every_endpoint_is_known() -> None:
+def test_no_one_logs_on_before_every_endpoint_is_known() -> None:
     bench = Bench()
     bench.hear(EndpointsRead({}, ["delivery", "queues"]))
     [refused] = bench.turn(item(A, m.Logon("p", "x", "c"), None))
@@ -323,7 +323,7 @@ def test_without_prev_the_sequence_used_before_is_filled_in() -> None:
     bench.settle(i.ReceiptItem(1, 2, 6), i.ReceiptItem(2, 3, 9))
     bench.turn(single(3))
     bench.turn(single(12))
-    assert bench.lines()[5:] == [(3, None), (12, 9)], "what stands before 3 is in the log"
+    assert bench.lines()[5:] == [(3, None), (12, 9)], "what is before 3 is in the log"
 
 
 def test_what_was_refused_for_good_is_not_waited_for() -> None:
@@ -366,7 +366,7 @@ def test_a_name_in_use_is_refused_unless_its_holder_is_gone() -> None:
     assert [a.cid for a in reported if isinstance(a, m.Ack)] == ["3"]
 
 
-def test_the_same_instance_takes_its_name_over_and_the_old_session_is_told() -> None:
+def test_the_same_instance_takes_its_name_over_and_the_old_session_is_informed() -> None:
     bench = Bench()
     bench.logon(A)
     reported = bench.turn(item(B, m.Logon("p", "x", "2"), None))
@@ -434,7 +434,7 @@ def test_more_clients_than_allowed_are_refused() -> None:
     assert isinstance(bench.logon(B, "q"), m.Error)
 
 
-def test_after_a_restart_of_the_journal_sessions_that_it_refused_are_told() -> None:
+def test_after_a_restart_of_the_journal_sessions_that_it_refused_are_reported() -> None:
     bench = Bench()
     bench.logon(A)
     bench.turn(single(1))

@@ -108,7 +108,7 @@ def test_receipts_settle_in_order_whatever_is_repeated_or_lost() -> None:
     link.check()
 
 
-def test_a_logon_stands_behind_what_was_appended_before_it() -> None:
+def test_a_logon_is_after_what_was_appended_before_it() -> None:
     link = AppendLink(MINE, list)
     up(link)
     link.append(entry(1), b"a")

@@ -148,7 +148,7 @@ def test_a_worker_that_wants_nothing_gets_nothing() -> None:
     assert (sent(link), link.passed, link.dropped) == ([(1, 1)], 1, 0)
 
 
-def test_a_dead_worker_holds_nobody_up() -> None:
+def test_a_dead_worker_holds_no_one_up() -> None:
     link = pair()
     link.tick(1)
     for now_ms in range(BEAT_MS, SILENCE_MS + BEAT_MS, BEAT_MS):

@@ -206,7 +206,7 @@ def test_an_answer_that_could_be_sent_waits_for_those_before_it() -> None:
     assert [one.cid for one in bench.turn(flush("h")) if isinstance(one, m.Ack)] == ["h"]
 
 
-def test_a_client_that_reads_nothing_ends_and_is_told_so_at_last() -> None:
+def test_a_client_that_reads_nothing_ends_and_learns_so_at_last() -> None:
     bench = full(Bench())
     for n in range(OWED_MAX + 10):
         assert bench.turn(single(0, topic="")) == [], n

@@ -1,4 +1,4 @@
-"""ingest where not everything is recorded: cut, linked anew, passed on, acknowledged in order."""
+"""ingest where not everything is recorded: cut, linked again, passed on, acknowledged in order."""
 
 from __future__ import annotations
 
@@ -245,15 +245,15 @@ def test_without_prev_it_is_filled_in() -> None:
 # -- acks -------------------------------------------------------------------------------------
 
 
-def test_unrecorded_messages_are_acknowledged_behind_what_stands_before_them() -> None:
+def test_unrecorded_messages_are_acknowledged_after_what_is_before_them() -> None:
     bench = Bench()
-    assert bench.turn(mixed(1, "u", 0)) == [unrecorded(1, "u")], "nothing stands before it"
+    assert bench.turn(mixed(1, "u", 0)) == [unrecorded(1, "u")], "nothing is before it"
     assert bench.turn(mixed(2, "r", 1), mixed(3, "u", 2), mixed(4, "r", 3), mixed(5, "v", 4)) == []
     assert bench.settle(accepted(1, 2)) == [persisted(2), unrecorded(3, "u")]
     assert bench.settle(accepted(2, 4)) == [persisted(4), unrecorded(5, "v")]
 
 
-def test_acks_of_one_settling_are_merged_and_topics_named_before_what_is_behind_them() -> None:
+def test_acks_of_one_settling_are_merged_and_topics_named_before_what_is_after_them() -> None:
     bench = Bench()
     bench.turn(mixed(1, "rurvrw", 0))
     reported = bench.settle(accepted(1, 1), accepted(2, 3), accepted(3, 5))
@@ -283,7 +283,7 @@ def test_who_asked_for_processed_hears_it_twice_of_an_unrecorded_message() -> No
     assert bench.settle(accepted(1, 2)) == [], "of a recorded one it was said that it is checked"
 
 
-def test_who_asks_for_nothing_is_told_nothing() -> None:
+def test_who_asks_for_nothing_is_sent_nothing() -> None:
     bench = Bench()
     assert bench.turn(item(A, m.Publish(1, "u"), b"x")) == []
 
@@ -309,7 +309,7 @@ def test_a_session_acknowledges_what_came_in_it_only() -> None:
 # -- refusals ---------------------------------------------------------------------------------
 
 
-def test_unrecorded_messages_behind_a_refused_one_are_refused() -> None:
+def test_unrecorded_messages_after_a_refused_one_are_refused() -> None:
     bench = Bench()
     bench.turn(mixed(1, "u", 0), mixed(2, "r", 1, cid="7"), mixed(3, "u", 2), mixed(4, "r", 3))
     reported = bench.settle(refused(1, 0, "disk_full"), refused(2, 0, "sequence_gap"))
@@ -348,7 +348,7 @@ def test_the_rest_of_a_cut_batch_comes_again_as_a_whole() -> None:
     assert reported == [unrecorded(4, "u"), persisted(5, 1)]
 
 
-def test_a_final_refusal_lets_the_next_one_follow_what_stood_before() -> None:
+def test_a_final_refusal_lets_the_next_one_follow_what_was_before() -> None:
     bench = Bench()
     bench.turn(mixed(1, "r", 0), mixed(2, "r", 1))
     bench.settle(accepted(1, 1), refused(2, 1, "bad_field"))
@@ -375,7 +375,7 @@ def test_a_copy_that_was_on_its_way_ends_what_the_refusal_of_another_holds() -> 
     assert codes(bench.turn(single(2, "u"))) == []
 
 
-def test_what_waits_takes_room_in_the_window() -> None:
+def test_what_waits_takes_process_in_the_window() -> None:
     bench = Bench(window=300)
     bench.turn(single(1, "r", 0), item(A, m.Publish(2, "u", prev=1), bytes(280)))
     assert codes(bench.turn(item(A, m.Publish(3, "u", prev=2), bytes(50)))) == [

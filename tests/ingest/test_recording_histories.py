@@ -1,6 +1,6 @@
 """Random histories of one publisher by hand, ingest, and a model of the journal that refuses for a
 time and is restarted. With `prev` and without: acks come in order, what an ack covers and is
-recorded is in the log, and the journal finds a gap only behind something that it refused. One topic
+recorded is in the log, and the journal finds a gap only after something that it refused. One topic
 is recorded by its content.
 
 Histories with the client library, a real journal and disk: tests/sim/recording_world.py.

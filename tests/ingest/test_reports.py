@@ -71,14 +71,14 @@ def test_an_address_may_be_unknown() -> None:
     assert (row.address, row.connected_ms) == ("", None)
 
 
-def test_only_who_was_asked_for_is_told() -> None:
+def test_only_who_was_asked_for_is_reported() -> None:
     world = World("ann", "bob")
     assert names(world, s.AskClients(1, "bob", 5)) == (["bob"], 0)
     assert names(world, s.AskClients(1, "bo", 5)) == ([], 0)
 
 
 @given(st.sets(st.text("abc", min_size=1, max_size=3), max_size=20), st.integers(0, 30))
-def test_the_first_by_name_are_told(there: set[str], limit: int) -> None:
+def test_the_first_by_name_are_reported(there: set[str], limit: int) -> None:
     found = names(World(*there), s.AskClients(1, limit=limit))
     assert found == (sorted(there)[:limit], max(0, len(there) - limit))
 
@@ -128,7 +128,7 @@ def test_refusals_are_reported_by_number() -> None:
     assert [(row.code, row.origin) for row in tell.answer.rows] == [("auth_failed", "host")]
 
 
-def test_a_client_is_told_that_its_session_ended() -> None:
+def test_a_client_learns_that_its_session_ended() -> None:
     rig = logged_on("ann", "bob")
     answer, close, note, tell, left = asked(rig, s.Disconnect(4, "ann"))
     assert isinstance(answer, Answer)

@@ -280,7 +280,7 @@ def test_many_runs_are_named_in_several_acks() -> None:
     reported = listener.settle(*(accepted(n + 1, 2 * n + 2) for n in range(count // 2)))
     assert listener.turn(packed(count + 1, DROP)) == [filtered(count + 1, (count + 1, count + 1))]
     sizes = [len(ack.filtered or b"") // 16 for ack in reported if isinstance(ack, m.Ack)]
-    assert (max(sizes), sum(sizes)) == (FILTERED_RUNS_MAX, count // 2 - 1), "one was told at once"
+    assert (max(sizes), sum(sizes)) == (FILTERED_RUNS_MAX, count // 2 - 1), "one came at once"
 
 
 def pack_runs(*runs: tuple[int, int]) -> bytes:
@@ -300,7 +300,7 @@ def test_what_comes_again_gets_the_same_answer() -> None:
     assert listener.runs() == [(1, 1, 0), (3, 1, 1), (1, 1, 0), (3, 1, 1)]
 
 
-def test_behind_a_refused_message_the_rest_of_its_batch_comes_again() -> None:
+def test_after_a_refused_message_the_rest_of_its_batch_comes_again() -> None:
     listener = bench()
     batch = packed(1, KEEP, DROP, KEEP, prev=0)
     listener.turn(batch)

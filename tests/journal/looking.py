@@ -1,4 +1,4 @@
-"""A log of many blocks and segments to look for points in, with a list of what stands in it."""
+"""A log of many blocks and segments to look for points in, with a list of what is in it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Looking:
         self.whole.commit()
 
     def publish(self, name: str, times_s: list[int], *, skip: int = 0, size: int = 10) -> None:
-        """A batch, `skip` sequences behind the last one of this publisher."""
+        """A batch, `skip` sequences after the last one of this publisher."""
         known = self.whole.core.sessions.get(publisher_id(name))
         assert known is not None
         first = self.last[name] + 1 + skip

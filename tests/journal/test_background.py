@@ -137,7 +137,7 @@ def test_what_the_index_has_is_written_at_the_end(bench: Bench) -> None:
     assert bench.index.commits == 1
 
 
-def test_how_far_the_log_is_stands_beside_it_from_the_first_beat_on(
+def test_how_far_the_log_is_is_beside_it_from_the_first_beat_on(
     bench: Bench, tmp_path: Path
 ) -> None:
     bench.beat()
@@ -188,7 +188,7 @@ def test_the_directories_are_counted_now_and_then(bench: Bench) -> None:
     assert (stats["segments"], stats["oldest"], stats["bytes"]) == (2, 1, SEGMENT_BYTES + 100)
 
 
-def test_findings_are_told_within_bounds(bench: Bench) -> None:
+def test_findings_are_reported_within_bounds(bench: Bench) -> None:
     bench.findings += [
         RecoveryFinding("journal.damaged_range", "x" * 500, "y", n, n + 1) for n in range(50)
     ]

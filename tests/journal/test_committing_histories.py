@@ -33,7 +33,7 @@ class History:
         self.numbers = 0
 
     def run(self) -> None:
-        """All steps; what is seen is compared behind each."""
+        """All steps; what is seen is compared after each."""
         steps = [self.stage] * 8 + [self.commit] * 4 + [self.again, self.abort, self.publish]
         steps += [self.restart, self.at.roll_over, self.snapshot, self.remove]
         for _ in range(STEPS):

@@ -86,7 +86,7 @@ def test_a_record_of_a_version_to_come_ends_the_reading(path: Path) -> None:
     assert read_conflicts(path) == [conflict(1)]
 
 
-def test_a_disk_that_fails_is_told_of(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fails_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = Conflicts(path, max_bytes=2 * len(encode(conflict(1))))
     file.keep([conflict(1)])
     with monkeypatch.context() as patch:

@@ -230,7 +230,7 @@ def test_a_process_that_is_gone_is_answered_no_more() -> None:
     assert kinds(at.hear(Synced(group.end))) == [je.PublishWatermarks, je.IndexGroup]
 
 
-def test_it_is_ready_once_and_ends_when_it_is_told_to() -> None:
+def test_it_is_ready_once_and_ends_when_it_is_asked_to() -> None:
     core = JournalCore(
         JournalSettings(9, MINE), RetentionSettings(()), Sessions(), LogEnd(1, 1, 0, 1, 1, 0)
     )  # fmt: skip

@@ -62,7 +62,7 @@ def test_the_names_after_a_removal_are_not_written_again() -> None:
     assert [b.kind for b in whole.batches() if b.position >= end] == [KIND_PUBLISH]
 
 
-def test_without_a_snapshot_it_is_told_what_is_missing() -> None:
+def test_without_a_snapshot_it_is_reported_what_is_missing() -> None:
     whole = Whole()
     whole.publish("old", 1)
     whole.roll_over()

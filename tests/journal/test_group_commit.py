@@ -96,7 +96,7 @@ def test_nothing_leaves_before_the_sync() -> None:
     assert receipts(core.synced(group.end)) == [m.ReceiptItem(1, 2, 1)]
 
 
-def test_the_publisher_record_stands_once_before_the_first_batch() -> None:
+def test_the_publisher_record_is_once_before_the_first_batch() -> None:
     core = welcomed()
     session = opened(core).session
     append(core, 1, entry(session, 1), entry(session, 2))
@@ -109,7 +109,7 @@ def test_the_publisher_record_stands_once_before_the_first_batch() -> None:
     assert [b.position for b in group.batches + after.batches] == [1, 2, 3, 4]
 
 
-def test_a_logon_is_answered_behind_what_was_forwarded_before_it() -> None:
+def test_a_logon_is_answered_after_what_was_forwarded_before_it() -> None:
     core = welcomed()
     session = opened(core).session
     append(core, 1, entry(session, 1, 3))
@@ -125,7 +125,7 @@ def test_appends_for_another_incarnation_are_dropped() -> None:
     assert step(core) == (None, [])
 
 
-def test_only_the_newest_connection_of_a_room_is_listened_to() -> None:
+def test_only_the_newest_connection_of_a_process_is_listened_to() -> None:
     core = welcomed()
     session = opened(core).session
     append(core, 1, entry(session, 1))
@@ -294,7 +294,7 @@ def test_a_fenced_journal_refuses_publishers_for_now() -> None:
     assert [i.code for i in receipts(step(core)[1])] == ["sequence_gap", ""]
 
 
-def test_a_control_record_stands_behind_what_waited_before_it() -> None:
+def test_a_control_record_is_after_what_waited_before_it() -> None:
     core = welcomed()
     session = opened(core).session
     append(core, 1, entry(session, 1))

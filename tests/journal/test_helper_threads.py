@@ -81,7 +81,7 @@ def test_a_failure_goes_to_who_takes_it(helpers: Helpers, woken: Woken) -> None:
     assert [str(error) for error in errors] == ["no"]
 
 
-def test_a_failure_that_nobody_takes_is_raised(helpers: Helpers, woken: Woken) -> None:
+def test_a_failure_that_no_one_takes_is_raised(helpers: Helpers, woken: Woken) -> None:
     helpers.submit(_fails, lambda _: None)
     woken.wait()
     with pytest.raises(ValueError, match="no"):

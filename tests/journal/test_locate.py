@@ -141,7 +141,7 @@ def test_a_point_is_found(bench: Bench, value: str, position: int) -> None:
         (format_time(12 * SECOND), 7, 8),
     ],
 )
-def test_a_cut_stands_before_or_behind_what_is_named(
+def test_a_cut_is_before_or_after_what_is_named(
     bench: Bench, value: str, at: int, behind: int
 ) -> None:
     assert bench.locate(value, "at").position == at
@@ -174,12 +174,12 @@ def test_a_point_below_the_log_start_is_expired(bench: Bench) -> None:
     assert locator.locate(1, "point:old", where).code == "bookmark_expired"
 
 
-def test_behind_the_newest_time_is_a_time_to_come(bench: Bench) -> None:
+def test_after_the_newest_time_is_a_time_to_come(bench: Bench) -> None:
     found = bench.locate(format_time(22 * SECOND), "behind")
     assert (found.position, found.time_ns) == (11, 22 * SECOND + 1)
 
 
-def test_what_is_exactly_below_the_log_start_can_be_begun_behind_only(bench: Bench) -> None:
+def test_what_is_exactly_below_the_log_start_can_be_begun_after_only(bench: Bench) -> None:
     locator = Locator(Log(bench.directory / "journal"), bench.index, bench.fold.sessions)
     where = Where(INSTANCE, 1, 5, bench.core.persisted)
     vector = format_vector({Origin(INSTANCE, 1): 4})
@@ -207,12 +207,12 @@ def test_a_miss_has_its_answer(bench: Bench, value: str, code: str) -> None:
     assert bench.locate(value).code == code
 
 
-def test_a_time_behind_the_log_waits_for_it(bench: Bench) -> None:
+def test_a_time_after_the_log_waits_for_it(bench: Bench) -> None:
     found: Located = bench.locate(format_time(23 * SECOND))
     assert (found.position, found.time_ns) == (11, 23 * SECOND)
 
 
-def test_a_vector_of_an_older_generation_resumes_behind_what_survived(tmp_path: Path) -> None:
+def test_a_vector_of_an_older_generation_resumes_after_what_survived(tmp_path: Path) -> None:
     log, sessions = GenerationLog(), Sessions()
     sessions.origins.instance = INSTANCE
     locator = Locator(log, Index(tmp_path / "index", INSTANCE), sessions)  # type: ignore[arg-type]
@@ -310,7 +310,7 @@ class GenerationLog:
     [
         (1, "bookmark_expired"),  # its file may still be there, or not
         (2, "bookmark_expired"),
-        (5, "bookmark_not_found"),  # never issued, as the batch behind it proves
+        (5, "bookmark_not_found"),  # never issued, as the batch after it proves
         (10, 6),
         (15, 11),
         (16, "bookmark_pending"),
@@ -416,7 +416,7 @@ def test_a_vector_leads_to_the_first_message_that_it_does_not_cover(
         (10, 12, 11),
     ],
 )
-def test_a_range_ends_behind_the_last_message_that_a_vector_covers(
+def test_a_range_ends_after_the_last_message_that_a_vector_covers(
     two: Two, ours: int, theirs: int, expected: int
 ) -> None:
     assert two.locate(two.vector(ours, theirs), end=True) == ("", expected)
@@ -451,7 +451,7 @@ def test_a_tied_message_is_covered_by_either_origin(two: Two) -> None:
     two.at = 20
     two.theirs(6, 1, 5)  # a tie, at 13
     assert two.locate(two.vector(10, 16)) == ("", 12)
-    assert two.locate(two.vector(10, 20)) == ("", 14), "only the tie itself stands behind it"
+    assert two.locate(two.vector(10, 20)) == ("", 14), "only the tie itself is after it"
 
 
 @pytest.mark.seed("004-32")
@@ -489,7 +489,7 @@ def test_a_vector_that_misses_what_was_removed_is_expired(two: Two) -> None:
     assert two.locate(two.vector(newest - 1, theirs))[0] == "bookmark_expired"
 
 
-def test_a_late_message_is_found_behind_what_proves_that_it_was_missing(two: Two) -> None:
+def test_a_late_message_is_found_after_what_proves_that_it_was_missing(two: Two) -> None:
     two.theirs(9, 1, 8)
     hole = two.locate(format_bookmark(P, 7))
     two.theirs(6, 3, 5)
@@ -662,7 +662,7 @@ class Many:
 def test_a_vector_leads_where_a_look_at_everything_leads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, near: int
 ) -> None:
-    """With few batches to a look the answer may stand before it, never behind."""
+    """With few batches to a look the answer may be before it, never after."""
     many = Many(tmp_path, seed)
     monkeypatch.setattr("zbroker.journal.locate_vector.NEAR_BATCHES", near)
     rng = random.Random(seed)
@@ -683,7 +683,7 @@ def test_a_vector_leads_where_a_look_at_everything_leads(
                 assert (found.position >= wanted) if end else (found.position <= wanted)
 
 
-def test_a_miss_behind_what_came_late_costs_few_looks(
+def test_a_miss_after_what_came_late_costs_few_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two = Two()

@@ -103,7 +103,7 @@ def test_given_up_segments_are_noted(bench: Bench) -> None:
     assert bench.writer.oldest == 2
 
 
-def test_late_flushes_are_counted_and_told_once_in_a_while(
+def test_late_flushes_are_counted_and_reported_once_in_a_while(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     for bench.now_ms in (0, 1, LATE_TELL_MS - 1, LATE_TELL_MS):
@@ -121,7 +121,7 @@ Statvfs = namedtuple("Statvfs", "f_bavail f_bfree f_blocks f_frsize")
 
 
 def full() -> tuple[SimDisk, Writer, Space]:
-    """A space on a disk that is full behind its open segment."""
+    """A space on a disk that is full after its open segment."""
     disk = SimDisk(random.Random(1))
     to = writer(disk, start(disk))
     disk.capacity = disk.capacity - disk.free_bytes()
@@ -133,7 +133,7 @@ def fill(to: Writer, space: Space, now_ms: int = 0) -> None:
         append(to, b"x" * 800)
 
 
-def test_a_group_without_room_is_refused() -> None:
+def test_a_group_without_space_is_refused() -> None:
     _, to, space = full()
     assert space.accepting
     fill(to, space)
@@ -161,7 +161,7 @@ def test_publishing_resumes_on_the_beat_after_space_came_back() -> None:
     assert bool(space.accepting)
 
 
-def test_a_smaller_group_that_finds_room_does_not_end_the_alarm() -> None:
+def test_a_smaller_group_that_finds_process_does_not_end_the_alarm() -> None:
     _, _, space = full()
     assert not space.admit(14_000, 0)
     assert space.admit(1_000, 0)
@@ -195,7 +195,7 @@ def test_a_part_of_a_snapshot_may_use_the_reserve_and_needs_no_more() -> None:
     assert not space.state_fits
 
 
-def test_the_warning_is_told_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_is_reported_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     disk, to, space = full()
     caplog.set_level(logging.INFO)
     fill(to, space)

@@ -80,7 +80,7 @@ def test_a_body_is_kept_as_it_was_written() -> None:
     assert [row.body for row in named.points.rows()] == [b"\x82\xa4name\xa1a\xa5later\x07"]
 
 
-def test_a_name_that_comes_while_rows_are_told_does_no_harm() -> None:
+def test_a_name_that_comes_while_rows_are_reported_does_no_harm() -> None:
     named = NamedRecords()
     for position, name in enumerate("abc", 1):
         named.fold(record(position, KIND_POINT, point(name)[1]))
@@ -101,7 +101,7 @@ def test_a_removed_point_has_no_row() -> None:
     assert [row.position for row in named.points.rows()] == [4]
 
 
-def test_a_name_that_goes_while_rows_are_told_does_no_harm() -> None:
+def test_a_name_that_goes_while_rows_are_reported_does_no_harm() -> None:
     named = NamedRecords()
     for position, name in enumerate("abc", 1):
         named.fold(record(position, KIND_POINT, point(name)[1]))
@@ -129,7 +129,7 @@ def test_releases_that_know_no_removal_read_it_as_the_point_where_it_was() -> No
 # -- in a journal ---------------------------------------------------------------------------------
 
 
-def test_what_is_told_is_as_of_its_position() -> None:
+def test_what_is_reported_is_as_of_its_position() -> None:
     whole = Whole()
     whole.units([wiring("a")], [point("noon")])
     unit = [wiring("a", 2)]
@@ -145,7 +145,7 @@ def test_what_is_told_is_as_of_its_position() -> None:
     assert (answer.cid, answer.position) == (7, 3)  # type: ignore[attr-defined]
 
 
-def test_names_are_told_only_when_they_are_durable() -> None:
+def test_names_are_reported_only_when_they_are_durable() -> None:
     whole = Whole()
     part, body = wiring("a")
     whole.hear(PROCESS, CommitUnits(MINE, 1, 0, [[part]]), [body])
@@ -202,7 +202,7 @@ def test_names_outlive_their_segments_in_a_snapshot(stated: bool) -> None:
 
 @pytest.mark.parametrize("stated", ["before", "after", "never"])
 def test_a_removed_point_stays_removed(stated: str) -> None:
-    """Whether a start learns of it from the log, or the snapshot stands before or behind it."""
+    """Whether a start learns of it from the log, or the snapshot is before or after it."""
     whole = Whole()
     whole.units([point("a"), point("b")])
     whole.roll_over()
@@ -218,7 +218,7 @@ def test_a_removed_point_stays_removed(stated: str) -> None:
     assert [row.name for row in whole.named().points] == ["b"]
 
 
-def test_a_definition_that_is_changed_behind_the_snapshot_is_the_changed_one() -> None:
+def test_a_definition_that_is_changed_after_the_snapshot_is_the_changed_one() -> None:
     whole = Whole()
     whole.units([wiring("a"), wiring("b")])
     whole.roll_over()

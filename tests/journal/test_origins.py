@@ -62,7 +62,7 @@ def test_a_group_is_known_by_its_last_own_batches() -> None:
     assert table.messages == {Origin(HERE, 1): 3}
 
 
-def test_a_tie_record_says_which_messages_and_where_they_stand_there() -> None:
+def test_a_tie_record_says_which_messages_and_where_they_are_there() -> None:
     found = tie_of(tie(5, first=7, last=9, at=70))
     assert found == Tie(77, 7, 9, THERE, 1, 70, 5)
 

@@ -117,7 +117,7 @@ def test_a_record_keeps_its_origin_and_is_acknowledged_after_the_sync(core: Grou
     assert core.sessions.origins.vector == {Origin(THERE, 1): 42}
 
 
-def test_only_the_replication_room_may_send_records(core: GroupCommit) -> None:
+def test_only_the_replication_process_may_send_records(core: GroupCommit) -> None:
     with pytest.raises(Bug, match="ingest"):
         core.receive(LISTENER, m.Replicate(MINE, 1, 0, [record(1, 1, at=1)]), [b""])
 

@@ -119,7 +119,7 @@ def test_a_reader_that_is_silent_holds_everything() -> None:
     assert LogStart(100, READERS).silent == ["delivery"]
 
 
-def test_a_reader_that_begins_anew_is_silent_again() -> None:
+def test_a_reader_that_begins_again_is_silent_again() -> None:
     log_start = heard()
     log_start.hello("delivery")
     assert serials(log_start.plan(LOG, ALL)) == []
@@ -154,10 +154,10 @@ def test_files_wait_for_the_slowest_reader() -> None:
     log_start.heard("delivery-2", holds(300))
     assert log_start.due() == [1, 2]
     log_start.hello("delivery-2")
-    assert log_start.due() == [], "one that begins anew is waited for, whatever the other says"
+    assert log_start.due() == [], "one that begins again is waited for, whatever the other says"
 
 
-def test_a_room_that_reads_nothing_is_not_waited_for() -> None:
+def test_a_process_that_reads_nothing_is_not_waited_for() -> None:
     log_start = heard()
     log_start.hello("ingest")
     log_start.heard("ingest", holds(0, 1))
@@ -177,7 +177,7 @@ def test_what_a_reader_needs_stays(lowest: int, expected: list[int]) -> None:
         assert plan.held_by == [needs]
 
 
-def test_a_reader_that_names_nobody_is_named_itself() -> None:
+def test_a_reader_that_names_no_one_is_named_itself() -> None:
     assert heard(150).plan(LOG, ALL).held_by == [Holding("delivery", "", 150, 0)]
 
 
@@ -280,7 +280,7 @@ def test_a_second_removal_adds_to_the_first() -> None:
     assert (log_start.going, log_start.due()) == ([1, 2], [1])
 
 
-def test_holders_are_told_lowest_first() -> None:
+def test_holders_are_reported_lowest_first() -> None:
     log_start = heard(300, Holding("b", "", 500, 0), Holding("a", "", 300, 0))
     log_start.lease(Holding("c", "", 400, 0), 1, 0)
     assert [holding.who for holding in log_start.holdings] == ["a", "c", "b"]
@@ -323,7 +323,7 @@ MINE = 7
 
 
 class Index:
-    """Remembers what it was told to forget."""
+    """Remembers what it was asked to forget."""
 
     forgot = 0
 
@@ -518,7 +518,7 @@ def test_the_note_is_durable_before_the_first_file_goes(bench: Bench) -> None:
     assert "after:sync_dir:directory" in seen[seen.index("after:unlink:segment") :]
 
 
-def test_the_index_forgets_behind_the_files(bench: Bench) -> None:
+def test_the_index_forgets_after_the_files(bench: Bench) -> None:
     reported = bench.remove(2)
     bench.holds()
     bench.step()
@@ -542,7 +542,7 @@ def test_a_cursor_below_the_log_start_keeps_its_file_until_it_has_passed(bench: 
     assert bench.serials == [4, 5]
 
 
-def test_a_delivery_that_begins_anew_is_waited_for(bench: Bench) -> None:
+def test_a_delivery_that_begins_again_is_waited_for(bench: Bench) -> None:
     bench.remove(2)
     bench.holds()
     bench.hello("delivery", DELIVERY)

@@ -260,7 +260,7 @@ def test_what_is_gone_already_is_no_error_while_there_is_a_copy() -> None:
     assert segment_name(2) in names(archive)
 
 
-def test_a_segment_of_which_there_is_nothing_is_told() -> None:
+def test_a_segment_of_which_there_is_nothing_is_reported() -> None:
     disk, _ = log()
     with pytest.raises(ClientError, match="segments_missing"):
         retire(SegmentPlaces(disk), ask(9), 10)

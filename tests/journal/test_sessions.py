@@ -105,7 +105,7 @@ def test_two_names_with_one_publisher_id_are_refused(monkeypatch: pytest.MonkeyP
 
 
 def test_a_name_stays_with_its_principal() -> None:
-    """Its sequences decide what is a duplicate, so nobody else may go on with them."""
+    """Its sequences decide what is a duplicate, so no one else may go on with them."""
     table = Sessions()
     first = table.open("p", "ann", wall_ns=100)
     assert first is not None
@@ -118,7 +118,7 @@ def test_a_name_stays_with_its_principal() -> None:
 
 
 def test_a_name_without_a_principal_goes_to_the_first_one() -> None:
-    """As when security is switched on; switching it off again takes it from nobody."""
+    """As when security is switched on; switching it off again takes it from no one."""
     table, _ = opened(high=3)
     assert table.open("p", "ann", wall_ns=200) is not None
     assert table.open("p", "", wall_ns=300) is not None
@@ -160,7 +160,7 @@ def test_a_hole_is_filled_by_what_the_log_says_was_late() -> None:
     assert (known.high, known.holes, known.late_position, known.last_position) == (9, [], 35, 35)
 
 
-def test_a_duplicate_may_stand_among_what_was_late() -> None:
+def test_a_duplicate_may_be_among_what_was_late() -> None:
     table, session = opened()
     stored(table, 7, 3, 6, at=20)
     stored(table, 1, 6, 0, at=30)

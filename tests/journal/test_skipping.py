@@ -305,7 +305,7 @@ def no_topic(_: str) -> bool:
     return False
 
 
-def test_large_bodies_that_nobody_wants_are_not_read() -> None:
+def test_large_bodies_that_no_one_wants_are_not_read() -> None:
     places, to = written([Made(("a",), 300_000)] * 20 + [Made(("rare",), 300_000)], 8 * MIB)
     log, read = counted(places)
     cursor, found = log.seek(1), list[Item]()
@@ -376,7 +376,7 @@ def test_no_more_matchers_are_remembered_than_stated() -> None:
         assert 0 < len(log._wanted) <= WANTED_KEPT
 
 
-def test_a_body_that_nobody_wants_may_be_damaged() -> None:
+def test_a_body_that_no_one_wants_may_be_damaged() -> None:
     places, to = written([Made(("a",), 500), Made(("b",), 500), Made(("a",), 500)])
     disk = places.journal
     assert isinstance(disk, SimDisk)
@@ -547,7 +547,7 @@ def test_a_summary_of_other_types_is_none() -> None:
         assert topics_of(places) is None
 
 
-def test_what_is_read_here_is_what_the_archive_room_writes() -> None:
+def test_what_is_read_here_is_what_the_archive_process_writes() -> None:
     places, _ = in_segments()
     made = archive.summary(Log(places=places), 1, keep=True)
     assert made is not None
@@ -587,7 +587,7 @@ def test_a_summary_beside_an_archived_segment_is_used() -> None:
     assert topics_of(places) == {"a"}
 
 
-def test_frames_under_bodies_that_nobody_wants_are_not_decompressed() -> None:
+def test_frames_under_bodies_that_no_one_wants_are_not_decompressed() -> None:
     noise = random.Random(5)
     disk = SimDisk(random.Random(1))
     to = writer(disk, start(disk), segment_bytes=8 * MIB)

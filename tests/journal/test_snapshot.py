@@ -132,7 +132,7 @@ def test_each_row_is_as_of_its_own_part() -> None:
     assert known.high == 12_345
 
 
-def test_what_changes_between_two_parts_is_in_the_second_or_folded_behind_the_first() -> None:
+def test_what_changes_between_two_parts_is_in_the_second_or_folded_after_the_first() -> None:
     sessions, again = filled(60), Sessions(HERE)
     cutter = snapshot.Cutter(snapshot.folds(sessions), 1, 600)
     parts = 0
@@ -141,7 +141,7 @@ def test_what_changes_between_two_parts_is_in_the_second_or_folded_behind_the_fi
         assert body is not None
         snapshot.learn(body, snapshot.folds(again))
         parts += 1
-        for table_of in (sessions, again):  # each publishes once, behind that part
+        for table_of in (sessions, again):  # each publishes once, after that part
             for publisher in table_of.ids():
                 known = table_of.get(publisher)
                 assert known is not None
@@ -208,7 +208,7 @@ def test_what_is_no_snapshot_is_none(data: bytes) -> None:
     assert snapshot.decode(data) is None
 
 
-def test_how_a_segment_began_is_told_if_it_is_known() -> None:
+def test_how_a_segment_began_is_reported_if_it_is_known() -> None:
     sessions = filled()
     sessions.origins.begun = {Origin(HERE, 1): 2}
     body = snapshot.decode(cut(sessions, 77, STATE_BODY_BYTES)[0])
@@ -222,7 +222,7 @@ def test_how_a_segment_began_is_told_if_it_is_known() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 15, 16, (1 << 16) - 1, 1 << 16])
-def test_rows_stand_in_an_array_of_any_length(count: int) -> None:
+def test_rows_are_in_an_array_of_any_length(count: int) -> None:
     row, learned = LinkRow(1, 0), list[LinkRow]()
     fold = snapshot.FoldCodec("links", list[LinkRow], lambda: repeat(row, count), learned.append)
     body = snapshot.decode(snapshot.Cutter([fold], 1).cut())
@@ -293,7 +293,7 @@ def test_the_group_begins_with_it(core: GroupCommit) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_large_one_goes_part_by_part_and_holds_nobody_up(core: GroupCommit) -> None:
+def test_a_large_one_goes_part_by_part_and_holds_no_one_up(core: GroupCommit) -> None:
     append(core, 1)
     step(core)
     core.want_state()
@@ -344,7 +344,7 @@ def test_one_that_is_larger_than_all_written_since_waits(core: GroupCommit) -> N
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_wish_during_one_is_for_another_one_behind_it(core: GroupCommit) -> None:
+def test_a_wish_during_one_is_for_another_one_after_it(core: GroupCommit) -> None:
     core.want_state()
     step(core)
     core.want_state()

@@ -38,7 +38,7 @@ def test_a_log_without_one_has_none(whole: Whole) -> None:
     assert newest(whole) is None
 
 
-def test_it_stands_at_the_beginning_of_the_newest_segment_that_has_one(whole: Whole) -> None:
+def test_it_is_at_the_beginning_of_the_newest_segment_that_has_one(whole: Whole) -> None:
     next_segment(whole)
     second = next_segment(whole)
     next_segment(whole, state=False)
@@ -52,9 +52,7 @@ def test_an_older_one_is_found_when_the_newest_is_damaged(whole: Whole) -> None:
     assert newest(whole) == (first, 2)
 
 
-def test_it_may_stand_anywhere_in_its_segment(
-    whole: Whole, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_may_be_anywhere_in_its_segment(whole: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_finder, "HEAD_BATCHES", 2)
     next_segment(whole, state=False)
     for seq in range(4, 9):

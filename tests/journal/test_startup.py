@@ -102,7 +102,7 @@ def test_an_index_of_the_log_that_was_copied_is_kept(copy: tuple[SimDisk, Index]
     assert index.stamp.position == index.end == recovered.next_position
 
 
-def test_an_index_of_another_copy_is_made_anew(
+def test_an_index_of_another_copy_is_made_again(
     copy: tuple[SimDisk, Index], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its generation began on a copy that was put back before this one."""

@@ -81,7 +81,7 @@ def codes(items: list[m.ReceiptItem]) -> list[str]:
 def commit(
     core: GroupCommit, ordinal: int, *units: list[Sent], rid: bytes = PROCESS, confirmed: int = 0
 ) -> None:
-    """What stands in line."""
+    """What is in line."""
     sent = [[part for part, _ in unit] for unit in units]
     parts = [body for unit in units for _, body in unit]
     core.receive(rid, CommitUnits(MINE, ordinal, confirmed, sent), parts)
@@ -99,7 +99,7 @@ def payloads(batches: list[Batch]) -> list[bytes]:
 # -- what lands -----------------------------------------------------------------------------------
 
 
-def test_a_unit_stands_side_by_side_in_the_order_of_its_parts() -> None:
+def test_a_unit_is_side_by_side_in_the_order_of_its_parts() -> None:
     whole = Whole()
     items = whole.units([fact(), letters(b"a", b"b"), wiring(), point(), PURGE, fact()])
     assert items == [m.ReceiptItem(1, 8, 2)], "the name is not part of it"
@@ -137,7 +137,7 @@ def test_a_receipt_is_repeated_until_it_is_confirmed() -> None:
     assert all(not isinstance(send.message, m.JournalReceipt) for send in whole.core.beat())
 
 
-def test_a_unit_stands_behind_what_came_before_it() -> None:
+def test_a_unit_is_after_what_came_before_it() -> None:
     whole = Whole()
     whole.publish("p", 1)
     known = whole.core.sessions.get(publisher_id("p"))
@@ -166,7 +166,7 @@ def test_what_was_sent_to_another_journal_is_dropped() -> None:
     assert (whole.commit(), whole.core.next_position) == ([], 1)
 
 
-def test_what_an_older_queues_room_had_in_line_is_dropped_as_a_whole() -> None:
+def test_what_an_older_queues_process_had_in_line_is_dropped_as_a_whole() -> None:
     whole = Whole()
     commit(whole.core, 1, [fact(), fact()])
     whole.hear(b"\0new", m.Hello("queues", 2), [])
@@ -274,7 +274,7 @@ def test_a_fenced_journal_refuses_units_for_now() -> None:
     assert codes(whole.units([letters(b"a")])) == [""]
 
 
-def test_a_name_with_the_same_publisher_id_is_told() -> None:
+def test_a_name_with_the_same_publisher_id_is_reported() -> None:
     whole = Whole()
     known = whole.core.sessions.meet(PUBLISHER)
     known.name = "somebody else"
@@ -374,7 +374,7 @@ def test_units_are_taken_while_publishers_are_refused() -> None:
     assert codes(whole.units([letters(b"a"), fact()])) == [""]
 
 
-def test_a_unit_without_messages_is_taken_where_letters_have_no_room() -> None:
+def test_a_unit_without_messages_is_taken_where_letters_have_no_space() -> None:
     """An acknowledgement or a purge may be what frees space."""
     whole = Whole()
     whole.space(accepting=False, left_bytes=6_000)
@@ -409,14 +409,14 @@ def test_a_refused_unit_holds_nothing_of_the_next_connection() -> None:
     assert codes(receipt.items) == [""]
 
 
-def test_units_of_one_group_have_room_together() -> None:
+def test_units_of_one_group_have_process_together() -> None:
     whole = Whole()
     whole.space(accepting=False, left_bytes=6_000)
     items = whole.units(*[[letters(b"x" * 2_000)]] * 4)
     assert codes(items) == ["", "disk_full", "not_ready", "not_ready"]
 
 
-def test_units_leave_room_for_the_snapshot_that_is_needed_to_remove_segments() -> None:
+def test_units_leave_space_for_the_snapshot_that_is_needed_to_remove_segments() -> None:
     whole = Whole()
     core = whole.core
     whole.space(accepting=False, left_bytes=700_000)
@@ -484,7 +484,7 @@ def test_messages_are_published_by_the_broker_with_sequences_that_follow_on() ->
     assert whole.core.messages == 4
 
 
-def test_its_name_is_reserved_and_stands_in_the_log_once() -> None:
+def test_its_name_is_reserved_and_is_in_the_log_once() -> None:
     assert NAME.startswith(BROKER_NAME + ".")
     with pytest.raises(Exception, match="reserved_name"):
         check_client_name(NAME)
@@ -542,7 +542,7 @@ def test_columns_of_its_messages_are_kept() -> None:
 
 
 def test_a_new_generation_publishes_under_a_new_name() -> None:
-    """What stood in the end that was lost may be on other instances: no bookmark comes twice."""
+    """What was in the end that was lost may be on other instances: no bookmark comes twice."""
     whole = Whole()
     whole.units([letters(b"a")])
     whole.core.generation = 2
@@ -584,7 +584,7 @@ def test_a_start_comes_to_the_same_table() -> None:
     assert after.acked == before.acked == 2
 
 
-def test_a_link_of_another_room_is_not_disturbed() -> None:
+def test_a_link_of_another_process_is_not_disturbed() -> None:
     whole = Whole()
     whole.units([fact()])
     assert whole.core.process_of(LINK) == "replication"
@@ -611,7 +611,7 @@ def shown(at: Whole, max_bytes: int = 1 << 20) -> list[tuple[int, int, str, byte
     return found
 
 
-def test_what_is_staged_is_shown_to_nobody() -> None:
+def test_what_is_staged_is_shown_to_no_one() -> None:
     at = Whole()
     at.stage("one", b"a", b"b")
     assert shown(at) == []
@@ -689,7 +689,7 @@ def test_a_nearly_full_disk_takes_no_commit() -> None:
     assert at.commit_stages("app", 1, one=1).count == 1
 
 
-def test_more_than_the_quota_is_refused_until_there_is_room(
+def test_more_than_the_quota_is_refused_until_there_is_space(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(group_builder, "STAGED_MAX_BYTES", 100)
@@ -842,7 +842,7 @@ def test_a_segment_with_parts_stays_as_long_as_their_commit_does() -> None:
     assert table.removable(low) == low
 
 
-def test_a_stage_that_nobody_adds_to_for_a_day_of_this_process_is_overdue() -> None:
+def test_a_stage_that_no_one_adds_to_for_a_day_of_this_process_is_overdue() -> None:
     """Whatever its messages, their log time, or any wall clock say."""
     at = Whole()
     at.stage("one", b"a")
@@ -875,7 +875,7 @@ def test_an_abort_of_nothing_is_no_record() -> None:
     assert len(at.batches()) == before
 
 
-def test_an_abort_ends_what_stands_before_it_in_its_group() -> None:
+def test_an_abort_ends_what_is_before_it_in_its_group() -> None:
     at = Whole()
     at.stage("one", b"a")
     known = at.core.sessions.get(publisher_id("task"))
@@ -926,7 +926,7 @@ def test_stages_and_apps_belong_to_their_principal() -> None:
     assert at.commit_of("bob", "jobs/nightly", 1) == StagesDone(1), "bob learns nothing of them"
 
 
-def test_who_may_not_commit_everything_is_told_the_topics_first() -> None:
+def test_who_may_not_commit_everything_learns_the_topics_first() -> None:
     at = Whole()
     at.stage("one", b"a", topic="t")
     at.stage("two", b"b", topic="u")

@@ -1,6 +1,6 @@
 """Every kind of file says its format version, and none from the future is taken for damage.
 
-What can be made anew (index, summaries) is made anew; what only tells people something (conflicts)
+What can be made (index, summaries) is made again; what only tells people something (conflicts)
 is set aside whole; everything else is refused with a message that says what to do.
 """
 
@@ -165,7 +165,7 @@ def test_a_damaged_version_of_one_header_copy_is_no_version_from_the_future(path
     read(path)
 
 
-def test_an_index_of_another_version_is_made_anew(tmp_path: Path) -> None:
+def test_an_index_of_another_version_is_made_again(tmp_path: Path) -> None:
     Index(tmp_path / "index", 9).close()
     value = bytearray(keys.encode_stamp(Stamp(1, 5), 9))
     value[7] = 2
@@ -176,7 +176,7 @@ def test_an_index_of_another_version_is_made_anew(tmp_path: Path) -> None:
     index.close()
 
 
-def test_a_summary_of_another_version_is_made_anew(path: Path) -> None:
+def test_a_summary_of_another_version_is_made_again(path: Path) -> None:
     patch(path / "journal" / summary_name(1), 4, struct.pack("<I", 2))
     places = open_places(path / "journal", path / "archive")
     made = archive.summary(Log(places=places), 1, keep=True)

@@ -135,7 +135,7 @@ class Whole:
         self.commit()
 
     def units(self, *units: list[Sent]) -> list[m.ReceiptItem]:
-        """What the queues room commits at once; what became of it."""
+        """What the queues process commits at once; what became of it."""
         sent = [[part for part, _ in unit] for unit in units]
         bodies: list[Body] = [body for unit in units for _, body in unit]
         self.hear(PROCESS, CommitUnits(MINE, self.ordinal, self.ordinal - 1, sent), bodies)
@@ -148,7 +148,7 @@ class Whole:
         ]
 
     def named(self) -> NamedRows:
-        """What the queues room is told of names."""
+        """What the queues process is informed of names."""
         self.hear(PROCESS, AskNamed(1, MINE), [])
         [answer] = [s.message for s in self.commit() if isinstance(s.message, NamedRows)]
         return answer

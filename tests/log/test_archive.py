@@ -52,7 +52,7 @@ def test_a_copy_is_durable_before_it_has_its_name() -> None:
 
 
 def test_that_a_segment_is_sealed_is_durable_before_its_copy_has_a_name() -> None:
-    """Else a power cut could take the segment behind it, and the copy would prove that it was."""
+    """Else a power cut could take the segment after it, and the copy would prove that it was."""
     places, _ = log_of()
     owner.claim(places)
     seen = list[str]()
@@ -160,7 +160,7 @@ def test_steps_tell_how_far_it_is() -> None:
         assert 20_000 < done[-1] <= 24_576
 
 
-def test_what_is_damaged_in_the_original_is_told() -> None:
+def test_what_is_damaged_in_the_original_is_reported() -> None:
     places, _ = log_of()
     journal, _ = sim(places)
     batch = next(item for item in everything(places, 9) if isinstance(item, Batch))
@@ -240,7 +240,7 @@ def test_nothing_is_archived_into_the_journal_directory_itself() -> None:
 
 
 @pytest.mark.seed("004-91")
-def test_a_segment_is_packed_where_it_stands() -> None:
+def test_a_segment_is_packed_where_it_is() -> None:
     places, to = log_of()
     journal, away = sim(places)
     made = finish(archive.pack(places, 1))
@@ -255,7 +255,7 @@ def test_a_segment_is_packed_where_it_stands() -> None:
     assert positions(everything(places, to.position)) == list(range(1, to.position))
 
 
-def test_what_stands_behind_the_end_is_kept() -> None:
+def test_what_is_after_the_end_is_kept() -> None:
     places, _ = log_of()
     journal, _ = sim(places)
     journal.damage(segment_name(1), 24_576 - 9, b"set aside")

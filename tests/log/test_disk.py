@@ -45,7 +45,7 @@ def test_an_existing_file_is_not_created_again(disk: Disk) -> None:
         disk.create("a")
 
 
-def test_buffers_are_written_one_behind_the_other(disk: Disk) -> None:
+def test_buffers_are_written_one_after_the_other(disk: Disk) -> None:
     disk.create("a")
     disk.write("a", 3, [b"one", memoryview(b"two"), b"", bytearray(b"three")])
     assert disk.read("a", 0, 100) == b"\0\0\0onetwothree"

@@ -74,7 +74,7 @@ def test_two_restores_of_one_copy_differ_although_the_clock_was_set_back() -> No
 
 
 def marked() -> tuple[SimDisk, int]:
-    """A log of some segments that is known to be a copy; and the position behind it."""
+    """A log of some segments that is known to be a copy; and the position after it."""
     disk, to, _ = history(20)
     write_mark(disk, MARK)
     return disk, to.position

@@ -127,7 +127,7 @@ def test_nothing_at_or_above_the_limit_is_decoded():
         assert at_once(DATA, limit=batch.position) == ALL[:index]
 
 
-def test_batches_begin_within_the_room():
+def test_batches_begin_within_the_process():
     for window in range(1, BODIES_END - FIRST, 97):
         begun = [batch for batch in ALL if batch.offset < FIRST + window]
         assert at_once(DATA, window=window) == begun
@@ -309,7 +309,7 @@ def test_picking_stops_at_the_limit(wants: set[str]):
         assert offset == (ALL[number - 1].end_offset if number else FIRST)
 
 
-def test_picking_takes_as_much_as_there_is_room_for():
+def test_picking_takes_as_much_as_there_is_space_for():
     wants = {"t1"}
     whole = [item for item in filtered(with_bodies(DATA), wants) if isinstance(item, Batch)]
     for budget in range(1, 6_000, 89):
@@ -368,7 +368,7 @@ def test_answers_are_kept_up_to_a_number():
 
 
 def test_the_same_bytes_may_be_another_number_of_topics():
-    """Then they say something else: the number stands in the header, not among the names."""
+    """Then they say something else: the number is in the header, not among the names."""
     one = publish(1, b"")
     one.topics = ["a"]
     two = publish(2, b"")

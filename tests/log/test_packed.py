@@ -35,7 +35,7 @@ CONTENT = b"".join(
 
 
 def pack(content: bytes) -> tuple[bytes, list[int]]:
-    """The file, and where each data frame stands."""
+    """The file, and where each data frame is."""
     zstd = compressor()
     frames = [zstd.compress(content[at : at + length]) for at, length in cuts(len(content))]
     lengths = [len(frame) for frame in frames]

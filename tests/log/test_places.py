@@ -139,7 +139,7 @@ def test_a_foreign_packed_file_has_no_header() -> None:
     assert header.why == "short"
 
 
-def test_a_file_that_is_gone_is_told() -> None:
+def test_a_file_that_is_gone_is_reported() -> None:
     places, _ = log_of()
     for place in (SegmentPlace(1, True, False, 100), SegmentPlace(1, False, True, 100)):
         with pytest.raises(StorageError) as caught:

@@ -271,7 +271,7 @@ def test_a_damaged_place_below_the_limit_in_the_open_segment_is_a_gap_up_to_it()
     assert positions(items) == [7]
 
 
-def test_an_unreadable_sector_is_a_gap_of_what_stands_there() -> None:
+def test_an_unreadable_sector_is_a_gap_of_what_is_there() -> None:
     disk, to, made = history(10, size=3_000, batches=1)
     batch = made[1][0]
     disk.unreadable = {(segment_name(1), (batch.offset + 2_000) // 512)}
@@ -318,7 +318,7 @@ def test_bytes_set_aside_by_recovery_are_never_served() -> None:
     assert len(found) == 7
 
 
-def test_a_removed_segment_is_a_gap_for_who_still_stands_there() -> None:
+def test_a_removed_segment_is_a_gap_for_who_still_is_there() -> None:
     disk, to, _ = history(40)
     log = Log(disk=disk)
     cursor = log.seek(1)
@@ -344,7 +344,7 @@ def test_a_segment_removed_behind_the_readers_back_is_a_gap() -> None:
 # -- offline look-ups --
 
 
-def test_the_end_is_behind_the_last_valid_batch() -> None:
+def test_the_end_is_after_the_last_valid_batch() -> None:
     disk, to, _ = history(25)
     append(to, b"never synced", sync=False)
     assert Log(disk=disk).end() == to.position
@@ -385,7 +385,7 @@ def test_a_time_inside_a_batch_is_found_by_its_column() -> None:
     assert [log.locate_time(ns) for ns in (1, 10, 11, 20, 30, 31)] == [1, 1, 2, 2, 3, 4]
 
 
-def test_a_bookmark_is_found_where_it_stands() -> None:
+def test_a_bookmark_is_found_where_it_is() -> None:
     disk, _, _ = history(40)
     log = Log(disk=disk)
     assert [log.locate(Bookmark(77, sequence)) for sequence in (1, 33, 80, 81)] == [1, 33, 80, None]
@@ -478,7 +478,7 @@ def test_a_reader_follows_one_segment_through_all_its_places() -> None:
     assert cursor.serial == 1
 
 
-def test_a_damaged_frame_is_a_gap_of_what_stands_in_it() -> None:
+def test_a_damaged_frame_is_a_gap_of_what_is_in_it() -> None:
     disk = SimDisk(random.Random(1))
     places = SegmentPlaces(disk, SimDisk(random.Random(2)))
     to = writer(disk, start(disk, segment_bytes=2 << 20), segment_bytes=2 << 20)

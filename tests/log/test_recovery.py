@@ -89,7 +89,7 @@ def test_every_batch_is_shown_once_with_its_segment() -> None:
     assert seen[-1][1] == to.serial
 
 
-def test_progress_is_told_per_segment() -> None:
+def test_progress_is_reported_per_segment() -> None:
     disk, to, _ = case(40)
     reported: list[str] = []
     start(disk, progress=reported.append)
@@ -170,7 +170,7 @@ def test_zeros_where_a_group_began_are_a_torn_tail() -> None:
     assert codes(recovered) == ["journal.torn_tail_cut"]
 
 
-def test_garbage_behind_the_end_is_set_aside() -> None:
+def test_garbage_after_the_end_is_set_aside() -> None:
     disk, to, _ = case()
     disk.damage(segment_name(1), 24_000, b"\x01")
     recovered = start(disk)
@@ -261,7 +261,7 @@ def test_a_zeroed_stretch_below_the_evidence_is_quarantined() -> None:
     assert gaps(read_all(disk, 21)) == [(7, 13)]
 
 
-def test_the_log_goes_on_in_a_new_segment_behind_damage() -> None:
+def test_the_log_goes_on_in_a_new_segment_after_damage() -> None:
     disk, to, made = case()
     disk.flip(segment_name(1), made[4][0].offset)
     recovered = start(disk)
@@ -444,7 +444,7 @@ def test_what_an_interrupted_removal_left_does_not_count() -> None:
     assert positions(read_all(disk, recovered.next_position))[0] == first
 
 
-def test_a_segment_that_nobody_removed_is_missed() -> None:
+def test_a_segment_that_no_one_removed_is_missed() -> None:
     disk, _, _ = case(40)
     disk.remove(segment_name(1))
     with pytest.raises(StorageError, match=r"0000000001\.journal: missing") as caught:
@@ -682,7 +682,7 @@ def test_two_copies_of_a_segment_are_no_finding() -> None:
     assert (recovered.findings, recovered.next_position) == ([], to.position)
 
 
-def test_an_unreadable_copy_beside_a_good_one_is_told() -> None:
+def test_an_unreadable_copy_beside_a_good_one_is_reported() -> None:
     places, to = log_of(60)
     finish(archive.copy(places, 2))
     break_header(sim(places)[0], 2)
@@ -692,7 +692,7 @@ def test_an_unreadable_copy_beside_a_good_one_is_told() -> None:
 
 
 @pytest.mark.parametrize("change", [move, squeeze])
-def test_a_sealed_segment_proves_that_one_behind_it_is_missing(
+def test_a_sealed_segment_proves_that_one_after_it_is_missing(
     change: Callable[[SegmentPlaces, int], None],
 ) -> None:
     places, to = log_of(60)

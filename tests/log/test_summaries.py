@@ -135,7 +135,7 @@ def test_a_kept_one_is_read_instead_of_the_segment() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 4, 8, 12, 16, 40, -1])
-def test_a_damaged_one_is_made_anew(at: int) -> None:
+def test_a_damaged_one_is_made_again(at: int) -> None:
     places, _ = log_of()
     journal, _ = sim(places)
     expected = made(places, 1, keep=True)

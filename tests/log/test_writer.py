@@ -58,7 +58,7 @@ def fill(to: Writer) -> None:
         append(to, b"x" * 800)
 
 
-def test_a_group_stands_at_its_place_with_its_batches_behind_it() -> None:
+def test_a_group_is_at_its_place_with_its_batches_after_it() -> None:
     disk, to = fresh()
     batches = append(to, b"first", b"second message")
     content = disk.content(segment_name(1))
@@ -181,7 +181,7 @@ def test_what_is_filled_is_taken_when_the_writer_is_faster() -> None:
     append(to, b"x" * 2_000)
     assert (to.serial, to.unprepared) == (2, 0)
     assert SHORT_BYTES <= filled == dict(list_segments(disk))[2] < size
-    assert to.prepare_step(), "the one behind it is begun anew"
+    assert to.prepare_step(), "the one after it is begun again"
 
 
 def test_without_a_prepared_segment_the_roll_over_is_counted() -> None:
@@ -264,7 +264,7 @@ def test_a_spare_of_an_earlier_run_is_not_trusted() -> None:
 
 
 def small() -> tuple[SimDisk, Writer]:
-    """A writer whose reserve is 3 KiB, on a disk that is full behind its open segment."""
+    """A writer whose reserve is 3 KiB, on a disk that is full after its open segment."""
     disk, to = fresh()
     disk.capacity = disk.capacity - disk.free_bytes()
     return disk, to
@@ -319,7 +319,7 @@ def whole_of(to: Writer) -> bytes:
     return b"x" * (to.left_bytes - header)
 
 
-def test_a_group_as_large_as_the_room_needs_no_new_space() -> None:
+def test_a_group_as_large_as_the_process_needs_no_new_space() -> None:
     _, to = small()
     fill(to)
     append(to, whole_of(to))
@@ -328,7 +328,7 @@ def test_a_group_as_large_as_the_room_needs_no_new_space() -> None:
         append(to, b"x")
 
 
-def test_the_room_is_that_of_the_next_segment_if_there_is_one() -> None:
+def test_the_space_is_that_of_the_next_segment_if_there_is_one() -> None:
     disk, to = fresh()
     fill(to)
     assert to.secure(5_000)
@@ -462,7 +462,7 @@ def test_files_that_an_earlier_run_prepared_give_their_space_back() -> None:
     assert {name for name, _ in disk.list()} == {segment_name(1), "acked-through"}
 
 
-def test_what_is_given_up_stands_everywhere_in_the_note() -> None:
+def test_what_is_given_up_is_everywhere_in_the_note() -> None:
     disk, to = fresh()
     fill(to)
     append(to, b"x" * 2_000)

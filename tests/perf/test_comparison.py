@@ -91,7 +91,7 @@ def test_histograms_of_all_rounds_add_up() -> None:
     assert cell.histogram.count == 6
 
 
-def test_the_same_failure_is_told_once() -> None:
+def test_the_same_failure_is_reported_once() -> None:
     assert compared(CONTENT).failed == [("kafka", "queue", "TimeoutError: no answer")]
 
 
@@ -148,7 +148,7 @@ def test_the_section_says_when_where_and_with_which_versions() -> None:
         assert part in text
 
 
-def test_a_busy_machine_is_told() -> None:
+def test_a_busy_machine_is_reported() -> None:
     busy = [{**each, "others": 40.0} for each in CONTENT["samples"]]
     text = section({**CONTENT, "samples": busy}, [])
     assert "Other programs took 40 % of the machine meanwhile." in text

@@ -36,7 +36,7 @@ def test_all_messages_once_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(("count", "total"), [(9, 100), (10, 101), (11, 100)])
-def test_a_missing_or_doubled_message_is_told(count: int, total: int) -> None:
+def test_a_missing_or_doubled_message_is_reported(count: int, total: int) -> None:
     with pytest.raises(AssertionError):
         check([taken(count, total)], 100, 10)
 

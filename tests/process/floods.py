@@ -39,7 +39,7 @@ def greeting(mechanism: bytes = b"NULL") -> bytes:
 
 
 def frame(content: bytes, flags: int = 0) -> bytes:
-    """One frame; its length stands in front of it."""
+    """One frame; its length is in front of it."""
     if len(content) < 256:
         return bytes([flags, len(content)]) + content
     return announced(len(content), flags) + content
@@ -68,7 +68,7 @@ class Stranger:
         self._socket.settimeout(CONNECT_S)
 
     def say(self, content: bytes) -> bool:
-        """False once nobody listens any more."""
+        """False once no one listens any more."""
         try:
             self._socket.sendall(content)
         except OSError:

@@ -183,14 +183,14 @@ def until(done: object, what: str, seconds: float = WAIT_S) -> None:
 
 
 def processes(broker: LocalBroker) -> dict[str, int]:
-    """All of an instance: rooms, supervisor and zygote."""
+    """All of an instance: processes, supervisor and zygote."""
     status = broker.status()
     rooms = {one["room"]: one["pid"] for one in status["processes"] if one["pid"]}
     return {**rooms, "zygote": status["supervisor"]["zygote"]}
 
 
 def until_running(broker: LocalBroker, process: str, other_than: int) -> int:
-    """The process of a room, or of the zygote, once there is one that is not `other_than`."""
+    """A process, or the zygote, once there is one that is not `other_than`."""
     found = [0]
 
     def runs() -> bool:

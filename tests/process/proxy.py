@@ -1,6 +1,6 @@
-"""A bad network between clients and the doors of a broker: a TCP proxy in a thread of the test.
+"""A bad network between clients and the listeners of a broker: a TCP proxy in a thread of the test.
 
-    broker    127.0.0.1:port     bound by the doors, who tell clients of 127.0.0.2 instead
+    broker    127.0.0.1:port     bound by the listeners, which tell clients of 127.0.0.2 instead
     proxy     127.0.0.2:port     forwards, late, in one direction, or not at all
 
 What is stopped is not lost: it goes on when the link is there again, as TCP would have it. The end
@@ -18,8 +18,8 @@ from typing import Final, Literal
 
 from zbroker import endpoints
 
-HOST: Final = "127.0.0.2"  # loopback, and nobody else's
-SETTINGS: Final = {"listen": {"advertise": HOST}}  # of the broker behind it
+HOST: Final = "127.0.0.2"  # loopback, and no one else's
+SETTINGS: Final = {"listen": {"advertise": HOST}}  # of the broker that it leads to
 PIECE_BYTES: Final = 65_536
 START_S: Final = 10.0
 
@@ -28,7 +28,7 @@ WAYS: Final[tuple[Way, Way]] = ("to broker", "to client")
 
 
 class Proxy:
-    """In front of one door. `accepted` counts the connections that clients made."""
+    """In front of one listener. `accepted` counts the connections that clients made."""
 
     def __init__(self, endpoint: str) -> None:
         self._listener = endpoints.split(endpoint)
@@ -57,7 +57,7 @@ class Proxy:
             self._loop.call_soon_threadsafe(self._open[way].set)
 
     def cut(self) -> None:
-        """Ends every connection, and both sides are told."""
+        """Ends every connection, and both sides are informed."""
         self._loop.call_soon_threadsafe(self._abort)
 
     def close(self) -> None:

@@ -163,7 +163,7 @@ def _harm(rng: random.Random, broker: LocalBroker, crowd: Workers) -> str:
 
 
 def _dead(broker: LocalBroker) -> set[int]:
-    """What stands in the dead letter topic."""
+    """What is in the dead letter topic."""
     with connect(broker.url, "undertaker") as client:
         last = client.publish("dead-end", b"-")
         last.wait(timeout=30)

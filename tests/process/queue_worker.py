@@ -22,7 +22,7 @@ REJECTED: float = 0.0005  # share of the messages that are rejected
 
 
 def main(url: str, queue: str, name: str, file: str, seed: str, mode: str) -> None:
-    """Consumes until it is told to stop."""
+    """Consumes until it is asked to stop."""
     rng = random.Random(int(seed))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with Path(file).open("ab", buffering=0) as log, zbroker.connect(url, name=name) as client:

@@ -15,7 +15,7 @@ WAIT_MS: Final = 30_000  # only a failure takes that long; a busy machine answer
 
 
 class Raw:
-    """A DEALER that says what it is told to."""
+    """A DEALER that says what it is asked to."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Many replays at a time, from anywhere and with any options, while rooms are killed under load."""
+"""Many replays at a time, from anywhere and with any options, while processes are killed."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Steady:
 
 
 def kill_process(broker: LocalBroker, name: str) -> None:
-    """Ends a room with SIGKILL; returns when another process has its place."""
+    """Ends a process with SIGKILL; returns when another process has its place."""
     pid = until_running(broker, name, 0)
     os.kill(pid, signal.SIGKILL)
     until_running(broker, name, pid)
@@ -201,7 +201,7 @@ class Chooser:
 
 
 class Trial:
-    """A broker under load whose rooms are killed, and subscribers that replay meanwhile."""
+    """A broker under load whose processes are killed, and subscribers that replay meanwhile."""
 
     def __init__(self, broker: LocalBroker, seed: int, per_second: int) -> None:
         self.replays: list[Replay] = []

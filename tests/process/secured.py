@@ -19,7 +19,7 @@ EVERYTHING = '[[role.everything.allow]]\nactions = ["*"]\n'
 
 
 def token_of(client: Client) -> str:
-    """What shows other doors, and the admin, who this is."""
+    """What shows other listeners, and the admin, who this is."""
     session = client._publisher.session
     assert session is not None
     return session.answer.token or ""
@@ -68,7 +68,7 @@ class Secured:
         return connect(self.url, name or who, credentials=self.credentials(who), **more)
 
     def endpoints(self) -> dict[str, str]:
-        """Where each door is."""
+        """Where each listener is."""
         found = json.loads((self.broker.data_dir / "run" / "instance.json").read_text())
         return dict(found["endpoints"])
 
@@ -88,7 +88,7 @@ class Secured:
                 return error.code, error.read()
 
     def refused_keys(self) -> int:
-        """How many handshakes ingest refused, as it told last."""
+        """How many handshakes ingest refused, as it reported last."""
         return int(self.broker.status()["ingest"]["refused_keys"])
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a replay is asked for and what it must bring: a slice of the log as it stands in the files.
+"""What a replay is asked for and what it must bring: a slice of the log as it is in the files.
 
 The log is read without any broker, and what follows from the options is worked out by the model of
 tests/delivery. What came is kept as positions and hashes, so that long runs fit in memory.

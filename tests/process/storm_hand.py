@@ -29,7 +29,7 @@ PAUSE_S: Final = 0.05  # before the next logon
 
 
 class Trouble(Exception):
-    """No answer, or a refusal: begin anew."""
+    """No answer, or a refusal: begin again."""
 
 
 class Hand:

@@ -44,7 +44,7 @@ class Instance:
         self._supervisor = until_running(self.broker, "supervisor", 0)
 
     def kill(self) -> None:
-        """SIGKILL to the supervisor, which takes its rooms along."""
+        """SIGKILL to the supervisor, which takes its processes along."""
         os.kill(self._supervisor, signal.SIGKILL)
         self.broker.close()
 
@@ -65,7 +65,7 @@ class Instance:
         return found
 
     def batches(self) -> Iterator[Batch]:
-        """What was published, as it stands in the files."""
+        """What was published, as it is in the files."""
         with connect(self.url) as client:
             end = client.ranges(timeout=WAIT_S).persisted
         return batches_of(self.data / "journal", end)
@@ -79,7 +79,7 @@ class Instance:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on. Nobody else gets them by chance while the instance is down."""
+    """Ports that no one listens on. No one else gets them by chance while the instance is down."""
     rng, found = random.Random(os.urandom(8)), list[int]()
     while len(found) < count:
         port = rng.randrange(*PORTS)

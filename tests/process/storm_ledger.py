@@ -1,7 +1,7 @@
 """What a publisher that may be killed at any moment noted, and the verdict on what the log holds.
 
 A line is one thread of one publisher; it numbers its messages from 0 on and never uses a number
-again. Before a call it notes which numbers, and behind the call that it returned.
+again. Before a call it notes which numbers, and after the call that it returned.
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ def judge(line: int, known: Sequence[Call], found: Sequence[Content]) -> int:
         if call.returned:
             assert len(there) == call.size, (
                 f"line {line}: message {call.first + len(there)} is missing; there is "
-                f"{found[at + len(there) : at + len(there) + 1]} behind {at + len(there)}"
+                f"{found[at + len(there) : at + len(there) + 1]} after {at + len(there)}"
             )
             returned += call.size
         at += len(there)
-    assert at == len(found), f"line {line}: nobody published {found[at]} here"
+    assert at == len(found), f"line {line}: no one published {found[at]} here"
     return returned
 
 

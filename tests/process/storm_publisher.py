@@ -37,7 +37,7 @@ class Line:
         try:
             while not self._stop.exists():
                 due += self._call() / per_second
-                # in bursts: several messages make a batch, and some are staged behind it
+                # in bursts: several messages make a batch, and some are staged after it
                 if due - time.monotonic() > self._rng.expovariate(1 / BURST_S):
                     time.sleep(max(0.0, due - time.monotonic()))
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""A real broker and a client in an event loop: killed rooms, cut waits, a store that outlives."""
+"""A real broker and a client in an event loop: kills, cut waits, a store that outlives."""
 
 from __future__ import annotations
 

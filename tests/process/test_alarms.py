@@ -39,7 +39,7 @@ def until_printed(broker: LocalBroker, command: str, code: int, text: str) -> No
 
 
 def test_a_forgotten_queue_that_keeps_retention_from_working(tmp_path: Path) -> None:
-    """One message that nobody takes holds back all that comes behind it."""
+    """One message that no one takes holds back all that comes after it."""
     settings: Any = {
         "journal": {"segment_size": "1MiB"},
         "retention": {"max_bytes": "2MiB", "every": "1s"},

@@ -87,7 +87,7 @@ def strange(broker: Secured) -> Curve:
     return Curve(*zmq.curve_keypair(), broker.server.public.encode())
 
 
-def test_a_key_that_nobody_knows(broker: Secured) -> None:
+def test_a_key_that_no_one_knows(broker: Secured) -> None:
     before = broker.refused_keys()
     with Raw(broker, None, curve=strange(broker)) as stranger:
         stranger.send({"cmd": "logon", "client": "ann", "instance": "i"})
@@ -109,7 +109,7 @@ def test_a_plain_password_in_the_place_of_a_key(broker: Secured) -> None:
 
 
 def test_a_broker_in_the_middle(broker: Secured) -> None:
-    """A client talks to the one broker whose public key it was given, and to nobody else."""
+    """A client talks to the one broker whose public key it was given, and to no one else."""
     public, _ = zmq.curve_keypair()
     wrong = Credentials(broker.place / "ann.key_secret", public.decode())
     with pytest.raises(ZBrokerError, match="timeout"):
@@ -260,7 +260,7 @@ def test_a_token_from_before_a_disconnect_by_an_operator(broker: Secured) -> Non
         assert ann.publish("orders", b"served").wait(10)
 
 
-# -- what a door does not do ------------------------------------------------------------------
+# -- what a listener does not do ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("listener", ["ingest", "delivery"])
@@ -317,7 +317,7 @@ def commit(peer: Raw, app: str, batch: int, token_text: str) -> dict[str, Any]:
     return peer.ask(command, msgpack.packb([[token_text, 1]]))
 
 
-def test_what_ann_staged_is_shown_and_forgotten_by_nobody_else(broker: Secured) -> None:
+def test_what_ann_staged_is_shown_and_forgotten_by_no_one_else(broker: Secured) -> None:
     with Raw(broker, "ann") as ann, Raw(broker) as eve, Raw(broker, "nil") as nil:
         ann.logon("ann-stages")
         stage(ann, "orders", 1, "of-ann", b"when ann wants it")
@@ -531,7 +531,7 @@ def test_the_reading_token_changes_nothing(broker: Secured) -> None:
 
 
 def test_what_was_refused_is_in_the_audit(broker: Secured) -> None:
-    """At every door: a key that nobody knows, a name, a topic, a token, a request over HTTP."""
+    """At every listener: a key that no one knows, a name, a topic, a token, a request over HTTP."""
     secret = (broker.broker.data_dir / "run" / "admin.token").read_text().strip()
     with Raw(broker, None, curve=strange(broker)) as stranger:
         assert stranger.get(1_000) == {}
@@ -554,7 +554,7 @@ def test_what_was_refused_is_in_the_audit(broker: Secured) -> None:
     until(lambda: not missing(), "all five are lines of it")
 
 
-# -- what is told -----------------------------------------------------------------------------
+# -- what is reported -----------------------------------------------------------------------------
 
 
 def test_lines_that_a_client_writes_into_the_log(broker: Secured) -> None:
@@ -568,7 +568,7 @@ def test_lines_that_a_client_writes_into_the_log(broker: Secured) -> None:
     assert "\n2026-01-01 00:00:00 I supervisor: all is well" not in everything_reported(broker)
 
 
-def test_secrets_are_told_nowhere(broker: Secured) -> None:
+def test_secrets_are_reported_nowhere(broker: Secured) -> None:
     """Passwords, keys, tokens, hashes, payloads: not in logs, answers, metrics, files to read."""
     wrong = "wrong-" + CANARY
     with broker.connect("ann") as ann:

@@ -46,7 +46,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 class Publisher:
-    """Publishes numbers until it is told to stop; each message has BODY bytes."""
+    """Publishes numbers until it is asked to stop; each message has BODY bytes."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -98,7 +98,7 @@ def free_bytes(disk: Path) -> int:
 def test_a_full_disk_refuses_publishers_only_until_there_is_space_again(
     tmp_path: Path, disk: Path, preallocate: bool, everything: bool
 ) -> None:
-    """`everything`: index and the rest stand on the full disk, too."""
+    """`everything`: index and the rest are on the full disk, too."""
     ballast = disk / "ballast"
     ballast.write_bytes(bytes(20 * MIB))
     data = disk / "data" if everything else tmp_path / "data"
@@ -122,7 +122,7 @@ def test_a_full_disk_refuses_publishers_only_until_there_is_space_again(
             assert time.monotonic() - begun <= RESUME_S
             assert not publisher.errors
             until(lambda: not accepting(broker), "the disk is full again", 60)
-            # nothing that was told in the meantime ended anybody
+            # nothing that was reported in the meantime ended anybody
             assert broker.pids == pids
         finally:
             publisher.stop()

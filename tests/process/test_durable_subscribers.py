@@ -1,5 +1,5 @@
-"""Subscribers that are killed again and again while messages come and rooms are killed: nothing is
-missing. Where results and place are one transaction, nothing comes twice either.
+"""Subscribers that are killed again and again while messages come and processes are killed: nothing
+is missing. Where results and place are one transaction, nothing comes twice either.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(1_800)]
 WAIT_S: Final = 120.0
 PART: Final = 10  # messages that are published at a time
 LIFE_S: Final = 0.6  # of a subscriber, in what is published meanwhile; at the most
-LINGER_S: Final = 0.3  # and behind that
+LINGER_S: Final = 0.3  # and after that
 TARGETS: Final = ("delivery", "journal", "instance", "ingest", "delivery")
 
 
 class Feed:
-    """Publishes 0, 1, 2, ... at a pace, from a thread, until it is told to stop."""
+    """Publishes 0, 1, 2, ... at a pace, from a thread, until it is asked to stop."""
 
     def __init__(self, url: str, per_second: float) -> None:
         self.count = 0
@@ -79,7 +79,7 @@ class Trial:
         self.processes = 0
 
     def run(self, kills: int) -> int:
-        """Kills so many subscribers, and a room at the start of some of their lives.
+        """Kills so many subscribers, and a process at the start of some of their lives.
 
         Returns: how many messages there are. The last subscriber has come to the newest one.
         """
@@ -98,7 +98,7 @@ class Trial:
         self._instance.close()
 
     def _stop_killing(self) -> None:
-        """Behind that the instance runs, and nobody starts another one."""
+        """After that the instance runs, and no one starts another one."""
         self._over.set()
         if self._killing.is_alive():
             self._killing.join(WAIT_S)
@@ -153,7 +153,7 @@ def trial(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trial]:
 
 
 def judge_at_least_once(noted: list[int], count: int, lives: int) -> None:
-    """No life leaves anything out; one goes on behind what another one noted, or before."""
+    """No life leaves anything out; one goes on after what another one noted, or before."""
     assert noted[0] == 0
     assert set(noted) == set(range(count))
     high, turns = 0, 0

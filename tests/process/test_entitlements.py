@@ -1,4 +1,4 @@
-"""Roles x commands x topics x paths against a real instance: nobody gets or does more, or less.
+"""Roles x commands x topics x paths against a real instance: no one gets or does more, or less.
 
 What is expected is worked out in entitlements.py, from the page about the access file.
 """
@@ -237,7 +237,7 @@ def _code_of(verb: Callable[..., object], *args: object) -> str:
 
 
 def test_the_asynchronous_client(broker: Secured) -> None:
-    """The same doors, the same rights."""
+    """The same listeners, the same rights."""
 
     async def replays(role: str) -> list[bytes]:
         credentials = broker.credentials(role)
@@ -257,7 +257,7 @@ def test_the_asynchronous_client(broker: Secured) -> None:
 
 
 class Marked(NamedTuple):
-    """A log with two points: tags of what stands before, between and behind them."""
+    """A log with two points: tags of what is before, between and after them."""
 
     morning: int
     evening: int
@@ -553,7 +553,7 @@ def test_rights_that_are_taken_away_hold_within_a_second(broker: Secured) -> Non
             assert read(star, "open", since="epoch", until="now") == "not_entitled"
             del people["star"]
             broker.write(broker.rules(toml(), people))
-            until(lambda: _refusal(star) == "auth_failed", "who is not known any more is told")
+            until(lambda: _refusal(star) == "auth_failed", "who is not known any more is informed")
             star.close(flush=False)
         finally:
             broker.write(broker.rules(toml()))

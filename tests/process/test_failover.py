@@ -32,7 +32,7 @@ FOLLOWS: Final = {
 
 
 class Reported:
-    """What a client told of its connection."""
+    """What a client reported of its connection."""
 
     def __init__(self) -> None:
         self.states: list[ConnectionState] = []
@@ -51,7 +51,7 @@ class Reported:
         return [state.name for state in self.states]
 
     def at(self, name: str) -> list[str]:
-        """The URLs that this was told of."""
+        """The URLs that this was given."""
         return [state.url for state in self.states if state.name == name]
 
     def wait_for(self, name: str, times: int = 1) -> None:
@@ -177,7 +177,7 @@ def test_who_gives_up_says_so_and_the_store_keeps_everything(a: Instance, store:
 def test_who_goes_on_at_another_instance_loses_nothing(
     a: Instance, b: Instance, store: Path, kind: str
 ) -> None:
-    """What A acknowledged is in A; all else is in B, where that is told."""
+    """What A acknowledged is in A; all else is in B, where that is reported."""
     reported, numbers = Reported(), Numbers()
     options: dict[str, Any] = {} if kind == "memory" else {"publish_store": store}
     client = connect([a.url, b.url], "p", broker_behind="go_on", on_state=reported, **options)
@@ -224,7 +224,7 @@ def test_who_goes_to_and_fro_has_each_message_in_one_of_them(a: Instance, b: Ins
     assert set(numbers_in(a)) | set(numbers_in(b)) == set(range(numbers.returned))
 
 
-def test_who_does_not_want_to_go_on_is_told_loudly(a: Instance, b: Instance) -> None:
+def test_who_does_not_want_to_go_on_is_warned_loudly(a: Instance, b: Instance) -> None:
     reported, numbers = Reported(), Numbers()
     client = connect([a.url, b.url], "p", on_state=reported)
     numbers.publish(client)

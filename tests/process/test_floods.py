@@ -1,6 +1,6 @@
 """Floods against a real instance: what strangers can cost, and that an honest client goes on.
 
-Each flood grows the memory of the door's process by no more than the page says
+Each flood grows the memory of the listener's process by no more than the page says
 (docs/explanation/limits-before-authentication.md). How long publishing takes beside it is printed.
 """
 
@@ -315,7 +315,7 @@ def test_a_thousand_unknown_keys_cost_little(secure_place: Place) -> None:
 def knocker(
     context: zmq.Context[zmq.Socket[bytes]], url: str, server_key: bytes
 ) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-    """A client with a key that nobody knows, and who tells that it was refused."""
+    """A client with a key that no one knows, and who tells that it was refused."""
     made = context.socket(zmq.DEALER)
     public, secret = zmq.curve_keypair()
     made.setsockopt(zmq.CURVE_PUBLICKEY, public)
@@ -354,7 +354,7 @@ def nested(url: str) -> None:
 
 
 def big_bodies(url: str) -> None:
-    """200 that send a body of a megabyte behind no logon, again and again."""
+    """200 that send a body of a megabyte without a logon, again and again."""
     body = msgpack.packb({"cmd": "publish", "seq": 1, "topic": "t"})
     part = frame(body, MORE) + frame(bytes(MESSAGE_BYTES))
     with crowd(url, 200) as strangers:

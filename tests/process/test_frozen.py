@@ -42,7 +42,7 @@ def broker() -> Iterator[LocalBroker]:
 
 @pytest.fixture
 def listeners(broker: LocalBroker) -> Iterator[dict[str, Proxy]]:
-    """A proxy before each door, while a test lasts."""
+    """A proxy before each listener, while a test lasts."""
     reported = {
         listener: at.replace("127.0.0.2", "127.0.0.1")
         for listener, at in reported_by(broker).items()
@@ -58,7 +58,7 @@ def reported_by(broker: LocalBroker) -> dict[str, str]:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """A process that does nothing, and goes on behind this, whatever happens."""
+    """A process that does nothing, and goes on after this, whatever happens."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -135,7 +135,7 @@ def accepted(listeners: dict[str, Proxy]) -> int:
 
 @pytest.mark.seed("002-38")
 @pytest.mark.parametrize("name", ["ingest", "delivery"])
-def test_a_frozen_door_is_left_and_all_goes_on_when_it_thaws(
+def test_a_frozen_listener_is_left_and_all_goes_on_when_it_thaws(
     broker: LocalBroker, listeners: dict[str, Proxy], traffic: Traffic, name: str
 ) -> None:
     before = listeners[name].accepted
@@ -147,7 +147,7 @@ def test_a_frozen_door_is_left_and_all_goes_on_when_it_thaws(
 def test_a_frozen_journal_is_waited_for(
     broker: LocalBroker, listeners: dict[str, Proxy], traffic: Traffic
 ) -> None:
-    """The doors live: no connection is given up for it."""
+    """The listeners live: no connection is given up for it."""
     before = accepted(listeners)
     with stopped(broker.pids["journal"]):
         time.sleep(3 * INTERVAL_S)
@@ -307,7 +307,7 @@ def test_the_name_of_a_frozen_client_is_free_for_another(
             until(lambda: taken.append(takes_over(url, "frozen")) or taken[-1], "free", NOTICED_S)
             taken[-1].publish("frozen", b"of the other").wait(WAIT_S)
         program.go()
-        until(lambda: len(program.said) == 2, "it is told", WAIT_S)
+        until(lambda: len(program.said) == 2, "it is reported", WAIT_S)
         assert program.said[1] in {"session_ended", "name_in_use"}
         with taken[-1]:
             found = taken[-1].subscribe("frozen", since="epoch", until="now")

@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 
 class Writer:
-    """Publishes until it is stopped. acked: what is persisted; asked: what may be, behind it."""
+    """Publishes until it is stopped. acked: what is persisted; asked: what may be, after it."""
 
     def __init__(self, url: str, name: str) -> None:
         self.acked: list[bytes] = []
@@ -61,7 +61,7 @@ class Writer:
     def _run(self) -> None:
         while not self._stop.is_set():
             self.asked = [self._body(len(self.acked) + n) for n in range(BATCH)]
-            with suppress(ZBrokerError):  # closed behind the kill
+            with suppress(ZBrokerError):  # closed after the kill
                 for body in self.asked:
                     self._client.publish("t", body, timeout=COMMAND_S)
                 self._client.flush(COMMAND_S)
@@ -189,13 +189,13 @@ class Trial:
         return str((reported or {}).get("result", ""))
 
     def _judge(self, writer: Writer, begun: Begun) -> None:
-        """The log is what was acknowledged, and at most the unanswered batch behind it."""
+        """The log is what was acknowledged, and at most the unanswered batch after it."""
         self.bench.wait(self._is_tidy, "nothing half done is left")
         self._verified(self.data)
         found = self._replay()
         first = self._first()
         stays = begun.keeps or (self.log[0].position if self.log else 1)
-        assert first <= stays, f"the log begins at {first}, what stands at {stays} was to stay"
+        assert first <= stays, f"the log begins at {first}, what is at {stays} was to stay"
         assert found[0].position - first <= CONTROL_MAX, "messages at the beginning are gone"
         must = [entry.data for entry in self.log] + writer.acked
         gone = must.index(found[0].data)
@@ -203,7 +203,7 @@ class Trial:
         must = must[gone:]
         there = [entry.data for entry in found]
         assert there[: len(must)] == must, f"{len(must)} were acknowledged, {len(there)} are there"
-        assert there[len(must) :] == writer.asked[: len(there) - len(must)], "nobody published that"
+        assert there[len(must) :] == writer.asked[: len(there) - len(must)], "no one published that"
         self.log = found
 
     def _is_tidy(self) -> bool:

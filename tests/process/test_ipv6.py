@@ -79,7 +79,7 @@ def test_a_listener_for_everybody_has_both_kinds() -> None:
                 assert [message.data for message in seen] == [b"0", b"1"][: number + 1]
 
 
-def test_strangers_on_ipv6_are_cut_and_keep_nobody_out() -> None:
+def test_strangers_on_ipv6_are_cut_and_keep_no_one_out() -> None:
     settings = {"listen": LISTEN_V6, "limits": {"connections": CONNECTIONS}}
     with LocalBroker(settings=settings) as broker:
         before = processes(broker)

@@ -23,7 +23,7 @@ PROCESSES = ("journal", "ingest", "delivery", "zygote", "queues", "admin")
 
 
 def kill_and_wait(broker: LocalBroker, name: str) -> None:
-    """Ends one room; returns when another process has its place."""
+    """Ends one process; returns when another process has its place."""
     pid = until_running(broker, name, 0)
     os.kill(pid, signal.SIGKILL)
     until_running(broker, name, pid)
@@ -95,7 +95,7 @@ def test_everything_but_the_supervisor_killed_at_once_loses_and_doubles_nothing(
 
 @pytest.mark.seed("001-30")
 @pytest.mark.seed("004-02")
-def test_a_killed_supervisor_takes_its_rooms_along_and_the_next_start_recovers(
+def test_a_killed_supervisor_takes_its_processes_along_and_the_next_start_recovers(
     tmp_path: Path,
 ) -> None:
     data = tmp_path / "data"
@@ -160,6 +160,6 @@ def _publish_and_find(broker: LocalBroker, name: str) -> list[str]:
 
 
 def _behind(broker: LocalBroker, bookmarks: list[str]) -> list[int]:
-    """How many messages stand behind each bookmark."""
+    """How many messages are after each bookmark."""
     with connect(broker.url) as client:
         return [len(list(client.subscribe("t", since=mark, until="now"))) for mark in bookmarks]

@@ -99,7 +99,7 @@ def test_the_command_line_begins_at_a_point(broker: LocalBroker) -> None:
         assert done.stdout.split() == ["2", "3", "4", "5", "6"]
 
 
-def test_an_end_that_is_set_anew_stays_for_who_subscribed(broker: LocalBroker) -> None:
+def test_an_end_that_is_set_again_stays_for_who_subscribed(broker: LocalBroker) -> None:
     with connect(broker.url) as client:
         broker.ask("/points", {"name": "moving"})
         found = client.subscribe("t", since="point:morning", until="point:moving", credit=1)

@@ -1,4 +1,4 @@
-"""A real broker that records some topics, or some of one: both kinds side by side, killed rooms."""
+"""A real broker that records some topics, or some of one: both kinds side by side, kills."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_content_decides_what_is_recorded() -> None:
         assert replayed() == wanted * 3
 
 
-def test_a_client_by_hand_is_told_what_is_not_recorded(broker: LocalBroker) -> None:
+def test_a_client_by_hand_learns_what_is_not_recorded(broker: LocalBroker) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     socket = context.socket(zmq.DEALER)
     try:
@@ -157,7 +157,7 @@ def test_a_client_by_hand_is_told_what_is_not_recorded(broker: LocalBroker) -> N
         context.destroy(linger=0)
 
 
-def test_killed_rooms_lose_nothing_that_is_recorded(broker: LocalBroker) -> None:
+def test_killed_processes_lose_nothing_that_is_recorded(broker: LocalBroker) -> None:
     with connect(broker.url, "mixed") as client:
         live_link_is_up(client)
         receipts: list[tuple[int, zbroker.client.Receipt]] = []

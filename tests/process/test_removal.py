@@ -1,4 +1,4 @@
-"""Segments are removed while the broker runs: when nobody needs them, and never before."""
+"""Segments are removed while the broker runs: when no one needs them, and never before."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_what_was_removed_is_gone_and_the_rest_is_served_also_after_a_restart(
         until(is_done, "the reader has let go", 10)
         assert (done["serials"], done["floor"]) == ([1, 2, 3], plan["floor"])
         until(lambda: world.serials[0] == 4, "the files are gone", 10)
-        until(lambda: not world.deleted_but_open(), "nobody keeps them open", 40)
+        until(lambda: not world.deleted_but_open(), "no one keeps them open", 40)
         first = _check_the_rest(world, reader, plan["floor"])
     until(lambda: (world.journal["oldest"], world.journal["removing"]) == (4, 0), "told", 10)
     bookmarks = world.bookmarks
@@ -141,7 +141,7 @@ def _check_the_rest(world: World, client: Client, log_start: int) -> int:
     """The number of the first message that is still there; bookmarks before it are expired."""
     first = world.first_seen(client)
     assert first > 0
-    until(lambda: world.journal["first_position"] == log_start, "the log start is told", 5)
+    until(lambda: world.journal["first_position"] == log_start, "the log start is reported", 5)
     assert world.first_seen(client, world.bookmarks[first]) == first + 1
     with pytest.raises(ZBrokerError, match="bookmark_expired"):
         world.first_seen(client, world.bookmarks[0])
@@ -174,7 +174,7 @@ def test_the_end_of_a_day_gives_up_the_segments_of_what_was_purged(
         with connect(broker.url, "slow reader") as reader:
             if action == "remove":
                 subscription = reader.subscribe("t", since="epoch", credit=1)
-                until(lambda: len(world.admin.ask("/holders")["holders"]) > 1, "it is told", 10)
+                until(lambda: len(world.admin.ask("/holders")["holders"]) > 1, "it is reported", 10)
                 held = purge("--yes")
                 assert (held.returncode, "slow reader (t)" in held.stderr) == (1, True), held
                 assert json.loads(held.stdout)["count"] > 0, "the purge is done all the same"
@@ -204,7 +204,7 @@ def test_the_end_of_a_day_gives_up_the_segments_of_what_was_purged(
 def test_a_subscriber_that_does_not_read_is_named_and_keeps_its_part(world: World) -> None:
     with connect(world.broker.url, "slow reader") as reader:
         subscription = reader.subscribe("t", since="epoch", credit=1)
-        until(lambda: world.admin.ask("/holders")["holders"], "it is told", 10)
+        until(lambda: world.admin.ask("/holders")["holders"], "it is reported", 10)
         held = world.remove(3)
         assert held["serials"] == []
         assert "still needed" in held["blocked"]
@@ -221,7 +221,7 @@ def test_files_wait_for_a_delivery_that_is_silent(world: World) -> None:
         reported = world.admin.ask("/journal")
         assert (reported["removing"], reported["silent"]) == ([1, 2], ["delivery"])
         assert world.serials[0] == 1
-        until(lambda: world.journal["first_position"] > 1, "the log start is told", 5)
+        until(lambda: world.journal["first_position"] > 1, "the log start is reported", 5)
     until(lambda: world.serials[0] == 3, "the files are gone", 10)
 
 
@@ -250,7 +250,7 @@ def _is_new(world: World, pid: int) -> bool:
         return False
 
 
-def test_the_index_is_made_anew_while_the_broker_serves(world: World) -> None:
+def test_the_index_is_made_again_while_the_broker_serves(world: World) -> None:
     number = world.admin.tell("/journal/reindex", {})["id"]
     with connect(world.broker.url, "q") as client:
         bookmarks = [client.publish("t", b"%d:" % n).wait(10) for n in range(20)]

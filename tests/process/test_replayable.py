@@ -55,7 +55,7 @@ def client(broker: LocalBroker, request: pytest.FixtureRequest) -> Iterator[Clie
 
 
 def _all(client: Client, **place: Any) -> list[QueueMessage]:
-    """Everything from a place on, of a queue that nobody else reads."""
+    """Everything from a place on, of a queue that no one else reads."""
     with client.consume("trades", until="now", **place) as consumer:
         return list(consumer)
 
@@ -80,7 +80,7 @@ def test_it_can_be_read_again_and_again_in_the_same_order(client: Client) -> Non
 
 
 @pytest.mark.seed("003-01")
-def test_it_is_read_from_behind_a_message(client: Client) -> None:
+def test_it_is_read_from_after_a_message(client: Client) -> None:
     bookmark = _all(client, since="epoch")[30].bookmark
     assert _ids(_all(client, since=bookmark)) == _expected(31)
 
@@ -185,7 +185,7 @@ def test_the_database_of_a_consumer_says_where_it_goes_on(client: Client) -> Non
     books.execute("CREATE TABLE trades (trade_id TEXT PRIMARY KEY)")
 
     def book(most: int) -> None:
-        """Some trades behind the last one that is booked; then it dies."""
+        """Some trades after the last one that is booked; then it dies."""
         (last,) = books.execute("SELECT max(trade_id) FROM trades").fetchone()
         place = {"selector": f"/trade_id = '{last}'"} if last else {"since": "epoch"}
         with client.consume("trades", until="now", **place) as consumer:
@@ -202,7 +202,7 @@ def test_the_database_of_a_consumer_says_where_it_goes_on(client: Client) -> Non
 
 @pytest.mark.seed("003-29")
 @pytest.mark.seed("003-32")
-def test_a_purge_up_to_a_point_touches_nobody_else(broker: LocalBroker, client: Client) -> None:
+def test_a_purge_up_to_a_point_touches_no_one_else(broker: LocalBroker, client: Client) -> None:
     reported = broker.ask("/queues/purged/purge", {"point": "noon", "dry_run": True})
     assert reported["count"] == 25
     assert queue_row(broker, "purged")["depth"] == TRADES

@@ -1,4 +1,4 @@
-"""Replays from anywhere, by several subscribers at a time, while publishers go on and rooms are
+"""Replays from anywhere, by several subscribers at a time, while publishers go on and processes are
 killed: each is exactly the log's slice, also where it goes over into what is published meanwhile.
 """
 
@@ -31,7 +31,7 @@ TRIALS = 10  # of the long test: each with a broker of its own, so that the logs
 
 
 def replayed(seed: int, replays: int, per_second: int) -> tuple[int, int]:
-    """Runs one trial; the messages that were compared, and how many rooms were killed."""
+    """Runs one trial; the messages that were compared, and how many processes were killed."""
     with LocalBroker(settings={"journal": {"segment_size": "1MiB"}}) as broker:
         trial = Trial(broker, seed, per_second)
         try:
@@ -57,7 +57,7 @@ def test_replays_during_load_and_kills_are_the_log() -> None:
 def test_a_thousand_replays_during_load_and_kills_are_the_log() -> None:
     reported = [replayed(seed, 1_000 // TRIALS, per_second=5_000) for seed in range(TRIALS)]
     messages, kills = (sum(column) for column in zip(*reported, strict=True))
-    sys.stdout.write(f"compared {messages:,} messages, killed {kills} rooms\n")  # for -s
+    sys.stdout.write(f"compared {messages:,} messages, killed {kills} processes\n")  # for -s
     assert kills >= TRIALS * len(FIRST_KILLS)
 
 

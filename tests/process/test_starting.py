@@ -80,7 +80,7 @@ def starting(place: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 
 
 def freeze(process: subprocess.Popen[bytes], name: str) -> psutil.Process | None:
-    """Stops a room as soon as it has a process; None if everything is ready before that."""
+    """Stops a process as soon as it runs; None if everything is ready before that."""
     parent = psutil.Process(process.pid)
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
@@ -131,7 +131,7 @@ def test_endpoints_stay_complete_while_processes_are_restarted() -> None:
             knocker.close()
 
 
-def test_a_start_behind_a_kill_does_not_tell_the_endpoints_of_the_one_before(
+def test_a_start_after_a_kill_does_not_tell_the_endpoints_of_the_one_before(
     tmp_path: Path,
 ) -> None:
     data = tmp_path / "data"

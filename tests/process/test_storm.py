@@ -1,6 +1,6 @@
-"""A storm of publishers that are killed and started again from their stores, while rooms and whole
-instances are killed under them: every message whose publish() returned is in the log, once, in the
-order of its thread.
+"""A storm of publishers that are killed and started again from their stores, while processes and
+whole instances are killed under them: every message whose publish() returned is in the log, once,
+in the order of its thread.
 
 Each publisher notes what it is about to publish and what has returned (storm_ledger.py), so the
 verdict is exact. One is written by hand and sends everything up to five times.
@@ -73,7 +73,7 @@ class Storm:
         self._errors: list[BaseException] = []
 
     def blow(self, messages: int, kills: int, lives: int) -> None:
-        """Until there are at least so many messages, killed rooms, and lives of each publisher."""
+        """Until there are at least so many messages, kills, and lives of each publisher."""
         threads = [self._thread(partial(self._kill_processes, kills))]
         threads += [self._thread(partial(self._kill, child, lives)) for child in self.children]
         for thread in threads:
@@ -196,7 +196,7 @@ def storm(directory: Path, seed: int, messages: int, kills: int, lives: int) -> 
         sent = weather.send_again()
         publishers = sum(child.kills for child in weather.children)
         return (
-            f"{returned:,} messages, {publishers} publishers and {weather.kills} rooms killed; "
+            f"{returned:,} messages, {publishers} publishers and {weather.kills} processes killed; "
             f"{sent:,} sent again\n"
         )
     finally:
@@ -230,7 +230,7 @@ KNOWN: Final = [
 
 
 def published(*known: tuple[int, int]) -> list[Content]:
-    """These calls, as they stand in the log: (first, count)."""
+    """These calls, as they are in the log: (first, count)."""
     return [content for first, count in known for content in contents(7, first, count)]
 
 
@@ -268,7 +268,7 @@ def test_what_was_not_published_so_is_noticed(spoil: Callable[[list[Content]], A
         judge(7, KNOWN, spoil(found))
 
 
-def test_a_ledger_goes_on_behind_a_call_that_did_not_return(tmp_path: Path) -> None:
+def test_a_ledger_goes_on_after_a_call_that_did_not_return(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "0.ledger")
     ledger.begins(5)
     ledger.returned(5)

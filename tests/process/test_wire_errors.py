@@ -1,4 +1,4 @@
-"""Bad frames from outside: each is answered with its published code, counted, and harms nobody."""
+"""Bad frames from outside: each is answered with its published code, counted, and harms no one."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_a_subscribe_that_is_wrong_has_its_code(
 
 
 @pytest.mark.parametrize("token", ["", "abc", "abc.def", "x" * 3_000])
-def test_a_made_up_token_opens_no_door(
+def test_a_made_up_token_opens_no_listener(
     broker: LocalBroker, context: zmq.Context[zmq.Socket[bytes]], token: str
 ) -> None:
     hello = Listener(context, broker.url).logon("reader")

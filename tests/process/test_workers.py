@@ -1,4 +1,4 @@
-"""A real broker with two delivery workers: clients on different doors, and one worker that dies."""
+"""A real broker with two delivery workers: clients on both, and one worker that dies."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def warm(client: Client) -> None:
 
 
 def listener(client: Client) -> str:
-    """The delivery door that this client was told."""
+    """The delivery listener that this client was given."""
     return client.endpoints["delivery"]
 
 
-def test_two_clients_on_two_doors_get_everything(broker: LocalBroker) -> None:
+def test_two_clients_on_two_listeners_get_everything(broker: LocalBroker) -> None:
     endpoints = broker.status()["endpoints"]
     with connect(broker.url, "one") as one, connect(broker.url, "two") as two:
         assert {listener(one), listener(two)} == {endpoints[worker] for worker in WORKERS}
@@ -132,7 +132,7 @@ def test_removal_waits_for_the_readers_of_each_worker(broker: LocalBroker) -> No
         for client, name in ((one, "one"), (two, "two")):
             with client.subscribe("orders", since="epoch", credit=1) as slow:
                 assert slow.next(T) is not None
-                until(lambda: admin.ask("/holders")["holders"], "it is told who holds the log")
+                until(lambda: admin.ask("/holders")["holders"], "it is reported who holds the log")
                 reported = admin.tell("/journal/remove", {"through": 1})
                 assert reported["serials"] == [], reported
                 assert [holder["who"] for holder in reported["held_by"]] == [name], reported
@@ -140,7 +140,7 @@ def test_removal_waits_for_the_readers_of_each_worker(broker: LocalBroker) -> No
                 assert row["state"] == "no credit"
                 assert row["lag"] > 0
                 assert row["lag_s"] is not None
-            until(lambda: not admin.ask("/holders")["holders"], "nobody holds it any more")
+            until(lambda: not admin.ask("/holders")["holders"], "no one holds it any more")
         assert admin.tell("/journal/remove", {"through": 1})["serials"] == [1]
         until(lambda: admin.ask("/journal")["segments"][0]["serial"] == 2, "its file is gone")
 

@@ -1,4 +1,4 @@
-"""Who connects to the wrong port, or without a key, is told at once which is right."""
+"""Who connects to the wrong port, or without a key, learns at once which is right."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zbroker.local import LocalBroker
 
 pytestmark = pytest.mark.process
 
-FAR = 60.0  # whoever waits for that was not told
+FAR = 60.0  # whoever waits for that got no answer
 
 
 def error_of(
@@ -40,7 +40,7 @@ def test_the_port_of_another_endpoint_says_which_is_right() -> None:
         )
 
 
-def test_who_has_no_key_or_an_unknown_one_is_told_at_once(tmp_path: Path) -> None:
+def test_who_has_no_key_or_an_unknown_one_learns_at_once(tmp_path: Path) -> None:
     secured = Secured(tmp_path / "s", {"pricer": ["everything"]}, "")
     with secured.broker as broker:
         error = error_of(broker.url)

@@ -207,7 +207,7 @@ class Bench:
         return list(range(first, first + len(payloads)))
 
     def many(self, count: int, topic: str = "t") -> list[int]:
-        """So many messages that nobody looks into."""
+        """So many messages that no one looks into."""
         return self.publish(*[b"%d" % number for number in range(count)], topic=topic)
 
     def _put(
@@ -230,7 +230,7 @@ class Bench:
         self.persist()
 
     def record_of(self, kind: int, body: bytes, origin: Origin = HERE) -> None:
-        """A control record that this room did not write."""
+        """A control record that this process did not write."""
         self._put(kind, body)
         self.log[-1].origin_instance, self.log[-1].origin_generation = origin
         self.persist()
@@ -300,7 +300,7 @@ class Bench:
         self.welcome()
 
     def restart(self, saved: dict[tuple[str, int], SavedQueue] | None = None) -> None:
-        """This process begins anew. saved: what its tables hold."""
+        """This process begins again. saved: what its tables hold."""
         self.incarnation += 1
         self.under_way.clear()
         self.waiting.clear()
@@ -329,7 +329,7 @@ class Bench:
             self._write()
 
     def land(self, count: int | None = None) -> None:
-        """The first units that are under way stand in the log."""
+        """The first units that are under way are in the log."""
         self._write(count)
         self.run()
 
@@ -389,7 +389,7 @@ class Bench:
             self.turn.hear(located)
         self.run()
 
-    # -- units as they were sent, and facts as they stand in the log ---------------------------
+    # -- units as they were sent, and facts as they are in the log ---------------------------
 
     def sent_facts(self) -> list[AnyFact]:
         """Of all units that are under way."""
@@ -407,7 +407,7 @@ class Bench:
         return [fact for record in records for fact in record.facts if isinstance(fact, of)]
 
     def kinds(self) -> list[int]:
-        """Of everything that this room wrote and that is under way."""
+        """Of everything that this process wrote and that is under way."""
         return [part.kind for _, (parts, _) in self.under_way for part in parts]
 
     def letters(self) -> list[tuple[str, bytes, dict[str, Any]]]:
@@ -607,7 +607,7 @@ class Bench:
         return list(self.one(name).queue.here)
 
     def state(self, position: int, name: str = "q") -> str:
-        """Where a message stands."""
+        """Where a message is."""
         return self.one(name).queue.where(position, self.now).state
 
 

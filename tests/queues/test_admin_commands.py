@@ -22,7 +22,7 @@ TABLE = {"topic": "t", "max_deliveries": 3}
 
 
 def vector(position: int) -> str:
-    """What stands before a position."""
+    """What is before a position."""
     return format_vector({HERE: position - 1})
 
 
@@ -252,7 +252,7 @@ def _dead(*configs: Any, count: int = 4) -> tuple[Bench, list[int]]:
     return at, positions
 
 
-def test_dead_letters_come_back_with_counts_that_begin_anew() -> None:
+def test_dead_letters_come_back_with_counts_that_begin_again() -> None:
     at, positions = _dead()
     assert at.ask(s.Requeue(7, "q")) == s.Changed(7, 4)
     assert at.here() == positions
@@ -284,7 +284,7 @@ def test_dead_letters_are_named_by_bookmarks() -> None:
     assert at.here() == [positions[1], *alive]
 
 
-def test_a_silent_journal_is_told() -> None:
+def test_a_silent_journal_is_reported() -> None:
     at, positions = _dead()
     at.silent = True
     assert at.ask(s.Requeue(7, "q", [at.bookmark(one) for one in positions])) is None
@@ -413,7 +413,7 @@ def test_a_queue_that_begins_now_has_nothing_of_before() -> None:
     assert at.here("new") == more
 
 
-def test_a_queue_begins_behind_its_recovery_point() -> None:
+def test_a_queue_begins_after_its_recovery_point() -> None:
     at = Bench()
     positions = at.many(3)
     table = {**TABLE, "recovery_point": at.bookmark(positions[0])}
@@ -527,13 +527,13 @@ def test_queues_and_points_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert at.ask(define("create", definition=TABLE)).code == "too_many"
     assert at.ask(s.SetPoint(7, "a")).code == ""
     assert at.ask(s.SetPoint(7, "b")).code == "too_many"
-    assert at.ask(s.SetPoint(7, "a")).code == "", "one that is there may be set anew"
+    assert at.ask(s.SetPoint(7, "a")).code == "", "one that is there may be set again"
 
 
 # -- points -----------------------------------------------------------------------------------
 
 
-def test_a_point_is_behind_what_is_durable() -> None:
+def test_a_point_is_after_what_is_durable() -> None:
     at = bench()
     at.many(3)
     end = at.position
@@ -546,7 +546,7 @@ def test_a_point_is_behind_what_is_durable() -> None:
     assert at.ask(s.AskPoints(8)) == s.Points(8, [s.PointRow("noon", end, vector(end), end)])
 
 
-def test_points_are_told_in_the_order_in_which_they_were_set() -> None:
+def test_points_are_reported_in_the_order_in_which_they_were_set() -> None:
     at = bench()
     positions = at.many(3)
     for name, position in (("z", positions[0]), ("a", positions[2]), ("z", positions[1])):
@@ -603,7 +603,7 @@ def test_a_refused_removal_leaves_the_point() -> None:
     assert list(at.manager.points) == ["noon"]
 
 
-def test_who_names_a_removed_point_is_told_that_it_may_have_been_removed() -> None:
+def test_who_names_a_removed_point_learns_that_it_may_have_been_removed() -> None:
     at = bench()
     at.ask(s.SetPoint(7, "noon"))
     at.ask(s.RemovePoint(8, "noon"))
@@ -635,7 +635,7 @@ def test_a_point_that_is_set_again_after_its_removal_is_where_it_was_set() -> No
 # -- looking ----------------------------------------------------------------------------------
 
 
-def test_queues_are_told_by_name() -> None:
+def test_queues_are_reported_by_name() -> None:
     at = bench(work("b"), work("a"))
     reported = at.ask(s.AskQueues(7))
     assert (reported.cid, reported.incarnation, reported.persisted) == (
@@ -648,7 +648,7 @@ def test_queues_are_told_by_name() -> None:
     assert at.ask(s.AskQueues(7, "c")).rows == []
 
 
-def test_consumers_are_told() -> None:
+def test_consumers_are_reported() -> None:
     at = bench()
     at.consume()
     reported = at.ask(s.AskConsumers(7))
@@ -701,7 +701,7 @@ def _positions(at: Bench, **more: Any) -> tuple[list[int], int | None]:
     return [row.position for row in rows.rows], rows.next
 
 
-def test_a_row_says_what_a_message_is_and_where_it_stands() -> None:
+def test_a_row_says_what_a_message_is_and_where_it_is() -> None:
     at, positions = _filled()
     at.consume(backlog=1)
     at.pass_ms(1_000)
@@ -725,7 +725,7 @@ def test_payloads_are_in_the_body_if_they_are_asked_for() -> None:
     assert at.bodies[-1] == bodies.pack([b'{"n": 0}', b'{"n": 1}'])
 
 
-def test_rows_go_on_behind_the_last_one() -> None:
+def test_rows_go_on_after_the_last_one() -> None:
     at, positions = _filled()
     assert _positions(at, limit=4) == (positions[:4], positions[3])
     assert _positions(at, limit=4, after=positions[3]) == (positions[4:], None)

@@ -135,7 +135,7 @@ def test_a_record_says_which_unit_it_is(bench: Bench) -> None:
     assert (reported.by, reported.unit) == (7, 1)
 
 
-def test_what_is_refused_for_good_is_told(bench: Bench) -> None:
+def test_what_is_refused_for_good_is_reported(bench: Bench) -> None:
     bench.add()
     bench.commits.welcomed(1, 10)
     bench.commits.take(0, 10)

@@ -35,7 +35,7 @@ from zbroker.wire import queue_messages as q
 from zbroker.wire.queue_surveys import Purge, RemovePoint, SetPoint
 
 
-def test_a_consumer_is_told_what_it_was_granted() -> None:
+def test_a_consumer_learns_what_it_was_granted() -> None:
     at = bench(work(lease=5_000, max_per_subscription=10))
     at.consume(backlog=0)
     assert at.last() == q.Consuming(
@@ -89,7 +89,7 @@ def test_a_sid_that_was_refused_can_be_used() -> None:
     assert at.of(q.Consuming)
 
 
-def test_nobody_consumes_before_the_queues_are_known() -> None:
+def test_no_one_consumes_before_the_queues_are_known() -> None:
     at = Bench(work())
     at.manager.known = False
     at.logon()
@@ -330,7 +330,7 @@ def test_a_replayable_queue_has_one_reader() -> None:
     assert len(at.of(q.Consuming, BOB)) == 1
 
 
-def test_a_client_that_reads_anew_replaces_itself() -> None:
+def test_a_client_that_reads_again_replaces_itself() -> None:
     at = bench(replayable())
     positions = at.many(2)
     at.consume(sid="a", since="0")
@@ -423,7 +423,7 @@ def test_now_is_what_comes_after(since: str) -> None:
     assert at.got() == more
 
 
-def test_a_bookmark_is_the_place_behind_it() -> None:
+def test_a_bookmark_is_the_place_after_it() -> None:
     at, positions = _filled()
     at.consume(since=at.bookmark(positions[2]))
     assert at.got() == positions[3:]
@@ -435,7 +435,7 @@ def test_a_time_is_the_first_message_from_then_on() -> None:
     assert at.got() == positions[2:]
 
 
-def test_a_vector_is_the_place_behind_what_it_covers() -> None:
+def test_a_vector_is_the_place_after_what_it_covers() -> None:
     at, positions = _filled()
     at.consume(since=format_vector({HERE: positions[2]}))
     assert at.got() == positions[3:]
@@ -522,13 +522,13 @@ def test_a_place_that_is_not_there_is_refused(more: dict[str, Any], code: str) -
     assert at.of(q.Consuming)
 
 
-def test_a_place_that_is_refused_late_is_told_all_the_same() -> None:
+def test_a_place_that_is_refused_late_is_reported_all_the_same() -> None:
     at, positions = _filled()
     at.consume(since=at.bookmark(positions[0]), until="point:nope")
     assert at.errors() == [("unknown_point", "c-s", "s")]
 
 
-def test_a_silent_journal_is_told() -> None:
+def test_a_silent_journal_is_reported() -> None:
     at, positions = _filled()
     at.silent = True
     at.consume(since=at.bookmark(positions[0]))
@@ -632,7 +632,7 @@ def test_an_unknown_bookmark_may_begin_elsewhere_too() -> None:
     assert at.codes() == ["bookmark_not_found"]
 
 
-def test_behind_the_last_message_that_was_purged_nothing_is_missed() -> None:
+def test_after_the_last_message_that_was_purged_nothing_is_missed() -> None:
     at, positions = _filled()
     at.publish(b"1", topic="elsewhere")
     at.ask(Purge(1, "q"))
@@ -658,7 +658,7 @@ def test_a_purge_while_the_selector_is_searched_is_noticed() -> None:
 
 
 def test_a_consumer_that_a_purge_overtakes_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would go on behind the purge, and its program would not know."""
+    """Else it would go on after the purge, and its program would not know."""
     monkeypatch.setattr("zbroker.queues.replayable.CHUNK", 2)
     at, positions = _filled()
     at.consume(since="epoch", credit=1)

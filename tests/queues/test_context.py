@@ -112,7 +112,7 @@ def test_readings_have_numbers_of_their_own(shared: QueuesContext) -> None:
 
 @pytest.mark.seed("003-33")
 def test_many_messages_are_examined_slice_by_slice(shared: QueuesContext) -> None:
-    """A slice may end before all of it was read; what matched is told once, at the end."""
+    """A slice may end before all of it was read; what matched is reported once, at the end."""
     seen: list[BitMap64] = []
     positions, content = BitMap64(range(1, 2_501)), compile_filter("/n = 1")
     shared.examine(positions, content, seen.append)

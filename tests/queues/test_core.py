@@ -77,10 +77,10 @@ def test_only_so_many_are_connected() -> None:
     at.logon(BOB)
     assert at.errors() == [("too_many", "logon", None)]
     at.logon(ANN)
-    assert at.last().type == "processed", "who is there may log on anew"
+    assert at.last().type == "processed", "who is there may log on again"
 
 
-def test_who_logs_on_anew_is_a_new_connection() -> None:
+def test_who_logs_on_again_is_a_new_connection() -> None:
     at = bench()
     [position] = at.many(1)
     at.consume()
@@ -131,7 +131,7 @@ def test_what_is_no_command_is_refused(
     assert at.core.connections.errors == 1
 
 
-def test_who_is_not_logged_on_is_told() -> None:
+def test_who_is_not_logged_on_is_informed() -> None:
     at = bench()
     at.send(q.Consume("s", "q", "c"), rid=BOB)
     assert at.errors() == [("not_logged_on", "c", "s")]
@@ -264,7 +264,7 @@ def test_look_ups_that_a_dead_journal_left_are_made_again() -> None:
     assert at.settled() == [(1, 0)]
 
 
-def test_a_log_of_another_generation_is_read_anew() -> None:
+def test_a_log_of_another_generation_is_read_again() -> None:
     at = bench()
     watermarks = Watermarks(at.journal, HERE.instance, HERE.generation + 1, 1, 9, 9, 1, 0)
     with pytest.raises(StorageError) as caught:
@@ -272,7 +272,7 @@ def test_a_log_of_another_generation_is_read_anew() -> None:
     assert caught.value.code == "damaged"
 
 
-def test_a_log_that_ends_before_what_was_read_is_read_anew() -> None:
+def test_a_log_that_ends_before_what_was_read_is_read_again() -> None:
     at = bench()
     at.many(5)
     at.die()
@@ -308,7 +308,7 @@ def test_as_long_as_a_queue_is_read_all_of_the_log_is_held() -> None:
     at.ack(*at.many(3))
     at.reading = False
     at.restart()
-    assert at.holds(0).lowest == 0, "dead letters that came back may stand anywhere"
+    assert at.holds(0).lowest == 0, "dead letters that came back may be anywhere"
     at.reading = True
     at.run()
     assert at.holds(0).lowest > 0
@@ -321,7 +321,7 @@ def test_without_queues_nothing_is_held() -> None:
 # -- the admin --------------------------------------------------------------------------------
 
 
-def test_connections_are_told() -> None:
+def test_connections_are_reported() -> None:
     at = bench()
     assert [row.client for row in at.ask(AskClients(7)).rows] == ["ann"]
 
@@ -517,7 +517,7 @@ def test_what_is_to_be_done_is_done_before_sleeping() -> None:
     assert at.notes == [Note("a", "b")]
 
 
-def test_what_waits_for_a_queue_that_is_deleted_is_told() -> None:
+def test_what_waits_for_a_queue_that_is_deleted_is_reported() -> None:
     at = Bench()
     at.logon()
     at.ask(s.Define(1, "create", "q", {"topic": "t"}))
@@ -593,7 +593,7 @@ def _landed_unseen(at: Bench, question: Any) -> None:
     assert at.ask(question) is None
     at.reading = False
     at.land()
-    at.many(2)  # behind it
+    at.many(2)  # after it
     at.die()
     at.holding, at.receipts, at.reading = False, True, True
     at.come_back()

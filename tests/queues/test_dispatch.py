@@ -21,7 +21,7 @@ from zbroker.wire.queue_surveys import SetPoint
 # -- the horizon ------------------------------------------------------------------------------
 
 
-def test_nothing_is_given_before_the_horizon_stands_behind_it() -> None:
+def test_nothing_is_given_before_the_horizon_is_after_it() -> None:
     at = bench()
     positions = at.many(3)
     at.holding = True
@@ -113,7 +113,7 @@ def test_a_horizon_that_was_refused_is_asked_for_again() -> None:
     assert at.got() == positions
 
 
-def test_after_a_restart_what_stands_before_the_horizon_is_flagged() -> None:
+def test_after_a_restart_what_is_before_the_horizon_is_flagged() -> None:
     at = bench()
     old = at.many(2)
     at.consume()
@@ -235,7 +235,7 @@ def test_a_barrier_waits_for_the_horizon_too() -> None:
     assert at.seen() == [Got(stop, barrier=True)]
 
 
-def test_a_barrier_that_nobody_is_left_to_get_waits_for_somebody() -> None:
+def test_a_barrier_that_no_one_is_left_to_get_waits_for_somebody() -> None:
     at = bench(work(barrier="/stop = 1"))
     stop, last = at.publish(b'{"stop": 1}', b"{}")
     at.holding = True
@@ -469,10 +469,10 @@ def test_what_could_not_be_read_is_given_later_if_the_consumer_still_has_it() ->
     assert at.got() == [*positions, *positions[1:]]
     at.send(q.Cancel("s"))
     at.fail(give)
-    assert len(at.gives) == 2, "there is nobody to give it to"
+    assert len(at.gives) == 2, "there is no one to give it to"
 
 
-def test_what_could_not_be_read_of_a_queue_that_is_gone_is_given_to_nobody() -> None:
+def test_what_could_not_be_read_of_a_queue_that_is_gone_is_given_to_no_one() -> None:
     at = bench()
     at.many(1)
     at.consume()

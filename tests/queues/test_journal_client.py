@@ -1,4 +1,4 @@
-"""zbroker/queues/journal_client.py: what the journal says, and what it is told."""
+"""zbroker/queues/journal_client.py: what the journal says, and what it is sent."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_idle_queues_are_asked_nothing_when_others_get_messages(asked: list[str]
     assert counts[0] == counts[1] > 0
 
 
-def test_the_admin_is_told_of_idle_queues_what_is_so() -> None:
+def test_the_admin_learns_of_idle_queues_what_is_so() -> None:
     at = bench(work("a"), work("idle", topic="x"))
     rows = [at.ask(s.AskQueues(1, "idle")).rows[0] for _ in range(2)]
     assert rows[0] is rows[1]
@@ -64,7 +64,7 @@ def test_the_admin_is_told_of_idle_queues_what_is_so() -> None:
     assert at.ask(s.AskQueues(1, "idle")).rows[0].depth == 1
 
 
-def test_the_admin_is_told_how_an_idle_queue_was_altered() -> None:
+def test_the_admin_learns_how_an_idle_queue_was_altered() -> None:
     at = Bench()
     at.ask(s.Define(1, "create", "q", {"topic": "t"}))
     at.ask(s.AskQueues(1, "q"))
@@ -150,7 +150,7 @@ def _read(following: LogFollowers, size: int) -> tuple[set[str], int, int]:
     return set(found[0].members), first, stop
 
 
-def test_nothing_is_read_for_nobody() -> None:
+def test_nothing_is_read_for_no_one() -> None:
     following = LogFollowers()
     following.persisted = 100
     assert following.next_read() is None
@@ -195,7 +195,7 @@ def test_after_a_restart_of_the_journal_cursors_are_looked_for_by_position() -> 
     assert read.cursor.position == 11
 
 
-def test_every_queue_is_shown_every_position_behind_its_beginning() -> None:
+def test_every_queue_is_shown_every_position_after_its_beginning() -> None:
     for seed in range(300):
         rng = random.Random(seed)
         following, begun, seen = LogFollowers(), {}, {}

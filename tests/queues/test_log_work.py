@@ -95,13 +95,13 @@ def test_a_slice_is_bounded_by_the_bytes_that_were_decoded() -> None:
 
 @pytest.mark.seed("003-33")
 def test_a_slice_is_bounded_by_the_bytes_of_the_log_that_were_read() -> None:
-    """Small messages that stand far apart: what lies between them has to be read, too."""
+    """Small messages that are far apart: what is between them has to be read, too."""
     log = Log(20, apart=log_work.SLICE_BYTES // 2)
     assert log.search("/n = 'none'") == (None, log.positions[1] + 1)
     assert log.read == 2
 
 
-def test_all_that_a_filter_is_true_for_is_told() -> None:
+def test_all_that_a_filter_is_true_for_is_reported() -> None:
     log = Log(20)
     at = log.positions
     assert log.examine("/n = 7 OR /n = 9") == ([at[7], at[9]], at.max() + 1)
@@ -230,7 +230,7 @@ def test_neighbours_are_a_range_of_picks_and_others_a_list(log: RealLog) -> None
     assert list(all_of) == list(range(first, first + 7))
 
 
-def test_nothing_is_found_at_or_behind_the_limit(log: RealLog) -> None:
+def test_nothing_is_found_at_or_after_the_limit(log: RealLog) -> None:
     limit = log.end // 2
     found = log.find(BitMap64(log.messages), limit)
     assert set(found) >= {at for at in log.messages if at < limit - 7}
@@ -266,7 +266,7 @@ def test_blocks_that_were_read_are_found_without_a_search(
     assert not any(one.seek for one in reads)
 
 
-def test_what_stands_far_behind_the_last_known_place_is_searched_for(
+def test_what_is_far_after_the_last_known_place_is_searched_for(
     log: RealLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_work, "BLOCK_BYTES", 1)
@@ -332,7 +332,7 @@ def test_a_whole_batch_goes_as_it_came() -> None:
     assert send.body is at.log[0].body
 
 
-def test_most_of_a_batch_goes_as_it_came_and_the_rest_packed_anew() -> None:
+def test_most_of_a_batch_goes_as_it_came_and_the_rest_packed_again() -> None:
     at = Bench()
     positions = at.publish(*[b"%d" % n for n in range(10)])
     most = _found(at, positions[2:9])
@@ -355,7 +355,7 @@ def test_who_may_not_see_everything_gets_only_what_counts() -> None:
     assert data == [b"%d" % n for n in range(2, 9)]
 
 
-def test_deliveries_are_told_unless_each_is_the_first() -> None:
+def test_deliveries_are_reported_unless_each_is_the_first() -> None:
     at = Bench()
     positions = at.publish(b"a", b"b", b"c")
     found = _found(at, positions)
@@ -397,7 +397,7 @@ def test_a_barrier_says_so() -> None:
 @pytest.mark.parametrize(
     ("acked", "reported"), [([], None), ([0, 2], b"\1\0\1")]
 )  # fmt: skip
-def test_what_was_acknowledged_is_told(acked: list[int], reported: bytes | None) -> None:
+def test_what_was_acknowledged_is_reported(acked: list[int], reported: bytes | None) -> None:
     at = Bench()
     positions = at.publish(b"a", b"b", b"c")
     found = _found(at, positions)

@@ -1,4 +1,4 @@
-"""zbroker/queues/queue_state.py: one queue of the room: folds, facts, what is to be committed."""
+"""zbroker/queues/queue_state.py: one queue: folds, facts, what is to be committed."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def _waiting(one: QueueState, *positions: int) -> list[str]:
     return reported
 
 
-def test_who_waits_is_told_when_none_is_going_any_more() -> None:
+def test_who_waits_learns_when_none_is_going_any_more() -> None:
     at, one, positions = _filled()
     at.holding = True
     at.ack(*positions[:2], sid=None, queue="q")
@@ -249,7 +249,7 @@ def test_who_waits_is_told_when_none_is_going_any_more() -> None:
     assert first == [""]
 
 
-def test_who_waits_for_what_was_refused_is_told_that() -> None:
+def test_who_waits_for_what_was_refused_learns_that() -> None:
     _, one, positions = _filled()
     first, second = _waiting(one, *positions[:2]), _waiting(one, positions[2])
     one.refused(BitMap64(positions[1:2]), "too_large")
@@ -257,7 +257,7 @@ def test_who_waits_for_what_was_refused_is_told_that() -> None:
     assert len(one.waiters) == 1
 
 
-def test_who_waits_for_a_queue_that_is_over_is_told() -> None:
+def test_who_waits_for_a_queue_that_is_over_is_informed() -> None:
     _, one, positions = _filled()
     reported: list[str] = []
     one.endings.append(reported.append)
@@ -296,7 +296,7 @@ def test_a_position_has_the_time_of_the_mark_before_it() -> None:
     assert made.total == 1_000
 
 
-def test_nothing_is_known_of_what_stands_before_the_first_mark() -> None:
+def test_nothing_is_known_of_what_is_before_the_first_mark() -> None:
     assert _ages(3).at(0) == (None, 0)
     assert Ages().at(5) == (None, 0)
 

@@ -299,7 +299,7 @@ def _saved(at: Bench) -> dict[tuple[str, int], SavedQueue]:
     return Snapshots().take(at.manager).many
 
 
-def test_a_queue_goes_on_where_its_tables_stand() -> None:
+def test_a_queue_goes_on_where_its_tables_are() -> None:
     at = bench()
     positions = at.many(4)
     at.consume()
@@ -535,7 +535,7 @@ def test_points_are_known_after_a_restart() -> None:
     assert at.manager.points == before
 
 
-def test_a_refused_unit_is_undone_and_whoever_waits_is_told() -> None:
+def test_a_refused_unit_is_undone_and_whoever_waits_is_informed() -> None:
     at = bench()
     positions = at.many(2)
     at.holding = True
@@ -547,7 +547,7 @@ def test_a_refused_unit_is_undone_and_whoever_waits_is_told() -> None:
     assert at.errors() == [("too_large", "1", None), ("too_large", "2", None)]
 
 
-def test_dead_letters_stand_before_the_facts_of_their_unit() -> None:
+def test_dead_letters_are_before_the_facts_of_their_unit() -> None:
     at = bench(work(dead_letter="dead"))
     positions = at.many(1)
     at.reject(*positions, sid=None, queue="q")
@@ -594,7 +594,7 @@ def test_what_a_consumer_has_of_removed_messages_is_not_waited_for() -> None:
     one.check()
 
 
-def test_a_reader_of_removed_messages_is_told() -> None:
+def test_a_reader_of_removed_messages_is_informed() -> None:
     at = bench(work("other", topic="else"))
     at.many(2)
     new = at.many(2)
@@ -750,7 +750,7 @@ def _lasting(row: s.QueueRow) -> s.QueueRow:
     return replace(row, behind=0, idle_ms=None, holding=row.holding if row.depth else 0)
 
 
-def test_a_queue_that_stands_still_is_not_told_again() -> None:
+def test_a_queue_that_stands_still_is_not_reported_again() -> None:
     at = bench(work("busy"), *(work(f"idle{i}", topic=f"x{i}") for i in range(20)))
     admin = Watching(at)
     admin.ask()
@@ -765,7 +765,7 @@ def test_a_queue_that_stands_still_is_not_told_again() -> None:
     assert admin.reported == []
 
 
-def test_a_queue_that_is_gone_is_told_once() -> None:
+def test_a_queue_that_is_gone_is_reported_once() -> None:
     at = Bench()
     at.ask(s.Define(1, "create", "q", {"topic": "t"}))
     admin = Watching(at)
@@ -778,7 +778,7 @@ def test_a_queue_that_is_gone_is_told_once() -> None:
     assert admin.rows["q"].life == 2
 
 
-def test_a_queue_that_is_altered_is_told() -> None:
+def test_a_queue_that_is_altered_is_reported() -> None:
     at = Bench()
     at.ask(s.Define(1, "create", "q", {"topic": "t"}))
     admin = Watching(at)
@@ -788,7 +788,7 @@ def test_a_queue_that_is_altered_is_told() -> None:
     assert admin.rows["q"].definition["lease"] == 5_000
 
 
-def test_after_a_restart_everything_is_told() -> None:
+def test_after_a_restart_everything_is_reported() -> None:
     at = bench(work("a"), work("b", topic="x"))
     admin = Watching(at)
     admin.ask()

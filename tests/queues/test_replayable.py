@@ -148,7 +148,7 @@ def test_one_offer_has_so_many_messages_at_most() -> None:
     assert queue.reader.sent == 2_500
 
 
-def test_nothing_is_offered_without_room() -> None:
+def test_nothing_is_offered_without_space() -> None:
     queue = _filled(1, 2)
     queue.open(1, "ann", 1)
     assert queue.offer(NOW, {1: False}) == []
@@ -203,7 +203,7 @@ def test_nothing_ends_by_itself() -> None:
     assert queue.deliveries_of(BitMap64([1])) is None
 
 
-def test_where_a_message_stands() -> None:
+def test_where_a_message_is() -> None:
     queue = _filled(1, 2)
     queue.noted(BitMap64([2, 9]))
     assert [queue.where(at, NOW) for at in (1, 2, 9)] == [

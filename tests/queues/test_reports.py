@@ -1,4 +1,4 @@
-"""zbroker/queues/reports.py: what the admin is told of queues and consumers."""
+"""zbroker/queues/reports.py: what the admin is informed of queues and consumers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _consumers(at: Bench, **more: object) -> tuple[list[s.ConsumerRow], int]:
     return found.rows, found.left_out
 
 
-def test_a_consumer_is_told_with_what_it_has() -> None:
+def test_a_consumer_is_reported_with_what_it_has() -> None:
     at = bench()
     positions = at.publish(*[b'{"n": %d}' % n for n in range(4)])
     at.consume(backlog=2, credit=1_000, filter="/n > 0")
@@ -113,7 +113,7 @@ def test_a_consumer_that_has_nothing_has_no_end_of_a_lease() -> None:
     assert [(row.held, row.next_end_ms) for row in _consumers(at)[0]] == [(0, None)] * 2
 
 
-def test_a_consumer_whose_connection_is_lost_is_told_as_long_as_it_may_come_back() -> None:
+def test_a_consumer_whose_connection_is_lost_is_reported_as_long_as_it_may_come_back() -> None:
     at = bench()
     at.many(3)
     at.consume(backlog=2)
@@ -148,7 +148,7 @@ def test_so_many_rows_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reports.clients(at.core.shared, AskClients(7, limit=5), _peers).left_out == 1
 
 
-def test_a_consumer_of_a_queue_that_was_just_deleted_is_told() -> None:
+def test_a_consumer_of_a_queue_that_was_just_deleted_is_informed() -> None:
     at = bench()
     at.many(1)
     at.consume()
@@ -163,7 +163,7 @@ def _peers(rid: bytes) -> tuple[str, int | None]:
     return ("10.0.0.1:5", 250) if rid == ANN else ("", None)
 
 
-def test_connections_are_told_by_name() -> None:
+def test_connections_are_reported_by_name() -> None:
     at = bench()
     at.logon(BOB, heartbeat_s=2)
     at.consume(sid="a")
@@ -204,7 +204,7 @@ def test_it_is_empty() -> None:
     assert _why(bench()) == ("waiting", ["it is empty"])
 
 
-def test_nobody_consumes() -> None:
+def test_no_one_consumes() -> None:
     at = bench()
     at.many(1)
     assert _why(at) == ("waiting", ["it has no consumer"])

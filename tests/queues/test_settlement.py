@@ -73,7 +73,7 @@ def test_what_is_gone_is_ignored() -> None:
     assert at.settled() == [(3, 0), (0, 4)]
 
 
-def test_a_refused_unit_is_undone_and_told() -> None:
+def test_a_refused_unit_is_undone_and_reported() -> None:
     at, positions = _filled()
     at.holding = True
     at.ack(*positions, cid="1")
@@ -86,7 +86,7 @@ def test_a_refused_unit_is_undone_and_told() -> None:
     assert [note.name for note in at.notes] == ["queues.refused"]
 
 
-def test_who_repeated_an_ack_that_is_refused_is_told_so_too() -> None:
+def test_who_repeated_an_ack_that_is_refused_learns_so_too() -> None:
     at, positions = _filled()
     at.holding = True
     at.ack(*positions, cid="1")
@@ -264,7 +264,7 @@ def test_who_may_not_consume_may_not_settle() -> None:
     assert at.codes() == ["not_entitled"]
 
 
-def test_who_may_not_consume_is_not_told_which_queues_there_are() -> None:
+def test_who_may_not_consume_does_not_learn_which_queues_there_are() -> None:
     at = Bench(work("yes"), access=rules("yes"))
     at.logon(key=KEY_A)
     at.ack(1, sid=None, queue="not-there")
@@ -287,7 +287,7 @@ def test_a_bookmark_that_is_not_in_the_log_is_ignored() -> None:
     assert at.settled() == [(1, 1)]
 
 
-def test_a_silent_journal_is_told_once() -> None:
+def test_a_silent_journal_is_reported_once() -> None:
     at, positions = _filled()
     at.silent = True
     at.ack(ends=[], bookmarks=[at.bookmark(position) for position in positions])
@@ -317,13 +317,13 @@ def test_a_release_of_a_consumer_that_is_over_takes_nothing_from_others() -> Non
     assert at.state(positions[0]) == "leased"
 
 
-def test_a_refusal_that_comes_late_is_told() -> None:
+def test_a_refusal_that_comes_late_is_reported() -> None:
     at, positions = _filled(work(), replayable("log"))
     at.release(ends=[], sid=None, queue="log", bookmarks=[at.bookmark(positions[0])])
     assert at.errors() == [("bad_command", "c", None)]
 
 
-def test_a_refusal_that_comes_late_is_told_nobody_who_is_gone() -> None:
+def test_a_refusal_that_comes_late_is_sent_to_no_one_who_is_gone() -> None:
     at, positions = _filled(work(), replayable("log"))
     at.silent = True
     at.release(ends=[], sid=None, queue="log", bookmarks=[at.bookmark(positions[0])])
@@ -395,7 +395,7 @@ def test_bookmarks_are_bounded() -> None:
     assert settlement.BOOKMARKS_MAX == 1_000
 
 
-def test_an_answer_is_one_of_this_door() -> None:
+def test_an_answer_is_one_of_this_listener() -> None:
     at, positions = _filled()
     at.ack(*positions, cid=None)
     assert at.last() == q.Settled(None, "s", 3, 0)

@@ -142,7 +142,7 @@ def test_tables_of_what_changed_are_tables_of_all(seed: int) -> None:
     ("saved", "upto", "persisted", "position"),
     [(5, 9, 10, 9), (9, 5, 10, 9), (5, 9, 8, 5), (5, 9, 4, None), (5, 0, 5, 5), (5, 9, 9, 9)],
 )
-def test_a_queue_stands_where_the_log_is_known(
+def test_a_queue_is_where_the_log_is_known(
     saved: int, upto: int, persisted: int, position: int | None
 ) -> None:
     assert position_of(saved, upto, persisted) == position
@@ -314,7 +314,7 @@ def test_what_is_written_is_of_one_moment(one: Saves, slow: Thread) -> None:
     assert at.here() == []
 
 
-def test_what_cannot_be_written_is_told_and_tried_again(one: Saves, slow: Thread) -> None:
+def test_what_cannot_be_written_is_reported_and_tried_again(one: Saves, slow: Thread) -> None:
     at, _ = _filled()
     one.turn(at.manager, 0)
     one.turn(at.manager, SAVE_MS)
@@ -359,7 +359,7 @@ def test_a_queue_that_is_being_read_is_not_saved(one: Saves) -> None:
     assert at.here() == positions
 
 
-def test_how_far_the_log_was_stands_beside_the_tables(one: Saves, tmp_path: Path) -> None:
+def test_how_far_the_log_was_is_beside_the_tables(one: Saves, tmp_path: Path) -> None:
     """The journal's next start finds out by it that an older log was put back."""
     many = {("q", 1): SavedQueue(40, 40, {}), ("r", 2): SavedQueue(70, 40, {})}
     taken = Snapshot(True, 0, many, {("q", 1): 1, ("r", 2): 1}, [])

@@ -90,7 +90,7 @@ def test_a_save_of_what_changed_leaves_the_rest(tables: Tables, directory: Path)
 
 
 def test_of_a_log_that_lost_its_end_only_what_was_saved_before_it_counts(tables: Tables) -> None:
-    """A queue stands where it was saved, if how far it was read later is not in the log."""
+    """A queue is where it was saved, if how far it was read later is not in the log."""
     tables.save(HERE, Snapshot(True, 150, MANY, FIRSTS, []))
     found = tables.load(HERE, 149)
     assert {key: one.position for key, one in found.items()} == {("a", 1): 100, ("b/c", 12): 7}
@@ -151,7 +151,7 @@ def test_damaged_tables_are_ignored(
 
 
 @pytest.mark.parametrize("data", [b"", b"no tables" * 1_000, bytes(100_000)])
-def test_files_that_are_no_tables_are_made_anew(directory: Path, data: bytes) -> None:
+def test_files_that_are_no_tables_are_made_again(directory: Path, data: bytes) -> None:
     directory.mkdir(parents=True)
     (directory / "data.mdb").write_bytes(data)
     made = Tables(directory)

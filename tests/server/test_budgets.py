@@ -68,7 +68,7 @@ def test_what_a_connection_had_is_free_when_it_is_over() -> None:
     accounts.close(first)
     assert (second.account.credit_left, second.account.subscriptions) == (100, 0)
     accounts.open("eve")
-    first.subscribe(-1)  # what ends later is nobody's any more
+    first.subscribe(-1)  # what ends later is no one's any more
     assert second.account.subscriptions == 0
 
 

@@ -154,7 +154,7 @@ def at(tmp_path: Path) -> Iterator[Bench]:
     made.context.destroy(linger=0)
 
 
-def test_a_journal_is_told_who_is_there(at: Bench) -> None:
+def test_a_journal_learns_who_is_there(at: Bench) -> None:
     at.journal()
     at.met(5)
     assert at.hellos == [i.Hello("queues", MINE, number=1)]

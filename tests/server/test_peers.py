@@ -1,4 +1,4 @@
-"""zbroker/server/peers.py: who is logged on at a door that takes tokens."""
+"""zbroker/server/peers.py: who is logged on at a listener that takes tokens."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_each_command_comes_with_the_key_of_the_logon() -> None:
     assert code_of(lambda: check_key(peer, KEY_B)) == "auth_failed"
 
 
-# -- a door -----------------------------------------------------------------------------------
+# -- a listener -----------------------------------------------------------------------------------
 
 
 def test_a_logon_is_answered_with_the_interval_of_heartbeats() -> None:
@@ -145,7 +145,7 @@ def test_a_logon_is_answered_with_the_interval_of_heartbeats() -> None:
     assert welcome(peers.logon(RID, _token(), None, 0), None).heartbeat_s == HEARTBEAT_MS / 1_000
 
 
-def test_who_comes_and_who_leaves_is_told() -> None:
+def test_who_comes_and_who_leaves_is_reported() -> None:
     peers = Peers(Peer)
     one = peers.logon(RID, _token(), None, 0)
     assert peers == {RID: one}

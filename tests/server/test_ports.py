@@ -335,8 +335,8 @@ def test_a_burst_ends_as_soon_as_it_has_so_many_bytes() -> None:
     assert (len(burst.received), port.drained) == (2, False)
 
 
-def test_behind_a_closed_gate_commands_wait_unread() -> None:
-    """Nobody is silent meanwhile: not all that arrived was read."""
+def test_after_a_closed_gate_commands_wait_unread() -> None:
+    """No one is silent meanwhile: not all that arrived was read."""
     listener, poller = FakeListener(1), mock.Mock()
     port = CommandsPort(listener, poller)  # type: ignore[arg-type]
     port.gate(Gate("clients", open=False))
@@ -387,7 +387,7 @@ def test_the_supervisor_hears_statistics_with_each_heartbeat() -> None:
     assert port.next_wake_ms() == 1_000
 
 
-def test_the_core_is_told_to_stop_once() -> None:
+def test_the_core_is_asked_to_stop_once() -> None:
     process = Process()
     port = SupervisorPort(process, mock.Mock(), dict)  # type: ignore[arg-type]
     process.stopping = True

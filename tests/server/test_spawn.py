@@ -19,7 +19,7 @@ def test_a_file_in_the_current_directory_shadows_nothing(tmp_path: Path) -> None
     assert done.stdout.startswith(b"zbroker ")
 
 
-def test_it_finds_what_only_this_process_was_told_of(
+def test_it_finds_what_only_this_process_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "told_of.py").write_text("import sys\ndef main(): return int(sys.argv[1])\n")

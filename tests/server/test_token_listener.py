@@ -38,7 +38,7 @@ class _Listener(TokenListener[Peer]):
         return ()
 
 
-def test_every_connection_of_a_client_is_ended_and_told() -> None:
+def test_every_connection_of_a_client_is_ended_and_informed() -> None:
     listener = _Listener()
     noted, *sends, answer = listener.answer(b"admin", Disconnect(7, "ann"))
     assert (noted, answer) == (NoteDisconnected("ann", 2), Tell(b"admin", Disconnected(7, 2)))

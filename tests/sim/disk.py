@@ -165,7 +165,7 @@ class SimDisk:
         self.damage(name, offset, bytes([self._names[name].cache[offset] ^ 1 << bit]))
 
     def damage(self, name: str, offset: int, data: bytes) -> None:
-        """Other bytes stand there, on the medium and in the cache."""
+        """Other bytes are there, on the medium and in the cache."""
         inode = self._names[name]
         inode.cache[offset : offset + len(data)] = data
         inode.medium[offset : offset + len(data)] = data

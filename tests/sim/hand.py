@@ -1,6 +1,6 @@
 """A publisher without the library, as docs/howto/write-a-client.md builds one, but without `prev`.
 
-It sends on while answers are on their way, goes back to what was refused, sends again what nobody
+It sends on while answers are on their way, goes back to what was refused, sends again what no one
 answers, and logs on again where its session or connection ended.
 """
 
@@ -48,7 +48,7 @@ class HandNode:
         self._send_inbox()
 
     def die(self) -> None:
-        """Nobody knows what became of the messages without an answer."""
+        """No one knows what became of the messages without an answer."""
         self.alive = False
         self.app.lost |= {*self.numbers.values(), *self.inbox}
         if self.pipe is not None:

@@ -180,7 +180,7 @@ class IngestProcess:
                 raise Killed
 
     def _compare(self) -> None:
-        """What the ports were told is what holds."""
+        """What the ports were given is what holds."""
         live = {rid for rid, client in self.core.clients.by_rid.items() if client.state == "live"}
         self.world.demand(self._logged_on == live, "the listener does not know who is logged on")
 

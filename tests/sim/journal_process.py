@@ -55,7 +55,7 @@ BURST_MAX = 1_000  # messages of one turn, unless a world draws another limit
 
 
 class Start(NamedTuple):
-    """What recovery and writer are told."""
+    """What recovery and writer are given."""
 
     clock: Clock
     segment_bytes: int = SEGMENT_BYTES

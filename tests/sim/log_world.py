@@ -128,7 +128,7 @@ class LogWorld:
             self.demand(error.code == "tail_damaged", f"refused with {error}")
         self.end_of_process(power=False)
         recovered = self.recover(accept_loss=True)
-        self.demand(recovered.lost is not None, "a loss was accepted but none is told")
+        self.demand(recovered.lost is not None, "a loss was accepted but none is reported")
         first = recovered.lost[0] if recovered.lost else 0
         first_damage = min(first for first, _ in self.damaged)
         self.demand(
@@ -276,7 +276,7 @@ class LogWorld:
         self.check_log_start(at)
         for item in build.read_all(self.disk, end):
             first = item.first if isinstance(item, Gap) else item.position
-            self.demand(first == at, f"position {first} stands where {at} belongs")
+            self.demand(first == at, f"position {first} is where {at} belongs")
             at = self.check_gap(item) if isinstance(item, Gap) else self.check_batch(item)
         self.demand(at == end, f"read up to {at} of {end}")
         self.written = {p: kept for p, kept in self.written.items() if p < end}

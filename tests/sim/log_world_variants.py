@@ -6,7 +6,7 @@ is refused.
 
 A disk that breaks the assumptions of docs/explanation/disk-assumptions.md: acknowledged data can be
 lost. What must hold all the same: nothing is served that was never written there, and a loss that
-the note proves is told: it is a gap, or the start is refused.
+the note proves is reported: it is a gap, or the start is refused.
 
 Copies: logs are put back from one, again and again. A client names a message by generation and
 position. Whatever is put back: no such name that was acknowledged once is given to another message.
@@ -96,9 +96,9 @@ REMOVING: dict[str, Callable[[int], LogWorld]] = {"files go before the note": Fi
 
 
 class LyingWorld(LogWorld):
-    """Loses syncs or sectors at power cuts. Loss must be told where the note proves it."""
+    """Loses syncs or sectors at power cuts. Loss must be reported where the note proves it."""
 
-    silent = False  # a planted bug: losses are not told
+    silent = False  # a planted bug: losses are not reported
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -168,7 +168,7 @@ class LyingWorld(LogWorld):
         at = recovered.log_start
         for item in build.read_all(self.disk, end):
             first = item.first if isinstance(item, Gap) else item.position
-            self.demand(first == at, f"position {first} stands where {at} belongs")
+            self.demand(first == at, f"position {first} is where {at} belongs")
             at = item.end if isinstance(item, Gap) else self.check_batch(item)
         self.demand(at == end, f"read up to {at} of {end}")
 
@@ -297,7 +297,7 @@ class CopiedWorld(LogWorld):
             self.lose_the_disk(self.rng.choice(self.backups))
 
     def lose_the_disk(self, backup: Backup) -> None:
-        """The clock goes on meanwhile, or is set back; nobody restores twice in the same second."""
+        """The clock goes on meanwhile, or is set back; no one restores twice in the same second."""
         self.clock.set_back = self.clocks.random() < 0.3
         knows = self.rng.random() < 0.5
         self.known = (self.generation, self.acked) if knows else (0, 0)
@@ -336,7 +336,7 @@ class CopiedWorld(LogWorld):
 
 
 class CopyUnmarked(CopiedWorld):
-    """Puts the files back and says nothing: what nobody can find out."""
+    """Puts the files back and says nothing: what no one can find out."""
 
     marks = False
 

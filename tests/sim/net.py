@@ -1,7 +1,7 @@
 """Connections as ZeroMQ really behaves, in virtual time.
 
-A frame stands in the sender's queue, then in the receiver's. When a process dies, what stands in
-its inbound queues vanishes and nobody is told; what stands in a DEALER's queue goes to whoever
+A frame is in the sender's queue, then in the receiver's. When a process dies, what is in
+its inbound queues vanishes and no one is informed; what is in a DEALER's queue goes to whoever
 binds the address next, so a restarted ROUTER gets the rest of a stream whose beginning its
 predecessor took. A frame that was on its way when its receiver died may go either way.
 """
@@ -89,7 +89,7 @@ class Net:
         return pipe
 
     def send(self, pipe: Pipe, frame: Any) -> None:
-        """DEALER to ROUTER: never refused, never told whether it arrived."""
+        """DEALER to ROUTER: never refused, never informed whether it arrived."""
         pipe.queue.append(frame)
         self._pump(pipe)
 

@@ -1,7 +1,7 @@
 """Ports of simulated processes: sources and performers over the simulated net, disk and scheduler.
 
 A simulated process is the core that ships, the Turn that ships, a plan, and these. Limits are drawn
-anew for each turn, and the process may die before and after each effect.
+again for each turn, and the process may die before and after each effect.
 """
 
 from __future__ import annotations

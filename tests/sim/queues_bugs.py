@@ -1,4 +1,4 @@
-"""Bugs that can be planted in the queues world: each breaks a promise of the room."""
+"""Bugs that can be planted in the queues world: each breaks a promise of the process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _definitions_not_looked_for(core: Any) -> None:
 
 
 def _purges_unnoticed(core: Any) -> None:
-    """A consumer begins behind a purge, and nothing says so."""
+    """A consumer begins after a purge, and nothing says so."""
 
     def unnoticed(one: QueueState) -> None:
         queue = one.queue
@@ -88,7 +88,7 @@ def _types_of_the_config(core: Any) -> None:
 
 
 def _tables_too_new(core: Any) -> None:
-    """What stands behind the place that the tables name is folded into them already."""
+    """What is after the place that the tables name is folded into them already."""
     restore = core.manager.restore
 
     def older(saved: dict[Any, SavedQueue], noted: Any) -> None:

@@ -1,4 +1,4 @@
-"""Consumers and the admin of the queues world: programs that speak the frames of the queues door.
+"""Consumers and the admin of the queues world: programs that speak the frames of its listener.
 
 What a consumer said of messages is said again, on each new connection and after a while, until it
 is answered: acks are repeated until they are settled. A consumer that is back tells what it holds.
@@ -278,7 +278,7 @@ class Client:
         return q.Settle()
 
     def cut(self) -> None:
-        """Its connection breaks; it is told, and connects anew."""
+        """Its connection breaks; it is informed, and connects again."""
         self.connect()
 
     def die(self) -> None:
@@ -328,7 +328,7 @@ class Admin:
         self._last = 0
 
     def ask(self, question: Any) -> None:
-        """Asks the room, if there is one."""
+        """Asks the process, if there is one."""
         self._last += 1
         question.cid = self._last
         if self.world.process is not None:
@@ -336,7 +336,7 @@ class Admin:
             self.world.process.ask(question)
 
     def reported(self, answer: Any) -> None:
-        """The room answers."""
+        """The process answers."""
         question = self.open.pop(answer.cid, None)
         if question is not None:
             self.world.judge.reported(question, answer)

@@ -1,7 +1,7 @@
 """What the queues world promises, and who watches over it.
 
     the log     what is durable, folded by rules of its own: what every queue must be (`Ref`)
-    the room    each turn: the same as the log says, as far as it has read it
+    the process    each turn: the same as the log says, as far as it has read it
     offers      in order: priority, position, group, barrier
     sends       what is sent is in the queue, leased to whom it is sent, and flagged if it was sent
                 before; nothing that was settled is ever sent again
@@ -62,7 +62,7 @@ class Violation(AssertionError):
 
 
 class Message(NamedTuple):
-    """A message as it stands in the log. expires_ns: its own, 0: never."""
+    """A message as it is in the log. expires_ns: its own, 0: never."""
 
     position: int
     topic: str
@@ -74,7 +74,7 @@ class Message(NamedTuple):
 
 @dataclass(eq=False)
 class Ref:
-    """One life of a queue as the durable log says. begun: a room has run it.
+    """One life of a queue as the durable log says. begun: a process has run it.
 
     sent, unflagged: how often each message was sent, and how often as if for the first time; for
     barriers by consumer. done: what was settled as acknowledged or rejected. asked: of each verb,
@@ -108,7 +108,7 @@ class Ref:
     disputed: BitMap64 = field(default_factory=BitMap64)
     flying: BitMap64 = field(default_factory=BitMap64)  # offered, and not back
     purges: dict[int, BitMap64] = field(default_factory=dict)  # of a replayable one, by record
-    purged: int = 0  # an operator asked for what stands before
+    purged: int = 0  # an operator asked for what is before
     late: int = 0  # the log start was raised to there before anybody could hold the log for it
 
     @property
@@ -139,7 +139,7 @@ class Ref:
 
 
 class Lease(NamedTuple):
-    """Who has a message, and until when nobody else gets it (monotonic ms; None: no end)."""
+    """Who has a message, and until when no one else gets it (monotonic ms; None: no end)."""
 
     key: int
     end_ms: int | None
@@ -153,12 +153,12 @@ class Judge:
         self.messages: dict[int, Message] = {}
         self.refs: dict[str, Ref] = {}  # newest life of each name
         self.points: dict[str, int] = {}  # also of names that were removed: who began there did
-        self._starts: dict[str, int] = {}  # by sid: where the point was, as the room had heard
+        self._starts: dict[str, int] = {}  # by sid: where the point was, as the process had heard
         self.unnamed: set[str] = set()  # of those, the ones without a place now
         self.removals: Counter[str] = Counter()
         self.asks: dict[str, Any] = {}
         self.begun_ms = 0  # when a queue was run for the first time
-        self.end = 1  # position behind what was folded
+        self.end = 1  # position after what was folded
         self.checks: Counter[str] = Counter()
         self._of_cid: dict[str, Ref] = {}
         self._watched: dict[str, QueueState] = {}
@@ -237,7 +237,7 @@ class Judge:
         if self._letters(batch):
             self.checks["letters"] += len(found)
             record = r.QUEUE.decode(after.body) if after and after.kind == KIND_QUEUE else None
-            self.demand(record is not None and record.facts, "letters without a record behind them")
+            self.demand(record is not None and record.facts, "letters without a record after them")
 
     def _wired(self, record: r.DefinitionRecord, position: int) -> None:
         ref = self.refs.get(record.name)
@@ -268,7 +268,7 @@ class Judge:
         ref.ever -= early
 
     def raised(self, log_start: int) -> None:
-        """What stands before will be removed; a queue that was run has said what it needs."""
+        """What is before will be removed; a queue that was run has said what it needs."""
         for ref in self.refs.values():
             if ref.ended or not ref.here:
                 continue
@@ -279,7 +279,7 @@ class Judge:
                 self.demand(needed >= log_start, f"{needed} of {ref.name} is given up")
 
     def _give_up(self, process: ProcessNode) -> None:
-        """A room that knows the new log start gives up what a late queue has before it."""
+        """A process that knows the new log start gives up what a late queue has before it."""
         for ref in self.refs.values():
             if ref.late and process.core.manager.log_start >= ref.late:
                 kept = ref.here & ref.requeued
@@ -331,9 +331,9 @@ class Judge:
             reason = f"{ref.name}: {position} is gone as {why!r}, and"
             if why in ("acked", "rejected"):
                 asked = position in ref.asked.get(why, ()) or why in ref.everything
-                self.demand(asked, reason, "nobody said so")
+                self.demand(asked, reason, "no one said so")
             elif why == "purged":
-                self.demand(position < ref.purged, reason, "nobody asked for that")
+                self.demand(position < ref.purged, reason, "no one asked for that")
             elif why == "time_limit":
                 expires = ref.expires(self.messages[position])
                 self.demand(0 < expires <= self._latest_ns, reason, "it did not expire")
@@ -360,7 +360,7 @@ class Judge:
         ref.why.update(dict.fromkeys(where, why))
 
     def _buried(self, ref: Ref, where: BitMap64, why: str, letters: LogBatch | None) -> None:
-        """The dead letters of these stand right before."""
+        """The dead letters of these are right before."""
         found = {}
         if letters is not None and letters.kind == KIND_PUBLISH and letters.columns is not None:
             data = msgspec.msgpack.decode(letters.body)
@@ -375,10 +375,10 @@ class Judge:
             reported = header["zb-failures"]
             self.demand(reported >= ref.failures[position], "a letter says", reported, "failures")
 
-    # -- the room -----------------------------------------------------------------------------
+    # -- the process -----------------------------------------------------------------------------
 
     def began(self, process: ProcessNode, one: QueueState) -> None:
-        """A room runs a queue."""
+        """A process runs a queue."""
         if process is not self._process:
             self._process = process
             self._watched, self._leases, self._readers, self._offers = {}, {}, {}, {}
@@ -409,7 +409,7 @@ class Judge:
         return found if same else None
 
     def compare(self, process: ProcessNode) -> None:
-        """What the room has folded is what the log says."""
+        """What the process has folded is what the log says."""
         self._latest_ns = max(self._latest_ns, self.world.wall_ns())
         self._give_up(process)
         for one in process.core.manager.running.values():
@@ -437,7 +437,7 @@ class Judge:
                 )
 
     def held(self, process: ProcessNode, holds: Holds) -> None:
-        """What the room says that it needs."""
+        """What the process says that it needs."""
         self._give_up(process)
         for one in process.core.manager.running.values():
             ref = self.ref(one)
@@ -448,7 +448,7 @@ class Judge:
         self.checks["holds"] += 1
 
     def removing(self, log_start: int) -> None:
-        """What stands before is removed."""
+        """What is before is removed."""
         for ref in self.refs.values():
             if ref.begun and not ref.ended and ref.here:
                 text = f"{ref.here.min()} of {ref.name} is removed"
@@ -457,7 +457,7 @@ class Judge:
     # -- commands -----------------------------------------------------------------------------
 
     def commanded(self, process: ProcessNode, received: Any) -> None:
-        """The room takes a command."""
+        """The process takes a command."""
         command = codec.decode(codec.QUEUES, received.frames[0])
         if isinstance(command, q.Consume) and (command.since or "").startswith("point:"):
             row = process.core.manager.points.get(str(command.since).removeprefix("point:"))
@@ -493,7 +493,7 @@ class Judge:
         return found
 
     def asked(self, process: ProcessNode, question: Any) -> None:
-        """The room takes a question of the admin."""
+        """The process takes a question of the admin."""
         if isinstance(question, s.Purge):
             ref = self.ref(process.running(question.queue))
             before = question.before or self.end
@@ -589,7 +589,7 @@ class Judge:
         self.checks["ordered"] += 1
 
     def _grouped(self, ref: Ref, queue: Queue, given: BitMap64) -> None:
-        """One of each key is under way, and nothing of it stands before it."""
+        """One of each key is under way, and nothing of it is before it."""
         by_key: dict[str, list[int]] = {}
         for position in queue.here:
             key = self.messages[position].content["g"]
@@ -675,7 +675,7 @@ class Judge:
         self._leases[ref.name, position] = Lease(give.to.key, queue.places.leases.end(position))
 
     def _barrier_sent(self, ref: Ref, give: Give, position: int, deliveries: int) -> None:
-        """Once to each; another room may send it again, flagged."""
+        """Once to each; another process may send it again, flagged."""
         assert self._process is not None
         ref.sent[position] += 1
         processes = {key[1] for key in ref.sent if isinstance(key, tuple) and key[0] == position}
@@ -745,13 +745,13 @@ class Judge:
             self._readers[answer.sid] = max(answer.position - 1, oldest)
 
     def _purges(self, process: ProcessNode, ref: Ref) -> list[BitMap64]:
-        """What the room has read of them."""
+        """What the process has read of them."""
         one = process.running(ref.name)
         folded = one.folded if one is not None else 0
         return [purged for record, purged in ref.purges.items() if record < folded]
 
     def _check_start(self, process: ProcessNode, command: q.Consume, reported: int) -> None:
-        """Where a consumer of a replayable queue must begin; nothing behind that was purged."""
+        """Where a consumer of a replayable queue must begin; nothing after that was purged."""
         ref, since = self.refs[command.queue], command.since or "0"
         if since == "now":
             return
@@ -788,7 +788,7 @@ class Judge:
         for ref in self.refs.values():
             passed = (at for at, why in ref.why.items() if why == "barrier")
             lost = [at for at in passed if at not in ref.given]
-            self.demand(ref.ended or not lost, ref.name, "barriers went to nobody:", lost)
+            self.demand(ref.ended or not lost, ref.name, "barriers went to no one:", lost)
             if not ref.ended and not ref.replays:
                 self.demand(not ref.here, ref.name, "was not drained:", list(ref.here))
             one = None if ref.ended else process.core.manager.running[ref.name]

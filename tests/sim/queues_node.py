@@ -1,8 +1,8 @@
-"""The queues room as far as the journal sees it: units, what became of them, what has a name.
+"""The queues process as far as the journal sees it: units, what became of them, what has a name.
 
 Each unit begins with a record that tells its number and how many parts follow, so the log can be
 judged without remembering where anything landed. What a journal took with it when it died is found
-out by reading the log, as the room does, and the rest is sent again.
+out by reading the log, as the process does, and the rest is sent again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TURN_MS = 20
 NAMES = 4  # of queues and of points
-Unit = tuple[int, int]  # the incarnation of the room, its number
+Unit = tuple[int, int]  # the incarnation of the process, its number
 
 
 def wiring(name: str, unit: Unit, made: bool) -> Sent:
@@ -38,7 +38,7 @@ def wiring(name: str, unit: Unit, made: bool) -> Sent:
 
 
 class QueuesNode:
-    """One life of the room. `waiting`: units that are not known to be durable, by number."""
+    """One life of the process. `waiting`: units that are not known to be durable, by number."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -1,11 +1,11 @@
-"""The queues room, its journal and its consumers in one world: one seed, clock and network.
+"""The queues process, its journal and its consumers in one world: one seed, clock and network.
 
-Core and manager of the room and the core of the journal are the product's own; see queues_process,
-queues_journal and queues_clients for what moves them, queues_judge for what is promised. Faults:
-the room killed at any step, with its tables or without; the journal killed with what was not
-synced; lost and frozen consumers; slow turns; a full disk; units refused; receipts lost; a clock
-that jumps; old parts of the log removed. Queues are made, altered, deleted, purged and requeued
-meanwhile. Afterwards the world heals, and everything must be drained.
+Core and manager of the process and the core of the journal are the product's own; see
+queues_process, queues_journal and queues_clients for what moves them, queues_judge for what is
+promised. Faults: the process killed at any step, with its tables or without; the journal killed
+with what was not synced; lost and frozen consumers; slow turns; a full disk; units refused;
+receipts lost; a clock that jumps; old parts of the log removed. Queues are made, altered, deleted,
+purged and requeued meanwhile. Afterwards the world heals, and everything must be drained.
 
 Planted bugs (`World(seed, bug=...)`) prove that the world can fail.
 """
@@ -135,13 +135,13 @@ class World:
                 self._want(self.clients[0], config.name)
 
     def core_of(self, settings: ListenerSettings, manager: QueueRegistry) -> QueuesCore:
-        """The core of the room, with the planted bug."""
+        """The core of the process, with the planted bug."""
         core = QueuesCore(settings, manager)
         planted(self.bug, core)
         return core
 
     def recording(self) -> Recording:
-        """What the config says at a start of the room."""
+        """What the config says at a start of the process."""
         self.drifted = self.rng.random() < 0.3 and not self._new()
         if self.drifted:
             self.faults.append("types changed")
@@ -149,7 +149,7 @@ class World:
 
     @property
     def log_start(self) -> int:
-        """What stands before is removed, or will be."""
+        """What is before is removed, or will be."""
         return self.journal.core.commit.log_start if self.journal is not None else self.log.oldest
 
     def wall_ns(self) -> int:
@@ -316,7 +316,7 @@ class World:
         self.rng.choice(faults)()
 
     def kill_process(self) -> None:
-        """The room dies; with its tables, or without."""
+        """The process dies; with its tables, or without."""
         self.deaths = 0
         if self.process is None:
             return
@@ -333,7 +333,7 @@ class World:
         self.deaths = self.rng.randint(1, 40)
 
     def _stop_process(self) -> None:
-        """It is told to stop, and ends when it has saved its state."""
+        """It is asked to stop, and ends when it has saved its state."""
         if self.process is not None:
             self.faults.append("room stopped")
             self.process.stop()
@@ -432,7 +432,7 @@ class World:
 
     def _drained(self) -> bool:
         if self.process is None:
-            return False  # it was told to stop before, and starts again
+            return False  # it was asked to stop before, and starts again
         many = self.process.core.manager
         running = many.running.values()
         return (
@@ -448,7 +448,7 @@ class World:
 
     def _left(self) -> str:
         if self.process is None:
-            return "the room is not there"
+            return "the process is not there"
         many = self.process.core.manager
         lines = [f"{many.commits.open} units, known {many.known}"]
         lines += [f"{client.name} said {client.said}" for client in self.clients if client.said]

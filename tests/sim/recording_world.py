@@ -57,7 +57,7 @@ class RecordingClient(ClientNode):
     newest_ack = 0
 
     def publish(self, messages: int) -> None:
-        """Payloads are numbers with or without a space behind: for the filter."""
+        """Payloads are numbers with or without a space after: for the filter."""
         for _ in range(messages):
             topic, number = self._topic(), self.app.sent
             data = b"%d" % number + b" " * self.world.rng.randrange(2)
@@ -107,7 +107,7 @@ class RecordingWorld(World):
         self.live: dict[str, set[int]] = {}  # what is not recorded, by application
         self.errors: list[str] = []
         self.delivered = self.handed_over = self.dropped = 0
-        self.refused: list[str] = []  # codes that the subscriber was told
+        self.refused: list[str] = []  # codes that the subscriber got
         self.live_seen = self.deaths = 0
         self._newest: dict[tuple[int, int, bytes], int] = {}
         self._faulty = faults

@@ -1,4 +1,4 @@
-"""A subscriber of everything in the recording world: a client by hand, which begins anew whenever
+"""A subscriber of everything in the recording world: a client by hand, which begins again whenever
 its connection ends."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whatever crashes, wherever: nothing acknowledged is lost, changed or served twice.
 
-And where the disk itself lies: nothing wrong is served, and what is provably lost is told.
+And where the disk itself lies: nothing wrong is served, and what is provably lost is reported.
 
 ZB_SEEDS says how many seeds (default 250); ZB_SEED=<n> replays one.
 """
@@ -69,7 +69,7 @@ def test_a_disk_that_lies_makes_nothing_wrong_be_served() -> None:
     for seed in [int(ONLY)] if ONLY else range(FEWER):
         world = run(LyingWorld, seed)
         refused += sum(world.refusals.values())  # type: ignore[attr-defined]
-    assert ONLY or refused, "no loss was ever told"
+    assert ONLY or refused, "no loss was ever reported"
 
 
 def test_rot_in_the_moment_of_a_power_cut_costs_at_most_the_last_sync() -> None:

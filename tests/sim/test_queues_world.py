@@ -1,4 +1,4 @@
-"""Whole histories of the queues room, its journal and its consumers; and bugs found in them."""
+"""Whole histories of the queues process, its journal and its consumers; and bugs found in them."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Violation(AssertionError):
 
 
 class Held(NamedTuple):
-    """One message as it stands in a log."""
+    """One message as it is in a log."""
 
     payload: bytes
     origin: Origin
@@ -498,7 +498,7 @@ def plant_core(bug: str, core: GroupCommit) -> None:
 
 
 class Planted:
-    """Bugs that stand in modules; undone at the end."""
+    """Bugs that are in modules; undone at the end."""
 
     def __init__(self, bug: str) -> None:
         self._bug = bug

@@ -12,7 +12,7 @@ has seen each message once; a purge by vector means the same messages on both.
 Simplifications: a node takes publishes only after it has spoken to the other one since its start (a
 restored disk cannot know by itself that it is old); where not even the other one can know, because
 it holds nothing of the lost end, whoever restored the disk says so; and bodies travel without loss
-while a link stands; a link that breaks forgets what was under way.
+while a link is; a link that breaks forgets what was under way.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class TwoWorld:
             app.node.send(app)
 
     def fail_over(self, app: App) -> None:
-        """Logs on anywhere: also where it is, also where there is nobody."""
+        """Logs on anywhere: also where it is, also where there is no one."""
         node = self.nodes[self.pick()]
         app.leave()
         if node is not None:
@@ -211,7 +211,7 @@ class TwoWorld:
             self.take(reader, self.rng.choice((1, 2, 5, 1_000)))
 
     def take(self, reader: Reader, count: int) -> None:
-        """Reads up to `count` batches from where the reader stands."""
+        """Reads up to `count` batches from where the reader is."""
         node, cover = reader.node, reader.cover
         assert node is not None
         assert cover is not None
@@ -295,7 +295,7 @@ class TwoWorld:
             node.raise_generation()  # type: ignore[union-attr] # who restored it has to say so
         kept = self.held(name).keys() | self.held(self.other(name)).keys()
         self.lost |= before.keys() - kept
-        # that it had these, too, nobody knows any more: who saw them here sees them there again
+        # that it had these, too, no one knows any more: who saw them here sees them there again
         self.doubtful |= {k for k, h in before.items() if h.origin == here and h.position > proved}
 
     def purge(self, name: str) -> None:
@@ -314,7 +314,7 @@ class TwoWorld:
             node.fill_disk()
 
     def remove(self, name: str) -> None:
-        """The oldest segment goes if nobody needs it and a snapshot stands in a newer one."""
+        """The oldest segment goes if no one needs it and a snapshot is in a newer one."""
         node, other = self.nodes[name], self.nodes[self.other(name)]
         if node is None or other is None:
             return
@@ -394,7 +394,7 @@ class TwoWorld:
         return sent + any(not node.met for node in self.nodes.values() if node is not None)
 
     def held(self, name: str) -> dict[Message, Held]:
-        """All messages of one log, removed ones too; each stands there once."""
+        """All messages of one log, removed ones too; each is there once."""
         node = self.nodes[name]
         assert node is not None
         found: dict[Message, Held] = {}

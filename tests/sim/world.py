@@ -370,7 +370,7 @@ class World:
         return HandNode(self, app) if app.by_hand else self.client_node(self, app)
 
     def _cut_connection(self, app: App) -> None:
-        """TCP breaks: frames on their way vanish, the library is told by its socket monitor."""
+        """TCP breaks: frames on their way vanish, the library is informed by its socket monitor."""
         pipe = self.clients[app.name].pipe
         if pipe is None or pipe.listener is None:
             return

@@ -24,7 +24,7 @@ SECOND_NS = 1_000_000_000
 
 @dataclass
 class Written:
-    """What stands in the log: (topic, data, position, sequence, time)."""
+    """What is in the log: (topic, data, position, sequence, time)."""
 
     topic: str
     data: bytes

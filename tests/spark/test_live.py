@@ -38,7 +38,7 @@ def broker() -> Iterator[zbroker.LocalBroker]:
                 client.publish(TOPICS[number % 3], f"{number}:".encode().ljust(400, b"."))
                 if number % 1_000 == 998:  # so that no group is larger than a segment
                     client.flush(timeout=30)
-            # behind a state snapshot that the messages before it may have caused: the log stands
+            # after a state snapshot that the messages before it may have caused: the log is
             client.publish(TOPICS[(COUNT - 1) % 3], b"last").wait(30)
         yield local
 

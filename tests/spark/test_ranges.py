@@ -38,7 +38,7 @@ def maker(journal: JournalMaker) -> JournalMaker:
 
 
 def covered(ranges: list[LogRange]) -> tuple[int, int]:
-    """The stretch that `ranges` cover, one behind the other."""
+    """The stretch that `ranges` cover, one after the other."""
     assert all(low.end == high.first for low, high in pairwise(ranges))
     return ranges[0].first, ranges[-1].end
 
@@ -86,7 +86,7 @@ def test_two_plans_are_equal_but_their_readers_are_not(maker: JournalMaker) -> N
     assert one[0].job != other[0].job
 
 
-def test_since_a_bookmark_begins_behind_it(maker: JournalMaker) -> None:
+def test_since_a_bookmark_begins_after_it(maker: JournalMaker) -> None:
     wanted = maker.messages[30]
     ranges = plan_ranges(maker.directory, since=format_bookmark(MAKER, wanted.sequence))
     assert covered(ranges)[0] == wanted.position + 1
@@ -98,7 +98,7 @@ def test_until_a_bookmark_includes_it(maker: JournalMaker) -> None:
     assert covered(ranges) == (1, wanted.position + 1)
 
 
-def test_since_a_list_begins_behind_the_oldest_that_is_found(maker: JournalMaker) -> None:
+def test_since_a_list_begins_after_the_oldest_that_is_found(maker: JournalMaker) -> None:
     since = [format_bookmark(MAKER, sequence) for sequence in (90, 40, 9_999)]
     assert covered(plan_ranges(maker.directory, since=since))[0] == maker.messages[39].position + 1
 

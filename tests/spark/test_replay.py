@@ -103,7 +103,7 @@ def test_a_damaged_body_is_an_error(maker: JournalMaker) -> None:
 def test_damage_of_other_topics_is_an_error_only_where_a_header_is_lost(
     maker: JournalMaker,
 ) -> None:
-    """Who knows what stood there?"""
+    """Who knows what was there?"""
     part = plan_ranges(maker.directory, min_partitions=1, topic="only")[0]
     segment = maker.directory / "0000000001.journal"
     data = bytearray(segment.read_bytes())

@@ -1,4 +1,4 @@
-"""A room that does what a file `<data>/<room>.does` says; and a supervisor of five of them.
+"""A process that does what a file `<data>/<process>.does` says; and a supervisor of five of them.
 
 python -m tests.supervisor.fakes DATA_DIR [DELIVERY_WORKERS]
 """
@@ -16,7 +16,7 @@ from zbroker.supervisor.processes import ProcessPlan
 
 
 def run(process: Process) -> int:
-    """The room."""
+    """The process."""
     note = process.paths.data / f"{process.name}.does"
     does = note.read_text() if note.exists() else ""
     if does == "wrong config":

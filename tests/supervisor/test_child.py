@@ -1,4 +1,4 @@
-"""zbroker/supervisor/child.py: exceptions become exit codes, and a room runs by hand."""
+"""zbroker/supervisor/child.py: exceptions become exit codes, and a process runs by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start(data: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_room_runs_by_hand_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_a_process_runs_by_hand_until_it_is_asked_to_stop(tmp_path: Path) -> None:
     process = start(tmp_path)
     try:
         deadline = time.monotonic() + BOUND_S
@@ -47,7 +47,7 @@ def test_a_room_runs_by_hand_until_it_is_told_to_stop(tmp_path: Path) -> None:
         directory.clean(Paths(tmp_path, tmp_path / "journal", tmp_path / "archive", instance))
 
 
-def test_a_room_by_hand_respects_a_running_instance(tmp_path: Path) -> None:
+def test_a_process_by_hand_respects_a_running_instance(tmp_path: Path) -> None:
     held = directory.lock(tmp_path)
     _, reported = start(tmp_path).communicate(timeout=BOUND_S)
     os.close(held)

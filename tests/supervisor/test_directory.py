@@ -44,12 +44,12 @@ def test_a_second_lock_says_pid_and_path(locked: Config) -> None:
         directory.lock(data)
 
 
-def test_rooms_by_hand_do_not_run_beside_a_supervisor(locked: Config) -> None:
+def test_processes_by_hand_do_not_run_beside_a_supervisor(locked: Config) -> None:
     with pytest.raises(ZBrokerError, match="already_running"):
         directory.lock(locked.paths(0).data, shared=True)
 
 
-def test_rooms_by_hand_run_side_by_side(settings: Config) -> None:
+def test_processes_by_hand_run_side_by_side(settings: Config) -> None:
     data = settings.paths(0).data
     for descriptor in [directory.lock(data, shared=True), directory.lock(data, shared=True)]:
         os.close(descriptor)
@@ -122,7 +122,7 @@ def test_only_the_owner_may_enter_or_read(locked: Config) -> None:
         assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_each_start_has_a_socket_directory_that_nobody_could_guess(locked: Config) -> None:
+def test_each_start_has_a_socket_directory_that_no_one_could_guess(locked: Config) -> None:
     first = directory.prepare(locked).sockets
     second = directory.prepare(locked).sockets
     assert first != second
@@ -159,7 +159,7 @@ def test_a_copy_of_a_running_instance_has_sockets_of_its_own(
     directory.clean(found)
 
 
-def test_rooms_that_are_started_by_hand_share_their_sockets(locked: Config) -> None:
+def test_processes_that_are_started_by_hand_share_their_sockets(locked: Config) -> None:
     first = directory.prepare(locked, shared=True).sockets
     assert directory.prepare(locked, shared=True).sockets == first
     first.chmod(0o755)
@@ -167,7 +167,7 @@ def test_rooms_that_are_started_by_hand_share_their_sockets(locked: Config) -> N
     shutil.rmtree(first)
 
 
-def test_rooms_that_are_started_by_hand_share_the_key_of_tokens(locked: Config) -> None:
+def test_processes_that_are_started_by_hand_share_the_key_of_tokens(locked: Config) -> None:
     """Each reads it when it begins: a token that ingest makes counts in those started later."""
     paths = directory.prepare(locked, shared=True)
     key = paths.token_key.read_bytes()
@@ -181,7 +181,7 @@ def test_rooms_that_are_started_by_hand_share_the_key_of_tokens(locked: Config) 
     directory.remove_sockets(paths)
 
 
-def test_sockets_that_cannot_be_made_are_told(
+def test_sockets_that_cannot_be_made_are_reported(
     locked: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(directory, "sockets_parent", lambda: tmp_path / "missing")

@@ -35,7 +35,7 @@ def test_a_process_can_listen_on_a_held_port_again_and_again(ports: HeldPorts) -
             context.destroy(linger=0)
 
 
-def test_nobody_else_gets_a_held_port(ports: HeldPorts) -> None:
+def test_no_one_else_gets_a_held_port(ports: HeldPorts) -> None:
     port = endpoints.split(ports.hold("listen.ingest", "tcp://*:0")).port
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", port))
@@ -70,7 +70,7 @@ def test_an_address_of_another_host_is_a_config_error(ports: HeldPorts) -> None:
         ports.hold("listen.ingest", "tcp://192.0.2.77:0")
 
 
-def test_the_name_of_an_interface_is_left_to_the_room(ports: HeldPorts) -> None:
+def test_the_name_of_an_interface_is_left_to_the_process(ports: HeldPorts) -> None:
     assert ports.hold("listen.ingest", "tcp://no-such-if:0") == "tcp://no-such-if:0"
 
 

@@ -1,4 +1,4 @@
-"""zbroker/supervisor/loop.py and zygote.py, with real processes of rooms that do little."""
+"""zbroker/supervisor/loop.py and zygote.py, with real processes that do little."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def all_gone(family: list[psutil.Process]) -> bool:
 def test_a_signal_stops_everything_cleanly(instance: Instance, number: int) -> None:
     assert instance.ready() == f"ready {instance.running()['url']}\n"
     everybody = [*sorted(f"zbroker {name}" for name in PROCESSES), "zbroker zygote"]
-    family = wait_for(lambda: instance.family(exactly=everybody), "a process for each room")
+    family = wait_for(lambda: instance.family(exactly=everybody), "a process of each name")
     instance.process.send_signal(number)
     status, log = instance.end()
     assert status == 0, log
@@ -146,7 +146,7 @@ def test_status_tells_of_every_process(instance: Instance) -> None:
     assert instance.pids()["supervisor"] == instance.process.pid
 
 
-def test_rooms_run_with_the_malloc_settings(instance: Instance) -> None:
+def test_processes_run_with_the_malloc_settings(instance: Instance) -> None:
     instance.ready()
     wait_for(lambda: instance.status()["journal"].get("mallopt") == "16777216", "the setting")
 
@@ -207,12 +207,12 @@ def test_everything_killed_at_once_comes_back(instance: Instance) -> None:
             return all(pids[name] not in (0, before[name]) for name in pids if name != "supervisor")
         return False
 
-    wait_for(is_back, "every room has another process")
+    wait_for(is_back, "every process has another process")
     wait_for(lambda: instance.status()["state"] == "ready", "it serves")
     assert instance.process.poll() is None
 
 
-def test_a_zygote_killed_right_after_a_room_leaves_one_process_of_it(instance: Instance) -> None:
+def test_a_zygote_killed_right_after_a_process_leaves_one_process_of_it(instance: Instance) -> None:
     """Whatever the zygote was about to do: no room is there twice, and none is missing."""
     instance.ready()
     for pause_ms in (95, 100, 105, 110):  # around the first back-off
@@ -240,7 +240,7 @@ def test_a_zygote_that_cannot_run_ends_the_start(data: Path) -> None:
         instance.close()
 
 
-def test_a_killed_room_comes_back_on_its_port(instance: Instance) -> None:
+def test_a_killed_process_comes_back_on_its_port(instance: Instance) -> None:
     instance.ready()
     before = instance.pids()
     os.kill(before["ingest"], signal.SIGKILL)
@@ -257,7 +257,7 @@ def test_a_killed_room_comes_back_on_its_port(instance: Instance) -> None:
     wait_for(lambda: instance.status()["ingest"]["listens"] == url, "its port is kept")
 
 
-def test_each_delivery_worker_is_a_room_with_a_door(data: Path) -> None:
+def test_each_delivery_worker_is_a_process_with_a_listener(data: Path) -> None:
     instance = Instance(data, workers=3)
     try:
         instance.ready()
@@ -301,7 +301,7 @@ def test_what_cannot_be_helped_ends_the_start(
         instance.close()
 
 
-def test_a_room_that_ignores_its_stop_is_killed(data: Path) -> None:
+def test_a_process_that_ignores_its_stop_is_killed(data: Path) -> None:
     (data / "journal.does").write_text("ignores stop")
     instance = Instance(data)
     try:
@@ -344,7 +344,7 @@ def test_a_stranger_on_the_supervisors_socket_is_ignored(instance: Instance) -> 
         context.destroy(linger=100)
 
 
-# -- the admin's door
+# -- the admin's listener
 
 
 def _refused(instance: Instance, path: str, **headers: str) -> tuple[int, str]:

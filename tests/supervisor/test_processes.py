@@ -37,7 +37,7 @@ def test_queues_wait_for_the_journal_only() -> None:
 
 
 def behind_a_free_one() -> socket.socket:
-    """Listens on a port; nobody does on the one before it."""
+    """Listens on a port; no one does on the one before it."""
     for _ in range(100):
         found = socket.create_server(("127.0.0.1", 0))
         try:

@@ -1,7 +1,7 @@
 """A log whose every byte has a known meaning, so that damage can be aimed and judged.
 
-`Layout` says what stands where: segment headers, group headers, batch headers, bodies, and the
-padding between them, whose damage harms nobody.
+`Layout` says what is where: segment headers, group headers, batch headers, bodies, and the
+padding between them, whose damage harms no one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Layout:
-    """A whole log: its files, what stands in them, and what it promised."""
+    """A whole log: its files, what is in them, and what it promised."""
 
     files: dict[str, bytes]
     places: list[Place]

@@ -2,7 +2,7 @@
 
 It runs the turn that ships: see tests.sim.journal_process. Messages are made of their
 publisher and sequence alone, so that a log can be judged by anybody who knows how far each
-publisher was acknowledged: nobody has to remember what was written.
+publisher was acknowledged: no one has to remember what was written.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Engine:
         assert set(self.opened) == set(NAMES), "a logon was not answered"
 
     def publish(self, name: str, count: int) -> None:
-        """One batch of `count` messages stands in line."""
+        """One batch of `count` messages is in line."""
         opened, first = self.opened[name], self._next[name]
         incarnation = self.process.core.commit.settings.incarnation
         body = bodies.pack([message(name, first + n) for n in range(count)])
@@ -161,7 +161,7 @@ class Engine:
 def play(engine: Engine, rounds: int, reported: Callable[[Acked], None], *, first: int = 0) -> None:
     """Some rounds of publishing that depend on nothing but their number.
 
-    Half of the time nobody prepares the next segment, so some roll-overs find none.
+    Half of the time no one prepares the next segment, so some roll-overs find none.
     """
     engine.logon()
     for number in range(first, first + rounds):
@@ -185,7 +185,7 @@ class Judged:
 def judge(disk: Disk, end: int, first: int = 1, archive: Disk | None = None) -> Judged:
     """Reads the log from `first` to `end` and compares every byte with what it must be.
 
-    A sequence may be missing only behind a gap, or in front of `first`. Raises: Violation.
+    A sequence may be missing only after a gap, or in front of `first`. Raises: Violation.
     """
     log, found = Log(places=SegmentPlaces(disk, archive)), Judged()
     cursor, at = log.seek(first), first
@@ -195,7 +195,7 @@ def judge(disk: Disk, end: int, first: int = 1, archive: Disk | None = None) -> 
         demand(bool(items), f"nothing to read at {cursor}, the end is {end}")
         for item in items:
             begin = item.first if isinstance(item, Gap) else item.position
-            demand(begin == at, f"position {begin} stands where {at} belongs")
+            demand(begin == at, f"position {begin} is where {at} belongs")
             if isinstance(item, Gap):
                 found.gaps.append(item)
                 missed, at = True, item.end
@@ -213,7 +213,7 @@ def _check(batch: Batch, found: Judged, missed: bool) -> None:
     demand(bool(name), f"publisher {batch.publisher} never published")
     high = found.high.get(name, 0)
     follows = batch.sequence > high if missed else batch.sequence == high + 1
-    demand(follows, f"{name}: {batch.sequence} stands behind {high}")
+    demand(follows, f"{name}: {batch.sequence} is after {high}")
     messages = bodies.unpack(batch.body, None, batch.count, 1 << 24)[batch.skip :]
     expected = [message(name, batch.sequence + n) for n in range(batch.taken)]
     demand(messages == expected, f"{name}: {batch.sequence} is not what was published")
@@ -222,7 +222,7 @@ def _check(batch: Batch, found: Judged, missed: bool) -> None:
 
 
 def known(engine: Engine) -> Acked:
-    """What each publisher is told at its logon: it numbers on above that."""
+    """What each publisher gets at its logon: it numbers on above that."""
     engine.logon()
     return {name: answer.seq for name, answer in engine.opened.items()}
 
@@ -236,13 +236,13 @@ def compare(disk: Disk, acked: Acked, **options: object) -> Engine:
     reported = known(engine)
     for name, sequence in acked.items():
         high = found.high.get(name, 0)
-        demand(reported[name] >= high, f"{name}: is told {reported[name]}, the log has {high}")
+        demand(reported[name] >= high, f"{name}: got {reported[name]}, the log has {high}")
         demand(high >= sequence, f"{name}: acknowledged up to {sequence}, the log ends at {high}")
     return engine
 
 
 def goes_on(engine: Engine) -> None:
-    """The log takes more, behind what it has."""
+    """The log takes more, after what it has."""
     before = engine.recovered.next_position
     play(engine, 4, lambda _: None)
     found = judge(engine.disk, engine.writer.synced, engine.recovered.log_start, engine.archive)

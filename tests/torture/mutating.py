@@ -42,7 +42,7 @@ def cut(data: bytearray, rng: random.Random) -> None:
 
 
 def remove(data: bytearray, rng: random.Random) -> None:
-    """A piece is missing, so everything behind it is in another place."""
+    """A piece is missing, so everything after it is in another place."""
     at = rng.randrange(len(data) + 1)
     del data[at : at + rng.choice((1, 4, 8, 64))]
 

@@ -1,4 +1,4 @@
-"""What the doors, the desk and the log are told of queues: good inputs, and how they are read."""
+"""What listeners, admin endpoint and log read about queues: good inputs, and their readers."""
 
 from __future__ import annotations
 

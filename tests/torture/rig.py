@@ -31,7 +31,7 @@ from tests.torture.tracing import Target
 OUTER_BYTES: Final = 3 << 30  # sparse
 INNER_BYTES: Final = 640 << 20  # XFS wants 300 MiB at least
 COMMAND_S: Final = 60.0
-#: what stands in the inner file system: how it is made, how it is mounted
+#: what is in the inner file system: how it is made, how it is mounted
 KINDS: Final = {
     "ext4": (("mkfs.ext4", "-q", "-F"), ""),
     "ext4 data=writeback": (("mkfs.ext4", "-q", "-F"), "data=writeback"),

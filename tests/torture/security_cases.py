@@ -1,4 +1,4 @@
-"""Decoders of what strangers, files and other rooms say about who may do what."""
+"""Decoders of what strangers, files and other processes say about who may do what."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def read_key_file(data: bytes) -> object:
 
 
 def read_zap(data: bytes) -> object:
-    """Nobody is let in whose key is not allowed, whatever the question looks like."""
+    """No one is let in whose key is not allowed, whatever the question looks like."""
     try:
         frames = msgspec.msgpack.decode(data, type=list[bytes])
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -124,7 +124,7 @@ def read_audit(data: bytes) -> object:
 
 
 def read_request(data: bytes) -> object:
-    """Nobody without a token gets at anything, however the request is written."""
+    """No one without a token gets at anything, however the request is written."""
     method, _, rest = text(data).partition(" ")
     path, _, host = rest.partition(" ")
     request = admin.AdminRequest(method, path.partition("?")[0], host, "127.0.0.1", path)

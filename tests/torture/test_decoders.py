@@ -54,7 +54,7 @@ class Case(NamedTuple):
 
 
 def crc_at_end(size: int, crc_at: int, *, head: bytes = b"") -> Callable[[bytes], bytes]:
-    """Mends a structure of `size` bytes whose CRC stands at `crc_at` and covers all before it."""
+    """Mends a structure of `size` bytes whose CRC is at `crc_at` and covers all before it."""
 
     def mend(data: bytes) -> bytes:
         if len(data) < size:
@@ -184,7 +184,7 @@ def _empty(kind: object, empty: dict[object, object]) -> list[object]:
 
 
 def mend_body(head: struct.Struct) -> Callable[[bytes], bytes]:
-    """For `head` = magic, version, length, CRC of the body behind it."""
+    """For `head` = magic, version, length, CRC of the body after it."""
 
     def mend(data: bytes) -> bytes:
         if len(data) < head.size:

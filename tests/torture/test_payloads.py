@@ -1,6 +1,6 @@
 """Payloads that look like the journal itself: never parsed as records, and never slow to get past.
 
-The search behind a damaged place meets whatever stands there, also what a publisher put there to
+The search after a damaged place meets whatever is there, also what a publisher put there to
 be found: whole segment files, headers that announce sixteen megabytes, magic numbers without end.
 """
 
@@ -31,14 +31,14 @@ def batch_headers(length: int, step: int) -> bytes:
 
 
 def whole_headers() -> bytes:
-    """Batch headers that are right but for their checksum, one behind the other."""
+    """Batch headers that are right but for their checksum, one after the other."""
     fields = [BATCH_MAGIC, VERSION, 1, BATCH.size, 0, 0, 1, *([0] * 15)]
     fields[10] = 5  # a position to come
     return BATCH.pack(*fields) * (HOSTILE_BYTES // BATCH.size)
 
 
 def group_headers(at: int) -> bytes:
-    """Group headers at every place where one may stand, each naming that very place."""
+    """Group headers at every place where one may be, each naming that very place."""
     made = bytearray(HOSTILE_BYTES)
     for offset in range(-at % 512, HOSTILE_BYTES - 512, 512):
         header = GROUP.pack(
@@ -48,7 +48,7 @@ def group_headers(at: int) -> bytes:
     return bytes(made)
 
 
-#: what is published, given the offset at which it will stand
+#: what is published, given the offset at which it will be
 HOSTILE: dict[str, Callable[[int], bytes]] = {
     "headers that announce 15 KiB": lambda _: batch_headers(15 * 1024, 16),
     "headers that announce 500 KiB": lambda _: batch_headers(500 * 1024, 16),
@@ -92,7 +92,7 @@ def start(disk: SimDisk) -> int:
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_payloads_do_not_slow_a_start_behind_damage(kind: str) -> None:
+def test_hostile_payloads_do_not_slow_a_start_after_damage(kind: str) -> None:
     """The batch header in front of each is damaged, so its body is searched for what follows."""
     disk, made = log_with([HOSTILE[kind]])
     for batch in made[1::2]:
@@ -133,7 +133,7 @@ def test_a_journal_in_a_payload_is_a_payload(align: int) -> None:
 
 @pytest.mark.parametrize("align", [0, 8, 56, 320, 512 - 192, 1])
 @pytest.mark.parametrize("at", [0, 40, -64, -24])
-def test_a_journal_in_a_payload_behind_damage_is_no_record(align: int, at: int) -> None:
+def test_a_journal_in_a_payload_after_damage_is_no_record(align: int, at: int) -> None:
     """The header of its batch is damaged, or that of its group: the search meets the copy."""
     disk, made = copies(align)
     for batch in made[1::2]:

@@ -1,4 +1,4 @@
-"""Rot, tears, swapped and stale files: found, never served, and nothing behind it is lost.
+"""Rot, tears, swapped and stale files: found, never served, and nothing after it is lost.
 
 ZB_FLIPS says how many flips (default 100; scripts/test-all: 2,000). A failure names its number,
 which is also its seed.
@@ -35,7 +35,7 @@ def layout() -> Layout:
 
 @pytest.fixture(scope="module")
 def tailed() -> Layout:
-    """With groups in the open segment that nobody was promised."""
+    """With groups in the open segment that no one was promised."""
     for seed in range(1, 50):
         made = make(ROUNDS + seed, seed=seed, unsynced=TORN_ROUNDS // 2)
         tail = [p for p in made.of("group header") if p.serial == made.serial and behind(made, p)]
@@ -84,7 +84,7 @@ def one_flip(layout: Layout, number: int, directory: Path) -> str:
 
 
 def _goes_on(engine: Engine, what: str) -> None:
-    """Publishes behind the damage: nothing of what came before may change by that."""
+    """Publishes after the damage: nothing of what came before may change by that."""
     before = served(engine.disk, engine.recovered.next_position)[1]  # type: ignore[arg-type]
     high = served(engine.disk, engine.recovered.next_position)[0].high  # type: ignore[arg-type]
     told = known(engine)
@@ -141,7 +141,7 @@ def one_tear(layout: Layout, places: list[Place], number: int) -> None:
 
 
 def tail_of(layout: Layout) -> list[Place]:
-    """What stands in the groups of the open segment that nobody was promised."""
+    """What is in the groups of the open segment that no one was promised."""
     here = [p for p in layout.places if p.serial == layout.serial and p.kind != "padding"]
     begin = min(p.start for p in here if p.kind == "group header" and behind(layout, p))
     return [p for p in here if p.start >= begin]
@@ -155,7 +155,7 @@ def expected_end(layout: Layout, offset: int) -> int:
     return next(p.first for p in batches if p.start > start)
 
 
-def test_what_is_torn_behind_the_evidence_is_cut_exactly_there(tailed: Layout) -> None:
+def test_what_is_torn_after_the_evidence_is_cut_exactly_there(tailed: Layout) -> None:
     places = tail_of(tailed)
     for number in numbers(FLIPS):
         one_tear(tailed, places, number)
@@ -163,7 +163,7 @@ def test_what_is_torn_behind_the_evidence_is_cut_exactly_there(tailed: Layout) -
 
 @pytest.mark.long
 @pytest.mark.timeout(1_800)
-def test_a_thousand_tears_behind_the_evidence(tailed: Layout) -> None:
+def test_a_thousand_tears_after_the_evidence(tailed: Layout) -> None:
     places = tail_of(tailed)
     for number in range(1_000):
         one_tear(tailed, places, number)
@@ -195,7 +195,7 @@ def zero_page(layout: Layout, number: int) -> None:
     assert lost == {p for first, last in hit for p in range(first, last)}, what
 
 
-def test_a_zeroed_page_costs_what_stood_in_it(layout: Layout) -> None:
+def test_a_zeroed_page_costs_what_was_in_it(layout: Layout) -> None:
     for number in numbers(FLIPS):
         zero_page(layout, number)
 
@@ -249,7 +249,7 @@ def without_headers(layout: Layout, serial: int) -> SimDisk:
     return plant(layout, {name: bytes(2 * PAGE) + layout.files[name][2 * PAGE :]})
 
 
-def test_a_segment_without_headers_is_a_gap_wherever_it_stands(layout: Layout) -> None:
+def test_a_segment_without_headers_is_a_gap_wherever_it_is(layout: Layout) -> None:
     for serial in range(1, layout.serial):
         disk = without_headers(layout, serial)
         engine = Engine(disk)
@@ -262,7 +262,7 @@ def test_a_segment_without_headers_is_a_gap_wherever_it_stands(layout: Layout) -
 
 
 def goes_on_behind(engine: Engine) -> Recovered:
-    """A start behind damage, then another one."""
+    """A start after damage, then another one."""
     before = served(engine.disk, engine.recovered.next_position)[1]  # type: ignore[arg-type]
     engine.disk.crash()  # type: ignore[attr-defined]
     again = Engine(engine.disk)
@@ -275,7 +275,7 @@ def test_a_newest_segment_without_headers_is_refused(layout: Layout) -> None:
 
 
 def test_left_over_spare_files_are_never_taken_for_segments(layout: Layout) -> None:
-    """Partly filled, garbage, or a copy of a real segment: thrown away and made anew."""
+    """Partly filled, garbage, or a copy of a real segment: thrown away and made again."""
     segment = layout.files[segment_name(2)]
     for content in (b"", bytes(5_000), random.Random(1).randbytes(30_000), segment):
         for spare in ("next.prepared", "next.allocated"):

@@ -173,7 +173,7 @@ def must_stop(calls: list[Call]) -> bool:
 
 
 def touched_again(calls: list[Call]) -> list[Call]:
-    """Writes and syncs of a file behind its first failed one: they may succeed without the data."""
+    """Writes and syncs of a file after its first failed one: they may succeed without the data."""
     broken: set[str] = set()
     again = []
     for call in calls:

@@ -45,7 +45,7 @@ class Call:
 
     @property
     def file(self) -> str:
-        """The path behind its first argument, a descriptor."""
+        """The path after its first argument, a descriptor."""
         match = re.match(r"\d+<([^>]*)>", self.arguments)
         return Path(match[1]).name if match else ""
 

@@ -25,7 +25,7 @@ def test_tokens_from_before_a_disconnect_count_no_more() -> None:
     assert counts(known, "eve", 0)
 
 
-def test_nobody_was_disconnected() -> None:
+def test_no_one_was_disconnected() -> None:
     assert counts(NONE, "ann", 0)
 
 

@@ -1,4 +1,4 @@
-"""Refusals that wait for the admin: each told once, of a flood the newest, of the dead none."""
+"""Refusals that wait for the admin: each reported once, of a flood the newest, of the dead none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def peers(rid: bytes) -> tuple[str, int | None]:
     return f"at {rid.decode()}", 0
 
 
-def test_each_is_told_once_with_where_it_came_from() -> None:
+def test_each_is_reported_once_with_where_it_came_from() -> None:
     refusals = RefusalLog()
     refusals.add(b"r1", "ann", "publish t", "not_entitled")
     refusals.add(b"", "key abc...", "connect", "auth_failed", "10.0.0.1")
@@ -51,7 +51,7 @@ def test_one_of_a_process_before_hides_nothing_of_this_one(incarnations: tuple[i
     assert after.report(AskRefusals(3, reported.last), peers).rows == []
 
 
-def test_a_command_is_told_by_what_it_is_about_never_by_what_it_carries() -> None:
+def test_a_command_is_reported_by_what_it_is_about_never_by_what_it_carries() -> None:
     secret = {"user": "ann", "password": "secret"}
     logon = m.Logon("pricer", "i", credentials=secret)
     publish = m.Publish(

@@ -1,4 +1,4 @@
-"""The token of the doors (zbroker/wire/token.py)."""
+"""The token of the listeners (zbroker/wire/token.py)."""
 
 from __future__ import annotations
 

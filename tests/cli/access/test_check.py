@@ -47,7 +47,7 @@ def test_json_has_stable_keys(file: Path) -> None:
     assert (found["roles"][-1], found["unused_roles"]) == ("spare", ["spare"])
 
 
-def test_a_role_that_nobody_has_is_named(file: Path) -> None:
+def test_a_role_that_no_one_has_is_named(file: Path) -> None:
     file.write_text(EXAMPLE + "[role.spare]\n")
     assert check(str(file)).stderr == "no principal has the role 'spare'\n"
 

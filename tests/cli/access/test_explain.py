@@ -27,7 +27,7 @@ def explain(*arguments: str) -> Result:
 
 
 def line(text: str) -> int:
-    """Where `text` stands first in the example."""
+    """Where `text` is first in the example."""
     return EXAMPLE[: EXAMPLE.index(text)].count("\n") + 1
 
 

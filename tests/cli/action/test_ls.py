@@ -15,7 +15,7 @@ ACTIONS = [
 ]  # fmt: skip
 
 
-def test_the_newest_are_told_first(fake: FakeAdmin) -> None:
+def test_the_newest_are_reported_first(fake: FakeAdmin) -> None:
     fake.answers["GET /actions"] = {"running": None, "actions": ACTIONS}
     found = json.loads(admin(fake.data, "--json", "action", "ls", "--limit", "2").stdout)
     assert found == {"running": None, "actions": ACTIONS[:2]}

@@ -19,7 +19,7 @@ def disconnect(data: Any, *arguments: str) -> Result:
     return CliRunner().invoke(main, program)
 
 
-def test_the_instance_is_told(fake: FakeAdmin) -> None:
+def test_the_instance_is_reported(fake: FakeAdmin) -> None:
     fake.answers[POST] = {"disconnected": 2}
     assert disconnect(fake.data, "pricer").stdout == "pricer: 2 connections ended\n"
     assert fake.reported == [("/clients/disconnect", {"client": "pricer"})]
@@ -39,7 +39,7 @@ def test_a_dry_run_shows_them_and_ends_none(fake: FakeAdmin) -> None:
     assert fake.reported == []
 
 
-def test_nobody_of_that_name_is_not_found(fake: FakeAdmin) -> None:
+def test_no_one_of_that_name_is_not_found(fake: FakeAdmin) -> None:
     fake.answers[POST] = {"disconnected": 0}
     assert disconnect(fake.data, "x").exit_code == 3
     fake.answers["GET /clients?client=x&limit=1000"] = FOUND | {"clients": []}

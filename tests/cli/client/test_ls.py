@@ -39,7 +39,7 @@ def test_what_is_wanted_is_asked_for(fake: FakeAdmin) -> None:
     assert ls(fake.data, "--client", "a b", "--limit", "3").exit_code == 0
 
 
-def test_what_is_not_told_is_said(fake: FakeAdmin) -> None:
+def test_what_is_not_reported_is_said(fake: FakeAdmin) -> None:
     fake.answers[ALL] = {"clients": [], "silent": ["delivery-2"], "left_out": 4}
     result = ls(fake.data)
     assert result.stdout == "no client is connected\n"

@@ -27,7 +27,7 @@ def test_it_is_used_at_once_if_that_is_wanted() -> None:
     assert contexts.current() == "far"
 
 
-def test_what_stands_before_the_command_counts_too() -> None:
+def test_what_is_before_the_command_counts_too() -> None:
     arguments = ["--url", "tcp://h:1", "--key", "/k", "--server-key", "/s", "context", "add", "far"]
     assert CliRunner().invoke(main, arguments).exit_code == 0
     assert contexts.load("far") == contexts.Context("tcp://h:1", "", "", contexts.Login("/k", "/s"))

@@ -178,10 +178,10 @@ def planning(fake: FakeAdmin) -> FakeAdmin:
         (("--through", "2"), 2),
         (("--all-sealed",), 3),
         (("--before", "20260101T120000Z"), 1),
-        (("--before", "20260601T000000Z"), 2),  # of the third one nobody knows
+        (("--before", "20260601T000000Z"), 2),  # of the third one no one knows
     ],
 )
-def test_the_admin_is_told_up_to_which_segment(planning: FakeAdmin, arguments, through) -> None:
+def test_the_admin_learns_up_to_which_segment(planning: FakeAdmin, arguments, through) -> None:
     reported = asked(planning, *arguments)
     assert planning.reported == [("/journal/archive", {"through": through, "dry_run": False})]
     assert (reported["result"], reported["id"], reported["took_s"]) == ("done", 7, 0.5)
@@ -199,7 +199,7 @@ def test_a_dry_run_is_the_admins_plan(planning: FakeAdmin) -> None:
     assert reported["result"] == "dry run"
 
 
-def test_nobody_has_to_wait(planning: FakeAdmin) -> None:
+def test_no_one_has_to_wait(planning: FakeAdmin) -> None:
     assert asked(planning, "--through", "1", "--no-wait")["result"] == "queued"
     result = admin(planning.data, "journal", "archive", "--through", "1", "--no-wait")
     assert "action show 7" in result.stdout
@@ -215,7 +215,7 @@ def test_a_failed_action_is_an_error(planning: FakeAdmin) -> None:
     assert "disk_full: no space" in result.stderr
 
 
-def test_a_refusal_is_told_in_the_admins_words(planning: FakeAdmin) -> None:
+def test_a_refusal_is_reported_in_the_admins_words(planning: FakeAdmin) -> None:
     planning.answers["POST /journal/archive"] = (
         429, {"code": "too_many", "reason": "17 wait already", "hint": "later"},
     )  # fmt: skip

@@ -22,7 +22,7 @@ def keep(maker: Maker, *found: Conflict) -> None:
     path.write_bytes(b"".join(map(encode, found)))
 
 
-def test_each_has_its_bookmark_and_where_the_first_one_stands(maker: Maker) -> None:
+def test_each_has_its_bookmark_and_where_the_first_one_is(maker: Maker) -> None:
     keep(maker, conflict(5, pack([b"a", b"\xff"])), conflict(9, pack([b"c", b"d"])))
     result = run(maker, "conflicts")
     first, second = result.stdout.splitlines()

@@ -192,7 +192,7 @@ def test_from_is_shown_but_not_to(maker: Maker, arguments, expected) -> None:
     assert [row["position"] for row in dumped(maker, *arguments)] == list(expected)
 
 
-def test_headers_show_batches_and_where_they_stand(maker: Maker) -> None:
+def test_headers_show_batches_and_where_they_are(maker: Maker) -> None:
     ten_batches(maker)
     rows = dumped(maker, "--headers", "--from", "4", "--limit", "3")
     assert [(row["position"], row["end"]) for row in rows] == [(4, 7), (7, 10), (10, 13)]
@@ -291,7 +291,7 @@ def test_a_payload_is_shown_by_the_type_of_its_topic(maker: Maker, tmp_path: Pat
     assert row["data"] == "35=D\x0155=ABC\x01"
 
 
-def test_nobody_has_to_read_to_the_end(maker: Maker) -> None:
+def test_no_one_has_to_read_to_the_end(maker: Maker) -> None:
     for _ in range(20):
         maker.batch([b"x" * 900] * 100)
     maker.close()

@@ -121,7 +121,7 @@ def test_the_log_is_held_while_it_is_copied(live: Maker, fake: FakeAdmin, tmp_pa
 def test_what_is_written_meanwhile_is_left_out(
     live: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log grows, rolls over, archives and packs behind the copying."""
+    """The log grows, rolls over, archives and packs after the copying."""
     segments(live, 3)
     end = live.batches[-1].end_position
     expected = [bytes(batch.body) for batch in live.batches]
@@ -286,7 +286,7 @@ def test_a_failure_leaves_nothing_behind(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
-def test_damage_is_copied_and_told(maker: Maker, tmp_path: Path) -> None:
+def test_damage_is_copied_and_reported(maker: Maker, tmp_path: Path) -> None:
     segments(maker, 3)
     batch = maker.batches[3]
     flip(maker, 1, batch.offset + batch.header_length + 5)

@@ -32,7 +32,7 @@ def test_each_holder_is_a_line(fake: FakeAdmin) -> None:
     ]
 
 
-def test_nobody_is_said_too(fake: FakeAdmin) -> None:
+def test_no_one_is_said_too(fake: FakeAdmin) -> None:
     fake.answers["GET /holders"] = HOLDERS | {"holders": []}
     assert admin(fake.data, "journal", "holders").stdout.endswith("nothing holds the log back\n")
 

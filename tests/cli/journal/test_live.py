@@ -24,7 +24,7 @@ SETTINGS = {"journal": {"segment_size": "1MiB"}}
 
 
 class Load:
-    """A publisher that goes on until it is told to stop. `sent`: payloads, in order."""
+    """A publisher that goes on until it is asked to stop. `sent`: payloads, in order."""
 
     def __init__(self, broker: LocalBroker, batches: int = BATCHES) -> None:
         self._batches = batches
@@ -143,7 +143,7 @@ def test_what_a_subscriber_reads_is_not_removed_under_it(broker: LocalBroker) ->
         assert first.data == load.sent[0]
         deadline = time.monotonic() + 10
         while not (holders := reported(broker, "holders")["holders"]):
-            assert time.monotonic() < deadline, "nobody holds the log"
+            assert time.monotonic() < deadline, "no one holds the log"
             time.sleep(0.1)
         assert "orders" in holders[0]["what"]
         result = admin(broker.data_dir, "journal", "remove", "--all-sealed")

@@ -19,7 +19,7 @@ from zbroker.log.records import PointRecord
 
 
 def place(maker: Maker, name: str, position: int | None = None) -> int:
-    """Sets a point, here unless `position` says where; the position behind what is before it."""
+    """Sets a point, here unless `position` says where; the position after what is before it."""
     position = maker.writer.position if position is None else position
     maker.batch([b""], kind=f.KIND_POINT, body=point(name, position), topics=[])
     return position
@@ -83,10 +83,10 @@ def test_segments_that_end_before_a_point_are_meant(maker: Maker, command: str) 
     assert result.exit_code == 0, result.output
     serials = json.loads(result.stdout)["serials"]
     found = [row if command == "remove" else row["serial"] for row in serials]
-    assert found == [1, 2], "the point stands in the third one"
+    assert found == [1, 2], "the point is in the third one"
 
 
-def test_a_point_stands_in_the_snapshot_when_its_segment_is_gone(maker: Maker) -> None:
+def test_a_point_is_in_the_snapshot_when_its_segment_is_gone(maker: Maker) -> None:
     segments(maker, 3)
     noon = place(maker, "noon")
     segments(maker, 5, states=False)

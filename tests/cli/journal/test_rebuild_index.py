@@ -1,4 +1,4 @@
-"""`zbroker-admin journal rebuild-index` makes the index anew, here or in the instance."""
+"""`zbroker-admin journal rebuild-index` makes the index again, here or in the instance."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_both_slots_of_the_note_say_it_before_a_file_goes(
     assert seen == [{3}, {3}]
 
 
-def test_without_a_snapshot_behind_it_nothing_goes(maker: Maker) -> None:
+def test_without_a_snapshot_after_it_nothing_goes(maker: Maker) -> None:
     segments(maker, 3, states=False)
     result = run(maker, "remove", "--through", "1")
     assert result.exit_code == 1

@@ -104,7 +104,7 @@ def test_a_damaged_batch_becomes_a_gap_with_bounds(
     assert gaps == [(batch.position, batch.end_position)]
     assert clean(tmp_path / "out")
     assert reported["generation"] == 1
-    assert started(tmp_path / "out").next_position > 31  # a state snapshot stands behind the end
+    assert started(tmp_path / "out").next_position > 31  # a state snapshot is after the end
 
 
 def test_a_damaged_group_header_costs_nothing(maker: Maker, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_lost_end_is_not_given_again(maker: Maker, tmp_path: Path) -> None:
     assert read(tmp_path / "out")[0] == originals(maker, 8, 9)
 
 
-def test_a_publisher_is_told_what_it_was_acknowledged(maker: Maker, tmp_path: Path) -> None:
+def test_a_publisher_learns_what_it_was_acknowledged(maker: Maker, tmp_path: Path) -> None:
     """Its last message is lost, but not that it was there."""
     ten_batches(maker)
     flip(maker, 1, DAMAGE["body"](maker.batches[9]))
@@ -203,7 +203,7 @@ def test_what_is_damaged_here_is_taken_from_a_backup(maker: Maker, tmp_path: Pat
 
 
 def serial_of(maker: Maker, number: int) -> int:
-    """The segment that a batch stands in: offsets begin anew in each."""
+    """The segment that a batch is in: offsets begin again in each."""
     before = maker.batches[: number + 1]
     return 1 + sum(1 for a, b in pairwise(before) if b.offset < a.offset)
 

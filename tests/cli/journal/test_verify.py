@@ -187,7 +187,7 @@ def test_late_batches_fill_holes(maker: Maker) -> None:
     assert [(hole.first, hole.last) for hole in report.holes] == [(2, 4), (7, 11)]
 
 
-def test_what_a_running_instance_writes_behind_the_end_does_not_count(maker: Maker) -> None:
+def test_what_a_running_instance_writes_after_the_end_does_not_count(maker: Maker) -> None:
     ten_batches(maker)
     written: list[int] = []
 

@@ -21,7 +21,7 @@ def rm(data: Any, *arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("options", "what"), [([], "removed"), (["--dry-run"], "would be removed (dry run)")]
 )
-def test_the_instance_is_told(fake: FakeAdmin, options: list[str], what: str) -> None:
+def test_the_instance_is_reported(fake: FakeAdmin, options: list[str], what: str) -> None:
     dry_run = bool(options)
     fake.answers["POST /points/remove"] = FOUND | {"dry_run": dry_run}
     result = rm(fake.data, "eod", *options)

@@ -22,7 +22,9 @@ def set_point(data: Any, *arguments: str) -> Result:
 @pytest.mark.parametrize(
     ("options", "body"), [([], {"name": "eod"}), (["--at", "7"], {"name": "eod", "at": 7})]
 )
-def test_the_instance_is_told(fake: FakeAdmin, options: list[str], body: dict[str, Any]) -> None:
+def test_the_instance_is_reported(
+    fake: FakeAdmin, options: list[str], body: dict[str, Any]
+) -> None:
     fake.answers["POST /points"] = FOUND
     result = set_point(fake.data, "eod", *options)
     assert result.stdout == "eod: position 7, vector a1.0.6\n"

@@ -8,7 +8,7 @@ from tests.cli.queue.rows import done, run
 PATH = "/queues/work/alter"
 
 
-def test_only_what_changes_is_told(fake: FakeAdmin) -> None:
+def test_only_what_changes_is_reported(fake: FakeAdmin) -> None:
     fake.answers[f"POST {PATH}"] = done()
     result = run(fake.data, "alter", "work", "--set", "lease=5m", "--set", "max_deliveries=3")
     assert result.stdout == "work: changed\n"

@@ -16,7 +16,7 @@ LOST = (
 )
 
 
-def test_the_instance_is_told(fake: FakeAdmin) -> None:
+def test_the_instance_is_reported(fake: FakeAdmin) -> None:
     fake.answers[f"POST {PATH}"] = done()
     assert run(fake.data, "delete", "work", "--yes").stdout == "work: deleted\n"
     assert fake.reported == [(PATH, {"dry_run": False})]

@@ -28,7 +28,7 @@ def test_json_is_what_the_admin_says(busy: FakeAdmin) -> None:
     assert found == {"queue": QUEUE, "consumers": [CONSUMER], "left_out": 2}
 
 
-def test_numbers_definition_consumers_are_told(busy: FakeAdmin) -> None:
+def test_numbers_definition_consumers_are_reported(busy: FakeAdmin) -> None:
     result = run(busy.data, "info", "work")
     facts = dict(line.split(None, 1) for line in result.stdout.splitlines()[:-1])
     assert (facts["depth"], facts["acked_s"]) == ("5", "0.5")
@@ -40,7 +40,7 @@ def test_numbers_definition_consumers_are_told(busy: FakeAdmin) -> None:
     assert result.stderr == "2 more consumers\n"
 
 
-def test_nobody_consumes_it(busy: FakeAdmin) -> None:
+def test_no_one_consumes_it(busy: FakeAdmin) -> None:
     busy.answers["GET /queues/work/consumers"] = {"left_out": 0, "consumers": []}
     assert run(busy.data, "info", "work").stdout.endswith("it has no consumer\n")
 

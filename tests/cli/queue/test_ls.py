@@ -32,7 +32,7 @@ def test_without_any_it_says_how_to_make_one(fake: FakeAdmin) -> None:
     assert "queue create" in run(fake.data, "ls").stdout
 
 
-def test_a_room_that_does_not_answer_is_an_error(fake: FakeAdmin) -> None:
+def test_a_process_that_does_not_answer_is_an_error(fake: FakeAdmin) -> None:
     fake.answers[ALL] = (503, {"code": "not_ready", "reason": "it starts", "hint": ""})
     result = run(fake.data, "ls")
     assert (result.exit_code, "it starts" in result.stderr) == (1, True)

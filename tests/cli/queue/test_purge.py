@@ -31,7 +31,9 @@ def busy(fake: FakeAdmin) -> FakeAdmin:
         ),
     ],
 )
-def test_the_instance_is_told(busy: FakeAdmin, options: list[str], body: dict[str, Any]) -> None:
+def test_the_instance_is_reported(
+    busy: FakeAdmin, options: list[str], body: dict[str, Any]
+) -> None:
     assert run(busy.data, "purge", "work", *options, "--yes").stdout == "work: 2 messages purged\n"
     assert busy.reported == [(PATH, body)]
 
@@ -59,7 +61,7 @@ def test_what_leaves_is_said_in_one_way(busy: FakeAdmin, options: list[str]) -> 
     assert busy.reported == []
 
 
-def test_where_nobody_can_be_asked_it_wants_a_yes(busy: FakeAdmin) -> None:
+def test_where_no_one_can_be_asked_it_wants_a_yes(busy: FakeAdmin) -> None:
     result = run(busy.data, "purge", "work", "--all", typed="y\n")
     assert (result.exit_code, "--yes" in result.stderr) == (2, True)
     assert busy.reported == []

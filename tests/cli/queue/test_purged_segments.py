@@ -1,4 +1,4 @@
-"""`queue purge --archive | --remove`: segments of the journal follow, if nobody needs them."""
+"""`queue purge --archive | --remove`: segments of the journal follow, if no one needs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zbroker spark backfill`: what the job is told."""
+"""`zbroker spark backfill`: what the job is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zbroker spark export`: what the job is told, and what its report looks like."""
+"""`zbroker spark export`: what the job is given, and what its report looks like."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_without_a_source_and_without_a_context_it_is_refused(
     assert "give SOURCE" in done.output
 
 
-def test_progress_is_told_in_lines_where_there_is_no_terminal(
+def test_progress_is_reported_in_lines_where_there_is_no_terminal(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def work(_spark: object, _stretch: object, _to: Path, step, **_: object) -> ExportReport:

@@ -59,7 +59,7 @@ def test_why_one_waits_says_until_when(fake: FakeAdmin) -> None:
     assert "options=- " in second
 
 
-def test_what_is_not_told_is_said(fake: FakeAdmin) -> None:
+def test_what_is_not_reported_is_said(fake: FakeAdmin) -> None:
     fake.answers[ALL] = FOUND | {"silent": ["delivery-2"], "left_out": 7, "subscriptions": []}
     result = ls(fake.data)
     assert result.stdout == "no client is subscribed\n"
@@ -69,7 +69,7 @@ def test_what_is_not_told_is_said(fake: FakeAdmin) -> None:
     ]
 
 
-def test_nobody_of_that_name_is_said_too(fake: FakeAdmin) -> None:
+def test_no_one_of_that_name_is_said_too(fake: FakeAdmin) -> None:
     fake.answers["GET /subscriptions?client=x&limit=100"] = FOUND | {"subscriptions": []}
     assert ls(fake.data, "--client", "x").stdout == "there is no such subscription\n"
 

@@ -42,7 +42,7 @@ def test_what_is_wanted_is_asked_for(fake: FakeAdmin) -> None:
     assert ls(fake.data, "--match", "a*&", "--limit", "3").stdout.startswith("topic=orders")
 
 
-def test_what_is_not_told_is_said(fake: FakeAdmin) -> None:
+def test_what_is_not_reported_is_said(fake: FakeAdmin) -> None:
     fake.answers[ALL] = {"topics": [], "left_out": 4, "complete": False}
     result = ls(fake.data)
     assert result.stdout == "the log holds no topic\n"

@@ -104,7 +104,7 @@ class History:
         self.broker.restart()
 
     async def forget(self, _):
-        self.broker.do(self.broker._names.clear)  # the ingest door: whose sessions there were
+        self.broker.do(self.broker._names.clear)  # the ingest listener: whose sessions there were
 
     async def hold(self, _):
         self.broker.hold = True

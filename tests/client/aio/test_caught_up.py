@@ -58,7 +58,7 @@ async def test_without_a_handler_it_waits_until_all_came_in(broker):
 
 
 @in_loop
-async def test_it_waits_no_longer_than_it_is_told(broker):
+async def test_it_waits_no_longer_than_it_is_asked(broker):
     async with pricer(broker) as client:
         await numbered(client)
         subscription = client.subscribe("a", since="epoch", credit=10)

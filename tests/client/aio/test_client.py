@@ -1,4 +1,4 @@
-"""Publishing in an event loop, against a broker that does what it is told."""
+"""Publishing in an event loop, against a broker that does what it is asked."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ async def test_a_connection_can_be_entered(broker):
 
 
 @in_loop
-async def test_connecting_to_nobody_times_out():
+async def test_connecting_to_no_one_times_out():
     with pytest.raises(ZBrokerError, match="no answer from") as raised:
         await connect("tcp://127.0.0.1:1", timeout=0.1)
     assert raised.value.code == "timeout"
 
 
 @in_loop
-async def test_a_name_in_use_is_told(broker):
+async def test_a_name_in_use_is_reported(broker):
     broker.logon_code = "name_in_use"
     with pytest.raises(ZBrokerError, match="name_in_use"):
         await pricer(broker)
 
 
 @in_loop
-async def test_wrong_options_are_told_when_it_is_awaited(broker):
+async def test_wrong_options_are_reported_when_it_is_awaited(broker):
     connecting = connect(broker.url, store_bytes=0)
     with pytest.raises(ZBrokerError, match="store_bytes"):
         await connecting
@@ -168,7 +168,7 @@ async def test_what_cannot_be_published_is_refused_before_it_is_queued(broker):
 
 
 @in_loop
-async def test_a_refusal_is_told_to_the_receipt_the_listener_and_the_flush(broker):
+async def test_a_refusal_is_reported_to_the_receipt_the_listener_and_the_flush(broker):
     reported = []
     async with pricer(broker, on_refused=reported.append) as client:
         broker.refusals.append("bad_topic")
@@ -202,7 +202,7 @@ def fill(client, size):
 
 @pytest.mark.parametrize("size", [0, 100, 5_000])
 @in_loop
-async def test_a_full_store_refuses_until_there_is_room(broker, size):
+async def test_a_full_store_refuses_until_there_is_space(broker, size):
     broker.hold = True
     async with pricer(broker, store_bytes=100_000) as client:
         with pytest.raises(ZBrokerError, match="store_full") as raised:
@@ -271,7 +271,7 @@ def accepted(client, topic, data):
 
 
 @in_loop
-async def test_many_tasks_that_wait_for_room_lose_nothing(broker):
+async def test_many_tasks_that_wait_for_process_lose_nothing(broker):
     async def work(client, number):
         for i in range(300):
             while not accepted(client, f"t{number}", b"%d" % i):
@@ -286,7 +286,7 @@ async def test_many_tasks_that_wait_for_room_lose_nothing(broker):
 
 
 @in_loop
-async def test_a_task_that_asks_for_room_lets_others_run(broker):
+async def test_a_task_that_asks_for_process_lets_others_run(broker):
     count = 0
 
     async def other():
@@ -386,7 +386,7 @@ async def test_what_was_not_acknowledged_is_sent_again(broker):
 
 
 @in_loop
-async def test_what_becomes_of_the_connection_is_told_in_the_loop(broker):
+async def test_what_becomes_of_the_connection_is_reported_in_the_loop(broker):
     reported, threads = [], set()
 
     def listen(state):
@@ -496,7 +496,7 @@ async def test_another_thread_gets_a_clear_error(broker):
 
 
 @in_loop
-async def test_a_forked_process_is_told_that_the_client_is_not_its_own(broker):
+async def test_a_forked_process_learns_that_the_client_is_not_its_own(broker):
     async with pricer(broker) as client:
         subscription = await client.subscribe("a")
         pid = os.fork()

@@ -31,7 +31,7 @@ async def ended(broker, waiting):
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_a_reader_that_waits_is_told_what_ended_its_client(broker, read):
+def test_a_reader_that_waits_learns_what_ended_its_client(broker, read):
     @in_loop
     async def run():
         async with pricer(broker) as client:
@@ -80,7 +80,7 @@ async def test_a_subscription_keeps_its_client(broker):
 
 
 @in_loop
-async def test_a_consumer_that_waits_is_told_what_ended_its_client():
+async def test_a_consumer_that_waits_learns_what_ended_its_client():
     with QueueBroker() as broker:
         async with connect(broker.url, "worker", timeout=T) as client:
             consumer = await client.consume("work")

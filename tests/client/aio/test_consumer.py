@@ -204,7 +204,7 @@ async def test_a_refusal_is_raised_by_its_first_use(broker):
 
 
 @in_loop
-async def test_a_broker_without_queues_is_told_as_such(broker):
+async def test_a_broker_without_queues_is_reported_as_such(broker):
     broker.named = False
     async with worker(broker) as client:
         with pytest.raises(ZBrokerError, match="not_ready: the broker named no queues listener"):

@@ -56,7 +56,7 @@ async def test_an_exception_in_a_handler_ends_the_subscription(broker, caplog):
 
 
 @in_loop
-async def test_closing_raises_what_nobody_was_told(broker):
+async def test_closing_raises_what_was_not_reported(broker):
     def fail(_message):
         raise ValueError("now")
 
@@ -86,7 +86,7 @@ async def test_a_handler_closes_its_own_subscription(broker):
 
 
 @in_loop
-async def test_what_a_handler_reads_nobody_else_reads(broker):
+async def test_what_a_handler_reads_no_one_else_reads(broker):
     async with pricer(broker) as client:
         subscription = await client.subscribe("a", handler=print)
         with pytest.raises(RuntimeError, match="its own task"):

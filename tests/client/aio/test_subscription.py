@@ -1,4 +1,4 @@
-"""Subscriptions in an event loop: reading, changing, ends, cancellation, doors that come and go."""
+"""Subscriptions in an event loop: reading, changing, ends, cancels, listeners that come and go."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ async def test_a_restarted_broker_neither_repeats_nor_skips(broker):
 
 
 @in_loop
-async def test_that_it_is_there_again_is_told(broker):
+async def test_that_it_is_there_again_is_reported(broker):
     reported = []
     async with pricer(broker, on_state=lambda state: reported.append(state.name)) as client:
         await client.subscribe("a")

@@ -113,7 +113,7 @@ async def test_after_the_end_there_are_no_turns():
 
 
 @in_loop
-async def test_receipts_are_told_in_whatever_order_they_are_awaited():
+async def test_receipts_are_reported_in_whatever_order_they_are_awaited():
     track = AsyncTrack(7)
     receipts = [AsyncReceipt(track, "a", b"x") for _ in range(4)]
     receipts[0].value, receipts[3].value = 1, 4
@@ -186,7 +186,7 @@ async def test_callbacks_are_called_with_their_receipt():
 
 
 @in_loop
-async def test_another_thread_is_told_whose_the_client_is():
+async def test_another_thread_learns_whose_the_client_is():
     track, reported = AsyncTrack(7), []
 
     def work():
@@ -202,7 +202,7 @@ async def test_another_thread_is_told_whose_the_client_is():
     check_loop(track.loop, track)
 
 
-def test_another_loop_is_told_so_too():
+def test_another_loop_learns_so_too():
     track = asyncio.run(_track())
 
     async def use():

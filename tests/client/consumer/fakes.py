@@ -1,4 +1,4 @@
-"""The fake broker with a queues door: one queue of the model, by the clock on the wall."""
+"""The fake broker with a queues listener: one queue of the model, by the clock on the wall."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class QueueBroker(FakeBroker):
     def __init__(self, **kind):
         self.listener = QueueListener(**{"lease_ms": 30_000, "backlog": 64, **kind})
         self.keep = False
-        self.named = True  # the logon answer names the queues door
+        self.named = True  # the logon answer names the queues listener
         self.most = 4
         self._known = set()
         self._began = time.monotonic()

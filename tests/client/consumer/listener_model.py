@@ -1,4 +1,4 @@
-"""A queues door in memory: messages, leases with numbers, and what is durable only later."""
+"""A queues listener in memory: messages, leases with numbers, and what is durable only later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLIENT = "c"
 
 @dataclass(eq=False)
 class Lease:
-    """number: counts all of them. why: what ended it. forsaken: the broker told that it is over."""
+    """number: counts all of them. why: what ended it. forsaken: the broker said that it is over."""
 
     position: int
     number: int

@@ -197,7 +197,7 @@ def test_what_is_acked_while_the_broker_is_away_is_acked_when_it_is_back(broker,
     assert len(broker.listener.sent) == 4, "nothing was delivered again"
 
 
-def test_a_door_that_forgot_it_is_told_again(broker, client):
+def test_a_listener_that_forgot_it_is_informed_again(broker, client):
     consumer = client.consume("work")
     broker.forget()
     broker.publish()
@@ -221,7 +221,7 @@ def test_a_refusal_is_raised_at_once(broker, client):
         client.consume("work", timeout=T)
 
 
-def test_a_broker_without_queues_is_told_as_such(broker):
+def test_a_broker_without_queues_is_reported_as_such(broker):
     broker.named = False
     with (
         connect(broker.url, "worker") as client,
@@ -230,7 +230,7 @@ def test_a_broker_without_queues_is_told_as_such(broker):
         client.consume("work", timeout=0.1)
 
 
-def test_a_door_that_does_not_answer_times_out(broker, client):
+def test_a_listener_that_does_not_answer_times_out(broker, client):
     client.url  # noqa: B018 - it is logged on
     broker.deaf = True
     with pytest.raises(ZBrokerError, match="timeout"):

@@ -23,7 +23,7 @@ def positions(messages):
 # -- asking ---------------------------------------------------------------------------------------
 
 
-def test_it_asks_as_it_was_told():
+def test_it_asks_what_it_was_given():
     world = Wired(backlog=5, filter="/a > 1", credit=77)
     world.connect()
     world.talk()
@@ -51,7 +51,7 @@ def test_a_refusal_ends_it():
         world.settle(ACK, [])
 
 
-def test_a_door_that_is_not_ready_is_asked_again():
+def test_a_listener_that_is_not_ready_is_asked_again():
     world = Wired()
     world.listener.code = "not_ready"
     world.connect()
@@ -445,7 +445,7 @@ def test_a_message_that_comes_again_while_its_ack_is_under_way_is_not_handed_out
     assert world.listener.gone == {1: "acked"}
 
 
-def test_a_message_that_comes_again_behind_its_release_is_a_new_one():
+def test_a_message_that_comes_again_after_its_release_is_a_new_one():
     world = Wired().live(1)
     the(world.out()).release()
     world.send()
@@ -560,7 +560,7 @@ def test_a_refusal_is_an_error_once_no_lost_connection_can_be_the_reason(code, l
 # -- kinds of queues ------------------------------------------------------------------------------
 
 
-def test_a_replayable_queue_goes_on_behind_what_came_in():
+def test_a_replayable_queue_goes_on_after_what_came_in():
     world = Wired(QueueListener(kind="replayable"), since="0", selector="/a = 1").live(4)
     assert positions(world.out(1)) == [1]
     asked = world.again()
@@ -585,7 +585,7 @@ def test_of_a_replayable_queue_acks_are_notes_and_nothing_is_held():
     assert (world.listener.noted, world.asked(q.Release)) == ({1}, [])
 
 
-def test_a_replayable_queue_ends_behind_what_waits():
+def test_a_replayable_queue_ends_after_what_waits():
     world = Wired(QueueListener(kind="replayable"), since="0", until="now").live(2)
     world.perform(world.core.handle(m.Ack("completed", sid="c1", ended=True), at(0)))
     assert world.core.ended
@@ -665,7 +665,7 @@ def test_runs_that_are_none_are_a_bad_frame():
     assert again.core.error.code == "bad_frame"
 
 
-def test_answers_that_nobody_waits_for_are_nothing():
+def test_answers_that_no_one_waits_for_are_nothing():
     world = Wired().live(1)
     granted = world.core.granted
     for answer in (

@@ -1,4 +1,4 @@
-"""Thousands of histories of a consumer against a model of the queues door.
+"""Thousands of histories of a consumer against a model of the queues listener.
 
 The world loses connections and answers, lets leases end, gives messages to others, refuses for a
 while, and has a program that settles when it likes. Whatever happens: what the program acked is
@@ -43,7 +43,7 @@ class World(Wired):
             lease = self.listener.sent[number]
             if self.listener.kind == "work" and self.listener.semantics == "at-least-once":
                 assert not lease.forsaken, "what the broker did not keep is handed out"
-                assert self.core.live or not lease.why, "nobody knows whether it is still ours"
+                assert self.core.live or not lease.why, "no one knows whether it is still ours"
                 assert message._at not in self.acked, "it is done already"
                 same = [each for each in self.program if each._at == message._at]
                 assert not same, "the program has it already"
@@ -75,7 +75,7 @@ class World(Wired):
         self.lose()
 
     def die(self):
-        """The room is killed: what was not durable is not done."""
+        """The process is killed: what was not durable is not done."""
         self.listener.pending = []
         self.lose()
 
@@ -136,7 +136,7 @@ class World(Wired):
         assert taker.credit + self.core._used == CREDIT
 
     def check_credit(self):
-        """All of it is somewhere: at the door, on the way, waiting, or to be given back."""
+        """All of it is somewhere: at the listener, on the way, waiting, or to be given back."""
         taker = self.listener.takers.get((self.peer, self.core._sid))
         if not self.core.live or taker is None:
             return

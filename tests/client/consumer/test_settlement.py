@@ -124,13 +124,13 @@ def test_what_is_not_settled_is_known_whatever_happens(steps):
         model.check()
 
 
-def test_an_answer_or_a_refusal_that_nobody_waits_for_is_nothing():
+def test_an_answer_or_a_refusal_that_no_one_waits_for_is_nothing():
     settling = PendingSettlements()
     assert settling.settled("1") is None
     assert not settling.refused("1", ZBrokerError("internal", ""), again=True, now_ms=0)
 
 
-def test_the_first_refusal_is_told():
+def test_the_first_refusal_is_reported():
     settling = PendingSettlements()
     for code in ("internal", "too_large"):
         settling.refuse(ZBrokerError(code, ""))

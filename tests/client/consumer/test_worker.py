@@ -49,7 +49,7 @@ def test_a_handler_that_raises_releases_its_message(broker, client):
     assert (message.position, str(error), worker.failed) == (2, "two", 1)
 
 
-def test_what_a_handler_raises_is_logged_if_nobody_asked_for_it(broker, client, caplog):
+def test_what_a_handler_raises_is_logged_if_no_one_asked_for_it(broker, client, caplog):
     broker.publish()
 
     def fail_once(message):

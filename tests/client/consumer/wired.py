@@ -1,4 +1,4 @@
-"""A core of a consumer, a door that answers at once, and a program that takes when it likes."""
+"""A core of a consumer, a listener that answers at once, and a program that takes when it likes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ACK", "EXTEND", "HERE", "Verb", "Wired", "ends", "the"]
 
 
 class Wired:
-    """`up`: what the core sent and the door has not read. Time stands still unless it is passed."""
+    """`up`: what the core sent and the listener has not read. Time stands still unless passed."""
 
     def __init__(self, listener=None, *, heartbeat_s=None, jitter=lambda: 1.0, **wishes):
         self.listener = listener or QueueListener()
@@ -52,7 +52,7 @@ class Wired:
         self.perform(self.core.tick(at(self.now), drained=False))
 
     def answer(self):
-        """The door reads one command."""
+        """The listener reads one command."""
         if self.up:
             self.listener.handle(self.peer, self.up.pop(0))
 
@@ -113,7 +113,7 @@ class Wired:
         return self
 
     def again(self):
-        """The connection is lost and made anew; gives the command that it is asked for with."""
+        """The connection is lost and made again; gives the command that it is asked for with."""
         self.listener.commands.clear()
         self.lose()
         self.connect()
@@ -127,7 +127,7 @@ class Wired:
         return messages
 
     def asked(self, kind):
-        """The commands of one kind that the door got."""
+        """The commands of one kind that the listener got."""
         return [each for each in self.listener.commands if type(each) is kind]
 
 

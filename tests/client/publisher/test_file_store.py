@@ -78,7 +78,7 @@ def opened(directory):
         store.close()
 
 
-def test_a_new_store_begins_where_it_is_told(opened):
+def test_a_new_store_begins_where_it_is_asked(opened):
     store = opened()
     assert (len(store.batches), store.next_sequence, store.recorded) == (0, 1, 0)
 
@@ -92,7 +92,7 @@ def test_staged_messages_are_batches_in_the_next_life(opened):
     assert [data for _, _, many in contents(kept) for data in many] == texts(0, 9)
 
 
-def test_batches_come_back_as_they_were_and_what_was_staged_behind_them(opened):
+def test_batches_come_back_as_they_were_and_what_was_staged_after_them(opened):
     store, inbox = opened(), []
     stage(store, inbox, range(10))
     sent = pack(store, inbox, 4, 100, prev=7)
@@ -428,7 +428,7 @@ def test_a_store_on_a_full_disk_opens_with_all_that_it_owes(full, opened):
     assert everything(opened()) == list(range(full)), "and again"
 
 
-def test_a_store_on_a_full_disk_drains_as_the_broker_makes_room(full, opened):
+def test_a_store_on_a_full_disk_drains_as_the_broker_makes_process(full, opened):
     store, sent = opened(), []
     inbox = [Receipt(AckTracker(1), "t", one.value) for one in store.leftover]
     while inbox or len(store.batches):
@@ -440,7 +440,7 @@ def test_a_store_on_a_full_disk_drains_as_the_broker_makes_room(full, opened):
     assert list(map(number_of, sent)) == list(range(full))
 
 
-def test_what_is_published_after_that_comes_behind_it(full, opened, monkeypatch):
+def test_what_is_published_after_that_comes_after_it(full, opened, monkeypatch):
     store = opened()
     inbox = [Receipt(AckTracker(1), "t", one.value) for one in store.leftover]
     monkeypatch.undo()

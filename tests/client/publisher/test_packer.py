@@ -70,7 +70,7 @@ def test_alternating_topics_share_one_batch():
     assert batch.columns.index[:4] == b"\0\0\1\0"
 
 
-def test_a_message_over_the_limit_stands_alone():
+def test_a_message_over_the_limit_is_alone():
     items = [Item("a", b"1"), Item("a", b"x" * 600 * KIB), Item("a", b"2")]
     assert [len(run.items) for run in packer.split(packer.rows(items))] == [1, 1, 1]
 
@@ -138,7 +138,7 @@ def test_keys_and_headers_count_as_bytes_of_their_message():
     assert packer.rows(items).sizes == [2, 2 + packer.encoded(extra).size]
 
 
-def test_times_of_many_topics_leave_room_for_their_names():
+def test_times_of_many_topics_leave_space_for_their_names():
     items = [Item(f"{i % 1_000:030d}", b"", 1) for i in range(packer.BATCH_MESSAGES)]
     for run in packer.split(packer.rows(items)):
         batch = packer.pack(run)

@@ -21,7 +21,7 @@ def pack(*runs: tuple[int, int]) -> bytes:
 
 
 @given(starts=runs_)
-def test_it_holds_what_was_told_in_whatever_order(starts: list[tuple[int, int]]) -> None:
+def test_it_holds_what_was_reported_in_whatever_order(starts: list[tuple[int, int]]) -> None:
     filtered, model = Filtered(), set()
     for first, more in starts:
         filtered.add(pack((first, first + more)))

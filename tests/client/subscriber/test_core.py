@@ -1,4 +1,4 @@
-"""The core of a connection to the delivery door: when it connects, what it asks and is told."""
+"""The core of a connection to delivery: when it connects, what it asks and is answered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from zbroker.wire.messages import (
 )
 
 
-def test_it_subscribes_as_it_was_told():
+def test_it_subscribes_as_it_was_asked():
     _, asked = wired("1|2|", until="3|4|", credit=7, content="/a > 1")
     assert (asked.bookmark, asked.until, asked.credit) == ("1|2|", "3|4|", 7)
     assert (asked.filter, asked.options, asked.unrecorded) == ("/a > 1", None, False)
@@ -90,7 +90,7 @@ def test_options_are_asked_for_again():
 
 
 @pytest.mark.parametrize("state", ["connecting", "logon", "subscribing"])
-def test_a_door_that_does_not_answer_is_left(state):
+def test_a_listener_that_does_not_answer_is_left(state):
     world = Wired(subscribe())
     if state != "connecting":
         world.handle(Connected())
@@ -111,7 +111,7 @@ def test_an_answer_may_take_as_long_as_a_bookmark_is_waited_for():
     assert long.connection.next_wake_ms() == short.connection.next_wake_ms() + 60_000
 
 
-def test_a_door_that_is_not_ready_is_asked_again():
+def test_a_listener_that_is_not_ready_is_asked_again():
     world = Wired(subscribe())
     (asked,) = world.log_on()
     assert world.handle(Error("not_ready", "journal", cid=asked.cid, sid="s1")) == []
@@ -161,7 +161,7 @@ def test_a_budget_that_was_used_up_before_is_an_error_at_once():
     assert world.feed.state is FeedState.LIVE
 
 
-def test_a_door_that_forgot_it_is_told_again():
+def test_a_listener_that_forgot_it_is_informed_again():
     world, _ = wired()
     world.send(1, 2)
     logon = the(world.handle(Error("not_logged_on", "who")))
@@ -197,13 +197,13 @@ def test_tokens_that_are_all_refused_are_an_error():
     assert world.feed.error.code == "auth_failed"
 
 
-def test_a_connection_that_does_not_come_about_is_begun_anew():
+def test_a_connection_that_does_not_come_about_is_begun_again():
     world = Wired(subscribe())
     assert world.handle(Lost()) == []
     assert world.connection.tick(at(world.connection.next_wake_ms()), drained=True) == [Connect()]
 
 
-def test_the_door_knows_best_whose_positions_it_sends():
+def test_the_listener_knows_best_whose_positions_it_sends():
     world = Wired(subscribe())
     logon = the(world.handle(Connected()))
     world.handle(Ack("processed", logon.cid, origin=(0xAB, 2)))
@@ -230,7 +230,7 @@ def until_lost(world):
 
 
 @pytest.mark.seed("002-43")
-def test_the_door_is_asked_for_heartbeats_and_promised_none():
+def test_the_listener_is_asked_for_heartbeats_and_promised_none():
     world = Wired(subscribe(), heartbeat_s=1.0)
     assert the(world.handle(Connected())).heartbeat_s == 1.0
     world = beating()
@@ -240,7 +240,7 @@ def test_the_door_is_asked_for_heartbeats_and_promised_none():
     assert the(Wired(subscribe()).handle(Connected())).heartbeat_s is None
 
 
-def test_a_door_that_is_silent_for_two_intervals_is_left():
+def test_a_listener_that_is_silent_for_two_intervals_is_left():
     world = beating()
     world.now = 300
     world.handle(Heartbeat())
@@ -248,7 +248,7 @@ def test_a_door_that_is_silent_for_two_intervals_is_left():
 
 
 @pytest.mark.parametrize("said", ["message", "heartbeat"])
-def test_silence_begins_behind_whatever_came_last(said):
+def test_silence_begins_after_whatever_came_last(said):
     world = beating()
     for world.now in range(0, 10_000, 500):
         if said == "message":
@@ -260,7 +260,7 @@ def test_silence_begins_behind_whatever_came_last(said):
 
 
 def test_what_waits_is_read_before_a_silence_is_judged():
-    """A handler was busy for minutes: nobody looked meanwhile."""
+    """A handler was busy for minutes: no one looked meanwhile."""
     world = beating()
     world.now = 600_000
     assert world.connection.tick(at(world.now), drained=True) == []
@@ -269,7 +269,7 @@ def test_what_waits_is_read_before_a_silence_is_judged():
     assert world.connection.tick(at(world.now), drained=True) == []
 
 
-def test_a_door_without_heartbeats_may_be_silent_for_ever():
+def test_a_listener_without_heartbeats_may_be_silent_for_ever():
     world, _ = wired()
     assert (world.connection.next_wake_ms(), world.connection.tick(at(10**7), drained=True)) == (
         None,
@@ -277,7 +277,7 @@ def test_a_door_without_heartbeats_may_be_silent_for_ever():
     )
 
 
-def test_a_door_that_hears_nothing_gets_a_new_connection():
+def test_a_listener_that_hears_nothing_gets_a_new_connection():
     world = beating()
     world.send(1, 2)
     world.now = 5_000
@@ -312,7 +312,7 @@ def test_messages_of_a_subscription_that_is_not_accepted_are_not_taken():
     assert world.read() == []
 
 
-def test_an_error_ends_it_behind_what_came_before():
+def test_an_error_ends_it_after_what_came_before():
     world, _ = wired()
     world.send(1, 2)
     world.handle(Error("gap", "positions 3 to 5", sid="s1"))
@@ -335,7 +335,7 @@ def test_a_damaged_batch_ends_it():
     assert world.send(1, 2) == []
 
 
-def test_closing_tells_the_door():
+def test_closing_tells_the_listener():
     world, _ = wired()
     assert world.connection.remove(world.feed) == [SendCommand(Logoff())]
     assert world.handle(Lost()) == []
@@ -436,7 +436,7 @@ def test_pausing_what_came_to_its_end_is_done():
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_what_was_asked_about_one_that_is_over_is_done_when_the_connection_is_lost(closed):
-    """Its answer was lost with it, and nobody will be asked again."""
+    """Its answer was lost with it, and no one will be asked again."""
     world = Wired(subscribe("0", until="1|1|"), subscribe("0"))
     world.live()
     over, other = world.feeds
@@ -595,7 +595,7 @@ def test_the_rest_of_a_group_is_resumed_when_one_was_refused_after_a_reconnect()
     assert resume.sids == ["s1", "s2"]
 
 
-def test_a_group_that_cannot_be_resumed_again_is_told():
+def test_a_group_that_cannot_be_resumed_again_is_reported():
     world = together(paused(), paused())
     asked = world.lose()
     world.accept(asked[0])

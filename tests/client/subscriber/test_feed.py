@@ -44,7 +44,7 @@ def test_what_comes_again_is_dropped():
 
 
 @pytest.mark.seed("004-48")
-def test_a_reconnect_goes_on_behind_what_was_seen():
+def test_a_reconnect_goes_on_after_what_was_seen():
     world, _ = wired("0")
     world.send(1, 5)
     (again,) = world.lose()
@@ -111,7 +111,7 @@ def test_what_the_broker_tells_of_the_way_waits_behind_what_came_before():
     assert feed.passed == {HERE: 4}, "the batch in hand is not passed"
 
 
-def test_a_reader_that_is_elsewhere_is_told_how_far_not_each_step():
+def test_a_reader_that_is_elsewhere_learns_how_far_not_each_step():
     world, _ = wired("0")
     for position in (3, 4, 5):
         world.handle(reported("persisted", position))
@@ -329,7 +329,7 @@ def test_live_delivery_goes_on_at_what_is_durable():
 
 @pytest.mark.seed("004-86")
 def test_a_lost_tail_is_neither_missed_nor_taken_twice():
-    """Positions behind what was durable are given to other messages after a power cut."""
+    """Positions after what was durable are given to other messages after a power cut."""
     world = live_delivery()
     world.send(1, 2, seq=1, publisher=7)
     world.handle(reported("persisted", 2))

@@ -184,7 +184,7 @@ class World:
                 raise AssertionError(fact)
 
     def bring_back(self, many: list[Message]) -> None:
-        """Dead letters come back, or what is still here begins anew."""
+        """Dead letters come back, or what is still here begins again."""
         for message in many:
             old = self.messages.get(message.position)
             if old is None:
@@ -303,7 +303,7 @@ class World:
 
     def _barrier(self, offers: list[Offer]) -> None:
         at = self.barrier()
-        assert at == min(self.messages), "something stands before the barrier"
+        assert at == min(self.messages), "something is before the barrier"
         assert self.messages[at].idle
         assert [one.consumer for one in offers] == [
             one.key for one in self.members.values() if not one.lost
@@ -545,7 +545,7 @@ class World:
             self.tick()
 
     def _assert_idle(self) -> None:
-        """Nothing happens before the wake that was told."""
+        """Nothing happens before the wake that was reported."""
         for message in self.messages.values():
             if message.place == "leased":
                 assert message.end is None or message.end > self.now.mono_ms

@@ -7,7 +7,7 @@ from pyroaring import BitMap64
 from zbroker.queues.work.consumers import QueueConsumers, in_turn
 
 
-def test_who_had_no_room_has_it_since_he_got_it() -> None:
+def test_who_had_no_space_has_it_since_he_got_it() -> None:
     consumers = QueueConsumers()
     first, second = (consumers.join(key, "c", 2, filtered=False) for key in (1, 2))
     consumers.give(first, BitMap64([1, 2]))
@@ -55,7 +55,7 @@ def test_only_what_was_not_compared_before_the_cursor_is_missed() -> None:
     assert not looks.looked
 
 
-def test_a_turn_goes_on_behind_the_last_one() -> None:
+def test_a_turn_goes_on_after_the_last_one() -> None:
     consumers = QueueConsumers()
     many = [consumers.join(key, "c", 9, filtered=False) for key in (7, 5, 6)]
     assert [one.key for one in in_turn(many, many[0].number)] == [5, 6, 7]

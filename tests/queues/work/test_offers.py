@@ -25,7 +25,7 @@ ABLE = MEMBERS.map(members)
 
 
 @given(st.sampled_from(["proportional", "round-robin", "fast"]), ABLE, st.integers(1, 300))
-def test_a_consumer_group_shares_all_that_there_is_room_for(
+def test_a_consumer_group_shares_all_that_there_is_space_for(
     model: str, able: list[QueueConsumer], count: int
 ) -> None:
     shares = share(model, able, count, 0)
@@ -60,7 +60,9 @@ def test_in_turn_is_one_after_the_other(able: list[QueueConsumer], count: int, t
 
 
 @given(ABLE, st.integers(1, 300))
-def test_fast_fills_up_who_has_had_room_for_longest(able: list[QueueConsumer], count: int) -> None:
+def test_fast_fills_up_who_has_had_process_for_longest(
+    able: list[QueueConsumer], count: int
+) -> None:
     shares = share("fast", able, count, 0)
     order = sorted(able, key=lambda one: one.since)
     assert [one.key for one, _ in shares] == [one.key for one in order[: len(shares)]]

@@ -206,7 +206,7 @@ def test_a_large_backlog_takes_a_few_kilobytes() -> None:
     assert queue.memory_bytes() < 64 * KIB
 
 
-def test_a_huge_room_is_filled_in_pieces() -> None:
+def test_a_huge_space_is_filled_in_pieces() -> None:
     queue = filled(5_000, max_per_subscription=100_000)
     queue.join(1, "ann", 100_000, False, NOW)
     sizes = []

@@ -35,7 +35,7 @@ def test_only_what_is_among_the_wanted_is_taken() -> None:
     assert ready.standing == BitMap64([1, 5, 9])
 
 
-def test_what_comes_back_is_told_to_who_wants_to_know() -> None:
+def test_what_comes_back_is_reported_to_who_wants_to_know() -> None:
     ready = plain(1, 2)
     ready.appeared = BitMap64()
     ready.take(2)

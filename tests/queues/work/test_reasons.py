@@ -31,7 +31,7 @@ def test_nothing_in_the_way_is_no_reason() -> None:
     assert queue_of(5).why_nothing(NOW) == []
 
 
-def test_nobody_consumes() -> None:
+def test_no_one_consumes() -> None:
     assert queue_of(5, consumer=False).why_nothing(NOW) == ["it has no consumer"]
 
 
@@ -60,7 +60,7 @@ def test_all_leased_and_until_when() -> None:
     assert line == "2 messages are leased; the first lease ends in 5.0 s"
 
 
-def test_leases_without_an_end_are_told_as_such() -> None:
+def test_leases_without_an_end_are_reported_as_such() -> None:
     queue = queue_of(5, lease=0)
     queue.offer(NOW, {1: True})
     assert queue.why_nothing(NOW) == ["1 messages are leased"]
@@ -108,7 +108,7 @@ def test_a_filter_that_fits_nothing() -> None:
     assert "fits no filter" in queue.why_nothing(NOW)[0]
 
 
-def test_an_end_on_its_way_is_told() -> None:
+def test_an_end_on_its_way_is_reported() -> None:
     queue = queue_of(5)
     queue.settle(None, BitMap64([5]), "ack", NOW)
     assert queue.why_nothing(NOW) == ["1 messages are done; that is on its way to the disk"]

@@ -62,7 +62,7 @@ def test_split_takes_the_first_ones_out(positions: set[int], count: int) -> None
 
 
 @given(POSITIONS, st.sampled_from([0, 1, 30, 70_001, FAR + 1, FAR * 2]))
-def test_below_is_what_stands_before(positions: set[int], stop: int) -> None:
+def test_below_is_what_is_before(positions: set[int], stop: int) -> None:
     assert set(sets.below(BitMap64(positions), stop)) == {p for p in positions if p < stop}
 
 

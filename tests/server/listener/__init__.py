@@ -1,1 +1,1 @@
-"""Tests of the public doors."""
+"""Tests of the public listeners."""

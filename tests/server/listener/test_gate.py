@@ -29,7 +29,7 @@ FREE = ["tcp://127.0.0.1:0", "tcp://127.0.0.1:*", "tcp://*:0", "tcp://localhost:
 
 
 class Bench:
-    """A door that has few descriptors and its loop."""
+    """A listener that has few descriptors and its loop."""
 
     def __init__(self, listen: str = FREE[0]) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -180,13 +180,13 @@ def test_clients_come_in_and_are_answered(
         bench.close()
 
 
-def test_a_quiet_door_sleeps(bench: Bench) -> None:
+def test_a_quiet_listener_sleeps(bench: Bench) -> None:
     assert bench.listener.wake_ms() is None
     assert bench.poller.poll(0) == []
     assert bench.listener.counts == dict.fromkeys(bench.listener.counts, 0)
 
 
-def test_a_door_sleeps_while_libzmq_lets_others_in(
+def test_a_listener_sleeps_while_libzmq_lets_others_in(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would take the processor from libzmq, as long as the kernel lets it."""
@@ -210,7 +210,7 @@ def test_a_door_sleeps_while_libzmq_lets_others_in(
         each.close()
 
 
-def test_a_door_sleeps_while_there_is_no_place_for_those_that_wait(bench: Bench) -> None:
+def test_a_listener_sleeps_while_there_is_no_place_for_those_that_wait(bench: Bench) -> None:
     others = range(10_000, 10_001 + CONNECTIONS)
     bench.listener._taken.update(others)
     stranger = Stranger(bench.listener.endpoint)
@@ -229,7 +229,7 @@ def test_a_connection_that_ends_makes_place(bench: Bench) -> None:
     assert bench.listener.counts["cut_over_limit"] == 0
 
 
-def test_a_door_may_be_closed_while_others_wait(bench: Bench) -> None:
+def test_a_listener_may_be_closed_while_others_wait(bench: Bench) -> None:
     """libzmq would end this process if it did not find its listener."""
     crowd = [Stranger(bench.listener.endpoint) for _ in range(STEP)]
     bench.listener.close()

@@ -33,7 +33,7 @@ BOUNDS = ConnectionLimits(connections=10, unread_bytes=UNREAD, shaken_bytes=SHAK
 
 
 class Bench:
-    """A guard, a clock, and a kernel that tells what it is told."""
+    """A guard, a clock, and a kernel that says what a test sets."""
 
     def __init__(self, bounds: ConnectionLimits = BOUNDS) -> None:
         self.guard = ConnectionGuard(bounds)
@@ -208,7 +208,7 @@ def test_what_was_estimated_too_high_is_no_credit(bench: Bench) -> None:
     assert bench.look() == [Cut(1, "unread")]
 
 
-def test_heartbeats_of_months_cut_nobody(bench: Bench) -> None:
+def test_heartbeats_of_months_cut_no_one(bench: Bench) -> None:
     bench.enter(1)
     for _ in range(10_000):
         bench.says(1, HEARTBEATS_BYTES_S * 3_600)
@@ -247,7 +247,7 @@ def test_a_logoff_does_not_hide_what_was_not_read(bench: Bench) -> None:
 # -- what looking costs ---------------------------------------------------------------------------
 
 
-def test_nobody_is_looked_at_while_nothing_is_received(bench: Bench) -> None:
+def test_no_one_is_looked_at_while_nothing_is_received(bench: Bench) -> None:
     bench.accept(1)
     bench.enter(2)
     bench.look()

@@ -84,8 +84,8 @@ def test_a_number_that_is_no_connection_is_left_alone(tmp_path: Path, pair: Pair
         assert other.recv(1) == b"x"
 
 
-def test_the_door_itself_is_not_cut(pair: Pair) -> None:
-    """It listens on that port, but nobody is at its other end."""
+def test_the_listener_itself_is_not_cut(pair: Pair) -> None:
+    """It listens on that port, but no one is at its other end."""
     assert kernel.cut(pair.listener.fileno(), pair.port) is None
 
 
@@ -152,7 +152,7 @@ def test_some_descriptors_are_not_for_connections(
 
 
 @pytest.mark.process
-def test_a_room_itself_has_fewer_descriptors_than_are_kept_for_it() -> None:
+def test_a_process_itself_has_fewer_descriptors_than_are_kept_for_it() -> None:
     """Those of a process that serves, as it is now: sockets, logs, index."""
     with LocalBroker() as broker:
         listeners = [broker.pids[room] for room in ("ingest", "delivery", "queues")]

@@ -1,4 +1,4 @@
-"""zbroker/server/listener/listener.py: real sockets around a door in this process."""
+"""zbroker/server/listener/listener.py: real sockets around a listener in this process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Later(SystemClock):
 
 
 class Bench:
-    """A door, its loop, and who knocks."""
+    """A listener, its loop, and who knocks."""
 
     def __init__(self, *, curve: bool) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -159,7 +159,7 @@ def test_a_key_that_is_added_comes_in(secure: Bench) -> None:
     secure.client(keys).send(b"here")
     secure.until(lambda: secure.listener.counts["refused_keys"] > 0)
     secure.allowed.add(keys[0].decode())
-    assert secure.hear(secure.client(keys))  # the other one was told not to try again
+    assert secure.hear(secure.client(keys))  # the other one was asked not to try again
 
 
 def test_authentication_refuses_a_client_without_a_key(secure: Bench) -> None:
@@ -173,38 +173,38 @@ def test_authentication_refuses_a_client_without_a_key(secure: Bench) -> None:
 # -- the self test --------------------------------------------------------------------------------
 
 
-def test_a_door_that_holds_passes_its_test(bench: Bench) -> None:
+def test_a_listener_that_holds_passes_its_test(bench: Bench) -> None:
     bench.listener.self_test()
     reported = bench.listener.counts
     bench.until(lambda: bench.listener.counts["connections"] == 0)
     assert (reported["refused_keys"], reported["cut_handshakes"]) == (0, 0)
 
 
-def test_a_door_that_knows_every_key_fails(secure: Bench) -> None:
+def test_a_listener_that_knows_every_key_fails(secure: Bench) -> None:
     secure.listener._zap._allowed = lambda _: True  # type: ignore[union-attr]
     with pytest.raises(ConfigError, match="a key that is not in the access file came in"):
         secure.listener.self_test()
 
 
-def test_a_door_that_knows_no_key_fails(secure: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_knows_no_key_fails(secure: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zap.ZapHandler, "_may_enter", lambda _self, _key: False)
     with pytest.raises(ConfigError, match="a key that is known was refused"):
         secure.listener.self_test()
 
 
-def test_a_door_without_a_handler_fails(secure: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without ZAP_ENFORCE_DOMAIN libzmq would let everybody in, with it nobody."""
+def test_a_listener_without_a_handler_fails(secure: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without ZAP_ENFORCE_DOMAIN libzmq would let everybody in, with it no one."""
     monkeypatch.setattr(zap, "SELF_TEST_MS", 1_000)
     handler = secure.listener._zap
     assert handler is not None
     handler.socket.close(0)
-    handler.socket = secure.context.socket(zmq.ROUTER)  # nobody asks it
+    handler.socket = secure.context.socket(zmq.ROUTER)  # no one asks it
     with pytest.raises(ConfigError, match="this instance does not serve"):
         secure.listener.self_test()
 
 
-def test_a_door_of_plain_sockets_fails(secure: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CURVE was asked for, but libzmq was not told."""
+def test_a_listener_of_plain_sockets_fails(secure: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CURVE was asked for, but libzmq was not informed."""
     plain = sockets.public_router(secure.context, FRAME_BYTES, 0)
     plain.bind("tcp://127.0.0.1:*")
     monkeypatch.setattr(secure.listener, "endpoint", plain.getsockopt_string(zmq.LAST_ENDPOINT))
@@ -227,7 +227,7 @@ def test_the_key_of_the_test_is_not_known_afterwards(secure: Bench) -> None:
         ("tcp://10.0.0.1:9101", "tcp://10.0.0.1:9101"),
     ],
 )
-def test_a_door_on_all_addresses_is_tried_on_loopback(bound: str, near: str) -> None:
+def test_a_listener_on_all_addresses_is_tried_on_loopback(bound: str, near: str) -> None:
     assert reachable(bound) == near
 
 
@@ -321,7 +321,7 @@ def test_who_is_read_may_say_any_amount(bench: Bench) -> None:
     client = bench.client()
     bench.listener.logged_on(bench.hear(client))
     for _ in range(20):
-        for _ in range(5):  # far from the bound, if the door looks before it has read one of them
+        for _ in range(5):  # far from the bound, if it looks before it has read one of them
             client.send(bytes(UNREAD_BYTES // 20))
         wanted = len(bench.said) + 5
         bench.until(lambda wanted=wanted: len(bench.said) == wanted)
@@ -352,7 +352,7 @@ def test_it_tells_where_a_peer_is_and_since_when(bench: Bench) -> None:
     bench.until(lambda: bench.listener.peer(rid) == ("", None))
 
 
-def test_a_peer_that_comes_back_under_its_own_name_is_the_same_to_nobody(bench: Bench) -> None:
+def test_a_peer_that_comes_back_under_its_own_name_is_the_same_to_no_one(bench: Bench) -> None:
     """Its connection is another one: it has to log on, and is found when it has."""
     for _ in range(2):
         client = bench.named(b"myself")
@@ -375,7 +375,7 @@ def test_what_a_peer_confirms_tells_whether_its_handshake_is_done(curve: bool) -
     bench.close()
 
 
-def test_what_was_cut_is_told_once_in_a_while(
+def test_what_was_cut_is_reported_once_in_a_while(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     for ahead in (1, 2):

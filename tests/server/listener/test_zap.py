@@ -1,4 +1,4 @@
-"""zbroker/server/listener/zap.py: who is told that a key may come in."""
+"""zbroker/server/listener/zap.py: who is informed that a key may come in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def allowed(key: str) -> bool:
     return key == NAME
 
 
-def test_a_known_key_is_told_as_the_user() -> None:
+def test_a_known_key_is_reported_as_the_user() -> None:
     assert answer(QUESTION, allowed) == [b"", b"1.0", b"7", b"200", b"", NAME.encode(), b""]
 
 
@@ -140,7 +140,7 @@ def test_a_turn_answers_so_many_at_most(bench: Bench) -> None:
 
 
 class Place:
-    """Where a door may be; what is there without one lets everybody in, or says nothing."""
+    """Where a listener may be; what is there without one lets everybody in, or says nothing."""
 
     def __init__(self) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -174,7 +174,9 @@ def test_who_comes_in_without_leave_is_noticed(place: Place) -> None:
     assert caught.value.code == "bad_config"
 
 
-def test_a_door_that_says_nothing_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_that_says_nothing_is_noticed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(zap, "SELF_TEST_MS", 100)
     place.router.unbind(place.endpoint)
     place.endpoint = "tcp://127.0.0.1:1"

@@ -183,5 +183,5 @@ def test_swapped_payloads_are_a_difference() -> None:
     assert digested(swapped) != digested([(5, 1, "t", b"1"), (5, 2, "t", b"2")])
 
 
-def test_what_nobody_looked_into_is_told_roughly() -> None:
+def test_what_no_one_looked_into_is_reported_roughly() -> None:
     assert rough([(5, 1)]) == [SequenceFinding("unlike", 5, 1_024, 2_047, 0)]

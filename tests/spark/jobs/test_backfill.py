@@ -41,7 +41,7 @@ def test_an_input_is_the_same_until_its_files_change(tmp_path: Path) -> None:
     assert identity(Input(str(path)), "t") != known
 
 
-def test_an_input_that_nobody_sees_has_no_identity(tmp_path: Path) -> None:
+def test_an_input_that_no_one_sees_has_no_identity(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match="--publish-id"):
         identity(Input("s3://bucket/table"), "t")
 

@@ -39,7 +39,7 @@ def test_an_error_of_ours_on_the_driver_stays_what_it_is() -> None:
     assert failed(error) is error
 
 
-def test_another_failure_of_spark_is_told_in_one_line() -> None:
+def test_another_failure_of_spark_is_reported_in_one_line() -> None:
     error = failed(from_spark(": [DATA_SOURCE_NOT_FOUND] Failed to find it.\n\tat org.apache\n"))
     assert (error.code, error.reason) == (
         "spark_failed", "[DATA_SOURCE_NOT_FOUND] Failed to find it."

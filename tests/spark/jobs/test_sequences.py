@@ -38,7 +38,7 @@ def test_what_comes_twice_is_a_repeat() -> None:
     assert judged(SequenceRun(1, 1, 9, 1, 0), SequenceRun(1, 8, 12, 10, 9)) == [("repeat", 8, 9)]
 
 
-def test_what_comes_behind_a_higher_one_is_out_of_order_but_not_lost() -> None:
+def test_what_comes_after_a_higher_one_is_out_of_order_but_not_lost() -> None:
     runs = [SequenceRun(1, 1, 3, 1, 0), SequenceRun(1, 7, 9, 4, 6), SequenceRun(1, 4, 6, 7, 3)]
     assert judged(*runs) == [("order", 4, 6)]
 

@@ -47,7 +47,7 @@ def main(url: str, checkpoint: str, how: str, rows: str, crashes: str) -> None:
 
 
 def _stumbling(crashes: float) -> Any:
-    """Passes rows on, and sometimes crashes between two of its batches, or behind the last."""
+    """Passes rows on, and sometimes crashes between two of its batches, or after the last."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         crash = random.random() < crashes

@@ -74,7 +74,7 @@ def until(checkpoint: Path, wanted: int, driver: Driver, limit: Limit) -> None:
 
 
 def move(broker: LocalBroker, checkpoint: Path, how: str, rng: random.Random) -> None:
-    """Runs the driver to its end; it is killed on the way, and so are rooms of the broker."""
+    """Runs the driver to its end; it is killed on the way, and so are processes of the broker."""
     limit, all_of_it = Limit(END_S), ROWS // BATCH
     for turn in range(1, KILLS + 1):
         driver = Driver(broker.url, checkpoint, how)

@@ -155,7 +155,7 @@ def test_a_micro_batch_that_is_done_again_publishes_nothing_twice(
         client.publish_many("in", [b"%d" % n for n in range(400)])
     drain(spark, broker, tmp_path)
     last = max((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    last.unlink()  # as if the driver had died behind the commit in the broker
+    last.unlink()  # as if the driver had died after the commit in the broker
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
     drain(spark, broker, tmp_path)
     assert read(broker, "out") == [b"%d" % n for n in range(400)]

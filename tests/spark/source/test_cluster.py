@@ -84,7 +84,7 @@ def maker(journal: JournalMaker) -> JournalMaker:
 
 @contextmanager
 def process(log: Path, *command: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in a group of its own, which is gone behind the block."""
+    """A process in a group of its own, which is gone after the block."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **more}
     with log.open("wb") as output:
         running = subprocess.Popen(

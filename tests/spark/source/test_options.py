@@ -71,7 +71,7 @@ def test_an_option_is_read_in_any_case(name: str, value: str, meaning: object) -
     assert getattr(of(name, value), field) == meaning
 
 
-def test_every_option_stands_in_the_manual() -> None:
+def test_every_option_is_in_the_manual() -> None:
     page = (ROOT / "docs" / "reference" / "spark.md").read_text()
     for option in OPTIONS:
         aliases = ", ".join(f"`{alias}`" for alias in option.aliases)

@@ -41,7 +41,7 @@ class FakeLease:
 
 
 class FakePlace:
-    """A log that says what it is told to say; counts how often it is asked."""
+    """A log that says what it is asked to say; counts how often it is asked."""
 
     def __init__(self, log_start: int = 1, head: int = 101) -> None:
         self.now: LogState | ZBrokerError = LogState(HERE, log_start, head)
@@ -95,7 +95,7 @@ def spans(partitions: Any) -> list[tuple[int, int]]:
     ("options", "first"),
     [({}, 101), ({"startingOffsets": "earliest"}, 5), ({"startingBookmark": "50"}, 50)],
 )
-def test_a_new_query_begins_where_it_was_told(options: dict[str, str], first: int) -> None:
+def test_a_new_query_begins_where_it_was_asked(options: dict[str, str], first: int) -> None:
     assert reader(FakePlace(log_start=5), **options).initialOffset() == at(first)
 
 
@@ -290,7 +290,7 @@ def test_a_pickled_reader_leaves_connection_and_lease_behind() -> None:
 
 
 def test_a_constructor_opens_nothing() -> None:
-    """There is nobody at that address."""
+    """There is no one at that address."""
     StreamSourceReader(parse({"endpoint": "tcp://127.0.0.1:1"}), ["position"]).stop()
 
 

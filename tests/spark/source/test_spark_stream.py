@@ -154,7 +154,7 @@ def test_a_log_that_grows_and_is_archived_meanwhile_is_read_once(
 
 
 @pytest.mark.process
-def test_a_stream_goes_on_over_a_restart_of_the_rooms(spark: Any, tmp_path: Path) -> None:
+def test_a_stream_goes_on_over_a_restart_of_the_processes(spark: Any, tmp_path: Path) -> None:
     batches: Batches = []
     with zbroker.LocalBroker() as broker, zbroker.connect(broker.url, name="filler") as client:
         query = start(
