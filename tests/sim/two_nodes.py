@@ -286,8 +286,8 @@ class Node(JournalProcess):
         """Seals the segment; what is placed from now on is of a new generation."""
         last, disk = self.writer, self.disk
         header = SegmentHeader(
-            self.instance, last.generation + 1, last.serial + 1, last.position, last.position - 1,
-            last.end, self.world.salt(), START_NS, SEGMENT,
+            self.instance, last.header.generation + 1, last.serial + 1, last.position,
+            last.position - 1, last.end, self.world.salt(), START_NS, SEGMENT,
         )  # fmt: skip
         make_filled(disk, SPARE, SEGMENT)
         publish(disk, SPARE, header)
