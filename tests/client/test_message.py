@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from datetime import UTC, datetime
 
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 import zstandard
 
-from zbroker.client.message import decode
+from zbroker.client.message import NO_MESSAGES, MessageBatch, decode
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.wire.messages import Columns, Msg
@@ -76,6 +77,87 @@ def test_a_message_has_what_its_publisher_gave_it():
     assert [m.headers for m in batch] == [{}, headers, {}]
     assert [m.expires_ns for m in batch] == [None, 10**18 + 1, None]
     assert [m.expires for m in batch] == [None, datetime(2001, 9, 9, 1, 46, 40, tzinfo=UTC), None]
+
+
+OFFSETS = Columns(offset=array("I", [0, 3, 4, 9]).tobytes())
+SHAPES = {
+    "whole": msg(),
+    "a part": msg(skip=1, take=2),
+    "packed again": msg(columns=OFFSETS),
+    "a part of one that was packed again": msg(columns=OFFSETS, skip=1),
+    "not recorded": msg(position=0),
+}
+
+
+@pytest.mark.parametrize("message", SHAPES.values(), ids=SHAPES)
+def test_columns_of_a_batch_say_what_its_messages_say(message):
+    batch = decode(message, BODY, OWN, 1_000)
+    messages = list(batch)
+    assert batch.data == [m.data for m in messages]
+    assert list(batch.sequences) == [m.sequence for m in messages]
+    assert list(batch.positions) == [m.position for m in messages]
+    assert [batch[i].sequence for i in range(len(batch))] == list(batch.sequences)
+    assert batch[-1].data == messages[-1].data
+
+
+def triples(messages):
+    return [(m.data, m.sequence, m.position) for m in messages]
+
+
+@pytest.mark.parametrize("message", SHAPES.values(), ids=SHAPES)
+def test_a_slice_of_a_batch_is_a_batch(message):
+    batch = decode(message, BODY, OWN, 1_000)
+    for part in (slice(1, None), slice(None, 1), slice(0, 0), slice(None, None, 2)):
+        assert isinstance(batch[part], MessageBatch)
+        assert triples(batch[part]) == triples(list(batch)[part])
+
+
+def test_a_batch_is_cut_after_a_sequence_or_a_position():
+    batch = decode(msg(columns=OFFSETS), BODY, OWN, 1_000)
+    assert batch.after_position(53).data == [b"c", b"d"]
+    assert batch.after_position(49).data == DATA
+    assert batch.after_sequence(104).data == [b"d"]
+    assert not batch.after_sequence(109)
+
+
+def test_a_batch_of_messages_has_these_messages():
+    """What a bookmark store keeps is known by identity."""
+    messages = [one for one in decode(msg(), BODY, OWN, 1_000) if one.data != b"b"]
+    batch = MessageBatch.of(messages)
+    assert batch.messages() is messages
+    assert batch[1] is messages[1]
+    assert batch[1:].messages()[0] is messages[1]
+    assert (batch.data, list(batch.sequences)) == ([b"a", b"c", b"d"], [100, 102, 103])
+    assert list(batch.positions) == [50, 52, 53]
+
+
+def test_no_messages_are_a_batch():
+    assert (len(NO_MESSAGES), list(NO_MESSAGES), list(NO_MESSAGES.sequences)) == (0, [], [])
+
+
+def test_a_batch_as_a_record_batch():
+    pytest.importorskip("pyarrow")
+    columns = Columns(
+        index=array("H", [1, 0, 1, 0]).tobytes(), time=array("q", [0, 2000, 3999, 4000]).tobytes()
+    )
+    batch = decode(msg(topic=None, topics=["x", "y"], columns=columns, skip=1), BODY, OWN, 1_000)
+    table = batch.to_arrow()
+    moments = [datetime(1970, 1, 1, microsecond=n, tzinfo=UTC) for n in (2, 3, 4)]
+    assert table.to_pydict() == {
+        "topic": ["x", "y", "x"],
+        "publisher": ["9"] * 3,
+        "sequence": [100, 101, 102],
+        "position": [50, 51, 52],
+        "timestamp": moments,
+        "payload": [b"b", b"c", b"d"],
+    }
+    assert decode(msg(), BODY, OWN, 1_000)[:2].to_arrow().column("topic").to_pylist() == ["t", "t"]
+
+
+def test_a_record_batch_takes_a_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ZBrokerError, match="missing_package"):
+        decode(msg(), BODY, OWN, 1_000).to_arrow()
 
 
 def test_a_message_to_which_nothing_was_given_has_nothing():

@@ -139,7 +139,7 @@ def ago(text: str) -> timedelta | None:
     return timedelta(**{_UNITS[match[2]]: float(match[1])}) if match else None
 
 
-def write(batches: Iterable[list[Any]], out: BinaryIO, *, as_json: bool) -> None:
+def write(batches: Iterable[Iterable[Any]], out: BinaryIO, *, as_json: bool) -> None:
     """Writes messages until there are none; flushes after each batch."""
     line = as_object if as_json else as_line
     for batch in batches:

@@ -4,7 +4,7 @@ from zbroker.client.connect_types import ConnectionState, ListChooser, ServerCho
 from zbroker.client.consumer.consumer import Consumer
 from zbroker.client.consumer.message import QueueMessage, Reject
 from zbroker.client.consumer.worker import Worker
-from zbroker.client.message import Message
+from zbroker.client.message import Message, MessageBatch
 from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.stage_commits import Commit, abort, commit
 from zbroker.client.subscriber.subscription import Combined, Subscription
@@ -18,6 +18,7 @@ __all__ = [
     "Consumer",
     "ListChooser",
     "Message",
+    "MessageBatch",
     "QueueMessage",
     "Receipt",
     "Reject",

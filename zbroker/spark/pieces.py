@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from zbroker.client.message import Message, taken_apart
+from zbroker.client.message import MessageBatch
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.log.batch_index import plain_of
 from zbroker.log.format import Batch
@@ -132,8 +132,8 @@ def strided(plain: bytes | memoryview, count: int, pick: Any) -> Array | None:  
 # -- from a running instance ------------------------------------------------------------------
 
 
-def _of_messages(messages: list[Message], needs: PieceNeeds) -> Piece:
-    head, at, payloads = taken_apart(messages)
+def _of_messages(messages: MessageBatch, needs: PieceNeeds) -> Piece:
+    head, at, payloads = messages.head, messages.at, messages.data
     pick = slice(at[0], at[-1] + 1) if at[-1] - at[0] == len(at) - 1 else np.asarray(at)
     steps = None if head.offsets is None else _taken(head.offsets, pick).astype(np.int64)
     return Piece(

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from zbroker.client.message import Message, decode
+from zbroker.client.message import Message, MessageBatch, decode
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, format_vector
 from zbroker.limits import STORED_MAX_BYTES
@@ -44,7 +44,7 @@ def replay(part: LogRange) -> Iterator[Message]:
     return chain.from_iterable(replay_batches(part))
 
 
-def replay_batches(part: LogRange) -> Iterator[list[Message]]:
+def replay_batches(part: LogRange) -> Iterator[MessageBatch]:
     """The same as `replay`, in lists of what was published together: faster."""
     return live_batches(part) if part.is_live else _of_directory(part)
 
@@ -68,7 +68,7 @@ def replay_arrow(
 # -- a running instance -----------------------------------------------------------------------
 
 
-def live_batches(part: LogRange) -> Iterator[list[Message]]:
+def live_batches(part: LogRange) -> Iterator[MessageBatch]:
     """Lists of messages of a range of a URL, each with what came together."""
     from zbroker.client import connect  # a replay of a directory needs no ZeroMQ
 
@@ -104,12 +104,13 @@ def reader_name(job: str) -> str:
 # -- a directory ------------------------------------------------------------------------------
 
 
-def _of_directory(part: LogRange) -> Iterator[list[Message]]:
+def _of_directory(part: LogRange) -> Iterator[MessageBatch]:
     origin = Origin(part.instance, part.generation)
     for batch, picked in batches(part):
         messages = decode(_whole(batch), bytes(batch.body), origin, STORED_MAX_BYTES)
         if len(picked.at) < len(messages):
-            messages = [messages[i - batch.skip] for i in picked.at]
+            data = [messages.data[i - batch.skip] for i in picked.at]
+            messages = MessageBatch(messages.head, data, picked.at)
         yield messages
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from zbroker.client.aio.transport import AsyncSubscriberPort, running
 from zbroker.client.bookmark_stores.memory import Tracking
 from zbroker.client.endpoints import ListenerEndpoints
-from zbroker.client.message import Message
+from zbroker.client.message import Message, MessageBatch
 from zbroker.client.subscriber.feed import FeedBatch, Item
 from zbroker.client.subscriber.handler import Handling
 from zbroker.client.subscriber.merge import Merging
@@ -106,12 +106,12 @@ class AsyncSubscription(ReaderState):
             if not await self._advance(timeout, to_mark=True):
                 return
 
-    async def batches(self, timeout: float | None = None) -> AsyncIterator[list[Message]]:
-        """Lists of messages as they were published together: the fast path.
+    async def batches(self, timeout: float | None = None) -> AsyncIterator[MessageBatch]:
+        """Messages as they were published together: the fast path.
 
         Raises: ZBrokerError "timeout" if none comes for `timeout` seconds; calling again goes on.
         """
-        batch: list[Message] | None = await self._first_batch(timeout)
+        batch: MessageBatch | None = await self._first_batch(timeout)
         while batch is not None:
             if batch:
                 yield self._whole(batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import count, repeat
+from itertools import repeat
 from typing import Final, Protocol
 
 from msgspec.structs import astuple
@@ -132,7 +132,9 @@ def decode(
     )  # fmt: skip
     if head.acked is not None and len(head.acked) != len(data):
         raise bad_batch(job, f"`acked` has {len(head.acked)} bytes for {len(data)} messages")
-    return list(map(QueueMessage, repeat(head), data, count(job.skip), _places(job, head, data)))
+    at = range(job.skip, job.skip + len(data))
+    sequences, places = head.numbered(job.seq, at), head.numbered(job.position, at)
+    return list(map(QueueMessage, repeat(head), data, at, sequences, places))
 
 
 def _counts(job: Job, messages: int) -> Sequence[int]:
@@ -140,13 +142,6 @@ def _counts(job: Job, messages: int) -> Sequence[int]:
     if len(data) != 2 * messages:
         raise bad_batch(job, f"`deliveries` has {len(data)} bytes for {messages} messages")
     return bodies.indexes(data)
-
-
-def _places(job: Job, head: QueueHead, data: list[bytes]) -> Sequence[int]:
-    """The positions here, whatever the origin of the messages is."""
-    if head.offsets is None:
-        return range(job.position, job.position + len(data))
-    return [job.position + offset for offset in head.offsets[job.skip : job.skip + len(data)]]
 
 
 def _ms(name: str, value: Duration, *, zero: bool = False) -> int:

@@ -29,7 +29,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zbroker.client.effects import SendCommand
-from zbroker.client.message import Message
+from zbroker.client.message import Message, MessageBatch
 from zbroker.client.subscriber.options import replays_only
 from zbroker.clock import is_time
 from zbroker.errors import ZBrokerError
@@ -67,7 +67,7 @@ class FeedState(Enum):
 class FeedBatch(Struct, gc=False):
     """Messages that came together. `arrival` numbers the batches of a connection."""
 
-    messages: list[Message]
+    messages: MessageBatch
     size: int  # in bytes of credit
     arrival: int
 
@@ -207,7 +207,7 @@ class Feed:
 
     # -- what comes in ------------------------------------------------------------------------
 
-    def receive(self, messages: list[Message], size: int, arrival: int) -> list[SendCommand]:
+    def receive(self, messages: MessageBatch, size: int, arrival: int) -> list[SendCommand]:
         """Takes in a batch: what of it is new waits in the inbox."""
         if self.state is not FeedState.LIVE:
             return []
@@ -225,23 +225,22 @@ class Feed:
                 return [SendCommand(Unsubscribe(self.sid))]
         return []
 
-    def _fresh(self, messages: list[Message]) -> list[Message]:
-        if messages[0].recorded and not self._recut:
+    def _fresh(self, messages: MessageBatch) -> MessageBatch:
+        if messages.head.position and not self._recut:
             if self._repeats is not None:
                 messages = self._repeats.fresh(messages)
             else:
                 messages = self._after_seen(messages)
         return messages if self._left is None else messages[: self._left]
 
-    def _after_seen(self, messages: list[Message]) -> list[Message]:
-        origin = messages[0].origin
+    def _after_seen(self, messages: MessageBatch) -> MessageBatch:
+        origin, positions = messages.head.origin, messages.positions
         seen = self.seen.get(origin, 0)
-        if messages[0].position <= seen:
-            messages = [message for message in messages if message.position > seen]
+        if positions[0] <= seen:
+            messages = messages.after_position(seen)
         if messages:
-            last = messages[-1].position
-            assert last > seen, "positions of one origin rise"
-            self.seen[origin] = last
+            assert positions[-1] > seen, "positions of one origin rise"
+            self.seen[origin] = positions[-1]
         return messages
 
     def noted(self, ack: Ack) -> None:
@@ -295,7 +294,7 @@ class Feed:
         effects = self.asked(now_ms)
         item = self.inbox.popleft()
         if isinstance(item, FeedBatch):
-            self._last = item.messages[-1] if item.messages[-1].recorded else None
+            self._last = item.messages[-1] if item.messages.head.position else None
             self._in_hand = item.size
         elif isinstance(item, Passed):
             raise_to(self.passed, item.vector)
@@ -410,12 +409,13 @@ class Repeats:
     def __init__(self) -> None:
         self._newest: dict[int, int] = {}
 
-    def fresh(self, messages: list[Message]) -> list[Message]:
-        """Those of a batch (of one publisher, sequences rise) that did not come before."""
-        publisher, last = messages[0].publisher, messages[-1].sequence
+    def fresh(self, messages: MessageBatch) -> MessageBatch:
+        """Those of a batch that did not come before."""
+        publisher, sequences = messages.head.publisher, messages.sequences
+        first, last = sequences[0], sequences[-1]
         newest = self._newest.pop(publisher, 0)
-        if messages[0].sequence <= newest:
-            messages = [message for message in messages if message.sequence > newest]
+        if first <= newest:
+            messages = messages.after_sequence(newest)
         self._newest[publisher] = max(newest, last)
         if len(self._newest) > PUBLISHERS_MAX:
             del self._newest[next(iter(self._newest))]

@@ -16,7 +16,7 @@ from typing import Final
 from zbroker.client import forks
 from zbroker.client.bookmark_stores.memory import Tracking
 from zbroker.client.endpoints import ListenerEndpoints
-from zbroker.client.message import Message
+from zbroker.client.message import NO_MESSAGES, Message, MessageBatch
 from zbroker.client.subscriber.feed import End, Feed, FeedBatch, Item, Passed
 from zbroker.client.subscriber.handler import Handling
 from zbroker.client.subscriber.options import SubscribeOptions
@@ -274,8 +274,8 @@ class ReaderState:
             self._begin(batch)
         return batch is not None
 
-    async def _fetch(self, timeout: float | None, *, to_mark: bool = False) -> list[Message] | None:
-        """The next batch of new messages; None at the end. to_mark: [] where it has caught up."""
+    async def _fetch(self, timeout: float | None, *, to_mark: bool = False) -> MessageBatch | None:
+        """The next batch of new messages; None at the end. to_mark: none where it has caught up."""
         if self._waiting:
             raise RuntimeError("another task reads this subscription")
         end = end_of(timeout)
@@ -292,7 +292,7 @@ class ReaderState:
             if batch is not None:
                 return batch
             if to_mark and self._feed.caught_up:
-                return []
+                return NO_MESSAGES
         return None
 
     def _next_in_hand(self) -> Message | None:
@@ -316,13 +316,14 @@ class ReaderState:
         self._current = message
         return message
 
-    async def _first_batch(self, timeout: float | None) -> list[Message]:
-        """The rest of the batch in hand, when lists of messages begin to be read."""
+    async def _first_batch(self, timeout: float | None) -> MessageBatch:
+        """The rest of the batch in hand, when batches begin to be read."""
         await self._ready(end_of(timeout))
-        return list(self._rest)
+        rest = list(self._rest)
+        return MessageBatch.of(rest) if rest else NO_MESSAGES
 
-    def _whole(self, batch: list[Message]) -> list[Message]:
-        """A batch that is handed out as a list."""
+    def _whole(self, batch: MessageBatch) -> MessageBatch:
+        """A batch that is handed out as one."""
         self._current, self._rest = batch[-1], iter(())
         return batch
 
@@ -332,8 +333,9 @@ class ReaderState:
             call, self._call = self._call, None
             await self._complete(call())
 
-    def _begin(self, batch: list[Message]) -> None:
-        self._batch, self._rest = batch, iter(batch)
+    def _begin(self, batch: MessageBatch) -> None:
+        self._batch = batch.messages()
+        self._rest = iter(self._batch)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -410,7 +412,7 @@ class ReaderState:
         hint = "" if self._handling is not None else "read it meanwhile if it is more than `credit`"
         raise ZBrokerError("timeout", f"not caught up after {timeout} s", hint)
 
-    def _accept(self, item: Item | None) -> list[Message] | None:
+    def _accept(self, item: Item | None) -> MessageBatch | None:
         """What an item of the inbox brings; ends with the last one. Raises: what ended it."""
         self._recorded = self._last
         if isinstance(item, Passed) and item.caught_up:
@@ -439,15 +441,16 @@ class ReaderState:
         current = self._current
         return current if current is not None and current.recorded else self._recorded
 
-    def _track(self, tracking: Tracking, item: Item | None) -> list[Message] | None:
+    def _track(self, tracking: Tracking, item: Item | None) -> MessageBatch | None:
         """As `_messages`, without what is processed already."""
         tracking.passed_all()
         if isinstance(item, Passed):
             tracking.advance(item.vector)
         batch = self._messages(item)
-        return (tracking.receive(batch) or None) if batch else None
+        fresh = tracking.receive(batch.messages()) if batch else []
+        return MessageBatch.of(fresh) if fresh else None
 
-    def _messages(self, item: Item | None) -> list[Message] | None:
+    def _messages(self, item: Item | None) -> MessageBatch | None:
         if isinstance(item, FeedBatch):
             return item.messages
         if isinstance(item, End):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from zbroker.client.bookmark_stores.memory import Tracking
-from zbroker.client.message import Message
+from zbroker.client.message import Message, MessageBatch
 from zbroker.client.subscriber.feed import Item
 from zbroker.client.subscriber.handler import Handling
 from zbroker.client.subscriber.merge import Merging
@@ -88,12 +88,12 @@ class Subscription(ReaderState):
             if not run(self._advance(timeout, to_mark=True)):
                 return
 
-    def batches(self, timeout: float | None = None) -> Iterator[list[Message]]:
-        """Lists of messages as they were published together: the fast path.
+    def batches(self, timeout: float | None = None) -> Iterator[MessageBatch]:
+        """Messages as they were published together: the fast path.
 
         Raises: ZBrokerError "timeout" if none comes for `timeout` seconds; calling again goes on.
         """
-        batch: list[Message] | None = run(self._first_batch(timeout))
+        batch: MessageBatch | None = run(self._first_batch(timeout))
         while batch is not None:
             if batch:
                 yield self._whole(batch)

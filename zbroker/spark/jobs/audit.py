@@ -36,7 +36,7 @@ from zbroker.spark.replay import live_batches, replay_arrow
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from zbroker.client.message import Message
+    from zbroker.client.message import MessageBatch
 
 
 BUCKET: Final = 1_024  # sequences
@@ -92,13 +92,17 @@ def _scan_live(part: LogRange) -> ScannedRange:
     return ScannedRange(joined(runs), count, [])
 
 
-def _runs(messages: list[Message]) -> Iterator[SequenceRun]:
-    first, last = messages[0], messages[-1]
-    if last.sequence - first.sequence == len(messages) - 1:
-        yield SequenceRun(first.publisher, first.sequence, last.sequence, first.position)
+def _runs(messages: MessageBatch) -> Iterator[SequenceRun]:
+    publisher, sequences, positions = (
+        messages.head.publisher,
+        messages.sequences,
+        messages.positions,
+    )
+    if sequences[-1] - sequences[0] == len(messages) - 1:
+        yield SequenceRun(publisher, sequences[0], sequences[-1], positions[0])
         return
-    for one in messages:
-        yield SequenceRun(one.publisher, one.sequence, one.sequence, one.position)
+    for sequence, position in zip(sequences, positions, strict=True):
+        yield SequenceRun(publisher, sequence, sequence, position)
 
 
 def _scan_directory(part: LogRange) -> ScannedRange:
