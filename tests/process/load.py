@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -183,10 +184,17 @@ def until(done: object, what: str, seconds: float = WAIT_S) -> None:
 
 
 def processes(broker: LocalBroker) -> dict[str, int]:
-    """All of an instance: processes, supervisor and zygote."""
-    status = broker.status()
-    rooms = {one["room"]: one["pid"] for one in status["processes"] if one["pid"]}
-    return {**rooms, "zygote": status["supervisor"]["zygote"]}
+    """All of an instance: processes, supervisor and zygote. The admin may be too busy at first."""
+    answers: list[dict[str, Any]] = []
+
+    def answered() -> bool:
+        with suppress(ZBrokerError):
+            answers.append(broker.status())
+        return bool(answers)
+
+    until(answered, "the status")
+    named = {one["room"]: one["pid"] for one in answers[0]["processes"] if one["pid"]}
+    return {**named, "zygote": answers[0]["supervisor"]["zygote"]}
 
 
 def until_running(broker: LocalBroker, process: str, other_than: int) -> int:

@@ -18,7 +18,6 @@ from zbroker.engine.effects import Exit, Follow, Reconnect, Say, Send, Tell
 from zbroker.engine.events import Asked, Commands, StopAsked
 from zbroker.engine.turn import Turn
 from zbroker.errors import StorageError
-from zbroker.filters import Payloads
 from zbroker.queues import snapshots
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.effects import (
@@ -30,7 +29,7 @@ from zbroker.queues.effects import (
     TablesSaved,
     TrackDeliveries,
 )
-from zbroker.queues.log_work import LogWork, Matcher
+from zbroker.queues.log_work import LogWork
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
 from zbroker.recording import Recording
@@ -102,8 +101,9 @@ class ProcessNode:
         self.core: QueuesCore = world.core_of(settings, manager)
         self.journal = JournalLink(world.net, JOURNAL, WATERMARKS_AT)
         self.clients, self.admin = Listener(world.net, QUEUES), Mailbox()
-        matcher = Matcher(recording.type_of, Payloads)
-        self._work = LogWork(Log(world), self._sent, matcher, self._sending, sees_all=True)
+        self._work = LogWork(
+            Log(world), self._sent, recording.type_of, self._sending, sees_all=True
+        )
         self._given: Give | None = None  # what is being sent
         self._done = False
         watched = Watched(self)

@@ -80,7 +80,7 @@ TABLE: Final = {
     "zbroker/admin/journal_link.py": Place(1, "broker", OWN_FILE),
     "zbroker/ingest/ports.py": Place(1, "broker", OWN_FILE),
     "zbroker/supervisor/directory.py": Place(1, "broker", OWN_FILE),
-    "zbroker/wire/disconnects.py": Place(1, "broker", OWN_FILE),
+    "zbroker/wire/disconnects.py": Place(2, "broker", OWN_FILE),
     # tools and clients, of what their own broker or user wrote
     "zbroker/cli/completion.py": Place(1, "broker", OWN_FILE),
     "zbroker/control/contexts.py": Place(2, "user", "the user's own file; typed"),
