@@ -104,7 +104,7 @@ def test_the_user_may_accept_a_broker_that_is_behind():
     effects = log_on(core, seq=50)
     assert [effect for effect in effects if isinstance(effect, Behind)] == [Behind(51, 99)]
     assert sent(effects) == [(100, 50)]
-    assert core.recorded == 50
+    assert core.store.recorded == 50
 
 
 def test_a_gap_below_what_was_acknowledged_is_accepted_too():

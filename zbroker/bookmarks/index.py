@@ -62,6 +62,8 @@ class Index:
     found: why an older index was set aside when this one was opened, or "".
     failed: what went wrong last with LMDB, or ""; a commit that succeeds clears it.
     damaged: LMDB holds wrong entries; lookups that need them answer None.
+    end: positions below it were added; `add` steps over batches that begin below it.
+    pending_bytes: of the log, that were added since the last `take`.
     """
 
     def __init__(
@@ -91,8 +93,8 @@ class Index:
         self._tail = IndexTail()
         self._uncommitted: tuple[IndexTail, ...] = ()
         self._busy = False
-        self._end = 0  # positions below it were added
-        self._bytes = 0
+        self.end = 0
+        self.pending_bytes = 0
         self._time: int | None = None  # of the newest entry by time
         self._log_start = 0  # hints below it are not given
         self._sweep: Sweep | None = None
@@ -117,7 +119,7 @@ class Index:
 
     def _load(self) -> None:
         self._stored = stored = StoredEntries(self._path, self._instance, self._map_bytes)
-        self._generation, self._end = stored.stamp
+        self._generation, self.end = stored.stamp
         newest = stored.newest(keys.TIME, _LAST_TIME)
         self._time = keys.time_of(newest[0]) if newest else None
 
@@ -153,28 +155,18 @@ class Index:
         """Positions below its position are in LMDB, as of its generation; (0, 0) when empty."""
         return self._stored.stamp if self._stored is not None else EMPTY
 
-    @property
-    def end(self) -> int:
-        """Positions below it were added; `add` steps over batches that begin below it."""
-        return self._end
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes of log that were added since the last `take`."""
-        return self._bytes
-
     def set_generation(self, generation: int) -> None:
         """The journal's generation; the next commit or `forget_after` puts it into the stamp."""
         self._generation = generation
 
     def add(self, batch: Batch, serial: int) -> None:
         """Takes note of a batch in segment `serial`; in the order of the log."""
-        if batch.position < self._end:
+        if batch.position < self.end:
             return
         if batch.offset >= self._block_end or serial != self._serial:
             self._add_block(batch, serial)
-        self._bytes += batch.header_length + batch.body_length
-        self._end = batch.end_position
+        self.pending_bytes += batch.header_length + batch.body_length
+        self.end = batch.end_position
         if batch.kind == KIND_PUBLISH:
             if batch.flags & FLAG_LATE:
                 self._add_late(batch, serial)
@@ -183,7 +175,7 @@ class Index:
 
     def add_all(self, batches: Sequence[Batch], serial: int) -> None:
         """The same for batches that follow each other in one segment: a tight loop for rebuilds."""
-        first = bisect_left(batches, self._end, key=_position)
+        first = bisect_left(batches, self.end, key=_position)
         if first == len(batches):
             return
         seen, block_end = self._seen, self._block_end if serial == self._serial else 0
@@ -197,12 +189,12 @@ class Index:
                 elif batch.publisher not in seen:
                     self._add_run(batch, serial)
         last = batches[-1]
-        self._bytes += last.end_offset - batches[first].offset
-        self._end = last.end_position
+        self.pending_bytes += last.end_offset - batches[first].offset
+        self.end = last.end_position
 
     def skip_to(self, position: int) -> None:
         """There is nothing more below `position`: batches that were not added are unreadable."""
-        self._end = max(self._end, position)
+        self.end = max(self.end, position)
 
     def _add_block(self, batch: Batch, serial: int) -> None:
         """A batch's log time is that of its last message: all before it are at most as late."""
@@ -241,8 +233,8 @@ class Index:
         self._busy = True
         self._uncommitted = (*self._uncommitted, self._tail)
         self._tail = IndexTail()
-        self._bytes = 0
-        return PendingEntries(self._uncommitted, Stamp(self._generation, self._end), self._sweep)
+        self.pending_bytes = 0
+        return PendingEntries(self._uncommitted, Stamp(self._generation, self.end), self._sweep)
 
     def commit(self, pending: PendingEntries) -> None:
         """One synced transaction; when it fails everything stays in memory for the next one."""
@@ -283,7 +275,7 @@ class Index:
         which position a later generation than the one given begins.
         """
         end = end_of(self._generation)
-        if end is not None and end < self._end:
+        if end is not None and end < self.end:
             self.forget_after(end)
 
     def forget_after(self, position: int) -> None:
@@ -295,7 +287,7 @@ class Index:
             raise Bug("the index forgets while a commit runs")
         for tail in (*self._uncommitted, self._tail):
             tail.forget_after(position)
-        self._end = min(self._end, position)
+        self.end = min(self.end, position)
         self._begin_block()
         try:
             if self._stored is not None:

@@ -105,11 +105,6 @@ class IngestCore:
             effects = self._without_held(effects)
         return [*effects, *self.clients.moved()] if self.clients.has_moved else effects
 
-    @property
-    def messages(self) -> int:
-        """How many were taken from publishers."""
-        return self._publishing.messages
-
     # -- clients' commands --------------------------------------------------------------------
 
     def _commands(self, commands: ev.Commands) -> list[Effect]:
@@ -404,7 +399,8 @@ class IngestCore:
         """What the process reports."""
         errors = {f"error_{code}": count for code, count in self.errors.items()}
         return {
-            "clients": len(self.clients), "messages": self.messages, "errors": self.errors.total(),
+            "clients": len(self.clients), "messages": self._publishing.messages,
+            "errors": self.errors.total(),
             "journal": "up" if self.link.up else "down", **self._publishing.unrecorded(), **errors,
         }  # fmt: skip
 

@@ -33,7 +33,6 @@ from zbroker.client.effects import (
 from zbroker.client.publisher.packer import PackedBatch
 from zbroker.client.publisher.send_window import SendWindow
 from zbroker.client.publisher.store import MemoryStore
-from zbroker.client.publisher.unrecorded import Unrecorded
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.heartbeats import BEATS_PER_INTERVAL, Silence
 from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon
@@ -77,6 +76,7 @@ class PublisherCore(Connection):
         self.error: ZBrokerError | None = None
         self.refusal: Error | None = None  # the last temporary one: the reason of a time-out
         self._out = SendWindow(self.store, start_ns, jitter)
+        self.unrecorded = self._out.unrecorded  # by the broker, as far as it said so
         self._policy = policy or Policy()
         self._out.stage = self._policy.stage
         self._logon = logon
@@ -96,11 +96,6 @@ class PublisherCore(Connection):
         return self._out.settled
 
     @property
-    def recorded(self) -> int:
-        """Highest sequence that is known to be durable in the log."""
-        return self.store.recorded
-
-    @property
     def next_sequence(self) -> int:
         """What the next message gets."""
         return self._out.next_sequence
@@ -109,11 +104,6 @@ class PublisherCore(Connection):
     def can_send(self) -> bool:
         """A batch that is added now would be sent at once."""
         return self.state is Phase.LIVE and self._out.is_open
-
-    @property
-    def unrecorded(self) -> Unrecorded:
-        """What the broker does not record, as far as it said so."""
-        return self._out.unrecorded
 
     # -- the three methods, and what the application wants ------------------------------------
 

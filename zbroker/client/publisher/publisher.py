@@ -121,13 +121,9 @@ class PublisherPort:
         self._calls = Calls()  # requests between two turns
         self._space_again_ms: int | None = None  # the disk of the store was full; look again then
         self._asked_ms = -TOKEN_EVERY_MS  # when a new session was asked for
-        self.track.last_refusal = self._last_refusal
-        self.track.unrecorded = self._core.unrecorded
-        self.track.ask_numbers, self.track.call, self.track.wake = (
-            self.numbers,
-            self.call,
-            self.wake,
-        )
+        track = self.track
+        track.last_refusal, track.unrecorded = self._last_refusal, self._core.unrecorded
+        track.ask_numbers, track.call, track.wake = self.numbers, self.call, self.wake
         self.inbox += [
             Receipt(self.track, one.topic, one.value, one.time, one.extra)
             for one in self.store.leftover
