@@ -245,11 +245,11 @@ def test_a_token_from_before_a_disconnect_by_an_operator(broker: Secured) -> Non
         for listener in ("delivery", "queues"):
             assert shown(broker, listener, old) == "auth_failed"
         assert broker.http("/status", old)[0] == 401
-        for name in ("delivery", "ingest"):
-            pid = broker.broker.pids[name]
+        for process in ("delivery", "ingest"):
+            pid = broker.broker.pids[process]
             os.kill(pid, signal.SIGKILL)
-            until_running(broker.broker, name, pid)
-            until(lambda: shown(broker, "delivery", old) == "auth_failed", f"{name} is back")
+            until_running(broker.broker, process, pid)
+            until(lambda: shown(broker, "delivery", old) == "auth_failed", f"{process} is back")
         with Raw(broker, "ann", "delivery") as beside:
             assert beside.ask({"cmd": "logon", "token": token_of(ann)})["cmd"] == "ack"
         with Raw(broker) as again:
