@@ -23,7 +23,7 @@ def batch(*positions, origin=HERE):
         publisher=9, sequence=first, position=first, first=0, origin=origin, time_ns=0, topic="t",
         topics=(), index=None, times=None, offsets=offsets,
     )  # fmt: skip
-    return [Message(head, b"", i, position) for i, position in enumerate(positions)]
+    return [Message(head, b"", position) for position in positions]
 
 
 def positions(messages):

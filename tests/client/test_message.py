@@ -218,3 +218,22 @@ def test_a_message_that_is_not_recorded_has_no_place_in_the_log():
     assert "not recorded" in repr(messages[0])
     with pytest.raises(ZBrokerError, match="the batch from sequence 100 on"):
         decode(msg(position=0, crc=1), BODY, OWN, 1_000)
+
+
+@pytest.mark.parametrize("offsets", [[0, 4, 3, 9], [0, 3, 2, 1]])
+def test_offsets_rise(offsets):
+    columns = Columns(offset=array("I", offsets).tobytes())
+    with pytest.raises(ZBrokerError, match="do not rise") as caught:
+        decode(msg(columns=columns), BODY, OWN, 1_000)
+    assert caught.value.code == "bad_frame"
+
+
+def test_a_message_of_a_packed_again_body_finds_its_columns():
+    columns = Columns(
+        offset=array("I", [0, 3, 4, 9]).tobytes(), index=array("H", [1, 0, 1, 0]).tobytes(),
+        keys=msgspec.msgpack.encode([b"k", None, b"", b"x"]),
+    )  # fmt: skip
+    batch = decode(msg(topic=None, topics=["x", "y"], columns=columns, skip=1), BODY, OWN, 1_000)
+    assert [(m.topic, m.key, m.sequence) for m in batch] == [
+        ("x", None, 103), ("y", b"", 104), ("x", b"x", 109),
+    ]  # fmt: skip

@@ -1,13 +1,13 @@
 """Messages as a subscriber gets them: a batch of columns, and light objects that point into it.
 
 A batch is decoded once, in C. Its messages are made when somebody looks at them; a Message holds
-its payload, its index and its sequence, and works the rest out when it is asked for. Pure.
+its payload and its sequence, and works the rest out of these when it is asked for. Pure.
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import repeat
@@ -49,9 +49,12 @@ class MessageHead(Struct, gc=False):
     headers: Sequence[packed.Headers | None] | None = None
     expiry: Sequence[int] | None = None
 
-    def offset(self, i: int) -> int:
-        """How far message `i` of the body is from the first one that counts."""
-        return i - self.first if self.offsets is None else self.offsets[i]
+    def index_of(self, sequence: int) -> int:
+        """The index in the body of the message with this sequence."""
+        offset = sequence - self.sequence
+        if self.offsets is None:
+            return self.first + offset
+        return bisect_left(self.offsets, offset)
 
     def numbered(self, number: int, at: Sequence[int]) -> Sequence[int]:
         """The numbers of messages `at` of the body, if `number` is that of message `first`."""
@@ -74,8 +77,12 @@ class Message(Struct, gc=False, eq=False, frozen=True):
 
     _head: MessageHead
     data: bytes
-    _i: int
     sequence: int
+
+    @property
+    def _i(self) -> int:
+        """Its index in the body of its batch."""
+        return self._head.index_of(self.sequence)
 
     @property
     def topic(self) -> str:
@@ -97,7 +104,8 @@ class Message(Struct, gc=False, eq=False, frozen=True):
     @property
     def position(self) -> int:
         """Its place in the log of its origin; 0 if it is not recorded."""
-        return self._head.position and self._head.position + self._head.offset(self._i)
+        head = self._head
+        return head.position and head.position + self.sequence - head.sequence
 
     @property
     def origin(self) -> Origin:
@@ -239,7 +247,7 @@ class MessageBatch(Sequence[Message]):
     def __iter__(self) -> Iterator[Message]:
         if self._made is not None:
             return iter(self._made)
-        return map(Message, repeat(self.head), self.data, self.at, self.sequences)
+        return map(Message, repeat(self.head), self.data, self.sequences)
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -254,7 +262,7 @@ class MessageBatch(Sequence[Message]):
             return MessageBatch(self.head, self.data[index], self.at[index], part)
         if made is not None:
             return made[index]
-        return Message(self.head, self.data[index], self.at[index], self.sequences[index])
+        return Message(self.head, self.data[index], self.sequences[index])
 
     def __repr__(self) -> str:
         return f"MessageBatch({len(self)} messages)"
@@ -304,7 +312,7 @@ def head_of(msg: Msg | Job, own: Origin) -> MessageHead:
         topics=msg.topics or (),
         index=_index(msg, columns.index),
         times=_column(msg, packed.times, columns.time),
-        offsets=_column(msg, packed.offsets, columns.offset),
+        offsets=_offsets(msg, columns.offset),
         keys=_array(msg, packed.keys, columns.keys),
         headers=_array(msg, packed.headers, columns.headers),
         expiry=_array(msg, packed.expiry, columns.expiry),
@@ -343,6 +351,13 @@ def _index(msg: Msg | Job, raw: bytes | None) -> Sequence[int] | None:
     if index is not None and max(index) >= len(msg.topics or ()):
         raise bad_batch(msg, "a message has a topic that is not in the table")
     return index
+
+
+def _offsets(msg: Msg | Job, raw: bytes | None) -> Sequence[int] | None:
+    offsets = _column(msg, packed.offsets, raw)
+    if offsets is not None and list(offsets) != sorted(offsets):
+        raise bad_batch(msg, "the offsets do not rise")
+    return offsets
 
 
 def bad_batch(msg: Msg | Job, why: str) -> ZBrokerError:

@@ -134,7 +134,7 @@ def decode(
         raise bad_batch(job, f"`acked` has {len(head.acked)} bytes for {len(data)} messages")
     at = range(job.skip, job.skip + len(data))
     sequences, places = head.numbered(job.seq, at), head.numbered(job.position, at)
-    return list(map(QueueMessage, repeat(head), data, at, sequences, places))
+    return list(map(QueueMessage, repeat(head), data, sequences, places))
 
 
 def _counts(job: Job, messages: int) -> Sequence[int]:
