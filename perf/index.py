@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from perf.harness import Result, Setup, payloads
 from zbroker.bookmarks.rebuild import Rebuild, batches_of

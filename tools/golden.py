@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 import zstandard
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker.admin.history import History, HistoryEntry
 from zbroker.ids import format_bookmark, publisher_id

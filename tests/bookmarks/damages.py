@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import lmdb
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.bookmarks.logs import INSTANCE
 from zbroker.bookmarks import keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from click.testing import CliRunner, Result
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker.cli.admin_main import main
 from zbroker.ids import publisher_id

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import zmq
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.waiting import Limit
 from zbroker import sockets

@@ -6,7 +6,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.delivery.world import ANN, HERE, World, ready
 from zbroker.blocks.block_reader import READ_CACHE_BYTES, BlockReader

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.sim.ports import Ordered
 from zbroker.access.core import Access

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from array import array
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from msgspec.structs import replace
 
 from tests.sim.disk import SimDisk

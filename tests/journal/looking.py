@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.journal import build
 from tests.journal.whole import LISTENER, MINE, Whole

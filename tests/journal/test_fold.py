@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

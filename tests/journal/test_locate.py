@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.journal import build
 from tests.journal.looking import Looking

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.journal.build import INSTANCE, SEGMENT_BYTES, append, publish, start, writer
 from tests.sim.disk import SimDisk

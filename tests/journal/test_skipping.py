@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

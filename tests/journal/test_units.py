@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

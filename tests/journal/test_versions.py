@@ -13,7 +13,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.journal.build import INSTANCE, SEGMENT_BYTES, Clock, append, start, writer
 from tests.log.build import finish

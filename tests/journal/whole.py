@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 import msgspec
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.journal import build
 from tests.sim.disk import SimDisk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.journal.build import publish
 from zbroker.log.format import (

@@ -7,7 +7,7 @@ import struct
 
 import msgspec
 import pytest
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.journal.build import append, publish, start, writer
 from tests.log.build import everything, log_of, move, names, sim, squeeze

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from msgspec import msgpack
 from msgspec.structs import replace
 from pyroaring import BitMap64

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.sim.journal_process import Inbox, SimJournal
 from tests.sim.net import Listener

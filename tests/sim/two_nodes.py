@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.journal.build import record_of
 from tests.sim.disk import SimDisk

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import zstandard
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker.ids import publisher_id
 from zbroker.limits import MIB

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from tests.sim.journal_process import JournalProcess, RigLog, Start
 from zbroker.clock import Clock, SystemClock

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 import pytest
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,7 +93,7 @@ def mend_batch(data: bytes) -> bytes:
         return data
     (length,) = struct.unpack_from("<I", data, 8)
     covered = OFFSET.to_bytes(8, "little") + data[:108] + data[f.BATCH.size : length]
-    crc = f.crc_extend(SEED, covered)
+    crc = f.crc32c(covered, SEED)
     return data[:108] + struct.pack("<I", crc) + data[112:]
 
 

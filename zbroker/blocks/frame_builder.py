@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from msgspec import Struct
 
 from zbroker.filters import Payloads

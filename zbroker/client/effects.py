@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
+from zbroker.wire.bodies import Body
 from zbroker.wire.messages import Ack, AnyAnswer, ClientCommand, Error, Msg
 from zbroker.wire.queue_messages import AnyQueuesAnswer, Job
 
@@ -35,7 +36,7 @@ class MessagesArrived(Struct, gc=False):
     """Event: messages, with their body."""
 
     answer: Msg | Job
-    body: bytes
+    body: Body
 
 
 class NewToken(Struct, gc=False):

@@ -26,6 +26,7 @@ from zbroker.errors import ClientError, ZBrokerError
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.sockets import Curve
 from zbroker.wire import codec
+from zbroker.wire.bodies import Body
 from zbroker.wire.messages import AnyAnswer, ClientCommand
 from zbroker.wire.queue_messages import AnyQueuesAnswer
 
@@ -97,14 +98,14 @@ class ClientLink:
             sockets.send(self.socket, header, sockets.MORE)
             sockets.send(self.socket, body, sockets.LAST)  # copied: a shared one costs a thread
 
-    def receive(self) -> tuple[AnyAnswer | AnyQueuesAnswer, bytes] | None:
-        """The next answer, with its body if it has one. One that is unknown here is skipped."""
+    def receive(self) -> tuple[AnyAnswer | AnyQueuesAnswer, Body] | None:
+        """The next answer and its body, which is not copied. Skips what is unknown here."""
         while (frames := sockets.receive(self.socket)) is not None:
             try:
                 answer = codec.decode(self._answers, frames[0].buffer)
             except ClientError:
                 continue  # a newer broker may say more than this library understands
-            return answer, frames[1].bytes if len(frames) > 1 else b""
+            return answer, frames[1].buffer if len(frames) > 1 else b""
         return None
 
     def answers(self, until: float) -> Iterator[AnyAnswer | AnyQueuesAnswer]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeVar, overload
 
-import google_crc32c
+import crc32c
 from msgspec import Struct
 
 from zbroker.clock import to_datetime
@@ -273,7 +273,7 @@ NO_MESSAGES: Final = MessageBatch(
 )
 
 
-def decode(msg: Msg, body: bytes, own: Origin, body_max: int) -> MessageBatch:
+def decode(msg: Msg, body: packed.Body, own: Origin, body_max: int) -> MessageBatch:
     """The messages of a batch that count. `own` is the origin of what names none.
 
     Raises: ZBrokerError bad_checksum, bad_frame or too_large; nothing of such a batch is used.
@@ -282,9 +282,9 @@ def decode(msg: Msg, body: bytes, own: Origin, body_max: int) -> MessageBatch:
     return MessageBatch(head_of(msg, own), data, range(msg.skip, msg.skip + len(data)))
 
 
-def opened(msg: Msg | Job, body: bytes, body_max: int) -> list[bytes]:
+def opened(msg: Msg | Job, body: packed.Body, body_max: int) -> list[bytes]:
     """The payloads of a batch that count. Raises: as `decode`."""
-    if msg.crc is not None and google_crc32c.value(body) != msg.crc:
+    if msg.crc is not None and crc32c.crc32c(body) != msg.crc:
         raise ZBrokerError(
             "bad_checksum", f"{_name(msg)} was changed on its way", "subscribe again"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker.access.core import Permit
 from zbroker.errors import ClientError
@@ -64,7 +64,7 @@ class PublishChecks:
     @staticmethod
     def crc(body: bytes) -> int:
         """The CRC that the client left out; it stays with the body up to the subscriber."""
-        return int(crc32c(body))
+        return crc32c(body)
 
     def _body(self, publish: Publish, body: bytes) -> None:
         what, limit, size = "a message", self._message_bytes, len(body)

@@ -10,7 +10,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Final
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from msgspec import msgpack
 
 from zbroker.ingest.contract import Effect

@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from msgspec.structs import replace
 
 from zbroker.recording import RecordFilter, Recording

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from msgspec import msgpack
 
 from zbroker import durable_files

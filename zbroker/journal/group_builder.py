@@ -15,7 +15,7 @@ from array import array
 from itertools import accumulate, chain
 from typing import Final, NamedTuple, Protocol
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from msgspec import Struct
 from msgspec.structs import replace
 

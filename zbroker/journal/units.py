@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker.errors import Bug, ClientError
 from zbroker.ids import Origin, publisher_id
@@ -198,7 +198,7 @@ class Units:
 
 def _check_part(part: UnitPart, body: Body) -> None:
     """Raises: ClientError bad_field, bad_frame."""
-    if crc32c(bytes(body)) != part.crc:
+    if crc32c(body) != part.crc:
         raise ClientError("bad_field", "the checksum of a part is not that of its body")
     if part.kind == KIND_PUBLISH:
         _check_messages(part, body)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, cast
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker.limits import KIB, MIB, U63_MAX
 from zbroker.log.files import HEADER_MAX_BYTES, Cursor, FileBlock, Files, Segment
@@ -327,7 +327,7 @@ class BatchReader:
         if len(body) < batch.body_length:
             body = self._files.fetch(block.segment, block.base + at, batch.body_length)
         batch.body = body
-        return bool(crc32c(body) == batch.body_crc)
+        return crc32c(body) == batch.body_crc
 
     def _missing(self, segment: Segment) -> bool:
         """There is no batch at `offset`: there is a newer segment, or this is damage."""

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker.errors import StorageError
 from zbroker.limits import KIB, MIB

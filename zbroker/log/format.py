@@ -19,8 +19,7 @@ from __future__ import annotations
 import struct
 from typing import Final, Literal, NamedTuple
 
-from google_crc32c import extend as crc_extend
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from msgspec import Struct
 
 from zbroker.ids import Origin
@@ -124,7 +123,7 @@ class SegmentHeader(NamedTuple):
     @property
     def seed(self) -> int:
         """What the CRCs of this segment's group and batch headers start from."""
-        return int(crc32c(self.salt.to_bytes(8, "little")))
+        return crc32c(self.salt.to_bytes(8, "little"))
 
 
 def decode_segment_header(data: bytes) -> SegmentHeader | ParseStop:
@@ -144,7 +143,7 @@ def _stop(data: bytes, form: struct.Struct, magic: bytes) -> ParseStop | None:
         return ParseStop(0, "magic" if any(data[: form.size]) else "zero")
     if _U32.unpack_from(data, version_at)[0] != VERSION:
         return ParseStop(0, "version")
-    if _U32.unpack_from(data, crc_at)[0] != crc32c(bytes(data[:crc_at])):
+    if _U32.unpack_from(data, crc_at)[0] != crc32c(data[:crc_at]):
         return ParseStop(0, "crc")
     return None
 
@@ -229,7 +228,7 @@ def encode_batch_header(batch: Batch, offset: int, seed: int) -> bytes:
 
 
 def _header_crc(data: bytes, offset: int, seed: int) -> int:
-    return int(crc_extend(seed, offset_bytes(offset) + data))
+    return crc32c(offset_bytes(offset) + data, seed)
 
 
 def batch_crc(header: bytes) -> int:
@@ -371,8 +370,8 @@ def encode_group_header(group: GroupHeader, batch_crcs: list[int], seed: int) ->
     return head + _U32.pack(crc) + bytes(GROUP_LENGTH - GROUP.size), crc
 
 
-def _group_crc(head: bytes, batch_crcs: list[int], seed: int) -> int:
-    return int(crc_extend(crc_extend(seed, head), struct.pack(f"<{len(batch_crcs)}I", *batch_crcs)))
+def _group_crc(head: bytes | memoryview, batch_crcs: list[int], seed: int) -> int:
+    return crc32c(struct.pack(f"<{len(batch_crcs)}I", *batch_crcs), crc32c(head, seed))
 
 
 def decode_group_header(data: bytes | memoryview, at: int, offset: int) -> GroupHeader | ParseStop:
@@ -394,7 +393,7 @@ def check_group(
     data: bytes | memoryview, at: int, group: GroupHeader, batch_crcs: list[int], seed: int
 ) -> bool:
     """True if the group header at `data[at:]` and these batch headers belong together."""
-    return _group_crc(bytes(data[at : at + GROUP.size - 4]), batch_crcs, seed) == group.crc
+    return _group_crc(data[at : at + GROUP.size - 4], batch_crcs, seed) == group.crc
 
 
 #: magic, version, counter, instance, generation, -, position, serial, oldest serial, -, crc

@@ -12,8 +12,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from google_crc32c import extend as crc_extend
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker.log.format import (
     BATCH,
@@ -87,7 +86,7 @@ def decode_headers(  # noqa: PLR0913 - each is one thing that a block of the log
         ):
             break
         tail = data[at + _BATCH_BYTES : body_at]
-        if crc_extend(seed, offset_bytes(base + at) + data[at : at + _CRC_AT] + tail) != crc:
+        if crc32c(offset_bytes(base + at) + data[at : at + _CRC_AT] + tail, seed) != crc:
             break
         known = tails.get(tail)
         if known is None or len(known[0]) != topics:
@@ -159,7 +158,7 @@ def skim_headers(  # noqa: PLR0913 - each is one thing that a block of the log i
         ):
             break
         covered = data[at : at + _CRC_AT] + data[at + _BATCH_BYTES : body_at]
-        if crc_extend(seed, offset_bytes(base + at) + covered) != crc:
+        if crc32c(offset_bytes(base + at) + covered, seed) != crc:
             break
         begins, late = at >= block_end, flags & FLAG_LATE
         if begins or (kind == KIND_PUBLISH and (late or publisher not in seen)):
@@ -299,7 +298,7 @@ def pick_headers(  # noqa: C901, PLR0912, PLR0913 - one loop over a block, like 
         ):
             break
         tail = data[at + _BATCH_BYTES : body_at]
-        if crc_extend(seed, offset_bytes(base + at) + data[at : at + _CRC_AT] + tail) != crc:
+        if crc32c(offset_bytes(base + at) + data[at : at + _CRC_AT] + tail, seed) != crc:
             break
         said = known.get(tail)
         if said is None or (said != topics and said != -topics):

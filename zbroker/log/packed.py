@@ -24,7 +24,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 import zstandard
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker.errors import StorageError
 from zbroker.limits import KIB, MIB
@@ -119,7 +119,7 @@ def encode_table(head_bytes: int, size: int, lengths: list[int]) -> bytes:
 
 
 def _crc(content: bytes) -> bytes:
-    return int(crc32c(content)).to_bytes(_CRC_BYTES, "little")
+    return crc32c(content).to_bytes(_CRC_BYTES, "little")
 
 
 # -- reading its lists of sizes ---------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker.limits import KIB, MIB
 from zbroker.log.disk import Disk
@@ -177,7 +177,7 @@ class SegmentScan:
 
     def _body_is_good(self, batch: Batch) -> bool:
         body = self._get(batch.offset + batch.header_length, batch.body_length)
-        return bool(crc32c(body) == batch.body_crc)
+        return crc32c(body) == batch.body_crc
 
     def _get(self, offset: int, size: int) -> bytes:
         """Bytes of the medium; unreadable ones are zeros."""

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker.errors import StorageError
 from zbroker.limits import KIB, MIB

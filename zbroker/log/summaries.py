@@ -14,7 +14,7 @@ from contextlib import suppress
 from operator import itemgetter
 from typing import Final
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from msgspec import DecodeError, Struct, msgpack
 
 from zbroker.errors import StorageError

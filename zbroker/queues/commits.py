@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker.limits import MIB
 from zbroker.log.records import encode

@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from pyroaring import BitMap64
 
 from zbroker.engine.contract import Now

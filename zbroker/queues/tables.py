@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 import lmdb
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker import known_log
 from zbroker.clock import Clock

@@ -332,7 +332,7 @@ def _picked(items: list[Raw] | None, picks: Sequence[int]) -> bytes | None:
     return None if some.count(_NIL) == len(some) else _ENCODER.encode(some)
 
 
-def credit_bytes(body: bytes, columns: Columns | None) -> int:
+def credit_bytes(body: Body, columns: Columns | None) -> int:
     """What messages take of their subscriber's credit: body, keys and headers."""
     if columns is None:
         return len(body)

@@ -118,7 +118,7 @@ class QueueMessage(Message, gc=False, eq=False, frozen=True):
 
 
 def decode(
-    job: Job, body: bytes, own: Origin, body_max: int, settler: Settler, epoch: int
+    job: Job, body: bodies.Body, own: Origin, body_max: int, settler: Settler, epoch: int
 ) -> list[QueueMessage]:
     """The messages of a batch that count.
 

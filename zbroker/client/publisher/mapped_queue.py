@@ -29,8 +29,7 @@ from typing import Any, Final
 
 import msgpack
 import msgspec
-from google_crc32c import extend as crc_extend
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from msgspec import Struct
 
 from zbroker.client.publisher.packer import Extra
@@ -86,7 +85,7 @@ class Staging:
         topic, file = receipt.topic, self._file
         data: Any = receipt.value  # bytes: it has no number yet
         if receipt.time is None and receipt.extra is None:
-            form, record = PLAIN, _encode((topic, data, crc_extend(file.seeds[topic], data)))
+            form, record = PLAIN, _encode((topic, data, crc32c(data, file.seeds[topic])))
         else:
             data = _encode(_whole(receipt))
             form, record = WHOLE, file.record(topic, data, WHOLE)
@@ -221,7 +220,7 @@ class _QueueFile:
 
     def record(self, topic: str, content: bytes, form: int) -> bytes:
         """The record of a message, or of many."""
-        crc = crc_extend(self.seeds[topic], content)
+        crc = crc32c(content, self.seeds[topic])
         return _encode((topic, content, crc, form) if form else (topic, content, crc))
 
 
@@ -233,7 +232,7 @@ class _Seeds(dict[str, int]):
         self._first = first.to_bytes(8, "little")
 
     def __missing__(self, topic: str) -> int:
-        seed = self[topic] = int(crc32c(self._first + topic.encode()))
+        seed = self[topic] = crc32c(self._first + topic.encode())
         return seed
 
 
@@ -331,7 +330,7 @@ def _read(data: bytes, first: int) -> Iterator[StagedMessage]:
     while True:
         try:
             topic, content, crc, *form = next(unpacker)
-            good = crc_extend(seeds[topic], content) == crc
+            good = crc32c(content, seeds[topic]) == crc
         except (ValueError, TypeError, AttributeError, msgpack.UnpackException, StopIteration):
             return
         if not good:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate, groupby
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-import google_crc32c
+import crc32c
 from msgspec import Raw, Struct, msgpack
 
 from zbroker.limits import HEADER_MAX_BYTES, KIB
@@ -205,9 +205,7 @@ def pack(rows: MessageRows[T]) -> PackedBatch:
     columns = None if index is None and time is None else Columns(index=index, time=time)
     if rows.extras is not None:
         columns = _put_extras(columns or Columns(), rows.extras)
-    return PackedBatch(
-        len(rows.items), body, google_crc32c.value(body), rows.topic, topics, columns
-    )
+    return PackedBatch(len(rows.items), body, crc32c.crc32c(body), rows.topic, topics, columns)
 
 
 def _topic_columns(names: list[str]) -> tuple[list[str], bytes]:

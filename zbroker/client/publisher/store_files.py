@@ -22,7 +22,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final, cast
 
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 from msgspec.structs import replace
 
 from zbroker.client.publisher import packer

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from google_crc32c import extend as crc_extend
-from google_crc32c import value as crc32c
+from crc32c import crc32c
 
 from zbroker.errors import ClientError
 from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, SEQUENCED, Batch
@@ -255,7 +254,7 @@ def _checksums(rows: pa.RecordBatch) -> Any:  # noqa: ANN401 - an array
     seeds = [crc32c(topic.encode()) for topic in topics.dictionary.to_pylist()]
     payloads = rows.column("payload").to_pylist()
     codes = topics.indices.to_pylist()
-    sums = (crc_extend(seeds[code], data) for code, data in zip(codes, payloads, strict=True))
+    sums = (crc32c(data, seeds[code]) for code, data in zip(codes, payloads, strict=True))
     return np.fromiter(sums, np.uint64, len(payloads))
 
 
