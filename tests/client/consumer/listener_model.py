@@ -128,6 +128,7 @@ class QueueListener:
     def _cancel(self, peer, command):
         if (peer, command.sid) in self.takers:
             self._drop((peer, command.sid), "cancelled")
+        self._say(peer, m.Ack("processed", command.cid, sid=command.sid))
 
     def _drop(self, key, why):
         for lease in self.takers.pop(key).leases.values():

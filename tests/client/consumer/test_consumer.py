@@ -266,6 +266,14 @@ def test_what_ends_it_is_raised_by_whoever_waits(broker, client):
     consumer.close()
 
 
+def test_a_closed_consumer_is_sent_nothing_that_is_published_afterwards(broker, client):
+    consumer = client.consume("work")
+    consumer.close()
+    assert not broker.listener.takers
+    broker.publish(1)
+    assert client.consume("work").fetch(1, T)[0].deliveries == 1
+
+
 def test_closing_gives_back_what_is_held_and_ends_iterations(broker, client):
     broker.publish(3)
     consumer, out = client.consume("work"), []

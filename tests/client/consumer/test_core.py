@@ -9,7 +9,7 @@ from tests.client.consumer.wired import ACK, EXTEND, HERE, Verb, Wired, ends, th
 from tests.client.times import at
 from zbroker.client.connection import ANSWER_MS, COUNTED_MS, Phase
 from zbroker.client.consumer.settlement import AGAIN_MS, RUNS_MAX
-from zbroker.client.effects import Connect, MessagesArrived
+from zbroker.client.effects import Connect, Lost, MessagesArrived
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.wire import messages as m
@@ -700,6 +700,27 @@ def test_leaving_sends_what_is_left_and_gives_back_the_rest():
     assert world.listener.gone == {1: "acked"}
     assert [world.listener.sent[number].why for number in (2, 3)] == ["cancelled", "cancelled"]
     assert world.core.leave(0) == []
+
+
+def test_a_cancelled_consumer_gets_nothing_more_once_the_broker_says_so():
+    world = Wired().live(3)
+    world.out(2)[0].ack()
+    assert world.core.is_cancelled is False
+    world.perform(world.core.cancel(0))
+    assert [type(each) for each in world.up] == [q.Settle, q.Cancel]
+    assert world.core.is_cancelled is False
+    assert world.core.cancel(0) == []
+    world.talk()
+    assert world.core.is_cancelled
+    assert [world.listener.sent[number].why for number in (2, 3)] == ["cancelled", "cancelled"]
+    assert [type(each.command) for each in world.core.leave(0)] == [m.Logoff]
+
+
+def test_a_consumer_that_is_being_cancelled_is_cancelled_when_its_connection_is_lost():
+    world = Wired().live(1)
+    world.perform(world.core.cancel(0))
+    world.perform(world.core.handle(Lost(), at(0)))
+    assert world.core.is_cancelled
 
 
 def test_a_user_may_ask_for_an_extension_that_the_broker_refuses():

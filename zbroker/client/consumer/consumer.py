@@ -23,6 +23,7 @@ from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
 
 CLOSE_S: Final = 10.0
+CANCEL_S: Final = 5.0
 
 
 class BaseConsumer:
@@ -159,7 +160,8 @@ class BaseConsumer:
         """Ends it, once what was settled is durable (for `timeout` seconds).
 
         With threads any of them may do so. What it has besides, also what the program works on,
-        comes back to the queue at once.
+        comes back to the queue at once. Messages published after this returned go to others; only a
+        broker that does not answer for 5 s may count one more delivery of them.
         Raises: ZBrokerError of `flush`; it is closed all the same.
         """
         if self._closed:
@@ -168,8 +170,10 @@ class BaseConsumer:
         self._closed = True
         self._port.halt()
         try:
-            if flush and self.unsettled and self.error is None:
-                await self._flush(timeout)
+            if flush and self.error is None:
+                if self.unsettled:
+                    await self._flush(timeout)
+                await self._port.cancel(end_of(CANCEL_S))
         finally:
             self._let_go()
 

@@ -68,7 +68,7 @@ class ConsumerCore(TokenConnection):
         self._epoch = 0  # counts the origins
         self._origin: Origin | None = None
         self._asks = 0
-        self._sid = self._asked_cid = ""
+        self._sid = self._asked_cid = self._cancel_cid = ""
         self._answer_by_ms: int | None = None
         self._credit = command.credit  # as granted
         self._used = 0  # bytes handed out and not given back
@@ -160,6 +160,19 @@ class ConsumerCore(TokenConnection):
             self._leases.lengthen(found, verb.ms, now_ms)
             self.settling.add(verb, found)
 
+    def cancel(self, now_ms: int) -> list[Effect]:
+        """Has the broker end it: nothing more comes. `is_cancelled` tells when that is so."""
+        if not self.live:
+            return []
+        effects = self._due(now_ms)
+        self.live, self._cancel_cid = False, self._cid()
+        return [*effects, SendCommand(Cancel(self._sid, self._cancel_cid))]
+
+    @property
+    def is_cancelled(self) -> bool:
+        """The broker delivers nothing to it: it said so, or the connection is lost."""
+        return not self.live and not self._cancel_cid
+
     def client_ended(self, error: ZBrokerError, now_ms: int) -> list[Effect]:
         """It ends with `error`. What it holds comes back to the queue."""
         return self.leave(now_ms, error)
@@ -212,7 +225,7 @@ class ConsumerCore(TokenConnection):
     # -- asking -------------------------------------------------------------------------------
 
     def _forget(self, now_ms: int) -> list[Effect]:
-        self.live, self._answer_by_ms = False, None
+        self.live, self._answer_by_ms, self._cancel_cid = False, None, ""
         self.settling.lost()
         return super()._forget(now_ms)
 
@@ -338,6 +351,8 @@ class ConsumerCore(TokenConnection):
         elif isinstance(event, Consuming):
             if event.cid == self._asked_cid and not self.live and self._answer_by_ms is not None:
                 return self._begun(event, now_ms)
+        elif isinstance(event, Ack | Error) and event.cid and event.cid == self._cancel_cid:
+            self._cancel_cid = ""
         elif isinstance(event, Ack):
             over = event.ended or self._command.until is not None
             self.ended |= event.type == "completed" and event.sid == self._sid and over
@@ -367,11 +382,10 @@ class ConsumerCore(TokenConnection):
         return partings
 
     def _partings(self) -> list[Effect]:
-        return (
-            [SendCommand(Cancel(self._sid)), SendCommand(Logoff())]
-            if self.state is Phase.LIVE
-            else []
-        )
+        if self.state is not Phase.LIVE:
+            return []
+        asked = self.live or self._answer_by_ms is not None
+        return [*([SendCommand(Cancel(self._sid))] if asked else ()), SendCommand(Logoff())]
 
     def _stop(self) -> None:
         """Ends it.

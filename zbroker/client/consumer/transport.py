@@ -104,6 +104,12 @@ class ConsumerTransport(Transport[ConsumerCore]):
             self.halted = True
             self.look()
 
+    async def cancel(self, end: float | None) -> None:
+        """Has the broker end it, and waits until it has, at the latest until the time `end`."""
+        with self._lock:
+            self._do(self.core.cancel(self._listeners.now_ms()))
+        await self.until(lambda: self.core.is_cancelled or self.over, end)
+
     def close(self) -> None:
         """Sends what is left, and gives back what is held."""
         with self._lock:
