@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from crc32c import crc32c
-
 from perf.harness import Result, Setup, payloads
 from zbroker.bookmarks.rebuild import Rebuild, batches_of
+from zbroker.checksums import crc32c
 from zbroker.limits import MIB
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import KIND_PUBLISH, Batch

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import crc32c
 import msgpack  # type: ignore[import-untyped]
 import msgspec
 import zmq
@@ -26,6 +25,7 @@ import zmq
 import zbroker
 from perf.harness import Cpu, Result, Setup, payloads
 from zbroker import aio
+from zbroker.checksums import crc32c
 
 STORES: Final = ("memory", "file")
 THREADS: Final = 8
@@ -221,7 +221,7 @@ def _send(socket: zmq.Socket[bytes], part: list[bytes], seq: int) -> None:
     body = msgspec.msgpack.encode(part)
     header = {
         "cmd": "publish", "topic": "perf", "seq": seq, "prev": seq - 1, "count": len(part),
-        "crc": crc32c.crc32c(body), "ack": ["persisted"],
+        "crc": crc32c(body), "ack": ["persisted"],
     }  # fmt: skip
     socket.send_multipart([msgpack.packb(header), body])
 

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 import msgspec
 import zstandard
-from crc32c import crc32c
 
 from zbroker.admin.history import History, HistoryEntry
+from zbroker.checksums import crc32c
 from zbroker.ids import format_bookmark, publisher_id
 from zbroker.journal import snapshot
 from zbroker.journal.conflicts import encode

@@ -7,6 +7,7 @@ from typing import Final
 #: Values that everything uses.
 _VALUES: Final = (
     "zbroker.__version__",
+    "zbroker.checksums",
     "zbroker.clock",
     "zbroker.durable_files",
     "zbroker.endpoints",
@@ -57,6 +58,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.errors": (),
     "zbroker.limits": (),
     "zbroker.paths": (),
+    "zbroker.checksums": (),
     "zbroker.clock": ("zbroker.errors",),
     "zbroker.durable_files": (),
     "zbroker.endpoints": ("zbroker.errors",),

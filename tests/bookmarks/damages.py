@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final
 
 import lmdb
-from crc32c import crc32c
 
 from tests.bookmarks.logs import INSTANCE
 from zbroker.bookmarks import keys
 from zbroker.bookmarks.index import Index, Stamp
+from zbroker.checksums import crc32c
 from zbroker.journal.fold import LogFold
 from zbroker.journal.startup import beginning
 from zbroker.log.disk import RealDisk

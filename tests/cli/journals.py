@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from click.testing import CliRunner, Result
-from crc32c import crc32c
 
+from zbroker.checksums import crc32c
 from zbroker.cli.admin_main import main
 from zbroker.ids import publisher_id
 from zbroker.journal import snapshot

@@ -7,11 +7,11 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-import crc32c
 import msgspec
 import zmq
 
 from tests import waiting
+from zbroker.checksums import crc32c
 from zbroker.ids import NOW, Origin, format_vector, is_vector, parse_vector, publisher_id
 from zbroker.wire import bodies, codec
 from zbroker.wire import messages as m
@@ -203,7 +203,7 @@ class FakeBroker:
     def _publish(self, rid, command, body):
         pid = publisher_id(self._names[rid])
         high = self.high.get(pid, 0)
-        assert crc32c.crc32c(body) == command.crc
+        assert crc32c(body) == command.crc
         code = self.refusals.popleft() if self.refusals else ""
         if command.prev > self.handled[pid]:
             code = "sequence_gap"
@@ -237,7 +237,7 @@ class FakeBroker:
             command = taken.command
             plain = command.unrecorded is not False and (command.unrecorded or not command.bookmark)
             if plain and command.topic == topic:
-                crc = crc32c.crc32c(body)
+                crc = crc32c(body)
                 header = m.Msg(command.sid, pid, sequence, 10**9, 1, topic=topic, crc=crc)
                 self._answer("delivery", rid, header, body)
 
@@ -399,7 +399,7 @@ class FakeBroker:
                 columns = m.Columns(offset=raw)
             header = m.Msg(
                 command.sid, pid, seq + wanted[0], 10**9, len(wanted), position + wanted[0],
-                topic=command.topic, crc=crc32c.crc32c(body), columns=columns,
+                topic=command.topic, crc=crc32c(body), columns=columns,
             )  # fmt: skip
             self._answer("delivery", rid, header, b"?" + body if self.corrupt else body)
         return position + len(rows)

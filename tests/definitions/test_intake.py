@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.filters import making, naive
+from zbroker.checksums import crc32c
 from zbroker.config import QueueConfig
 from zbroker.definitions import compile_queue
 from zbroker.definitions import intake as module

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import zmq
-from crc32c import crc32c
 
 from tests.waiting import Limit
 from zbroker import sockets
+from zbroker.checksums import crc32c
 from zbroker.config import Config
 from zbroker.delivery.core import DeliveryCore
 from zbroker.delivery.loop import DeliveryLoop

@@ -6,12 +6,11 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from crc32c import crc32c
-
 from tests.delivery.world import ANN, HERE, World, ready
 from zbroker.blocks.block_reader import READ_CACHE_BYTES, BlockReader
 from zbroker.blocks.frame_builder import Block, FrameBuilder
 from zbroker.blocks.read_request import Read
+from zbroker.checksums import crc32c
 from zbroker.config import RecordConfig
 from zbroker.ids import EPOCH, NOW, parse_vector
 from zbroker.limits import CREDIT_MAX_BYTES, MIB

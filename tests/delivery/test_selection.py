@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.delivery.test_rights import A, grant, rules
 from tests.delivery.world import World, ready
 from zbroker.blocks.frame_builder import Block, counting
+from zbroker.checksums import crc32c
 from zbroker.config import RecordConfig
 from zbroker.delivery.selection import StartSelection
 from zbroker.errors import ClientError

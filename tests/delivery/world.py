@@ -10,12 +10,11 @@ from array import array
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from crc32c import crc32c
-
 from tests.sim.ports import Ordered
 from zbroker.access.core import Access
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import BlockRead, Read
+from zbroker.checksums import crc32c
 from zbroker.clock import is_time, parse_time
 from zbroker.delivery.contract import Effect, LiveReceived, PlanRanges
 from zbroker.delivery.core import DeliveryCore, DeliverySettings

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from array import array
 
-from crc32c import crc32c
 from msgspec.structs import replace
 
 from tests.sim.disk import SimDisk
+from zbroker.checksums import crc32c
 from zbroker.log.disk import Disk
 from zbroker.log.format import COLUMN_ORIGIN_TIME, FLAG_LATE, KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap, Log

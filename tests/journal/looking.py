@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from crc32c import crc32c
 
 from tests.journal import build
 from tests.journal.whole import LISTENER, MINE, Whole
 from zbroker.bookmarks.index import Index
+from zbroker.checksums import crc32c
 from zbroker.ids import publisher_id
 from zbroker.journal.core import JournalSettings
 from zbroker.journal.effects import Where

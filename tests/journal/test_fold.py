@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.journal import build
 from tests.journal.whole import LISTENER, MINE, Whole, fact, letters, point, table, wiring
+from zbroker.checksums import crc32c
 from zbroker.errors import StorageError
 from zbroker.ids import publisher_id
 from zbroker.journal.fold import LogFold

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from crc32c import crc32c
 
 from tests.journal import build
 from tests.journal.looking import Looking
 from tests.journal.whole import Whole
 from tests.sim.journal_process import JournalProcess, Start
 from zbroker.bookmarks.index import Index
+from zbroker.checksums import crc32c
 from zbroker.clock import SystemClock, format_time
 from zbroker.engine.contract import Now
 from zbroker.ids import Cut, Origin, format_bookmark, format_vector, publisher_id

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from crc32c import crc32c
 
 from tests.journal.build import INSTANCE, SEGMENT_BYTES, append, publish, start, writer
 from tests.sim.disk import SimDisk
+from zbroker.checksums import crc32c
 from zbroker.config import Config
 from zbroker.engine.effects import Sync
 from zbroker.engine.events import Synced

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from crc32c import crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.journal.build import publish, start, writer
 from tests.log.build import everything, move, squeeze
 from tests.sim.disk import SimDisk
+from zbroker.checksums import crc32c
 from zbroker.limits import MIB, U63_MAX
 from zbroker.log import archive
 from zbroker.log.batch_reader import SKIP_BLOCK_BYTES, STEPS_MAX

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +29,7 @@ from tests.journal.whole import (
     wiring,
 )
 from tests.sim.disk import SimDisk
+from zbroker.checksums import crc32c
 from zbroker.errors import Bug
 from zbroker.ids import Bookmark, Origin, check_client_name, publisher_id
 from zbroker.journal import group_builder, stages

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from crc32c import crc32c
 
 from tests.journal.build import INSTANCE, SEGMENT_BYTES, Clock, append, start, writer
 from tests.log.build import finish
 from zbroker.bookmarks import keys
 from zbroker.bookmarks.index import Index, Stamp
+from zbroker.checksums import crc32c
 from zbroker.errors import StorageError
 from zbroker.journal import conflicts, snapshot
 from zbroker.journal.fold import LogFold

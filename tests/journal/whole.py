@@ -6,11 +6,11 @@ import random
 from collections.abc import Sequence
 
 import msgspec
-from crc32c import crc32c
 
 from tests.journal import build
 from tests.sim.disk import SimDisk
 from tests.sim.journal_process import JournalProcess, Start
+from zbroker.checksums import crc32c
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Answer
 from zbroker.ids import publisher_id

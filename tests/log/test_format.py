@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
 from tests.journal.build import publish
+from zbroker.checksums import crc32c
 from zbroker.log.format import (
     BATCH_MAGIC,
     COLUMN_EXPIRY,

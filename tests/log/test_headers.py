@@ -6,12 +6,12 @@ import random
 import struct
 
 import pytest
-from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.journal.build import publish, start, writer
 from tests.sim.disk import SimDisk
+from zbroker.checksums import crc32c
 from zbroker.limits import U63_MAX
 from zbroker.log.format import (
     BATCH,

@@ -227,7 +227,7 @@ def test_a_file_from_the_future_is_refused_with_the_reason() -> None:
     head = encode_head(PackedHeader(1, 7, 10), [3])
     content = bytearray(head[8:-4])
     content[8:12] = struct.pack("<I", 2)
-    from crc32c import crc32c
+    from zbroker.checksums import crc32c
 
     data = head[:8] + bytes(content) + struct.pack("<I", crc32c(bytes(content)))
     with pytest.raises(StorageError, match=r"seven is packed in version 2; .* knows 1") as caught:

@@ -7,11 +7,11 @@ import struct
 
 import msgspec
 import pytest
-from crc32c import crc32c
 
 from tests.journal.build import append, publish, start, writer
 from tests.log.build import everything, log_of, move, names, sim, squeeze
 from tests.sim.disk import SimDisk
+from zbroker.checksums import crc32c
 from zbroker.log import archive
 from zbroker.log.format import KIND_POINT, Batch, SegmentHeader
 from zbroker.log.places import SegmentPlaces

@@ -14,7 +14,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from crc32c import crc32c
 from msgspec import msgpack
 from msgspec.structs import replace
 from pyroaring import BitMap64
@@ -23,6 +22,7 @@ from zbroker.access.core import Access
 from zbroker.access.format import parse
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import BlockRead, Read
+from zbroker.checksums import crc32c
 from zbroker.clock import is_time, parse_time
 from zbroker.config import QueueConfig
 from zbroker.engine.contract import Limit, Now, TurnPlan

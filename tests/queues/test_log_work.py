@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
@@ -18,6 +17,7 @@ from tests.queues.bench import ANN, HERE, STEP_NS, WALL_NS, Bench, bench, perfor
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.frame_builder import Block, FrameBuilder
 from zbroker.blocks.read_request import Read
+from zbroker.checksums import crc32c
 from zbroker.filters import compile_filter
 from zbroker.log.disk import RealDisk
 from zbroker.log.format import KIND_NOOP, KIND_PUBLISH, Batch

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from crc32c import crc32c
 
 from tests.sim.journal_process import Inbox, SimJournal
 from tests.sim.net import Listener
 from tests.sim.ports import WatermarksPublisher, draw
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import Read
+from zbroker.checksums import crc32c
 from zbroker.clock import is_time, parse_time
 from zbroker.engine import effects as e
 from zbroker.engine.contract import Limit, Ready

@@ -13,11 +13,11 @@ from random import Random
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-from crc32c import crc32c
 
 from tests.journal.build import record_of
 from tests.sim.disk import SimDisk
 from tests.sim.journal_process import JournalProcess, Start
+from zbroker.checksums import crc32c
 from zbroker.engine.effects import Answer
 from zbroker.ids import Origin, format_vector, publisher_id
 from zbroker.journal import holes

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 import zstandard
-from crc32c import crc32c
 
+from zbroker.checksums import crc32c
 from zbroker.ids import publisher_id
 from zbroker.limits import MIB
 from zbroker.log.disk import RealDisk

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from crc32c import crc32c
-
 from tests.sim.journal_process import JournalProcess, RigLog, Start
+from zbroker.checksums import crc32c
 from zbroker.clock import Clock, SystemClock
 from zbroker.engine.contract import Now
 from zbroker.ids import publisher_id

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 import pytest
-from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from tests.journal import build
 from tests.torture import queue_cases as qs
 from tests.torture import security_cases as s
 from tests.torture.mutating import mutated
+from zbroker.checksums import crc32c
 from zbroker.errors import ClientError, ConfigError, StorageError, ZBrokerError
 from zbroker.formats import decoder
 from zbroker.ids import publisher_id

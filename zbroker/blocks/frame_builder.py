@@ -14,9 +14,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
 from msgspec import Struct
 
+from zbroker.checksums import crc32c
 from zbroker.filters import Payloads
 from zbroker.filters.projection import Select
 from zbroker.ids import Origin

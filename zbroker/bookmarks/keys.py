@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
+from zbroker.checksums import crc32c
 
 VERSION: Final = 1
 BLOCK_BYTES: Final = 64 * 1024  # of log per entry: a scan from an entry is one read

@@ -13,9 +13,9 @@ from datetime import datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeVar, overload
 
-import crc32c
 from msgspec import Struct
 
+from zbroker.checksums import crc32c
 from zbroker.clock import to_datetime
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, format_bookmark
@@ -284,7 +284,7 @@ def decode(msg: Msg, body: packed.Body, own: Origin, body_max: int) -> MessageBa
 
 def opened(msg: Msg | Job, body: packed.Body, body_max: int) -> list[bytes]:
     """The payloads of a batch that count. Raises: as `decode`."""
-    if msg.crc is not None and crc32c.crc32c(body) != msg.crc:
+    if msg.crc is not None and crc32c(body) != msg.crc:
         raise ZBrokerError(
             "bad_checksum", f"{_name(msg)} was changed on its way", "subscribe again"
         )

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from crc32c import crc32c
-
 from zbroker.access.core import Permit
+from zbroker.checksums import crc32c
 from zbroker.errors import ClientError
 from zbroker.filters import Payloads
 from zbroker.ids import check_topic

@@ -10,9 +10,9 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Final
 
-from crc32c import crc32c
 from msgspec import msgpack
 
+from zbroker.checksums import crc32c
 from zbroker.ingest.contract import Effect
 from zbroker.limits import BATCH_COUNT_MAX, HEADER_MAX_BYTES
 from zbroker.wire.bodies import to_little

@@ -17,9 +17,9 @@ from functools import cached_property
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
 from msgspec.structs import replace
 
+from zbroker.checksums import crc32c
 from zbroker.recording import RecordFilter, Recording
 from zbroker.wire import bodies
 from zbroker.wire.internal import Entry

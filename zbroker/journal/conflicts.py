@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from crc32c import crc32c
 from msgspec import msgpack
 
 from zbroker import durable_files
+from zbroker.checksums import crc32c
 from zbroker.journal.group_builder import Conflict
 from zbroker.limits import MIB
 

@@ -15,10 +15,10 @@ from array import array
 from itertools import accumulate, chain
 from typing import Final, NamedTuple, Protocol
 
-from crc32c import crc32c
 from msgspec import Struct
 from msgspec.structs import replace
 
+from zbroker.checksums import crc32c
 from zbroker.journal import named_records
 from zbroker.journal.holes import Run
 from zbroker.journal.sessions import (

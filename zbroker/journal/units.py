@@ -25,8 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from zbroker.checksums import crc32c
 from zbroker.errors import Bug, ClientError
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal import named_records

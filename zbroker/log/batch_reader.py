@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, cast
 
-from crc32c import crc32c
-
+from zbroker.checksums import crc32c
 from zbroker.limits import KIB, MIB, U63_MAX
 from zbroker.log.files import HEADER_MAX_BYTES, Cursor, FileBlock, Files, Segment
 from zbroker.log.format import ALIGN, BATCH_MAGIC, DATA_AT, FLAG_SHOWS, Batch, pad

@@ -11,8 +11,7 @@ from bisect import bisect_right
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from zbroker.checksums import crc32c
 from zbroker.errors import StorageError
 from zbroker.limits import KIB, MIB
 from zbroker.log.format import (

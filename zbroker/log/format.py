@@ -19,9 +19,9 @@ from __future__ import annotations
 import struct
 from typing import Final, Literal, NamedTuple
 
-from crc32c import crc32c
 from msgspec import Struct
 
+from zbroker.checksums import crc32c
 from zbroker.ids import Origin
 from zbroker.wire.messages import Columns
 

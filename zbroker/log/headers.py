@@ -12,8 +12,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from zbroker.checksums import crc32c
 from zbroker.log.format import (
     BATCH,
     BATCH_MAGIC,

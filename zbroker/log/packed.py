@@ -24,8 +24,8 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 import zstandard
-from crc32c import crc32c
 
+from zbroker.checksums import crc32c
 from zbroker.errors import StorageError
 from zbroker.limits import KIB, MIB
 from zbroker.log.format import DATA_AT

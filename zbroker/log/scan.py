@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from crc32c import crc32c
-
+from zbroker.checksums import crc32c
 from zbroker.limits import KIB, MIB
 from zbroker.log.disk import Disk
 from zbroker.log.format import (

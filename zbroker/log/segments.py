@@ -22,8 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from crc32c import crc32c
-
+from zbroker.checksums import crc32c
 from zbroker.errors import StorageError
 from zbroker.limits import KIB, MIB
 from zbroker.log.disk import Disk

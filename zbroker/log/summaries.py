@@ -14,9 +14,9 @@ from contextlib import suppress
 from operator import itemgetter
 from typing import Final
 
-from crc32c import crc32c
 from msgspec import DecodeError, Struct, msgpack
 
+from zbroker.checksums import crc32c
 from zbroker.errors import StorageError
 from zbroker.limits import KIB, MIB
 from zbroker.log import owner

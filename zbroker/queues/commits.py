@@ -22,8 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from crc32c import crc32c
-
+from zbroker.checksums import crc32c
 from zbroker.limits import MIB
 from zbroker.log.records import encode
 from zbroker.wire.internal import JournalReceipt

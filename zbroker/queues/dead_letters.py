@@ -12,9 +12,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from crc32c import crc32c
 from pyroaring import BitMap64
 
+from zbroker.checksums import crc32c
 from zbroker.engine.contract import Now
 from zbroker.ids import format_bookmark
 from zbroker.limits import EXTRA_MAX_BYTES, MIB

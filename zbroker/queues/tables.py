@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Final
 
 import lmdb
-from crc32c import crc32c
 
 from zbroker import known_log
+from zbroker.checksums import crc32c
 from zbroker.clock import Clock
 from zbroker.engine.contract import Limit, Ready
 from zbroker.errors import StorageError

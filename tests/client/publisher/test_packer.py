@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import crc32c
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zbroker.checksums import crc32c
 from zbroker.client.publisher import packer
 from zbroker.limits import HEADER_MAX_BYTES, KIB
 from zbroker.wire import bodies, codec
@@ -52,7 +52,7 @@ def test_batches_hold_every_message_once_in_order(items, limit):
     for batch in packed:
         data = bodies.unpack(batch.body, None, batch.count, 10_000)
         out += list(zip(topics_of(batch), data, times_of(batch), strict=True))
-        assert batch.crc == crc32c.crc32c(batch.body)
+        assert batch.crc == crc32c(batch.body)
         assert batch.count == 1 or len(batch.body) <= limit
     assert out == [(item.topic, item.value, item.time) for item in items]
 

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from crc32c import crc32c
-
+from zbroker.checksums import crc32c
 from zbroker.cli.journal.new_journal import Output
 from zbroker.cli.journal.rows import READ_BYTES
 from zbroker.cli.progress import Step

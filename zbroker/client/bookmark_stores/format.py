@@ -13,9 +13,9 @@ import hashlib
 import struct
 from typing import Final, NamedTuple
 
-import crc32c
 import msgspec
 
+from zbroker.checksums import crc32c
 from zbroker.client.bookmark_stores.progress import Reached, State
 from zbroker.ids import Origin
 
@@ -72,7 +72,7 @@ def encode_state(key: Key, state: State) -> bytes:
     """The bytes of a state."""
     lines = [(o.instance, o.generation, r.top, r.open) for o, r in sorted(state.items())]
     body: bytes = _ENCODER.encode(_Record(key.client, key.name, lines))
-    return _U32.pack(crc32c.crc32c(encode_key(key) + body)) + body
+    return _U32.pack(crc32c(encode_key(key) + body)) + body
 
 
 def decode_state(key: bytes, value: bytes) -> tuple[Key, State] | BadRecord:
@@ -80,7 +80,7 @@ def decode_state(key: bytes, value: bytes) -> tuple[Key, State] | BadRecord:
     if len(value) <= _U32.size:
         return BadRecord(f"a record has {len(value)} bytes")
     body = value[_U32.size :]
-    if _U32.unpack_from(value)[0] != crc32c.crc32c(key + body):
+    if _U32.unpack_from(value)[0] != crc32c(key + body):
         return BadRecord("the checksum of a record is wrong")
     try:
         record = _DECODER.decode(body)

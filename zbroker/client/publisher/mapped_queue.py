@@ -29,9 +29,9 @@ from typing import Any, Final
 
 import msgpack
 import msgspec
-from crc32c import crc32c
 from msgspec import Struct
 
+from zbroker.checksums import crc32c
 from zbroker.client.publisher.packer import Extra
 from zbroker.client.publisher.receipt import Receipt
 from zbroker.durable_files import sync_directory

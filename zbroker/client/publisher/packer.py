@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate, groupby
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-import crc32c
 from msgspec import Raw, Struct, msgpack
 
+from zbroker.checksums import crc32c
 from zbroker.limits import HEADER_MAX_BYTES, KIB
 from zbroker.wire import bodies
 from zbroker.wire.messages import Columns
@@ -205,7 +205,7 @@ def pack(rows: MessageRows[T]) -> PackedBatch:
     columns = None if index is None and time is None else Columns(index=index, time=time)
     if rows.extras is not None:
         columns = _put_extras(columns or Columns(), rows.extras)
-    return PackedBatch(len(rows.items), body, crc32c.crc32c(body), rows.topic, topics, columns)
+    return PackedBatch(len(rows.items), body, crc32c(body), rows.topic, topics, columns)
 
 
 def _topic_columns(names: list[str]) -> tuple[list[str], bytes]:

@@ -22,9 +22,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final, cast
 
-from crc32c import crc32c
 from msgspec.structs import replace
 
+from zbroker.checksums import crc32c
 from zbroker.client.publisher import packer
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.limits import MIB

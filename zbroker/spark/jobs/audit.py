@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from crc32c import crc32c
 
+from zbroker.checksums import crc32c
 from zbroker.errors import ClientError
 from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, SEQUENCED, Batch
 from zbroker.log.reader import Gap, Log
