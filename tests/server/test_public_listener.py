@@ -28,7 +28,7 @@ from zbroker.server.public_listener import (
     Heap,
     PublicListener,
 )
-from zbroker.supervisor.zygote import MALLOC
+from zbroker.supervisor.spawned_zygote import MALLOC
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 

@@ -1,4 +1,4 @@
-"""zbroker/supervisor/loop.py and zygote.py, with real processes that do little."""
+"""zbroker/supervisor/loop.py, children.py and zygote.py, with real processes that do little."""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ TABLE: Final = {
     "zbroker/wire/queue_surveys.py": Place(2, "broker", "64 KiB; typed"),
     "zbroker/wire/surveys.py": Place(3, "broker", "64 KiB; typed"),
     "zbroker/admin/process_link.py": Place(1, "broker", "typed"),
-    "zbroker/supervisor/zygote.py": Place(3, "broker", "typed; its own command line"),
+    "zbroker/supervisor/children.py": Place(1, "broker", "typed"),
+    "zbroker/supervisor/zygote.py": Place(2, "broker", "typed; its own command line"),
     # the broker's own files
     "zbroker/journal/conflicts.py": Place(1, "broker", SEGMENT),
     "zbroker/log/inventory.py": Place(1, "broker", SEGMENT),

@@ -13,21 +13,23 @@ from pathlib import Path
 
 import click
 
-from zbroker import config as settings
-from zbroker.cli.options import flag_option
+from zbroker.supervisor.processes import PROCESSES
+from zbroker.supervisor.spawned_zygote import SpawnedZygote
 
 
 @click.command()
 @click.option("-c", "--config", "path", type=click.Path(path_type=Path), help="The config file.")
 @click.option("--data-dir", help="Where everything is kept; instead of instance.data_dir.")
 @click.option("--name", help="The instance's name; instead of instance.name.")
-@flag_option(
+@click.option(
     "--accept-tail-loss",
-    "Give up acknowledged messages at the end of a damaged log; says which, asks no more.",
+    is_flag=True,
+    help="Give up acknowledged messages at the end of a damaged log; says which, asks no more.",
 )
-@flag_option(
+@click.option(
     "--accept-missing",
-    "Go on without the oldest segments, which are not where they should be; says which.",
+    is_flag=True,
+    help="Go on without the oldest segments, which are not where they should be; says which.",
 )
 def start(
     path: Path | None,
@@ -37,11 +39,16 @@ def start(
     accept_missing: bool,
 ) -> None:
     """Run an instance in the foreground."""
-    wanted = {"instance.data_dir": data_dir, "instance.name": name}
-    overrides = {key: value for key, value in wanted.items() if value is not None}
-    config = settings.load(path, overrides)
-    config = config.accepting(tail_loss=accept_tail_loss, missing=accept_missing)
-    from zbroker.supervisor import loop  # the imports of a whole broker: not for --help
+    zygote = SpawnedZygote(plan.module for plan in PROCESSES)  # imports while this process does
+    try:
+        from zbroker import config as settings
+        from zbroker.supervisor import loop
 
-    status = loop.run(config, lambda url: click.echo(f"ready {url}"))
+        wanted = {"instance.data_dir": data_dir, "instance.name": name}
+        overrides = {key: value for key, value in wanted.items() if value is not None}
+        config = settings.load(path, overrides)
+        config = config.accepting(tail_loss=accept_tail_loss, missing=accept_missing)
+        status = loop.run(config, lambda url: click.echo(f"ready {url}"), zygote=zygote)
+    finally:
+        zygote.end()
     click.get_current_context().exit(status)

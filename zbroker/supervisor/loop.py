@@ -32,10 +32,11 @@ from zbroker.server.process import configure_logs
 from zbroker.server.process_loop import ONE, TurnLoop
 from zbroker.supervisor import core as c
 from zbroker.supervisor import directory
+from zbroker.supervisor.children import Children
 from zbroker.supervisor.held_ports import HeldPorts
 from zbroker.supervisor.processes import PROCESSES, ProcessPlan, processes_of
 from zbroker.supervisor.signals import SignalsPort
-from zbroker.supervisor.zygote import Children
+from zbroker.supervisor.spawned_zygote import SpawnedZygote
 from zbroker.wire import codec
 from zbroker.wire import internal as m
 
@@ -45,10 +46,12 @@ log: Final = logging.getLogger(NAME)
 
 
 def run(
-    config: Config, announce: Callable[[str], None], kinds: tuple[ProcessPlan, ...] = PROCESSES
-) -> int:
+    config: Config, announce: Callable[[str], None], kinds: tuple[ProcessPlan, ...] = PROCESSES,
+    zygote: SpawnedZygote | None = None,
+) -> int:  # fmt: skip
     """Runs an instance until it is asked to stop; calls `announce` with its URL when it serves.
 
+    zygote: one that imports the modules of `kinds` already.
     Raises: ZBrokerError already_running, ConfigError, StorageError: before anything was started.
     """
     began_ms = SystemClock().mono_ms()
@@ -57,7 +60,7 @@ def run(
     notice = security.check(config)
     lock = directory.lock(config.paths(0).data)
     plans = processes_of(config, kinds)
-    children = Children(config, plans)
+    children = Children(config, plans, zygote)
     paths: Paths | None = None
     try:
         paths = directory.prepare(config)
@@ -83,13 +86,11 @@ class SupervisorLoop(TurnLoop):
         listen = self._ports.hold_listeners(config)
         self._signals = SignalsPort(self.poller)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._endpoint = AdminEndpoint(
-            self._context, paths.ipc(NAME), codec.TO_SUPERVISOR, self.poller, log
-        )
-        zygote = children.serve(self.poller, paths)
+        at = paths.ipc(NAME)
+        self._endpoint = AdminEndpoint(self._context, at, codec.TO_SUPERVISOR, self.poller, log)
         self.core = c.SupervisorCore(
             c.ProcessState(NAME, pid=os.getpid(), started_ms=self.clock.mono_ms()),
-            c.ZygoteState(pid=zygote.pid),
+            c.ZygoteState(pid=children.serve(self.poller, paths).pid),
             [c.ProcessState(plan.name, plan.needs, listen.get(plan.name, "")) for plan in plans],
         )
 
@@ -98,9 +99,7 @@ class SupervisorLoop(TurnLoop):
         self._announced, self._began_ms = announce, began_ms
         # children before what they say, so that no process is heard that is not known
         sources: list[tuple[Source, Limit]] = [
-            (self._signals, ONE),
-            (self._children, ONE),
-            (self._endpoint, ONE),
+            (each, ONE) for each in (self._signals, self._children, self._endpoint)
         ]
         performers: Performers = {
             c.Start: self._children.launch,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from zbroker.config import Config, delivery_workers
+if TYPE_CHECKING:
+    from zbroker.config import Config
 
 
 class ProcessPlan(NamedTuple):
@@ -29,6 +30,8 @@ def processes_of(
     config: Config, kinds: tuple[ProcessPlan, ...] = PROCESSES
 ) -> tuple[ProcessPlan, ...]:
     """The processes of an instance: one of each kind, of delivery one per worker."""
+    from zbroker.config import delivery_workers  # PROCESSES is read before much is imported
+
     workers = {"delivery": delivery_workers(config)}
     return tuple(
         kind._replace(name=name) for kind in kinds for name in workers.get(kind.name, (kind.name,))
