@@ -166,24 +166,24 @@ class MessageBatch(Sequence[Message]):
     """Messages that were published together, in order. Each one is made when it is asked for.
 
     data: their payloads. A loop over these, over `sequences` or what `to_arrow` gives costs a
-    fraction of a loop over messages. head: what they have in common. at: their indexes in that.
+    fraction of a loop over messages. head: what they have in common.
     """
 
-    __slots__ = ("_made", "_sequences", "at", "data", "head")
+    __slots__ = ("_at", "_made", "_sequences", "data", "head")
 
     def __init__(
-        self, head: MessageHead, data: list[bytes], at: Sequence[int],
+        self, head: MessageHead, data: list[bytes], at: Sequence[int] | None,
         made: list[Message] | None = None,
     ) -> None:  # fmt: skip
-        self.head, self.data, self.at = head, data, at
-        self._made = made
+        """at: their indexes in the body, or what was made of them."""
+        self.head, self.data = head, data
+        self._at, self._made = at, made
         self._sequences: Sequence[int] | None = None
 
     @classmethod
     def of(cls, messages: list[Message]) -> MessageBatch:
         """These messages themselves, at least one; what they are taken from is gone."""
-        data, at = [message.data for message in messages], [message._i for message in messages]
-        return cls(messages[0]._head, data, at, messages)
+        return cls(messages[0]._head, [message.data for message in messages], None, messages)
 
     def messages(self) -> list[Message]:
         """All of them; a list that it was made of is that list."""
@@ -193,8 +193,18 @@ class MessageBatch(Sequence[Message]):
     def sequences(self) -> Sequence[int]:
         """Their numbers in their publisher's line, rising."""
         if self._sequences is None:
-            self._sequences = self.head.numbered(self.head.sequence, self.at)
+            if self._made is not None:
+                self._sequences = [message.sequence for message in self._made]
+            else:
+                self._sequences = self.head.numbered(self.head.sequence, self.at)
         return self._sequences
+
+    @property
+    def at(self) -> Sequence[int]:
+        """Their indexes in the body."""
+        if self._at is None:
+            self._at = [self.head.index_of(sequence) for sequence in self.sequences]
+        return self._at
 
     @property
     def positions(self) -> Sequence[int]:
@@ -258,8 +268,9 @@ class MessageBatch(Sequence[Message]):
     def __getitem__(self, index: int | slice) -> Message | MessageBatch:
         made = self._made
         if isinstance(index, slice):
-            part = None if made is None else made[index]
-            return MessageBatch(self.head, self.data[index], self.at[index], part)
+            if made is not None:
+                return MessageBatch(self.head, self.data[index], None, made[index])
+            return MessageBatch(self.head, self.data[index], self.at[index])
         if made is not None:
             return made[index]
         return Message(self.head, self.data[index], self.sequences[index])
