@@ -51,7 +51,6 @@ class AppendLink:
         self._ordinal = 1
         self._confirmed = 0
         self._confirm_ms = 0
-        self._confirm_due = False  # receipts came since the last Confirm
         self._outstanding: deque[Outstanding] = deque()
         self._sent = 0  # how many of them, from the left, are on the wire
         self._opens: dict[int, m.Open] = {}
@@ -116,16 +115,14 @@ class AppendLink:
         """Says Hello while the journal is down; confirms receipts while it listens."""
         if not self.up:
             return [*self._session.tick(now_ms)]
-        if not self._confirm_due or now_ms < self._confirm_ms:
+        if now_ms < self._confirm_ms:
             return []
-        self._confirm_due, self._confirm_ms = False, now_ms + CONFIRM_MS
+        self._confirm_ms = now_ms + CONFIRM_MS
         return [Say(JOURNAL, m.Confirm(self._session.welcomed_by, self._confirmed))]
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do."""
-        if not self.up:
-            return self._session.next_wake_ms()
-        return self._confirm_ms if self._confirm_due else None
+        return self._confirm_ms if self.up else self._session.next_wake_ms()
 
     # -- what the journal says ----------------------------------------------------------------
 
@@ -161,7 +158,6 @@ class AppendLink:
         """The batches that are settled now, in order; repeated items are left out."""
         if receipt.incarnation != self._session.welcomed_by:
             return []
-        self._confirm_due = True  # a repeated one as well: then the journal lacks the last Confirm
         settled = []
         for item in receipt.items:
             if not self._outstanding or item.ordinal != self._outstanding[0].ordinal:
