@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+# not options.py and config: what they import would delay the zygote
 from zbroker.supervisor.processes import PROCESSES
 from zbroker.supervisor.spawned_zygote import SpawnedZygote
 

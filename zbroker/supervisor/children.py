@@ -1,4 +1,4 @@
-"""The processes of a supervisor: forked by a zygote, signalled and reaped here. Pure I/O.
+"""The processes of a supervisor: forked by a zygote, signalled and reaped here.
 
 See zygote.py for what is said between the two.
 """
