@@ -127,6 +127,21 @@ def test_answers_find_their_questions_in_any_order(bench: Bench) -> None:
         assert answer.reason == text
 
 
+def test_a_journal_that_knows_it_no_more_is_greeted_again(bench: Bench) -> None:
+    bench.journal(5)
+    future = bench.link.send(m.Reindex)
+    bench.until(lambda: bench.heard)
+    bench.reply(m.UnknownRequester())
+    with pytest.raises(ClientError, match="not_ready: the journal did not take it"):
+        bench.answer_of(future)
+    bench.until(lambda: bench.link.welcome)
+    assert bench.hellos == 2
+    future = bench.link.send(m.Reindex)
+    bench.until(lambda: bench.heard)
+    bench.reply(m.Done(bench.heard[0][1].cid))
+    assert isinstance(bench.answer_of(future), m.Done)
+
+
 def test_a_dead_journal_fails_what_it_did_not_answer_and_gets_nothing_twice(bench: Bench) -> None:
     bench.journal(5)
     future = bench.link.send(m.Reindex)

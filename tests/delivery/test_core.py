@@ -22,6 +22,7 @@ from zbroker.limits import (
 )
 from zbroker.wire import codec, token
 from zbroker.wire import messages as m
+from zbroker.wire.internal import UnknownRequester
 from zbroker.wire.surveys import Disconnect
 
 # -- logon ------------------------------------------------------------------------------------
@@ -528,6 +529,17 @@ def test_a_journal_that_died_is_asked_again():
     world.up, world.incarnation = True, 8
     world.say_watermarks()
     assert not world.acks("processed"), "marks alone do not mean that it listens"
+    world.welcome()
+    assert len(world.acks("processed")) == 1
+
+
+def test_a_journal_that_knows_it_no_more_is_asked_again():
+    world = ready()
+    world.up = False
+    world.subscribe()
+    world.up = True
+    world.hear(UnknownRequester())
+    assert not world.acks("processed"), "nothing is said before its Welcome"
     world.welcome()
     assert len(world.acks("processed")) == 1
 

@@ -64,6 +64,16 @@ def test_watermarks_of_another_journal_end_the_session_at_once() -> None:
     assert one.watermarks(NEW, 4) == [], "it was said"
 
 
+def test_a_journal_that_knows_us_no_more_is_greeted_again() -> None:
+    one = session()
+    one.tick(0)
+    one.welcome(welcome(OLD))
+    assert one.over(3) == hello(2)
+    assert one.over(4) == [], "it was said"
+    assert one.welcome(welcome(OLD)) == [Reconnect(WATERMARKS)]
+    assert one.welcomed_by == OLD
+
+
 def test_the_same_journal_may_welcome_twice() -> None:
     one = session()
     one.tick(0)

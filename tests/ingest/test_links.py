@@ -95,6 +95,24 @@ def test_receipts_of_another_journal_are_ignored() -> None:
     assert link.on_receipt(receipt(J2, 1)) == []
 
 
+def test_a_journal_that_knows_us_no_more_gets_everything_again() -> None:
+    link = AppendLink(MINE, list)
+    up(link)
+    for seq in (1, 2):
+        link.append(entry(seq), b"a")
+    link.open(1, "p", "")
+    link.on_receipt(receipt(J1, 1))
+    assert link.on_unknown(5) == [
+        Reconnect(JOURNAL), Say(JOURNAL, m.Hello("ingest", MINE, [], 2)),
+    ]  # fmt: skip
+    assert not link.up
+    sent = link.on_welcome(welcome(J1))
+    assert sent is not None
+    kinds = [type(e.message) for e in sent if isinstance(e, Say)]
+    assert kinds == [m.Append, m.Open]
+    assert appended(sent) == [2]
+
+
 def test_receipts_settle_in_order_whatever_is_repeated_or_lost() -> None:
     link = AppendLink(MINE, list)
     up(link)

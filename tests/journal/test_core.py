@@ -129,6 +129,25 @@ def test_nothing_else_is_begun_while_a_sync_runs() -> None:
     assert kinds(at.tick()) == [je.LookForSpace, je.Reserve]
 
 
+def test_whoever_speaks_without_a_hello_that_counts_is_told() -> None:
+    """The late Hello of a dead ingest was once taken for the newer one's: nobody could publish."""
+    at = Steps()
+    late, again = b"\0late", b"\0again"
+    at.hear(Requested([Incoming(late, m.Hello("ingest", 2), [])]))
+    entry = m.Entry(1, at.opened.session, 1, 1, 0, 0, None, ["t"])
+    asks = [m.Append(MINE, 1, 0, [entry]), m.Confirm(MINE, 0), m.Open(2, MINE, "q", "")]
+    for ask in asks:
+        bodies = [BODY] if ask is asks[0] else []
+        assert at.hear(Requested([Incoming(RID, ask, bodies)])) == [
+            Answer(RID, m.UnknownRequester())
+        ]
+    assert at.core.commit.backlog == 0
+    [welcome] = at.hear(Requested([Incoming(again, m.Hello("ingest", 1, number=2), [])]))
+    assert isinstance(welcome.message, m.Welcome)
+    assert at.hear(Requested([Incoming(again, asks[0], [BODY])])) == []
+    assert at.core.commit.backlog == 1
+
+
 def test_written_is_announced_before_the_sync_when_a_reader_wants_that() -> None:
     at = Steps()
     at.holds(eager=True)

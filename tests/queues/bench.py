@@ -117,7 +117,7 @@ class Bench:
         self.now = Now(0, WALL_NS)
         self.up = True
         self.holding = self.silent = False
-        self.reading = self.receipts = True
+        self.reading = self.receipts = self.durable = True
         self.later: tuple[type, ...] = ()
         self.waiting: list[Effect] = []
         self.unreadable = BitMap64()
@@ -282,9 +282,10 @@ class Bench:
     def welcome(self, persisted: int | None = None, generation: int = HERE.generation) -> None:
         end = self.persisted if persisted is None else persisted
         self.up = True
+        written = max(end, self.position) if persisted is None else end
         self.turn.hear(Welcome(
             self.journal, self.incarnation, HERE.instance, generation, 0, "disk", self.log_start,
-            end, end,
+            written, end,
         ))  # fmt: skip
         self.run()
 
@@ -343,7 +344,8 @@ class Bench:
                 publisher = BROKER if part.kind == KIND_PUBLISH else 0
                 self._put(part.kind, body, publisher, part.topics, part.count, part.columns)
             items.append(ReceiptItem(ordinal, self.position - 1, first))
-        self.persisted = self.position
+        if self.durable:
+            self.persisted = self.position
         if self.receipts:
             self.inbox.append(JournalReceipt(self.journal, self.persisted, items))
         self.inbox.append(self._watermarks())

@@ -45,7 +45,7 @@ from zbroker.wire import codec, token
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
-from zbroker.wire.internal import Watermarks
+from zbroker.wire.internal import UnknownRequester, Watermarks
 from zbroker.wire.surveys import AskClients, AskRefusals, Disconnect, Disconnected
 
 # -- logons -----------------------------------------------------------------------------------
@@ -250,6 +250,38 @@ def test_what_a_dead_journal_did_write_is_found_in_the_log() -> None:
     at.come_back()
     assert at.settled() == [(2, 0)]
     assert at.position == end, "nothing was written twice"
+
+
+def test_a_journal_that_knows_us_no_more_is_asked_what_it_took() -> None:
+    """It lives: what it has written is not durable yet, and is not sent again."""
+    at = bench()
+    positions = at.many(2)
+    at.consume()
+    at.receipts, at.durable = False, False
+    at.ack(*positions)
+    end = at.position
+    assert end > at.persisted
+    at.turn.hear(UnknownRequester())
+    at.receipts = at.durable = True
+    at.welcome()
+    assert at.settled() == []
+    assert at.position == end, "nothing was written twice"
+    at.persist()
+    assert at.settled() == [(2, 0)]
+    assert at.position == end
+
+
+def test_a_journal_that_knows_us_no_more_gets_what_it_did_not_take() -> None:
+    at = bench()
+    positions = at.many(2)
+    at.consume()
+    at.holding = True
+    at.ack(*positions)
+    at.under_way.clear()
+    at.turn.hear(UnknownRequester())
+    at.welcome()
+    at.land()
+    assert at.settled() == [(2, 0)]
 
 
 def test_look_ups_that_a_dead_journal_left_are_made_again() -> None:

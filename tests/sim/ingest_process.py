@@ -233,8 +233,8 @@ class IngestProcess:
             self._stop_ms = self.world.at.now_ms
             self.admin.put(StopAsked())
 
-    def dies_in(self, steps: int) -> None:
-        """It dies before or after one of the next effects."""
+    def dies_in(self, steps: int | None) -> None:
+        """It dies before or after one of the next effects; None: it does not, after all."""
         self._left = steps
 
     def die(self) -> None:

@@ -11,8 +11,10 @@ thread does it.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, get_args
 
 from tests.sim.disk import SimCrash
@@ -66,6 +68,15 @@ class Start(NamedTuple):
 
 class Inbox(Mailbox):
     """What other processes said: a burst of it is one event."""
+
+    def mix(self, rng: Random) -> None:
+        """ZeroMQ reads connections in any order, each of them in its own."""
+        queues: dict[bytes, deque[ev.Incoming]] = {}
+        for one in self.waiting:
+            queues.setdefault(one.rid, deque()).append(one)
+        order = [one.rid for one in self.waiting]
+        rng.shuffle(order)
+        self.waiting = deque(queues[rid].popleft() for rid in order)
 
     def events(self, ready: Ready, limit: Limit) -> Iterator[ev.Requested]:
         burst = list(super().events(ready, limit))
@@ -267,6 +278,7 @@ class JournalNode(JournalProcess):
 
     def __init__(self, world: World) -> None:
         self.world, self.alive = world, True
+        self._hangs_until_ms = 0
         settings = JournalSettings(INSTANCE, next(world.incarnations), credit_bytes=400)
         super().__init__(world.disk, settings, Start(world.clock, SEGMENT, world.salt))
         self.listener = world.net.bind(JOURNAL, self._receive)
@@ -296,10 +308,20 @@ class JournalNode(JournalProcess):
 
     # -- turns --------------------------------------------------------------------------------
 
+    def hang(self, ms: int) -> None:
+        """It takes no turn for so long."""
+        self._hangs_until_ms = self.world.at.now_ms + ms
+
     def _next_turn(self) -> None:
         world = self.world
         if not self.alive:
             return
+        if (ms := self._hangs_until_ms - world.at.now_ms) > 0:
+            world.at.after(ms, self._next_turn)
+            return
+        if self._hangs_until_ms:
+            self._hangs_until_ms = 0
+            self.inbox.mix(world.rng)
         draw(self.plan, world.rng)
         try:
             wait_ms = self.turn()
@@ -328,6 +350,10 @@ class JournalNode(JournalProcess):
         self.inbox.put(ev.Incoming(rid, message, list(frame[1])))
 
     def answer(self, effect: e.Answer) -> Gone | None:
+        if self.world.bug == "no answer to strangers" and isinstance(
+            effect.message, m.UnknownRequester
+        ):
+            return None
         return self._send(self.listener, effect.rid, effect.message)
 
     def publish_all(self, effect: je.PublishWatermarks) -> None:

@@ -112,7 +112,11 @@ class QueuesNode:
         incarnation = codec.WATERMARKS.decode(frame).incarnation
         if incarnation == self._link:
             return
-        self._link, self._journal, self._known = incarnation, 0, False
+        self._link = incarnation
+        self._begin()
+
+    def _begin(self) -> None:
+        self._journal, self._known = 0, False
         self.sent.clear()
         if self._pipe is not None:
             self.world.net.close(self._pipe)
@@ -125,6 +129,8 @@ class QueuesNode:
             self._journal, self.confirmed = message.incarnation, 0
             self._ordinals = count(1)
             self._send(u.AskNamed(1, self._journal), [])
+        elif isinstance(message, i.UnknownRequester):
+            self._begin()
         elif isinstance(message, u.NamedRows):
             self._on_named(message)
         elif isinstance(message, i.JournalReceipt) and message.incarnation == self._journal:

@@ -40,6 +40,7 @@ from zbroker.wire import bodies
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
+from zbroker.wire.internal import Hello
 
 START_NS = 1_700_000_000_000_000_000
 #: what is rare or slow matters in short histories, too. AHEAD: positions of the horizon
@@ -312,6 +313,7 @@ class World:
             self.kill_process, self.kill_process, self._stop_process, self._kill_process_soon,
             self.kill_journal, self.kill_journal, self._cut, self._cut, self._freeze, self._slow,
             self._fill_disk, self._fail_reads, self._jump, self._replace_client, self._new_consumer,
+            self._displace,
         )  # fmt: skip
         self.rng.choice(faults)()
 
@@ -357,6 +359,12 @@ class World:
         self.journal.die()
         self.journal = None
         self.at.after(self.rng.choice((0, 20, 200)), self._start_journal)
+
+    def _displace(self) -> None:
+        """The journal reads a Hello of a dead queues process after that of this one."""
+        if self.journal is not None:
+            self.faults.append("late hello")
+            self.journal.hear(b"late", Hello("queues", next(self.incarnations)))
 
     def _start_journal(self) -> None:
         if self.journal is None:

@@ -24,6 +24,7 @@ BUGS = [
     "names are not folded",
     "completions are nested",
     "the gate stays open",
+    "no answer to strangers",
 ]
 
 #: the named steps at which the journal must have died in some history; the list may not shrink
@@ -68,7 +69,8 @@ def test_no_history_breaks_a_promise() -> None:
         faults |= {fault.split()[-1] for fault in world.faults}
         visited |= world.disk.visited
     if SEEDS >= 200:
-        assert faults == {"cut", "killed", "stalled", "stopped"}, "every kind of fault was injected"
+        kinds = {"cut", "hung", "killed", "stalled", "stopped"}
+        assert faults == kinds, "every kind of fault was injected"
         assert visited >= BOUNDARIES, f"never visited any more: {BOUNDARIES - visited}"
 
 

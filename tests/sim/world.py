@@ -271,11 +271,11 @@ class World:
         if self.rng.random() < 0.3:
             self.queues.work()
         roll = self.rng.random()
-        if roll < 0.70:
+        if roll < 0.68:
             app = self.rng.choice(self.apps)
             self.clients[app.name].publish(self.rng.choice([1, 1, 3, 10]))
         elif roll < 0.78:
-            self._kill_journal(power_cut=self.rng.random() < 0.5)
+            self._disturb_journal()
         elif roll < 0.84:
             self._end_ingest()
         elif roll < 0.88:
@@ -320,6 +320,22 @@ class World:
         if power_cut and self.ingest is not None:
             self.kill_ingest()
         self.at.after(self.rng.randint(0, 100), self._start_journal)
+
+    def _disturb_journal(self) -> None:
+        if self.rng.random() < 0.2:
+            self._hang_journal()
+        else:
+            self._kill_journal(power_cut=self.rng.random() < 0.5)
+
+    def _hang_journal(self) -> None:
+        """It reads nothing for a while, in which ingest may die, and so may the next one."""
+        if self.journal is None:
+            return
+        self.faults.append("journal hung")
+        hung_ms = self.rng.choice((50, 500, 2_000))
+        self.journal.hang(hung_ms)
+        for _ in range(self.rng.choice((0, 0, 2))):
+            self.at.after(self.rng.randint(0, hung_ms), self.kill_ingest)
 
     def _start_journal(self) -> None:
         """Starts the journal; it may die while it recovers, then it is started again."""
@@ -395,6 +411,8 @@ class World:
         self.receipt_loss = 0.0
         self.disk.hook = _no_crash
         self._start_journal()
+        if self.ingest is not None:
+            self.ingest.dies_in(None)
         self._start_ingest()
         for client in self.clients.values():
             if client.ended is None:

@@ -129,6 +129,9 @@ class AdminJournalLink:
             if isinstance(message, m.Welcome):
                 if message.echo == self._mine:
                     self.welcome, self._waits = message, 1
+            elif isinstance(message, m.UnknownRequester):
+                self._again("the journal did not take it")
+                return
             elif isinstance(message, m.Holders | m.Removal | m.Done):
                 future = self._asked.pop(message.cid, None)
                 if future is not None and future.set_running_or_notify_cancel():

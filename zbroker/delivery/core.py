@@ -37,7 +37,7 @@ from zbroker.server.token_listener import ListenerSettings, TokenListener
 from zbroker.topics import matcher
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire.internal import Hello, Located, Watermarks, Welcome
+from zbroker.wire.internal import Hello, Located, UnknownRequester, Watermarks, Welcome
 from zbroker.wire.surveys import AskRefusals, Disconnect, Peers, command_text, unknown
 
 TICK_MS: Final = 250  # how exact the patience with the journal is
@@ -106,6 +106,7 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
             BlockRead: lambda event: self._turns.turn(event.read, event.block, self._now_ns),
             Watermarks: lambda event: journal.watermarks(event, self._now.mono_ms),
             Welcome: journal.welcome,
+            UnknownRequester: lambda _: journal.session.over(self._now.mono_ms),
             Located: self._locating.located,
             LiveReceived: self._unrecorded,
             Planned: self.plans.planned,

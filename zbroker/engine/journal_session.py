@@ -1,6 +1,7 @@
 """A process's session with the journal: which incarnation listens, and when to say Hello. Pure.
 
     down --Welcome to this process--> up --watermarks of another incarnation--> down
+                             or UnknownRequester
     down --no Welcome for WELCOME_WAIT_MS, then for twice as long, ...--> down
 
 Whenever it is down it says Hello on a new socket: ZeroMQ would hand what is queued in the old one
@@ -63,7 +64,11 @@ class JournalSession:
 
     def watermarks(self, incarnation: int, now_ms: int) -> list[Reconnect | Say]:
         """Watermarks of this incarnation arrived: if it is another one, the session is over."""
-        if self.welcomed_by in (0, incarnation):
+        return [] if incarnation == self.welcomed_by else self.over(now_ms)
+
+    def over(self, now_ms: int) -> list[Reconnect | Say]:
+        """The journal that welcomed this process does not listen to it any more."""
+        if self.welcomed_by == 0:
             return []
         self.welcomed_by, self._next_hello_ms = 0, now_ms
         return self.tick(now_ms)

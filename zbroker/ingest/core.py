@@ -92,6 +92,7 @@ class IngestCore:
             ie.EndpointsRead: self._endpoints_read,
             i.Welcome: self._welcome,
             i.Watermarks: lambda event: self.link.on_watermarks(event, self._now.mono_ms),
+            i.UnknownRequester: lambda _: self.link.on_unknown(self._now.mono_ms),
             i.Opened: self._opened,
             i.JournalReceipt: self._receipt,
             StagesDone: self._committing.done,

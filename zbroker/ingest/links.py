@@ -130,6 +130,10 @@ class AppendLink:
         """Watermarks of another incarnation mean that the journal was restarted."""
         return [*self._session.watermarks(watermarks.incarnation, now_ms)]
 
+    def on_unknown(self, now_ms: int) -> list[LinkEffect]:
+        """The journal lives and does not know this process."""
+        return [*self._session.over(now_ms)]
+
     def on_welcome(self, welcome: m.Welcome) -> list[LinkEffect] | None:
         """The journal listens: everything outstanding is sent, logons after it.
 

@@ -93,7 +93,9 @@ class JournalCore:
         handlers, commit, effects = self._requests, self.commit, list[Effect]()
         for one in event.messages:
             handler = handlers.get(type(one.message))
-            if handler is None:
+            if not commit.knows(one.rid) and type(one.message) is not m.Hello:
+                effects.append(e.Answer(one.rid, m.UnknownRequester()))
+            elif handler is None:
                 effects += commit.receive(*one)
             else:
                 effects += handler(one.rid, one.message)

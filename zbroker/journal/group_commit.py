@@ -358,6 +358,10 @@ class GroupCommit(GroupBuilder):
             of_commit,
         )  # fmt: skip
 
+    def knows(self, rid: bytes) -> bool:
+        """False if no process said Hello on this connection, or one did on a newer one."""
+        return rid in self._requesters
+
     def process_of(self, rid: bytes) -> str:
         """Which process said Hello on this connection; "" if none did, or it did on a newer one."""
         requester = self._requesters.get(rid)

@@ -4,10 +4,11 @@
        ^                 |  |
        |    refused for now  journal restarted --read up to its end--> landed, or waiting again
 
-Every unit has a number, which is in one of its records. A journal that restarts may hold some of
-what was under way: the log is read from where the first of these can be to the end that its Welcome
-reported, and what was found there has landed. So a unit lands once, whatever dies, as long as this
-process lives; when it dies, too, what was not answered was not promised.
+Every unit has a number, which is in one of its records. A journal that restarts, or no longer knows
+this process, may hold some of what was under way: the log is read from where the first of these can
+be to the end that its Welcome reported, and what was found there has landed. So a unit lands once,
+whatever dies, as long as this process lives; when it dies, too, what was not answered was not
+promised.
 
 Units land in the order in which they were added, those with dead letters apart from the others: the
 journal refuses whatever of its sort was sent after a unit that it refused for now, until a Commit
@@ -122,8 +123,8 @@ class Commits:
 
     # -- the journal --------------------------------------------------------------------------
 
-    def welcomed(self, journal: int, persisted: int) -> None:
-        """A journal that nothing was sent to; its log ends at `persisted`."""
+    def welcomed(self, journal: int, written: int) -> None:
+        """A journal, or the same one again; what it took of ours so far is before `written`."""
         if journal == self._journal:
             return
         self._journal = journal
@@ -132,7 +133,7 @@ class Commits:
         self._refused.clear()
         self._under_way.clear()
         self._under_way_bytes = self._last_ordinal = self.confirmed = self._not_before_ms = 0
-        self._read_to = persisted
+        self._read_to = written
 
     def lost(self) -> None:
         """The journal is gone; nothing is sent before the next one welcomes us."""

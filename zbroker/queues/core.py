@@ -39,7 +39,7 @@ from zbroker.server.token_listener import ListenerSettings, TokenListener
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
-from zbroker.wire.internal import JournalReceipt, Located, Watermarks, Welcome
+from zbroker.wire.internal import JournalReceipt, Located, UnknownRequester, Watermarks, Welcome
 from zbroker.wire.queue_surveys import QueuesQuestion
 from zbroker.wire.surveys import AskClients, Peers
 from zbroker.wire.units import NamedRows
@@ -98,6 +98,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             BlockRead: lambda event: manager.folding.read(event.read.key, event.block),
             Watermarks: journal.watermarks,
             Welcome: journal.welcome,
+            UnknownRequester: lambda _: journal.over(),
             NamedRows: journal.named,
             JournalReceipt: lambda event: manager.commits.receipts(event, shared.now.mono_ms),
             Located: shared.located,

@@ -85,9 +85,12 @@ class JournalClient:
             here = Origin(watermarks.instance, watermarks.generation)
             self._heard(here, watermarks.log_start, watermarks.persisted)
             return ()
-        if self.session.welcomed_by:
-            self._manager.commits.lost()
-        return self.session.watermarks(watermarks.incarnation, self._shared.now.mono_ms)
+        return self.over()
+
+    def over(self) -> Sequence[Effect]:
+        """The journal that welcomed this process does not listen to it any more."""
+        self._manager.commits.lost()
+        return self.session.over(self._shared.now.mono_ms)
 
     def welcome(self, welcome: Welcome) -> Sequence[Effect]:
         """A journal listens. Raises: StorageError, if it lost what was read."""
@@ -105,7 +108,7 @@ class JournalClient:
             )
         if welcome.incarnation == before:
             return ()
-        manager.folding.welcomed(welcome.incarnation, welcome.persisted)
+        manager.folding.welcomed(welcome.incarnation, welcome.written)
         self._shared.ask_again()
         self._shared.out.append(Say(JOURNAL, AskNamed(0, welcome.incarnation)))
         if welcome.incarnation == self._met:

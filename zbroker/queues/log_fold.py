@@ -121,9 +121,9 @@ class QueueFold:
         elif batch.kind in (KIND_WIRING, KIND_POINT) and self._commits.doubtful_from is not None:
             self._found(batch)
 
-    def welcomed(self, journal: int, persisted: int) -> None:
-        """A journal whose log ends at `persisted`: units under way are looked for there."""
-        self._commits.welcomed(journal, persisted)
+    def welcomed(self, journal: int, written: int) -> None:
+        """A journal whose log ends at `written`: units under way are looked for there."""
+        self._commits.welcomed(journal, written)
         self._following.look_again()
         begin = self._commits.doubtful_from
         if begin is not None:

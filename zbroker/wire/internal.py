@@ -13,6 +13,7 @@
         Holds{log_start, lowest, ...}     ->                                      (delivery)
         AskHolders, Lease, Remove,        ->                                      (admin)
         Retire, Reindex                   <-  Holders, Removal, Done
+        anything without a Hello          ->  UnknownRequester
     and to everybody, by XPUB: Watermarks, after each commit and on each beat.
 
     ingest, where not everything is recorded        delivery
@@ -20,8 +21,8 @@
                                           <-  LiveCredit{taken, credit, ...}      and on each beat
         Live{incarnation, entries} + bodies ->
 
-A changed incarnation on either side: a new socket, Hello again, everything after the last receipt
-again (ZeroMQ hands frames queued for a dead process to its successor).
+A changed incarnation on either side, or UnknownRequester: a new socket, Hello again, everything
+after the last receipt again (ZeroMQ hands frames queued for a dead process to its successor).
 """
 
 from __future__ import annotations
@@ -85,6 +86,14 @@ class Welcome(InternalMessage, tag="welcome"):
     written: int
     persisted: int
     ended: list[str] = []
+
+
+class UnknownRequester(InternalMessage, tag="unknown"):
+    """journal -> whoever speaks without a Hello that still counts: say it again, on a new socket.
+
+    ZeroMQ reads connections in any order, so the late Hello of a process that died may be taken
+    for one of its successor's.
+    """
 
 
 class Open(JournalRequest, tag="open"):
@@ -388,7 +397,9 @@ ToJournal = (
     Hello | Open | Close | Append | Replicate | Confirm | Locate
     | Holds | Lease | AskHolders | Remove | Retire | Reindex
 )  # fmt: skip
-FromJournal = Welcome | Opened | JournalReceipt | Located | Holders | Removal | Done
+FromJournal = (
+    Welcome | UnknownRequester | Opened | JournalReceipt | Located | Holders | Removal | Done
+)  # fmt: skip
 ToLive = Hello | Live
 ToSupervisor = Beat | AskStatus
 FromSupervisor = Stop | Status
