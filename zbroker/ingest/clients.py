@@ -76,6 +76,7 @@ class ClientRegistry:
         self.by_open: dict[int, ClientConnection] = {}
         self._principals: Counter[str] = Counter()  # connections of each
         self._next_open = 1
+        self.has_moved = False  # sessions have begun or ended since `moved`
         self._left: list[bytes] = []  # connections whose session is over, for the listener
         self._came: list[bytes] = []
 
@@ -127,13 +128,8 @@ class ClientRegistry:
 
     def opened(self, client: ClientConnection) -> None:
         """Its session is open."""
-        client.state = "live"
+        client.state, self.has_moved = "live", True
         self._came.append(client.rid)
-
-    @property
-    def has_moved(self) -> bool:
-        """True if sessions have begun or ended since `moved`."""
-        return bool(self._left or self._came)
 
     def moved(self) -> list[LoggedOff | LoggedOn]:
         """Departures first: a peer may have come back under its id."""
@@ -141,6 +137,7 @@ class ClientRegistry:
         effects += (LoggedOn(rid) for rid in dict.fromkeys(self._came) if self._is_live(rid))
         self._left.clear()
         self._came.clear()
+        self.has_moved = False
         return effects
 
     def _is_live(self, rid: bytes) -> bool:
@@ -159,7 +156,7 @@ class ClientRegistry:
         self._forget(client)
 
     def _forget(self, client: ClientConnection) -> None:
-        client.state = "ended"
+        client.state, self.has_moved = "ended", True
         self._left.append(client.rid)
         if self.by_rid.get(client.rid) is client:
             del self.by_rid[client.rid]

@@ -102,7 +102,7 @@ class IngestCore:
         """What follows at once."""
         self._now = now
         effects = self._handlers[type(event)](event)
-        if self._owed:
+        if self._owed.clients:
             effects = self._without_held(effects)
         return [*effects, *self.clients.moved()] if self.clients.has_moved else effects
 
@@ -353,7 +353,7 @@ class IngestCore:
         effects += self.link.tick(now.mono_ms)
         if not self._everything:
             effects += self.live.tick(now.mono_ms)
-        if owed or self._owed:
+        if owed or self._owed.clients:
             effects = [*owed, *self._without_held(effects)]
         if self.clients.has_moved:
             effects += self.clients.moved()

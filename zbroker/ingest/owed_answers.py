@@ -30,26 +30,23 @@ RUNS_PER_ANSWER: Final = 100  # and so many runs of filtered sequences
 
 
 class OwedAnswers:
-    """By client, in their order. next_wake_ms: when they are tried again."""
+    """clients: those that are owed some. next_wake_ms: when they are tried again."""
 
     def __init__(self) -> None:
-        self._owed: dict[bytes, _Owed] = defaultdict(_Owed)
+        self.clients: dict[bytes, _Owed] = defaultdict(_Owed)
         self.next_wake_ms: int | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self._owed)
 
     def put(self, answer: Answer, now_ms: int) -> None:
         """A full queue did not take this."""
         self.next_wake_ms = now_ms + RETRY_MS
-        self._owed[answer.rid].put(answer.message)
+        self.clients[answer.rid].put(answer.message)
 
     def hold_back(self, effects: Iterable[Effect]) -> list[Effect]:
         """What of `effects` is performed now; answers to clients that are owed some are kept."""
         now: list[Effect] = []
         for effect in effects:
-            if isinstance(effect, Answer) and effect.rid in self._owed:
-                self._owed[effect.rid].put(effect.message)
+            if isinstance(effect, Answer) and effect.rid in self.clients:
+                self.clients[effect.rid].put(effect.message)
             else:
                 now.append(effect)
         return now
@@ -59,25 +56,25 @@ class OwedAnswers:
         if self.next_wake_ms is None or now_ms < self.next_wake_ms:
             return []
         found: list[Answer] = []
-        for rid, owed in list(self._owed.items()):
+        for rid, owed in list(self.clients.items()):
             found += (Answer(rid, message) for message in owed.take())
             if owed.empty:
-                del self._owed[rid]
-        self.next_wake_ms = now_ms if self._owed else None
+                del self.clients[rid]
+        self.next_wake_ms = now_ms if self.clients else None
         return found
 
     def too_slow(self) -> list[bytes]:
         """Clients that are owed too much, each once."""
-        return [rid for rid, owed in self._owed.items() if owed.too_much and not owed.ended]
+        return [rid for rid, owed in self.clients.items() if owed.too_much and not owed.ended]
 
     def end(self, rid: bytes, message: Struct) -> None:
         """This is the last that is kept for a client, until it has read all of it."""
-        self._owed[rid].put(message)
-        self._owed[rid].ended = True
+        self.clients[rid].put(message)
+        self.clients[rid].ended = True
 
     def forget(self, rid: bytes) -> None:
         """This client is gone."""
-        self._owed.pop(rid, None)
+        self.clients.pop(rid, None)
 
 
 class _Owed:

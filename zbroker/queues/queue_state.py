@@ -179,10 +179,10 @@ class QueueState:
     dead: BitMap64 = field(default_factory=BitMap64)  # given up, and may be brought back
     returning: BitMap64 = field(default_factory=BitMap64)  # of these, what is on its way back
     returned: BitMap64 = field(default_factory=BitMap64)  # came back, and may be at any position
+    name: str = field(init=False)
 
-    @property
-    def name(self) -> str:
-        return self.definition.config.name
+    def __post_init__(self) -> None:
+        self.name = self.definition.config.name
 
     @property
     def folded(self) -> int:

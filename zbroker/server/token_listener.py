@@ -148,8 +148,11 @@ class TokenListener(ABC, Generic[P]):
     def beat(self, now_ms: int, *, drained: bool) -> list[Send]:
         """Heartbeats that are due, and the ends of silent sessions."""
         silent, due = self.connections.beats(now_ms, drained=drained)
-        error = ClientError("not_logged_on", "nothing was heard for two heartbeats")
-        return [Send(rid, _HEARTBEAT) for rid in due] + [self._end(rid, error) for rid in silent]
+        sends = [Send(rid, _HEARTBEAT) for rid in due]
+        for rid in silent:
+            error = ClientError("not_logged_on", "nothing was heard for two heartbeats")
+            sends.append(self._end(rid, error))
+        return sends
 
     def answer(
         self, rid: bytes, ask: s.AskRefusals | s.Disconnect

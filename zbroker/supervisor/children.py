@@ -110,7 +110,7 @@ class Children:
         except ConnectionResetError:
             pass  # it ended before it read what it was sent
         self._poller.unregister(self._zygote.link)
-        self.end_zygote()
+        self._zygote.end()
         yield ZygoteLost()
 
     def refuse(self, _effect: EndZygote) -> None:
@@ -132,13 +132,9 @@ class Children:
         with contextlib.suppress(ProcessLookupError):  # one that was never ours, and ended
             os.kill(pid, number)
 
-    def end_zygote(self) -> None:
-        """Kills it, and waits until it is gone."""
-        self._zygote.end()
-
     def close(self) -> None:
         """Ends the zygote, and waits until all children are gone; each was asked or killed."""
-        self.end_zygote()
+        self._zygote.end()
         deadline = time.monotonic() + CHILDREN_END_S
         with contextlib.suppress(ChildProcessError):  # none left: the awaited state
             while time.monotonic() < deadline:

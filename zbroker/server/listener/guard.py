@@ -214,7 +214,7 @@ class ConnectionGuard:
 
 
 class _Round:
-    """Goes through all members, a few at a time, then waits a while."""
+    """Goes through all members, a few at a time, then waits a while. due_ms: for the next ones."""
 
     def __init__(
         self,
@@ -226,13 +226,8 @@ class _Round:
         self.judge = judge
         self._pace = pace
         self._left: list[GuardedConnection] = []
-        self._begins_ms = 0
+        self._begins_ms = self.due_ms = 0
         self._worked_us = 0
-
-    @property
-    def due_ms(self) -> int:
-        """When the next members are looked at."""
-        return 0 if self._left else self._begins_ms
 
     def some(self, now_ms: int, worked_us: Callable[[], int]) -> list[GuardedConnection]:
         """The next members, ROUND_MAX at most."""
@@ -240,6 +235,7 @@ class _Round:
             self._begin(now_ms, worked_us())
         taken = self._left[-ROUND_MAX:]
         del self._left[-ROUND_MAX:]
+        self.due_ms = 0 if self._left else self._begins_ms
         return [each for each in taken if self.members.get(each.fd) is each]
 
     def _begin(self, now_ms: int, worked_us: int) -> None:
