@@ -145,8 +145,25 @@ def test_receipts_that_were_seen_are_confirmed_on_a_beat() -> None:
     link.on_welcome(welcome(J1))
     link.append(entry(1), b"a")
     link.flush()
-    link.on_receipt(receipt(J1, 1))
     for now_ms in (0, CONFIRM_MS):
+        link.on_receipt(receipt(J1, 1))  # the journal repeats it: the first Confirm was lost
         assert link.next_wake_ms() == now_ms
         assert link.tick(now_ms) == [Say(JOURNAL, m.Confirm(J1, 1))]
         assert link.tick(now_ms + CONFIRM_MS - 1) == []
+        assert link.next_wake_ms() is None, "nothing is to be confirmed"
+        assert link.tick(now_ms + CONFIRM_MS) == []
+
+
+def test_while_an_answer_is_missing_the_journal_hears_of_us() -> None:
+    """So it can say that it does not know us."""
+    batch, logon = AppendLink(MINE, list), AppendLink(MINE, list)
+    for link in (batch, logon):
+        up(link)
+        assert link.next_wake_ms() is None
+    batch.append(entry(1), b"a")
+    batch.flush()
+    logon.open(1, "p", "")
+    for link in (batch, logon):
+        for now_ms in (CONFIRM_MS, 2 * CONFIRM_MS):
+            assert link.tick(now_ms) == [Say(JOURNAL, m.Confirm(J1, 0))]
+            assert link.next_wake_ms() == now_ms + CONFIRM_MS

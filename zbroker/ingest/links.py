@@ -51,6 +51,7 @@ class AppendLink:
         self._ordinal = 1
         self._confirmed = 0
         self._confirm_ms = 0
+        self._has_receipts = False  # came since the last Confirm
         self._outstanding: deque[Outstanding] = deque()
         self._sent = 0  # how many of them, from the left, are on the wire
         self._opens: dict[int, m.Open] = {}
@@ -115,14 +116,21 @@ class AppendLink:
         """Says Hello while the journal is down; confirms receipts while it listens."""
         if not self.up:
             return [*self._session.tick(now_ms)]
-        if now_ms < self._confirm_ms:
+        if now_ms < self._confirm_ms or not self._may_confirm:
             return []
-        self._confirm_ms = now_ms + CONFIRM_MS
+        self._has_receipts, self._confirm_ms = False, now_ms + CONFIRM_MS
         return [Say(JOURNAL, m.Confirm(self._session.welcomed_by, self._confirmed))]
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do."""
-        return self._confirm_ms if self.up else self._session.next_wake_ms()
+        if not self.up:
+            return self._session.next_wake_ms()
+        return self._confirm_ms if self._may_confirm else None
+
+    @property
+    def _may_confirm(self) -> bool:
+        """Also while answers are missing: the journal says if it does not know us any more."""
+        return bool(self._has_receipts or self._outstanding or self._opens or self._asks)
 
     # -- what the journal says ----------------------------------------------------------------
 
@@ -162,6 +170,7 @@ class AppendLink:
         """The batches that are settled now, in order; repeated items are left out."""
         if receipt.incarnation != self._session.welcomed_by:
             return []
+        self._has_receipts = True  # a repeated one as well: the last Confirm was not heard
         settled = []
         for item in receipt.items:
             if not self._outstanding or item.ordinal != self._outstanding[0].ordinal:
