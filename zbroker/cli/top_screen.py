@@ -82,11 +82,9 @@ def _numbers(found: Row) -> Table:
     rates = {name: f"{value:,.0f}" for name, value in found["rates"].items() if is_number(value)}
     table.add_row(*_pairs(rates | {key: plain(found[key]) for key in ("clients", "subscriptions")}))
     watermarks = {key: plain(journal[key]) for key in _WATERMARKS}
-    more = {
-        "log": _size(journal["bytes"]), "free": _size(journal["free_bytes"]),
-        "segments": plain(journal["segments"]), "sync_ms": plain(journal["sync_ms"]),
-    }  # fmt: skip
-    table.add_row(*_pairs(watermarks | more))
+    sizes = {"log": _size(journal["bytes"]), "free": _size(journal["free_bytes"])}
+    others = {key: plain(journal[key]) for key in ("segments", "sync_ms")}
+    table.add_row(*_pairs(watermarks | sizes | others))
     if found["queues"].get("count"):
         queues = {"queues" if key == "count" else key: found["queues"].get(key) for key in _QUEUES}
         table.add_row(*_pairs({name: plain(value) for name, value in queues.items()}))

@@ -174,9 +174,8 @@ def _check_queues(config: Config, recording: Recording, source: TomlSource) -> N
 
 def _describe(path: KeyPath) -> str:
     """The description of the field at `path`, for an error about it."""
-    rows = (
-        one for section in sections() if section.name in path[:1] for one in fields(section.type)
-    )
+    tables = (section.type for section in sections() if section.name in path[:1])
+    rows = (one for table in tables for one in fields(table))
     return next((one.description for one in rows if one.name in path[1:]), "")
 
 

@@ -313,8 +313,6 @@ def _broker_answer(connection: link.ClientLink, url: str) -> object:
 def _session(answer: object, url: str) -> AdminSession:
     if isinstance(answer, m.Error):
         raise ZBrokerError(answer.code, answer.reason, answer.hint)
-    admin = (answer.endpoints or {}).get("admin") if isinstance(answer, m.Ack) else None
-    if not admin:
-        raise ZBrokerError("not_found", f"{url} does not say where its admin is", "try again")
-    assert isinstance(answer, m.Ack), "only an Ack names it"
-    return AdminSession(admin, answer.token or "")
+    if isinstance(answer, m.Ack) and (admin := (answer.endpoints or {}).get("admin")):
+        return AdminSession(admin, answer.token or "")
+    raise ZBrokerError("not_found", f"{url} does not say where its admin is", "try again")

@@ -100,6 +100,5 @@ def run(
             on_done(list(done.value))
         job.result()
     on_done(done.value)
-    return merged(part.tallies for part in done.value), sorted(
-        done.value, key=attrgetter("partition")
-    )
+    parts = sorted(done.value, key=attrgetter("partition"))
+    return merged(part.tallies for part in parts), parts

@@ -89,11 +89,8 @@ def locate(log: Log, point: str, tail: int, end: bool = False) -> int:
         return log.locate_time(parse_time(point))
     if is_vector(point):
         return _locate_vector(log, point, tail)
-    found = [
-        position
-        for part in point.split(",")
-        if (position := log.locate(parse_bookmark(part))) is not None
-    ]
+    located = [log.locate(parse_bookmark(part)) for part in point.split(",")]
+    found = [position for position in located if position is not None]
     if not found:
         raise ClientError("bookmark_not_found", f"{point} is not in the log of {log.instance:016x}")
     return (max(found) if end else min(found)) + 1

@@ -60,11 +60,8 @@ class Piece(Struct, gc=False):
 def pieces(part: LogRange, needs: PieceNeeds) -> Iterator[Piece]:
     """All of the range. Raises: ZBrokerError, as `replay`."""
     if part.is_live:
-        for messages in live_batches(part):
-            yield _of_messages(messages, needs)
-    else:
-        for batch, picked in batches(part):
-            yield _of_batch(batch, picked, needs)
+        return (_of_messages(messages, needs) for messages in live_batches(part))
+    return (_of_batch(batch, picked, needs) for batch, picked in batches(part))
 
 
 # -- from a directory -------------------------------------------------------------------------

@@ -93,10 +93,10 @@ def reader_name(job: str) -> str:
     """
     try:
         from pyspark import TaskContext
+
+        context = TaskContext.get()
     except ImportError:
         context = None
-    else:
-        context = TaskContext.get()
     task = "driver" if context is None else f"p{context.partitionId()}-a{context.attemptNumber()}"
     return f"spark-{job}-{task}-{os.getpid()}-{secrets.token_hex(3)}"
 

@@ -127,8 +127,7 @@ def _write(iterator: Iterator[pa.RecordBatch], to: SinkTarget, app: str) -> Stag
     task = TaskContext.get()
     partition, attempt = task.partitionId(), task.attemptNumber()
     name = f"spark-{app.partition('/')[0]}-p{partition}-a{attempt}"
-    staged = stage(iterator, to, name)
-    return StagedPart(app, partition, staged.token, staged.messages)
+    return StagedPart(app, partition, *stage(iterator, to, name))
 
 
 def _commit(to: SinkTarget, messages: Messages, batch: int) -> None:

@@ -24,14 +24,10 @@ def split(marks: list[SplitMark], parts: int) -> list[Cut]:
     """
     first, last = marks[0], marks[-1]
     targets = [last.total * part // parts for part in range(1, parts)]
-    cuts = [
-        first,
-        *(marks[bisect_left(marks, total, key=attrgetter("total"))] for total in targets),
-        last,
-    ]
+    inner = [marks[bisect_left(marks, total, key=attrgetter("total"))] for total in targets]
     return [
         (low.position, high.position, high.total - low.total)
-        for low, high in pairwise(cuts)
+        for low, high in pairwise([first, *inner, last])
         if low.position < high.position
     ]
 

@@ -169,19 +169,18 @@ def test_a_segment_that_moves_meanwhile_is_found_again(
     live: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     segments(live, 3)
-    real = export._copy_bytes
+    real = export._write
     moved: list[str] = []
 
-    def copy_bytes(places, place, target, copied):
+    def write(disk, name, size, chunks, copied):
         if not moved:
-            moved.append("once")
+            moved.append(name)
             archive = live.directory.parent / "archive"
             archive.mkdir()
-            name = segment_name(place.serial)
             (live.directory / name).rename(archive / name)
-        return real(places, place, target, copied)
+        real(disk, name, size, chunks, copied)
 
-    monkeypatch.setattr(export, "_copy_bytes", copy_bytes)
+    monkeypatch.setattr(export, "_write", write)
     assert exported(live, tmp_path / "out")["verified"] is True
     assert len(names(tmp_path / "out" / "journal")) == 3
 

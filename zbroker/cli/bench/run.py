@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import zbroker
@@ -46,15 +47,15 @@ class BenchRun:
 
     def all(self) -> None:
         """Every measurement. Raises: ZBrokerError."""
-        publishers = self._publishers
-        self._begin = publishers[0].publish(self._plan.topic, self._payload).wait(PATIENCE_S)
-        self._publish(publishers)
-        self._sync(publishers[0])
+        first = self._publishers[0]
+        self._begin = first.publish(self._plan.topic, self._payload).wait(PATIENCE_S)
+        self._publish()
+        self._sync(first)
         if self._begin:
             self._replay()
         else:
             self.notes.append(f"{self._plan.topic} is not recorded there: nothing can be replayed")
-        self._live(publishers[0])
+        self._live(first)
 
     def close(self) -> None:
         """Closes every client, without waiting for the broker."""
@@ -68,17 +69,13 @@ class BenchRun:
 
     # -- publishing ---------------------------------------------------------------------------
 
-    def _publish(self, publishers: list[Client]) -> None:
-        shares, done = self._plan.shares(), [0] * len(publishers)
-        seconds = self._together(
-            "publish",
-            lambda at: self._feed(publishers[at], shares[at], done, at),
-            done,
-            self._plan.messages,
-        )
+    def _publish(self) -> None:
+        done = [0] * len(self._publishers)
+        seconds = self._together("publish", partial(self._feed, done), done, self._plan.messages)
         self.results["publish"] = rate(self._plan.messages, self._plan.size, seconds)
 
-    def _feed(self, client: Client, share: int, done: list[int], at: int) -> None:
+    def _feed(self, done: list[int], at: int) -> None:
+        client, share = self._publishers[at], self._plan.shares()[at]
         topic, payload = self._plan.topic, self._payload
         chunk = [payload] * CHUNK
         while done[at] < share and not self._ended.is_set():

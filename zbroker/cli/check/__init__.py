@@ -51,16 +51,9 @@ def _bounds(
     name: str, what: str, kind: click.FloatRange = _COUNT, defaults: tuple[Any, Any] = (None, None)
 ) -> Callable[[F], F]:
     """`--NAME-warning` and `--NAME-critical`."""
-
-    warning, critical = defaults
-
-    def add(function: F) -> F:
-        function = with_default(f"--{name}-critical", critical, "The same, critical.", kind)(
-            function
-        )
-        return with_default(f"--{name}-warning", warning, what, kind)(function)
-
-    return add
+    warning = with_default(f"--{name}-warning", defaults[0], what, kind)
+    critical = with_default(f"--{name}-critical", defaults[1], "The same, critical.", kind)
+    return lambda function: warning(critical(function))
 
 
 @click.command(cls=VerdictCommand)
@@ -90,12 +83,9 @@ def check(target: Target, /, form: str, warn_alarms: bool, **given: float) -> No
         for name in HealthLimits._fields
     }
     try:
-        answers = ask(target)
-        found = (
-            answers
-            if isinstance(answers, HealthVerdict)
-            else judge(answers, HealthLimits(**bounds), warn_alarms)
-        )
+        found = ask(target)
+        if isinstance(found, AdminAnswers):
+            found = judge(found, HealthLimits(**bounds), warn_alarms)
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         # whatever answers there is not the admin of an instance
         found = HealthVerdict((Reason(UNKNOWN, f"its answer cannot be read: {error}"),))

@@ -83,10 +83,8 @@ class HealthVerdict(NamedTuple):
 
 def judge(said: AdminAnswers, limits: HealthLimits, warn_alarms: bool = False) -> HealthVerdict:
     """The verdict on an instance that answers."""
-    values = tuple(_values(said, limits))
-    reasons = [*_state(said.status), *_alarms(said.status, warn_alarms), *_silent(said)]
-    reasons += _crossed(values)
-    status = said.status
+    status, values = said.status, tuple(_values(said, limits))
+    reasons = [*_state(status), *_alarms(status, warn_alarms), *_silent(said), *_crossed(values)]
     lag = next(value for value in values if value.name == "lag")
     text = f"{status.get('state')}, {status.get('clients', 0)} clients, lag {_number(lag)}"
     return HealthVerdict(tuple(sorted(reasons, key=lambda one: -one.code)), values, text)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from zbroker.cli import progress
 from zbroker.config import Config
-from zbroker.control.target import Admin, Target
+from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
 from zbroker.log.disk import lock_holder
 from zbroker.paths import Paths
@@ -67,11 +67,6 @@ class Case:
             return SILENT
         there = self.paths is not None and self.paths.identity.exists()
         return STOPPED if there or self.target.url else ABSENT
-
-    @property
-    def admin(self) -> Admin:
-        """The status of the running instance. Raises: ZBrokerError."""
-        return self.target.admin()
 
     def command(self, text: str) -> str:
         """A command of zbroker-admin for this instance."""

@@ -97,11 +97,11 @@ def rules(_: Case, status: Document) -> Iterator[Finding]:
 
 def stuck_subscriptions(case: Case, _: Document) -> Iterator[Finding]:
     """Whether readers stopped reading."""
-    first = without_credit(case.admin.ask(_ASK)["subscriptions"])
+    first = without_credit(case.target.ask(_ASK)["subscriptions"])
     if not first:
         return
     time.sleep(LOOK_AGAIN_S)
-    yield from stuck(first, without_credit(case.admin.ask(_ASK)["subscriptions"]), case)
+    yield from stuck(first, without_credit(case.target.ask(_ASK)["subscriptions"]), case)
 
 
 def without_credit(rows: Sequence[Document]) -> Waiting:
@@ -134,7 +134,7 @@ def stuck(first: Waiting, second: Waiting, case: Case) -> Iterator[Finding]:
 def held(case: Case, _: Document) -> Iterator[Finding]:
     """Whether somebody who cannot be asked holds up the removal of old segments."""
     try:
-        silent = case.admin.ask("/holders").get("silent", ())
+        silent = case.target.ask("/holders").get("silent", ())
     except ZBrokerError as error:
         if error.code == "not_ready":
             return  # the journal starts; `processes` tells

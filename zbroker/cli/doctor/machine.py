@@ -71,7 +71,7 @@ def _keeper(case: Case) -> tuple[str, int, int]:
     if case.status is None:
         return "", 0, 0
     with suppress(ZBrokerError):  # of an old instance, or while the queues process starts
-        rows = case.admin.ask("/queues")["queues"]
+        rows = case.target.ask("/queues")["queues"]
         most = max(rows, key=lambda row: row["bytes"], default=None)
         if most is not None and most["bytes"]:
             return str(most["name"]), int(most["bytes"]), int(case.status["journal"]["bytes"])

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from zbroker.cli import show
 from zbroker.cli.group import EX_ERROR
 from zbroker.cli.journal import opened, points, printer
 from zbroker.cli.journal.grep import LogSearch, MessageCriteria
@@ -65,9 +66,7 @@ def dump(  # noqa: PLR0913 - click passes each option by itself
             rows = _rows(search.items(), PayloadRenderer(target).row)
         printer.write(printer.json_lines(rows), limit)
     if search.gaps:
-        click.echo(
-            f"journal dump: {len(search.gaps)} ranges could not be read, see above", err=True
-        )
+        show.warn(f"journal dump: {len(search.gaps)} ranges could not be read, see above")
         sys.exit(EX_ERROR)
 
 

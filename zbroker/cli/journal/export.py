@@ -208,11 +208,10 @@ def bounds(places: SegmentPlaces) -> list[SegmentBounds]:
     for place in places.list():
         header = places.header(place)
         if isinstance(header, SegmentHeader):
+            first = header.first_position
             if found:
-                found[-1] = found[-1]._replace(end=header.first_position)
-            found.append(
-                SegmentBounds(place.serial, header.first_position, None, header.generation)
-            )
+                found[-1] = found[-1]._replace(end=first)
+            found.append(SegmentBounds(place.serial, first, None, header.generation))
         else:
             before = found[-1] if found else SegmentBounds(0, 0, None, 0)
             found.append(before._replace(serial=place.serial, end=None))
@@ -234,23 +233,17 @@ def copy_file(places: SegmentPlaces, serial: int, target: RealDisk, copied: Copi
         place = places.find(serial)
         if place is None:
             raise StorageError("file_missing", f"segment {serial} was removed meanwhile")
+        name, size = places.name(place), place.file_bytes
         try:
-            _copy_bytes(places, place, target, copied)
+            _write(target, name, size, _chunks(places.disk(place).read, name, size), copied)
         except StorageError as error:
             if error.code != "file_missing" or not left:
                 raise
-            if target.exists(places.name(place)):  # it was archived or packed meanwhile
-                target.unlink(places.name(place))
+            if target.exists(name):  # it was archived or packed meanwhile
+                target.unlink(name)
             continue
         return place
     raise AssertionError("the last look raises")
-
-
-def _copy_bytes(
-    places: SegmentPlaces, place: SegmentPlace, target: RealDisk, copied: Copied
-) -> None:
-    name, size = places.name(place), place.file_bytes
-    _write(target, name, size, _chunks(places.disk(place).read, name, size), copied)
 
 
 def _chunks(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from zbroker.checksums import crc32c
 from zbroker.cli.journal.new_journal import Output
@@ -29,8 +29,6 @@ from zbroker.log.generations import drawn
 from zbroker.log.reader import Gap, Log, last_time
 from zbroker.log.scan import ScannedGroup, SegmentScan
 from zbroker.log.segments import random_salt, read_note
-
-OTHER_INSTANCE: Final = "it is a copy of another log"
 
 
 class Filled(NamedTuple):
@@ -76,8 +74,7 @@ class Repaired:
         found["mended_headers"] = ", ".join(map(str, self.mended_headers)) or "none"
         text = [f"{name:18} {value}" for name, value in found.items()]
         text += [f"lost: positions {g['first']} to {g['end'] - 1}, {g['why']}" for g in lost]
-        for part in self.filled:
-            text.append(f"filled: positions {part.first} to {part.end - 1} from {part.source}")
+        text += [f"filled: positions {p.first} to {p.end - 1} from {p.source}" for p in self.filled]
         return text
 
 
@@ -166,9 +163,8 @@ def repair_log(
     main, (first, end, _, whole) = sources[0], span
     for other in sources[1:]:
         if other.log.instance != main.log.instance:
-            raise StorageError(
-                "foreign_instance", f"{other.name}: {OTHER_INSTANCE}", "leave it out"
-            )
+            reason = f"{other.name}: it is a copy of another log"
+            raise StorageError("foreign_instance", reason, "leave it out")
     report = Repaired(main.log.instance, main.log.generation, first, end)
     starts, known = {*main.starts}, _KnownState(main)
     for item in _filled(sources, first, end, report):
@@ -185,12 +181,11 @@ def repair_log(
         step("saving", after - first, end - first)
     report.lost = _joined(report.lost)
     report.lost_positions = sum(gap.end - gap.first for gap in report.lost)
-    tail_lost = whole and bool(report.lost) and report.lost[-1].end == end
     report.generation = main.log.generation if whole else main.generation(first)
-    if tail_lost:
-        wall_ns = SystemClock().wall_ns()
-        report.generation = drawn(wall_ns, report.generation, chance=random_salt)
     if whole and report.lost:
+        if report.lost[-1].end == end:  # the tail, whose positions are not used again
+            now_ns = SystemClock().wall_ns()
+            report.generation = drawn(now_ns, report.generation, chance=random_salt)
         known.write(output, report.generation)
         report.end_position = output.position
     output.finish(report.generation)
@@ -285,15 +280,10 @@ def _end(log: Log) -> int:
     note = read_note(log.places.journal)
     if note is not None and note.generation >= generation:
         end = max(end, note.position)
-    newest = log.places.list()[-1:]
-    for place in newest:
+    for place in log.places.list()[-1:]:  # the newest
         header = log.places.header(place)
         if isinstance(header, SegmentHeader) and not place.packed:
             scan = SegmentScan(log.places.disk(place), header, place.file_bytes)
-            proofs = (
-                item.header.synced_through
-                for item in scan.items()
-                if isinstance(item, ScannedGroup)
-            )
-            end = max(end, max(proofs, default=0))
+            groups = (item.header for item in scan.items() if isinstance(item, ScannedGroup))
+            end = max([end, *(group.synced_through for group in groups)])
     return min(end, U63_MAX)

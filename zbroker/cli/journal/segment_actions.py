@@ -91,12 +91,10 @@ def act(
         else:
             segments = admin.ask("/journal")["segments"]
             through = selection.last(segments, partial(_position_of, admin))
-            body = {"through": through, "dry_run": dry_run}
-            found = (
-                by_admin(admin, action, body, step, wait=not no_wait)
-                if through
-                else nothing(action, dry_run=dry_run)
-            )
+            found = nothing(action, dry_run=dry_run)
+            if through:
+                body = {"through": through, "dry_run": dry_run}
+                found = by_admin(admin, action, body, step, wait=not no_wait)
     show.answer(target.as_json, found, lambda: report(found, segments))
     check(found)
 
@@ -128,10 +126,8 @@ def report(found: Document, segments: Sequence[Row]) -> None:
 def _rewritten(found: Document, _: Sequence[Row]) -> list[Row]:
     """The plan for each segment, and why others are left out."""
     done = [row | {"what": found["action"]} for row in found["serials"]]
-    left = [
-        {"serial": row["serial"], "what": "skip", "why": row["reason"]}
-        for row in found.get("skipped", ())
-    ]
+    skipped = found.get("skipped", ())
+    left = [{"serial": row["serial"], "what": "skip", "why": row["reason"]} for row in skipped]
     if not found["dry_run"] and len(left) > SKIPPED_SHOWN:
         left = []
     return sorted(done + left, key=lambda row: int(row["serial"]))
@@ -148,8 +144,7 @@ def _removed(found: Document, segments: Sequence[Row]) -> list[Row]:
         rows.append({"serial": serial, "what": "remove", "bytes": row.get("bytes"), "why": why})
     if found.get("blocked"):
         after = [serial for serial in by_serial if serial not in found["serials"]]
-        kept = {"serial": min(after, default=None), "what": "keep", "why": found["blocked"]}
-        rows.append(kept)
+        rows.append({"serial": min(after, default=None), "what": "keep", "why": found["blocked"]})
     return rows
 
 

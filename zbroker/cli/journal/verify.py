@@ -158,7 +158,6 @@ class VerifyReport:
 
 def verify(directory: Path, step: Step, archive: Path | None = None) -> VerifyReport:
     """Reads the whole journal in `directory` and its archive."""
-    report = VerifyReport()
     archived = Direct(archive) if archive is not None else None
     with closing(SegmentPlaces(Direct(directory), archived)) as places:
         log = Log(places=places)
@@ -166,8 +165,7 @@ def verify(directory: Path, step: Step, archive: Path | None = None) -> VerifyRe
         end = log.end()
         if note is not None and note.generation >= log.generation:
             end = max(end, note.position)  # acknowledged positions that are not there are a gap
-        report.instance, report.generation = log.instance, log.generation
-        report.first_position, report.end_position = log.first_position, end
+        report = VerifyReport(log.instance, log.generation, log.first_position, end)
         report.missing_segments = list(log.missing)
         report.snapshot = newest_snapshot(log, end)
         _read(log, report, step)
@@ -303,8 +301,7 @@ def _scan_copy(
     file = f"{'archive' if place.archived else 'journal'}/{places.name(place)}"
     header = places.header(place)
     if not isinstance(header, f.SegmentHeader):
-        why = f"header: {header.why}"
-        report.damaged.append(Damaged(place.serial, 0, f.DATA_AT, why, file))
+        report.damaged.append(Damaged(place.serial, 0, f.DATA_AT, f"header: {header.why}", file))
         return
     if place.packed:
         report.damaged += (

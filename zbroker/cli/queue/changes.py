@@ -131,16 +131,12 @@ def delete(target: Target, name: str, dry_run: bool, yes: bool) -> None:
 
     Example: zbroker-admin queue delete work --dry-run
     """
-    if dry_run:
-        lost = _lost(target, name)
-        found = change(target, name, "delete", {"dry_run": True})
-        report(target, found, f"it would be deleted, with {lost}")
-        return
-    if not yes:
+    if not (dry_run or yes):
         if target.as_json or not sys.stdin.isatty():
             raise click.UsageError("this deletes a queue for good: give --yes, or --dry-run first")
         click.confirm(f"{name} is deleted for good, with {_lost(target, name)}; go on?", abort=True)
-    report(target, change(target, name, "delete", {"dry_run": False}), "deleted")
+    line = f"it would be deleted, with {_lost(target, name)}" if dry_run else "deleted"
+    report(target, change(target, name, "delete", {"dry_run": dry_run}), line)
 
 
 def _lost(target: Target, name: str) -> str:

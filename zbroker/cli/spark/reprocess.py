@@ -10,6 +10,7 @@ Exit code 0 when all is published, now or by an earlier run under the same id.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -43,7 +44,7 @@ def reprocess(  # noqa: PLR0913 - every option by its name
     function: str,
     to_url: str | None,
     to_topic: str,
-    form: str,
+    form: Literal["messages", "arrow"],
     publish_id: str,
     checkpoint: str | None,
     every: float | None,
@@ -66,9 +67,7 @@ def reprocess(  # noqa: PLR0913 - every option by its name
     with job_options.session("reprocess", master) as (spark, step):
         from zbroker.spark.jobs import reprocess as job  # needs pyarrow
 
-        what = job.FunctionName(
-            function, "arrow" if form == "arrow" else "messages", str(Path.cwd())
-        )
+        what = job.FunctionName(function, form, str(Path.cwd()))
         if checkpoint is None:
             report = job.reprocess(spark, chosen.stretch, what, to, step, publish_id, chosen.parts)
         else:

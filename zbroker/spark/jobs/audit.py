@@ -92,11 +92,8 @@ def _scan_live(part: LogRange) -> ScannedRange:
 
 
 def _runs(messages: MessageBatch) -> Iterator[SequenceRun]:
-    publisher, sequences, positions = (
-        messages.head.publisher,
-        messages.sequences,
-        messages.positions,
-    )
+    publisher = messages.head.publisher
+    sequences, positions = messages.sequences, messages.positions
     if sequences[-1] - sequences[0] == len(messages) - 1:
         yield SequenceRun(publisher, sequences[0], sequences[-1], positions[0])
         return

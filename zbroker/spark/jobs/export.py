@@ -111,9 +111,8 @@ def _load(to: Path) -> ExportProgress | None:
         return None
     progress = units.decode((to / PROGRESS).read_bytes())
     marks = (path.read_bytes() for path in (to / "_done").glob("*.json"))
-    return units.with_done(
-        progress, [msgspec.json.decode(data, type=FinishedUnit) for data in marks]
-    )
+    done = [msgspec.json.decode(data, type=FinishedUnit) for data in marks]
+    return units.with_done(progress, done)
 
 
 def _save(to: Path, progress: ExportProgress) -> None:

@@ -199,5 +199,4 @@ def write(frame: DataFrame, to: JobTarget, publish_id: str) -> int:
     observed = frame.observe(counted, functions.count(functions.lit(1)).alias("rows"))
     writer = observed.write.format("zbroker").mode("append").options(**to.options())
     writer.option("publishId", publish_id).save()
-    rows: int = counted.get["rows"]
-    return rows
+    return int(counted.get["rows"])

@@ -116,12 +116,8 @@ def reprocess_stream(  # noqa: PLR0913 - a job's arguments
     """
     what.load()
     register(spark)
-
-    def work(batches: Iterator[Any]) -> Iterator[Any]:
-        yield from applied(batches, what)
-
     read = spark.readStream.format("zbroker").options(**source_options(stretch)).load()
-    made = read.mapInArrow(work, SCHEMA)
+    made = read.mapInArrow(lambda batches: applied(batches, what), SCHEMA)
     out = made.writeStream.format("zbroker").options(**to.options())
     timed = {"availableNow": True} if every_s is None else {"processingTime": f"{every_s} seconds"}
     with translated():

@@ -73,7 +73,6 @@ def count(part: LogRange) -> tuple[Tallies, RangeFacts | None]:
 HOUR_US: Final = 3_600_000_000
 COLUMNS: Final = ("topic", "timestamp", "payload")
 _FINE_BITS: Final = 4
-_FINE: Final = 1 << _FINE_BITS
 _US: Final = 1_000_000
 
 Group = tuple[str, int]  # topic, hour since 1970 UTC

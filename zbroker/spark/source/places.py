@@ -85,7 +85,7 @@ class SourceLog:
             return state.log_start
         if isinstance(point, int):
             return min(point or state.log_start, state.head)  # positions begin at 1
-        ranges = self._plan(point, state.vector_before(state.head), 1, None)
+        ranges = self._plan(point, state.vector_before(state.head), None)
         return ranges[0].first if ranges else state.head
 
     def kept(self, offset: Offset, state: LogState) -> int | None:
@@ -127,16 +127,14 @@ class SourceLog:
         if isinstance(end, int) and end <= first:
             return []
         until = state.vector_before(end) if isinstance(end, int) else end
-        ranges = self._plan(state.vector_before(first), until, wanted.parts, wanted)
+        ranges = self._plan(state.vector_before(first), until, wanted)
         return [piece for part in ranges for piece in self._finer(part)]
 
-    def _plan(
-        self, since: str, until: str, parts: int, wanted: PlanRequest | None
-    ) -> list[LogRange]:
+    def _plan(self, since: str, until: str, wanted: PlanRequest | None) -> list[LogRange]:
         given = self._options
         both = given.journal if given.endpoint and given.journal else None
         return plan_ranges(
-            given.endpoint or given.journal, since, until, parts,
+            given.endpoint or given.journal, since, until, wanted.parts if wanted else 1,
             topic=wanted.topic if wanted else None, regex=bool(wanted and wanted.regex),
             filter=given.filter if wanted else "", filter_type=given.filter_type,
             journal=both, archive=given.archive or None, credentials=self.credentials(),

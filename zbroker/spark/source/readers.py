@@ -67,7 +67,9 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
     def _plan(self, log: SourceLog) -> list[LogRange]:
         given = self._options
         state = self._pinned or log.state()
-        first = self._first(log, state)
+        first = log.position(EPOCH if given.since is None else given.since, state)
+        if not given.fail_on_data_loss:
+            first = max(first, state.log_start)
         if first >= state.head:
             return []
         end: Point = state.head
@@ -75,11 +77,6 @@ class BatchSourceReader(DataSourceReader):  # type: ignore[misc]
             end = min(given.until, end) if isinstance(given.until, int) else given.until
         wanted = PlanRequest(*topics_of(given), given.min_partitions or PARTITIONS_MIN)
         return log.plan(first, end, state, wanted)
-
-    def _first(self, log: SourceLog, state: LogState) -> int:
-        since = self._options.since
-        first = log.position(EPOCH if since is None else since, state)
-        return first if self._options.fail_on_data_loss else max(first, state.log_start)
 
     def read(self, partition: Any) -> Iterator[Any]:  # noqa: ANN401 - an InputPartition
         """Record batches. Raises: ZBrokerError."""
@@ -113,14 +110,12 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         """Where a query without a checkpoint begins. Raises: ZBrokerError."""
         state = self._state(fresh=True)
         since = "now" if self._options.since is None else self._options.since
-        first = self._log.position(since, state)
-        start = Offset(state.origin, first)
-        error = offsets.loss(start, state)
-        if error is not None:
+        start = Offset(state.origin, self._log.position(since, state))
+        if (error := offsets.loss(start, state)) is not None:
             self._accept(error)
-            first = offsets.resumed(start, state)
-        self._hold(first)
-        return Offset(state.origin, first).as_json()
+            start = Offset(state.origin, offsets.resumed(start, state))
+        self._hold(start.next)
+        return start.as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The size of one micro-batch, as the options limit it."""
@@ -182,8 +177,7 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         begin, stop = offsets.parse(start), offsets.parse(end)
         state = self._state(fresh=True)
         first, end_at = begin.next, stop.next
-        error = offsets.loss(begin, state)
-        if error is not None:
+        if (error := offsets.loss(begin, state)) is not None:
             self._accept(error)
             first = self._resumed(begin, state)
             if stop.origin != state.origin:  # as much of the old plan as is there
