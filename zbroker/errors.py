@@ -246,8 +246,7 @@ class Refused(ClientError):
     codes = frozenset(
         {"bad_frame", "bad_command", "bad_field", "bad_version", "bad_topic", "bad_filter"}
         | {"bad_bookmark", "auth_failed", "not_entitled", "reserved_name", "topic_not_recorded"}
-        | {"too_large", "bad_url"}
-        | {"sequence_gap", "unknown_sid", "sid_in_use"}
+        | {"too_large", "bad_url", "sequence_gap", "unknown_sid", "sid_in_use"}
         | {"bad_queue", "unknown_queue", "queue_exists", "stale_epoch", "stage_unknown"}
     )
 

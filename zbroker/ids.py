@@ -106,8 +106,7 @@ def check_topic(topic: str) -> None:
 
 
 def _is_name(text: str, max_bytes: int) -> bool:
-    size = len(text.encode("utf-8", "surrogatepass"))
-    return 0 < size <= max_bytes and text.isprintable()
+    return 0 < len(text.encode("utf-8", "surrogatepass")) <= max_bytes and text.isprintable()
 
 
 def point_name(text: str) -> str | None:

@@ -107,9 +107,8 @@ class Ended(Struct):
 
 Happened = Connected | Unreached | Lost  # to a connection
 Event = AnyAnswer | AnyQueuesAnswer | Happened | MessagesArrived | NewToken | Called
-Reported = (
-    LogonAccepted | ConnectionLost | Republished | Behind | MessagesRefused | Ended
-)  # to the program
+#: to the program
+Reported = LogonAccepted | ConnectionLost | Republished | Behind | MessagesRefused | Ended
 Effect = Connect | SendCommand | GetToken | Reported
 
 

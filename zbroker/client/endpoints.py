@@ -11,7 +11,7 @@ import zmq
 
 from zbroker import endpoints
 from zbroker.client.connection import Phase, TokenConnection
-from zbroker.client.effects import Effect, GetToken, NewToken
+from zbroker.client.effects import Effect, GetToken, NewToken, raised
 from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
 from zbroker.client.ports import Calls, LinkPort, turn_of
 from zbroker.client.publisher.publisher import LogonResult, PublisherPort
@@ -107,11 +107,10 @@ def ask_ranges(listeners: ListenerEndpoints, command: Ranges, timeout: float) ->
         answer = _ask(listeners, session, command, end)
         if isinstance(answer, RangeList):
             return answer
-        if isinstance(answer, Error):
-            if answer.code == "auth_failed":
-                newer_than = session.number
-            elif answer.code != "not_ready":
-                raise ZBrokerError(answer.code, answer.reason, answer.hint)
+        if isinstance(answer, Error) and answer.code == "auth_failed":
+            newer_than = session.number
+        elif isinstance(answer, Error) and answer.code != "not_ready":
+            raise raised(answer)
         clock.sleep(min(PAUSE_S, max(0.0, end - clock.monotonic())))
     raise ZBrokerError("timeout", f"delivery gave no answer in {timeout} s")
 

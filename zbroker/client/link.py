@@ -88,15 +88,13 @@ class ClientLink:
 
         With a broker that ended the handshake there is no queue for it; events say so.
         """
+        header = codec.encode(command)
         with suppress(zmq.Again):
-            self._send(codec.encode(command), body)
-
-    def _send(self, header: bytes, body: bytes | None) -> None:
-        if body is None:
-            sockets.send(self.socket, header, sockets.LAST)
-        else:
-            sockets.send(self.socket, header, sockets.MORE)
-            sockets.send(self.socket, body, sockets.LAST)  # copied: a shared one costs a thread
+            if body is None:
+                sockets.send(self.socket, header, sockets.LAST)
+            else:
+                sockets.send(self.socket, header, sockets.MORE)
+                sockets.send(self.socket, body, sockets.LAST)  # copied: a shared one costs a thread
 
     def receive(self) -> tuple[AnyAnswer | AnyQueuesAnswer, Body] | None:
         """The next answer and its body, which is not copied. Skips what is unknown here."""

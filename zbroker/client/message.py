@@ -58,8 +58,7 @@ class MessageHead(Struct, gc=False):
 
     def numbered(self, number: int, at: Sequence[int]) -> Sequence[int]:
         """The numbers of messages `at` of the body, if `number` is that of message `first`."""
-        if self.offsets is not None:
-            offsets = self.offsets
+        if (offsets := self.offsets) is not None:
             return [number + offsets[i] for i in at]
         begin = number - self.first
         if isinstance(at, range):

@@ -10,7 +10,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Concatenate, Literal, NamedTuple, ParamSpec, TypeVar
 
-from zbroker.client.bookmark_stores import memory
 from zbroker.client.bookmark_stores.file import FileBookmarkStore
 from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
 from zbroker.client.connect_types import ConnectionState, Credentials, ListChooser, ServerChooser
@@ -185,6 +184,7 @@ def _sync(wish: PublishSync) -> Sync:
 
 
 def _bookmarks(wish: BookmarkStore | None, name: str | None) -> MemoryBookmarkStore | None:
+    """Raises: TypeError, ZBrokerError bad_field; StorageError of a store in a file."""
     if wish is None:
         return None
     if wish == "memory":
@@ -193,7 +193,12 @@ def _bookmarks(wish: BookmarkStore | None, name: str | None) -> MemoryBookmarkSt
         store = FileBookmarkStore(Path(wish))
     else:
         store = wish
-    memory.checked(store, name)
+    if not isinstance(store, MemoryBookmarkStore):
+        raise TypeError(f"bookmark_store is not a {type(store).__name__}")
+    if name is None:
+        raise ZBrokerError(
+            "bad_field", "a client with a bookmark store needs a name", "it is part of the key"
+        )
     return store
 
 

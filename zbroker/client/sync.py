@@ -45,7 +45,6 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
 
     _publisher: IOThread
     _publisher_type = IOThread
-    _backpressure: Backpressure
     _subscription_type = Subscription
     _consumer_type = Consumer
     _worker_type = Worker

@@ -41,7 +41,10 @@ class Expression:
 
     def values(self, payloads: Payloads, at: Sequence[int], about: MessageMetadata) -> list[Any]:
         """The value for each of the messages `at`, in this order, as the payload has it."""
-        run = self._run(payloads.type)
+        numbers = payloads.type in ("fix", "msgpack")
+        run = self._runs.get(numbers)
+        if run is None:
+            run = self._runs[numbers] = compiler.compile_values(self._tree, numbers=numbers)
         if not self._looks:
             return run(at, repeat(None), about, payloads.data)
         good, rows = payloads.values(at)
@@ -50,13 +53,6 @@ class Expression:
             return found
         known = dict(zip(good, found, strict=True))
         return [known.get(i) for i in at]
-
-    def _run(self, type: str) -> compiler.Values:  # noqa: A002
-        numbers = type in ("fix", "msgpack")
-        run = self._runs.get(numbers)
-        if run is None:
-            run = self._runs[numbers] = compiler.compile_values(self._tree, numbers=numbers)
-        return run
 
 
 Key = Callable[[Any], Any]  # of a decoded payload; None where it has none

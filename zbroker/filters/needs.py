@@ -17,6 +17,7 @@ from zbroker.filters import nodes
 from zbroker.filters.limits import NEEDS_MAX
 from zbroker.filters.nodes import Node
 from zbroker.filters.paths import Path, as_number
+from zbroker.filters.patterns import Where
 from zbroker.filters.values import number_in
 from zbroker.formats import name_of
 
@@ -187,14 +188,12 @@ class _Needs:
                 return self._text(path, text, "anywhere")
         return None
 
-    def _text(
-        self, path: Path, text: str, where: Literal["anywhere", "begin", "end", "whole"]
-    ) -> Need:
+    def _text(self, path: Path, text: str, where: Where) -> Need:
         if self._type not in _PAIRS and _may_be_of_number(text):
             return self._present(path)
         return self._value(path, text, where)
 
-    def _value(self, path: Path, text: str, where: str) -> Need:
+    def _value(self, path: Path, text: str, where: Where) -> Need:
         begins = where in ("begin", "whole")
         if self._type in _PAIRS:
             before = self._before(path)

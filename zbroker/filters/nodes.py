@@ -7,6 +7,7 @@ from typing import Any
 from typing import Literal as OneOf
 
 import msgspec
+from msgspec.structs import astuple
 
 from zbroker.filters.paths import Path
 from zbroker.filters.patterns import TextPattern
@@ -134,18 +135,14 @@ def asks_message(tree: Node) -> bool:
 
 def steps_of(tree: Node) -> int:
     """The steps of all regular expressions of a tree."""
-    own = [getattr(tree, name) for name in tree.__struct_fields__]
-    steps = sum(each.steps for each in own if isinstance(each, TextPattern))
+    steps = sum(each.steps for each in astuple(tree) if isinstance(each, TextPattern))
     return steps + sum(map(steps_of, below(tree)))
 
 
 def below(tree: Node) -> list[Node]:
     """The operands of a node."""
     found: list[Node] = []
-    for name in tree.__struct_fields__:
-        value = getattr(tree, name)
-        if isinstance(value, Node):
-            found.append(value)
-        elif isinstance(value, tuple):
-            found += [item for item in value if isinstance(item, Node)]
+    for value in astuple(tree):
+        items = value if isinstance(value, tuple) else (value,)
+        found += [item for item in items if isinstance(item, Node)]
     return found

@@ -73,8 +73,7 @@ def parse_path(text: str) -> Path:
     try:
         return Path(text, steps_of(text))
     except BadPath as error:
-        reason = f"column {error.at + 1} of a path: {error}"
-        raise ClientError("bad_field", reason) from None
+        raise ClientError("bad_field", f"column {error.at + 1} of a path: {error}") from None
 
 
 def steps_of(text: str) -> tuple[Step, ...]:

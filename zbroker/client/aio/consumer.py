@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator
-from inspect import isawaitable
-from typing import Final
 
 from zbroker.client import forks
-from zbroker.client.aio.transport import AsyncConsumerPort, Waiters, running
+from zbroker.client.aio.transport import (
+    ROUND_MESSAGES,
+    AsyncConsumerPort,
+    Waiters,
+    complete,
+    running,
+)
 from zbroker.client.connection import Phase
 from zbroker.client.consumer.consumer import CLOSE_S, BaseConsumer
 from zbroker.client.consumer.message import QueueMessage
@@ -20,8 +24,6 @@ from zbroker.client.consumer.worker import BaseWorker
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.subscriber.options import ConsumeOptions
 from zbroker.errors import ZBrokerError
-
-ROUND_MESSAGES: Final = 5_000  # handed out without waiting: then other tasks have a round
 
 
 class AsyncConsumer(BaseConsumer):
@@ -41,14 +43,11 @@ class AsyncConsumer(BaseConsumer):
 
     # -- taking -------------------------------------------------------------------------------
 
-    def __aiter__(self) -> AsyncIterator[QueueMessage]:
+    async def __aiter__(self) -> AsyncIterator[QueueMessage]:
         """Each message, until it is closed, or a replayable queue came to `until`.
 
         Raises: ZBrokerError with the code with which the broker ended it.
         """
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[QueueMessage]:
         while messages := await self._take(1, None):
             yield messages[0]
 
@@ -177,6 +176,4 @@ class AsyncWorker(BaseWorker[AsyncConsumer]):
     def _look(self) -> None:
         self._waiters.look()
 
-    async def _complete(self, result: object) -> None:
-        if result is not None and isawaitable(result):
-            await result
+    _complete = staticmethod(complete)

@@ -11,24 +11,21 @@ writes to a store in a file; while the loop is busy with something else nothing 
 from __future__ import annotations
 
 import asyncio
-import logging
 from asyncio import Future
 from collections.abc import Callable, Generator, Sequence
 from heapq import heappop, heappush
-from typing import Any, ClassVar, Final, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from zbroker.client.aio.transport import LoopLink, Waiters, check_loop, wake, within
 from zbroker.client.ports import READ_LIMIT, LinkPort
 from zbroker.client.publisher import publisher as common
 from zbroker.client.publisher.backpressure import SPACE_AGAIN_S, Backpressure
 from zbroker.client.publisher.publisher import SMALL_BYTES
-from zbroker.client.publisher.receipt import AckTracker, Receipt
+from zbroker.client.publisher.receipt import AckTracker, Receipt, call_user
 from zbroker.engine.contract import Limit
 from zbroker.errors import StorageError, ZBrokerError
 
 T = TypeVar("T")
-
-_log: Final = logging.getLogger("zbroker.client")
 
 
 class AsyncTrack(AckTracker):
@@ -216,7 +213,7 @@ class AsyncPublisher(common.PublisherPort):
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """In a round of the loop of its own."""
-        self.loop.call_soon(_called, function, arguments)
+        self.loop.call_soon(call_user, function, arguments)
 
     def _ask_session(self) -> None:
         self.loop.call_soon_threadsafe(self._between_turns, self._log_on_again)
@@ -235,13 +232,6 @@ class AsyncPublisher(common.PublisherPort):
         if self.track.error is not None:
             raise self.track.error
         return done or 0
-
-
-def _called(function: Callable[..., object], arguments: tuple[object, ...]) -> None:
-    try:
-        function(*arguments)
-    except Exception:
-        _log.exception("client.callback_failed: publishing and subscriptions go on")
 
 
 class AsyncBackpressure(Backpressure):

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Generator
-from inspect import isawaitable
-from typing import Final
 
-from zbroker.client.aio.transport import AsyncSubscriberPort, running
+from zbroker.client.aio.transport import ROUND_MESSAGES, AsyncSubscriberPort, complete, running
 from zbroker.client.bookmark_stores.memory import Tracking
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.message import Message, MessageBatch
@@ -23,8 +21,6 @@ from zbroker.client.subscriber.reader_state import ReaderState
 from zbroker.client.subscriber.transport import SubscriberTransport
 from zbroker.client.waits import end_of
 from zbroker.errors import ZBrokerError
-
-ROUND_MESSAGES: Final = 5_000  # handed out without waiting: then other tasks have a round
 
 
 class AsyncHandling(Handling):
@@ -77,11 +73,8 @@ class AsyncSubscription(ReaderState):
 
     # -- reading ------------------------------------------------------------------------------
 
-    def __aiter__(self) -> AsyncIterator[Message]:
+    async def __aiter__(self) -> AsyncIterator[Message]:
         """Each message. Raises: ZBrokerError with the code with which the broker ended it."""
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[Message]:
         await self._ready(None)
         while True:
             if self._tracking is not None:
@@ -179,9 +172,7 @@ class AsyncSubscription(ReaderState):
         finally:
             self._waiting = False
 
-    async def _complete(self, result: object) -> None:
-        if result is not None and isawaitable(result):
-            await result
+    _complete = staticmethod(complete)
 
     def _forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process, where neither the loop nor the link is its own."""
@@ -202,13 +193,10 @@ class AsyncCombined(Merging[AsyncSubscription]):
     Else the same as `zbroker.client.Combined`.
     """
 
-    def __aiter__(self) -> AsyncIterator[tuple[AsyncSubscription, Message]]:
+    async def __aiter__(self) -> AsyncIterator[tuple[AsyncSubscription, Message]]:
         """Each message with its subscription, until all of them ended. Raises: ZBrokerError."""
-        return self._iterate()
-
-    async def _iterate(self) -> AsyncIterator[tuple[AsyncSubscription, Message]]:
         while (one := await self._next_one(None)) is not None:
-            for one._current in one._rest:  # noqa: B020  (as in AsyncSubscription._iterate)
+            for one._current in one._rest:  # noqa: B020  (as in AsyncSubscription.__aiter__)
                 yield one, one._current
                 one._pass()
 

@@ -20,7 +20,8 @@ import asyncio
 from asyncio import AbstractEventLoop, Future, Handle, TimerHandle, _get_running_loop
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from inspect import isawaitable
+from typing import Any, ClassVar, Final
 
 import zmq
 
@@ -37,6 +38,8 @@ from zbroker.engine.contract import Limit, Ready
 from zbroker.errors import ZBrokerError
 from zbroker.wire.queue_messages import Consume
 
+ROUND_MESSAGES: Final = 5_000  # handed out without waiting: then other tasks have a round
+
 running = _get_running_loop  # a third of what get_running_loop() and its exception cost
 
 
@@ -49,6 +52,12 @@ def check_loop(loop: AbstractEventLoop, track: AckTracker) -> None:
             "this client belongs to the event loop in which it was connected; "
             "from another thread use loop.call_soon_threadsafe or run_coroutine_threadsafe"
         )
+
+
+async def complete(result: object) -> None:
+    """Waits for what a function of the user returned, if that is a coroutine for the loop."""
+    if result is not None and isawaitable(result):
+        await result
 
 
 async def within(future: Future[None], timeout: float | None) -> None:

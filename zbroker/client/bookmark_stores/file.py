@@ -21,6 +21,7 @@ import struct
 import subprocess
 import sys
 import threading
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -114,9 +115,7 @@ class FileBookmarkStore(MemoryBookmarkStore):
     def _changed(self, tracking: Tracking) -> None:
         if self._failed is not None:
             raise self._failed
-        if not self._sync and tracking in self._dirty:
-            return
-        if not self._keeps(tracking):
+        if (not self._sync and tracking in self._dirty) or not self._keeps(tracking):
             return
         with self._marking:
             self._dirty.add(tracking)
@@ -268,13 +267,10 @@ def _check(path: Path, env: lmdb.Environment) -> None:
     with env.begin(write=True) as txn:
         if not txn.stat()["entries"]:
             txn.put(HEADER_KEY, records.header())
-        wrong: object = records.check_header(txn.get(HEADER_KEY))
-        for key, value in txn.cursor():
-            if not wrong and key != HEADER_KEY:
-                wrong = records.decode_state(key, value)
-            if isinstance(wrong, BadRecord):
-                raise _damage(path, wrong.why)
-            wrong = None
+        states = (records.decode_state(*item) for item in txn.cursor() if item[0] != HEADER_KEY)
+        for found in chain([records.check_header(txn.get(HEADER_KEY))], states):
+            if isinstance(found, BadRecord):
+                raise _damage(path, found.why)
 
 
 def _damage(path: Path, why: str) -> StorageError:

@@ -201,16 +201,6 @@ class Tracking:
             self._learned = passed
 
 
-def checked(store: MemoryBookmarkStore | None, client: str | None) -> None:
-    """What `connect` was given. Raises: TypeError, ZBrokerError bad_field."""
-    if store is not None and not isinstance(store, MemoryBookmarkStore):
-        raise TypeError(f"bookmark_store is not a {type(store).__name__}")
-    if store is not None and client is None:
-        raise ZBrokerError(
-            "bad_field", "a client with a bookmark store needs a name", "it is part of the key"
-        )
-
-
 def tracked(
     store: MemoryBookmarkStore | None, client: str, wanted: SubscribeOptions
 ) -> Tracking | None:

@@ -141,11 +141,9 @@ class ByPosition:
 
     def advance(self, vector: Mapping[Origin, int]) -> None:
         for origin, position in vector.items():
-            line = self._lines.get(origin)
-            if line is None:
+            if origin not in self._lines:
                 self._lines[origin] = _OriginProgress(Reached(position))
-            else:
-                line.advance(position)
+            self._lines[origin].advance(position)
 
     def state(self) -> State:
         return {origin: line.reached() for origin, line in self._lines.items()}

@@ -130,10 +130,8 @@ class ConsumerCore(TokenConnection):
         elif len(mine) == 1 and not self.held.lost:
             if self.held.settle_one(mine[0]._at):
                 self.settling.add_one(self._meant(verb), mine[0]._at)
-        elif mine:
-            found = self.held.settle(positions_of(mine), ours=verb.kind != "ack")
-            if found:
-                self.settling.add(self._meant(verb), found)
+        elif found := self.held.settle(positions_of(mine), ours=verb.kind != "ack"):
+            self.settling.add(self._meant(verb), found)
 
     def ack_one(self, message: QueueMessage) -> bool:
         """`settle` of an ack of one message; False, and nothing is done, if that has more to do."""
@@ -196,15 +194,12 @@ class ConsumerCore(TokenConnection):
         """What piled up to be sent."""
         if not self.live:
             return []
-        extending = self._leases.is_due(now_ms)
-        if extending:
-            wanted = self._leases.extend(self.held.leased, now_ms)
-            extending = bool(wanted)
-            if wanted:
-                self.settling.add(EXTEND, wanted)
+        wanted = self._leases.is_due(now_ms) and self._leases.extend(self.held.leased, now_ms)
+        if wanted:
+            self.settling.add(EXTEND, wanted)
         whose = Whose(self._sid, self._command.queue, self.own.generation)
         commands = self.settling.due(self._cid, whose, now_ms)
-        if extending:
+        if wanted:
             rounds = [each for each in commands if isinstance(each, Extend) and not each.lease_ms]
             self._leases.sent((each.cid or "" for each in rounds), now_ms)
         return [SendCommand(command) for command in commands]
@@ -266,20 +261,17 @@ class ConsumerCore(TokenConnection):
         self.held.keeps = not self.replays
         freed, firm = 0, self.replays or self.once
         self._leases.begin(0 if firm else event.lease_ms, now_ms)
-        if self.replays:
-            self._start_at(event.position)
+        if self.replays and event.position:
+            # the place that the broker found, so that another connection goes on from there
+            for vector in (self.seen, self.passed):
+                if not vector:
+                    vector[self.own] = event.position - 1
         if not firm:
             self.settling.keep(kept)
             freed = self.held.keep(kept)
         if self._is_back(now_ms) and self._on_resubscribed is not None:
             self._on_resubscribed()
         return [*self._give_back(freed), *self._due(now_ms)]
-
-    def _start_at(self, position: int | None) -> None:
-        """The place that the broker found, so that another connection goes on from there."""
-        for vector in (self.seen, self.passed):
-            if position and not vector:
-                vector[self.own] = position - 1
 
     def _change_origin(self) -> None:
         """The positions from before name other messages, or none."""
@@ -393,10 +385,9 @@ class ConsumerCore(TokenConnection):
         Messages that are gone from the queue, or never left it, are still handed out after an
         error.
         """
-        firm = self.error is not None and (self.replays or self.once)
         self.live = False
         super()._stop()
-        if not firm:
+        if self.error is None or not (self.replays or self.once):
             self.held.clear()
 
     # -- credit -------------------------------------------------------------------------------
@@ -406,9 +397,7 @@ class ConsumerCore(TokenConnection):
         if not self.live and self._answer_by_ms is None:
             return []  # the next consume command counts what waits
         self._used += size
-        if not self.live:
-            return []
-        if self._used <= 0 or self._used * 2 < self._credit:
+        if not self.live or self._used <= 0 or self._used * 2 < self._credit:
             return []
         used, self._used = self._used, 0
         return [SendCommand(Flow(self._sid, used))]

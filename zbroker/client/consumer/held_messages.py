@@ -104,7 +104,7 @@ class HeldMessages:
         freed, line = 0, self.line
         self.line = deque()
         for batch in line:
-            rest = [message for message in batch.rest if message.barrier or message._at in self]
+            rest = [m for m in batch.rest if m.barrier or m._at in self.waiting]
             if rest:
                 batch.messages, batch.at = rest, 0
                 self.line.append(batch)
@@ -128,9 +128,6 @@ class HeldMessages:
         """Nothing is held any more."""
         self.line.clear()
         self.waiting, self.in_hand, self.lost, self.size = BitMap64(), BitMap64(), BitMap64(), 0
-
-    def __contains__(self, position: int) -> bool:
-        return position in self.waiting
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.in_hand)

@@ -125,23 +125,18 @@ def decode(
     Raises: ZBrokerError bad_checksum, bad_frame or too_large; nothing of such a batch is used.
     """
     data = opened(job, body, body_max)
-    common = head_of(job, own)
+    common, counts, acked = head_of(job, own), job.deliveries, job.acked
+    if counts is not None and len(counts) != 2 * len(data):
+        raise bad_batch(job, f"`deliveries` has {len(counts)} bytes for {len(data)} messages")
+    if acked is not None and len(acked) != len(data):
+        raise bad_batch(job, f"`acked` has {len(acked)} bytes for {len(data)} messages")
     head = QueueHead(
-        *astuple(common), settler=settler, epoch=epoch, acked=job.acked, barrier=job.barrier,
-        deliveries=None if job.deliveries is None else _counts(job, len(data)),
+        *astuple(common), settler=settler, epoch=epoch, acked=acked, barrier=job.barrier,
+        deliveries=None if counts is None else bodies.indexes(counts),
     )  # fmt: skip
-    if head.acked is not None and len(head.acked) != len(data):
-        raise bad_batch(job, f"`acked` has {len(head.acked)} bytes for {len(data)} messages")
     at = range(job.skip, job.skip + len(data))
     sequences, places = head.numbered(job.seq, at), head.numbered(job.position, at)
     return list(map(QueueMessage, repeat(head), data, sequences, places))
-
-
-def _counts(job: Job, messages: int) -> Sequence[int]:
-    data = job.deliveries or b""
-    if len(data) != 2 * messages:
-        raise bad_batch(job, f"`deliveries` has {len(data)} bytes for {messages} messages")
-    return bodies.indexes(data)
 
 
 def _ms(name: str, value: Duration, *, zero: bool = False) -> int:

@@ -73,7 +73,8 @@ class PendingSettlements:
         self.number += 1
         part = self._open.get(verb)
         if part is None:
-            self._open[verb] = SettlementPart(verb, positions, self._first(verb, self.number))
+            first = _NEVER if verb.kind == "extend" else self.number  # no thread waits for those
+            self._open[verb] = SettlementPart(verb, positions, first)
         else:
             part.positions |= positions
 
@@ -187,10 +188,6 @@ class PendingSettlements:
     def _parts(self) -> Iterator[SettlementPart]:
         yield from self._open.values()
         yield from self._sent.values()
-
-    def _first(self, verb: Verb, number: int) -> int:
-        """No thread waits for a longer lease."""
-        return _NEVER if verb.kind == "extend" else number
 
     def _reopen(self, part: SettlementPart) -> None:
         there = self._open.get(part.verb)

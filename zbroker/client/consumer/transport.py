@@ -210,8 +210,7 @@ class ConsumerThread(ConsumerTransport):
                 self._fail(defect(error, note, "the thread of a consumer"))
             finally:
                 self._link.close(CLOSE_LINGER_MS)
-                self._came.notify_all()
-                self._changed.notify_all()
+                self.look()
 
     def _turn_and_sleep(self, ready: Ready) -> Ready:
         wait_ms = self._turn.run(ready)

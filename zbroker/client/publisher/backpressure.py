@@ -36,9 +36,8 @@ class Backpressure:
         def has_space() -> bool:
             return len(inbox) < publisher.inbox_limit or track.error is not None
 
-        if (
-            publisher.inbox_limit > 0
-        ):  # the store is not full: the I/O thread only has to come round
+        # if the store is not full, the I/O thread only has to come round
+        if publisher.inbox_limit > 0:
             track.wait(lambda: has_space() or publisher.inbox_limit == 0, HANDOVER_S)
         if not track.wait(has_space, timeout):
             raise self._store_full(timeout)

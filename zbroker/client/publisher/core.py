@@ -172,10 +172,7 @@ class PublisherCore(Connection):
     def _rejected(self, event: Rejected, now_ms: int) -> list[Effect]:
         """Its key is not accepted; another broker may."""
         error = Error("auth_failed", event.why, event.hint)
-        if not self._policy.several:
-            return self._end(raised(error))
-        self.refusal = error
-        return self._lose(now_ms)
+        return self._logon_refused(error, now_ms, again=self._policy.several)
 
     def _lose(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = [ConnectionLost()] if self._announced else []
@@ -270,7 +267,7 @@ class PublisherCore(Connection):
 
     def _error(self, error: Error, now_ms: int) -> list[Effect]:
         if self.state is Phase.LOGON_SENT and error.cid == self._logon_cid:
-            return self._logon_refused(error, now_ms)
+            return self._logon_refused(error, now_ms, again=error.code in LOGON_AGAIN)
         if self.state is not Phase.LIVE or not self._out.is_news(error):
             return []
         if error.code == "not_logged_on":  # with heartbeats: nothing of ours arrives any more
@@ -286,8 +283,8 @@ class PublisherCore(Connection):
             return []
         return self._refused_for_good(error, error.seq, now_ms)
 
-    def _logon_refused(self, error: Error, now_ms: int) -> list[Effect]:
-        if error.code not in LOGON_AGAIN:
+    def _logon_refused(self, error: Error, now_ms: int, *, again: bool) -> list[Effect]:
+        if not again:
             return self._end(raised(error))
         self.refusal = error
         return self._lose(now_ms)

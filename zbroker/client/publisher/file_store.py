@@ -83,7 +83,7 @@ class FileStore(MemoryStore):
             clock=self._clock,
         )  # fmt: skip
         for batch in found.batches:
-            self._keep(batch)
+            super().append(batch)
         self.recorded = found.note.recorded
         self.next_sequence = max(found.note.next_sequence, found.last + 1 if found.last else 0)
         items = mapped_queue.leftover(self._directory, self._writer.position)
@@ -156,21 +156,11 @@ class FileStore(MemoryStore):
             self._serials.append(self._writer.serial)
         entry = store_files.kept(stored, self._writer.serial)
         batch.place = entry.place
-        self._keep(batch if self._resident + batch.size <= RESIDENT_BYTES else entry)
+        super().append(batch if self._resident + batch.size <= RESIDENT_BYTES else entry)
         if self.staging is not None:
             if self.staging.frees(self._writer.position):
                 self._writer.sync()
             self.staging.packed(self._writer.position)
-
-    def popleft(self) -> PackedBatch:
-        batch = super().popleft()
-        self._resident -= len(batch.body)
-        return batch
-
-    def remove(self, index: int) -> PackedBatch:
-        batch = super().remove(index)
-        self._resident -= len(batch.body)
-        return batch
 
     def begin(self, next_sequence: int) -> None:
         """Notes it before the first message: one that is staged then gets its number later."""
@@ -211,9 +201,9 @@ class FileStore(MemoryStore):
             self.staging.close()
         self._disk.close()
 
-    def _keep(self, batch: PackedBatch) -> None:
-        super().append(batch)
-        self._resident += len(batch.body)
+    def _count(self, batch: PackedBatch, sign: int) -> None:
+        super()._count(batch, sign)
+        self._resident += sign * len(batch.body)
 
 
 def _disk(directory: Path, *, durable: bool) -> RealDisk:

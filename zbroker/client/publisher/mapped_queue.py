@@ -68,9 +68,8 @@ class Staging:
         self._end = end
         # the files have the order of the inbox; bound once: `with` costs a third of a put
         self._try_lock, self._unlock = (lock := Lock()).acquire, lock.release
-        self._file = _QueueFile(
-            0, directory, mmap.mmap(-1, 1)
-        )  # full: the first message makes another
+        # full: the first message makes another
+        self._file = _QueueFile(0, directory, mmap.mmap(-1, 1))
         self._files = deque(map(_kept, kept))  # oldest first
         self._spares: list[_QueueFile] = []
         self.each = False  # a put returns when its message is durable
@@ -87,7 +86,8 @@ class Staging:
         if receipt.time is None and receipt.extra is None:
             form, record = PLAIN, _encode((topic, data, crc32c(data, file.seeds[topic])))
         else:
-            data = _encode(_whole(receipt))
+            extra = receipt.extra or _NO_EXTRA
+            data = _encode((data, receipt.time, extra.key, extra.headers, extra.expires_ns))
             form, record = WHOLE, file.record(topic, data, WHOLE)
         if not self._try_lock(False):
             self._lock()
@@ -236,11 +236,6 @@ class _Seeds(dict[str, int]):
         return seed
 
 
-def _whole(receipt: Receipt) -> tuple[Any, ...]:
-    extra = receipt.extra or _NO_EXTRA
-    return receipt.value, receipt.time, extra.key, extra.headers, extra.expires_ns
-
-
 def flush(mapped: mmap.mmap) -> None:
     """Waits until a file's contents are on the medium."""
     mapped.flush()
@@ -330,10 +325,9 @@ def _read(data: bytes, first: int) -> Iterator[StagedMessage]:
     while True:
         try:
             topic, content, crc, *form = next(unpacker)
-            good = crc32c(content, seeds[topic]) == crc
+            if crc32c(content, seeds[topic]) != crc:
+                return
         except (ValueError, TypeError, AttributeError, msgpack.UnpackException, StopIteration):
-            return
-        if not good:
             return
         yield from _messages(topic, content, form[0] if form else PLAIN)
 

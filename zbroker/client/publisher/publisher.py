@@ -99,9 +99,8 @@ class PublisherPort:
         self.store = MemoryStore() if store is None else store
         self.settings = settings
         self.inbox_max = max(16, min(INBOX_MESSAGES, settings.store_bytes // (4 * SMALL_BYTES)))
-        self.inbox_limit = (
-            0  # how long the inbox may get; 0 before the logon, when full and when ended
-        )
+        # how long the inbox may get; 0 before the logon, when full and when ended
+        self.inbox_limit = 0
         self.wake_at = NEVER
         self.largest = 0  # message that was ever queued, in bytes
         self.taken_large = 0  # bytes of larger messages taken out of the inbox so far
@@ -366,15 +365,11 @@ class PublisherPort:
         self.tell("logged_on")
 
     def _refused(self, effect: e.MessagesRefused) -> None:
-        self.track.refuse(effect.first, effect.last, effect.error)
-        _log.warning(
-            "client.refused: messages %d to %d are given up: %s",
-            effect.first,
-            effect.last,
-            effect.error,
-        )
+        first, last, error = effect.first, effect.last, effect.error
+        self.track.refuse(first, last, error)
+        _log.warning("client.refused: messages %d to %d are given up: %s", first, last, error)
         if self.settings.on_refused is not None:
-            self.call(self.settings.on_refused, effect.error)
+            self.call(self.settings.on_refused, error)
 
     def _fail(self, error: ZBrokerError) -> None:
         """Nothing more is published: tells everybody who waits or will ask."""

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from zbroker.client.publisher.packer import Extra
 from zbroker.client.publisher.unrecorded import Unrecorded
-from zbroker.client.waits import end_of, left_until
+from zbroker.client.waits import left_until
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_bookmark
 
@@ -52,12 +52,9 @@ class AckTracker:
 
     def refuse(self, first: int, last: int, error: ZBrokerError) -> None:
         """Notes that `first` to `last` were given up; runs with one code are kept as one."""
-        if (
-            self._refused
-            and self._refused[-1][0] == first - 1
-            and self._refused[-1][1].code == error.code
-        ):
-            self._refused[-1] = (last, self._refused[-1][1])
+        end, known = self._refused[-1] if self._refused else (0, None)
+        if known is not None and end == first - 1 and known.code == error.code:
+            self._refused[-1] = (last, known)
             return
         at = bisect_right(self._refused_from, first)
         self._refused.insert(at, (last, error))
@@ -91,18 +88,12 @@ class AckTracker:
         """Sleeps until `done()`; False when that took longer than `timeout` seconds."""
         if done():
             return True
-        end = end_of(timeout)
         with self._condition:
             self._waiting += 1
             try:
-                while not done():
-                    left = left_until(end)
-                    if left == 0:
-                        return False
-                    self._condition.wait(left)
+                return self._condition.wait_for(done, timeout)
             finally:
                 self._waiting -= 1
-        return True
 
     async def until(self, done: Callable[[], bool], end: float | None) -> bool:
         """Waits until `done()`; False if that is not so at the time `end`."""
@@ -235,6 +226,14 @@ _log: Final = logging.getLogger("zbroker.client")
 Call = tuple[Callable[..., object], tuple[object, ...]]
 
 
+def call_user(function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    """Calls a function of the user. What it raises is logged: it is not about us."""
+    try:
+        function(*arguments)
+    except Exception:
+        _log.exception("client.callback_failed: publishing and subscriptions go on")
+
+
 class Callbacks:
     """Calls one after the other, in the order in which they were asked for."""
 
@@ -264,8 +263,4 @@ class Callbacks:
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
-            function, arguments = call
-            try:
-                function(*arguments)
-            except Exception:
-                _log.exception("client.callback_failed: publishing and subscriptions go on")
+            call_user(*call)

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from zbroker.client.publisher.mapped_queue import StagedMessage, Staging
 
-BATCH_OVERHEAD: Final = (
-    512  # what one entry costs beside its body; bounds the number of tiny batches
-)
+#: what one entry costs beside its body; bounds the number of tiny batches
+BATCH_OVERHEAD: Final = 512
 
 
 class MemoryStore:
@@ -82,10 +81,8 @@ class MemoryStore:
 
     def find(self, sequence: int) -> int:
         """Index of the first batch that ends at or above `sequence`; `len` if there is none."""
-        for index, batch in enumerate(self.batches):
-            if batch.last >= sequence:
-                return index
-        return len(self.batches)
+        found = (index for index, batch in enumerate(self.batches) if batch.last >= sequence)
+        return next(found, len(self.batches))
 
     def _count(self, batch: PackedBatch, sign: int) -> None:
         self.bytes += sign * (batch.size + BATCH_OVERHEAD)

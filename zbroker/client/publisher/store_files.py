@@ -202,12 +202,6 @@ def _first_segment(disk: Disk, publisher: int) -> LogTail:
     return LogTail(header, DATA_AT, 1, 0, 0)
 
 
-def _allocated(disk: Disk) -> int:
-    """Bytes of the next segment that an earlier process allocated; 0 if it has not enough."""
-    size = dict(disk.list()).get(PLAIN, 0)
-    return size if size >= SEGMENT_BYTES else 0
-
-
 class _StoreWalk:
     """Over all segments, oldest first."""
 
@@ -217,7 +211,9 @@ class _StoreWalk:
         self.tail: LogTail | None = None
         self._disk = disk
         self._settled = settled
-        self._allocated = _allocated(disk)
+        # bytes of the next segment that an earlier process allocated; 0 if it has not enough
+        size = dict(disk.list()).get(PLAIN, 0)
+        self._allocated = size if size >= SEGMENT_BYTES else 0
 
     def segment(self, serial: int, size: int) -> None:
         """Its good groups; the rest was not written whole, and does not count."""

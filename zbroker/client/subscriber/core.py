@@ -144,11 +144,8 @@ class SubscriberCore(TokenConnection):
 
     def _begin(self, now_ms: int) -> list[Effect]:
         self.requests.again(self.feeds.values())
-        effects: list[Effect] = []
-        for feed in self.feeds.values():
-            if feed.state is not FeedState.ENDED:
-                effects += self._ask(feed, now_ms)
-        return effects
+        wanted = [feed for feed in self.feeds.values() if feed.state is not FeedState.ENDED]
+        return [effect for feed in wanted for effect in self._ask(feed, now_ms)]
 
     # -- asking for subscriptions -------------------------------------------------------------
 

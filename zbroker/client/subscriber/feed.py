@@ -362,9 +362,7 @@ class Ends:
             self._range = parse_range(begin)
             begin, inclusive = self._range.first, self._range.opening == "["
         self.timed = is_time(begin)
-        self.after: dict[Origin, int] = (
-            parse_vector(begin) if is_vector(begin) and not inclusive else {}
-        )
+        self.after: Vector = parse_vector(begin) if is_vector(begin) and not inclusive else {}
 
     @property
     def bounded(self) -> bool:
@@ -389,7 +387,7 @@ class Ends:
             self._range = self._range._replace(last=vector, closing="]")
             self._start = self._range.text
 
-    def asked(self, after: dict[Origin, int]) -> tuple[str | None, str | None]:
+    def asked(self, after: Vector) -> tuple[str | None, str | None]:
         """bookmark and until that go on after a vector; as first given if it is empty."""
         if not after:
             return self._start, self._until

@@ -161,13 +161,10 @@ def consume_options(  # noqa: PLR0913 - as above
     return ConsumeOptions(command, timeout)
 
 
-def replays_only(options: Options | None) -> bool:
+def replays_only(options: Options) -> bool:
     """True if something is asked for that only messages of the log can have."""
-    return options is not None and bool(
-        options.rate is not None
-        or options.paused
-        or options.delivery not in (_PLAIN.delivery, "live")
-    )
+    fully_durable = options.delivery not in (_PLAIN.delivery, "live")
+    return options.rate is not None or options.paused or fully_durable
 
 
 def seconds(name: str, value: Duration, *, zero: bool = False) -> float:
@@ -230,11 +227,9 @@ def _rate(value: Rate) -> Rate:
     if isinstance(value, str):
         match = _RATE.fullmatch(value.strip())
         number = None if match is None else float(match["number"])
-    if (
-        isinstance(number, bool)
-        or not isinstance(number, int | float)
-        or not 0 < number <= RATE_MAX
-    ):
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        number = 0  # not a rate either
+    if not 0 < number <= RATE_MAX:
         raise ZBrokerError(
             "bad_field",
             f"rate={value!r} is not a rate",

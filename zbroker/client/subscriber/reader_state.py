@@ -269,10 +269,7 @@ class ReaderState:
 
     async def _advance(self, timeout: float | None, *, to_mark: bool = False) -> bool:
         """Has another batch in hand; False at the end. to_mark: maybe none, if it caught up."""
-        batch = await self._fetch(timeout, to_mark=to_mark)
-        if batch is not None:
-            self._begin(batch)
-        return batch is not None
+        return self._begin(await self._fetch(timeout, to_mark=to_mark))
 
     async def _fetch(self, timeout: float | None, *, to_mark: bool = False) -> MessageBatch | None:
         """The next batch of new messages; None at the end. to_mark: none where it has caught up."""
@@ -333,9 +330,12 @@ class ReaderState:
             call, self._call = self._call, None
             await self._complete(call())
 
-    def _begin(self, batch: MessageBatch) -> None:
-        self._batch = batch.messages()
-        self._rest = iter(self._batch)
+    def _begin(self, batch: MessageBatch | None) -> bool:
+        """Has a batch in hand, if there is one; whether there is."""
+        if batch is not None:
+            self._batch = batch.messages()
+            self._rest = iter(self._batch)
+        return batch is not None
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -424,10 +424,7 @@ class ReaderState:
 
     def _take(self) -> bool:
         """Takes the next item, which is there; whether it brought messages."""
-        batch = self._accept(self._port.hand_out(self._feed))
-        if batch is not None:
-            self._begin(batch)
-        return batch is not None
+        return self._begin(self._accept(self._port.hand_out(self._feed)))
 
     def _check_open(self) -> None:
         if self._closed:

@@ -136,11 +136,11 @@ class SubscriptionRequests:
 
     # -- answers ------------------------------------------------------------------------------
 
-    def answered(self, ack: Ack, own: Origin) -> bool:
-        """True if that was the answer to one of them; what it asked for holds now."""
+    def answered(self, ack: Ack, own: Origin) -> None:
+        """If that was the answer to one of them, what it asked for holds now."""
         request = self._cids.pop(ack.cid or "", None)
         if request is None:
-            return False
+            return
         request.answer = ack
         feeds = [feed for feed in request.feeds if feed.state is not FeedState.ENDED]
         if isinstance(request.command, Replace):
@@ -153,7 +153,6 @@ class SubscriptionRequests:
             slept = [feed for feed in feeds if feed.paused or request.inner]
             self._resumed(slept, ack.groups or [ack.combined or []])
         self._forget_done()
-        return True
 
     def refused(self, error: Error) -> bool:
         """True if that was the refusal of one of them; nothing changed then."""

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 
-from zbroker.client.bookmark_stores.memory import Tracking
 from zbroker.client.message import Message, MessageBatch
 from zbroker.client.subscriber.feed import Item
 from zbroker.client.subscriber.handler import Handling
@@ -69,8 +68,10 @@ class Subscription(ReaderState):
         run(self._ready(None))
         while True:
             if self._tracking is not None:
-                yield from self._tracked(self._tracking)
-            for self._current in self._rest:  # noqa: B020  (a quick assignment, not a mistake)
+                for self._current in self._rest:  # noqa: B020  (a quick assignment, not a mistake)
+                    yield self._current
+                    self._tracking.passed(self._current)
+            for self._current in self._rest:  # noqa: B020  (as above)
                 yield self._current
             if not run(self._advance(None)):
                 return
@@ -134,12 +135,6 @@ class Subscription(ReaderState):
         except BaseException:
             self._stop()
             raise
-
-    def _tracked(self, tracking: Tracking) -> Iterator[Message]:
-        """The rest of the batch in hand; going on says that a message is processed."""
-        for self._current in self._rest:  # noqa: B020  (as above)
-            yield self._current
-            tracking.passed(self._current)
 
     async def _next_item(
         self, port: SubscriberTransport, end: float | None
