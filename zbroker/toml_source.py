@@ -6,7 +6,6 @@ right. For a value over several lines it is the first one.
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator
@@ -81,6 +80,8 @@ def split_error(error: msgspec.ValidationError) -> tuple[KeyPath, str]:
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
     """The hint for an unknown name: a similar one, or all that there are."""
+    import difflib  # only after a mistake
+
     near = difflib.get_close_matches(name, known, 1, 0.5)
     return f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known) or 'none'}"
 

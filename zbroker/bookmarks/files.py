@@ -20,7 +20,6 @@ import contextlib
 import os
 import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +82,8 @@ def _short(data: Path) -> str:
 
 def _check(path: Path, size: int, progress: Callable[[str], None]) -> str:
     """Reads every entry in a process of its own; a check that cannot start finds nothing."""
+    import subprocess  # only after a crash
+
     limit_s = _CHECK_BASE_S + size // _CHECK_BYTES_PER_S
     paths = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", ""))
     with subprocess.Popen(

@@ -15,8 +15,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from zbroker.errors import ClientError
 from zbroker.filters.functions import CHANGING, FUNCTIONS, Function, reading
@@ -24,6 +23,9 @@ from zbroker.filters.limits import TEXT_MAX_CHARS
 from zbroker.filters.tree_builder import SPECIAL
 from zbroker.filters.values import fit
 from zbroker.filters.vocabulary import CONSTANTS, Vocabulary
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "zbroker_functions"
 
@@ -43,6 +45,8 @@ def load(names: Sequence[str]) -> dict[str, Function]:
     """The functions of these names. Raises: ClientError bad_field."""
     if not names:
         return {}
+    from importlib.metadata import entry_points  # a tenth of all imports of a start
+
     offered = {one.name: one for one in entry_points(group=GROUP)}
     return {name: _loaded(name, offered) for name in names}
 
