@@ -10,9 +10,13 @@ import sys
 
 from zbroker import config
 from zbroker.errors import ConfigError, StorageError
+from zbroker.limits import MIB
 from zbroker.server.process import Process
+from zbroker.server.public_listener import Allocator
 from zbroker.supervisor import loop
 from zbroker.supervisor.processes import ProcessPlan
+
+FREED_BYTES = 24 * MIB  # more than is kept at the end of a heap
 
 
 def run(process: Process) -> int:
@@ -25,8 +29,9 @@ def run(process: Process) -> int:
         raise StorageError("io", "on purpose")
     if does == "accept":
         (process.paths.data / "accepted").write_text(str(process.config.journal.accept_tail_loss))
-    process.stats = {"listens": process.listen, "mallopt": _malloc()}
+    process.stats = {"listens": process.listen}
     process.ready(process.listen)
+    process.stats["kept_bytes"] = _kept_bytes()
     if does == "ignores stop":
         signal.pause()
     while not process.stopping:
@@ -35,10 +40,10 @@ def run(process: Process) -> int:
     return 0
 
 
-def _malloc() -> str:
-    import os
-
-    return os.environ.get("MALLOC_TOP_PAD_", "")
+def _kept_bytes() -> int:
+    """What the allocator has not given back of a block that was freed."""
+    bytes(FREED_BYTES)
+    return Allocator().free_bytes()
 
 
 def main() -> int:

@@ -13,10 +13,6 @@ from pathlib import Path
 
 import click
 
-# not options.py and config: what they import would delay the zygote
-from zbroker.supervisor.processes import PROCESSES
-from zbroker.supervisor.spawned_zygote import SpawnedZygote
-
 
 @click.command()
 @click.option("-c", "--config", "path", type=click.Path(path_type=Path), help="The config file.")
@@ -40,16 +36,12 @@ def start(
     accept_missing: bool,
 ) -> None:
     """Run an instance in the foreground."""
-    zygote = SpawnedZygote(plan.module for plan in PROCESSES)  # imports while this process does
-    try:
-        from zbroker import config as settings
-        from zbroker.supervisor import loop
+    from zbroker import config as settings  # not for a text of help
+    from zbroker.supervisor import loop
 
-        wanted = {"instance.data_dir": data_dir, "instance.name": name}
-        overrides = {key: value for key, value in wanted.items() if value is not None}
-        config = settings.load(path, overrides)
-        config = config.accepting(tail_loss=accept_tail_loss, missing=accept_missing)
-        status = loop.run(config, lambda url: click.echo(f"ready {url}"), zygote=zygote)
-    finally:
-        zygote.end()
+    wanted = {"instance.data_dir": data_dir, "instance.name": name}
+    overrides = {key: value for key, value in wanted.items() if value is not None}
+    config = settings.load(path, overrides)
+    config = config.accepting(tail_loss=accept_tail_loss, missing=accept_missing)
+    status = loop.run(config, lambda url: click.echo(f"ready {url}"))
     click.get_current_context().exit(status)

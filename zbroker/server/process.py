@@ -1,7 +1,8 @@
 """What every process shares: settings, paths, a context, the link to the supervisor.
 
-A process beats every BEAT_MS with its state and statistics; the supervisor answers with Stop when
-it is time. When the supervisor dies the kernel ends its processes (PDEATHSIG): none outlives it.
+A process beats with its state and statistics (zbroker.server.ports.SupervisorPort says when); the
+supervisor answers with Stop when it is time. When the supervisor dies the kernel ends its processes
+(PDEATHSIG): none outlives it.
 
     starting --ready()--> ready --Stop or SIGTERM--> stopping --> exit 0
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
-import logging.handlers
 import os
 import re
 import resource
@@ -30,7 +30,7 @@ from zbroker import sockets
 from zbroker.clock import Clock, SystemClock
 from zbroker.config import Config, LogConfig
 from zbroker.errors import ConfigError
-from zbroker.limits import BEAT_MS
+from zbroker.limits import BEAT_MS, MIB
 from zbroker.paths import Paths
 from zbroker.wire import codec
 from zbroker.wire.internal import Beat, Stop
@@ -40,6 +40,13 @@ EX_CONFIG: Final = 78  # sysexits: a wrong config is not retried
 EX_STORAGE: Final = 74  # sysexits: I/O error; recovery decides at the next start
 _PR_SET_PDEATHSIG: Final = 1
 
+#: Memory of large messages is kept and used again: giving it back costs page faults on every batch
+#: (68 instead of 21 ns for encoding a message of 100 bytes). Variable and number of glibc, bytes.
+MALLOC: Final = (
+    ("MALLOC_TRIM_THRESHOLD_", -1, 256 * MIB),
+    ("MALLOC_TOP_PAD_", -2, 16 * MIB),
+    ("MALLOC_MMAP_THRESHOLD_", -3, 64 * MIB),
+)
 Stats = dict[str, int | float | str]
 
 
@@ -74,6 +81,8 @@ class Process:
 
     def ready(self, endpoint: str = "") -> None:
         """Announces that this process serves (at `endpoint`, if clients connect to it)."""
+        if self.supervised and self._state == "starting":
+            keep_freed_memory()  # not before: 2 MiB that LMDB never uses would be cleared by it
         self._state, self.endpoint, self.next_beat_ms = "ready", endpoint, 0
         self.turn()
 
@@ -117,6 +126,14 @@ class Process:
         for each in self.before_end:
             each()
         self.context.destroy(linger=sockets.LINGER_MS)
+
+
+def keep_freed_memory() -> None:
+    """A user's own settings count."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # another libc has none
+    for variable, number, value in MALLOC if mallopt else ():
+        if variable not in os.environ:
+            mallopt(number, value)
 
 
 def _raise_limit_of_files() -> None:
@@ -176,8 +193,10 @@ def configure_logs(settings: LogConfig, name: str) -> None:
     """Sends what this process logs where the settings say. Raises: ConfigError."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if settings.file:
+        from logging.handlers import WatchedFileHandler  # brings pickle and queues
+
         try:
-            handler = logging.handlers.WatchedFileHandler(settings.file, encoding="utf-8")
+            handler = WatchedFileHandler(settings.file, encoding="utf-8")
         except OSError as error:
             reason = f"`log.file`: {settings.file}: {error.strerror}"
             raise ConfigError("bad_config", reason, "name a file in a folder that exists") from None

@@ -7,7 +7,6 @@ the second of several delivery workers: `python -m zbroker.delivery --worker 2 .
 
 from __future__ import annotations
 
-import argparse
 import errno
 import logging
 import os
@@ -82,6 +81,8 @@ def _for_this_machine(config: Config) -> Config:
 
 def main(name: str) -> None:
     """`python -m zbroker.<name>`: one process by hand, on a data directory without a supervisor."""
+    import argparse  # no supervised process reads a command line
+
     parser = argparse.ArgumentParser(prog=f"python -m zbroker.{name}")
     parser.add_argument("-c", "--config", type=Path, help="the config file")
     parser.add_argument("--data-dir", help="instead of instance.data_dir")

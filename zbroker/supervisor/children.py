@@ -33,8 +33,8 @@ from zbroker.supervisor.core import (
     ZygoteStarted,
 )
 from zbroker.supervisor.processes import ProcessPlan
-from zbroker.supervisor.spawned_zygote import SpawnedZygote
 from zbroker.supervisor.zygote import MESSAGE_MAX_BYTES, Launch, Setup
+from zbroker.supervisor.zygote_process import ZygoteProcess
 
 CHILDREN_END_S: Final = 2.0
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -42,7 +42,7 @@ _FROM_ZYGOTE: Final = msgspec.json.Decoder(ChildForked | NotForked)
 
 
 class Children:
-    """The processes of a supervisor, a source of its turn; it has a zygote at once.
+    """The processes of a supervisor, a source of its turn; it forks a zygote at once.
 
     What a zygote forks becomes a child of this process when the one between has ended.
     """
@@ -50,14 +50,11 @@ class Children:
     drained = True
     next_wake_ms = None
 
-    def __init__(
-        self, config: Config, plans: Iterable[ProcessPlan], zygote: SpawnedZygote | None = None
-    ) -> None:
-        """zygote: one that was spawned earlier, with the modules of all plans."""
+    def __init__(self, config: Config, plans: Iterable[ProcessPlan]) -> None:
         self._config = config
         self._modules = {plan.name: plan.module for plan in plans}
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self._zygote = SpawnedZygote(self._modules.values()) if zygote is None else zygote
+        self._zygote = ZygoteProcess.fork(self._modules.values())
 
     def serve(self, poller: zmq.Poller, paths: Paths) -> ZygoteStarted:
         """Watches the zygote from now on, which may fork processes of this instance."""
@@ -70,7 +67,7 @@ class Children:
 
     def start_zygote(self, _effect: StartZygote) -> ZygoteStarted:
         """Starts another one; the one before was ended."""
-        self._zygote = SpawnedZygote(self._modules.values())
+        self._zygote = ZygoteProcess.spawn(self._modules.values())
         return self.serve(self._poller, self._paths)
 
     def launch(self, effect: Start) -> None:

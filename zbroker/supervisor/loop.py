@@ -36,7 +36,6 @@ from zbroker.supervisor.children import Children
 from zbroker.supervisor.held_ports import HeldPorts
 from zbroker.supervisor.processes import PROCESSES, ProcessPlan, processes_of
 from zbroker.supervisor.signals import SignalsPort
-from zbroker.supervisor.spawned_zygote import SpawnedZygote
 from zbroker.wire import codec
 from zbroker.wire import internal as m
 
@@ -46,23 +45,22 @@ log: Final = logging.getLogger(NAME)
 
 
 def run(
-    config: Config, announce: Callable[[str], None], kinds: tuple[ProcessPlan, ...] = PROCESSES,
-    zygote: SpawnedZygote | None = None,
-) -> int:  # fmt: skip
+    config: Config, announce: Callable[[str], None], kinds: tuple[ProcessPlan, ...] = PROCESSES
+) -> int:
     """Runs an instance until it is asked to stop; calls `announce` with its URL when it serves.
 
-    zygote: one that imports the modules of `kinds` already.
     Raises: ZBrokerError already_running, ConfigError, StorageError: before anything was started.
     """
     began_ms = SystemClock().mono_ms()
     configure_logs(config.log, NAME)
     setproctitle.setproctitle(f"zbroker {NAME}")
     notice = security.check(config)
-    lock = directory.lock(config.paths(0).data)
     plans = processes_of(config, kinds)
-    children = Children(config, plans, zygote)
+    children = Children(config, plans)  # before there is anything that a fork would inherit
+    lock: int | None = None
     paths: Paths | None = None
     try:
+        lock = directory.lock(config.paths(0).data)
         paths = directory.prepare(config)
         log.log(logging.INFO if notice.safe else logging.WARNING, notice.text)
         return SupervisorLoop(config, paths, children, plans).serve(announce, began_ms)
@@ -70,7 +68,8 @@ def run(
         children.close()
         if paths is not None:
             directory.clean(paths)
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
 
 
 class SupervisorLoop(TurnLoop):

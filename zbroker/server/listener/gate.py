@@ -18,6 +18,7 @@ time. So while enough descriptors are free the gate is open: the first listener 
 from __future__ import annotations
 
 import ctypes
+import encodings.idna  # noqa: F401 - getaddrinfo imports it: once, before processes are forked
 import os
 import select
 import socket as tcp
