@@ -360,6 +360,12 @@ def test_a_stop_waits_for_no_peer(bench: Bench) -> None:
         socket.create_connection(at, LIMIT_S)
 
 
+def test_a_stop_before_the_first_request_ends_the_thread(bench: Bench) -> None:
+    bench.server.stop()
+    with pytest.raises(AssertionError, match="HTTP"):
+        bench.server.check()
+
+
 def test_many_at_once_are_all_answered(bench: Bench) -> None:
     peers = [bench.connect() for _ in range(2 * THREADS_MAX)]
     for peer in peers:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import select
 import socket
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zbroker.admin.answers import Answers
@@ -63,7 +65,12 @@ class Server:
             raise Bug("the thread that answers HTTP has ended")
 
     def _run(self, site: Site) -> None:
-        # imported here: it takes 100 ms, no other process needs it, no start waits for it
+        first = select.poll()
+        first.register(self._listening, select.POLLIN)
+        first.poll()
+        if self._stopping.is_set():
+            return
+        # only for whoever asks: it takes a third of a start, and 11 MB of memory
         from zbroker.admin import web
         from zbroker.admin.web import App
 
@@ -77,7 +84,10 @@ class Server:
     def stop(self) -> None:
         """Finishes the answers under way; returns within two seconds."""
         self._stopping.set()
-        if self._uvicorn is not None:
+        if self._uvicorn is None:
+            with suppress(OSError):  # it was stopped before
+                self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread, which nothing did
+        else:
             self._uvicorn.should_exit = True
         if self._thread is not None:
             self._thread.join(STOP_WAIT_S)

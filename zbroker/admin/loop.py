@@ -16,10 +16,11 @@ Settings  [listen] admin; [security]; [[record]]; [retention]; [delivery] worker
 Exits     as every process (zbroker.supervisor.child).
 Killed    an unfinished copy is thrown away by the next start, two whole copies are finished by it,
           a removal goes on in the journal, a request that waited is reported as failed.
-Weakness  the numbers of a process are as old as its last beat, up to half a second. After a start
-          the wall clock is believed at once, however wrong it is; only later jumps are followed
-          slowly. The numbers of the last hour are in memory, and lost at a restart. Work on
-          segments shares the disk with the journal: it is paced, not scheduled.
+Weakness  the numbers of a process are as old as its last beat: half a second, or two if only time
+          has passed. The first request takes 0.1 s more. After a start the wall clock is believed
+          at once, however wrong it is; only later jumps are followed slowly. The numbers of the
+          last hour are in memory, and lost at a restart. Work on segments shares the disk with the
+          journal: it is paced, not scheduled.
 """
 
 from __future__ import annotations
