@@ -55,6 +55,7 @@ HOLDINGS_MAX: Final = 100  # that one reader tells of; the rest counts in `lowes
 STATE_BODY_BYTES: Final = 512 * KIB  # of one state record; a snapshot has as many as it takes
 
 CONFIG_MAX_BYTES: Final = 120 * KIB  # as JSON; one message hands it to the processes
-BEAT_MS: Final = 500  # processes tell the supervisor that they live
+BEAT_MS: Final = 500  # processes tell the supervisor that they live, and their numbers
+IDLE_BEAT_MS: Final = 2_000  # with the same numbers; a silent process is killed after five of them
 HEARTBEAT_MS: Final = 30_000  # to clients that asked for no interval
 INGEST_TURN_MAX: Final = 256  # messages of one turn of ingest: latency of the first one

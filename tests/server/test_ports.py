@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any, Protocol
 from unittest import mock
 
@@ -31,6 +32,7 @@ from zbroker.engine.effects import (
 )
 from zbroker.engine.events import StopAsked
 from zbroker.journal.effects import PublishWatermarks
+from zbroker.limits import BEAT_MS, IDLE_BEAT_MS
 from zbroker.server.ports import CommandsPort, JournalPort, SupervisorPort
 from zbroker.wire import codec
 from zbroker.wire.internal import Confirm, InternalMessage, Located, Watermarks, Welcome
@@ -372,19 +374,55 @@ class Process:
         self.beats: list[dict[str, Any]] = []
 
     def turn(self) -> None:
-        self.beats.append(self.stats)
-        self.next_beat_ms = self.clock.now_ms + 500
+        if self.clock.now_ms >= self.next_beat_ms:
+            self.beats.append(self.stats)
+            self.next_beat_ms = self.clock.now_ms + BEAT_MS
 
 
-def test_the_supervisor_hears_statistics_with_each_heartbeat() -> None:
-    process = Process()
-    counts = iter(range(10))
-    port = SupervisorPort(process, mock.Mock(), lambda: {"n": next(counts)})  # type: ignore[arg-type]
-    for now_ms in (0, 499, 500):
-        process.clock.now_ms = now_ms
-        assert list(port.events({}, Limit(1))) == []
-    assert process.beats == [{"n": 0}, {"n": 1}]
-    assert port.next_wake_ms() == 1_000
+class Beating:
+    """A port at several times; `beats`: when it did, with which statistics."""
+
+    def __init__(self) -> None:
+        self.process, self.stats = Process(), {"n": 0}
+        self.port = SupervisorPort(self.process, mock.Mock(), self.stats.copy)  # type: ignore[arg-type]
+
+    def at(self, now_ms: int, ready: Mapping[Any, int] = MappingProxyType({})) -> int:
+        """A turn; how often it has beaten since the start."""
+        self.process.clock.now_ms = now_ms
+        assert list(self.port.events(ready, Limit(1))) == []
+        return len(self.process.beats)
+
+
+def test_the_supervisor_hears_new_statistics_twice_a_second() -> None:
+    beating = Beating()
+    assert beating.at(0) == 1
+    beating.stats["n"] = 1
+    assert [beating.at(now_ms) for now_ms in (499, 500)] == [1, 2]
+    assert beating.process.beats == [{"n": 0}, {"n": 1}]
+
+
+def test_a_process_with_the_same_statistics_beats_less_often() -> None:
+    beating = Beating()
+    assert [beating.at(now_ms) for now_ms in (0, 500, 1_000, IDLE_BEAT_MS)] == [1, 1, 1, 2]
+    assert beating.port.next_wake_ms() == 2 * IDLE_BEAT_MS
+
+
+def test_a_process_that_was_woken_looks_for_new_statistics_soon() -> None:
+    beating = Beating()
+    beating.at(0)
+    assert beating.port.next_wake_ms() == IDLE_BEAT_MS
+    beating.at(700, {"socket": 1})
+    assert beating.port.next_wake_ms() <= 700 + 2 * BEAT_MS
+    beating.stats["n"] = 1  # by the event of that turn
+    assert beating.at(beating.port.next_wake_ms()) == 2
+
+
+def test_a_process_that_is_awake_beats_a_little_early() -> None:
+    beating = Beating()
+    beating.at(0)
+    beating.stats["n"] = 1
+    assert beating.at(450) == 1
+    assert beating.at(450, {"socket": 1}) == 2
 
 
 def test_the_core_is_asked_to_stop_once() -> None:

@@ -23,10 +23,10 @@ from zbroker.engine.contract import MS_NS, Now
 from zbroker.engine.effects import JOURNAL, ForgetBlocks, Note, Say
 from zbroker.engine.journal_session import JournalSession
 from zbroker.ids import Origin
-from zbroker.limits import BEAT_MS, HOLDINGS_MAX, U63_MAX
+from zbroker.limits import HOLDINGS_MAX, IDLE_BEAT_MS, U63_MAX
 from zbroker.wire.internal import Holding, Holds, Watermarks, Welcome
 
-HOLDS_MS: Final = BEAT_MS  # how often the journal hears of it
+HOLDS_MS: Final = IDLE_BEAT_MS  # how often the journal hears of it if the lowest is the same
 LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be kept open
 
 

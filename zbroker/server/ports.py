@@ -7,7 +7,7 @@ of its process, and performs the effects that are about them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import zmq
 
@@ -25,6 +25,7 @@ from zbroker.engine.effects import (
     Say,
 )
 from zbroker.engine.events import Commands, RulesChanged, StopAsked
+from zbroker.limits import BEAT_MS, IDLE_BEAT_MS
 from zbroker.paths import Paths
 from zbroker.server.listener.listener import Listener
 from zbroker.server.peers import Received
@@ -192,32 +193,53 @@ class RulesPort:
         return self._looked_ms + LOOK_MS
 
 
+AWAKE_MS: Final = 100  # heartbeats come so much earlier while the process is awake, and later if
+#: it must be woken: nearly all find it awake, because of the watermarks
+
+
 class SupervisorPort:
-    """The supervisor: heartbeats with statistics, and its word to stop."""
+    """The supervisor: heartbeats with statistics, and its word to stop.
+
+    A heartbeat that would say the same as the last one is left out, for IDLE_BEAT_MS.
+    """
 
     drained = True
 
     def __init__(self, process: Process, poller: zmq.Poller, stats: Callable[[], Stats]) -> None:
         self._process, self._stats = process, stats
         self._stop_reported = False
+        self._idle_until_ms = 0
+        self._heard = False  # something, since the statistics were looked at without any news
         poller.register(process.link, zmq.POLLIN)
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[StopAsked]:
         """StopAsked, once."""
-        process = self._process
-        due = process.clock.mono_ms() >= process.next_beat_ms
-        if due:
-            process.stats = self._stats()
-        if due or process.link in ready:
+        process, now_ms = self._process, self._process.clock.mono_ms()
+        if ready:
+            self._heard = True
+        if now_ms >= process.next_beat_ms - (AWAKE_MS if ready else 0):
+            self._beat(now_ms)
+            self._heard = bool(ready)
+        elif process.link in ready:
             process.turn()
         if not process.stopping or self._stop_reported:
             return ()
         self._stop_reported = True
         return (StopAsked(),)
 
+    def _beat(self, now_ms: int) -> None:
+        process, stats = self._process, self._stats()
+        process.next_beat_ms = 0
+        if stats != process.stats or now_ms >= self._idle_until_ms:
+            self._idle_until_ms = now_ms + IDLE_BEAT_MS
+            process.stats = stats
+        else:
+            process.next_beat_ms = now_ms + BEAT_MS
+        process.turn()
+
     def next_wake_ms(self) -> int:
         """When the next heartbeat is due."""
-        return self._process.next_beat_ms
+        return self._process.next_beat_ms + AWAKE_MS if self._heard else self._idle_until_ms
 
     def progress(self, effect: Progress) -> None:
         """The start goes on."""
