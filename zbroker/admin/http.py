@@ -70,7 +70,7 @@ class Server:
         first.poll()
         if self._stopping.is_set():
             return
-        # only for whoever asks: it takes a third of a start, and 11 MB of memory
+        # not before a request: it takes 0.1 s beside the start, and 11 MB of memory
         from zbroker.admin import web
         from zbroker.admin.web import App
 
@@ -86,7 +86,7 @@ class Server:
         self._stopping.set()
         if self._uvicorn is None:
             with suppress(OSError):  # it was stopped before
-                self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread, which nothing did
+                self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread
         else:
             self._uvicorn.should_exit = True
         if self._thread is not None:

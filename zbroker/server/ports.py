@@ -215,8 +215,7 @@ class SupervisorPort:
     def events(self, ready: Ready, limit: Limit) -> Iterable[StopAsked]:
         """StopAsked, once."""
         process, now_ms = self._process, self._process.clock.mono_ms()
-        if ready:
-            self._heard = True
+        self._heard = self._heard or bool(ready)
         if now_ms >= process.next_beat_ms - (AWAKE_MS if ready else 0):
             self._beat(now_ms)
             self._heard = bool(ready)
@@ -229,12 +228,10 @@ class SupervisorPort:
 
     def _beat(self, now_ms: int) -> None:
         process, stats = self._process, self._stats()
-        process.next_beat_ms = 0
-        if stats != process.stats or now_ms >= self._idle_until_ms:
+        news = stats != process.stats or now_ms >= self._idle_until_ms
+        process.stats, process.next_beat_ms = stats, 0 if news else now_ms + BEAT_MS
+        if news:
             self._idle_until_ms = now_ms + IDLE_BEAT_MS
-            process.stats = stats
-        else:
-            process.next_beat_ms = now_ms + BEAT_MS
         process.turn()
 
     def next_wake_ms(self) -> int:

@@ -131,8 +131,8 @@ class Process:
 def keep_freed_memory() -> None:
     """A user's own settings count."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # another libc has none
-    for variable, number, value in MALLOC if mallopt else ():
-        if variable not in os.environ:
+    for variable, number, value in MALLOC:
+        if mallopt is not None and variable not in os.environ:
             mallopt(number, value)
 
 

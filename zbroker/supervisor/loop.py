@@ -57,8 +57,7 @@ def run(
     notice = security.check(config)
     plans = processes_of(config, kinds)
     children = Children(config, plans)  # before there is anything that a fork would inherit
-    lock: int | None = None
-    paths: Paths | None = None
+    lock = paths = None
     try:
         lock = directory.lock(config.paths(0).data)
         paths = directory.prepare(config)

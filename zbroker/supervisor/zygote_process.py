@@ -8,14 +8,17 @@ import os
 import signal
 import socket
 from collections.abc import Iterable
+from typing import Final
 
 from zbroker.server.spawn import command
 from zbroker.supervisor import zygote
 from zbroker.supervisor.core import EX_OK
 
+_PACKETS: Final = socket.AF_UNIX, socket.SOCK_SEQPACKET
+
 
 class ZygoteProcess:
-    """A zygote that this process is the parent of, and what it is told through."""
+    """A zygote, of which this process is the parent, and the socket to it."""
 
     def __init__(self, pid: int, link: socket.socket) -> None:
         self.pid, self.link = pid, link
@@ -25,7 +28,7 @@ class ZygoteProcess:
     def fork(cls, modules: Iterable[str]) -> ZygoteProcess:
         """One that shares its memory with this process, which has one thread and no context yet."""
         zygote.load(modules)
-        supervisor, (link, theirs) = os.getpid(), _links()
+        supervisor, (link, theirs) = os.getpid(), socket.socketpair(*_PACKETS)
         pid = os.fork()
         if pid == 0:
             try:
@@ -33,19 +36,17 @@ class ZygoteProcess:
                 zygote.detach(supervisor)
                 zygote.Zygote(theirs).serve()
             finally:
-                os._exit(EX_OK)  # whatever called this belongs to the supervisor
+                os._exit(EX_OK)  # the callers belong to the supervisor
         theirs.close()
         return cls(pid, link)
 
     @classmethod
     def spawn(cls, modules: Iterable[str]) -> ZygoteProcess:
         """One that begins as a new Python: nothing forks a process that has a ZeroMQ context."""
-        link, theirs = _links()
+        link, theirs = socket.socketpair(*_PACKETS)
         theirs.set_inheritable(True)
-        wanted = json.dumps(list(modules))
-        arguments = command(
-            "zbroker.supervisor.zygote", str(theirs.fileno()), wanted, str(os.getpid())
-        )
+        given = str(theirs.fileno()), json.dumps(list(modules)), str(os.getpid())
+        arguments = command("zbroker.supervisor.zygote", *given)
         pid = os.posix_spawn(arguments[0], arguments, os.environ)
         theirs.close()
         return cls(pid, link)
@@ -62,7 +63,3 @@ class ZygoteProcess:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
         self.link.close()
-
-
-def _links() -> tuple[socket.socket, socket.socket]:
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
