@@ -163,7 +163,7 @@ def consume(this: Round, number: int, url: str, queue: str, backlog: int, *, one
     """Takes from a queue. one: acknowledges each message by itself, else all that came together."""
     with zbroker.connect(url, name=f"perf-consumer-{number}") as client:
         this.begin()
-        with client.consume(queue, backlog=backlog) as consumer:
+        with client.consume(queue, backlog=backlog or None) as consumer:
             while not this.over:
                 try:
                     _batches(this, consumer, one=one)

@@ -124,7 +124,7 @@ def test_a_queue_has_its_defaults_and_what_the_file_says() -> None:
     text = "[[queue]]\nname = 'a'\n[[queue]]\nname = 'b'\ntopic = 'a'\nlease = '1m'"
     found = config.parse(text, "z").queue
     assert found == [QueueConfig("a"), QueueConfig("b", topic="a", lease=60_000)]
-    assert [queue.max_per_subscription for queue in found] == [64, 64]
+    assert [queue.max_per_subscription for queue in found] == [0, 0]
 
 
 def test_toml_of_queues_loads_to_the_same_queues() -> None:
@@ -186,8 +186,8 @@ def test_overrides_win_over_the_file() -> None:
             "missing required field `name`",
         ),
         (
-            "[[queue]]\nmax_backlog = 9\nname = 'a'\n[[queue]]\nname='b'\nmax_per_subscription = 3",
-            "z.toml:1: ",
+            "[[queue]]\nmax_backlog = 2\nmax_per_subscription = 3\nname = 'a'\n[[queue]]\nname='b'",
+            "z.toml:3: ",
             "no consumer can reach",
         ),
         ("[[record]]\ntopic = 'b'\n[[queue]]\nname = 'a'", "z.toml:3: ", "is not recorded"),

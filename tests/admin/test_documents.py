@@ -130,7 +130,7 @@ def test_a_value_has_its_type(key: str, value: Any, text: str, found: Any) -> No
         ("retry_delay", ["1s", "x"], "not a duration"),
         ("regex", "true", "bool"),
         ("max_backlog", "7", "int"),
-        ("max_per_subscription", 0, ">= 1"),
+        ("max_per_subscription", -1, ">= 0"),
         ("kind", "heap", "enum"),
         ("topic", 7, "str"),
     ],

@@ -94,7 +94,7 @@ def test_one_queue_tells_all_that_it_is(bench: Bench) -> None:
     assert set(found) == QUEUE_KEYS | {"definition"}
     assert set(found["definition"]) == set(QueueConfig.__struct_fields__)
     assert (found["definition"]["lease"], found["definition"]["name"]) == (5_000, "work")
-    assert found["definition"]["max_per_subscription"] == 64, "also what no one set"
+    assert found["definition"]["fairness"] == "", "also what no one set"
 
 
 def test_rates_are_those_of_the_watch(bench: Bench) -> None:

@@ -129,8 +129,7 @@ def queue(**keys: Any) -> QueueConfig:
     [
         ({"priority": "/a", "barrier": "/b"}, "priority", "pass the barrier"),
         ({"priority": "/a", "group_key": "/b"}, "priority", "stay in order"),
-        ({"max_backlog": 9}, "max_per_subscription", "no consumer can reach"),
-        ({"max_backlog": 9, "max_per_subscription": 10}, "max_per_subscription", "max_backlog"),
+        ({"max_backlog": 9, "max_per_subscription": 10}, "max_per_subscription", "no consumer can"),
         ({"max_hold": 1}, "max_hold", "until it is acknowledged"),
         ({"max_hold": 1, **AT_MOST_ONCE}, "max_hold", "replayable"),
         ({"expiration_model": "queue"}, "expiration_model", "needs an `expiration`"),

@@ -103,7 +103,7 @@ def test_what_stays_as_it_is_may_be_named() -> None:
     [
         ({"leese": 1}, "did you mean `lease`"),
         ({"lease": -1}, ">= 0"),
-        ({"max_backlog": 10}, "no consumer can reach"),
+        ({"max_backlog": 10, "max_per_subscription": 11}, "no consumer can reach"),
         ({"dead_letter": "t"}, "takes 't'"),
         ({"expiration_model": "queue"}, "needs an `expiration`"),
     ],
@@ -121,7 +121,7 @@ CONFIGS = st.builds(
     topic=st.sampled_from(["", "t"]),
     regex=st.booleans(),
     lease=DURATIONS,
-    max_per_subscription=st.integers(1, 1_000_000),
+    max_per_subscription=st.integers(0, 1_000_000),
     retry_delay=st.lists(DURATIONS, max_size=3),
     size_alarm=st.integers(0, 1 << 60),
 )

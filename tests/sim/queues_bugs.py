@@ -191,6 +191,19 @@ def _barrier_before_all(core: Any) -> None:
     _made_with(core, "_made", early)
 
 
+def _unbounded(core: Any) -> None:
+    """Each consumer gets whatever there is."""
+
+    def unbounded(one: QueueState) -> None:
+        if isinstance(one.queue, Queue):
+            join = one.queue.consumers.join
+            one.queue.consumers.join = lambda key, client, _most, *given, **_: join(  # type: ignore
+                key, client, 1_000, *given
+            )
+
+    _made_with(core, "_made", unbounded)
+
+
 def _without(key: str) -> Callable[[QueuesCore], None]:
     """A setting is not looked at."""
 
@@ -265,6 +278,7 @@ BUGS: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "letters are apart from their records": _letters_apart,
     "at-most-once is sent before it is gone": _once_sent_at_once,
     "barriers do not wait": _barrier_before_all,
+    "backlogs have no bound": _unbounded,
     "priorities are not looked at": _without("priority"),
     "group keys are not looked at": _without("group_key"),
 }

@@ -35,6 +35,7 @@ from zbroker.queues.commits import Numbered
 from zbroker.queues.effects import Effect, Give
 from zbroker.queues.queue_state import GIVEN_UP, QueueState
 from zbroker.queues.replayable import Replayable
+from zbroker.queues.work import consumers
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Offer
 from zbroker.wire import bodies, codec
@@ -538,6 +539,7 @@ class Judge:
             if one is None or ref is None or not offers or isinstance(one.queue, Replayable):
                 continue
             self._order(process, ref, one.queue, offers)
+            self._bounded(ref, one.queue, offers)
             ref.flying |= BitMap64.union(BitMap64(), *(offer.positions for offer in offers))
         self._offers = {}
 
@@ -587,6 +589,20 @@ class Judge:
             rising = filtered or ranks == sorted(ranks)
             self.demand(rising, ref.name, "not in order to one consumer:", ranks)
         self.checks["ordered"] += 1
+
+    def _bounded(self, ref: Ref, queue: Queue, offers: list[Offer]) -> None:
+        """Whoever is given something holds no more than its queue allows, nor do all of them."""
+        config, members = ref.config, queue.consumers.by_key
+        if ref.altered or any(offer.barrier for offer in offers):
+            return
+        free = consumers.BACKLOG_LEAST if ref.once else consumers.BACKLOG_MOST
+        most = config.max_per_subscription or free
+        held = [len(members[offer.consumer].held) for offer in offers]
+        self.demand(max(held) <= most, ref.name, "has a consumer that holds", max(held))
+        whole = queue.consumers.held()
+        self.demand(whole <= (config.max_backlog or whole), ref.name, "has leased", whole)
+        self.checks["bounded"] += 1
+        self.checks["grown"] += most == free and max(held) == most > consumers.BACKLOG_LEAST
 
     def _grouped(self, ref: Ref, queue: Queue, given: BitMap64) -> None:
         """One of each key is under way, and nothing of it is before it."""

@@ -34,6 +34,7 @@ from zbroker.queues import core, dispatch, journal_client, registry, snapshots
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.registry import QueueRegistry, SavedQueue
 from zbroker.queues.snapshots import Key, Snapshot, position_of
+from zbroker.queues.work import consumers
 from zbroker.recording import Recording
 from zbroker.server.token_listener import ListenerSettings
 from zbroker.wire import bodies
@@ -49,16 +50,16 @@ SCALED: list[tuple[Any, str, int]] = [
     (journal_client, "HOLDS_MS", 100), (journal_session, "WELCOME_WAIT_MS", 200),
     (journal_core, "BEAT_MS", 50),
     (snapshots, "SAVE_MS", 100),  # changes: see queues_process
-
+    (consumers, "BACKLOG_LEAST", 2), (consumers, "BACKLOG_MOST", 7), (consumers, "ROUND_MS", 60),
 ]  # fmt: skip
 HEAL_MS = 90_000
 DEAD = "dead"
 
 #: the queues that a world may begin with; all take from t0 or t1
 POOL: dict[str, dict[str, Any]] = {
-    "plain": {},
+    "plain": {"max_per_subscription": 0},
     "filter": {"regex": True, "topic": "t.", "filter": "/p > 0", "lease": 500},
-    "priority": {"priority": "/p"},
+    "priority": {"priority": "/p", "max_per_subscription": 0},
     "group": {"group_key": "/g", "retry_delay": [0, 120]},
     "barrier": {"barrier": "/b = 1", "topic": "t1"},
     "once": {"semantics": "at-most-once", "lease": 0, "max_per_subscription": 8},
@@ -67,7 +68,9 @@ POOL: dict[str, dict[str, Any]] = {
         "max_deliveries": 3, "max_cancels": 2, "dead_letter": DEAD, "retry_delay": [30, 200]
     },
     "expiring": {"expiration": 900, "dead_letter": DEAD},
-    "strict": {"leasing": "strict", "fairness": "round-robin", "max_backlog": 12},
+    "strict": {
+        "leasing": "strict", "fairness": "round-robin", "max_backlog": 12, "max_per_subscription": 0
+    },
     "now": {"recovery_point": "now", "fairness": "fast", "topic": "t1"},
     "replay": {"kind": "replayable"},
     "replay-some": {"kind": "replayable", "filter": "/p > 0", "topic": "t1"},
@@ -108,6 +111,7 @@ class World:
         self.refusals = rng.choice((0.0, 0.0, 0.05))
         self.unfit: dict[tuple[int, ...], bool] = {}  # units, by checksums: refused for good?
         self.slow_sync = rng.choice((0.0, 0.3, 0.8))
+        self.healing = False
         self.thrifty = rng.random() < 0.3  # all is done soon, so the log can be removed
         self.poll_ms = 40
         self.slow_until_ms = self.unreadable_until_ms = self.deaths = self._wall_shift_ms = (
@@ -413,6 +417,7 @@ class World:
     # -- the end ------------------------------------------------------------------------------
 
     def _heal(self) -> None:
+        self.healing = True
         self.disk_full = self.deaths = self.slow_until_ms = self.unreadable_until_ms = 0
         self.receipt_loss = self.refusals = 0.0
         self._start_journal()

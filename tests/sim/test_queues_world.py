@@ -27,10 +27,10 @@ FAULTS = {
 }  # fmt: skip
 #: what must have been looked at in some history; the list may not shrink
 CHECKS = {
-    "acked", "barrier", "compared", "failed", "flagged", "grouped", "holds", "kept", "letters",
-    "max_cancels", "max_deliveries", "ordered", "purged", "purged places", "rejected", "replayed",
-    "requeued", "sent", "settled Extend", "settled RejectMessages", "settled Release",
-    "settled Settle", "time_limit",
+    "acked", "barrier", "bounded", "compared", "failed", "flagged", "grouped", "grown", "holds",
+    "kept", "letters", "max_cancels", "max_deliveries", "ordered", "purged", "purged places",
+    "rejected", "replayed", "requeued", "sent", "settled Extend", "settled RejectMessages",
+    "settled Release", "settled Settle", "time_limit",
 }  # fmt: skip
 
 

@@ -191,7 +191,8 @@ class BaseClient(Generic[S, C, W]):
     def consume(self, options: Callable[[], ConsumeOptions]) -> C:
         """Takes messages from `queue`, each of which no other consumer has then.
 
-        backlog: how many it holds at most that are not settled; None: as many as the queue allows.
+        backlog: how many it holds at most that are not settled; None: as many as the queue says, or
+        more while it keeps up.
         filter: only messages whose content it is true for. credit: bytes under way. timeout:
         seconds in which it has to be accepted. A replayable queue gives all its messages to one
         consumer at a time, from a place. since: "epoch", "now", a bookmark (after it), a time, a

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from zbroker.config.units import DURATION, Bytes, Duration, Name, Natural, Positive
+from zbroker.config.units import DURATION, Bytes, Duration, Name, Natural
 
 
 class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -22,7 +22,8 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     lease: A message that is not acknowledged comes back after this time; 0 is never.
         The client library extends it while a handler runs.
     max_backlog: The most leased messages of the whole queue; 0: unlimited.
-    max_per_subscription: The most leased messages of one consumer.
+    max_per_subscription: The most leased messages of one consumer. 0: 64, and while it
+        keeps up as many as it acknowledges in a tenth of a second, at most 4000.
     fairness: The consumer of the next message: "proportional": the one that uses the
         smallest part of its backlog; "round-robin": in turn; "fast": first with room.
         "" is proportional, for at-most-once round-robin.
@@ -56,7 +57,7 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     semantics: Literal["at-least-once", "at-most-once"] = "at-least-once"
     lease: Annotated[Duration, Meta(le=366 * 86_400_000)] = 30_000
     max_backlog: Natural = 0
-    max_per_subscription: Annotated[Positive, Meta(le=1_000_000)] = 64
+    max_per_subscription: Annotated[Natural, Meta(le=1_000_000)] = 0
     fairness: Literal["", "proportional", "round-robin", "fast"] = ""
     leasing: Literal["sublet", "strict"] = "sublet"
     filter: str = ""

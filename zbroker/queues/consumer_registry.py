@@ -107,15 +107,13 @@ class ConsumerRegistry:
         consumer = self._made(connection, command)
         consumer.filter = content
         now, config = self._shared.now, one.definition.config
-        consumer.backlog = queue.join(
-            consumer.key, consumer.holder, command.backlog, content is not None, now
-        )
+        most = queue.join(consumer.key, consumer.holder, command.backlog, content is not None, now)
         here = self._shared.manager.here
         if command.generation not in (None, here.generation if here else None):
             holding = BitMap64()
         kept = queue.reclaim(consumer.key, consumer.holder, holding, now)
         self._began(one, consumer, q.Consuming(
-            consumer.sid, consumer.backlog, config.lease, config.semantics, config.kind,
+            consumer.sid, most, config.lease, config.semantics, config.kind,
             consumer.credit, command.cid, ends_of(kept),
         ))  # fmt: skip
 

@@ -46,7 +46,6 @@ class RemoteConsumer:
     queue: str
     credit: int
     holder: str = ""
-    backlog: int = 0
     zstd: bool = False
     filter: Filter | None = None
     opened: bool = True

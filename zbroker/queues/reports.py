@@ -110,27 +110,27 @@ def consumers(shared: QueuesContext, ask: s.AskConsumers) -> s.Consumers:
 
 
 def _consumer(shared: QueuesContext, each: RemoteConsumer) -> s.ConsumerRow:
-    held, end_ms = _held(shared, shared.manager.running.get(each.queue), each.key)
+    backlog, held, end_ms = _held(shared, shared.manager.running.get(each.queue), each.key)
     return s.ConsumerRow(
-        each.queue, each.client, each.sid, "", each.backlog, held, each.credit,
+        each.queue, each.client, each.sid, "", backlog, held, each.credit,
         each.delivered, each.acked, each.filter.text if each.filter is not None else "", end_ms,
     )  # fmt: skip
 
 
 def _lost(shared: QueuesContext, one: QueueState, each: Lost) -> s.ConsumerRow:
-    held, end_ms = _held(shared, one, each.key)
+    backlog, held, end_ms = _held(shared, one, each.key)
     client, _, holder = each.client.rpartition("/")  # as it will be asked for
     return s.ConsumerRow(
-        one.name, client, holder, "", each.backlog, held, 0, 0, 0, "", end_ms, gone=True
+        one.name, client, holder, "", backlog, held, 0, 0, 0, "", end_ms, gone=True
     )
 
 
-def _held(shared: QueuesContext, one: QueueState | None, key: int) -> tuple[int, int | None]:
-    """How many messages it has, and ms until the first lease ends."""
+def _held(shared: QueuesContext, one: QueueState | None, key: int) -> tuple[int, int, int | None]:
+    """Its backlog now, how many messages it has, and ms until the first lease ends."""
     if one is None or not isinstance(one.queue, Queue):
-        return 0, None
-    held, end_ms = one.queue.held_by(key)
-    return held, None if end_ms is None else max(0, end_ms - shared.now.mono_ms)
+        return 0, 0, None
+    backlog, held, end_ms = one.queue.held_by(key)
+    return backlog, held, None if end_ms is None else max(0, end_ms - shared.now.mono_ms)
 
 
 def clients(shared: QueuesContext, ask: AskClients, peers: Peers) -> Clients:

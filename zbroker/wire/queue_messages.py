@@ -58,7 +58,7 @@ Bookmarks = Annotated[list[Text], Meta(max_length=SETTLED_MAX)]
 class Consume(ClientCommand, tag="consume"):
     """-> queues. Begins a consumer; answered by Consuming.
 
-    backlog: messages that it holds at most, 0: as many as the queue allows. credit: body bytes.
+    backlog: messages that it holds at most, 0: what the queue finds. credit: body bytes.
     filter: only messages whose content it is true for. codecs: compressed bodies it can read.
     holder: a name that stays the same over reconnects; by default the sid. holding: what it holds
     from a connection before, under this name of this client: it keeps those leases, and what it

@@ -121,6 +121,13 @@ class Machine(RuleBasedStateMachine):
     def offer_to_all(self) -> None:
         self.world.offer()
 
+    @rule()
+    def keep_up(self) -> None:
+        for key, one in self.world.members.items():
+            if one.held and not one.lost:
+                self.world.settle(key, set(one.held), "ack")
+        self.world.offer()
+
     # -- what they say ------------------------------------------------------------------------
 
     @rule(

@@ -14,6 +14,7 @@ from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
+from zbroker.queues.work import consumers
 from zbroker.queues.work.consumers import GRACE_MS
 from zbroker.queues.work.delays import due_of
 from zbroker.queues.work.leases import end_of
@@ -58,12 +59,14 @@ class Message:
 
 @dataclass
 class Member:
-    """every: its filter is true for each so many-th position; 0: it has none."""
+    """every: its filter is true for each so many-th position; 0: it has none. most: its backlog
+    adapts, up to that; 0: it stays as it is."""
 
     key: int
     client: str
     backlog: int
     every: int = 0
+    most: int = 0
     lost: bool = False
     held: set[int] = field(default_factory=set)
     until: int = 0
@@ -205,10 +208,17 @@ class World:
     def join(self, client: str, backlog: int, every: int = 0) -> int:
         self.last_key += 1
         most = self.config.max_per_subscription
+        adapts = not most and not backlog
+        if not most:
+            most = consumers.BACKLOG_LEAST if self.once else consumers.BACKLOG_MOST
+            most = min(most, self.config.max_backlog or most)
         granted = min(backlog or most, most)
         got = self.queue.join(self.last_key, client, backlog, bool(every), self.now)
         assert got == granted
-        self.members[self.last_key] = Member(self.last_key, client, granted, every)
+        first = min(consumers.BACKLOG_LEAST, most) if adapts else granted
+        self.members[self.last_key] = Member(
+            self.last_key, client, first, every, most=granted if adapts else 0
+        )
         self._forget_lost()
         return self.last_key
 
@@ -265,7 +275,20 @@ class World:
             assert any(one.every for one in self.members.values())
             offers = self.offer_once(no_credit)
 
+    def adapt(self) -> None:
+        """The backlogs that may change: within bounds, and not too far at a time."""
+        for one in self.members.values():
+            now = self.queue.consumers.by_key[one.key]
+            now.adapt(self.now.mono_ms)
+            if one.most:
+                least, old = min(consumers.BACKLOG_LEAST, one.most), one.backlog
+                assert least <= now.backlog <= one.most, "beyond its bounds"
+                assert old // 2 <= now.backlog <= 2 * old, "too far at a time"
+                one.backlog = now.backlog
+            assert now.backlog == one.backlog
+
     def offer_once(self, no_credit: frozenset[int]) -> list[Offer]:
+        self.adapt()
         self.notice()
         self._look()
         able = [

@@ -5,6 +5,11 @@ join --> current --leave--> over
            v
          lost --reclaim--> over: the new consumer of this client has what it still holds
            +---all it held has ended---> over
+
+A consumer for which no backlog was chosen begins with BACKLOG_LEAST. At the end of each round its
+backlog becomes what it settled per ROUND_MS, at most doubled or halved. A round ends when it has
+settled its whole backlog, or after ROUND_MS. So a fast consumer soon waits for nothing, a consumer
+that becomes slow gets no more before it holds few, and what it holds is a tenth of a second's work.
 """
 
 from __future__ import annotations
@@ -15,11 +20,15 @@ from typing import Final, Literal
 
 from pyroaring import BitMap64
 
+from zbroker.config.queues import QueueConfig
 from zbroker.queues.work.ready import ReadyMessages
 from zbroker.queues.work.sets import insert, lowest, remove, without
 
 Model = Literal["proportional", "round-robin", "fast"]
 
+BACKLOG_LEAST: Final = 64  # a program may collect that many before it acknowledges the first
+BACKLOG_MOST: Final = 4_000  # 4 consumers reach 600 k/s, of 1,000 each 410 to 500, of 64 53 to 98
+ROUND_MS: Final = 100  # longer than the way to a distant consumer and back
 GRACE_MS: Final = 30_000  # for one that was lost, where leases have no end
 
 
@@ -59,20 +68,34 @@ class SelectorStats:
 @dataclass(slots=True)
 class QueueConsumer:
     """number: rises with each that joins. held: leased to it; at-most-once: sent and not
-    acknowledged. credit: it may be sent something, as was last reported. since: when it got
-    room, as a rising number. until_ms: when one that was lost without leases
-    is forgotten."""
+    acknowledged. most: its backlog grows up to that. credit: it may be sent something, as was last
+    reported. since: when it got room, as a rising number. freed, round_ms: how many it settled in
+    this round, and when that began. until_ms: when one that was lost without leases is forgotten.
+    """
 
     key: int
     client: str
     number: int
     backlog: int
     looks: SelectorStats | None = None
+    most: int = 0
     held: BitMap64 = field(default_factory=BitMap64)
     credit: bool = True
     lost: bool = False
     since: int = 0
+    freed: int = 0
+    round_ms: int = 0
     until_ms: int = 0
+
+    def adapt(self, now_ms: int) -> None:
+        """Ends its round, if that is over."""
+        passed_ms = now_ms - self.round_ms
+        if self.most <= BACKLOG_LEAST or (self.freed < self.backlog and passed_ms < ROUND_MS):
+            return
+        kept_up = self.freed * ROUND_MS // max(passed_ms, 1)
+        within = max(BACKLOG_LEAST, self.backlog // 2), min(self.most, 2 * self.backlog)
+        self.backlog = min(max(kept_up, within[0]), within[1])
+        self.freed, self.round_ms = 0, now_ms
 
     @property
     def spare(self) -> int:
@@ -88,12 +111,16 @@ class QueueConsumers:
         self.turn = 0  # number of the consumer that was last in turn
         self._last = 0
 
-    def join(self, key: int, client: str, backlog: int, filtered: bool) -> QueueConsumer:
-        """A new one."""
+    def join(
+        self, key: int, client: str, backlog: int, filtered: bool, *, adapts: bool = False
+    ) -> QueueConsumer:
+        """A new one. backlog: how many it may hold at most. adapts: it begins with fewer."""
         assert key not in self.by_key
         self._last += 1
         looks = SelectorStats() if filtered else None
         made = QueueConsumer(key, client, self._last, backlog, looks, since=self._last)
+        if adapts:
+            made.most, made.backlog = backlog, min(BACKLOG_LEAST, backlog)
         self.by_key[key] = made
         return made
 
@@ -151,6 +178,7 @@ class QueueConsumers:
                 self._last += 1
                 one.since = self._last
             remove(one.held, part)
+            one.freed += len(part)
             if len(part) == len(rest):
                 break
             rest = rest - part
@@ -189,6 +217,15 @@ class QueueConsumers:
             if one.looks is not None:
                 assert one.looks.matching.issubset(one.looks.looked)
                 assert one.looks.missed.isdisjoint(one.looks.looked)
+
+
+def most_of(config: QueueConfig) -> int:
+    """How many messages one consumer of a queue may hold at most.
+
+    What is gone before it is sent is lost with its consumer: so few at a time.
+    """
+    most = BACKLOG_LEAST if config.semantics == "at-most-once" else BACKLOG_MOST
+    return config.max_per_subscription or min(most, config.max_backlog or most)
 
 
 def in_turn(consumers: Iterable[QueueConsumer], turn: int) -> list[QueueConsumer]:

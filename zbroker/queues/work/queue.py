@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
 from zbroker.queues.work import reasons
-from zbroker.queues.work.consumers import GRACE_MS, QueueConsumer, QueueConsumers
+from zbroker.queues.work.consumers import GRACE_MS, QueueConsumer, QueueConsumers, most_of
 from zbroker.queues.work.delays import due_of
 from zbroker.queues.work.delivery_counts import COUNT_MAX, DeliveryCounts
 from zbroker.queues.work.grouped import Grouped
@@ -101,11 +101,15 @@ class Queue:
     # -- consumers ----------------------------------------------------------------------------
 
     def join(self, key: int, client: str, backlog: int, filtered: bool, now: Now) -> int:
-        """A new consumer. backlog: what it asks for, 0: the most. Returns: what it gets."""
+        """A new consumer. backlog: what it asks for, 0: what the queue says, or what adapts.
+
+        Returns: how many messages it may hold at most.
+        """
         self.consumers.forget_lost(now.mono_ms)
-        most = self.config.max_per_subscription
+        most = most_of(self.config)
         granted = min(backlog or most, most)
-        self.consumers.join(key, client, granted, filtered)
+        adapts = not backlog and not self.config.max_per_subscription
+        self.consumers.join(key, client, granted, filtered, adapts=adapts)
         self._watch()
         return granted
 
@@ -184,6 +188,7 @@ class Queue:
         self.places.notice(now)
         for one in self.consumers.current():
             one.credit = credit.get(one.key, True)
+            one.adapt(now.mono_ms)
         offers, self.more = self._offering.offer(self.config, now)
         return offers
 
@@ -275,11 +280,12 @@ class Queue:
             return self.places.leases.leased.copy()
         return self.consumers.by_key[key].held.copy()
 
-    def held_by(self, key: int) -> tuple[int, int | None]:
-        """How many messages a consumer has, and the monotonic ms when the first lease ends."""
+    def held_by(self, key: int) -> tuple[int, int, int | None]:
+        """A consumer's backlog, how many messages it has, and the ms when the first lease ends."""
         one = self.consumers.by_key.get(key)
-        held = BitMap64() if one is None else one.held
-        return len(held), self.places.leases.first_end(held)
+        if one is None:
+            return 0, 0, None
+        return one.backlog, len(one.held), self.places.leases.first_end(one.held)
 
     def deliveries_of(self, positions: BitMap64) -> list[int] | None:
         """How often each was delivered, with this time, aligned with the sorted positions; None: it
