@@ -11,7 +11,7 @@ from tests.journal import build
 from tests.sim.disk import SimDisk
 from tests.sim.journal_process import JournalProcess, Start
 from zbroker.engine.contract import Now
-from zbroker.engine.effects import Answer, Exit, Note, Pace, Ready, Sync
+from zbroker.engine.effects import Answer, Exit, Note, Ready, Sync
 from zbroker.engine.events import Gone, StopAsked, Synced
 from zbroker.journal import effects as je
 from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
@@ -37,8 +37,8 @@ PROCESS = Reserved(True, True, U63_MAX)
 class Steps:
     """A core without performers: the test gives the answers."""
 
-    def __init__(self, spin_us: int = 50, serial: int = 1) -> None:
-        settings = JournalSettings(9, MINE, spin_us=spin_us)
+    def __init__(self, serial: int = 1) -> None:
+        settings = JournalSettings(9, MINE)
         end = LogEnd(1, 1, 0, 1, serial, serial)
         self.core = JournalCore(settings, RetentionSettings(("delivery",), 0), Sessions(), end)
         self.now_ms = 0
@@ -88,7 +88,7 @@ def test_a_commit_is_reserved_written_synced_and_then_answered() -> None:
     at.append()
     [reserve] = at.tick()
     assert isinstance(reserve, je.Reserve)
-    [group, _] = at.hear(PROCESS)
+    [group] = at.hear(PROCESS)
     assert isinstance(group, je.WriteGroup)
     assert at.hear(Written(1)) == [Sync(group.end)]
     effects = at.hear(Synced(group.end))
@@ -193,19 +193,6 @@ def test_a_group_has_no_part_of_a_snapshot_that_was_not_reserved() -> None:
     assert reserve.bytes > STATE_BODY_BYTES
     [group, *_] = at.hear(PROCESS)
     assert KIND_STATE in [batch.kind for batch in group.batches]
-
-
-def test_it_spins_after_small_groups_only() -> None:
-    at = Steps(spin_us=50)
-    paces = []
-    for count in (1, 1, 40, 40, 1):
-        at.append(count)
-        at.tick()
-        group, *pace = at.hear(PROCESS)
-        paces.append(pace)
-        at.hear(Written(1))
-        at.hear(Synced(group.end))
-    assert paces == [[Pace(50)], [], [Pace(0)], [], [Pace(50)]]
 
 
 def test_a_new_segment_gets_a_snapshot() -> None:

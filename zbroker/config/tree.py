@@ -169,7 +169,7 @@ class FiltersConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class IngestConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The publishers' side.
 
-    spin_us: How long ingest and the journal poll for work before they sleep, in us:
+    spin_us: How long ingest polls for work before it sleeps, in us:
         lower latency for some CPU time. 0 is off, as on a machine with one core.
     """
 

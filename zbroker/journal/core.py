@@ -15,7 +15,7 @@ failed write or sync ends the process: nothing was promised.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from zbroker.engine import effects as e
 from zbroker.engine import events as ee
@@ -32,8 +32,6 @@ from zbroker.limits import BEAT_MS
 from zbroker.wire import internal as m
 
 __all__ = ["JournalCore", "JournalSettings", "LogEnd", "RetentionSettings"]
-
-SMALL_GROUP: Final = 4  # messages: a client that publishes one at a time waits for each ack
 
 Effects = Sequence[Effect]
 
@@ -53,7 +51,7 @@ class JournalCore:
             commit.want_state()  # the last process ended before the one of this segment was whole
         self.commit, self.retention = commit, RetentionRequests(commit, retention)
         self._group: je.WriteGroup | None = None  # that is being written or synced
-        self._committing = self._ready = self._stopping = self._spinning = False
+        self._committing = self._ready = self._stopping = False
         self._keeping = False  # conflicts
         self._reserved_state = True
         self._space_due = False
@@ -138,11 +136,7 @@ class JournalCore:
         if group is None:
             self._committing = False
             return commit.synced(commit.written)
-        small = group.end - group.batches[0].position <= SMALL_GROUP
-        if small == self._spinning:
-            return [group]
-        self._spinning = small
-        return [group, e.Pace(commit.settings.spin_us if small else 0)]
+        return [group]
 
     def _written(self, event: ev.Written) -> Effects:
         group, commit = self._group, self.commit

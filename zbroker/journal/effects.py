@@ -130,7 +130,7 @@ class RebuildIndex(Struct, gc=False):
 
 
 Effect = (
-    e.Answer | e.Sync | e.Pace | e.Note | e.Ready | e.Exit
+    e.Answer | e.Sync | e.Note | e.Ready | e.Exit
     | Reserve | LookForSpace | WriteGroup | KeepFrom | IndexGroup
     | PublishWatermarks | LocatePoint
     | Maintain | KeepConflicts | MeasureSegments | Unlink | ForgetRemoved | RetireCopy

@@ -79,7 +79,6 @@ class JournalSettings(NamedTuple):
     credit_bytes: int = JOURNAL_CREDIT_BYTES
     names_max: int = NAMES_MAX  # of one principal
     staged_max_bytes: int = STAGED_BYTES  # of one principal, that wait for a commit
-    spin_us: int = 0  # after a small group
 
 
 class LogEnd(NamedTuple):

@@ -9,7 +9,7 @@ Sockets   ROUTER ipc journal (hello, open, append, locate, holds; of queues: com
 Owns      <data>/journal (under a flock of its own), segments in <data>/archive, <data>/conflicts,
           <data>/journal.json, and <data>/index, which may be deleted.
 Settings  [journal] directory, archive_directory, segment_size, preallocate, flush_interval,
-          time, durability; [ingest] spin_us.
+          time, durability.
 Exits     0 when asked to stop; 74 when the disk failed (nothing is acknowledged then; recovery
           decides at the next start), or when segments are missing; 78 when the directory is not
           this instance's. A full disk ends nothing: publishers are refused `disk_full` until there

@@ -125,7 +125,7 @@ def _core(process: Process, fold: LogFold, recovered: Recovered, writer: Writer)
     settings = JournalSettings(
         process.paths.instance, process.incarnation, config.durability,
         config.time == "publisher", names_max=limits.names_per_principal,
-        staged_max_bytes=limits.staged_per_principal, spin_us=process.config.ingest.spin_us,
+        staged_max_bytes=limits.staged_per_principal,
     )  # fmt: skip
     readers = log_readers(process.config)
     return core_of(
