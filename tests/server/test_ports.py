@@ -306,10 +306,14 @@ def test_of_watermarks_only_the_newest_is_there(rig: Rig) -> None:
 
 
 class FakeListener:
-    """A listener at which these commands wait."""
+    """A listener at which these commands wait; it is its own socket."""
 
     def __init__(self, count: int) -> None:
-        self.router, self.waiting = "router", count
+        self.router, self.waiting = self, count
+
+    def getsockopt(self, option: int) -> int:
+        assert option == zmq.EVENTS
+        return int(zmq.POLLIN) if self.waiting else 0
 
     def receive(self) -> Any:
         if not self.waiting:
@@ -319,21 +323,31 @@ class FakeListener:
 
 
 def test_a_burst_of_commands_is_one_event_up_to_its_limit() -> None:
-    port = CommandsPort(FakeListener(5), mock.Mock())  # type: ignore[arg-type]
+    listener = FakeListener(5)
+    port = CommandsPort(listener, mock.Mock())  # type: ignore[arg-type]
     assert list(port.events({}, Limit(3))) == [], "the poller has found nothing"
     bursts = []
     for drained in (False, True):
-        [burst] = port.events({"router": 1}, Limit(3))
+        [burst] = port.events({listener: 1}, Limit(3))
         bursts.append([bytes(received.frames[0]) for received in burst.received])
         assert port.drained == drained
     assert bursts == [[b"4", b"3", b"2"], [b"1", b"0"]]
-    assert list(port.events({"router": 1}, Limit(3))) == []
+    assert list(port.events({listener: 1}, Limit(3))) == []
     assert port.drained
 
 
+def test_a_single_command_is_read_without_a_read_that_finds_nothing() -> None:
+    listener = FakeListener(1)
+    port = CommandsPort(listener, mock.Mock())  # type: ignore[arg-type]
+    with mock.patch.object(listener, "receive", wraps=listener.receive) as receive:
+        [burst] = port.events({listener: 1}, Limit(3))
+    assert (len(burst.received), receive.call_count, port.drained) == (1, 1, True)
+
+
 def test_a_burst_ends_as_soon_as_it_has_so_many_bytes() -> None:
-    port = CommandsPort(FakeListener(5), mock.Mock())  # type: ignore[arg-type]
-    [burst] = port.events({"router": 1}, Limit(100, bytes=2))
+    listener = FakeListener(5)
+    port = CommandsPort(listener, mock.Mock())  # type: ignore[arg-type]
+    [burst] = port.events({listener: 1}, Limit(100, bytes=2))
     assert (len(burst.received), port.drained) == (2, False)
 
 
@@ -342,13 +356,13 @@ def test_after_a_closed_gate_commands_wait_unread() -> None:
     listener, poller = FakeListener(1), mock.Mock()
     port = CommandsPort(listener, poller)  # type: ignore[arg-type]
     port.gate(Gate("clients", open=False))
-    assert list(port.events({"router": 1}, Limit(3))) == []
+    assert list(port.events({listener: 1}, Limit(3))) == []
     assert (listener.waiting, port.drained) == (1, False)
     port.gate(Gate("clients", open=True))
-    assert len(list(port.events({"router": 1}, Limit(3)))) == 1
+    assert len(list(port.events({listener: 1}, Limit(3)))) == 1
     assert port.drained
     told = [(call[0], *call.args[:1]) for call in poller.method_calls]
-    assert told == [("register", "router"), ("unregister", "router"), ("register", "router")]
+    assert told == [(name, listener) for name in ("register", "unregister", "register")]
 
 
 # -- the supervisor -----------------------------------------------------------------------------

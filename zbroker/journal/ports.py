@@ -12,6 +12,7 @@ from zbroker.engine.effects import Answer
 from zbroker.engine.events import Gone
 from zbroker.journal.effects import PublishWatermarks
 from zbroker.journal.events import Incoming, Requested, Subscribed
+from zbroker.journal.group_builder import Body
 from zbroker.wire import codec
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -40,9 +41,11 @@ class RequestsPort:
             if received is None:
                 break
             rid, frames, _ = received
-            bodies = [frame.buffer for frame in frames[1:]]
+            bodies: list[Body] = [frame.buffer for frame in frames[1:]]
             size += sum(map(len, bodies))
-            messages.append(Incoming(rid, codec.TO_JOURNAL.decode(frames[0].buffer), list(bodies)))
+            messages.append(Incoming(rid, codec.TO_JOURNAL.decode(frames[0].buffer), bodies))
+            if len(messages) == 1 and not sockets.has_more(self._router):
+                break
         else:
             self.drained = False
         return (Requested(messages),) if messages else ()

@@ -94,6 +94,8 @@ class JournalPort:
             if isinstance(said, Welcome) and said.incarnation != self._incarnation:
                 self._open_segment = 0, 0  # it may have sealed that segment before `written`
             yield said
+            if not sockets.has_more(self._dealer):
+                return
 
     def open_segment(self) -> tuple[int, int]:
         """From the newest watermarks: the open segment, and `written`; 0, 0 for a new journal."""
@@ -170,6 +172,8 @@ class CommandsPort:
             rid, frames, over, key, count = found
             commands.append(Received(rid, [frame.bytes for frame in frames], over, key))
             size += count
+            if len(commands) == 1 and not sockets.has_more(self._router):
+                return (Commands(commands),)
         self.drained = False
         return (Commands(commands),)
 
