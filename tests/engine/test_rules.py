@@ -68,6 +68,18 @@ def test_1_sources_come_in_order_up_to_their_limits_then_reads_then_one_tick(
     assert rig.log == [("heard", "e"), ("tick", True)]
 
 
+def test_1_a_hot_turn_takes_hot_sources_in_the_order_of_the_plan_then_one_tick() -> None:
+    rig = Rig(Turn, nothing, "ab", "cd", "ef", str=lambda _: "read")
+    rig.plan.hot = [rig.sources[2], rig.sources[0]]
+    rig.core.reads = ["r1"]
+    rig.turn.run({}, hot=True)
+    assert rig.log == [*(("heard", each) for each in "abef"), ("tick", True)]
+    assert rig.core.reads == ["r1"]
+    rig.log.clear()
+    rig.run()
+    assert [what for what in rig.log if type(what) is tuple][:2] == [("heard", "c"), ("heard", "d")]
+
+
 def test_2_effects_are_performed_in_the_order_of_decision_across_events(
     turn: type[ANY],
 ) -> None:

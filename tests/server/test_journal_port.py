@@ -75,7 +75,7 @@ class Bench:
         self.watermarks: list[i.Watermarks] = []
         self.router: zmq.Socket[bytes] | None = None
         self.publisher: zmq.Socket[bytes] | None = None
-        self.port = JournalPort(self.context, self.paths, self.poller)
+        self.port = JournalPort(self.context, self.paths, self.poller, zmq.Poller())
         self.core = SessionCore(self)
         plan = TurnPlan([(self.port, Limit(1))], (Say, Reconnect))
         performers = {Say: self.port.say, Reconnect: self.port.reconnect}

@@ -139,7 +139,8 @@ class Real:
         self.context: zmq.Context[Any] = zmq.Context()
         self.paths = Places(directory)
         self.poller = zmq.Poller()
-        self.port = JournalPort(self.context, self.paths, self.poller)  # type: ignore[arg-type]
+        paths: Any = self.paths
+        self.port = JournalPort(self.context, paths, self.poller, zmq.Poller())
         self._rid = b""
 
     def start(self) -> None:
@@ -353,16 +354,17 @@ def test_a_burst_ends_as_soon_as_it_has_so_many_bytes() -> None:
 
 def test_after_a_closed_gate_commands_wait_unread() -> None:
     """No one is silent meanwhile: not all that arrived was read."""
-    listener, poller = FakeListener(1), mock.Mock()
-    port = CommandsPort(listener, poller)  # type: ignore[arg-type]
+    listener, pollers = FakeListener(1), [mock.Mock(), mock.Mock()]
+    port = CommandsPort(listener, *pollers)  # type: ignore[arg-type]
     port.gate(Gate("clients", open=False))
     assert list(port.events({listener: 1}, Limit(3))) == []
     assert (listener.waiting, port.drained) == (1, False)
     port.gate(Gate("clients", open=True))
     assert len(list(port.events({listener: 1}, Limit(3)))) == 1
     assert port.drained
-    told = [(call[0], *call.args[:1]) for call in poller.method_calls]
-    assert told == [(name, listener) for name in ("register", "unregister", "register")]
+    for poller in pollers:
+        told = [(call[0], *call.args[:1]) for call in poller.method_calls]
+        assert told == [(name, listener) for name in ("register", "unregister", "register")]
 
 
 # -- the supervisor -----------------------------------------------------------------------------

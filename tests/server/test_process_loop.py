@@ -13,6 +13,7 @@ from zbroker.config import Config
 from zbroker.engine.contract import Now, TurnPlan
 from zbroker.engine.effects import Exit, Note, Pace, Ready
 from zbroker.paths import Paths
+from zbroker.server import process_loop
 from zbroker.server.process import EX_OK, Process
 from zbroker.server.process_loop import ONE, ProcessLoop
 
@@ -74,9 +75,12 @@ class Loop(ProcessLoop):
     def __init__(self, process: Process, poller: Sockets, *effects: object) -> None:
         super().__init__(process)
         self.poller = poller  # type: ignore[assignment]
-        self.source, self.closed = Source(), 0
+        self.looks = Sockets()
+        self.hot = self.looks  # type: ignore[assignment]
+        self.source, self.other, self.closed = Source(), Source(), 0
         self.made = Core(*effects)
-        plan = TurnPlan([(self.source, ONE)], (Note, Pace, Ready, Exit))
+        sources: list[Any] = [(self.source, ONE), (self.other, ONE)]
+        plan = TurnPlan(sources, (Note, Pace, Ready, Exit), hot=[self.source])
         self.begin(self.made, plan, {})
 
     def close(self) -> None:
@@ -100,28 +104,60 @@ def test_without_a_pace_it_sleeps_at_once(process: Process) -> None:
 
 
 def test_with_a_pace_it_looks_before_it_sleeps(process: Process) -> None:
-    poller = Sockets([], [], [("link", 1)])
+    poller = Sockets([("link", 1)])
     loop = Loop(process, poller, Pace(20_000_000))
+    loop.looks.found = [[], [("client", 1)]]
     loop.turn()
     loop.turn()
-    assert (poller.waited, loop.source.ready[-1]) == ([0, 0, 0], {"link": 1})
+    assert (poller.waited, loop.looks.waited) == ([0], [0, 0])
+    assert loop.source.ready == [{"link": 1}, {"client": 1}]
+
+
+def test_a_turn_for_what_it_looked_for_leaves_other_sources_alone(process: Process) -> None:
+    loop = Loop(process, Sockets([("link", 1)]), Pace(20_000_000))
+    loop.looks.found = [[("client", 1)], [("client", 1)]]
+    for _ in range(3):
+        loop.turn()
+    assert (len(loop.source.ready), len(loop.other.ready), loop.made.turns) == (3, 1, 3)
+
+
+def test_after_a_while_it_looks_at_all_sources(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_loop, "LOOK_S", -1.0)
+    poller = Sockets([("link", 1)], [("client", 1), ("link", 1)])
+    loop = Loop(process, poller, Pace(20_000_000))
+    loop.looks.found = [[("client", 1)]]
+    loop.turn()
+    loop.turn()
+    assert (poller.waited, loop.other.ready[-1]) == ([0, 0], {"client": 1, "link": 1})
+
+
+def test_before_it_sleeps_it_has_looked_at_all_sources(process: Process) -> None:
+    poller = Sockets([("link", 1)])
+    loop = Loop(process, poller, Pace(1))
+    loop.looks.found = [[("client", 1)]]
+    for _ in range(4):
+        loop.turn()
+    assert (poller.waited, len(loop.other.ready)) == ([0, 0, None], 3)
 
 
 def test_what_is_to_be_done_at_once_waits_for_nothing(process: Process) -> None:
-    poller = Sockets()
+    poller = Sockets([("link", 1)])
     loop = Loop(process, poller, Pace(20_000_000))
     loop.made.wake_ms = 0
     loop.turn()
     loop.turn()
-    assert poller.waited == [0, 0]
+    assert (poller.waited, loop.looks.waited) == ([0, 0], [])
 
 
 def test_a_pace_ends(process: Process) -> None:
-    poller = Sockets([], [("link", 1)])
+    poller = Sockets([("link", 1)])
     loop = Loop(process, poller, Pace(20_000_000), Pace(0))
-    for _ in range(3):
+    loop.looks.found = [[("client", 1)]]
+    for _ in range(4):
         loop.turn()
-    assert poller.waited == [0, 0, None]
+    assert (poller.waited, loop.looks.waited) == ([0, 0, None], [0])
 
 
 def test_it_turns_until_the_core_says_that_all_is_done(process: Process) -> None:

@@ -78,6 +78,7 @@ class Source(Protocol):
 class TurnPlan(Struct):
     """The data of a process. effects: all kinds that its core decides.
 
+    hot: sources that are looked at alone in most turns of a process that spins.
     read_slice_ms: no further read is begun after so long; reads_max: of one turn, 0: it reads none.
     """
 
@@ -85,3 +86,4 @@ class TurnPlan(Struct):
     effects: tuple[type, ...]
     read_slice_ms: int = 0
     reads_max: int = 0
+    hot: Sequence[Source] = ()

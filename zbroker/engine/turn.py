@@ -57,11 +57,16 @@ class Turn(Generic[Event, Effect]):
         self._syncing = False
         self._entered = False  # stays True after an error
 
-    def run(self, ready: Ready) -> int | None:
-        """One turn. Returns: for how many ms the port may sleep; None: until something arrives."""
+    def run(self, ready: Ready, *, hot: bool = False) -> int | None:
+        """One turn. Returns: for how many ms the port may sleep; None: until something arrives.
+
+        hot: only of the plan's hot sources, without reads; it says nothing of sleep then.
+        """
         self._enter()
         now, drained = self._clock(), True
         for source, limit in self._plan.sources:
+            if hot and source not in self._plan.hot:
+                continue
             heard = False
             for event in source.events(ready, limit):
                 self._drain([event], now)
@@ -69,11 +74,11 @@ class Turn(Generic[Event, Effect]):
             drained = drained and source.drained
             if heard:
                 now = self._clock()
-        if self._plan.reads_max:
+        if self._plan.reads_max and not hot:
             now = self._read(now)
         self._drain(self._perform(self._core.tick(now, drained=drained)), now)
         self._entered = False
-        return self._wait_ms()
+        return 0 if hot else self._wait_ms()
 
     def hear(self, event: Event) -> None:
         """One event without a turn: for rigs, and for threads that have the turn."""

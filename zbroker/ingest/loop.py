@@ -82,7 +82,8 @@ class IngestLoop(ListenerLoop):
             Verify: passwords.verify,
         }
         core = IngestCore(settings, self.quiet_ms, self.peer)
-        self.begin(core, TurnPlan(sources, get_args(Effect)), performers)
+        hot = self.journal, self.commands
+        self.begin(core, TurnPlan(sources, get_args(Effect), hot=hot), performers)
 
     def _say(self, effect: e.Say) -> None:
         (self.journal if effect.link == e.JOURNAL else self._live).say(effect)

@@ -42,15 +42,21 @@ class JournalPort:
     drained = True  # all of it is read in each turn: the journal's answers are few
     next_wake_ms = None
 
-    def __init__(self, context: Context, paths: Paths, poller: zmq.Poller) -> None:
-        self._context, self._poller = context, poller
+    def __init__(self, context: Context, paths: Paths, poller: zmq.Poller, hot: zmq.Poller) -> None:
+        """hot: for the answers as well."""
+        self._context, self._poller, self._hot = context, poller, hot
         # once: the note of where sockets are may be gone when the next one is opened
         self._journal_at, self._watermarks_at = paths.ipc("journal"), paths.ipc("marks")
         self._incarnation = 0  # of the journal whose watermarks came last
         self._open_segment = 0, 0
         self._following = False
         self._watermarks = self._subscribed()
-        self._dealer = self._opened(sockets.dealer(context, self._journal_at))
+        self._dealer = self._connected()
+
+    def _connected(self) -> zmq.Socket[bytes]:
+        dealer = self._opened(sockets.dealer(self._context, self._journal_at))
+        self._hot.register(dealer, zmq.POLLIN)
+        return dealer
 
     def _subscribed(self) -> zmq.Socket[bytes]:
         return self._opened(
@@ -114,8 +120,9 @@ class JournalPort:
         """Messages queued in the old socket are lost with it."""
         self._open_segment = 0, 0
         if effect.link == JOURNAL:
+            self._hot.unregister(self._dealer)
             self._close(self._dealer)
-            self._dealer = self._opened(sockets.dealer(self._context, self._journal_at))
+            self._dealer = self._connected()
         else:
             assert effect.link == WATERMARKS
             self._renew()
@@ -144,19 +151,20 @@ class CommandsPort:
 
     next_wake_ms = None
 
-    def __init__(self, listener: Listener, poller: zmq.Poller) -> None:
+    def __init__(self, listener: Listener, *pollers: zmq.Poller) -> None:
         self._listener, self._router = listener, listener.router
-        self._poller, self._open = poller, True
+        self._pollers = pollers
         self.drained = True
-        poller.register(self._router, zmq.POLLIN)
+        self.gate(Gate("", open=True))
 
     def gate(self, effect: Gate) -> None:
         """While it is closed, clients wait in their own queues."""
         self._open = effect.open
-        if effect.open:
-            self._poller.register(self._router, zmq.POLLIN)
-        else:
-            self._poller.unregister(self._router)
+        for poller in self._pollers:
+            if effect.open:
+                poller.register(self._router, zmq.POLLIN)
+            else:
+                poller.unregister(self._router)
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[Commands]:
         """One event, if anything waits."""

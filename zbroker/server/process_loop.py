@@ -7,6 +7,7 @@ ports in its constructor, and ends that with `begin`.
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any, Final
 
 import zmq
@@ -26,6 +27,7 @@ from zbroker.server.public_listener import PublicListener
 
 ONE: Final = Limit(1)  # of sources with a bound of their own
 BURST: Final = Limit(256)  # commands of one turn
+LOOK_S: Final = 0.02
 READ_SLICE_MS: Final = 5  # how long a turn reads the log: bounds how long commands wait
 
 
@@ -36,7 +38,11 @@ class TurnLoop:
 
     def __init__(self, clock: Clock, log: logging.Logger) -> None:
         self.clock, self.log, self.poller = clock, log, zmq.Poller()
+        self.hot = zmq.Poller()  # what hot sources wait for
         self.done = False
+        self._heard = False  # something came in the last turn
+        self._stale = False  # `_wait_ms` is older than that
+        self._look_s = 0.0  # when all sources are looked at again
         self._wait_ms: int | None = 0
         self._spin_s = 0.0
 
@@ -64,11 +70,19 @@ class TurnLoop:
         """Waits for something, then does one turn.
 
         With a pace it looks before it sleeps: waking a sleeping core costs more than one publish.
+        Then it looks at hot sources only, each LOOK_S at the others, too.
         """
-        wait_ms, found = self._wait_ms, None
-        if self._spin_s and wait_ms != 0:
-            found = sockets.spin(self.poller, self._spin_s)
-        self._wait_ms = self._turn.run(dict(found or self.poller.poll(wait_ms)))
+        if self._spin_s and self._heard and self._wait_ms != 0:
+            found = sockets.spin(self.hot, self._spin_s)
+            if found and time.monotonic() < self._look_s:
+                self._turn.run(dict(found), hot=True)
+                self._stale = True
+                return
+            self._stale = self._stale or bool(found)
+        ready = dict(self.poller.poll(0 if self._stale else self._wait_ms))
+        self._look_s = time.monotonic() + LOOK_S
+        self._heard, self._stale = bool(ready), False
+        self._wait_ms = self._turn.run(ready)
 
     def open(self) -> None:
         """Before the first turn."""
@@ -132,8 +146,8 @@ class ListenerLoop(ProcessLoop):
         connections, self.access = self.listener.connections, self.listener.rules.access
         self.quiet_ms, self.peer = connections.wires.quiet_ms, connections.peer
         self.endpoint = connections.endpoint
-        self.commands = CommandsPort(connections, poller)
-        self.journal = JournalPort(process.context, paths, poller)
+        self.commands = CommandsPort(connections, poller, self.hot)
+        self.journal = JournalPort(process.context, paths, poller, self.hot)
         self.questions = AdminEndpoint(
             process.context, paths.ipc(asked_at), questions, poller, process.log
         )
