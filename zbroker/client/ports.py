@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
@@ -213,6 +214,16 @@ class WakingPoller:
     def interrupt(self) -> None:
         """Ends this wait, or the next one if there is none now. Needs no lock."""
         os.eventfd_write(self._wake_fd, 1)
+
+    def look(self, wait_ms: int) -> Ready:
+        """Waits as well; another thread hears of interrupts."""
+        return dict(self._poller.poll(wait_ms))
+
+    def rest(self, wait_ms: int) -> None:
+        """Waits for an interrupt alone."""
+        alone = select.poll()
+        alone.register(self._wake_fd, select.POLLIN)
+        alone.poll(wait_ms)
 
     def poll(self, wait_ms: int, lock: threading.Condition | None = None) -> Ready:
         """Waits, without the lock, until something comes or the time is over."""

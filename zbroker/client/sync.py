@@ -102,7 +102,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
             except StorageError as error:
                 self._backpressure.again(partial(self._staging.put, inbox, receipt), timeout, error)
         if len(inbox) >= publisher.wake_at:
-            publisher.wake()
+            publisher.push()
         return receipt
 
     def publish_many(

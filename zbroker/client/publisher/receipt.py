@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from zbroker.client.publisher.packer import Extra
 from zbroker.client.publisher.unrecorded import Unrecorded
-from zbroker.client.waits import left_until
+from zbroker.client.waits import end_of, left_until
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_bookmark
 
@@ -42,13 +42,15 @@ class AckTracker:
         self.error: ZBrokerError | None = None  # nothing more will be settled
         self.ask_numbers: Callable[[], object] = _nothing
         self.wake: Callable[[], None] = _nothing
+        #: has the turns of the publisher while it waits for a receipt, if it can
+        self.have_turns: Callable[[Receipt, float | None], bool] = lambda _receipt, _end: False
         self.call: Callable[..., None] = _call
-        self._callbacks: deque[tuple[Receipt, Callable[[Receipt], object]]] = deque()
+        self.callbacks: deque[tuple[Receipt, Callable[[Receipt], object]]] = deque()
         self.last_refusal: Callable[[], str] = str
         self._refused_from: list[int] = []
         self._refused: list[tuple[int, ZBrokerError]] = []  # (last, error), beside _refused_from
         self._condition = threading.Condition(threading.Lock())
-        self._waiting = 0
+        self.waiting = 0
 
     def refuse(self, first: int, last: int, error: ZBrokerError) -> None:
         """Notes that `first` to `last` were given up; runs with one code are kept as one."""
@@ -72,15 +74,15 @@ class AckTracker:
 
     def when_done(self, receipt: Receipt, callback: Callable[[Receipt], object]) -> None:
         """Has `callback` called once it is known what became of `receipt`; from any thread."""
-        self._callbacks.append((receipt, callback))
+        self.callbacks.append((receipt, callback))
         self.wake()
 
     def changed(self) -> None:
         """Wakes who waits, and has called who asked for it."""
-        while self._callbacks and self._callbacks[0][0].done:
-            receipt, callback = self._callbacks.popleft()
+        while self.callbacks and self.callbacks[0][0].done:
+            receipt, callback = self.callbacks.popleft()
             self.call(callback, receipt)
-        if self._waiting:
+        if self.waiting:
             with self._condition:
                 self._condition.notify_all()
 
@@ -89,11 +91,11 @@ class AckTracker:
         if done():
             return True
         with self._condition:
-            self._waiting += 1
+            self.waiting += 1
             try:
                 return self._condition.wait_for(done, timeout)
             finally:
-                self._waiting -= 1
+                self.waiting -= 1
 
     async def until(self, done: Callable[[], bool], end: float | None) -> bool:
         """Waits until `done()`; False if that is not so at the time `end`."""
@@ -197,8 +199,9 @@ class Receipt(Struct, gc=False, eq=False):
         Raises: ZBrokerError with the broker's code if it was finally refused, "timeout" if that
         took longer than `timeout` seconds, or what ended the client.
         """
-        track = self._track
-        if not track.wait(lambda: self.done, timeout):
+        track, end = self._track, end_of(timeout)
+        settled = self.done or track.have_turns(self, end)
+        if not settled and not track.wait(lambda: self.done, left_until(end)):
             raise track.timed_out(timeout)
         error = track.refusal(self._number) if self._number else None
         if error is None and not 0 < self._number <= track.settled:

@@ -1,0 +1,223 @@
+"""zbroker/client/publisher/loop.py: which thread has the turns of a publisher."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+from tests.client.fakes import WAIT_S, wait_until
+from zbroker.client.link import ClientLink
+from zbroker.client.publisher import loop
+from zbroker.client.publisher.loop import IOThread
+from zbroker.errors import StorageError, ZBrokerError
+
+
+@pytest.fixture(autouse=True)
+def senders(monkeypatch):
+    """The threads that sent something, in order. Handlers of the test runner are not in the way."""
+    threads = []
+    send = ClientLink.send
+
+    def noted(self, command, body=None):
+        threads.append(threading.get_ident())
+        send(self, command, body)
+
+    monkeypatch.setattr(ClientLink, "send", noted)
+    monkeypatch.setattr(IOThread, "_safe", lambda _self, _caller: True)
+    return threads
+
+
+def parked(client):
+    """A caller that waits for each receipt, and has the turns by now."""
+
+    def published():
+        client.publish("a", b"warm").wait(WAIT_S)
+        return client._publisher._parked
+
+    wait_until(published)
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """The turns stay where they are until somebody wants them, on a slow machine as well."""
+    monkeypatch.setattr(loop, "PARK_MS", 60_000)
+
+
+def data_of(broker):
+    return [row[3] for row in broker.log if row[3] != b"warm"]
+
+
+def test_a_thread_that_waits_for_each_receipt_sends_by_itself(broker, client, senders, patient):
+    parked(client)
+    senders.clear()
+    client.publish("a", b"1").wait(WAIT_S)
+    assert senders == [threading.get_ident()]
+    assert data_of(broker) == [b"1"]
+
+
+def test_messages_that_are_not_waited_for_are_sent_by_the_io_thread(
+    broker, client, senders, patient
+):
+    parked(client)
+    senders.clear()
+    receipts = [client.publish("a", b"%d" % n) for n in range(100)]
+    client.flush(WAIT_S)
+    assert [receipt.persisted for receipt in receipts] == [True] * 100
+    assert data_of(broker) == [b"%d" % n for n in range(100)]
+    assert threading.get_ident() in senders[:1], "the first one goes at once"
+    assert threading.get_ident() not in senders[1:]
+
+
+def test_a_receipt_is_done_without_a_wait_for_it(broker, client):
+    parked(client)
+    receipt = client.publish("a", b"1")
+    wait_until(lambda: receipt.done)
+    assert receipt.persisted
+
+
+def test_a_callback_is_called_without_a_wait_for_its_receipt(broker, client, patient):
+    parked(client)
+    called = threading.Event()
+    client.publish("a", b"1").add_done_callback(lambda _: called.set())
+    assert called.wait(WAIT_S)
+
+
+def test_a_wait_for_the_turns_of_the_caller_ends_in_time(broker, client, patient):
+    parked(client)
+    broker.hold = True
+    receipt = client.publish("a", b"1")
+    with pytest.raises(ZBrokerError, match="timeout"):
+        receipt.wait(0.001)
+    broker.release()
+    receipt.wait(WAIT_S)
+
+
+def test_a_slow_broker_is_waited_for_by_the_io_thread(broker, client):
+    parked(client)
+    broker.hold = True
+    receipt = client.publish("a", b"1")
+
+    def release():
+        wait_until(lambda: not client._publisher._parked)
+        broker.release()
+
+    releasing = threading.Thread(target=release)
+    releasing.start()
+    receipt.wait(WAIT_S)
+    releasing.join(WAIT_S)
+    assert receipt.persisted
+
+
+def test_threads_that_each_wait_do_not_wait_for_each_other(broker, client, patient):
+    def work(number):
+        for n in range(100):
+            client.publish(f"t{number}", b"%d" % n).wait(WAIT_S)
+
+    parked(client)
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    for number in range(4):
+        mine = [row[3] for row in broker.log if row[2] == f"t{number}"]
+        assert mine == [b"%d" % n for n in range(100)]
+
+
+def test_a_second_thread_takes_the_turns_from_one_that_waits(broker, client, patient):
+    parked(client)
+    broker.hold = True
+    second = []
+
+    def publish():
+        wait_until(lambda: client._publisher._turning.locked())
+        second.append(client.publish("a", b"2"))
+        wait_until(lambda: second[0].sequence)
+        broker.release()
+
+    publishing = threading.Thread(target=publish)
+    publishing.start()
+    client.publish("a", b"1").wait(WAIT_S)
+    publishing.join(WAIT_S)
+    second[0].wait(WAIT_S)
+    assert data_of(broker) == [b"1", b"2"]
+
+
+def test_a_failure_in_the_turn_of_a_caller_ends_the_client(broker, client, monkeypatch, patient):
+    parked(client)
+    error = StorageError("disk_error", "it broke")
+    monkeypatch.setattr(client._publisher.store, "append", lambda _: (_ for _ in ()).throw(error))
+    with pytest.raises(ZBrokerError, match="it broke"):
+        client.publish("a", b"1").wait(WAIT_S)
+    with pytest.raises(ZBrokerError, match="it broke"):
+        client.publish("a", b"2", timeout=WAIT_S)
+
+
+def test_a_child_of_a_caller_that_has_the_turns_hears_of_the_fork(broker, client, patient):
+    parked(client)
+    receipt = client.publish("a", b"1")
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            receipt.wait(WAIT_S)
+        except ZBrokerError as error:
+            code = 0 if error.code == "forked" else 2
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    receipt.wait(WAIT_S)
+    assert data_of(broker) == [b"1"]
+
+
+SCRIPT = """
+    import signal, sys, threading
+    from tests.client.fakes import WAIT_S, FakeBroker
+    from zbroker.client import connect
+    from zbroker.client.publisher.loop import IOThread
+
+    turn, here = IOThread._have_turn, threading.get_ident()
+    armed = False
+
+    def cut(self, ready):
+        global armed
+        if armed and threading.get_ident() == here:
+            armed = False
+            signal.raise_signal(signal.SIGINT)  # Ctrl-C in the middle of a turn of the main thread
+        return turn(self, ready)
+
+    IOThread._have_turn = cut
+    with FakeBroker() as broker, connect(broker.url, "a", timeout=WAIT_S) as client:
+        caught = sent = 0
+        while caught < 5:
+            armed = client._publisher._parked
+            sent += 1
+            try:
+                client.publish("a", b"%d" % sent).wait(WAIT_S)
+            except KeyboardInterrupt:
+                caught += 1
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        client.flush(WAIT_S)
+        assert [row[3] for row in broker.log] == [b"%d" % n for n in range(1, sent + 1)]
+        assert client._publisher._safe(here)
+        signal.signal(signal.SIGTERM, lambda *_: client.close())
+        assert not client._publisher._safe(here)
+        assert client._publisher._safe(here + 1)
+        for n in range(50):
+            client.publish("b", b"1").wait(WAIT_S)
+            assert not client._publisher._parked
+"""
+
+
+def test_ctrl_c_in_a_turn_of_the_main_thread_loses_nothing_and_handlers_keep_turns_away():
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SCRIPT)],
+        timeout=60, capture_output=True, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.decode()) == (0, "")
