@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.code_lines import Count, code_lines, count, table
+from tools.code_lines import Count, code_lines, count, cython_lines, table
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,30 @@ from tools.code_lines import Count, code_lines, count, table
 )
 def test_code_is_what_is_left_without_docs_imports_blanks(text: str, expected: int) -> None:
     assert code_lines(text) == expected
+
+
+CYTHON = '''# cython: language_level=3
+"""Doc."""
+from libc.string cimport memcpy
+import a
+
+cdef extern from *:
+    """
+    #define ONE 1
+    """
+    int ONE
+
+cdef inline int f(char* at,
+                  int n) except -1:
+    """Doc."""
+    memcpy(<char*>at, "x", &n)  # why
+    return ONE
+'''
+
+
+def test_c_in_cython_is_code_and_its_docs_are_not() -> None:
+    assert cython_lines(CYTHON) == 9
+    assert count([("a.pyx", CYTHON)]) == {".": Count(1, 16, 9)}
 
 
 def test_files_are_counted_by_folder() -> None:
