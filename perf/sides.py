@@ -74,6 +74,7 @@ def prepare(name: str, cache: Path) -> Side:
         kinds = ", ".join(brokers.PEER_KINDS)
         raise UnknownSideError(f"{name}: neither a commit nor one of {kinds}")
     tree = _worktree(commit, cache)
+    _compile(tree)
     return Side(name, brokers.OURS, tree, _environment(tree, cache), commit)
 
 
@@ -96,6 +97,13 @@ def _worktree(commit: str, cache: Path) -> Path:
         if not (tree / "zbroker").is_dir():
             raise UnknownSideError(f"{commit}: git makes no worktree of it in {tree}")
     return tree
+
+
+def _compile(tree: Path) -> None:
+    """Builds its compiled module, if it has one that was not built yet."""
+    if (tree / "setup.py").exists() and not any((tree / "zbroker").rglob("*.so")):
+        command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+        subprocess.run(command, cwd=tree, check=True, timeout=INSTALL_S)
 
 
 def _environment(tree: Path, cache: Path) -> Path:
