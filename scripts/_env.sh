@@ -1,5 +1,5 @@
 # Sourced by the other scripts: `use_venv EXTRAS` makes or reuses .venv with .[EXTRAS] installed.
-# A stamp of what setup.cfg asks for avoids installing again.
+# A stamp of what setup.cfg asks for, and of what is compiled, avoids installing again.
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -27,10 +27,10 @@ use_venv() {
     echo "making .venv with $python" >&2
     "$python" -m venv --clear .venv || exit 1
   fi
-  stamp="$(cat setup.cfg pyproject.toml | cksum) $PWD"
+  stamp="$(cat setup.cfg pyproject.toml setup.py zbroker/client/publisher/*.pyx | cksum) $PWD"
   have=$(cat .venv/zbroker-stamp 2>/dev/null || true)
   had=${have#"$stamp "}
-  [ "$had" = "$have" ] && had= # of another setup.cfg, or none
+  [ "$had" = "$have" ] && had= # of other files, or none
   for each in ${extras//,/ }; do
     [[ ",$had," == *",$each,"* ]] || missing=${missing:+$missing,}$each
   done

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import venv
 from pathlib import Path
 
@@ -20,6 +21,7 @@ FOR_DEVELOPERS = {"test", "perf", "dev"}
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINES = ("x86_64", "aarch64")
 INSTALL_S = 1_200
+MODE = "from zbroker.client.publisher import hot_path"
 
 
 def locked() -> dict[str, list[tuple[Requirement, list[str]]]]:
@@ -92,10 +94,12 @@ def test_what_is_locked_can_be_installed_and_runs(tmp_path: Path) -> None:
     pip = [python, "-m", "pip", "install", "--quiet", "--no-compile"]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     source = tmp_path / "source"  # a build leaves files beside what it builds
-    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "dist"))
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "dist", "*.so"))
     for command in (
         [*pip, "--require-hashes", "-r", str(LOCK)],
-        [*pip, "--no-deps", str(source)],
+        [python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", "dist", str(source)],
+        [*pip, "--no-index", "--no-deps", "--find-links", "dist", "zbroker"],
+        [python, "-c", f"{MODE}; assert hot_path.COMPILED"],
         [python, "-m", "pip", "check"],
         [str(tmp_path / "venv" / "bin" / "zbroker"), "--version"],
     ):
@@ -108,3 +112,26 @@ def test_what_is_locked_can_be_installed_and_runs(tmp_path: Path) -> None:
             cwd=tmp_path,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.process
+@pytest.mark.timeout(2 * INSTALL_S)
+def test_without_a_compiler_the_package_is_built_all_the_same(tmp_path: Path) -> None:
+    source, found = tmp_path / "source", tmp_path / "found"
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "dist", "*.so"))
+    environment = {**os.environ, "CC": "/nonexistent/cc", "PYTHONPATH": str(found)}
+    for command in (
+        ["pip", "install", "--quiet", "--no-deps", "--target", str(found), str(source)],
+        ["zbroker.cli.main", "--version"],
+    ):
+        subprocess.run(
+            [sys.executable, "-m", *command], env=environment, cwd=tmp_path, timeout=INSTALL_S,
+            check=True,
+        )  # fmt: skip
+    code = f"{MODE}; assert not hot_path.COMPILED; print(hot_path.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=tmp_path, timeout=60, check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.startswith(str(found))

@@ -8,7 +8,6 @@ import pytest
 
 import zbroker
 from zbroker import LocalBroker
-from zbroker.client import values
 from zbroker.client.publisher.packer import Extra
 from zbroker.client.values import CheckedTopics, to_bytes, to_expiry, to_extra, to_headers
 from zbroker.errors import ZBrokerError
@@ -102,13 +101,11 @@ def test_no_headers_are_empty_headers():
 
 def test_one_topic_is_for_all() -> None:
     assert CheckedTopics().check_many("a", 3) == "a"
-    assert list(zip(values.parts("a", 0, 2), "xy", strict=False)) == [("a", "x"), ("a", "y")]
 
 
 def test_each_may_have_its_own() -> None:
     topics = CheckedTopics().check_many(("a", "b", "a"), 3)
     assert topics == ["a", "b", "a"]
-    assert list(values.parts(topics, 1, 3)) == ["b", "a"]
 
 
 def test_there_is_one_for_each() -> None:

@@ -16,7 +16,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import repeat
 from types import MappingProxyType
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -26,6 +25,7 @@ from zbroker.client.consumer.consumer import BaseConsumer
 from zbroker.client.consumer.worker import BaseWorker, Handler, OnError
 from zbroker.client.endpoints import ListenerEndpoints, ask_ranges
 from zbroker.client.options import ConnectOptions, Listener, method_takes
+from zbroker.client.publisher import hot_path
 from zbroker.client.publisher.backpressure import Backpressure
 from zbroker.client.publisher.publisher import PublisherPort
 from zbroker.client.publisher.receipt import Receipt
@@ -121,6 +121,7 @@ class BaseClient(Generic[S, C, W]):
         self._listeners = ListenerEndpoints(publisher)
         self._queues = ListenerEndpoints(publisher, "queues")
         self._topics = values.CheckedTopics()
+        publisher.known = self._topics.known
         self._subscriptions: weakref.WeakSet[S] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[C] = weakref.WeakSet()
         self._bookmarks = options.bookmarks
@@ -284,9 +285,10 @@ class BaseClient(Generic[S, C, W]):
     ) -> Iterator[list[R]]:
         """One for each message, some at a time: they are packed meanwhile."""
         for start in range(0, len(data), MANY):
-            end = start + MANY
-            some, at = values.parts(topics, start, end), values.parts(stamps, start, end)
-            yield list(map(kind, repeat(self._track), some, data[start:end], at))
+            part = slice(start, start + MANY)
+            some = topics[part] if isinstance(topics, list) else topics
+            at = None if stamps is None else stamps[part]
+            yield hot_path.receipts(kind, self._track, some, data[part], at)
 
     def _queue(self, receipts: Sequence[Receipt], timeout: float | None) -> None:
         """Keeps messages that belong together, in the store if it keeps them that early."""

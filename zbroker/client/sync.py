@@ -22,6 +22,7 @@ from zbroker.client.base_client import BaseClient
 from zbroker.client.consumer.consumer import Consumer
 from zbroker.client.consumer.worker import Worker
 from zbroker.client.options import ConnectOptions, connect_options, takes
+from zbroker.client.publisher import hot_path
 from zbroker.client.publisher.backpressure import Backpressure
 from zbroker.client.publisher.loop import IOThread
 from zbroker.client.publisher.publisher import SMALL_BYTES
@@ -56,6 +57,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
 
     # -- publishing ---------------------------------------------------------------------------
 
+    @hot_path.gated(Receipt)
     def publish(  # noqa: PLR0913 - every option by its name
         self,
         topic: str,
@@ -118,9 +120,10 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
         Else as `publish`.
         """
         data, stamps = values.many(payloads, times)
-        topics, count = self._topics.check_many(topic, len(data)), len(data)
+        topics = self._topics.check_many(topic, len(data))
         if max(map(len, data)) > SMALL_BYTES:
-            rows = zip(values.parts(topics, 0, count), data, stamps or repeat(None), strict=False)
+            some = topics if isinstance(topics, list) else repeat(topics)
+            rows = zip(some, data, stamps or repeat(None), strict=False)
             for each, item, stamp in rows:
                 receipt = self.publish(each, item, time=stamp, timeout=timeout)
             return receipt

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import repeat
-from typing import Any, TypeVar
 
 from zbroker.client.publisher.packer import Extra, encoded
 from zbroker.client.subscriber.options import seconds
@@ -99,9 +97,6 @@ def to_extra(
     return extra, size
 
 
-T = TypeVar("T")
-
-
 class CheckedTopics:
     """`known`: those that were checked already; the others cost a call."""
 
@@ -129,11 +124,6 @@ class CheckedTopics:
         if len(self.known) >= TOPICS_MAX:
             self.known.clear()
         self.known.add(topic)
-
-
-def parts(values: str | Sequence[T] | None, start: int, end: int) -> Iterable[Any]:
-    """Those of [start, end): of one topic, or of no times, as many as are asked for."""
-    return values[start:end] if isinstance(values, list) else repeat(values)
 
 
 def many(

@@ -19,6 +19,7 @@ from zbroker.client.aio.subscription import AsyncCombined, AsyncSubscription
 from zbroker.client.aio.transport import check_loop, running
 from zbroker.client.base_client import BaseClient
 from zbroker.client.options import ConnectOptions, connect_options, takes
+from zbroker.client.publisher import hot_path
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.subscriber.merge import pause_together, resume_together
 from zbroker.client.subscriber.options import TIMEOUT_S
@@ -51,6 +52,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
 
     # -- publishing ---------------------------------------------------------------------------
 
+    @hot_path.gated(AsyncReceipt, running)
     def publish(
         self,
         topic: str,

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from zbroker.client.aio.transport import LoopLink, Waiters, check_loop, wake, within
 from zbroker.client.ports import READ_LIMIT, LinkPort
+from zbroker.client.publisher import hot_path
 from zbroker.client.publisher import publisher as common
 from zbroker.client.publisher.backpressure import SPACE_AGAIN_S, Backpressure
 from zbroker.client.publisher.publisher import SMALL_BYTES
@@ -97,8 +98,12 @@ class AsyncTrack(AckTracker):
                 wake(future)
 
 
+@hot_path.untracked
 class AsyncReceipt(Receipt):
     """One published message on its way. `bookmark = await receipt`."""
+
+    if hot_path.COMPILED:
+        __slots__ = ()
 
     def __await__(self) -> Generator[object, None, str]:
         return self.wait().__await__()
@@ -122,6 +127,7 @@ class AsyncPublisher(common.PublisherPort):
 
     track_type: ClassVar[type[AsyncTrack]] = AsyncTrack
     track: AsyncTrack
+    loop: asyncio.AbstractEventLoop
     _link: LoopLink
 
     def _prepare(self) -> LinkPort:

@@ -32,6 +32,7 @@ import msgspec
 from msgspec import Struct
 
 from zbroker.checksums import crc32c
+from zbroker.client.publisher import hot_path
 from zbroker.client.publisher.packer import Extra
 from zbroker.client.publisher.receipt import Receipt
 from zbroker.durable_files import sync_directory
@@ -59,8 +60,10 @@ class StagedMessage(Struct, gc=False):
     extra: Extra | None = None
 
 
-class Staging:
+class Staging(hot_path.StagingArea):
     """The files of one store. `end`: the number that the next message gets."""
+
+    _file: _QueueFile
 
     def __init__(self, directory: Path, end: int, kept: Iterable[Path] = ()) -> None:
         """kept: files of an earlier process, oldest first, whose messages are to be packed."""
@@ -68,6 +71,7 @@ class Staging:
         self._end = end
         # the files have the order of the inbox; bound once: `with` costs a third of a put
         self._try_lock, self._unlock = (lock := Lock()).acquire, lock.release
+        self._is_locked = lock.locked
         # full: the first message makes another
         self._file = _QueueFile(0, directory, mmap.mmap(-1, 1))
         self._files = deque(map(_kept, kept))  # oldest first
@@ -166,13 +170,13 @@ class Staging:
         if len(self._spares) < SPARES_MAX and len(file.map) == FILE_BYTES:
             self._spares.append(file)
         else:
-            file.map.close()
+            file.close()
             file.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Lets go of the files; they stay."""
         for file in (*self._files, *self._spares):
-            file.map.close()
+            file.close()
         self._files.clear()
 
     def _lock(self) -> None:
@@ -194,7 +198,6 @@ class Staging:
         if self._spares and size <= FILE_BYTES:
             spare = self._spares.pop()
             spare.path.rename(path)
-            spare.map.seek(0)
             self._file = _QueueFile(self._end, path, spare.map)
         else:
             self._file = _QueueFile(self._end, path, _mapped(path, max(FILE_BYTES, size)))
@@ -203,25 +206,28 @@ class Staging:
         self._renamed = True
 
 
-class _QueueFile:
+class _QueueFile(hot_path.MappedRecords):
     """first: the number of its first message. seeds: of its checksums, by topic.
 
     They depend on that number, so the earlier contents of a file count for nothing.
     """
 
-    __slots__ = ("first", "map", "path", "seeds", "write")
+    __slots__ = ("first", "path")
 
     def __init__(self, first: int, path: Path, mapped: mmap.mmap) -> None:
+        super().__init__(mapped, _Seeds(first))
         self.first = first
         self.path = path
-        self.map = mapped
-        self.write = mapped.write
-        self.seeds = _Seeds(first)
 
     def record(self, topic: str, content: bytes, form: int) -> bytes:
         """The record of a message, or of many."""
         crc = crc32c(content, self.seeds[topic])
         return _encode((topic, content, crc, form) if form else (topic, content, crc))
+
+    def close(self) -> None:
+        """Ends the mapping."""
+        self.release()
+        self.map.close()
 
 
 class _Seeds(dict[str, int]):

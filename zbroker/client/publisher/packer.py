@@ -16,6 +16,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from msgspec import Raw, Struct, msgpack
 
 from zbroker.checksums import crc32c
+from zbroker.client.publisher import hot_path
 from zbroker.limits import HEADER_MAX_BYTES, KIB
 from zbroker.wire import bodies
 from zbroker.wire.messages import Columns
@@ -115,6 +116,17 @@ class PackedBatch(Struct, gc=False):
     def names(self) -> set[str]:
         """The topics in it."""
         return {self.topic} if self.topic is not None else set(self.topics or ())
+
+
+def batches(items: list[T], limit: int) -> Iterator[tuple[PackedBatch, list[T], list[int]]]:
+    """`items` in batches, each with its items and their sizes; no sizes: all are small."""
+    data = hot_path.payloads(items, limit)  # type: ignore[type-var]  # it looks what they are
+    if data is not None:
+        body = bodies.pack(data)
+        yield PackedBatch(len(items), body, crc32c(body), items[0].topic, None, None), items, []
+        return
+    for run in split(rows(items), limit):
+        yield pack(run), run.items, run.sizes
 
 
 def rows(items: list[T]) -> MessageRows[T]:

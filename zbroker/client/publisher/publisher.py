@@ -23,7 +23,7 @@ from zbroker.client.connect_types import ConnectionState, Name, ServerChooser
 from zbroker.client.connection import Phase
 from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
 from zbroker.client.ports import Calls, LinkPort, defect, turn_of
-from zbroker.client.publisher import packer
+from zbroker.client.publisher import hot_path, packer
 from zbroker.client.publisher.core import Policy, PublisherCore
 from zbroker.client.publisher.receipt import AckTracker, Receipt
 from zbroker.client.publisher.store import MemoryStore
@@ -77,7 +77,7 @@ class Follower(Protocol):
         """Another interval of heartbeats from now on; None: none."""
 
 
-class PublisherPort:
+class PublisherPort(hot_path.Inbox):
     """The inbox, which is a source of the core's turn. Threads read what has no underscore."""
 
     drained = True
@@ -97,6 +97,7 @@ class PublisherPort:
         self.track: AckTracker = self.track_type(publisher)
         self.inbox: list[Receipt] = []
         self.store = MemoryStore() if store is None else store
+        self.staging = self.store.staging
         self.settings = settings
         self.inbox_max = max(16, min(INBOX_MESSAGES, settings.store_bytes // (4 * SMALL_BYTES)))
         # how long the inbox may get; 0 before the logon, when full and when ended
@@ -267,27 +268,20 @@ class PublisherPort:
         items = self.inbox[: packer.BATCH_MESSAGES]
         self.unsettled += len(items)
         del self.inbox[: len(items)]
-        rows, taken = packer.rows(items), 0
-        for run in packer.split(rows, self.batch_max):
+        taken = large = 0
+        for batch, some, sizes in packer.batches(items, self.batch_max):
             if not self._has_space():
                 self.inbox[:0] = items[taken:]
                 break
-            yield self._add(run)
-            taken += len(run.items)
+            effects = self._core.add(batch, self.clock.mono_ms())
+            hot_path.number(some, batch.first)
+            yield e.Called(effects)
+            taken += len(some)
+            if max(sizes, default=0) > SMALL_BYTES:
+                large += sum(size for size in sizes if size > SMALL_BYTES)
         self.stored_bytes = self.store.bytes
-        if max(rows.sizes) > SMALL_BYTES:
-            self.taken_large += sum(size for size in rows.sizes[:taken] if size > SMALL_BYTES)
+        self.taken_large += large
         return taken == len(items)
-
-    def _add(self, run: packer.MessageRows[Receipt]) -> e.Called:
-        """Packs and numbers one batch."""
-        batch = packer.pack(run)
-        effects = self._core.add(batch, self.clock.mono_ms())
-        number = batch.first
-        for receipt in run.items:
-            receipt.value = number
-            number += 1
-        return e.Called(effects)
 
     def _number_all(self) -> int:
         for called in self._take_all():

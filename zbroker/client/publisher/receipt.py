@@ -17,9 +17,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final
 
-from msgspec import Struct
-
-from zbroker.client.publisher.packer import Extra
+from zbroker.client.publisher import hot_path
 from zbroker.client.publisher.unrecorded import Unrecorded
 from zbroker.client.waits import end_of, left_until
 from zbroker.errors import ZBrokerError
@@ -122,18 +120,12 @@ class AckTracker:
         )
 
 
-class Receipt(Struct, gc=False, eq=False):
-    """One published message on its way.
+@hot_path.untracked
+class Receipt(hot_path.QueuedMessage):
+    """One published message on its way."""
 
-    `value` is the payload, then, once it is packed, its sequence: one assignment per message gives
-    the number and lets go of the payload, which the publish store has.
-    """
-
-    _track: AckTracker
-    topic: str
-    value: bytes | int
-    time: int | None = None
-    extra: Extra | None = None
+    if hot_path.COMPILED:
+        __slots__ = ()  # a Struct has none, and may not say so
 
     @property
     def sequence(self) -> int:
