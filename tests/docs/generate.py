@@ -192,7 +192,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
             if name in seen or name.startswith("_"):
                 continue
             seen.add(name)
-            reported = inspect.isfunction(item) and item.__doc__
+            reported = inspect.isfunction(inspect.unwrap(item)) and item.__doc__
             if reported or isinstance(item, property):
                 yield name, item
 

@@ -204,6 +204,9 @@ cdef class Inbox:
     cdef public StagingArea staging
     cdef public Py_ssize_t inbox_limit, wake_at
 
+    def push(self):
+        self.wake()
+
 
 def gated(type kind, running=None):
     def decorate(general):
@@ -224,7 +227,7 @@ def gated(type kind, running=None):
                 elif time is not None or not port.staging.put_plain(port.inbox, one):
                     return general(client, topic, data, time=time)
                 if len(port.inbox) >= port.wake_at:
-                    port.wake()
+                    port.push()
                 return one
             return general(client, topic, data, time=time, **options)
 

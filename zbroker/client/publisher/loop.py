@@ -58,7 +58,8 @@ class IOThread(PublisherPort):
         self._poller = WakingPoller()
         self._stopping = False
         self._turning = threading.Lock()  # held by the thread that has the turns
-        self._caller = self._parked = 0  # who waited for a receipt last; who may have the turns
+        # threads: the last one that waited for a receipt, the one that may have the turns
+        self._caller = self._parked = 0
         self._waited = False  # since the last look
         self._wait_ms: int | None = None
         self._failed: Exception | None = None  # in a turn of the caller
@@ -197,7 +198,7 @@ class IOThread(PublisherPort):
             self._waited = False
             self._poller.rest(PARK_MS)
         self._caller = self._parked = 0
-        self._poller.interrupt()  # whoever has the turns
+        self._poller.interrupt()  # the thread that has the turns
         self._turning.acquire()
         if self._failed is not None:
             raise self._failed

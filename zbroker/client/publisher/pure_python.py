@@ -103,6 +103,10 @@ class Inbox:
         """Ends the sleep of the one that takes messages out."""
         raise NotImplementedError
 
+    def push(self) -> None:
+        """Has what was queued sent."""
+        self.wake()
+
 
 def gated(
     kind: type[QueuedMessage], running: Callable[[], object] | None = None

@@ -41,7 +41,7 @@ class AckTracker:
         self.ask_numbers: Callable[[], object] = _nothing
         self.wake: Callable[[], None] = _nothing
         #: has the turns of the publisher while it waits for a receipt, if it can
-        self.have_turns: Callable[[Receipt, float | None], bool] = lambda _receipt, _end: False
+        self.have_turns: Callable[[Receipt, float | None], bool] = _no_turns
         self.call: Callable[..., None] = _call
         self.callbacks: deque[tuple[Receipt, Callable[[Receipt], object]]] = deque()
         self.last_refusal: Callable[[], str] = str
@@ -205,6 +205,10 @@ class Receipt(hot_path.QueuedMessage):
     def __repr__(self) -> str:
         state = {None: "pending", True: "persisted", False: "not recorded"}[self.recorded]
         return f"Receipt({self.topic!r}, sequence={self._number or None}, {state})"
+
+
+def _no_turns(_receipt: Receipt, _end: float | None) -> bool:
+    return False
 
 
 def _nothing() -> None:

@@ -222,7 +222,7 @@ class QueueConsumers:
 def most_of(config: QueueConfig) -> int:
     """How many messages one consumer of a queue may hold at most.
 
-    What is gone before it is sent is lost with its consumer: so few at a time.
+    At-most-once messages are lost with their consumer, so it has few at a time.
     """
     most = BACKLOG_LEAST if config.semantics == "at-most-once" else BACKLOG_MOST
     return config.max_per_subscription or min(most, config.max_backlog or most)
