@@ -172,6 +172,7 @@ def with_class(name: str, other: type) -> type[Queue]:
     return Planted
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
     ("configs", "kind"),
     [
