@@ -792,3 +792,29 @@ def test_live_subscriptions_do_not_keep_a_replay_waiting():
     world.pump(4)
     assert world.got("live")
     assert world.got("replay")
+
+
+# -- a generation that begins while it runs ---------------------------------------------------
+
+
+def test_a_subscription_begins_in_the_generation_that_has_begun_meanwhile():
+    """A client takes positions for those of the logon's answer: `now` would lead back to where that
+    generation ended."""
+    world = ready()
+    world.publish("t")
+    world.persist()
+    world.generation += 1
+    world.say_watermarks()
+    world.subscribe()
+    [ack] = world.acks("processed")
+    assert ack.origin == tuple(HERE._replace(generation=world.generation))
+    assert world.core.origin() == HERE, "what all clients of this process were answered"
+
+
+def test_an_older_welcome_does_not_take_a_generation_back():
+    world = ready()
+    world.generation += 1
+    world.say_watermarks()
+    world.generation -= 1
+    world.say_watermarks()
+    assert world.core.cursors.here == HERE._replace(generation=world.generation + 1)

@@ -90,6 +90,7 @@ class World:
         self.next_position = 1
         self.log_start = 1
         self.persisted = 1
+        self.generation = GENERATION
         self.written = 1
         self.time_ns = 0
         self.incarnation = 7
@@ -190,7 +191,7 @@ class World:
 
     def say_watermarks(self) -> None:
         self.hear(Watermarks(
-            self.incarnation, INSTANCE, GENERATION, self.log_start,
+            self.incarnation, INSTANCE, self.generation, self.log_start,
             max(self.written, self.persisted), self.persisted, 1, self.time_ns,
         ))  # fmt: skip
 
@@ -199,8 +200,8 @@ class World:
 
     def greeting(self) -> Welcome:
         return Welcome(
-            self.incarnation, MINE, INSTANCE, GENERATION, 0, "disk", self.log_start, self.persisted,
-            self.persisted,
+            self.incarnation, MINE, INSTANCE, self.generation, 0, "disk", self.log_start,
+            self.persisted, self.persisted,
         )  # fmt: skip
 
     def read(self, read: Read) -> Block:

@@ -17,6 +17,7 @@ from zbroker.journal import effects as je
 from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
 from zbroker.journal.events import (
     ConflictsKept,
+    GenerationBegun,
     Incoming,
     Requested,
     Reserved,
@@ -277,3 +278,66 @@ def test_what_is_acknowledged_outlives_a_power_cut(*, lies: bool) -> None:
         known = again.core.commit.sessions.get(opened.publisher)
         lost += known is None or known.high < high
     assert (lost > 0) is lies
+
+
+# -- a new generation -------------------------------------------------------------------------
+
+
+def begun(at: Steps, known: int = 0) -> int:
+    """The generation that begins, with the answers of a log that can."""
+    at.core.raise_generation(known)
+    [begin] = at.tick()
+    assert isinstance(begin, je.BeginGeneration)
+    effects = at.hear(GenerationBegun(2))
+    assert kinds(effects) == [Note, je.PublishWatermarks, je.PublishWatermarks]
+    return begin.generation
+
+
+def test_a_generation_begins_before_what_waits_and_readers_are_told() -> None:
+    at = Steps()
+    at.append()
+    number = begun(at)
+    [marks] = at.hear(Subscribed())
+    assert (marks.message.generation, marks.message.raised) == (number, [(number, 1)])
+    assert kinds(at.tick()) == [je.Reserve]
+    [group, *_] = at.hear(PROCESS)
+    assert {batch.origin_generation for batch in group.batches} == {number}
+
+
+def test_a_generation_waits_for_the_sync_of_what_is_being_written() -> None:
+    at = Steps()
+    at.append()
+    at.tick()
+    [group, *_] = at.hear(PROCESS)
+    at.core.raise_generation()
+    at.hear(Written(1))
+    assert at.tick() == []
+    at.hear(Synced(group.end))
+    assert kinds(at.tick()) == [je.BeginGeneration]
+
+
+@pytest.mark.parametrize("known", [0, 5, 4_000_000_000])
+def test_its_number_is_above_all_that_are_known_here_and_elsewhere(known: int) -> None:
+    """A clock in the past once gave a lower one: then nothing tells the histories apart."""
+    at = Steps()
+    at.core.commit.sessions.origins.meet([(900, 1)])
+    assert begun(at, known) > max(known, 900)
+
+
+def test_a_generation_waits_for_space_and_nothing_is_placed_meanwhile() -> None:
+    at = Steps()
+    at.append()
+    at.core.raise_generation()
+    assert kinds(at.tick()) == [je.BeginGeneration]
+    assert at.hear(GenerationBegun(0)) == []
+    assert at.tick() == []
+    assert at.core.next_wake_ms() == BEAT_MS, "it would spin"
+    assert kinds(at.tick(BEAT_MS))[-1] is je.BeginGeneration
+
+
+def test_a_new_generation_gets_a_snapshot() -> None:
+    at = Steps()
+    begun(at)
+    at.tick()
+    [group, *_] = at.hear(PROCESS)
+    assert [batch.kind for batch in group.batches] == [KIND_STATE]

@@ -19,12 +19,14 @@ from tests.journal.build import (
 )
 from tests.sim.disk import CrashAt, SimCrash, SimDisk
 from zbroker.errors import StorageError
+from zbroker.limits import U63_MAX
 from zbroker.log.generations import (
     EPOCH_S,
     NEW_GENERATION,
     NUMBER_MAX,
     SPREAD,
     CopyMark,
+    Generations,
     drawn,
     forget_mark,
     read_mark,
@@ -211,3 +213,35 @@ def test_a_power_cut_while_marking_leaves_a_log_that_starts(first: bool) -> None
             disk.power_cut()
         disk.hook = lambda _: None
         assert start(disk).next_position == to.position
+
+
+# -- where they begin -------------------------------------------------------------------------
+
+
+def test_a_position_of_an_older_generation_is_good_up_to_where_the_next_one_begins() -> None:
+    history = Generations([(1, 1), (1, 40), (5, 100), (9, 200)])
+    assert history.begins == [(1, 1), (5, 100), (9, 200)]
+    assert (history.end(1), history.end(5), history.end(9)) == (100, 200, U63_MAX)
+    assert [history.of(position) for position in (1, 99, 100, 199, 200)] == [1, 1, 5, 5, 9]
+
+
+@pytest.mark.parametrize("generation", [4, 7, 12])
+def test_a_generation_that_began_on_another_copy_has_no_good_position(generation: int) -> None:
+    assert Generations([(1, 1), (5, 100), (9, 200)]).end(generation) == 0
+
+
+def test_of_a_generation_whose_segments_are_gone_what_is_gone_is_good() -> None:
+    """Whoever names a message that was removed means that one."""
+    history = Generations([(5, 100)])
+    assert history.end(1) == 100
+    assert history.of(99) == 0
+
+
+def test_of_a_log_that_is_not_known_nothing_is_good() -> None:
+    assert Generations().end(1) == 0
+
+
+def test_a_generation_without_a_record_has_no_position() -> None:
+    history = Generations([(1, 1), (5, 100), (9, 100)])
+    assert history.of(100) == 9
+    assert history.end(5) == 100

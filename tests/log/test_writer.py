@@ -35,6 +35,7 @@ from zbroker.log.format import (
     decode_note,
     encode_batch_header,
 )
+from zbroker.log.reader import Log
 from zbroker.log.segments import (
     PLAIN,
     SPARE,
@@ -507,3 +508,30 @@ def test_segments_can_be_given_up_on_a_full_disk() -> None:
     disk.capacity = disk.capacity - disk.free_bytes()
     to.keep_from(2)
     assert [note.oldest for note in [read_note(disk)] if note] == [2]
+
+
+# -- a generation that begins while it writes -------------------------------------------------
+
+
+def test_a_generation_begins_in_a_segment_of_its_own_and_outlives_a_power_cut() -> None:
+    disk, to = fresh()
+    append(to, b"before")
+    to.begin_generation(7)
+    disk.power_cut()
+    recovered = start(disk)
+    assert (recovered.generation, recovered.next_position) == (7, 2)
+    again = writer(disk, recovered)
+    append(again, b"after")
+    assert Log(disk=disk).history.begins == [(1, 1), (7, 2)]
+    assert positions(read_all(disk, 3)) == [1, 2]
+
+
+def test_a_full_disk_begins_no_generation_and_keeps_the_one_there_is() -> None:
+    disk, to = fresh()
+    append(to, b"before")
+    disk.capacity = disk.capacity - disk.free_bytes()
+    with pytest.raises(StorageError, match="disk_full"):
+        to.begin_generation(7)
+    append(to, b"after")
+    assert to.header.generation == 1
+    assert positions(read_all(disk, 3)) == [1, 2]

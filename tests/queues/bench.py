@@ -113,6 +113,8 @@ class Bench:
         self.log_start = 1
         self.persisted = 1
         self.journal = JOURNAL
+        self.generations, self.raised = [(HERE.generation, 1)], []
+        self.origin = HERE
         self.incarnation = PROCESS
         self.now = Now(0, WALL_NS)
         self.up = True
@@ -219,7 +221,7 @@ class Bench:
         self.log.append(Batch(
             kind, self.position, publisher, 1, sequence, sequence - 1, count,
             WALL_NS + self.position * STEP_NS, list(topics), body, crc32c(body), len(body),
-            origin_instance=HERE.instance, origin_generation=HERE.generation,
+            origin_instance=self.origin.instance, origin_generation=self.origin.generation,
             origin_position=self.position, columns=columns, offset=len(self.log),
         ))  # fmt: skip
         self.position += count
@@ -256,7 +258,8 @@ class Bench:
         self.turn.hear(self._watermarks())
 
     def _watermarks(self) -> Watermarks:
-        return Watermarks(self.journal, *HERE, self.log_start, self.position, self.persisted, 1, 0)
+        extent = self.log_start, self.position, self.persisted
+        return Watermarks(self.journal, *self.origin, *extent, 1, 0, self.raised)
 
     def fold(self) -> None:
         """The log is read as far as it may be."""
@@ -285,9 +288,15 @@ class Bench:
         written = max(end, self.position) if persisted is None else end
         self.turn.hear(Welcome(
             self.journal, self.incarnation, HERE.instance, generation, 0, "disk", self.log_start,
-            written, end,
+            written, end, [], self.generations,
         ))  # fmt: skip
         self.run()
+
+    def raise_generation(self, generation: int) -> None:
+        """One begins while the journal runs."""
+        self.raised.append((generation, self.position))
+        self.origin = HERE._replace(generation=generation)
+        self.persist()
 
     def die(self) -> None:
         """The journal is gone, with what it was sent and did not write."""

@@ -296,9 +296,21 @@ def test_look_ups_that_a_dead_journal_left_are_made_again() -> None:
     assert at.settled() == [(1, 0)]
 
 
-def test_a_log_of_another_generation_is_read_again() -> None:
+def test_a_generation_that_begins_behind_what_was_read_changes_nothing() -> None:
     at = bench()
-    watermarks = Watermarks(at.journal, HERE.instance, HERE.generation + 1, 1, 9, 9, 1, 0)
+    positions = at.many(3)
+    at.raise_generation(9)
+    assert at.manager.here == HERE._replace(generation=9)
+    assert at.here() == positions
+
+
+def test_a_log_that_has_lost_what_was_read_of_its_generation_is_read_again() -> None:
+    at = bench()
+    at.many(3)
+    watermarks = Watermarks(
+        at.journal, HERE.instance, HERE.generation + 1, 1, 9, 9, 1, 0,
+        [(HERE.generation + 1, at.persisted - 1)],
+    )  # fmt: skip
     with pytest.raises(StorageError) as caught:
         at.turn.hear(watermarks)
     assert caught.value.code == "damaged"

@@ -28,7 +28,8 @@ def new(**more: Any) -> Bench:
 
 
 def welcome(at: Bench, journal: int = JOURNAL) -> list[Effect]:
-    said = Welcome(journal, PROCESS, *HERE, 0, "disk", at.log_start, at.persisted, at.persisted)
+    extent = at.log_start, at.persisted, at.persisted
+    said = Welcome(journal, PROCESS, *HERE, 0, "disk", *extent, [], at.generations)
     return list(at.core.handle(said, at.now))
 
 
@@ -64,7 +65,9 @@ def test_a_new_journal_may_have_other_bytes_and_is_asked_what_is_defined() -> No
 def test_queues_begin_when_their_tables_are_loaded() -> None:
     at = new()
     welcome(at)
-    assert at.core.handle(at.named(AskNamed(0, JOURNAL)), at.now) == [Load(HERE, at.persisted)]
+    assert at.core.handle(at.named(AskNamed(0, JOURNAL)), at.now) == [
+        Load(HERE, at.persisted, at.manager.history)
+    ]
     assert not at.manager.known
     assert of(tick(at), Ready, Progress) == [Progress]
     assert at.core.handle(TablesLoaded({}), at.now) == ()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.queues.bench import BOB, HERE, KEY_A, Bench, bench, replayable, rules, work
+from zbroker.log.generations import Generations
 from zbroker.log.records import Failed, MessagesGone, Noted
 from zbroker.queues import settlement
 from zbroker.queues.effects import Examine
@@ -250,9 +251,45 @@ def test_an_error_ends_no_consumer() -> None:
     assert at.settled() == [(3, 0)]
 
 
+def _told_the_later_generation() -> tuple[Bench, list[int]]:
+    """Two messages of the first generation and one of the next; a process that began in that."""
+    at = bench()
+    positions = at.many(2)
+    at.raise_generation(9)
+    positions += at.many(1)
+    at.manager.announced = at.manager.here
+    at.consume()
+    return at, positions
+
+
+def test_an_ack_of_an_older_generation_counts_up_to_where_that_ended() -> None:
+    """A consumer that came back after a restart lost all that it held, and processed it twice."""
+    at, positions = _told_the_later_generation()
+    at.ack(*positions, generation=HERE.generation)
+    assert at.settled() == [(2, 1)]
+    assert at.here() == positions[2:]
+
+
+def test_an_ack_of_what_an_older_generation_lost_is_stale() -> None:
+    at, positions = _told_the_later_generation()
+    at.ack(positions[2], generation=HERE.generation)
+    assert at.codes() == ["stale_epoch"]
+    assert at.here() == positions
+
+
+def test_who_was_told_a_generation_goes_on_when_the_next_one_begins() -> None:
+    at = bench()
+    at.raise_generation(9)
+    positions = at.many(3)
+    at.consume()
+    at.ack(*positions, generation=HERE.generation)
+    assert at.settled() == [(3, 0)]
+    assert at.core.origin() == HERE
+
+
 def test_before_a_journal_was_heard_of_no_generation_is_right() -> None:
     at, positions = _filled()
-    at.manager.here = None
+    at.manager.announced, at.manager.history = None, Generations()
     at.ack(*positions, generation=HERE.generation)
     assert at.codes() == ["stale_epoch"]
 

@@ -15,6 +15,7 @@ from tests.queues.bench import HERE, Bench, bench, replayable, work
 from zbroker import known_log
 from zbroker.engine.contract import Limit
 from zbroker.engine.effects import Exit
+from zbroker.log.generations import Generations
 from zbroker.queues import snapshots
 from zbroker.queues.registry import QueueRegistry, SavedQueue
 from zbroker.queues.snapshots import SAVE_MS, Key, SaveSchedule, Snapshot, Snapshots, position_of
@@ -210,7 +211,7 @@ class Saves:
         self.schedule = None
 
     def load(self, at: Bench) -> dict[Key, SavedQueue]:
-        return self.tables.load(HERE, at.persisted)
+        return self.tables.load(HERE, at.persisted, at.manager.history)
 
 
 @pytest.fixture
@@ -367,7 +368,7 @@ def test_how_far_the_log_was_is_beside_the_tables(one: Saves, tmp_path: Path) ->
     assert known_log.read(tmp_path, HERE.instance) == (HERE.generation, 70)
     (tmp_path / f"{known_log.NAME}.new").mkdir()
     one.tables._write(HERE, taken)
-    assert one.tables.load(HERE, 100).keys() == many.keys()
+    assert one.tables.load(HERE, 100, Generations([(HERE.generation, 1)])).keys() == many.keys()
     (tmp_path / f"{known_log.NAME}.new").rmdir()
     one.tables._write(HERE, Snapshot(False, 90, {}, {}, []))
     assert known_log.read(tmp_path, HERE.instance) == (HERE.generation, 90)

@@ -15,11 +15,13 @@ import pytest
 
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
+from zbroker.log.generations import Generations
 from zbroker.queues.registry import SavedQueue
 from zbroker.queues.snapshots import Key, Snapshot
 from zbroker.queues.tables import Tables
 
 ROOT = Path(__file__).parents[2]
+HISTORY = Generations([(2, 1)])
 HERE = Origin(0xABC, 2)
 MANY: dict[Key, SavedQueue] = {
     ("a", 1): SavedQueue(100, 90, {"here": b"\0one", "ages": b""}),
@@ -50,18 +52,18 @@ def _change(directory: Path, table: bytes, key: bytes, value: bytes) -> None:
 def _loaded(directory: Path, here: Origin = HERE, persisted: int = 1_000) -> dict[Key, SavedQueue]:
     tables = Tables(directory)
     try:
-        return tables.load(here, persisted)
+        return tables.load(here, persisted, HISTORY)
     finally:
         tables.close()
 
 
 def test_new_tables_hold_nothing(tables: Tables) -> None:
-    assert tables.load(HERE, 1_000) == {}
+    assert tables.load(HERE, 1_000, HISTORY) == {}
 
 
 def test_what_was_saved_is_loaded(tables: Tables) -> None:
     tables.save(HERE, WHOLE)
-    assert tables.load(HERE, 1_000) == MANY
+    assert tables.load(HERE, 1_000, HISTORY) == MANY
 
 
 def test_what_was_saved_is_there_after_a_restart(tables: Tables, directory: Path) -> None:
@@ -74,7 +76,7 @@ def test_a_save_replaces_everything(tables: Tables) -> None:
     tables.save(HERE, WHOLE)
     other: dict[Key, SavedQueue] = {("a", 2): SavedQueue(200, 0, {"dead": b"x"})}
     tables.save(HERE, Snapshot(True, 0, other, {("a", 2): 1}, []))
-    assert tables.load(HERE, 1_000) == other
+    assert tables.load(HERE, 1_000, HISTORY) == other
 
 
 def test_a_save_of_what_changed_leaves_the_rest(tables: Tables, directory: Path) -> None:
@@ -82,7 +84,7 @@ def test_a_save_of_what_changed_leaves_the_rest(tables: Tables, directory: Path)
     new: dict[Key, SavedQueue] = {("a", 2): SavedQueue(200, 0, {"dead": b"x"})}
     tables.save(HERE, Snapshot(False, 150, new, {("a", 2): 9}, [("a", 1)]))
     rest = MANY["b/c", 12]
-    assert tables.load(HERE, 1_000) == {**new, ("b/c", 12): rest._replace(position=150)}
+    assert tables.load(HERE, 1_000, HISTORY) == {**new, ("b/c", 12): rest._replace(position=150)}
     again: dict[Key, SavedQueue] = {("a", 2): SavedQueue(300, 1, {"here": b"y"})}
     tables.save(HERE, Snapshot(False, 250, again, {("a", 2): 9}, []))
     tables.close()
@@ -92,9 +94,9 @@ def test_a_save_of_what_changed_leaves_the_rest(tables: Tables, directory: Path)
 def test_of_a_log_that_lost_its_end_only_what_was_saved_before_it_counts(tables: Tables) -> None:
     """A queue is where it was saved, if how far it was read later is not in the log."""
     tables.save(HERE, Snapshot(True, 150, MANY, FIRSTS, []))
-    found = tables.load(HERE, 149)
+    found = tables.load(HERE, 149, HISTORY)
     assert {key: one.position for key, one in found.items()} == {("a", 1): 100, ("b/c", 12): 7}
-    assert list(tables.load(HERE, 99)) == [("b/c", 12)]
+    assert list(tables.load(HERE, 99, HISTORY)) == [("b/c", 12)]
 
 
 def test_tables_of_the_form_before_are_read(tables: Tables, directory: Path) -> None:
@@ -108,17 +110,31 @@ def test_tables_of_the_form_before_are_read(tables: Tables, directory: Path) -> 
     assert _loaded(directory) == MANY
 
 
-@pytest.mark.parametrize("here", [Origin(0xABC, 1), Origin(0xABC, 3), Origin(0xDEF, 2)])
-def test_tables_of_another_log_are_ignored(tables: Tables, here: Origin) -> None:
+def test_tables_of_another_instance_are_ignored(tables: Tables) -> None:
     tables.save(HERE, WHOLE)
-    assert tables.load(here, 1_000) == {}
+    assert tables.load(Origin(0xDEF, 2), 1_000, HISTORY) == {}
+
+
+def test_tables_of_a_generation_that_began_on_another_copy_are_ignored(tables: Tables) -> None:
+    tables.save(HERE, WHOLE)
+    history = Generations([(1, 1), (3, 90)])
+    assert tables.load(HERE._replace(generation=3), 1_000, history) == {}
+
+
+def test_tables_of_an_older_generation_are_good_up_to_where_it_ended(tables: Tables) -> None:
+    """A generation begins at every start while a peer is away: to fold all of the log again each
+    time took minutes."""
+    tables.save(HERE, WHOLE)
+    here = HERE._replace(generation=3)
+    assert tables.load(here, 1_000, Generations([(2, 1), (3, 100)])) == MANY
+    assert list(tables.load(here, 1_000, Generations([(2, 1), (3, 99)]))) == [("b/c", 12)]
 
 
 def test_what_is_ahead_of_the_log_is_ignored(tables: Tables) -> None:
     tables.save(HERE, WHOLE)
-    assert tables.load(HERE, 100) == MANY
-    assert list(tables.load(HERE, 99)) == [("b/c", 12)]
-    assert tables.load(HERE, 6) == {}
+    assert tables.load(HERE, 100, HISTORY) == MANY
+    assert list(tables.load(HERE, 99, HISTORY)) == [("b/c", 12)]
+    assert tables.load(HERE, 6, HISTORY) == {}
 
 
 @pytest.mark.parametrize(
@@ -146,7 +162,7 @@ def test_damaged_tables_are_ignored(
     assert _loaded(directory) == {}
     again = Tables(directory)
     again.save(HERE, WHOLE)
-    assert again.load(HERE, 1_000) == MANY
+    assert again.load(HERE, 1_000, HISTORY) == MANY
     again.close()
 
 
@@ -155,9 +171,9 @@ def test_files_that_are_no_tables_are_made_again(directory: Path, data: bytes) -
     directory.mkdir(parents=True)
     (directory / "data.mdb").write_bytes(data)
     made = Tables(directory)
-    assert made.load(HERE, 1_000) == {}
+    assert made.load(HERE, 1_000, HISTORY) == {}
     made.save(HERE, WHOLE)
-    assert made.load(HERE, 1_000) == MANY
+    assert made.load(HERE, 1_000, HISTORY) == MANY
     made.close()
 
 

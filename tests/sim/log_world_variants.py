@@ -25,7 +25,7 @@ from zbroker.errors import StorageError
 from zbroker.log.format import Batch, SegmentHeader
 from zbroker.log.generations import SPREAD, CopyMark, write_mark
 from zbroker.log.places import SegmentPlaces
-from zbroker.log.reader import Gap
+from zbroker.log.reader import Gap, Log
 from zbroker.log.recovery import Recovered
 from zbroker.log.segments import list_segments, read_header, read_note, segment_name
 from zbroker.log.writer import Writer
@@ -359,4 +359,75 @@ class NextNumber(CopiedWorld):
 COPIED: dict[str, Callable[[int], LogWorld]] = {
     "a copy that does not say so": CopyUnmarked,
     "the next number as generation": NextNumber,
+}
+
+
+# -- generations that begin while the log is written ----------------------------------------------
+
+
+class RaisingWorld(LogWorld):
+    """Between two groups a new generation begins now and then, also on a full disk."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.raised = 0
+        self.begun = {1: 1}  # first position of each generation that the writer said it began
+        self.trying = 0
+
+    def round(self, writer: Writer) -> None:
+        if self.rng.random() < 0.2:
+            self.trying = max(self.generation, self.trying) + self.rng.randint(1, 9)
+            try:
+                writer.begin_generation(self.trying)
+            except StorageError as error:
+                if error.code != "disk_full":
+                    raise
+                self.disk.capacity = 1 << 30  # space was freed
+                writer.begin_generation(self.trying)
+            self.generation, self.raised = self.trying, self.raised + 1
+            self.begun[self.trying] = writer.position
+        super().round(writer)
+
+    def compare(self, recovered: Recovered) -> None:
+        """One that was being begun may be there or not; one that had begun is."""
+        if recovered.generation == self.trying > self.generation:
+            self.generation = self.trying
+            self.begun[self.trying] = Log(disk=self.disk).starts[-1].position
+        super().compare(recovered)
+        history = Log(disk=self.disk).history
+        for generation, first in self.begun.items():
+            found = dict(history.begins).get(generation)
+            self.demand(found == first, f"{generation} began at {first}, found at {found}")
+
+
+class GenerationWithoutName(RaisingWorld):
+    """The name of the segment that begins a generation is not made durable."""
+
+    class disk_class(SimDisk):  # noqa: N801 - stands in for the attribute
+        beginning = False
+
+        def sync_dir(self) -> None:
+            if not self.beginning:
+                super().sync_dir()
+
+    class writer_class(Writer):  # noqa: N801 - stands in for the attribute
+        def begin_generation(self, generation: int) -> None:
+            self._disk.beginning = True  # type: ignore[attr-defined]
+            try:
+                super().begin_generation(generation)
+            finally:
+                self._disk.beginning = False  # type: ignore[attr-defined]
+
+
+class GenerationInPlace(RaisingWorld):
+    """The old segment goes on: where its generation ended is not known any more."""
+
+    class writer_class(Writer):  # noqa: N801 - stands in for the attribute
+        def begin_generation(self, generation: int) -> None:
+            self.header = self.header._replace(generation=generation)
+
+
+RAISING: dict[str, Callable[[int], LogWorld]] = {
+    "the segment of a generation has no durable name": GenerationWithoutName,
+    "a generation begins within a segment": GenerationInPlace,
 }

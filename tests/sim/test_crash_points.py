@@ -16,9 +16,11 @@ from tests.sim.log_world import PLANTED, LogWorld, Violation
 from tests.sim.log_world_variants import (
     COPIED,
     LYING,
+    RAISING,
     REMOVING,
     CopiedWorld,
     LyingWorld,
+    RaisingWorld,
     RemovingWorld,
     RotWithCut,
 )
@@ -28,7 +30,7 @@ SEEDS = int(os.environ.get("ZB_SEEDS", "250"))
 ONLY = os.environ.get("ZB_SEED")
 PLANTED_SEEDS = 500
 FEWER = SEEDS if SEEDS > PLANTED_SEEDS else SEEDS // 4  # of each special world in scripts/test
-ALL_PLANTED = {**PLANTED, **LYING, **REMOVING, **COPIED}
+ALL_PLANTED = {**PLANTED, **LYING, **REMOVING, **COPIED, **RAISING}
 
 #: Boundaries at which a process or the power was ended. The list may grow, never shrink.
 STEPS = (
@@ -40,7 +42,13 @@ BOUNDARIES = {f"{when}:{step}" for when in ("before", "after") for step in STEPS
 CRASHED_MIN = 28
 
 
-_TESTS = {LyingWorld: "lies", RotWithCut: "rot", RemovingWorld: "removals", CopiedWorld: "copies"}
+_TESTS = {
+    LyingWorld: "lies",
+    RotWithCut: "rot",
+    RemovingWorld: "removals",
+    CopiedWorld: "copies",
+    RaisingWorld: "generation_begins",
+}
 
 
 def run(make: Callable[[int], LogWorld], seed: int) -> LogWorld:
@@ -95,6 +103,16 @@ def test_copies_that_are_put_back_give_no_acknowledged_name_twice() -> None:
         world = run(CopiedWorld, seed)
         put_back += world.put_back  # type: ignore[attr-defined]
     assert ONLY or put_back > FEWER // 4, "too little was put back"
+
+
+def test_a_generation_begins_whole_or_not_at_all_wherever_it_is_interrupted() -> None:
+    raised = 0
+    crashed: set[str] = set()
+    for seed in [int(ONLY)] if ONLY else range(FEWER):
+        world = run(RaisingWorld, seed)
+        raised += world.raised  # type: ignore[attr-defined]
+        crashed |= world.crashed_at
+    assert ONLY or raised > FEWER, "too few began"
 
 
 def test_the_list_of_boundaries_does_not_shrink() -> None:

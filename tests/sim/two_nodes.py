@@ -5,10 +5,8 @@ The journal process is the one that ships; what replication will do is typed her
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
@@ -28,28 +26,22 @@ from zbroker.journal.fold import LogFold
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.locate import Locator
 from zbroker.journal.locate_vector import Cover, Vector, dominates
-from zbroker.journal.log_port import Space
 from zbroker.journal.replicas import Replicas
 from zbroker.journal.segment_removal import remove_through
 from zbroker.journal.sessions import PublisherRow
 from zbroker.limits import U63_MAX
 from zbroker.log import records
 from zbroker.log.format import (
-    DATA_AT,
     FLAG_LATE,
     KIND_NOOP,
     KIND_PUBLISH,
     KIND_PUBLISHER,
     KIND_PURGE,
     KIND_STATE,
-    AckedNote,
     Batch,
-    SegmentHeader,
 )
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Cursor, Gap, Log
-from zbroker.log.segments import NOTE_FILE, SPARE, make_filled, publish, read_note, write_note
-from zbroker.log.writer import LogTail, Writer
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Record
 
@@ -283,30 +275,9 @@ class Node(JournalProcess):
     # -- a new generation --
 
     def raise_generation(self) -> None:
-        """Seals the segment; what is placed from now on is of a new generation."""
-        last, disk = self.writer, self.disk
-        header = SegmentHeader(
-            self.instance, last.header.generation + 1, last.serial + 1, last.position,
-            last.position - 1, last.end, self.world.salt(), START_NS, SEGMENT,
-        )  # fmt: skip
-        make_filled(disk, SPARE, SEGMENT)
-        publish(disk, SPARE, header)
-        note = read_note(disk)
-        counter, oldest = (note.counter + 1, note.oldest) if note is not None else (1, 0)
-        position = last.position
-        write_note(
-            disk,
-            AckedNote(counter, self.instance, header.generation, position, header.serial, oldest),
-        )
-        disk.sync(NOTE_FILE)
-        self.writer = self.port.writer = Writer(
-            disk, LogTail(header, DATA_AT, position, 0, counter, oldest), segment_bytes=SEGMENT,
-            clock=self._clock, salt=self.world.salt,
-        )  # fmt: skip
-        self.port.space = Space(self.writer, Path(), logging.getLogger("zbroker.rig"))
-        commit = self.core.commit
-        commit.generation, commit.serial = header.generation, header.serial
-        commit.want_state()
+        """What is placed from now on is of a new generation."""
+        self.core.raise_generation()
+        self.turn()
 
     # -- a nearly full disk, and removal --
 

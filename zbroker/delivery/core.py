@@ -282,8 +282,8 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
         return min(wakes)
 
     def origin(self) -> Origin | None:
-        """The log, once the journal was heard of."""
-        return self.cursors.here
+        """Of messages that name none, once the journal was heard of."""
+        return self.cursors.announced
 
     def _forget(self, one: SubscriptionState) -> None:
         if one.names.key not in self.cursors.of:

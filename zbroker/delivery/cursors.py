@@ -25,11 +25,16 @@ TIMERS_SPARE: Final = 64  # outdated times, after a pause or an end, before a sw
 
 
 class Cursors:
-    """Replays by key. `here` and `maker` are None until the journal was heard of."""
+    """Replays by key. `here`, `announced` and `maker` are None until the journal was heard of.
+
+    announced: what clients take for the origin of messages that name none, as long as this process
+    lives. A generation that begins meanwhile is named in each frame.
+    """
 
     def __init__(self) -> None:
         self.incarnation = 0
         self.here: Origin | None = None
+        self.announced: Origin | None = None
         self.maker: FrameBuilder | None = None
         self.log_start = 0
         self.written = 0
@@ -59,9 +64,12 @@ class Cursors:
         """
         restarted = incarnation != self.incarnation
         if restarted:
-            self.incarnation, self.here, self.maker = incarnation, here, FrameBuilder(here)
+            self.incarnation, self.here = incarnation, here
+            if self.announced is None:
+                self.announced, self.maker = here, FrameBuilder(here)
             self.log_start, self.written, self.persisted = log_start, written, persisted
         # a welcome may be older than watermarks that were read before it
+        self.here = max(self.here or here, here)
         self.log_start, self.persisted = (
             max(self.log_start, log_start),
             max(self.persisted, persisted),

@@ -79,7 +79,7 @@ class Locating:
         self._subscriptions.started(one)
         answer = m.Ack(
             "processed", question.command.cid, sid=one.names.sid, position=replay.position,
-            credit=one.credit,
+            credit=one.credit, origin=here if here != self._cursors.announced else None,
         )  # fmt: skip
         return [Send(question.rid, codec.encode(answer)), *self._progress.look(replay)]
 

@@ -29,6 +29,7 @@ from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.retention import RetentionRequests, RetentionSettings
 from zbroker.journal.sessions import Sessions
 from zbroker.limits import BEAT_MS
+from zbroker.log.generations import drawn
 from zbroker.wire import internal as m
 
 __all__ = ["JournalCore", "JournalSettings", "LogEnd", "RetentionSettings"]
@@ -55,6 +56,9 @@ class JournalCore:
         self._keeping = False  # conflicts
         self._reserved_state = True
         self._space_due = False
+        self._raising: int | None = None  # a generation above it is to begin before the next group
+        self._begins = 0  # its number
+        self._no_space_to_raise = False  # until the next beat
         self._groups = self._bytes = self._beat_ms = 0
         self._now = Now(0, 0)
         self._requests: dict[type, Callable[[bytes, Any], Effects]] = {
@@ -70,6 +74,7 @@ class JournalCore:
             ev.Written: self._written,
             ee.Synced: self._synced,
             ev.SpaceFound: self._space_found,
+            ev.GenerationBegun: self._generation_begun,
             ev.ConflictsKept: self._conflicts_kept,
             ev.SegmentsMeasured: self.retention.measured,
             ev.Unlinked: self.retention.unlinked,
@@ -174,20 +179,64 @@ class JournalCore:
 
     def _beat(self) -> Effects:
         self._space_due = self.retention.due = True
+        self._no_space_to_raise = False
         effects: list[Effect] = [*self.commit.beat(), je.Maintain()]
         if not self._keeping and (conflicts := self.commit.take_conflicts()):
             self._keeping = True
             effects.append(je.KeepConflicts(conflicts))
         return effects
 
+    # -- a new generation ---------------------------------------------------------------------
+
+    def raise_generation(self, known: int = 0) -> None:
+        """Before the next record a generation begins, with a number above `known` and all here."""
+        self._raising = max(known, self._raising or 0)
+
+    @property
+    def _may_raise(self) -> bool:
+        return self._raising is not None and not self._no_space_to_raise
+
+    @property
+    def _may_commit(self) -> bool:
+        return self._raising is None and self.commit.backlog > 0
+
+    def _begin_generation(self, now: Now) -> Effects:
+        commit, known = self.commit, self._raising or 0
+        ours = (
+            o.generation for o in commit.sessions.origins.vector if o.instance == self.origin[0]
+        )
+        chance = commit.settings.incarnation  # two copies of one log may both have a wrong clock
+        number = drawn(now.wall_ns, known, commit.generation, *ours, chance=lambda: chance)
+        self._begins = number
+        return [je.BeginGeneration(number)]
+
+    def _generation_begun(self, event: ev.GenerationBegun) -> Effects:
+        if not event.serial:
+            self._no_space_to_raise = True
+            return ()
+        self._raising = None
+        before, commit = self.commit.generation, self.commit
+        commit.begin_generation(self._begins, event.serial)
+        text = (
+            f"generation {commit.generation} begins at position {commit.written}, after "
+            f"{before}: peers may hold more of that one than this log; what they hold comes back"
+        )
+        values = {"generation": commit.generation, "position": commit.written}
+        note = e.Note("journal.generation_raised", text, values=values)
+        return [note, commit.watermarks(), commit.watermarks(of_commit=True)]
+
+    # -- between two commits ------------------------------------------------------------------
+
     def _between_commits(self, now: Now) -> Effects:
+        if self._may_raise:
+            return self._begin_generation(now)
         effects: list[Effect] = []
         if self._space_due:
             self._space_due = False
             effects.append(je.LookForSpace())
         if self.retention.due:
             effects += self.retention.step(now)
-        if self.commit.backlog:
+        if self._may_commit:
             self._committing, self._reserved_state = True, self.commit.state_fits
             effects.append(je.Reserve(self.commit.next_group_bytes()))
         return effects
@@ -197,7 +246,7 @@ class JournalCore:
 
     def next_wake_ms(self) -> int | None:
         """At once if something waits for a commit, else at the next beat."""
-        if self._committing or self._stopping or not self.commit.backlog:
+        if self._committing or self._stopping or not (self._may_raise or self._may_commit):
             return self._beat_ms
         return 0
 

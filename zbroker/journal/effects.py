@@ -57,6 +57,13 @@ class KeepFrom(e.Write, gc=False):
     oldest: int
 
 
+class BeginGeneration(e.Write, gc=False):
+    """Seal the open segment and begin a new one, of this generation. Answered by
+    GenerationBegun."""
+
+    generation: int
+
+
 class IndexGroup(Struct, gc=False):
     """Add these batches, which are durable, to the bookmark index."""
 
@@ -131,7 +138,7 @@ class RebuildIndex(Struct, gc=False):
 
 Effect = (
     e.Answer | e.Sync | e.Note | e.Ready | e.Exit
-    | Reserve | LookForSpace | WriteGroup | KeepFrom | IndexGroup
+    | Reserve | LookForSpace | WriteGroup | KeepFrom | BeginGeneration | IndexGroup
     | PublishWatermarks | LocatePoint
     | Maintain | KeepConflicts | MeasureSegments | Unlink | ForgetRemoved | RetireCopy
     | RebuildIndex

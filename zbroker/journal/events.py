@@ -53,6 +53,12 @@ class Written(Struct, gc=False):
     serial: int
 
 
+class GenerationBegun(Struct, gc=False):
+    """A BeginGeneration was done. serial: of its segment; 0: the disk has no space for one."""
+
+    serial: int
+
+
 class ConflictsKept(Struct, gc=False):
     """A KeepConflicts was done. failed: why some were not kept, "" if all were."""
 

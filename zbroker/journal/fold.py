@@ -64,7 +64,7 @@ class LogFold:
         first = log.first_position
         found = snapshot_finder.newest(log, limit)
         position = found.position if found is not None else first
-        self.sessions.origins.meet(log.generations)
+        self.sessions.origins.meet(log.history.begins)
         self._partial = position > 1
         self._firsts = {start.serial: start.position for start in log.starts}
         return log.seek(position), STATE_MISSING if found is None and first > 1 else ""

@@ -103,6 +103,7 @@ class GroupCommit(GroupBuilder):
         self.written = self.persisted = end.next_position
         self.serial = end.serial  # of the segment that holds the newest group
         self.state_serial = end.state_serial
+        self.raised: list[tuple[int, int]] = []  # generations since the start, with their begins
         self._before: dict[Origin, int] = {}
         self._replicas = Replicas(self)
         self._units = Units(self)
@@ -155,7 +156,10 @@ class GroupCommit(GroupBuilder):
         settings = self.settings
         names = settings.incarnation, hello.incarnation, settings.instance, self.generation
         extent = self.log_start, self.written, self.persisted
-        welcome = m.Welcome(*names, settings.credit_bytes, settings.durability, *extent, ended)
+        begins = self.sessions.origins.history.begins
+        welcome = m.Welcome(
+            *names, settings.credit_bytes, settings.durability, *extent, ended, begins
+        )
         return [Answer(rid, welcome)]
 
     def _append(
@@ -300,6 +304,16 @@ class GroupCommit(GroupBuilder):
         self.control(KIND_ABORT, records.encode(records.AbortRecord(keys)))
         return StagesDone(ask.cid)
 
+    def begin_generation(self, generation: int, serial: int) -> None:
+        """What is placed from now on is of this generation, in a new segment."""
+        assert not self._in_flight, "between two groups"
+        begin = generation, self.next_position
+        self.generation, self.serial = generation, serial
+        self.raised.append(begin)
+        self.sessions.origins.meet([begin])
+        self.sessions.origins.begin_segment(serial)
+        self.want_state()
+
     def written_to(self, position: int, serial: int) -> None:
         """The group that ends at `position` is in this segment's file, and not durable yet."""
         if serial != self.serial:
@@ -353,7 +367,7 @@ class GroupCommit(GroupBuilder):
         return PublishWatermarks(
             m.Watermarks(
                 self.settings.incarnation, self.settings.instance, self.generation, self.log_start,
-                self.written, self.persisted, self.serial, self.log_time,
+                self.written, self.persisted, self.serial, self.log_time, self.raised,
             ),
             of_commit,
         )  # fmt: skip

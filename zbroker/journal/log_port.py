@@ -23,8 +23,9 @@ from typing import Any, Final
 from zbroker.config.units import format_micros
 from zbroker.engine import effects as e
 from zbroker.engine.events import Synced
+from zbroker.errors import StorageError
 from zbroker.journal import effects as je
-from zbroker.journal.events import Reserved, SpaceFound, Written
+from zbroker.journal.events import GenerationBegun, Reserved, SpaceFound, Written
 from zbroker.journal.helper_threads import Helpers
 from zbroker.journal.snapshot import STATE_PART_BYTES
 from zbroker.limits import BEAT_MS
@@ -49,6 +50,7 @@ class LogPort:
             je.WriteGroup: self.write,
             e.Sync: self.sync,
             je.KeepFrom: self.keep_from,
+            je.BeginGeneration: self.begin_generation,
         }
 
     def reserve(self, effect: je.Reserve) -> Reserved:
@@ -69,6 +71,15 @@ class LogPort:
 
     def keep_from(self, effect: je.KeepFrom) -> None:
         self.writer.keep_from(effect.oldest)
+
+    def begin_generation(self, effect: je.BeginGeneration) -> GenerationBegun:
+        try:
+            self.writer.begin_generation(effect.generation)
+        except StorageError as error:
+            if error.code != "disk_full":
+                raise
+            return GenerationBegun(0)
+        return GenerationBegun(self.writer.serial)
 
 
 class TimedLogPort(LogPort):

@@ -30,6 +30,7 @@ from zbroker.engine.contract import Limit, Performers, Source, TurnPlan
 from zbroker.engine.events import Gone
 from zbroker.journal import effects as je
 from zbroker.journal.background import Background
+from zbroker.journal.events import GenerationBegun
 from zbroker.journal.helper_threads import HelpersPort
 from zbroker.journal.log_port import TimedLogPort
 from zbroker.journal.ports import RequestsPort, WatermarksPort
@@ -77,6 +78,7 @@ class JournalLoop(ProcessLoop):
             e.Answer: self._requests.answer,
             je.PublishWatermarks: watermarks.publish,
             je.LocatePoint: self._locate,
+            je.BeginGeneration: self._begin_generation,
         }
         self.begin(opened.core, TurnPlan(sources, get_args(je.Effect)), performers)
 
@@ -91,6 +93,12 @@ class JournalLoop(ProcessLoop):
         self._background.close()
         self._opened.log.close()
         self._disk.close()
+
+    def _begin_generation(self, effect: je.BeginGeneration) -> GenerationBegun:
+        begun = self._log.begin_generation(effect)
+        if begun.serial:
+            self._opened.index.set_generation(effect.generation)
+        return begun
 
     def _locate(self, effect: je.LocatePoint) -> Gone | None:
         ask = effect.ask

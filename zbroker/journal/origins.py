@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from zbroker.ids import Origin
 from zbroker.log.format import KIND_PUBLISH, KIND_TIE, Batch
+from zbroker.log.generations import Generations
 
 _MESSAGES: Final = (KIND_PUBLISH, KIND_TIE)
 TIES_MAX: Final = 10_000  # the newest; each is a batch that two instances accepted
@@ -75,6 +76,7 @@ class Origins:
 
     def __init__(self, instance: int = 0) -> None:
         self.instance = instance
+        self.history = Generations()  # of this instance, as its segments say
         self.ties: list[Tie] = []
         self.forgotten = 0
         self.begun: dict[Origin, int] | None = {}  # `messages` when the newest segment began
@@ -98,13 +100,14 @@ class Origins:
     def _of(self, origin: Origin) -> _Seen:
         return self._seen.setdefault(origin, _Seen())
 
-    def meet(self, generations: Iterable[int]) -> None:
-        """Notes own generations, so that snapshots name also those that hold no record.
+    def meet(self, begins: Iterable[tuple[int, int]]) -> None:
+        """Notes own generations and where they begin: snapshots name also those without a record.
 
         When their segments are removed, nothing else says that they were of this log.
         """
-        for generation in generations:
+        for generation, first in begins:
             self._of(Origin(self.instance, generation))
+            self.history.begin(generation, first)
 
     def note_own(self, batches: Sequence[Batch], generation: int) -> None:
         """Learns from a group that was placed here; those of other origins were folded already."""

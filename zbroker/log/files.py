@@ -26,6 +26,7 @@ from zbroker.log.format import (
     decode_batch_header,
     pad,
 )
+from zbroker.log.generations import Generations
 from zbroker.log.places import LOOKS_MAX, SegmentPlace, SegmentPlaces, settled
 from zbroker.log.references import Reference, Shown, shown
 from zbroker.log.segments import read_note, unknown_version
@@ -150,6 +151,12 @@ class Files:
     def generations(self) -> set[int]:
         """Generations of the segments that are here and can be read."""
         return {head.generation for head in self._headers.values()}
+
+    @property
+    def history(self) -> Generations:
+        """Where each of these begins."""
+        heads = self._headers.values()
+        return Generations((head.generation, head.first_position) for head in heads)
 
     def end_of(self, generation: int) -> int | None:
         """The position at which a later generation begins; None if there is none."""

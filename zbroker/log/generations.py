@@ -15,10 +15,12 @@ made by other means.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from zbroker.errors import StorageError
+from zbroker.limits import U63_MAX
 from zbroker.log.disk import Disk
 from zbroker.log.segments import discard, replace_file
 
@@ -28,6 +30,38 @@ EPOCH_S: Final = 1_577_836_800  # 2020-01-01
 SPREAD: Final = 1 << 16  # of numbers by chance: two are the same once in so many times
 NUMBER_MAX: Final = (1 << 32) - 1  # what a segment's header can hold
 _MAX_BYTES: Final = 1024
+
+
+class Generations:
+    """Where each generation of a log begins in it, as its segments say; `begins`: (number, first
+    position), rising.
+
+    A local position of an older generation means the same message as ever below the place where
+    the next one begins here. What the older one had after that is lost, or comes back from a peer
+    and has another place.
+    """
+
+    def __init__(self, begins: Iterable[tuple[int, int]] = ()) -> None:
+        self.begins: list[tuple[int, int]] = []
+        for generation, first in begins:
+            self.begin(generation, first)
+
+    def begin(self, generation: int, first: int) -> None:
+        """A segment that begins there is of this generation."""
+        if not self.begins or generation > self.begins[-1][0]:
+            self.begins.append((generation, first))
+
+    def end(self, generation: int) -> int:
+        """Positions of this generation are good below it; 0: it was never of this log."""
+        at = bisect_right(self.begins, (generation, U63_MAX))
+        if not self.begins or (at and self.begins[at - 1][0] != generation):
+            return 0  # it began on another copy
+        return self.begins[at][1] if at < len(self.begins) else U63_MAX
+
+    def of(self, position: int) -> int:
+        """The generation that gave this position here; 0 if its segment is gone."""
+        at = bisect_right(self.begins, position, key=lambda begin: begin[1])
+        return self.begins[at - 1][0] if at else 0
 
 
 class CopyMark(NamedTuple):

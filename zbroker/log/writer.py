@@ -36,6 +36,7 @@ from zbroker.log.format import (
 )
 from zbroker.log.segments import (
     FILL_SYNC_BYTES,
+    NOTE_FILE,
     PLAIN,
     SPARE,
     discard,
@@ -150,6 +151,20 @@ class Writer:
         self._failed = False
         return target
 
+    def begin_generation(self, generation: int) -> None:
+        """Seals the open segment; what follows is in a new one, of this generation. Durable when
+        it returns, so that no start can draw a lower number.
+
+        Raises: StorageError; "disk_full": nothing has changed.
+        """
+        self._check()
+        self._roll_over(0, generation)
+        self._failed = True
+        self._notes += 1
+        write_note(self._disk, self._note(self.header, self.synced))
+        self._disk.sync(NOTE_FILE)
+        self._failed = False
+
     def _note(self, header: SegmentHeader, position: int) -> AckedNote:
         return AckedNote(
             self._notes, header.instance, header.generation, position, header.serial, self.oldest
@@ -258,8 +273,8 @@ class Writer:
     def _encode(self, batches: list[Batch], log_time: int) -> tuple[list[Buffer], GroupHeader, int]:
         return encode_group(batches, self.end, self._seed, log_time, self.synced, self._group_crc)
 
-    def _roll_over(self, length: int) -> None:
-        """Opens the next segment, with space for a group of `length`."""
+    def _roll_over(self, length: int, generation: int = 0) -> None:
+        """Opens the next segment, with space for a group of `length`; 0: of this generation."""
         if self.synced < self.position:
             self.sync()
         needed = pad(DATA_AT + length, 4096)
@@ -269,7 +284,7 @@ class Writer:
             if self._allocated < needed:
                 self._allocate(max(self._segment_bytes, needed))
             spare, size = PLAIN, self._allocated
-        header = self._next_header(size)
+        header = self._next_header(size, generation or self.header.generation)
         self._failed = True
         publish(self._disk, spare, header)
         self._failed = False
@@ -281,10 +296,10 @@ class Writer:
             self.unprepared += bool(self._files)
         self._open(header, DATA_AT, 0)
 
-    def _next_header(self, size: int) -> SegmentHeader:
+    def _next_header(self, size: int, generation: int) -> SegmentHeader:
         last = self.header
         return SegmentHeader(
-            last.instance, last.generation, last.serial + 1, self.position, self.position - 1,
+            last.instance, generation, last.serial + 1, self.position, self.position - 1,
             self.end, self._salt(), self._clock.wall_ns(), size,
         )  # fmt: skip
 

@@ -103,14 +103,11 @@ class ConsumerRegistry:
             keys = "`since`, `selector`, `until`, `bookmark_not_found`"
             raise ClientError("bad_field", f"key {keys}: {text}")
         content = self._shared.compile(connection, command.filter)
-        holding = positions_of(command.holding)
+        holding = self._shared.manager.good(positions_of(command.holding), command.generation)
         consumer = self._made(connection, command)
         consumer.filter = content
         now, config = self._shared.now, one.definition.config
         most = queue.join(consumer.key, consumer.holder, command.backlog, content is not None, now)
-        here = self._shared.manager.here
-        if command.generation not in (None, here.generation if here else None):
-            holding = BitMap64()
         kept = queue.reclaim(consumer.key, consumer.holder, holding, now)
         self._began(one, consumer, q.Consuming(
             consumer.sid, most, config.lease, config.semantics, config.kind,

@@ -182,8 +182,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
     # -- peers and time -----------------------------------------------------------------------
 
     def origin(self) -> Origin | None:
-        """The log, once the journal was heard of."""
-        return self.manager.here
+        """Of messages that name none, once the journal was heard of."""
+        return self.manager.announced
 
     def gone(self, rid: bytes) -> None:
         """A peer cannot be reached any more; it may come back for what it holds."""

@@ -14,6 +14,7 @@ from zbroker.engine.events import NotSent
 from zbroker.filters import Filter
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
+from zbroker.log.generations import Generations
 from zbroker.log.reader import Extent
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Load(Struct, gc=False):
 
     here: Origin
     persisted: int
+    history: Generations
 
 
 class SaveTables(Struct, gc=False):

@@ -32,6 +32,7 @@ from zbroker.errors import StorageError
 from zbroker.ids import Origin, format_vector
 from zbroker.limits import BEAT_MS, HOLDINGS_MAX, U63_MAX
 from zbroker.log.format import KIND_PURGE
+from zbroker.log.generations import Generations
 from zbroker.log.records import PurgeRecord
 from zbroker.queues.context import QueuesContext
 from zbroker.queues.effects import Effect, ListSegments, Load, Segments, TablesLoaded
@@ -83,6 +84,8 @@ class JournalClient:
         """How far the log is durable; or that another journal is there."""
         if watermarks.incarnation == self.session.welcomed_by:
             here = Origin(watermarks.instance, watermarks.generation)
+            for begin in watermarks.raised:
+                self._manager.history.begin(*begin)
             self._heard(here, watermarks.log_start, watermarks.persisted)
             return ()
         return self.over()
@@ -99,6 +102,7 @@ class JournalClient:
         if renewed is None:
             return ()
         manager = self._manager
+        manager.history = Generations(welcome.generations)
         self._heard(
             Origin(welcome.instance, welcome.generation), welcome.log_start, welcome.persisted
         )
@@ -118,10 +122,13 @@ class JournalClient:
 
     def _heard(self, here: Origin, log_start: int, persisted: int) -> None:
         manager = self._manager
-        if manager.here not in (None, here):
-            text = f"the log is that of generation {here.generation} now; the queues are read again"
-            raise StorageError("damaged", text)
-        manager.here = here
+        if manager.here is not None:
+            ended = manager.history.end(manager.here.generation)
+            if here.instance != manager.here.instance or manager.following.persisted > ended:
+                text = f"generation {here.generation} of the log has not all that the queues read"
+                raise StorageError("damaged", f"{text}; they are read again")
+        manager.here = max(manager.here or here, here)
+        manager.announced = manager.announced or here
         manager.raised(log_start)
         manager.following.persisted = max(manager.following.persisted, persisted)
 
@@ -132,7 +139,8 @@ class JournalClient:
             return ()
         assert self._manager.here is not None, "a Welcome came before"
         self._named = named
-        return [Load(self._manager.here, self._manager.following.persisted)]
+        manager = self._manager
+        return [Load(self._manager.here, manager.following.persisted, manager.history)]
 
     def loaded(self, loaded: TablesLoaded) -> None:
         """What the tables hold: the queues begin. Raises: ConfigError."""

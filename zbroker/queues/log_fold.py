@@ -150,10 +150,8 @@ class QueueFold:
 
     def _facts(self, batch: Batch, walk: Walk, touched: dict[str, QueueState]) -> None:
         record = _decoded(r.QUEUE, batch)
-        if record is None or self._manager.here is None:
-            return
-        if batch.origin_instance != self._manager.here.instance:
-            return  # its positions are those of another instance
+        if record is None or not self._manager.is_own(batch):
+            return  # its positions are not those of this log
         self._commits.found(record.by, record.unit, batch.position)
         one = self._mine(record.queue, batch, walk)
         if one is not None and one.definition.declaration == record.life:

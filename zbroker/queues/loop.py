@@ -76,7 +76,7 @@ class QueuesLoop(ListenerLoop):
         if failed := self._delivered.open(effect.here):
             text = "queues.no_note: %s; after a kill more may be flagged as redelivered"
             self.process.log.warning(text, failed)
-        saved = self._saving.load(effect.here, effect.persisted)
+        saved = self._saving.load(effect.here, effect.persisted, effect.history)
         return TablesLoaded(saved, self._delivered.before)
 
     def close(self) -> None:

@@ -23,7 +23,8 @@ from zbroker.engine.effects import Note
 from zbroker.errors import ClientError, ConfigError, unknown_point
 from zbroker.ids import Origin, parse_vector
 from zbroker.log import records as r
-from zbroker.log.format import KIND_QUEUE, KIND_WIRING
+from zbroker.log.format import KIND_QUEUE, KIND_WIRING, Batch
+from zbroker.log.generations import Generations
 from zbroker.log.records import POINT, PointRecord
 from zbroker.queues.commits import Body, Commits, PendingUnit, control
 from zbroker.queues.effects import Effect
@@ -68,6 +69,10 @@ class QueueRegistry:
         self.rows: dict[str, r.DefinitionRecord] = {}
         self.points: dict[str, PointRow] = {}
         self.here: Origin | None = None
+        self.announced: Origin | None = (
+            None  # what clients take for the origin while this process lives
+        )
+        self.history = Generations()
         self.log_start = 1
         self.known = False
         self.ended: list[QueueState] = []  # deleted: their consumers are to end
@@ -282,8 +287,29 @@ class QueueRegistry:
     # -- fold ---------------------------------------------------------------------------------
 
     def position_of(self, vector: str) -> int:
-        """The position after all that a vector covers of this origin."""
-        return parse_vector(vector).get(self.here, 0) + 1 if self.here is not None else 0
+        """The position after all that a vector covers of this log's own."""
+        if self.here is None:
+            return 0
+        given = parse_vector(vector).items()
+        own = ((origin, at) for origin, at in given if origin.instance == self.here.instance)
+        return max((min(at + 1, self.history.end(o.generation)) for o, at in own), default=1)
+
+    def good(self, positions: BitMap64, generation: int | None) -> BitMap64:
+        """Those that name the same messages in this log; None: of the log as it is.
+
+        Of a generation that began while this process runs clients know nothing: they go on with the
+        one that they were told, and the log has not given a position twice since then.
+        """
+        if generation is None or (
+            self.announced is not None and generation == self.announced.generation
+        ):
+            return positions
+        return below(positions, self.history.end(generation))
+
+    def is_own(self, batch: Batch) -> bool:
+        """False for what came from a peer, also if that is of an older generation of this log."""
+        origin = self.here is not None and batch.origin_instance == self.here.instance
+        return origin and self.history.of(batch.position) == batch.origin_generation
 
     def point(self, name: str) -> PointRow:
         """The place with this name. Raises: ClientError unknown_point."""

@@ -32,12 +32,16 @@ _VERBS: Final = {
 
 
 class SettleRequest(NamedTuple):
-    """A command of a connection. consumer: None if it is about a queue, by a client."""
+    """A command of a connection. consumer: None if it is about a queue, by a client.
+
+    stale: how many positions name no message of this log.
+    """
 
     rid: bytes
     command: q.Settle
     one: QueueState
     consumer: RemoteConsumer | None
+    stale: int = 0
 
     @property
     def key(self) -> int | None:
@@ -55,16 +59,21 @@ class Settlement:
         """Raises: ClientError."""
         one, consumer = self._whose(connection, command)
         one.check_ready()  # else messages that enter later would be reported as ignored
-        self._check_generation(command)
         if sum(map(bool, (command.ends, command.bookmarks, command.filter))) > 1:
             raise ClientError("bad_field", "key `ends`, `bookmarks`, `filter`: one of them")
-        request = SettleRequest(connection.rid, command, one, consumer)
+        named = positions_of(command.ends)
+        good = self._shared.manager.good(named, command.generation)
+        if named and not good:
+            text = f"these positions of generation {command.generation} are none of this log's"
+            raise ClientError("stale_epoch", text)
+        stale = len(named) - len(good)
+        request = SettleRequest(connection.rid, command, one, consumer, stale)
         if command.bookmarks:
             self._by_bookmarks(request)
         elif command.filter:
             self._by_filter(connection, request)
         else:
-            self._do(request, positions_of(command.ends))
+            self._do(request, good)
 
     def _whose(
         self, connection: QueuesConnection, command: q.Settle
@@ -80,13 +89,6 @@ class Settlement:
             raise ClientError("bad_field", "key `sid` or `queue`: one of them is needed")
         self._consumers.check_right(connection, command.queue)
         return self._shared.running(command.queue), None
-
-    def _check_generation(self, command: q.Settle) -> None:
-        here = self._shared.manager.here
-        now = here.generation if here is not None else 0
-        if command.ends and command.generation not in (None, now):
-            text = f"these positions are of generation {command.generation}, this is {now}"
-            raise ClientError("stale_epoch", text)
 
     def _by_bookmarks(self, request: SettleRequest) -> None:
         bookmarks = request.command.bookmarks
@@ -144,7 +146,7 @@ class Settlement:
     def _promise(self, request: SettleRequest, result: SettleResult, before: BitMap64) -> None:
         """Answers once all of it has landed, also what was asked for before."""
         command, one = request.command, request.one
-        ignored = max(result.ignored, len(command.bookmarks) - result.taken)
+        ignored = max(result.ignored + request.stale, len(command.bookmarks) - result.taken)
         answer = q.Settled(command.cid, command.sid, result.taken, ignored)
 
         def answered(code: str) -> None:

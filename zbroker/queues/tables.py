@@ -33,6 +33,7 @@ from zbroker.engine.contract import Limit, Ready
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.limits import GIB
+from zbroker.log.generations import Generations
 from zbroker.queues.effects import SaveTables, TablesSaved
 from zbroker.queues.registry import SavedQueue
 from zbroker.queues.snapshots import Key, Snapshot, position_of
@@ -83,19 +84,21 @@ class Tables:
             self._env.open_db(name) for name in (b"meta", b"queues", b"state", b"owned")
         )
 
-    def load(self, here: Origin, persisted: int) -> dict[Key, SavedQueue]:
+    def load(self, here: Origin, persisted: int, history: Generations) -> dict[Key, SavedQueue]:
         """The saved queues of this log, up to `persisted` at most; none if it is damaged."""
         try:
-            return self._load(here, persisted)
+            return self._load(here, persisted, history)
         except (lmdb.Error, struct.error, ValueError, UnicodeDecodeError):
             return {}
 
-    def _load(self, here: Origin, persisted: int) -> dict[Key, SavedQueue]:
+    def _load(self, here: Origin, persisted: int, history: Generations) -> dict[Key, SavedQueue]:
         found: dict[Key, SavedQueue] = {}
         with self._env.begin() as txn:
             stamp = txn.get(b"stamp", db=self._meta)
-            if stamp is None or _STAMP.unpack(stamp) not in [(one, *here) for one in READABLE]:
+            form, instance, generation = _STAMP.unpack(stamp) if stamp is not None else (0, 0, 0)
+            if form not in READABLE or instance != here.instance:
                 return {}
+            persisted = min(persisted, history.end(generation))
             upto = txn.get(b"upto", db=self._meta)
             common = 0 if upto is None else _UPTO.unpack(upto)[0]
             for key, value in txn.cursor(self._queues):
@@ -154,9 +157,9 @@ class TableWriter:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tables")
         self._writing: Future[None] | None = None
 
-    def load(self, here: Origin, persisted: int) -> dict[Key, SavedQueue]:
+    def load(self, here: Origin, persisted: int, history: Generations) -> dict[Key, SavedQueue]:
         """What the tables hold of this log."""
-        return self._tables.load(here, persisted)
+        return self._tables.load(here, persisted, history)
 
     def save(self, effect: SaveTables) -> None:
         """Begins to write."""

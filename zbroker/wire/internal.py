@@ -74,7 +74,8 @@ class Hello(InternalMessage, tag="hello"):
 
 
 class Welcome(InternalMessage, tag="welcome"):
-    """journal -> requester. `echo`: the requester's incarnation; `ended`: refused sessions."""
+    """journal -> requester. `echo`: the requester's incarnation; `ended`: refused sessions;
+    `generations`: of the log, each with its first position."""
 
     incarnation: int
     echo: int
@@ -86,6 +87,7 @@ class Welcome(InternalMessage, tag="welcome"):
     written: int
     persisted: int
     ended: list[str] = []
+    generations: list[tuple[int, int]] = []
 
 
 class UnknownRequester(InternalMessage, tag="unknown"):
@@ -324,6 +326,7 @@ class Watermarks(InternalMessage, tag="marks"):
     """journal -> everybody, one frame. Each mark is a position below which something holds.
 
     serial: the segment that has the write head. log_time_ns: newest log time given.
+    raised: generations that this journal began since its start, each with its first position.
     """
 
     incarnation: int
@@ -334,6 +337,7 @@ class Watermarks(InternalMessage, tag="marks"):
     persisted: int
     serial: int
     log_time_ns: int
+    raised: list[tuple[int, int]] = []
 
 
 # -- what is not recorded ---------------------------------------------------------------------

@@ -169,7 +169,8 @@ class SubscriberCore(TokenConnection):
         return self._ask(feed, now_ms)
 
     def _subscribed(self, feed: Feed, ack: Ack, now_ms: int) -> list[Effect]:
-        effects: list[Effect] = [*feed.subscribed(ack, self.own)]
+        own = self.own if ack.origin is None else Origin(*ack.origin)
+        effects: list[Effect] = [*feed.subscribed(ack, own)]
         there = all(one.deadline_ms is None for one in self.feeds.values())
         if there and self._is_back(now_ms) and self._on_resubscribed is not None:
             self._on_resubscribed()
