@@ -103,3 +103,44 @@ def test_an_older_row_changes_nothing() -> None:
     table.fold(batch(1, HERE, 9))
     table.fold_row(OriginRow(HERE, 1, 4, 3))
     assert table.vector == {Origin(HERE, 1): 9}
+
+
+# -- own generations --------------------------------------------------------------------------
+
+
+def in_generation_2() -> Origins:
+    """This log gave positions 1 to 4 in generation 1, and has gone on in generation 2."""
+    table = Origins(HERE)
+    table.meet([(1, 1), (2, 5)])
+    table.fold(batch(1, HERE, 1, 4))
+    table.fold(batch(5, HERE, 5, generation=2))
+    return table
+
+
+def test_an_older_generation_that_ended_here_is_not_foreign() -> None:
+    assert not in_generation_2().foreign
+
+
+def test_what_comes_back_of_an_older_generation_is_foreign() -> None:
+    """Its positions are not those of this log: readers that resumed by them missed messages."""
+    table = in_generation_2()
+    back = batch(6, HERE, 5)
+    table.fold(back)
+    assert table.foreign
+    assert not table.is_own(back)
+
+
+def test_a_record_that_comes_back_to_its_old_position_is_foreign_all_the_same() -> None:
+    table = in_generation_2()
+    back = batch(6, HERE, 6)
+    assert back.origin_position == back.position
+    assert not table.is_own(back)
+    assert table.is_own(batch(6, HERE, 6, generation=2))
+    assert table.is_own(batch(2, HERE, 2))
+
+
+def test_what_a_generation_gave_on_another_copy_is_foreign() -> None:
+    table = Origins(HERE)
+    table.meet([(1, 1), (9, 5)])
+    table.fold(batch(6, HERE, 3, generation=4))
+    assert table.foreign

@@ -123,7 +123,7 @@ class LogFold:
 
     def _abort(self, batch: Batch) -> None:
         """One whose body is damaged leaves its parts waiting, until another one ends them."""
-        if batch.origin_instance != self.sessions.origins.instance:
+        if not self.sessions.origins.is_own(batch):
             return  # it is about the stages of that instance
         with suppress(DecodeError, UnicodeDecodeError):
             self.sessions.stages.ended(ABORT.decode(batch.body))

@@ -324,7 +324,7 @@ class GroupBuilder:
         self.next_position = batch.end_position
         if batch.kind in named_records.KINDS:
             self.sessions.named.fold(batch)
-        elif batch.kind == KIND_ABORT and batch.origin_instance == self.settings.instance:
+        elif batch.kind == KIND_ABORT and self.sessions.origins.is_own(batch):
             self.sessions.stages.ended(records.ABORT.decode(batch.body))
 
     # -- control records of this instance -----------------------------------------------------

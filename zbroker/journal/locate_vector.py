@@ -160,8 +160,15 @@ class Vectors:
             raise _expired(now)
         return min(end, now.persisted)
 
+    def _is_own(self, origin: Origin, at: int, now: Where) -> bool:
+        """True if this log gave the positions of the origin's messages up to `at`."""
+        history = self._look.sessions.origins.history
+        latest = origin.generation >= now.generation or not history.begins
+        own = origin.instance == now.instance
+        return own and (latest or at < history.end(origin.generation))
+
     def _after(self, origin: Origin, at: int, now: Where) -> int:
-        if origin.instance == now.instance:
+        if self._is_own(origin, min(at, self._look.sessions.origins.messages.get(origin, 0)), now):
             return self._own(origin, at + 1, now)
         first, last = self._before(origin, at - 1, now)
         for batch in self._near(first, last):
@@ -179,7 +186,7 @@ class Vectors:
         """Two positions: the origin's messages up to `at` are below the first one or,
         like the first message that it gave later, between them.
         """
-        if origin.instance == now.instance:
+        if self._is_own(origin, at, now):
             position = self._own(origin, at + 1, now)
             return position, position
         low, high = self._segment(origin, at, now)

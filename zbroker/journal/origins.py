@@ -18,6 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from zbroker.ids import Origin
+from zbroker.limits import U63_MAX
 from zbroker.log.format import KIND_PUBLISH, KIND_TIE, Batch
 from zbroker.log.generations import Generations
 
@@ -138,8 +139,21 @@ class Origins:
 
     @property
     def foreign(self) -> bool:
-        """True if anything came from another instance."""
-        return any(origin.instance != self.instance for origin in self._seen)
+        """True if anything came from a peer, also if that is of an older own generation: what a
+        disk that was set back had lost."""
+        ends = self.history.end if self.history.begins else lambda _: U63_MAX
+        return any(
+            origin.instance != self.instance or seen.position >= max(1, ends(origin.generation))
+            for origin, seen in self._seen.items()
+        )
+
+    def is_own(self, batch: Batch) -> bool:
+        """True if this log gave its position; False also for what comes back of an older
+        generation."""
+        if not batch.origin_instance or not self.history.begins:
+            return batch.origin_instance in (0, self.instance)
+        generation = self.history.of(batch.position)
+        return batch.origin == (self.instance, generation)
 
     def tie(self, tie: Tie) -> None:
         """Notes a tie, once; the oldest go when there are too many."""

@@ -164,7 +164,7 @@ class Sessions:
         session = batch.session
         if known.newest < session <= SESSION_MAX:
             known.newest = session
-        if session > known.session and batch.origin_instance in (0, self.origins.instance):
+        if session > known.session and self.origins.is_own(batch):
             known.session = session
         if batch.flags & FLAG_LATE:
             holes.fill(known.holes, first, last, batch.prev)

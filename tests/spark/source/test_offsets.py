@@ -69,3 +69,11 @@ def test_a_loss_names_the_remedy() -> None:
 
 def test_the_vector_of_a_position_is_the_one_before_it() -> None:
     assert STATE.vector_before(10) == "0000000000000abc.2.9"
+
+
+def test_an_offset_of_an_older_generation_is_good_up_to_where_that_ended() -> None:
+    """A start while a peer is away begins a generation: every stream ended with it."""
+    older = Offset(STATE.origin._replace(generation=STATE.origin.generation - 1), STATE.log_start)
+    assert loss(older, STATE, older.next) is None
+    assert loss(older, STATE, older.next - 1) is not None
+    assert loss(older, STATE, None) is not None

@@ -62,17 +62,20 @@ class LogState(NamedTuple):
         return format_vector({self.origin: position - 1})
 
 
-def loss(offset: Offset, state: LogState) -> ClientError | None:
-    """The reason why messages from `offset` on cannot be read any more; None if they can."""
+def loss(offset: Offset, state: LogState, kept: int | None = None) -> ClientError | None:
+    """The reason why messages from `offset` on cannot be read any more; None if they can.
+
+    kept: as in `resumed`. Up to where its generation ended here, an offset is as good as ever.
+    """
     here, there = state.origin, offset.origin
     if here.instance != there.instance:
         text = f"the checkpoint is of log {there.instance:016x}, but {here.instance:016x} is there"
         hint = f"name the log of the checkpoint, or {_REMEDY}"
         return ClientError("bookmark_not_found", text, hint)
-    if here.generation != there.generation:
+    if here.generation != there.generation and kept != offset.next:
         text = (
             f"the checkpoint is of generation {there.generation} of the log, now it has "
-            f"{here.generation}: positions were given again after an accepted loss"
+            f"{here.generation}, and the older one ended before position {offset.next}"
         )
         return ClientError("bookmark_not_found", text, _REMEDY)
     if offset.next < state.log_start:

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from zbroker.errors import ZBrokerError
+from zbroker.errors import ClientError, ZBrokerError
 from zbroker.ids import EPOCH
 from zbroker.spark.arrow import record_batches
 from zbroker.spark.log_hold import LogHold
@@ -129,7 +129,7 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
     def latestOffset(self, start: Json, limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next micro-batch goes: never back, never past what is durable."""
         begin, state = offsets.parse(start), self._state()
-        error = offsets.loss(begin, state)
+        error = self._loss(begin, state)
         if error is not None:
             self._accept(error)
             begin = Offset(state.origin, self._resumed(begin, state))
@@ -177,7 +177,7 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         begin, stop = offsets.parse(start), offsets.parse(end)
         state = self._state(fresh=True)
         first, end_at = begin.next, stop.next
-        if (error := offsets.loss(begin, state)) is not None:
+        if (error := self._loss(begin, state) or self._loss(stop, state)) is not None:
             self._accept(error)
             first = self._resumed(begin, state)
             if stop.origin != state.origin:  # as much of the old plan as is there
@@ -212,9 +212,13 @@ class StreamSourceReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
     # -- helpers ------------------------------------------------------------------------------
 
     def _resumed(self, offset: Offset, state: LogState) -> int:
-        if offset.origin == state.origin:
-            return offsets.resumed(offset, state)
-        return offsets.resumed(offset, state, self._log.kept(offset, state))
+        return offsets.resumed(offset, state, self._kept(offset, state))
+
+    def _loss(self, offset: Offset, state: LogState) -> ClientError | None:
+        return offsets.loss(offset, state, self._kept(offset, state))
+
+    def _kept(self, offset: Offset, state: LogState) -> int | None:
+        return None if offset.origin == state.origin else self._log.kept(offset, state)
 
     def _wanted(self, parts: int) -> PlanRequest:
         return PlanRequest(*topics_of(self._options), parts)
