@@ -9,7 +9,7 @@ import pytest
 
 from tests.journal import build
 from tests.sim.disk import SimDisk
-from tests.sim.journal_process import JournalProcess, Start
+from tests.sim.journal_process import JournalProcess, SimNote, Start
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Answer, Exit, Note, Ready, Sync
 from zbroker.engine.events import Gone, StopAsked, Synced
@@ -19,6 +19,7 @@ from zbroker.journal.events import (
     ConflictsKept,
     GenerationBegun,
     Incoming,
+    PeersAnswered,
     Requested,
     Reserved,
     SpaceFound,
@@ -26,6 +27,8 @@ from zbroker.journal.events import (
     Written,
 )
 from zbroker.journal.sessions import Sessions
+from zbroker.journal.start_question import ANSWER_MS, PeerAnswer
+from zbroker.journal.synced_note import GroupEnd, Proof
 from zbroker.limits import BEAT_MS, STATE_BODY_BYTES, U63_MAX
 from zbroker.log.format import KIND_STATE, crc32c
 from zbroker.wire import internal as m
@@ -38,9 +41,12 @@ PROCESS = Reserved(True, True, U63_MAX)
 class Steps:
     """A core without performers: the test gives the answers."""
 
-    def __init__(self, serial: int = 1) -> None:
-        settings = JournalSettings(9, MINE)
-        end = LogEnd(1, 1, 0, 1, serial, serial)
+    def __init__(
+        self, serial: int = 1, peers: tuple[str, ...] = (),
+        proved: Proof = Proof.PROVED,
+    ) -> None:  # fmt: skip
+        settings = JournalSettings(9, MINE, peers=peers)
+        end = LogEnd(1, 1, 0, 1, serial, serial, proved)
         self.core = JournalCore(settings, RetentionSettings(("delivery",), 0), Sessions(), end)
         self.now_ms = 0
         self.session = self.ordinal = 0
@@ -48,6 +54,8 @@ class Steps:
         self.hear(Requested([Incoming(RID, m.Hello("ingest", 1), [])]))
         self.hear(Requested([Incoming(READER, m.Hello("delivery", 1), [])]))
         self.hear(Requested([Incoming(RID, m.Open(1, MINE, "p", ""), [])]))
+        if self.core.question.open:
+            return
         self.tick()
         [opened] = [each.message for each in self.hear(PROCESS) if isinstance(each, Answer)]
         assert isinstance(opened, m.Opened)
@@ -341,3 +349,94 @@ def test_a_new_generation_gets_a_snapshot() -> None:
     at.tick()
     [group, *_] = at.hear(PROCESS)
     assert [batch.kind for batch in group.batches] == [KIND_STATE]
+
+
+# -- a start with peers -----------------------------------------------------------------------
+
+
+def undecided() -> Steps:
+    return Steps(peers=("b",), proved=Proof.UNKNOWN)
+
+
+def test_until_it_is_decided_nothing_is_placed_and_what_came_waits() -> None:
+    """A position that a peer has under another record would make that one a duplicate."""
+    at = undecided()
+    assert at.tick() == []
+    assert at.core.next_wake_ms() == BEAT_MS
+    assert at.hear(PeersAnswered([PeerAnswer("b", {1: 0})])) == []
+    assert at.core.next_wake_ms() == 0
+    assert je.Reserve in kinds(at.tick())
+
+
+def test_a_peer_that_is_away_costs_a_generation_and_no_more_time() -> None:
+    at = undecided()
+    for now_ms in range(BEAT_MS, ANSWER_MS, BEAT_MS):
+        assert je.Reserve not in kinds(at.tick(now_ms))
+    assert kinds(at.tick(ANSWER_MS))[-1] is je.BeginGeneration
+    [note, *_] = at.hear(GenerationBegun(2))
+    assert "no answer of b" in note.text
+    assert je.Reserve in kinds(at.tick())
+
+
+def test_a_peer_that_knows_more_has_a_generation_begun_before_the_next_record() -> None:
+    at = Steps(peers=("b",))
+    at.append()
+    at.hear(PeersAnswered([PeerAnswer("b", {1: 900}, 7_000)]))
+    [begin] = at.tick()
+    assert isinstance(begin, je.BeginGeneration)
+    assert begin.generation > 7_000
+    at.hear(GenerationBegun(2))
+    at.hear(PeersAnswered([PeerAnswer("b", {1: 900}, 7_000)]))
+    assert kinds(at.tick()) == [je.Reserve], "it has begun"
+
+
+def process(disk: SimDisk, note: SimNote) -> JournalProcess:
+    start = Start(build.Clock(), build.SEGMENT_BYTES, lambda: 5, note=note)
+    return JournalProcess(disk, JournalSettings(build.INSTANCE, MINE, peers=("b",)), start)
+
+
+def noted() -> tuple[SimDisk, SimNote]:
+    """A log of some groups, and what the memory of its host says of it."""
+    disk, note = SimDisk(random.Random(1)), SimNote()
+    first = process(disk, note)
+    assert first.core.question.open, "an empty memory proves nothing"
+    first.hear(RID, m.Hello("ingest", 1))
+    first.hear(RID, m.Open(1, MINE, "p", ""))
+    first._turn.hear(PeersAnswered([PeerAnswer("b", {})]))
+    publish(first, 1)
+    return disk, note
+
+
+def publish(to: JournalProcess, seq: int) -> None:
+    [opened] = [a.message for a in to.commit() if isinstance(a.message, m.Opened)]
+    entry = m.Entry(opened.publisher, opened.session, seq, 1, None, crc32c(BODY), None, ["t"])
+    to.hear(RID, m.Append(MINE, seq, seq - 1, [entry]), [BODY])
+    to.commit()
+
+
+def test_after_a_kill_no_peer_is_asked() -> None:
+    disk, note = noted()
+    disk.crash()
+    again = process(disk, note)
+    assert not again.core.question.open
+    assert again.recovered.generation == 1
+
+
+def test_a_kill_between_a_group_and_its_note_asks_nobody_either() -> None:
+    disk, note = noted()
+    disk.crash()
+    before = process(disk, SimNote()).recovered.before
+    assert before != (0, 0)
+    disk.crash()
+    note.before = GroupEnd(*before)
+    assert not process(disk, note).core.question.open
+
+
+def test_after_a_reboot_and_on_a_disk_that_was_set_back_peers_are_asked() -> None:
+    disk, note = noted()
+    disk.crash()
+    assert process(disk, SimNote()).core.question.open
+    assert note.before is not None
+    note.before = note.before._replace(position=note.before.position + 1)
+    disk.crash()
+    assert process(disk, note).core.question.open

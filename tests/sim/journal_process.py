@@ -33,6 +33,7 @@ from zbroker.journal.log_port import LogPort, Space
 from zbroker.journal.named_records import NamedRecords
 from zbroker.journal.sessions import PublisherState, Sessions
 from zbroker.journal.startup import core_of
+from zbroker.journal.synced_note import GroupEnd
 from zbroker.limits import SEGMENT_BYTES
 from zbroker.log.disk import Disk
 from zbroker.log.recovery import Recovered, recover
@@ -56,6 +57,15 @@ SYNC_MS = (1, 5, 40)
 BURST_MAX = 1_000  # messages of one turn, unless a world draws another limit
 
 
+class SimNote:
+    """Where the log was durable last, as the memory of a host keeps it."""
+
+    before: GroupEnd | None = None
+
+    def write(self, end: GroupEnd) -> None:
+        self.before = end
+
+
 class Start(NamedTuple):
     """What recovery and writer are given."""
 
@@ -64,6 +74,7 @@ class Start(NamedTuple):
     salt: Callable[[], int] = random_salt
     archive: Disk | None = None
     accept_loss: bool = False
+    note: SimNote | None = None
 
 
 class Inbox(Mailbox):
@@ -177,8 +188,10 @@ class SimJournal:
         return wait_ms
 
     def commit(self) -> list[e.Answer]:
-        """Turns until nothing waits for a commit; what was answered."""
-        while self.core.commit.backlog:
+        """Turns until nothing waits for a commit that may begin; what was answered."""
+        if self.core.question.open:
+            self.turn()
+        while self.core.commit.backlog and not self.core.question.open:
             self.turn()
         return self.taken()
 
@@ -207,8 +220,16 @@ class JournalProcess(SimJournal):
         )  # fmt: skip
         self.plant_fold(self.fold)
         retention = RetentionSettings(readers, settings.staged_max_bytes)
-        core = core_of(settings, retention, self.fold, self.recovered, self.writer)
+        core = core_of(
+            settings,
+            retention,
+            self.fold,
+            self.recovered,
+            self.writer,
+            start.note and start.note.before,
+        )
         self.port = self.port_of()
+        self.port.note = start.note  # type: ignore[assignment]
         super().__init__(core, self.port, start.clock)
 
     def plant_fold(self, fold: LogFold) -> None:

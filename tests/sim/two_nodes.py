@@ -14,14 +14,20 @@ import msgspec
 
 from tests.journal.build import record_of
 from tests.sim.disk import SimDisk
-from tests.sim.journal_process import JournalProcess, Start
+from tests.sim.journal_process import JournalProcess, SimNote, Start
 from zbroker.checksums import crc32c
 from zbroker.engine.effects import Answer
 from zbroker.ids import Origin, format_vector, publisher_id
 from zbroker.journal import holes
 from zbroker.journal.core import JournalCore, JournalSettings
 from zbroker.journal.effects import ForgetRemoved, MeasureSegments, Unlink, Where
-from zbroker.journal.events import Reserved, SegmentSize, SegmentsMeasured, Unlinked
+from zbroker.journal.events import (
+    PeersAnswered,
+    Reserved,
+    SegmentSize,
+    SegmentsMeasured,
+    Unlinked,
+)
 from zbroker.journal.fold import LogFold
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.locate import Locator
@@ -29,6 +35,7 @@ from zbroker.journal.locate_vector import Cover, Vector, dominates
 from zbroker.journal.replicas import Replicas
 from zbroker.journal.segment_removal import remove_through
 from zbroker.journal.sessions import PublisherRow
+from zbroker.journal.start_question import Decision, PeerAnswer
 from zbroker.limits import U63_MAX
 from zbroker.log import records
 from zbroker.log.format import (
@@ -68,11 +75,8 @@ class Held(NamedTuple):
 class Clock:
     """What a writer sees of time."""
 
-    def __init__(self, now: Callable[[], int]) -> None:
-        self.wall_ns = now
-
-    def mono_ms(self) -> int:
-        return 0
+    def __init__(self, now: Callable[[], int], mono_ms: Callable[[], int]) -> None:
+        self.wall_ns, self.mono_ms = now, mono_ms
 
 
 class Outside(Protocol):
@@ -81,6 +85,7 @@ class Outside(Protocol):
     bug: str
     rng: Random
     restored: int
+    notes: dict[str, SimNote]
     instances: dict[str, int]
     disks: dict[str, SimDisk]
 
@@ -172,8 +177,8 @@ class Node(JournalProcess):
     def __init__(self, world: Outside, name: str) -> None:
         self.world, self.name = world, name
         self.instance, self._clock = world.instances[name], world.clock(name)
-        settings = JournalSettings(self.instance, world.number())
-        start = Start(self._clock, SEGMENT, world.salt)
+        settings = JournalSettings(self.instance, world.number(), peers=("peer",))
+        start = Start(self._clock, SEGMENT, world.salt, note=world.notes[name])
         self.ordinals: dict[int, tuple[App, int, int]] = {}
         self.opens: dict[int, App] = {}
         self.ordinal = 1
@@ -190,7 +195,11 @@ class Node(JournalProcess):
         plant_sessions(self.world.bug, fold)
 
     def plant_core(self, core: JournalCore) -> None:
-        core.commit.fenced = True
+        if self.world.bug == "generation not raised":
+            core.raise_generation = lambda known=0: None  # type: ignore[method-assign]
+        elif self.world.bug == "undecided, and it writes":
+            core.question.state = Decision.CONFIRMED
+            core.commit.fenced = False
         plant_core(self.world.bug, core.commit)
 
     def performers(self) -> dict[type, Callable[[Any], Any]]:
@@ -275,9 +284,17 @@ class Node(JournalProcess):
     # -- a new generation --
 
     def raise_generation(self) -> None:
-        """What is placed from now on is of a new generation."""
+        """A person says that the disk is an old copy."""
         self.core.raise_generation()
         self.turn()
+
+    def hear_peer(self, theirs: Vector) -> None:
+        """The hello of the other one says how far it has this instance's records."""
+        own = {o.generation: at for o, at in theirs.items() if o.instance == self.instance}
+        before = self.core.commit.generation
+        self._turn.hear(PeersAnswered([PeerAnswer("peer", own)]))
+        self.turn()
+        self.world.restored += self.core.commit.generation > before
 
     # -- a nearly full disk, and removal --
 
@@ -351,10 +368,7 @@ class LinkTo:
     def _meet(self) -> None:
         """The target hears what the source holds of it: more than it does itself?"""
         target, theirs = self.target, self.source.vector
-        if theirs.get(target.here, 0) > self.known.get(target.here, 0):
-            target.world.restored += 1
-            if target.world.bug != "generation not raised":
-                target.raise_generation()
+        target.hear_peer(theirs)
         own = {o: p for o, p in theirs.items() if o.instance == target.instance}
         self._waits_for = own if target.world.bug != "generation not raised" else {}
 
@@ -364,7 +378,7 @@ class LinkTo:
         refused = any(item.code for item in target.answers)  # known when more is under way
         target.answers.clear()
         if not target.met and dominates(target.vector, self._waits_for):
-            target.met, target.core.commit.fenced = True, False
+            target.met = True
             if target.core.commit.generation > 1:  # tells the others that the older ones have ended
                 target.core.commit.append_control(KIND_NOOP, b"")
         batches = source.batches(self.position)[:count]
@@ -411,6 +425,7 @@ class LinkBroken(Exception):
 # -- planted bugs -----------------------------------------------------------------------------
 
 BUGS = (
+    "undecided, and it writes",
     "no hole list",
     "dedupe by high only",
     "late not flagged",

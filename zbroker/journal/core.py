@@ -28,6 +28,7 @@ from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.retention import RetentionRequests, RetentionSettings
 from zbroker.journal.sessions import Sessions
+from zbroker.journal.start_question import StartQuestion
 from zbroker.limits import BEAT_MS
 from zbroker.log.generations import drawn
 from zbroker.wire import internal as m
@@ -51,6 +52,8 @@ class JournalCore:
         if end.state_serial < end.serial != 1:
             commit.want_state()  # the last process ended before the one of this segment was whole
         self.commit, self.retention = commit, RetentionRequests(commit, retention)
+        self.question = StartQuestion(settings.peers, end.proof)
+        commit.fenced = self.question.open
         self._group: je.WriteGroup | None = None  # that is being written or synced
         self._committing = self._ready = self._stopping = False
         self._keeping = False  # conflicts
@@ -75,6 +78,7 @@ class JournalCore:
             ee.Synced: self._synced,
             ev.SpaceFound: self._space_found,
             ev.GenerationBegun: self._generation_begun,
+            ev.PeersAnswered: self._peers_answered,
             ev.ConflictsKept: self._conflicts_kept,
             ev.SegmentsMeasured: self.retention.measured,
             ev.Unlinked: self.retention.unlinked,
@@ -112,7 +116,7 @@ class JournalCore:
         commit = self.commit
         where = je.Where(
             commit.settings.instance, commit.generation, commit.log_start, commit.persisted,
-            commit.fenced,
+            commit.fenced or (bool(commit.settings.peers) and self._returning()),
         )  # fmt: skip
         return [je.LocatePoint(rid, ask, where)]
 
@@ -173,6 +177,8 @@ class JournalCore:
         if now.mono_ms >= self._beat_ms:
             self._beat_ms = now.mono_ms + BEAT_MS
             effects += self._beat()
+        if self.question.open:
+            self._decided(self.question.tick(now.mono_ms))
         if not self._committing and not self._stopping:
             effects += self._between_commits(now)
         return effects
@@ -192,13 +198,29 @@ class JournalCore:
         """Before the next record a generation begins, with a number above `known` and all here."""
         self._raising = max(known, self._raising or 0)
 
+    def _peers_answered(self, event: ev.PeersAnswered) -> Effects:
+        high = self.commit.sessions.origins.high(self.origin)
+        self._decided(self.question.heard(event.answers, self.origin, high))
+        return ()
+
+    def _decided(self, raises: bool) -> None:
+        if raises:
+            self.raise_generation(self.question.highest)
+        self.commit.fenced = self.question.open
+
+    def _returning(self) -> bool:
+        """Peers hold records of older generations that are not back yet."""
+        vector, here = self.commit.sessions.origins.vector, self.origin
+        high = {o.generation: at for o, at in vector.items() if o.instance == here.instance}
+        return bool(self.question.returning(high, here.generation))
+
     @property
     def _may_raise(self) -> bool:
         return self._raising is not None and not self._no_space_to_raise
 
     @property
     def _may_commit(self) -> bool:
-        return self._raising is None and self.commit.backlog > 0
+        return self._raising is None and self.commit.backlog > 0 and not self.question.open
 
     def _begin_generation(self, now: Now) -> Effects:
         commit, known = self.commit, self._raising or 0
@@ -219,7 +241,7 @@ class JournalCore:
         commit.begin_generation(self._begins, event.serial)
         text = (
             f"generation {commit.generation} begins at position {commit.written}, after "
-            f"{before}: peers may hold more of that one than this log; what they hold comes back"
+            f"{before}: {self.question.why}; what peers hold of that one comes back from them"
         )
         values = {"generation": commit.generation, "position": commit.written}
         note = e.Note("journal.generation_raised", text, values=values)
@@ -247,7 +269,8 @@ class JournalCore:
     def next_wake_ms(self) -> int | None:
         """At once if something waits for a commit, else at the next beat."""
         if self._committing or self._stopping or not (self._may_raise or self._may_commit):
-            return self._beat_ms
+            due_ms = self.question.due_ms
+            return self._beat_ms if due_ms is None else min(due_ms, self._beat_ms)
         return 0
 
     # -- beside the log -----------------------------------------------------------------------

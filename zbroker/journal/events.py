@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from zbroker.journal.group_builder import Body
+from zbroker.journal.start_question import PeerAnswer
 from zbroker.wire import internal as m
 
 
@@ -51,6 +52,12 @@ class Written(Struct, gc=False):
     """A WriteGroup was done. serial: of the segment that holds the group; it is not durable yet."""
 
     serial: int
+
+
+class PeersAnswered(Struct, gc=False):
+    """How far peers have this instance's own records: at a start, and with each later hello."""
+
+    answers: Sequence[PeerAnswer]
 
 
 class GenerationBegun(Struct, gc=False):

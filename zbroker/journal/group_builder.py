@@ -30,6 +30,7 @@ from zbroker.journal.sessions import (
     refusal,
 )
 from zbroker.journal.stages import STAGED_MAX_BYTES
+from zbroker.journal.synced_note import Proof
 from zbroker.limits import (
     JOURNAL_CREDIT_BYTES,
     MIB,
@@ -79,11 +80,12 @@ class JournalSettings(NamedTuple):
     credit_bytes: int = JOURNAL_CREDIT_BYTES
     names_max: int = NAMES_MAX  # of one principal
     staged_max_bytes: int = STAGED_BYTES  # of one principal, that wait for a commit
+    peers: tuple[str, ...] = ()  # that may hold records of this instance
 
 
 class LogEnd(NamedTuple):
     """Where the log ends at a start. serial: of the open segment. state_serial: of the segment
-    with the newest complete state snapshot, 0 if there is none."""
+    with the newest complete state snapshot, 0 if there is none. proof: that nothing is missing."""
 
     generation: int
     next_position: int
@@ -91,6 +93,7 @@ class LogEnd(NamedTuple):
     log_start: int = 1
     serial: int = 0
     state_serial: int = 0
+    proof: Proof = Proof.UNKNOWN
 
 
 class Conflict(Struct):

@@ -28,6 +28,7 @@ from zbroker.journal import effects as je
 from zbroker.journal.events import GenerationBegun, Reserved, SpaceFound, Written
 from zbroker.journal.helper_threads import Helpers
 from zbroker.journal.snapshot import STATE_PART_BYTES
+from zbroker.journal.synced_note import GroupEnd, SyncedNote
 from zbroker.limits import BEAT_MS
 from zbroker.log.writer import Writer
 from zbroker.server.process import Process, Stats
@@ -44,6 +45,7 @@ class LogPort:
 
     def __init__(self, writer: Writer, space: Space, now_ms: Callable[[], int]) -> None:
         self.writer, self.space, self._now_ms = writer, space, now_ms
+        self.note: SyncedNote | None = None
         self.performers: dict[type, Callable[[Any], Any]] = {
             je.Reserve: self.reserve,
             je.LookForSpace: self.look_for_space,
@@ -67,7 +69,14 @@ class LogPort:
 
     def sync(self, _effect: e.Sync) -> Synced | None:
         """Makes what was written durable."""
-        return Synced(self.writer.sync())
+        return Synced(self.synced())
+
+    def synced(self) -> int:
+        """Syncs, and notes it."""
+        position = self.writer.sync()
+        if self.note is not None:
+            self.note.write(GroupEnd(position, self.writer.group_crc))
+        return position
 
     def keep_from(self, effect: je.KeepFrom) -> None:
         self.writer.keep_from(effect.oldest)
@@ -79,6 +88,8 @@ class LogPort:
             if error.code != "disk_full":
                 raise
             return GenerationBegun(0)
+        if self.note is not None:
+            self.note.write(GroupEnd(self.writer.synced, self.writer.group_crc))
         return GenerationBegun(self.writer.serial)
 
 
@@ -107,7 +118,7 @@ class TimedLogPort(LogPort):
 
     def _timed(self) -> int:
         begun = time.perf_counter()
-        position = self.writer.sync()
+        position = self.synced()
         self.sync_s = time.perf_counter() - begun
         return position
 

@@ -64,6 +64,7 @@ class JournalLoop(ProcessLoop):
             process, opened, self._helpers.pool("helper", HELPERS), self._helpers.pool("janitor", 1)
         )
         self._log = TimedLogPort(process, opened.writer, syncer)
+        self._log.note = opened.note
         self._requests = RequestsPort(process.context, paths.ipc("journal"), self.poller)
         watermarks = WatermarksPort(process.context, paths.ipc("marks"), self.poller)
         sources: list[tuple[Source, Limit]] = [
@@ -90,6 +91,8 @@ class JournalLoop(ProcessLoop):
     def close(self) -> None:
         """Ends helper threads, writes what the index has, and gives up the lock."""
         self._helpers.close()
+        if self._opened.note is not None:
+            self._opened.note.close()
         self._background.close()
         self._opened.log.close()
         self._disk.close()

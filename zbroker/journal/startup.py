@@ -14,6 +14,7 @@ from zbroker.errors import StorageError
 from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
 from zbroker.journal.fold import LogFold
 from zbroker.journal.locate import Locator
+from zbroker.journal.synced_note import GroupEnd, SyncedNote, proof
 from zbroker.log import owner
 from zbroker.log.disk import RealDisk
 from zbroker.log.inventory import RecoveryFinding
@@ -37,6 +38,7 @@ class OpenJournal:
     disk: RealDisk
     archive: RealDisk
     findings: list[RecoveryFinding]
+    note: SyncedNote | None = None  # without peers nobody needs it
 
     def use(self, index: Index) -> None:
         """Another index, which holds the same, takes the place of the one that is used."""
@@ -73,11 +75,15 @@ def open_journal(process: Process, disk: RealDisk, archive: RealDisk) -> OpenJou
     writer = Writer(
         disk, recovered.tail, segment_bytes=config.segment_size, files=config.files_ahead
     )
-    core = _core(process, fold, recovered, writer)
+    note = SyncedNote(paths.instance)
+    core = _core(process, fold, recovered, writer, note)
     log.refresh()
     locator = Locator(log, index, fold.sessions)
     index.forget_before(recovered.log_start)
-    return OpenJournal(core, writer, log, locator, index, disk, archive, recovered.findings)
+    if not core.commit.settings.peers:
+        note.forget()
+    kept = note if core.commit.settings.peers else None
+    return OpenJournal(core, writer, log, locator, index, disk, archive, recovered.findings, kept)
 
 
 def _known(paths: Paths) -> list[known_log.KnownLog]:
@@ -120,7 +126,9 @@ def beginning(index: Index, fold: LogFold, progress: Callable[[str], None]) -> B
     return begin
 
 
-def _core(process: Process, fold: LogFold, recovered: Recovered, writer: Writer) -> JournalCore:
+def _core(
+    process: Process, fold: LogFold, recovered: Recovered, writer: Writer, note: SyncedNote
+) -> JournalCore:
     config, limits = process.config.journal, process.config.limits
     settings = JournalSettings(
         process.paths.instance, process.incarnation, config.durability,
@@ -129,18 +137,20 @@ def _core(process: Process, fold: LogFold, recovered: Recovered, writer: Writer)
     )  # fmt: skip
     readers = log_readers(process.config)
     return core_of(
-        settings, RetentionSettings(readers, limits.staged_per_principal), fold, recovered, writer
-    )
+        settings, RetentionSettings(readers, limits.staged_per_principal), fold, recovered, writer,
+        note.before,
+    )  # fmt: skip
 
 
 def core_of(
     settings: JournalSettings, retention: RetentionSettings, fold: LogFold, recovered: Recovered,
-    writer: Writer,
+    writer: Writer, noted: GroupEnd | None = None,
 ) -> JournalCore:  # fmt: skip
     """The core of a log that was recovered; rigs begin with it, too."""
     end = LogEnd(
         recovered.generation, recovered.next_position, recovered.last_log_time, recovered.log_start,
         writer.serial, fold.state_serial,
+        proof(noted, GroupEnd(*recovered.last), GroupEnd(*recovered.before)),
     )  # fmt: skip
     if recovered.leftovers:
         retention = retention._replace(leftovers=writer.oldest - 1)

@@ -45,7 +45,8 @@ class Recovered:
     """The log after a start. Everything below `next_position` is durable.
 
     oldest: serial below which segments were removed; 0 if none ever was. leftovers: files of those,
-    which a crash kept from being unlinked: to be unlinked now.
+    which a crash kept from being unlinked: to be unlinked now. last, before: the position after
+    the newest group that was found and after the one before it, each with the group's CRC.
     """
 
     tail: LogTail
@@ -57,6 +58,8 @@ class Recovered:
     lost: tuple[int, int] | None  # positions [first, end) given up with `accept_loss`
     oldest: int = 0
     leftovers: list[SegmentPlace] = field(default_factory=list)
+    last: tuple[int, int] = (1, 0)
+    before: tuple[int, int] = (0, 0)
 
 
 @dataclass(slots=True)
@@ -67,6 +70,7 @@ class _End:
     position: int
     group_crc: int = 0
     log_time: int = 0
+    before: tuple[int, int] = (0, 0)
     seal: bool = False  # what follows is set aside, the log goes on in a new segment
 
 
@@ -125,6 +129,7 @@ class _Recovery:
         self._progress = progress
         self._report = files.report
         self._lost: tuple[int, int] | None = None
+        self._last = (1, 0), (0, 0)
 
     def run(self, begin: Begin, on_batch: OnBatch, *, accept_missing: bool) -> Recovered:
         note = self._note()
@@ -145,7 +150,7 @@ class _Recovery:
         tail = LogTail(header, end.offset, end.position, end.group_crc, counter, oldest)
         return Recovered(
             tail, header.generation, log_start, end.position, log_time, self._files.findings,
-            self._lost, oldest, self._files.leftovers,
+            self._lost, oldest, self._files.leftovers, *self._last,
         )  # fmt: skip
 
     def _note(self) -> AckedNote | None:
@@ -200,6 +205,7 @@ class _Recovery:
             end, evidence = self._judge(
                 SegmentScan(self._disk, header, self._files.sizes[serial]), evidence
             )
+        self._last = (end.position, end.group_crc), end.before
         if end.position < evidence or missing or self._lost:
             end = self._give_up(end, evidence, serial)
         elif copied is not None:
@@ -333,6 +339,7 @@ class _Recovery:
 
 def _advance(end: _End, group: ScannedGroup) -> None:
     header = group.header
+    end.before = header.first_position, header.previous_crc
     end.offset, end.group_crc = header.offset + header.length, header.crc
     end.position = header.first_position + header.positions
     end.log_time = max(end.log_time, header.log_time)

@@ -114,6 +114,11 @@ class Writer:
         self._group_crc = group_crc
 
     @property
+    def group_crc(self) -> int:
+        """Of the newest group in the open segment; 0 if it has none."""
+        return self._group_crc
+
+    @property
     def serial(self) -> int:
         """The serial of the open segment."""
         return self.header.serial

@@ -14,22 +14,19 @@ in the note before the message is sent.
 from __future__ import annotations
 
 import mmap
-import os
 import secrets
-import stat
 import struct
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from zbroker import durable_files
+from zbroker import durable_files, memory_notes
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 
 if TYPE_CHECKING:
     from zbroker.queues.effects import Give, TrackDeliveries
 
-SHARED_MEMORY: Final = Path("/dev/shm")
 SLOTS_MAX: Final = 60_000  # declarations of queues of one process; the horizon holds for more
 _HEAD: Final = struct.Struct("<8s16sQQ")
 _SLOTS_AT: Final = 64
@@ -44,7 +41,7 @@ Key = tuple[str, int]  # name and declaration of a queue
 class Delivered:
     """The note of one process. `before`: the one of the process before it."""
 
-    def __init__(self, id_file: Path, directory: Path = SHARED_MEMORY) -> None:
+    def __init__(self, id_file: Path, directory: Path = memory_notes.SHARED_MEMORY) -> None:
         self._id_file, self._directory = id_file, directory
         self._memory: mmap.mmap | None = None
         self._at: dict[Key, int] = {}  # offsets of positions
@@ -57,7 +54,7 @@ class Delivered:
         Raises: StorageError, if the old note cannot be taken away.
         """
         assert self._memory is None, "offsets are those of one note"
-        path = self._directory / f"zbroker-{os.getuid()}-{origin.instance:016x}-sent"
+        path = memory_notes.place(self._directory, origin.instance, "sent")
         self._before = self._read(path, origin)
         try:
             path.unlink(missing_ok=True)  # it is ours by its name, and counts no more
@@ -77,26 +74,16 @@ class Delivered:
     def _read(self, path: Path, origin: Origin) -> dict[int, int]:
         try:
             wanted = self._id_file.read_bytes()
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
-                status = os.fstat(descriptor)
-                ours = status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode)
-                data = file.read(_BYTES) if ours else b""
         except OSError:
             return {}
+        data = memory_notes.read(path, _BYTES)
         if len(data) < _SLOTS_AT or _HEAD.unpack_from(data) != (_MAGIC, wanted, *origin):
             return {}
         slots = _SLOT.iter_unpack(data[_SLOTS_AT : len(data) // _SLOT.size * _SLOT.size])
         return {key: position for key, position in slots if key}
 
     def _make(self, path: Path, origin: Origin, id_: bytes) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o600)
-        try:
-            os.posix_fallocate(descriptor, 0, _BYTES)  # a page that is missing later is a SIGBUS
-            memory = mmap.mmap(descriptor, _BYTES)
-        finally:
-            os.close(descriptor)
+        memory = memory_notes.make(path, _BYTES)
         memory[: _HEAD.size] = _HEAD.pack(_MAGIC, id_, *origin)
         self._memory = memory
 

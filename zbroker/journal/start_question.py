@@ -1,0 +1,105 @@
+"""The question of a start: do peers hold more of this instance than it does itself? Pure.
+
+    UNDECIDED --all peers answered, none knows more--> CONFIRMED
+              --one knows more, or ANSWER_MS are over--> RAISED: a new generation begins
+
+While it is undecided no record of any origin is placed: it would take a position that a record may
+have which only a peer holds. A note that proves the end (synced_note.py) asks nobody. Each later
+answer is the same question, for a host that was set back without a start: whoever knows more then
+has a generation begun before the next record.
+
+What peers hold of older generations comes back from them, as records of another origin. A publisher
+whose acknowledged messages are among those would send them again as new ones: `returning` says for
+which generations that is so, and is where `broker_behind` is to be decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from zbroker.ids import Origin
+from zbroker.journal.synced_note import Proof
+
+ANSWER_MS: Final = 2_000  # publishers wait no longer for an answer
+
+
+class PeerAnswer(NamedTuple):
+    """How far a peer has each generation of this instance, and the highest one it ever saw."""
+
+    peer: str
+    holds: Mapping[int, int]
+    generation: int = 0
+
+
+class Decision(Enum):
+    """See above."""
+
+    UNDECIDED = "undecided"
+    CONFIRMED = "confirmed"
+    RAISED = "raised"
+
+
+class StartQuestion:
+    """`state`: what was decided. peers: names of those that are configured; none: nobody is asked.
+
+    why: why the newest generation was begun, for people.
+    """
+
+    def __init__(self, peers: Iterable[str], proved: Proof) -> None:
+        self._missing = set(peers)
+        self._lost = bool(self._missing) and proved is Proof.LOST
+        sure = not self._missing or proved is Proof.PROVED
+        self.state = Decision.CONFIRMED if sure else Decision.UNDECIDED
+        self._until_ms: int | None = None
+        self._held: dict[int, int] = {}  # of each generation, by any peer
+        self.highest = 0  # generation that a peer has seen
+        self.why = ""
+
+    @property
+    def open(self) -> bool:
+        """True while nothing may be placed."""
+        return self.state is Decision.UNDECIDED
+
+    @property
+    def due_ms(self) -> int | None:
+        """When it is decided without the answers that are missing."""
+        return self._until_ms if self.open else None
+
+    def heard(self, answers: Iterable[PeerAnswer], here: Origin, high: int) -> bool:
+        """Whether a generation has to begin. high: of the last record that `here` gave."""
+        more = False
+        for answer in answers:
+            self._missing.discard(answer.peer)
+            for generation, position in answer.holds.items():
+                self._held[generation] = max(position, self._held.get(generation, 0))
+            newest = max(answer.generation, *answer.holds, 0)
+            self.highest = max(self.highest, newest)
+            more = more or newest > here.generation or answer.holds.get(here.generation, 0) > high
+        if more:
+            return self._raised("a peer holds more of this instance than its own log")
+        if self.open and not self._missing and not self._lost:
+            self.state = Decision.CONFIRMED
+        return False
+
+    def tick(self, now_ms: int) -> bool:
+        """The same, as time goes by."""
+        if not self.open:
+            return False
+        if self._lost:
+            return self._raised("the log ends before what was durable in it")
+        if self._until_ms is None:
+            self._until_ms = now_ms + ANSWER_MS
+        if now_ms < self._until_ms:
+            return False
+        return self._raised(f"no answer of {', '.join(sorted(self._missing))}")
+
+    def _raised(self, why: str) -> bool:
+        self.state, self.why = Decision.RAISED, why
+        return True
+
+    def returning(self, high: Mapping[int, int], now: int) -> dict[int, int]:
+        """Generations before `now` of which a peer holds more than there is here, and how far."""
+        held = self._held.items()
+        return {g: at for g, at in held if g < now and at > high.get(g, 0)}

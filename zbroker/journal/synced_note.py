@@ -1,0 +1,88 @@
+"""A note of where the log was durable last: a start whose log still ends there need ask no peer.
+
+    magic, instance, position, CRC of the group that ends there, CRC of these     32 bytes
+
+It is written after each sync, into memory that a kill keeps and a reboot empties. Between a group
+and its note there may be a kill, so the log may have one group more. A note that is further back is
+of another time (a release that wrote none, a start without peers), and counts for nothing.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from zbroker import memory_notes
+from zbroker.checksums import crc32c
+
+_NOTE: Final = struct.Struct("<8sQQI")
+_CRC: Final = struct.Struct("<I")
+_MAGIC: Final = b"zb-sync\x01"
+_BYTES: Final = _NOTE.size + _CRC.size
+
+
+class GroupEnd(NamedTuple):
+    """The position after a group, and its CRC; 0: of the beginning of a segment."""
+
+    position: int
+    crc: int
+
+
+class Proof(Enum):
+    """What the note says of the end that a start has found."""
+
+    PROVED = "proved"  # it is the one that there was
+    UNKNOWN = "unknown"
+    LOST = "lost"  # there was more
+
+
+def proof(noted: GroupEnd | None, last: GroupEnd, before: GroupEnd) -> Proof:
+    """last, before: the newest group of the log that was found, and the one before it."""
+    if noted is None:
+        return Proof.UNKNOWN
+    if noted in (last, before):
+        return Proof.PROVED
+    return Proof.LOST if noted.position > last.position else Proof.UNKNOWN
+
+
+class SyncedNote:
+    """The note of one instance. `before`: what the process before this one noted last."""
+
+    def __init__(self, instance: int, directory: Path = memory_notes.SHARED_MEMORY) -> None:
+        self._instance = instance
+        self._path = memory_notes.place(directory, instance, "synced")
+        self._memory: mmap.mmap | None = None
+        self.before = self._read()
+
+    def _read(self) -> GroupEnd | None:
+        data = memory_notes.read(self._path, _BYTES)
+        if len(data) < _BYTES or _CRC.pack(crc32c(data[: _NOTE.size])) != data[_NOTE.size :]:
+            return None
+        magic, instance, position, crc = _NOTE.unpack_from(data)
+        known = magic == _MAGIC and instance == self._instance
+        return GroupEnd(position, crc) if known else None
+
+    def forget(self) -> None:
+        """It is not kept up from now on."""
+        with suppress(OSError):  # what is not ours is not read, either
+            self._path.unlink(missing_ok=True)
+
+    def write(self, end: GroupEnd) -> None:
+        """This is durable. Without memory there is no note: the next start asks."""
+        if self._memory is None:
+            self.forget()
+            with suppress(OSError):
+                self._memory = memory_notes.make(self._path, _BYTES)
+        if self._memory is not None:
+            note = _NOTE.pack(_MAGIC, self._instance, *end)
+            self._memory[:_BYTES] = note + _CRC.pack(crc32c(note))
+
+    def close(self) -> None:
+        """The note stays."""
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
