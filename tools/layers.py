@@ -16,6 +16,7 @@ _VALUES: Final = (
     "zbroker.ids",
     "zbroker.known_log",
     "zbroker.limits",
+    "zbroker.memory_notes",
     "zbroker.paths",
     "zbroker.recording",
     "zbroker.toml_source",
@@ -65,6 +66,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.heartbeats": ("zbroker.limits",),
     "zbroker.ids": ("zbroker.clock", "zbroker.errors", "zbroker.limits"),
     "zbroker.known_log": ("zbroker.durable_files", "zbroker.ids"),
+    "zbroker.memory_notes": (),
     "zbroker.toml_source": ("zbroker.errors",),
     "zbroker.topics": ("zbroker.errors", "zbroker.ids", "zbroker.limits"),
     "zbroker.recording": (
