@@ -7,6 +7,7 @@ from zbroker.ids import Origin
 from zbroker.journal import origins as module
 from zbroker.journal.origins import OriginRow, Origins, Tie, tie_of
 from zbroker.log.format import KIND_STATE, KIND_TIE, Batch
+from zbroker.log.records import OriginRecord
 
 HERE, THERE = 9, 8
 
@@ -144,3 +145,25 @@ def test_what_a_generation_gave_on_another_copy_is_foreign() -> None:
     table.meet([(1, 1), (9, 5)])
     table.fold(batch(6, HERE, 3, generation=4))
     assert table.foreign
+
+
+def test_the_content_crc_is_that_of_the_newest_record_that_travels() -> None:
+    table = Origins(HERE)
+    made = batch(1, THERE, 5)
+    made.body_crc = 7
+    table.fold(made)
+    later = control(2)
+    later.origin_instance, later.origin_position = THERE, 6
+    table.fold(later)
+    row = table.get(Origin(THERE, 1))
+    assert (row.position, row.crc, row.crc_at) == (6, 7, 5)
+    table.declare(OriginRecord(THERE, 1, 0, 9, 8, 3))
+    assert (row.position, row.since, row.crc, row.crc_at) == (8, 9, 3, 8)
+    table.declare(OriginRecord(THERE, 1, 1, 9, 8))
+    assert (row.position, row.digest, row.crc, row.crc_at) == (8, 1, -1, 0)
+
+
+def test_a_row_that_is_only_looked_at_is_not_there() -> None:
+    table = Origins(HERE)
+    assert table.get(Origin(THERE, 1)).position == 0
+    assert (table.vector, table.foreign) == ({}, False)

@@ -17,6 +17,7 @@ from zbroker.journal.effects import WriteGroup
 from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.holes import Hole
+from zbroker.journal.origins import OriginRow
 from zbroker.journal.sessions import PublisherRow, Sessions
 from zbroker.journal.stages import LinkRow
 from zbroker.limits import STATE_BODY_BYTES
@@ -26,6 +27,10 @@ from zbroker.wire.units import NamedRow
 
 ROW = PublisherRow(7, "p", "alice", 90, 55, 3, 4, 2, 9, 60, 12, [Hole(20, 29, 25)])
 GOLDEN = (
+    "85a17601a77468726f7567684da47061727400a5666f6c647383a76f726967696e73919909010100ff0000ff00a47469"
+    "657390aa7075626c697368657273919c07a170a5616c6963655a37030402093c0c9193141d19a46c617374c3"
+)
+GOLDEN_BEFORE = (  # origins had no digest, no beginning and no CRC
     "85a17601a77468726f7567684da47061727400a5666f6c647383a76f726967696e73919509010100ffa4746965739"
     "0aa7075626c697368657273919c07a170a5616c6963655a3703040209 3c0c9193141d19a46c617374c3"
 ).replace(" ", "")
@@ -51,6 +56,12 @@ def test_golden_bytes_never_change() -> None:
     sessions.origins.begun = None
     [body] = cut(sessions, 77, STATE_BODY_BYTES)
     assert body.hex() == GOLDEN
+
+
+def test_a_snapshot_of_before_is_read_as_one_of_everything() -> None:
+    body = snapshot.decode(bytes.fromhex(GOLDEN_BEFORE))
+    assert body is not None
+    assert snapshot.origins(body) == [OriginRow(HERE, 1, 1, 0, -1, digest=0, since=0, crc=-1)]
 
 
 def test_golden_bytes_of_names_never_change() -> None:

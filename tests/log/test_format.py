@@ -6,13 +6,16 @@ from tests.journal.build import publish
 from zbroker.checksums import crc32c
 from zbroker.log.format import (
     BATCH_MAGIC,
+    COLUMN_CONTENT_CRC,
     COLUMN_EXPIRY,
     COLUMN_HEADERS,
     COLUMN_INDEX,
     COLUMN_KEYS,
     FLAG_LATE,
+    FLAG_UNIT,
     GROUP_LENGTH,
     KIND_PUBLISH,
+    KIND_TIE,
     AckedNote,
     Batch,
     GroupHeader,
@@ -20,6 +23,7 @@ from zbroker.log.format import (
     SegmentHeader,
     batch_crc,
     check_group,
+    content_column,
     decode_batch_header,
     decode_group_header,
     decode_note,
@@ -49,6 +53,11 @@ EXTRAS = Batch(
         keys=b"\x92\xc4\x02id\xc0", headers=b"\x92\xc0\x81\xa1a\x01",
         expiry=b"\1\2\3\4\5\6\7\0" + bytes(8),
     ),
+)  # fmt: skip
+TIE = Batch(
+    KIND_TIE, 1003, 0x1122334455667788, 42, 9, 8, 2, 1_700_000_000_000_000_125, [], b"", 0, 0,
+    skip=1, flags=FLAG_UNIT, origin_instance=9, origin_generation=1, origin_position=79,
+    extra=[content_column(0xAABBCCDD)],
 )  # fmt: skip
 OFFSET = 8192 + GROUP_LENGTH
 GROUP = GroupHeader(8192, 320, 1, 1001, 1_700_000_000_000_000_123, 1000, 1, 0xAABBCCDD)
@@ -85,6 +94,14 @@ GOLDEN_EXTRAS = (
 )
 
 
+#: a reader that knows neither the flag nor the column carries them along
+GOLDEN_TIE = (
+    "7a62524201000780800000000000000008000000020000000100000000000000eb030000000000008877665544332211"
+    "2a00000000000000090000000000000008000000000000007d002a36fe9c971709000000000000004f00000000000000"
+    "010000000000000000000000f4a601520800000004000000ddccbbaa00000000"
+)
+
+
 def batch_bytes() -> bytes:
     return encode_batch_header(BATCH, OFFSET, SEGMENT.seed)
 
@@ -110,6 +127,14 @@ def test_golden_bytes_of_keys_headers_and_expiry_never_change() -> None:
     assert isinstance(found, Batch)
     assert (found.columns, found.extra) == (EXTRAS.columns, [])
     assert (COLUMN_KEYS, COLUMN_HEADERS, COLUMN_EXPIRY) == (4, 5, 6)
+
+
+def test_golden_bytes_of_a_unit_and_a_content_crc_never_change() -> None:
+    assert encode_batch_header(TIE, OFFSET, SEGMENT.seed).hex() == GOLDEN_TIE
+    found = decode_batch_header(bytes.fromhex(GOLDEN_TIE), 0, OFFSET, SEGMENT.seed)
+    assert isinstance(found, Batch)
+    assert (found.content_crc, found.body_crc, found.flags) == (0xAABBCCDD, 0, FLAG_UNIT)
+    assert (EXTRAS.content_crc, FLAG_UNIT, COLUMN_CONTENT_CRC) == (crc32c(BODY), 8, 8)
 
 
 def test_a_segment_header_comes_back() -> None:

@@ -22,6 +22,7 @@ from zbroker.log.format import (
     FLAG_SHOWS,
     KIND_ABORT,
     KIND_NOOP,
+    KIND_ORIGIN,
     KIND_PUBLISHER,
     KIND_PURGE,
     KIND_QUEUE,
@@ -33,7 +34,7 @@ from zbroker.log.format import (
     Batch,
 )
 from zbroker.log.reader import Cursor, Log
-from zbroker.log.records import ABORT, PUBLISHER
+from zbroker.log.records import ABORT, ORIGIN, PUBLISHER
 
 _KNOWN: Final = frozenset({KIND_NOOP, KIND_PURGE, KIND_QUEUE, KIND_TIE})  # that change nothing here
 STATE_MISSING: Final = (
@@ -105,6 +106,8 @@ class LogFold:
             self._state(batch, serial)
         elif batch.kind == KIND_ABORT:
             self._abort(batch)
+        elif batch.kind == KIND_ORIGIN:
+            self._origin(batch)
         elif batch.kind in named_records.KINDS:
             self.sessions.named.fold(batch)
         elif batch.kind not in _KNOWN and not batch.kind & STEP_OVER:
@@ -127,6 +130,11 @@ class LogFold:
             return  # it is about the stages of that instance
         with suppress(DecodeError, UnicodeDecodeError):
             self.sessions.stages.ended(ABORT.decode(batch.body))
+
+    def _origin(self, batch: Batch) -> None:
+        """One whose body is damaged leaves the row as it was; its position rises with records."""
+        with suppress(DecodeError, UnicodeDecodeError):
+            self.sessions.origins.declare(ORIGIN.decode(batch.body))
 
     def _state(self, batch: Batch, serial: int) -> None:
         """A part whose body is damaged is left out, and its snapshot is not complete."""

@@ -4,6 +4,12 @@ A record keeps its origin (instance, generation, position) wherever it is copied
 of one origin arrive everywhere in the order of their positions. So one number per origin says what
 of it is here, and a vector of these numbers means the same set of messages on every instance.
 
+A row is (digest, position, since): all that the filter with this digest wants of the origin, of the
+kinds that travel, from `since` up to `position` is here. Digest 0 is everything. What the filter
+leaves out is not logged: the position moves with the next record, or by what a peer says it has
+covered, which is in memory and in snapshots only. A row also has the content CRC of the newest
+record that travels: two histories with one name differ in it.
+
 A publisher that fails over may have one message accepted by two instances. The first arrival is
 stored; of the second only a tie is written: "this message has that origin, too". Without it, a
 vector that counts the message under its other origin would have it delivered, or purged, twice.
@@ -19,8 +25,9 @@ from msgspec import Struct
 
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
-from zbroker.log.format import KIND_PUBLISH, KIND_TIE, Batch
+from zbroker.log.format import KIND_PUBLISH, KIND_TIE, STAYS, Batch
 from zbroker.log.generations import Generations
+from zbroker.log.records import OriginRecord
 
 _MESSAGES: Final = (KIND_PUBLISH, KIND_TIE)
 TIES_MAX: Final = 10_000  # the newest; each is a batch that two instances accepted
@@ -30,7 +37,8 @@ class OriginRow(Struct, array_like=True, gc=False):
     """An origin in a state snapshot: its records up to `position` are here; messages: the same.
 
     Control records are not all copied, so only the second means the same on every instance.
-    begun: messages, when the snapshot's segment began; -1 if that is not known.
+    begun: messages, when the snapshot's segment began; -1 if that is not known. crc: content CRC of
+    the newest record that travels, which ends at `crc_at`; -1: not known, as in older snapshots.
     """
 
     instance: int
@@ -38,6 +46,10 @@ class OriginRow(Struct, array_like=True, gc=False):
     position: int
     messages: int = 0
     begun: int = -1
+    digest: int = 0
+    since: int = 0
+    crc: int = -1
+    crc_at: int = 0
 
 
 class Tie(Struct, array_like=True, gc=False, frozen=True):
@@ -61,11 +73,15 @@ class Tie(Struct, array_like=True, gc=False, frozen=True):
 
 
 @dataclass(slots=True)
-class _Seen:
-    """How far one origin is here."""
+class Seen:
+    """How far one origin is here; fields as in its row."""
 
     position: int = 0
     messages: int = 0
+    digest: int = 0
+    since: int = 0
+    crc: int = -1
+    crc_at: int = 0
 
 
 class Origins:
@@ -82,24 +98,41 @@ class Origins:
         self.forgotten = 0
         self.begun: dict[Origin, int] | None = {}  # `messages` when the newest segment began
         self.begun_serial = 0  # of that segment
-        self._seen: dict[Origin, _Seen] = {}
+        self._seen: dict[Origin, Seen] = {}
         self._run = Origin(0, 0)  # of the last batch: mostly the next one has it, too
-        self._of_run = _Seen()
+        self._of_run = Seen()
 
     def fold(self, batch: Batch) -> None:
         """Learns from one batch of the log, in log order."""
         if (batch.origin_instance, batch.origin_generation) != self._run:
             self._run = batch.origin
-            self._of_run = self._of(self._run) if batch.origin_instance else _Seen()
+            self._of_run = self.of(self._run) if batch.origin_instance else Seen()
         seen, last = self._of_run, batch.origin_position + batch.taken - 1
         seen.position = max(seen.position, last)
+        if last > seen.crc_at and batch.kind not in STAYS:
+            seen.crc, seen.crc_at = batch.content_crc, last
         if batch.kind in _MESSAGES:
             seen.messages = max(seen.messages, last)
             if batch.kind == KIND_TIE:
                 self.tie(tie_of(batch))
 
-    def _of(self, origin: Origin) -> _Seen:
-        return self._seen.setdefault(origin, _Seen())
+    def of(self, origin: Origin) -> Seen:
+        """The row of an origin; an empty one if it is new."""
+        return self._seen.setdefault(origin, Seen())
+
+    def get(self, origin: Origin) -> Seen:
+        """The same without a change: it is to be read only."""
+        return self._seen.get(origin) or Seen()
+
+    def declare(self, record: OriginRecord) -> None:
+        """What a row means from here on. The CRC of another filter's newest record says nothing."""
+        seen = self.of(Origin(record.instance, record.generation))
+        if record.digest != seen.digest:
+            seen.crc, seen.crc_at = -1, 0
+        seen.digest, seen.since = record.digest, record.since
+        seen.position = max(seen.position, record.position)
+        if record.crc >= 0 and record.position > seen.crc_at:
+            seen.crc, seen.crc_at = record.crc, record.position
 
     def meet(self, begins: Iterable[tuple[int, int]]) -> None:
         """Notes own generations and where they begin: snapshots name also those without a record.
@@ -107,7 +140,7 @@ class Origins:
         When their segments are removed, nothing else says that they were of this log.
         """
         for generation, first in begins:
-            self._of(Origin(self.instance, generation))
+            self.of(Origin(self.instance, generation))
             self.history.begin(generation, first)
 
     def note_own(self, batches: Sequence[Batch], generation: int) -> None:
@@ -124,8 +157,7 @@ class Origins:
 
     def high(self, origin: Origin) -> int:
         """Records of this origin up to here were seen; 0 if none was."""
-        seen = self._seen.get(origin)
-        return seen.position if seen is not None else 0
+        return self.get(origin).position
 
     @property
     def vector(self) -> dict[Origin, int]:
@@ -174,13 +206,19 @@ class Origins:
         begun = self.begun
         for origin, seen in self._seen.items():
             then = begun.get(origin, 0) if begun is not None else -1
-            yield OriginRow(*origin, seen.position, seen.messages, then)
+            yield OriginRow(
+                *origin, seen.position, seen.messages, then, seen.digest, seen.since, seen.crc,
+                seen.crc_at,
+            )  # fmt: skip
 
     def fold_row(self, row: OriginRow) -> None:
-        """Learns from a snapshot. These only rise, so an older row changes nothing."""
-        seen = self._of(Origin(row.instance, row.generation))
+        """Learns from a snapshot, as of its place. Positions only rise."""
+        seen = self.of(Origin(row.instance, row.generation))
         seen.position = max(seen.position, row.position)
         seen.messages = max(seen.messages, row.messages)
+        seen.digest, seen.since = row.digest, row.since
+        if row.crc_at > seen.crc_at:
+            seen.crc, seen.crc_at = row.crc, row.crc_at
 
 
 def tie_of(batch: Batch) -> Tie:

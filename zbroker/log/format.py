@@ -69,11 +69,14 @@ KIND_QUEUE: Final = STEP_OVER | 8
 KIND_WIRING: Final = 9
 KIND_STAGED: Final = 10
 KIND_ABORT: Final = STEP_OVER | 11
+KIND_ORIGIN: Final = 12  # what an origin's row means from here on: records.OriginRecord
+STAYS: Final = frozenset({KIND_PUBLISHER, KIND_STATE, KIND_ORIGIN})  # the others travel to peers
 SEQUENCED: Final = frozenset({KIND_PUBLISH, KIND_STAGED})  # these take sequences
 
 FLAG_ZSTD: Final = 1
 FLAG_LATE: Final = 2
 FLAG_SHOWS: Final = 4  # its body says where its messages are: see references.py
+FLAG_UNIT: Final = 8  # the next batch belongs to this unit: both are kept, and sent, or neither
 
 COLUMN_INDEX: Final = 1
 COLUMN_TIME: Final = 2
@@ -81,6 +84,7 @@ COLUMN_ORIGIN_TIME: Final = 3  # log times at the origin, where those here diffe
 COLUMN_KEYS: Final = 4
 COLUMN_HEADERS: Final = 5
 COLUMN_EXPIRY: Final = 6
+COLUMN_CONTENT_CRC: Final = 8  # CRC of the body as its origin wrote it, where this one is another
 _COLUMNS: Final = {COLUMN_INDEX: "index", COLUMN_TIME: "time", COLUMN_KEYS: "keys",
                    COLUMN_HEADERS: "headers", COLUMN_EXPIRY: "expiry"}  # fmt: skip
 #: in the order of Columns; no column has tag 0, and none of a record is an offset
@@ -193,6 +197,11 @@ class Batch(Struct, gc=False):
         return Origin(self.origin_instance, self.origin_generation)
 
     @property
+    def content_crc(self) -> int:
+        """The CRC of its body as its origin wrote it: the same on every instance."""
+        return kept_crc(self.extra, self.body_crc)
+
+    @property
     def end_position(self) -> int:
         """The position after its last message."""
         return self.position + self.count - self.skip - self.cut
@@ -201,6 +210,19 @@ class Batch(Struct, gc=False):
     def end_offset(self) -> int:
         """Offset of the next batch or group in the file (before alignment to a group)."""
         return self.offset + self.header_length + pad(self.body_length)
+
+
+def kept_crc(extra: list[tuple[int, bytes]], body_crc: int) -> int:
+    """The content CRC of a batch with these further columns; of most it is that of their body."""
+    for tag, data in extra:
+        if tag == COLUMN_CONTENT_CRC and len(data) == _U32.size:
+            return int(_U32.unpack(data)[0])
+    return body_crc
+
+
+def content_column(crc: int) -> tuple[int, bytes]:
+    """The column that keeps a content CRC."""
+    return COLUMN_CONTENT_CRC, _U32.pack(crc)
 
 
 def encode_batch_header(batch: Batch, offset: int, seed: int) -> bytes:

@@ -3,7 +3,7 @@
 Maps with string keys, in msgpack: unknown keys are ignored, new ones have a default. State records
 are in snapshot.py; a tie and a noop have no body, all of them is in the batch header.
 
-    KIND_PUBLISHER, _POINT, _PURGE, _ABORT   one struct each
+    KIND_PUBLISHER, _POINT, _PURGE, _ABORT, _ORIGIN   one struct each
     KIND_WIRING   one definition made, changed or deleted: DefinitionRecord
     KIND_QUEUE    what became of messages of one queue: QueueRecord, with any number of facts
 
@@ -66,10 +66,27 @@ class AbortRecord(Struct):
     stages: list[tuple[str, str]]
 
 
+class OriginRecord(Struct, omit_defaults=True):
+    """Body of a KIND_ORIGIN record: what the row of an origin means from here on.
+
+    All that the filter with this digest wants of the origin, from `since` on, is here up to the
+    position of the row, which is at least `position`; digest 0: everything. What is below `since`
+    is not all here: a declared gap. crc: content CRC of the record at `position`; -1: not known.
+    """
+
+    instance: int
+    generation: int
+    digest: int = 0
+    since: int = 0
+    position: int = 0
+    crc: int = -1
+
+
 PUBLISHER: Final = msgpack.Decoder(PublisherRecord)
 POINT: Final = msgpack.Decoder(PointRecord)
 PURGE: Final = msgpack.Decoder(PurgeRecord)
 ABORT: Final = msgpack.Decoder(AbortRecord)
+ORIGIN: Final = msgpack.Decoder(OriginRecord)
 
 encode = msgpack.encode
 

@@ -38,6 +38,7 @@ KINDS: Final[dict[int, tuple[str, msgspec.msgpack.Decoder[Any] | None]]] = {
     f.KIND_WIRING: ("wiring", records.WIRING),
     f.KIND_STAGED: ("staged", None),
     f.KIND_ABORT: ("abort", records.ABORT),
+    f.KIND_ORIGIN: ("origin", records.ORIGIN),
 }
 FACTS: Final[dict[type[records.Fact], str]] = {
     records.MessagesGone: "gone",
