@@ -111,7 +111,7 @@ def gaps(items: list[Batch | Gap]) -> list[tuple[int, int]]:
     return [(item.first, item.end) for item in items if isinstance(item, Gap)]
 
 
-def record_of(batch: Batch, after: int) -> Record:
+def record_of(batch: Batch, after: int, after_crc: int | None = None) -> Record:
     """A batch of the log as it goes to a peer, with the times that it got at its origin."""
     columns, log_time = batch.columns, batch.log_time
     extra = [item for item in batch.extra if item[0] != COLUMN_ORIGIN_TIME]
@@ -125,5 +125,5 @@ def record_of(batch: Batch, after: int) -> Record:
         batch.kind, batch.origin_instance, batch.origin_generation, batch.origin_position, after,
         log_time, batch.publisher, batch.session, batch.sequence, batch.prev, batch.count,
         batch.skip, batch.cut, batch.flags & ~FLAG_LATE, batch.body_crc, batch.topics, columns,
-        extra,
+        extra, after_crc,
     )  # fmt: skip

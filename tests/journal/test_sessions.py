@@ -185,13 +185,13 @@ def test_a_session_of_the_same_number_elsewhere_is_another_one() -> None:
 
 def test_what_of_a_record_is_missing_or_held_is_known_unless_holes_were_given_up() -> None:
     table, _ = opened()
-    assert table.runs(P + 1, 3, 5) == ([(3, 5)], [])
+    assert table.runs(P + 1, 3, 5) == ([(3, 5)], [], [])
     stored(table, 7, 3, 6, at=20)
-    assert table.runs(P, 5, 12) == ([(5, 6), (10, 12)], [(7, 9)])
+    assert table.runs(P, 5, 12) == ([(5, 6), (10, 12)], [(7, 9)], [])
     known = table.meet(P)
     known.given_up = 7
-    assert table.runs(P, 5, 12) is None
-    assert table.runs(P, 8, 12) == ([(10, 12)], [(8, 9)])
+    assert table.runs(P, 5, 12) == ([(5, 6), (10, 12)], [(8, 9)], [(7, 7)])
+    assert table.runs(P, 8, 12) == ([(10, 12)], [(8, 9)], [])
 
 
 def test_holes_that_are_given_up_are_counted_and_remembered() -> None:
@@ -217,11 +217,15 @@ def test_a_name_that_only_logged_on_is_in_no_snapshot() -> None:
     assert table.ids() == []
 
 
-def test_a_taught_name_must_fit_its_id() -> None:
+def test_a_name_of_a_peer_must_fit_its_id_and_its_owner_here() -> None:
     table = Sessions()
-    assert table.teach(P, "p", "")
-    assert not table.teach(P, "q", "")
-    assert table.meet(P).name == "p"
+    table.check_name(P, "p", "alice")
+    assert table.get(P) is None, "a question leaves nothing behind"
+    assert (table.adopt(P, "p", "alice").name, table.meet(P).principal) == ("p", "alice")
+    table.check_name(P, "p", "")
+    for name, principal, code in (("q", "", "publisher_collision"), ("p", "mallory", "principal_")):
+        with pytest.raises(ClientError, match=code):
+            table.check_name(P, name, principal)
 
 
 def test_names_in_the_log_are_counted_by_principal() -> None:

@@ -13,7 +13,7 @@ from tests.sim.journal_process import JournalProcess, Start
 from zbroker.checksums import crc32c
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Answer
-from zbroker.ids import publisher_id
+from zbroker.ids import Origin, publisher_id
 from zbroker.journal import snapshot
 from zbroker.journal.core import JournalCore, JournalSettings
 from zbroker.journal.events import Reserved
@@ -63,6 +63,7 @@ class Whole:
         self.core, self.writer = self.process.core.commit, self.process.writer
         for rid, name in ((LISTENER, "ingest"), (LINK, "replication"), (PROCESS, "queues")):
             self.process.hear(rid, m.Hello(name, 1))
+        self.process.hear(LINK, m.OpenLink(1, MINE, 8, 1, [".*"], [".*"]))
         self.process.turn()
         self.process.taken()
         self.log = Log(disk=self.disk)
@@ -129,10 +130,20 @@ class Whole:
         return answer
 
     def give(self, record: Record, body: bytes) -> None:
-        """A record of a peer."""
-        self.hear(LINK, m.Replicate(MINE, self.ordinal, 0, [record]), [body])
+        """A record of a peer, which is the next one that it has of its origin."""
+        here = self.core.sessions.origins.high(Origin(record.instance, record.generation))
+        if record.position > here:
+            record.after = here
+        self.hear(LINK, m.Replicate(MINE, self.ordinal, 0, [record], 1), [body])
         self.ordinal += 1
-        self.commit()
+        [item] = [
+            item
+            for send in self.commit()
+            if send.rid == LINK and isinstance(send.message, m.JournalReceipt)
+            for item in send.message.items
+            if item.ordinal == self.ordinal - 1
+        ]
+        assert not item.code, item
 
     def units(self, *units: list[Sent]) -> list[m.ReceiptItem]:
         """What the queues process commits at once; what became of it."""

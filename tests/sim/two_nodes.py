@@ -30,6 +30,7 @@ from zbroker.journal.events import (
 )
 from zbroker.journal.fold import LogFold
 from zbroker.journal.group_commit import GroupCommit
+from zbroker.journal.link_sessions import LinkSession
 from zbroker.journal.locate import Locator
 from zbroker.journal.locate_vector import Cover, Vector, dominates
 from zbroker.journal.replicas import Replicas
@@ -44,7 +45,7 @@ from zbroker.log.format import (
     KIND_PUBLISH,
     KIND_PUBLISHER,
     KIND_PURGE,
-    KIND_STATE,
+    STAYS,
     Batch,
 )
 from zbroker.log.places import SegmentPlaces
@@ -199,7 +200,7 @@ class Node(JournalProcess):
             core.raise_generation = lambda known=0: None  # type: ignore[method-assign]
         elif self.world.bug == "undecided, and it writes":
             core.question.state = Decision.CONFIRMED
-            core.commit.fenced = False
+            core.commit.decided, core.commit.fenced = True, False
         plant_core(self.world.bug, core.commit)
 
     def performers(self) -> dict[type, Callable[[Any], Any]]:
@@ -361,9 +362,13 @@ class LinkTo:
         self.source, self.target = source, target
         self.known = dict(target.vector)  # of each origin: what the target has, or was sent
         self.named: set[int] = set()
+        self.crcs: dict[Origin, int] = {}  # of each origin: content of its newest record so far
         self.position = source.log.first_position
         target.answers.clear()
         self._meet()
+        self.number = target.world.number()
+        ask = m.OpenLink(1, target.incarnation, source.instance, self.number, [".*"], [".*"])
+        target.hear(PEER, ask)
 
     def _meet(self) -> None:
         """The target hears what the source holds of it: more than it does itself?"""
@@ -387,18 +392,35 @@ class LinkTo:
             self.position = batch.end_position
         if refused:
             raise LinkBroken
+        commit = source.core.commit
+        if self.position == commit.persisted == commit.next_position:
+            self._cover()
         return len(batches)
 
+    def _cover(self) -> None:
+        """All was sent: says so, since what does not travel has positions, too."""
+        covered = [
+            m.Covered(*origin, self.known.get(origin, 0), position)
+            for origin, position in self.source.vector.items()
+            if position > self.known.get(origin, 0) and origin != self.target.here
+        ]
+        for one in covered:
+            self.known[Origin(one.instance, one.generation)] = one.position
+        if covered:
+            self._hear([], [], covered)
+
     def _send(self, batch: Batch) -> None:
-        origin = Origin(batch.origin_instance, batch.origin_generation)
+        origin, last = batch.origin, batch.origin_position + batch.taken - 1
         known = self.known.get(origin, 0)
-        last = batch.origin_position + batch.taken - 1
-        if batch.kind in (KIND_STATE, KIND_PUBLISHER) or last <= known:
+        if batch.kind in STAYS:
+            return
+        crc, self.crcs[origin] = self.crcs.get(origin), batch.content_crc
+        if last <= known:
             return
         if batch.kind == KIND_PUBLISH and batch.publisher not in self.named:
             self._name(batch)
         self.known[origin] = last
-        self._give(record_of(batch, known), bytes(batch.body))
+        self._give(record_of(batch, known, crc), bytes(batch.body))
 
     def _name(self, batch: Batch) -> None:
         self.named.add(batch.publisher)
@@ -409,13 +431,17 @@ class LinkTo:
         self._give(Record(KIND_PUBLISHER, self.source.instance, 0, 0, 0, 0, batch.publisher), body)
 
     def _give(self, record: Record, body: bytes) -> None:
+        self._hear([record], [body], [])
+
+    def _hear(self, given: list[Record], bodies: list[bytes], covered: list[m.Covered]) -> None:
         target = self.target
         message = m.Replicate(
-            target.incarnation, target.peer_ordinal, target.peer_ordinal - 1, [record]
-        )
+            target.incarnation, target.peer_ordinal, target.peer_ordinal - 1, given, self.number,
+            covered,
+        )  # fmt: skip
         data = msgspec.msgpack.encode(message)
-        target.hear(PEER, msgspec.msgpack.decode(data, type=m.Replicate), [body])
-        target.peer_ordinal += 1
+        target.hear(PEER, msgspec.msgpack.decode(data, type=m.Replicate), bodies)
+        target.peer_ordinal += len(given)
 
 
 class LinkBroken(Exception):
@@ -444,10 +470,10 @@ def plant_sessions(bug: str, fold: LogFold) -> None:
         def runs(publisher: int, first: int, last: int) -> object:
             found = real(publisher, first, last)
             known = sessions.get(publisher)
-            if found is None or known is None:
+            if known is None:
                 return found
             above = [run for run in found[0] if run[0] > known.high]
-            return above, holes.held(above, first, last)
+            return above, holes.held(above, first, last), []
 
         sessions.runs = runs  # type: ignore[method-assign, assignment]
 
@@ -466,13 +492,14 @@ def plant_core(bug: str, core: GroupCommit) -> None:
 
         replicas._tie = nothing  # type: ignore[method-assign]
     elif bug == "no chain of an origin":
-        refusal = replicas._refusal
+        judge = replicas._judge
+        of_new = judge._of_new
 
-        def without(record: Record, origin: Origin, seen: int) -> tuple[str, str] | None:
-            record.after = 0
-            return refusal(record, origin, seen)
+        def without(link: LinkSession, record: Record, *more: Any) -> tuple[str, str] | None:
+            record.after, record.after_crc = more[1].crc_at, None
+            return of_new(link, record, *more)
 
-        replicas._refusal = without  # type: ignore[method-assign]
+        judge._of_new = without  # type: ignore[method-assign]
     elif bug == "late not flagged":
         put = core.put
 

@@ -465,7 +465,8 @@ class TwoWorld:
     def _check_folds(self, name: str) -> None:
         """From every snapshot, and from the oldest batch, folds come to one table: the core's.
 
-        But for session numbers that were given since and not used.
+        But for session numbers that were given since and not used, and for what a peer has covered
+        without a record, of which only snapshots know.
         """
         node = self.nodes[name]
         assert node is not None
@@ -546,12 +547,15 @@ def table(sessions: Sessions) -> Table:
 
 
 def used(whole: Table) -> Table:
-    """Without session numbers that may only have been given."""
+    """Without session numbers that may only have been given, and without what was covered."""
     rows = {
         key: msgspec.structs.replace(row, session=0, newest=0)
         for key, row in whole.publishers.items()
     }
-    return whole._replace(publishers=rows)
+    origins = [
+        msgspec.structs.replace(row, position=row.crc_at) for row in whole.origins if row.crc_at
+    ]
+    return whole._replace(publishers=rows, origins=origins)
 
 
 def _below(batch: Batch, vector: Vector) -> bool:

@@ -53,7 +53,7 @@ class JournalCore:
             commit.want_state()  # the last process ended before the one of this segment was whole
         self.commit, self.retention = commit, RetentionRequests(commit, retention)
         self.question = StartQuestion(settings.peers, end.proof)
-        commit.fenced = self.question.open
+        commit.decided, commit.fenced = not self.question.open, self.question.open
         self._group: je.WriteGroup | None = None  # that is being written or synced
         self._committing = self._ready = self._stopping = False
         self._keeping = False  # conflicts
@@ -206,6 +206,7 @@ class JournalCore:
     def _decided(self, raises: bool) -> None:
         if raises:
             self.raise_generation(self.question.highest)
+        self.commit.decided = not self.question.open
         self.commit.fenced = self.question.open
 
     def _returning(self) -> bool:

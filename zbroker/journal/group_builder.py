@@ -139,9 +139,13 @@ class GroupBuilder:
 
     state_fits: False when not even a part of a state snapshot fits on it. left_bytes: that a
     group has on it at most, while publishers are not accepted.
-    fenced: nothing of this instance's own is placed, only records of peers. So begins an instance
-    with peers: they may hold more of it than it does itself, if its disk is an old copy. A position
-    that it gave again before it knows would make the lost record look like a duplicate.
+    decided, fenced: what may be placed. An instance with peers begins undecided and fenced: they
+    may hold more of it than it does itself, if its disk is an old copy. A position that it gave
+    again before it knows would make the lost record look like a duplicate. So, exactly:
+        undecided          nothing
+        decided, fenced    records of peers, its lost end among them; of its own only names and
+                           meanings of rows, which these need, in the generation decided on
+        else               everything
     next_position: of the next message to be placed. log_time: the newest one given.
     """
 
@@ -152,7 +156,7 @@ class GroupBuilder:
         self.next_position = end.next_position
         self.log_time = end.last_log_time
         self.accepting = True
-        self.fenced = False
+        self.decided, self.fenced = True, False
         self.state_fits = True
         self.left_bytes = U63_MAX
         self.conflicts = self.refused = self.duplicates = self.messages = self.late = 0

@@ -35,7 +35,8 @@ from zbroker.journal.group_builder import (
     LogEnd,
     columns_bytes,
 )
-from zbroker.journal.replicas import Replicas
+from zbroker.journal.record_judge import RecordUnit
+from zbroker.journal.replicas import CoveredBy, Replicas, Widened
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.snapshot import SnapshotWriter
 from zbroker.journal.units import CommitPlacer, CommitUnit, Units, units_of
@@ -43,7 +44,6 @@ from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES,
 from zbroker.log import records
 from zbroker.log.format import KIND_ABORT, SEQUENCED
 from zbroker.wire import internal as m
-from zbroker.wire.internal import Record
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRows
 
@@ -78,7 +78,8 @@ Question = m.Open | m.Close | AskNamed | CommitStages | AbortStages
 #: An item in line for a group: its sender; an entry, record, unit or control record, or a
 #: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
 #: into several holes). A plain tuple, since there is one for each batch.
-Waiting = tuple[Requester, m.Entry | Record | CommitUnit | Control | Question, int, Body, int]
+Item = m.Entry | RecordUnit | CoveredBy | Widened | CommitUnit | Control | Question
+Waiting = tuple[Requester, Item, int, Body, int]
 
 
 class InFlight(NamedTuple):
@@ -125,10 +126,13 @@ class GroupCommit(GroupBuilder):
         if requester is None or getattr(message, "incarnation", 0) != self.settings.incarnation:
             return []  # said to another incarnation; its sender knows, or will say Hello
         if isinstance(message, m.Append):
-            self._append(requester, message, message.entries, bodies)
+            self._append(requester, message, bodies)
         elif isinstance(message, m.Replicate):
             _demand(requester, REPLICATION)
-            self._append(requester, message, message.records, bodies)
+            self._replicate(requester, message, bodies)
+        elif isinstance(message, m.OpenLink):
+            _demand(requester, REPLICATION)
+            return [Answer(rid, self._replicas.links.open(message))]
         elif isinstance(message, CommitUnits):
             _demand(requester, QUEUES)
             self._commit(requester, message, bodies)
@@ -151,6 +155,8 @@ class GroupCommit(GroupBuilder):
         self._requesters[rid] = Requester(rid, hello.process, hello.incarnation, hello.number)
         if hello.process == QUEUES:
             self._units.begin()
+        elif hello.process == REPLICATION:
+            self._replicas.links.begin()
         resume = self.sessions.resume
         ended = [s.name for s in hello.sessions if not resume(s.name, s.principal, s.session)]
         settings = self.settings
@@ -162,18 +168,11 @@ class GroupCommit(GroupBuilder):
         )
         return [Answer(rid, welcome)]
 
-    def _append(
-        self,
-        requester: Requester,
-        append: m.Append | m.Replicate,
-        entries: Sequence[m.Entry | Record],
-        bodies: list[Body],
-    ) -> None:
-        if len(bodies) != len(entries):
-            raise Bug(f"{len(entries)} entries came with {len(bodies)} bodies")
+    def _append(self, requester: Requester, append: m.Append, bodies: list[Body]) -> None:
+        _pair(append.entries, bodies)
         self._confirmed(requester, append.confirmed)
         wait, ordinal, total = self._queue.append, append.ordinal, 0
-        for entry, body in zip(entries, bodies, strict=True):
+        for entry, body in zip(append.entries, bodies, strict=True):
             size = len(body) + BATCH_BYTES
             if entry.columns is not None or len(entry.topics) > 1:
                 size += columns_bytes(entry)
@@ -181,6 +180,23 @@ class GroupCommit(GroupBuilder):
             ordinal += 1
             total += size
         self._queued_bytes += total
+
+    def _replicate(self, requester: Requester, sent: m.Replicate, bodies: list[Body]) -> None:
+        _pair(sent.records, bodies)
+        self._confirmed(requester, sent.confirmed)
+        ordinal = sent.ordinal
+        for unit in self._replicas.units(sent, bodies):
+            self._queue.append((requester, unit, ordinal, b"", unit.size))
+            self._queued_bytes += unit.size
+            ordinal += len(unit.records)
+        self._queue.extend((requester, what, 0, b"", 0) for what in self._replicas.covers(sent))
+
+    def widen(self, origin: Origin, digest: int) -> None:
+        """Behind what waits, records of `origin` are taken under another digest: what is here of it
+        stays, as everything that the older filter wanted, and its row begins anew behind it."""
+        assert self.decided, "a caller looks at it first"
+        self._queue.append((self._own, Widened(origin, digest), 0, b"", BATCH_BYTES))
+        self._queued_bytes += BATCH_BYTES
 
     def _commit(self, requester: Requester, commit: CommitUnits, bodies: list[Body]) -> None:
         self._confirmed(requester, commit.confirmed)
@@ -242,18 +258,26 @@ class GroupCommit(GroupBuilder):
             size += needs
             if isinstance(what, m.Entry):
                 items.append((requester, self.place(ordinal, what, body)))
-            elif isinstance(what, Record):
-                items.append((requester, self._replicas.place(ordinal, what, body)))
+            elif isinstance(what, RecordUnit | CommitUnit) and size > max(
+                GROUP_MAX_BYTES, stated + needs
+            ):
+                self._queue.appendleft(waiting)  # it would be the first to go over the limit
+                size -= needs
+                break
+            elif isinstance(what, RecordUnit):
+                placed = self._replicas.place(ordinal, what, fits=needs <= left)
+                items += [(requester, item) for item in placed]
+                left -= needs if not placed[0].code else 0
             elif isinstance(what, CommitUnit):
-                if size > max(GROUP_MAX_BYTES, stated + needs):
-                    self._queue.appendleft(waiting)  # it would be the first to go over the limit
-                    size -= needs
-                    break
                 items.append((requester, self._units.place(ordinal, what, fits=needs <= left)))
                 left -= needs if not items[-1][1].code else 0
             elif isinstance(what, Control):
                 self.control(*what)
                 left -= needs
+            elif isinstance(what, CoveredBy):
+                self._replicas.cover(what)
+            elif isinstance(what, Widened):
+                self._replicas.widen(what)
             else:
                 answer = self._answer(what)
                 opened += [Answer(requester.rid, answer)] if answer is not None else []
@@ -388,7 +412,13 @@ class GroupCommit(GroupBuilder):
     def check(self) -> None:
         """Asserts what is always true."""
         assert self.log_start <= self.persisted <= self.written <= self.next_position
+        assert self.decided or self.fenced
         self.sessions.check()
+
+
+def _pair(entries: Sequence[object], bodies: list[Body]) -> None:
+    if len(bodies) != len(entries):
+        raise Bug(f"{len(entries)} entries came with {len(bodies)} bodies")
 
 
 def _demand(requester: Requester, process: str) -> None:

@@ -43,7 +43,7 @@ class RequestsPort:
             rid, frames, _ = received
             bodies: list[Body] = [frame.buffer for frame in frames[1:]]
             size += sum(map(len, bodies))
-            messages.append(Incoming(rid, codec.TO_JOURNAL.decode(frames[0].buffer), bodies))
+            messages.append(Incoming(rid, codec.to_journal(frames[0].buffer), bodies))
             if len(messages) == 1 and not sockets.has_more(self._router):
                 break
         else:

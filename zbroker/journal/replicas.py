@@ -3,15 +3,17 @@
 The first arrival wins, message by message: a message that is missing here is stored, flagged late
 below its publisher's highest sequence; for one that is here with another origin a tie is written
 (origins.py). A record at or below the position seen of its origin is a duplicate: it came by two
-ways, or again. One whose `after` is not here yet is refused, so the rest of that origin waits after
-a refusal; otherwise the later records would make the refused one look like a duplicate.
+ways, or again. What is not taken: record_judge.py.
 
-The fields of a record are checked before anything is decided by it. A number that fits 64 bits of a
-header may still be one that this instance could not go on from: the next session of a publisher is
-numbered above every session that was seen, so one of 2**64 - 1 leaves none.
+Records come in units: all of one land in one group, in order, or none of them does. Names of all
+their publishers are placed before the first one.
 
 Control records are stored as they are, except names: every instance writes its own record when it
-first stores such a publisher. Snapshots are never sent.
+first stores such a publisher. Snapshots and meanings of rows are never sent.
+
+Where holes of a publisher were given up, it is not known whether a message in them is here. Such
+messages are refused, but the origin goes on: its row says from then on that what lies before is not
+all here (a declared gap, as after a filter was widened).
 
 Log time never goes back here. A message keeps its time at its origin as far as that allows: it is
 raised to that of the message before it, and, unless publishers give the times, lowered to this
@@ -21,41 +23,72 @@ original ones are kept in a column of their own, and go on to the next instance.
 
 from __future__ import annotations
 
+import struct
 from array import array
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 from msgspec import DecodeError
 from msgspec.structs import replace
 
 from zbroker.errors import ClientError
-from zbroker.ids import Origin, check_topic
-from zbroker.journal.group_builder import DISK_FULL, Body, GroupBuilder
+from zbroker.ids import Origin
+from zbroker.journal.group_builder import (
+    BATCH_BYTES,
+    Body,
+    GroupBuilder,
+    columns_bytes,
+)
 from zbroker.journal.holes import Run
-from zbroker.journal.sessions import SESSION_MAX, PublisherState, Recent, collision
-from zbroker.limits import BATCH_TOPICS_MAX, U63_MAX
+from zbroker.journal.link_sessions import (
+    LINK_NAMES_MAX,
+    LinkSession,
+    LinkSessions,
+)
+from zbroker.journal.origins import Seen
+from zbroker.journal.record_bounds import outside
+from zbroker.journal.record_judge import RecordJudge, RecordUnit
+from zbroker.journal.sessions import PublisherState, Recent
+from zbroker.limits import U63_MAX
 from zbroker.log import records
 from zbroker.log.format import (
     COLUMN_ORIGIN_TIME,
+    FLAG_LATE,
+    FLAG_UNIT,
     FLAG_ZSTD,
-    KIND_NOOP,
-    KIND_POINT,
+    KIND_ORIGIN,
     KIND_PUBLISH,
     KIND_PUBLISHER,
-    KIND_PURGE,
-    KIND_QUEUE,
     KIND_TIE,
-    KIND_WIRING,
-    STEP_OVER,
+    SEQUENCED,
     Batch,
+    content_column,
+    kept_crc,
 )
 from zbroker.wire import internal as m
-from zbroker.wire.bodies import indexes
-from zbroker.wire.internal import Record
+from zbroker.wire.internal import Covered, Record
 from zbroker.wire.messages import Columns
 
-_COPIED: Final = frozenset(
-    {KIND_PUBLISH, KIND_TIE, KIND_POINT, KIND_PURGE, KIND_NOOP, KIND_QUEUE, KIND_WIRING}
+_I64: Final = struct.Struct("<q")
+_DROPPED: Final = "a newer session of this link has begun; send it there"
+_GIVEN_UP: Final = (
+    "holes of this publisher around it were given up: it may be here or not; the origin goes on "
+    "behind it, and its row says that what lies before is not all here"
 )
+
+
+class CoveredBy(NamedTuple):
+    """What a peer has covered, in line behind its records."""
+
+    link: LinkSession
+    covered: Covered
+
+
+class Widened(NamedTuple):
+    """An origin is taken under another digest from here on."""
+
+    origin: Origin
+    digest: int
 
 
 class Replicas:
@@ -64,57 +97,116 @@ class Replicas:
     def __init__(self, to: GroupBuilder) -> None:
         self._to = to
         self._origins = to.sessions.origins
+        self._judge = RecordJudge(to)
+        self.links = LinkSessions()
+        self._doubtful: records.OriginRecord | None = None  # of the unit that is being placed
 
-    def place(self, ordinal: int, record: Record, body: Body) -> m.ReceiptItem:
-        """Judges one record of a peer; what the log lacks of it goes into the group."""
-        wrong = outside(record)
-        if wrong:
-            return self._refused(ordinal, 0, "bad_field", wrong)
-        if record.kind == KIND_PUBLISHER:
-            return self._teach(ordinal, record, body)
-        origin = Origin(record.instance, record.generation)
-        seen = self._seen(origin)
-        taken = record.count - record.skip - record.cut
-        refusal = self._refusal(record, origin, seen)
-        if refusal is None and record.position + taken - 1 <= seen:
+    # -- what arrives -------------------------------------------------------------------------
+
+    def units(self, sent: m.Replicate, bodies: Sequence[Body]) -> Iterator[RecordUnit]:
+        """The units of a Replicate, which came with these bodies."""
+        link, first, size = self.links.get(sent.link), 0, 0
+        for end, (record, body) in enumerate(zip(sent.records, bodies, strict=True), 1):
+            size += len(body) + BATCH_BYTES
+            if record.columns is not None or len(record.topics) > 1:
+                size += columns_bytes(record)
+            if not record.flags & FLAG_UNIT or end == len(bodies):
+                yield RecordUnit(link, sent.records[first:end], list(bodies[first:end]), size)
+                first, size = end, 0
+
+    def covers(self, sent: m.Replicate) -> Iterator[CoveredBy]:
+        """What a Replicate says besides records."""
+        link = self.links.get(sent.link)
+        if link is not None:
+            yield from (CoveredBy(link, covered) for covered in sent.covered)
+
+    # -- one unit -----------------------------------------------------------------------------
+
+    def place(self, ordinal: int, unit: RecordUnit, *, fits: bool = True) -> list[m.ReceiptItem]:
+        """Judges one unit of a peer; what the log lacks of it goes into the group.
+
+        fits: on a nearly full disk there is space for it, if it has only control records.
+        """
+        link, given, bodies = unit.link, unit.records, unit.bodies
+        if link is None or link.ended:
+            return [self._refused(ordinal + n, 0, "dropped", _DROPPED) for n in range(len(given))]
+        if given[0].kind == KIND_PUBLISHER and len(given) == 1:
+            return [self._teach(link, ordinal, given[0], bodies[0])]
+        origin = Origin(given[0].instance, given[0].generation)
+        seen = self._origins.get(origin)
+        refusal = self._judge.unit(link, unit, origin, seen, fits=fits)
+        if refusal is not None:
+            return [self._refused(ordinal + n, seen.position, *refusal) for n in range(len(given))]
+        self._prepare(link, origin, given, seen)
+        begun = len(self._to.batches)
+        items = [
+            self._place(number, record, body, origin)
+            for number, (record, body) in enumerate(zip(given, bodies, strict=True), ordinal)
+        ]
+        if len(given) > 1:
+            self._bind(self._to.batches[begun:])
+        if self._doubtful is not None:
+            self._declare(self._doubtful)
+        return items
+
+    # -- placing ------------------------------------------------------------------------------
+
+    def _prepare(self, link: LinkSession, origin: Origin, given: list[Record], seen: Seen) -> None:
+        """What must be in the log before a unit: names, and under which digest its origin is."""
+        self._doubtful = None
+        if not seen.position and link.digest != seen.digest:
+            self._declare(records.OriginRecord(*origin, link.digest))
+        for record in given if link.names else ():
+            if record.kind in SEQUENCED and (name := link.names.pop(record.publisher, None)):
+                known = self._to.sessions.adopt(record.publisher, name.name, name.principal)
+                if not known.named:
+                    self._to.name(known)
+
+    def _declare(self, record: records.OriginRecord) -> None:
+        self._to.control(KIND_ORIGIN, records.encode(record))
+        self._origins.declare(record)
+
+    def _bind(self, batches: list[Batch]) -> None:
+        """They are one unit."""
+        for batch in batches:
+            batch.flags |= FLAG_UNIT
+        if batches:
+            batches[-1].flags &= ~FLAG_UNIT
+
+    def _place(self, ordinal: int, record: Record, body: Body, origin: Origin) -> m.ReceiptItem:
+        seen = self._origins.get(origin)
+        if record.last <= seen.position:
+            taken = record.last - record.position + 1
             self._to.duplicates += taken
             return self._answer(ordinal, record, taken)
-        if refusal is None and record.kind == KIND_PUBLISH:
-            return self._store(
-                ordinal, record, body, record.seq + max(0, seen - record.position + 1)
-            )
-        if refusal is not None:
-            return self._refused(ordinal, seen, *refusal)
+        if record.kind == KIND_PUBLISH:
+            return self._store(ordinal, record, body, seen.position - record.position + 1)
         batch = self._copy(record, body)
         self._to.put(batch)
         self._origins.fold(batch)
         return self._answer(ordinal, record, 0)
 
-    def _seen(self, origin: Origin) -> int:
-        """How far the records of an origin are here; of our own all that was ever given."""
-        if origin == (self._to.settings.instance, self._to.generation):
-            return self._to.next_position - 1
-        return self._origins.high(origin)
-
-    def _refusal(self, record: Record, origin: Origin, seen: int) -> tuple[str, str] | None:
-        last = record.position + record.count - record.skip - record.cut - 1
-        if record.kind not in _COPIED and not record.kind & STEP_OVER:
-            return "unknown_version", f"records of kind {record.kind} are not known here"
-        if not record.position <= last <= U63_MAX or record.seq + record.count > U63_MAX:
-            return "bad_field", "a record counts no messages, or has positions above 2**63"
-        if record.kind == KIND_PUBLISH and record.prev >= record.seq:
-            return "bad_field", "`prev` of a record must be below its `seq`"
-        ours = origin.instance == self._to.settings.instance
-        if ours and origin.generation >= self._to.generation and last > seen:
-            return "origin_ahead", (
-                f"a peer holds position {last} of generation {origin.generation}, this log ends at "
-                f"{seen}: its end is lost; fetch it back in a new generation"
+    def widen(self, widened: Widened) -> None:
+        """What is here of the origin stays; from here on all is taken that this digest wants."""
+        seen = self._origins.of(widened.origin)
+        if seen.digest != widened.digest:
+            since = seen.position + 1 if seen.position else 0
+            self._declare(
+                records.OriginRecord(*widened.origin, widened.digest, since, seen.position)
             )
-        if record.after > seen:
-            return "origin_gap", f"this log holds that origin up to {seen}, not to {record.after}"
-        if not self._to.accepting and last > seen:
-            return "disk_full", DISK_FULL
-        return None
+
+    def cover(self, by: CoveredBy) -> None:
+        """The position moves without a record. What the link may not say changes nothing."""
+        link, covered = by
+        origin = Origin(covered.instance, covered.generation)
+        if link.ended or not self._to.decided or not _is_origin(origin):
+            return
+        seen, position = self._origins.get(origin), covered.position
+        if self._judge.beyond_right(link, origin, position, seen) is not None:
+            self._to.refused += 1
+        elif seen.crc_at <= covered.after <= seen.position < position <= U63_MAX:
+            self._prepare(link, origin, [], seen)
+            self._origins.of(origin).position = position
 
     def _refused(self, ordinal: int, seen: int, code: str, reason: str) -> m.ReceiptItem:
         self._to.refused += 1
@@ -126,42 +218,74 @@ class Replicas:
         high = known.high if known is not None else 0
         return m.ReceiptItem(ordinal, self._to.next_position - 1, high, duplicate)
 
-    def _teach(self, ordinal: int, record: Record, body: Body) -> m.ReceiptItem:
+    def _teach(self, link: LinkSession, ordinal: int, record: Record, body: Body) -> m.ReceiptItem:
+        """Takes a name for this session; one with another owner is kept aside for people."""
+        if wrong := outside(record):
+            return self._refused(ordinal, 0, "bad_field", wrong)
         try:
             name = records.PUBLISHER.decode(body)
         except (DecodeError, UnicodeDecodeError) as error:
             return self._refused(ordinal, 0, "bad_field", f"not a publisher record: {error}")
-        if not self._to.sessions.teach(record.publisher, name.name, name.principal):
-            refusal = collision(name.name)
-            return self._refused(ordinal, 0, refusal.code, refusal.reason)
+        try:
+            self._to.sessions.check_name(record.publisher, name.name, name.principal)
+        except ClientError as error:
+            if error.code == "principal_differs":
+                entry = m.Entry(record.publisher, 0, 0, 0, None, record.crc, None, [])
+                self._to.conflict(entry, body, 0)
+            return self._refused(ordinal, 0, error.code, error.reason)
+        known = self._to.sessions.get(record.publisher)
+        if known is None or not known.named:
+            if len(link.names) >= LINK_NAMES_MAX:
+                reason = "too many names without a record; send records before more names"
+                return self._refused(ordinal, 0, "too_many", reason)
+            link.names[record.publisher] = name
         return self._answer(ordinal, record, 0)
 
-    def _store(self, ordinal: int, record: Record, body: Body, first: int) -> m.ReceiptItem:
-        """Sequences `first` and on of a record: missing ones are stored, the others tied."""
-        last = record.seq + record.count - record.skip - record.cut - 1
-        runs = self._to.sessions.runs(record.publisher, first, last)
-        if runs is None:
-            reason = f"holes of this publisher around {first} were given up: it may be here or not"
-            return self._refused(ordinal, record.position - 1, "hole_given_up", reason)
-        missing, held = runs
-        known = self._to.sessions.meet(record.publisher)
-        if missing and not known.named:
-            self._to.name(known)
+    def _store(self, ordinal: int, record: Record, body: Body, seen: int) -> m.ReceiptItem:
+        """Stores what is missing of a record and ties the rest; its first `seen` are here."""
+        to, sessions = self._to, self._to.sessions
+        known = sessions.meet(record.publisher)
         begins = record.seq - record.skip  # of the body
-        self._compare(record, body, known, begins)
+        if seen <= 0 and record.seq > known.high and not record.cut:  # nearly always
+            batch = self._copy(record, body)
+            batch.flags &= ~FLAG_LATE
+            to.put(batch)
+            to.messages += batch.taken
+            sessions.stored(known, batch)
+            self._origins.fold(batch)
+            end = to.next_position - 1
+            known.remember(Recent(begins, record.count, record.crc, end))
+            return m.ReceiptItem(ordinal, end, known.high)
+        first, last = record.seq + max(0, seen), record.seq + record.last - record.position
+        missing, held, doubtful = sessions.runs(record.publisher, first, last)
+        if held:
+            self._compare(record, body, known, begins)
         whole = self._copy(record, body) if missing else None
         for run in sorted(missing + held):
             if run in missing and whole is not None:
                 whole.prev = record.prev if run[0] == record.seq else run[0] - 1
-                self._origins.fold(self._to.store_run(known, whole, begins, run))
+                self._origins.fold(to.store_run(known, whole, begins, run))
             else:
                 self._tie(record, run)
         duplicate = sum(end - begin + 1 for begin, end in held)
-        self._to.duplicates += duplicate
-        end = self._to.next_position - 1
+        to.duplicates += duplicate
+        end = to.next_position - 1
         if missing:
             known.remember(Recent(begins, record.count, record.crc, end))
+        if doubtful:
+            return self._doubt(ordinal, record, doubtful[-1][1])
         return m.ReceiptItem(ordinal, end, known.high, duplicate)
+
+    def _doubt(self, ordinal: int, record: Record, last: int) -> m.ReceiptItem:
+        """It is not known whether messages up to sequence `last` are here: they are not stored."""
+        at = record.position + last - record.seq
+        row = self._origins.of(Origin(record.instance, record.generation))
+        crc = kept_crc(record.extra, record.crc)
+        self._doubtful = records.OriginRecord(
+            record.instance, record.generation, row.digest, at + 1, at, crc
+        )
+        row.position = max(row.position, at)
+        return self._refused(ordinal, row.position, "hole_given_up", _GIVEN_UP)
 
     def _copy(self, record: Record, body: Body) -> Batch:
         columns, log_time, extra = self._times_of(record)
@@ -174,19 +298,20 @@ class Replicas:
 
     def _times_of(self, record: Record) -> tuple[Columns | None, int, list[tuple[int, bytes]]]:
         """Columns, log time and further columns of a record as they go to this log."""
-        columns = record.columns
-        latest = U63_MAX if self._to.settings.publisher_time else self._to.wall_ns
+        columns, to, extra = record.columns, self._to, record.extra
+        latest = U63_MAX if to.settings.publisher_time else to.wall_ns
+        if extra:
+            extra = [item for item in extra if item[0] != COLUMN_ORIGIN_TIME]
         if columns is None or columns.time is None:
-            original = array("q", (record.log_time,))
-            times = self._to.rising(array("q", (min(record.log_time, latest),)))
-        else:
-            original = array("q", columns.time)
-            times = self._to.rising(array("q", (min(time, latest) for time in original)))
-            columns = replace(columns, time=times.tobytes())
-        extra = [item for item in record.extra if item[0] != COLUMN_ORIGIN_TIME]
+            to.log_time = max(min(record.log_time, latest), to.log_time)
+            if to.log_time != record.log_time:
+                extra = [*extra, (COLUMN_ORIGIN_TIME, _I64.pack(record.log_time))]
+            return columns, to.log_time, extra
+        original = array("q", columns.time)
+        times = to.rising(array("q", (min(time, latest) for time in original)))
         if times != original:
-            extra.append((COLUMN_ORIGIN_TIME, original.tobytes()))
-        return columns, times[-1], extra
+            extra = [*extra, (COLUMN_ORIGIN_TIME, original.tobytes())]
+        return replace(columns, time=times.tobytes()), times[-1], extra
 
     def _tie(self, record: Record, run: Run) -> None:
         """Writes that messages which are here already have this origin, too."""
@@ -194,7 +319,8 @@ class Replicas:
         batch = Batch(
             KIND_TIE, self._to.next_position, record.publisher, record.session, end, begin - 1,
             end - begin + 1, self._to.now(), [], b"", 0, 0, end - begin, 0, record.instance,
-            record.generation, record.position + end - record.seq,
+            record.generation, record.position + end - record.seq, None,
+            [content_column(kept_crc(record.extra, record.crc))],
         )  # fmt: skip
         self._to.put(batch)
         self._origins.fold(batch)
@@ -213,52 +339,5 @@ class Replicas:
                 return
 
 
-_U16, _U32, _U64 = (1 << 16) - 1, (1 << 32) - 1, (1 << 64) - 1
-EXTRA_COLUMNS_MAX: Final = 64
-BOUNDS: Final = {
-    "kind": (0, _U16),
-    "instance": (0, _U64),
-    "generation": (0, _U32),
-    "position": (0, U63_MAX),
-    "after": (0, U63_MAX),
-    "log_time": (-U63_MAX, U63_MAX),
-    "publisher": (0, _U64),
-    "session": (0, SESSION_MAX),
-    "seq": (0, U63_MAX),
-    "prev": (0, U63_MAX),
-    "count": (0, _U32),
-    "skip": (0, _U32),
-    "cut": (0, _U32),
-    "flags": (0, _U32),
-    "crc": (0, _U32),
-}
-
-
-def outside(record: Record) -> str:
-    """The first wrong field of a record; "" if each can be stored."""
-    for name, (lowest, highest) in BOUNDS.items():
-        if not lowest <= getattr(record, name) <= highest:
-            return f"`{name}` of a record must be {lowest} to {highest}"
-    if len(record.topics) > BATCH_TOPICS_MAX or len(record.extra) > EXTRA_COLUMNS_MAX:
-        return f"a record has at most {BATCH_TOPICS_MAX} topics, {EXTRA_COLUMNS_MAX} more columns"
-    if any(not 0 <= tag <= _U16 for tag, _ in record.extra):
-        return f"the tag of a column must be 0 to {_U16}"
-    try:
-        for topic in record.topics:
-            check_topic(topic)
-    except ClientError as error:
-        return error.reason
-    return _outside_columns(record) if record.columns is not None else ""
-
-
-def _outside_columns(record: Record) -> str:
-    columns = record.columns
-    assert columns is not None
-    if columns.time is not None and len(columns.time) != 8 * record.count:
-        return "`columns.time` of a record must have 8 bytes for each message"
-    if columns.index is not None:
-        if len(columns.index) != 2 * record.count:
-            return "`columns.index` of a record must have 2 bytes for each message"
-        if max(indexes(columns.index), default=0) >= len(record.topics):
-            return "`columns.index` of a record names a topic that is not there"
-    return ""
+def _is_origin(origin: Origin) -> bool:
+    return 0 <= origin.instance < 1 << 64 and 0 <= origin.generation < 1 << 32

@@ -274,11 +274,26 @@ class Sessions:
             self._names[known.principal] -= known.named
             del self._publishers[known.id]
 
-    def teach(self, publisher: int, name: str, principal: str) -> bool:
-        """Learns a name from another instance; False when another name has the publisher id."""
-        if publisher != publisher_id(name):
-            return False
-        return self._find(name, principal) is not None
+    def check_name(self, publisher: int, name: str, principal: str) -> None:
+        """Whether a peer may bring this name. Without a principal it keeps the owner it has here.
+
+        Raises: ClientError publisher_collision, principal_differs.
+        """
+        known = self._publishers.get(publisher)
+        if publisher != publisher_id(name) or (known is not None and known.name not in ("", name)):
+            raise collision(name)
+        if known is not None and principal and known.principal not in ("", principal):
+            reason = (
+                f"the name {name!r} belongs to {known.principal!r} here, to {principal!r} at the "
+                "peer; give it one owner in both access files"
+            )
+            raise ClientError("principal_differs", reason)
+
+    def adopt(self, publisher: int, name: str, principal: str) -> PublisherState:
+        """The publisher of a name that a peer may bring, which is not in the log yet."""
+        known = self.meet(publisher)
+        known.name, known.principal = name, known.principal or principal
+        return known
 
     def _find(self, name: str, principal: str) -> PublisherState | None:
         wanted = publisher_id(name)
@@ -310,19 +325,17 @@ class Sessions:
             return refusal("sequence_gap", reason)
         return Verdict("accept", skip=max(0, known.high - entry.seq + 1))
 
-    def runs(self, publisher: int, first: int, last: int) -> tuple[list[Run], list[Run]] | None:
-        """The runs of [first, last] that are missing here, and those that are held.
-
-        Returns: None when that is not known of a part, since holes around it were given up.
+    def runs(self, publisher: int, first: int, last: int) -> tuple[list[Run], list[Run], list[Run]]:
+        """The runs of [first, last] that are missing here, those that are held, and those of which
+        that is not known, since holes around them were given up.
         """
         known = self._publishers.get(publisher)
-        if known is None:
-            return [(first, last)], []
+        if known is None or first > known.high:
+            return [(first, last)], [], []
         missing = holes.missing(known.holes, known.high, first, last)
-        held = holes.held(missing, first, last)
-        if held and held[0][0] <= known.given_up:
-            return None
-        return missing, held
+        held, end = holes.held(missing, first, last), known.given_up
+        doubtful = [(a, min(b, end)) for a, b in held if a <= end]
+        return missing, [(max(a, end + 1), b) for a, b in held if b > end], doubtful
 
     def accepted(self, entry: Entry, last_position: int) -> None:
         """Records that what the log lacked above its highest is in it up to `last_position`."""

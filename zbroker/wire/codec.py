@@ -31,6 +31,18 @@ FROM_LIVE: Final = msgpack.Decoder(internal.LiveCredit)
 TO_SUPERVISOR: Final = msgpack.Decoder(internal.ToSupervisor)
 FROM_SUPERVISOR: Final = msgpack.Decoder(internal.FromSupervisor)
 
+
+class _Replicate(internal.Batches, tag="replicate"):
+    """A Replicate whose records are as they came."""
+
+    records: list[msgspec.Raw]
+    link: int
+    covered: list[internal.Covered] = msgspec.field(default_factory=list)
+
+
+_REPLICATE: Final = msgpack.Decoder(_Replicate)
+_RECORD: Final = msgpack.Decoder(internal.Record)
+
 encode = _ENCODER.encode
 
 
@@ -48,6 +60,29 @@ def decode(decoder: msgpack.Decoder[T], frame: bytes | memoryview) -> T:
         raise _explain(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ClientError("bad_frame", f"the header is not msgpack: {error}") from None
+
+
+def to_journal(frame: bytes | memoryview) -> internal.InternalMessage:
+    """A message to the journal. What a peer sent as a record and is none is MALFORMED here.
+
+    Raises: msgspec.DecodeError, for anything else: the other processes of the broker are wrong.
+    """
+    try:
+        message: internal.InternalMessage = TO_JOURNAL.decode(frame)
+        return message
+    except msgspec.ValidationError:
+        sent = _REPLICATE.decode(frame)
+        return internal.Replicate(
+            sent.incarnation, sent.ordinal, sent.confirmed, list(map(_record, sent.records)),
+            sent.link, sent.covered,
+        )  # fmt: skip
+
+
+def _record(packed: msgspec.Raw) -> internal.Record:
+    try:
+        return _RECORD.decode(packed)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return internal.Record(internal.MALFORMED, 0, 0, 0, 0, 0)
 
 
 def _explain(text: str) -> ClientError:

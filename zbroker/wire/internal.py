@@ -7,7 +7,9 @@
                                           <-  Opened{session, seq, acked}
         Append{ordinal, entries} + bodies ->                                      (ingest)
                                           <-  JournalReceipt{items, persisted}    after the sync
-        Replicate{ordinal, records} + bodies ->                                   (replication)
+        OpenLink{peer, number, digest, ...} ->                                    (replication)
+                                          <-  LinkOpened{}
+        Replicate{link, ordinal, records} + bodies ->                             (replication)
                                           <-  JournalReceipt{items, persisted}    after the sync
         Locate{what}                      ->  Located{position, serial, offset}   (delivery)
         Holds{log_start, lowest, ...}     ->                                      (delivery)
@@ -26,6 +28,8 @@ after the last receipt again (ZeroMQ hands frames queued for a dead process to i
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -157,10 +161,44 @@ class Append(Batches, tag="append"):
     entries: list[Entry]
 
 
+class OpenLink(JournalRequest, tag="open_link"):
+    """replication -> journal: link session `number` with the instance `peer` begins; its older one
+    ends, and what came of that and is not placed yet is answered `dropped`.
+
+    digest: of the filter by which this instance gets records over the link; 0: everything. topics,
+    origins: patterns of the topics, and of the instances (16 hex digits), of which the peer may
+    bring records. Answered by LinkOpened.
+    """
+
+    peer: int
+    number: int
+    topics: list[str]
+    origins: list[str]
+    digest: int = 0
+
+
+class LinkOpened(Refusable, tag="link_opened"):
+    """journal -> replication: records of this link session are taken, or it is refused."""
+
+
+class Covered(Struct, array_like=True, gc=False):
+    """The sender has nothing of this origin for us between `after` and `position`."""
+
+    instance: int
+    generation: int
+    after: int
+    position: int
+
+
 class Replicate(Batches, tag="replicate"):
-    """replication -> journal: like Append, with records. Refused ones are sent again, in order."""
+    """replication -> journal: like Append, with records of link session `link`. Records whose flags
+    say so belong to one unit with the next one; a unit is whole in one message. Refused ones are
+    sent again, in order. covered: what holds after these records.
+    """
 
     records: list[Record]
+    link: int
+    covered: list[Covered] = []
 
 
 class ReceiptItem(Struct, array_like=True, gc=False):
@@ -398,11 +436,12 @@ class Status(Correlated, tag="status"):
 
 
 ToJournal = (
-    Hello | Open | Close | Append | Replicate | Confirm | Locate
+    Hello | Open | Close | Append | OpenLink | Replicate | Confirm | Locate
     | Holds | Lease | AskHolders | Remove | Retire | Reindex
 )  # fmt: skip
 FromJournal = (
-    Welcome | UnknownRequester | Opened | JournalReceipt | Located | Holders | Removal | Done
+    Welcome | UnknownRequester | Opened | LinkOpened | JournalReceipt | Located | Holders | Removal
+    | Done
 )  # fmt: skip
 ToLive = Hello | Live
 ToSupervisor = Beat | AskStatus
@@ -414,11 +453,13 @@ class Record(Struct, array_like=True, gc=False):
 
     instance, generation, position: its origin, of the first message that counts. after: the sender
     has nothing of this origin for us between this origin position and the record; a record
-    whose `after` is not here yet is refused with `origin_gap`, as a batch by its `prev`.
+    whose `after` is not here yet is refused with `origin_gap`, as a batch by its `prev`. after_crc:
+    content CRC of the record before it, which the first one after a connect says: if that here
+    is another, two histories have one name, `fork`; None: the sender does not have it any more.
     seq, prev, count, skip, cut, flags, crc: as in the batch header (zbroker.log.format).
     log_time, columns: the times that it got at its origin.
-    A publisher record names its publisher and is not part of its origin's chain; a noop says that
-    there is nothing for us of its origin up to its position.
+    A publisher record names its publisher, for this link session, and is not part of its origin's
+    chain; a noop says that there is nothing for us of its origin up to its position.
     """
 
     kind: int
@@ -439,3 +480,12 @@ class Record(Struct, array_like=True, gc=False):
     topics: list[str] = []
     columns: Columns | None = None
     extra: list[tuple[int, bytes]] = []
+    after_crc: int | None = None
+
+    @property
+    def last(self) -> int:
+        """The origin position of its last message that counts."""
+        return self.position + self.count - self.skip - self.cut - 1
+
+
+MALFORMED: Final = -1  # the kind of what stands for a record that could not be decoded

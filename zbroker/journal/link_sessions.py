@@ -1,0 +1,107 @@
+"""Link sessions: what a peer may bring over one connection, and what was named in it. Pure.
+
+A session has the digest of its filter and a right: patterns of topics and of origins. It ends when
+a newer one of the same peer begins, or when the replication process begins anew. What came of it
+and is not placed by then is dropped: an answer that this instance gave about its rows stays true.
+
+Names count within one session, until the log has them: so no name is needed again that a crash took
+before its first batch, and none is taken from a peer that brings nothing under it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from zbroker.errors import ClientError
+from zbroker.ids import Origin, check_topic
+from zbroker.log.records import PublisherRecord
+from zbroker.topics import CACHED_TOPICS_MAX, TopicCache, TopicPattern
+from zbroker.wire.internal import LinkOpened, OpenLink
+
+LINK_NAMES_MAX: Final = 100_000  # named in a session and not in the log yet
+
+_OWNED: Final = re.compile(r"\$.*\.([0-9a-f]{16})\.(\d{1,10})")
+
+Refusal = tuple[str, str]  # code, reason; the reason says the way out
+
+
+class LinkSession:
+    """One session. names: those that are not in the log yet. ended: its records are dropped."""
+
+    def __init__(self, ask: OpenLink) -> None:
+        """Raises: ClientError bad_filter."""
+        self.peer, self.number, self.digest = ask.peer, ask.number, ask.digest
+        self.ended = False
+        self.names: dict[int, PublisherRecord] = {}
+        self._topics = [TopicPattern(pattern) for pattern in ask.topics]
+        self._origins = [TopicPattern(pattern) for pattern in ask.origins]
+        self._of_topic: TopicCache[Refusal | None] = TopicCache(self._judge, CACHED_TOPICS_MAX)
+        self._instance = -1  # the last one that may be brought: mostly the next one, too
+
+    def refuses_origin(self, instance: int) -> bool:
+        """True if the peer may bring nothing of this instance."""
+        if instance == self._instance:
+            return False
+        if not any(may(f"{instance:016x}") for may in self._origins):
+            return True
+        self._instance = instance
+        return False
+
+    def refuses_topics(self, topics: list[str]) -> Refusal | None:
+        """Why a record with these topics may not come over this link; None if it may."""
+        of_topic = self._of_topic
+        for topic in topics:
+            if (refusal := of_topic[topic]) is not None:
+                return refusal
+        return None
+
+    def _judge(self, topic: str) -> Refusal | None:
+        try:
+            check_topic(topic)
+        except ClientError as error:
+            return "bad_field", error.reason
+        if any(may(topic) for may in self._topics):
+            return None
+        return "not_entitled", f"this peer may not bring {topic!r}; give it that right, or filter"
+
+
+class LinkSessions:
+    """The current session of each peer."""
+
+    def __init__(self) -> None:
+        self._of_peer: dict[int, LinkSession] = {}
+        self._sessions: dict[int, LinkSession] = {}
+
+    def begin(self) -> None:
+        """The replication process begins anew."""
+        for peer in list(self._of_peer):
+            self._end(peer)
+
+    def _end(self, peer: int) -> None:
+        old = self._of_peer.pop(peer, None)
+        if old is not None:
+            old.ended = True
+            del self._sessions[old.number]
+
+    def open(self, ask: OpenLink) -> LinkOpened:
+        """Begins a session; the older one of this peer ends, also if this one is refused."""
+        self._end(ask.peer)
+        try:
+            if ask.number in self._sessions:
+                raise ClientError("bad_field", "the session of another peer has this number")
+            link = LinkSession(ask)
+        except ClientError as error:
+            return LinkOpened(ask.cid, code=error.code, reason=error.reason)
+        self._of_peer[ask.peer] = self._sessions[ask.number] = link
+        return LinkOpened(ask.cid)
+
+    def get(self, number: int) -> LinkSession | None:
+        """The session with this number, if it is the current one of its peer."""
+        return self._sessions.get(number)
+
+
+def owner_of(name: str) -> Origin | None:
+    """The origin whose own name this is ("$...<instance>.<generation>"); None of a client's."""
+    match = _OWNED.fullmatch(name) if name.startswith("$") else None
+    return Origin(int(match[1], 16), int(match[2])) if match is not None else None

@@ -1,0 +1,196 @@
+"""Which records of a peer are taken, and why others are not, with the way out. Pure.
+
+Nothing is believed beyond the right of the link session (link_sessions.py), and the fields of a
+record are checked before anything is decided by them (record_bounds.py). Who brings records of an
+origin rightly may still bring wrong ones; two histories with one name show in the content CRC of
+the record before (`fork`).
+
+A record whose `after` is not here yet is refused, so the rest of that origin waits after a refusal;
+otherwise the later records would make the refused one look like a duplicate. One whose `after` is
+below a record that is here is refused, too: its sender lacks that one.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Final, NamedTuple
+
+from zbroker.errors import ClientError
+from zbroker.ids import Origin
+from zbroker.journal.group_builder import DISK_FULL, NOT_READY, Body, GroupBuilder
+from zbroker.journal.link_sessions import LinkSession, Refusal, owner_of
+from zbroker.journal.origins import Seen
+from zbroker.journal.record_bounds import outside
+from zbroker.limits import GROUP_MAX_BYTES, U63_MAX
+from zbroker.log.format import (
+    FLAG_SHOWS,
+    FLAG_UNIT,
+    KIND_NOOP,
+    KIND_POINT,
+    KIND_PUBLISH,
+    KIND_PURGE,
+    KIND_QUEUE,
+    KIND_TIE,
+    KIND_WIRING,
+    SEQUENCED,
+    STEP_OVER,
+    kept_crc,
+)
+from zbroker.wire.internal import Record
+
+_COPIED: Final = frozenset(
+    {KIND_PUBLISH, KIND_TIE, KIND_POINT, KIND_PURGE, KIND_NOOP, KIND_QUEUE, KIND_WIRING}
+)
+_OF_PUBLISHERS: Final = SEQUENCED | {KIND_TIE}
+
+
+class RecordUnit(NamedTuple):
+    """Records that land together, each with its body. size: bytes of log that they take, but for
+    what falls into holes. link: None if its session is over."""
+
+    link: LinkSession | None
+    records: list[Record]
+    bodies: list[Body]
+    size: int
+
+
+class RecordJudge:
+    """Judges for the log of `to`; changes nothing."""
+
+    def __init__(self, to: GroupBuilder) -> None:
+        self._to = to
+
+    def unit(
+        self, link: LinkSession, unit: RecordUnit, origin: Origin, seen: Seen, *, fits: bool
+    ) -> Refusal | None:
+        """Why none of it is taken; `seen`: the row of its origin. fits: there is space on a nearly
+        full disk for control records."""
+        given = unit.records
+        if not self._to.decided:
+            return "not_ready", NOT_READY
+        if given[-1].flags & FLAG_UNIT:
+            return "bad_field", "a unit must be whole in its message"
+        if len(given) == 1:
+            return self._judge(link, given[0], origin, seen, fits)
+        if unit.size - max(map(len, unit.bodies)) > GROUP_MAX_BYTES:
+            reason = f"a unit has at most {GROUP_MAX_BYTES} bytes besides its largest record"
+            return "too_large", reason
+        ahead = copy(seen)
+        ahead.digest = seen.digest if seen.position else link.digest
+        for record in given:
+            if (record.instance, record.generation) != origin:
+                return "bad_field", "the records of a unit have one origin"
+            refusal = self._judge(link, record, origin, ahead, fits)
+            if refusal is not None:
+                return refusal
+            if record.last > ahead.position:
+                ahead.position = ahead.crc_at = record.last
+                ahead.crc = kept_crc(record.extra, record.crc)
+        return None
+
+    def _judge(
+        self, link: LinkSession, record: Record, origin: Origin, seen: Seen, fits: bool
+    ) -> Refusal | None:
+        """Why a record is not taken, with the way out; None if it is, or is here already."""
+        if wrong := outside(record):
+            return "bad_field", wrong
+        kind, last = record.kind, record.last
+        if (kind not in _COPIED and not kind & STEP_OVER) or record.flags & FLAG_SHOWS:
+            reason = f"records of kind {kind} are not known here; update this instance first"
+            return "unknown_version", reason
+        if not 0 < record.position <= last <= U63_MAX or record.seq + record.count > U63_MAX:
+            return "bad_field", "a record counts no messages, or its positions are not below 2**63"
+        if kind == KIND_PUBLISH and record.prev >= record.seq:
+            return "bad_field", "`prev` of a record must be below its `seq`"
+        if (refusal := self.beyond_right(link, origin, last, seen)) is not None:
+            return refusal
+        if (refusal := link.refuses_topics(record.topics)) is not None:
+            return refusal
+        if record.position <= seen.crc_at <= last:
+            crc = kept_crc(record.extra, record.crc)
+            return self._fork(origin, seen, crc) or self._of_new(link, record, origin, seen, fits)
+        return self._of_new(link, record, origin, seen, fits)
+
+    def beyond_right(
+        self, link: LinkSession, origin: Origin, last: int, seen: Seen
+    ) -> Refusal | None:
+        """What a peer may not say of this origin up to `last`, over this link."""
+        instance, generation = origin
+        if link.refuses_origin(instance):
+            reason = f"this peer may not bring records of {instance:016x}; give it that right"
+            return "not_entitled", reason
+        to = self._to
+        if (
+            instance == to.settings.instance
+            and generation >= to.generation
+            and last > seen.position
+        ):
+            return "origin_ahead", (
+                f"a peer holds position {last} of generation {generation}, this log ends at "
+                f"{seen.position}: its end is lost; fetch it back in a new generation"
+            )
+        if seen.position and seen.digest != link.digest:
+            return "digest_differs", (
+                f"{_text(origin)} is here under the filter {seen.digest:016x}, this link has "
+                f"{link.digest:016x}; give both links one filter, or take the origin over one"
+            )
+        return None
+
+    def _fork(self, origin: Origin, seen: Seen, theirs: int | None) -> Refusal | None:
+        if theirs is None or seen.crc < 0 or theirs == seen.crc:
+            return None
+        return "fork", (
+            f"two histories have the name {_text(origin)}: the record up to {seen.crc_at} has the "
+            f"CRC {theirs:08x} at the sender and {seen.crc:08x} here; decide whose records are kept"
+        )
+
+    def _of_new(
+        self, link: LinkSession, record: Record, origin: Origin, seen: Seen, fits: bool
+    ) -> Refusal | None:
+        """Why a record that is not here is not taken."""
+        if record.last <= seen.position:
+            return None
+        if record.after > seen.position:
+            reason = f"this log holds {_text(origin)} up to {seen.position}, not to {record.after}"
+            return "origin_gap", f"{reason}; send it from there"
+        if record.position > seen.position:
+            if record.after < seen.crc_at:
+                return "origin_gap", (
+                    f"this log holds a record of {_text(origin)} at {seen.crc_at}, and the sender "
+                    f"has none after {record.after}; take this one from another peer"
+                )
+            if (refusal := self._fork(origin, seen, record.after_crc)) is not None:
+                return refusal
+        if not self._to.accepting and not (fits and record.kind not in SEQUENCED):
+            return "disk_full", DISK_FULL
+        if record.kind in _OF_PUBLISHERS:
+            return self._of_publisher(link, record, origin)
+        return None
+
+    def _of_publisher(self, link: LinkSession, record: Record, origin: Origin) -> Refusal | None:
+        sessions = self._to.sessions
+        known = sessions.get(record.publisher)
+        if known is not None and known.named:
+            name = known.name
+        elif (taught := link.names.get(record.publisher)) is not None:
+            name = taught.name
+            try:
+                sessions.check_name(record.publisher, name, taught.principal)
+            except ClientError as error:
+                return error.code, error.reason
+        else:
+            reason = f"publisher {record.publisher} has no name here; send that before its records"
+            return "name_missing", reason
+        if name[0] == "$" and owner_of(name) not in (None, origin):
+            reason = f"{name!r} has records of its own origin only, not of {_text(origin)}"
+            return "not_entitled", reason
+        if record.kind == KIND_TIE:
+            first = record.seq - record.skip
+            if sessions.runs(record.publisher, first, record.seq)[0]:
+                reason = f"messages {first} to {record.seq} of {name!r} are not all here"
+                return "origin_gap", f"{reason}; send those first that have another origin, too"
+        return None
+
+
+def _text(origin: Origin) -> str:
+    return f"{origin.instance:016x}.{origin.generation}"
