@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from array import array
 from collections.abc import Callable
 
@@ -22,6 +23,7 @@ from tests.journal.linked import (
     record,
     shape,
 )
+from tests.journal.whole import table
 from zbroker.errors import Bug
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal.group_commit import GroupCommit
@@ -47,6 +49,8 @@ from zbroker.log.format import (
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Record
 from zbroker.wire.messages import Columns
+
+OWNED = publisher_id(f"$broker.{THERE:016x}.1")
 
 
 @pytest.fixture
@@ -389,3 +393,31 @@ def test_what_comes_back_of_an_older_own_generation_ends_no_session() -> None:
     assert item.code == ""
     assert own.session == session
     assert core.sessions.open("p", "", WALL).session > session + 5
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_short_way_of_the_next_record_leads_where_the_long_one_leads(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short, long = make(), make()
+    monkeypatch.setattr(long._replicas, "_next", lambda *_: None)
+    for core in (short, long):
+        core.sessions.fold_name(OWNED, f"$broker.{THERE:016x}.1", "")
+    rng, at, after, seqs = random.Random(seed), 1, 0, {P: 1, OWNED: 1}
+    for _ in range(60):
+        publisher, count = rng.choice((P, P, P, OWNED)), rng.randint(1, 3)
+        seq = max(1, seqs[publisher] + rng.choice((0, 0, 0, 0, 2, -1)))
+        one = record(
+            seq, count, at=at, after=after, publisher=publisher, session=rng.choice((5, 5, 5, 6)),
+            after_crc=rng.choice((None, None, None, 1)), flags=rng.choice((0, 0, 0, 1, 2, 4, 8)),
+            skip=rng.choice((0, 0, 0, 0, 1)), log_time=rng.choice((WALL, WALL + 5, WALL - 5)),
+        )  # fmt: skip
+        one.instance = rng.choice((THERE, THERE, THERE, THERE, HERE, 7))
+        one.position += rng.choice((0, 0, 0, 0, 4, -2))
+        answers = [give(core, msgspec.structs.replace(one)) for core in (short, long)]
+        assert answers[0] == answers[1], one
+        here = short.sessions.origins.high(Origin(THERE, 1))
+        if not answers[0][1][0].code and one.instance == THERE:
+            at, after, seqs[publisher] = here + 1, here, short.sessions.meet(publisher).high + 1
+    assert table(short.sessions) == table(long.sessions)
+    assert short.messages == long.messages > 0

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from msgspec import DecodeError
@@ -48,12 +48,11 @@ from zbroker.journal.link_sessions import (
 from zbroker.journal.origins import Seen
 from zbroker.journal.record_bounds import outside
 from zbroker.journal.record_judge import RecordJudge, RecordUnit
-from zbroker.journal.sessions import PublisherState, Recent
-from zbroker.limits import U63_MAX
+from zbroker.journal.sessions import SESSION_MAX, PublisherState, Recent
+from zbroker.limits import BATCH_COUNT_MAX, U63_MAX
 from zbroker.log import records
 from zbroker.log.format import (
     COLUMN_ORIGIN_TIME,
-    FLAG_LATE,
     FLAG_UNIT,
     FLAG_ZSTD,
     KIND_ORIGIN,
@@ -69,6 +68,8 @@ from zbroker.wire import internal as m
 from zbroker.wire.internal import Covered, Record
 from zbroker.wire.messages import Columns
 
+_U32: Final = (1 << 32) - 1
+_SAFE: Final = U63_MAX - BATCH_COUNT_MAX  # numbers that a batch can be counted on from
 _I64: Final = struct.Struct("<q")
 _DROPPED: Final = "a newer session of this link has begun; send it there"
 _GIVEN_UP: Final = (
@@ -99,11 +100,12 @@ class Replicas:
         self._origins = to.sessions.origins
         self._judge = RecordJudge(to)
         self.links = LinkSessions()
+        self._run: tuple[LinkSession | None, int, int, Seen] = (None, 0, 0, Seen())
         self._doubtful: records.OriginRecord | None = None  # of the unit that is being placed
 
     # -- what arrives -------------------------------------------------------------------------
 
-    def units(self, sent: m.Replicate, bodies: Sequence[Body]) -> Iterator[RecordUnit]:
+    def units(self, sent: m.Replicate, bodies: list[Body]) -> Iterator[RecordUnit]:
         """The units of a Replicate, which came with these bodies."""
         link, first, size = self.links.get(sent.link), 0, 0
         for end, (record, body) in enumerate(zip(sent.records, bodies, strict=True), 1):
@@ -111,7 +113,7 @@ class Replicas:
             if record.columns is not None or len(record.topics) > 1:
                 size += columns_bytes(record)
             if not record.flags & FLAG_UNIT or end == len(bodies):
-                yield RecordUnit(link, sent.records[first:end], list(bodies[first:end]), size)
+                yield RecordUnit(link, sent.records[first:end], bodies[first:end], size)
                 first, size = end, 0
 
     def covers(self, sent: m.Replicate) -> Iterator[CoveredBy]:
@@ -130,6 +132,8 @@ class Replicas:
         link, given, bodies = unit.link, unit.records, unit.bodies
         if link is None or link.ended:
             return [self._refused(ordinal + n, 0, "dropped", _DROPPED) for n in range(len(given))]
+        if len(given) == 1 and (item := self._next(ordinal, link, given[0], bodies[0])) is not None:
+            return [item]
         if given[0].kind == KIND_PUBLISHER and len(given) == 1:
             return [self._teach(link, ordinal, given[0], bodies[0])]
         origin = Origin(given[0].instance, given[0].generation)
@@ -147,7 +151,40 @@ class Replicas:
             self._bind(self._to.batches[begun:])
         if self._doubtful is not None:
             self._declare(self._doubtful)
+        if origin != (self._to.settings.instance, self._to.generation):
+            self._run = (link, *origin, self._origins.of(origin))
         return items
+
+    def _next(self, ordinal: int, link: LinkSession, r: Record, body: Body) -> m.ReceiptItem | None:
+        """Places a record that is the next one of its origin, as was the last one of this link, and
+        of its publisher; nearly all are. None: it is judged as others are.
+        """
+        to, (run, instance, generation, seen) = self._to, self._run
+        known = to.sessions.get(r.publisher)
+        if not (
+            run is link and r.instance == instance and r.generation == generation
+            and seen.digest == link.digest and to.accepting and to.decided
+            and r.kind == KIND_PUBLISH and r.after == seen.position < r.position
+            and (r.after_crc is None or r.after_crc == seen.crc)
+            and r.skip == 0 == r.cut and 0 < r.count <= BATCH_COUNT_MAX
+            and 0 <= r.flags <= FLAG_ZSTD
+            and known is not None and known.named and known.name[0] != "$"
+            and known.high < r.seq < _SAFE and 0 <= r.prev < r.seq and r.position < _SAFE
+            and 0 <= r.session <= SESSION_MAX and 0 <= r.crc <= _U32
+            and -U63_MAX <= r.log_time <= U63_MAX
+            and r.columns is None and not r.extra
+            and len(r.topics) == 1 and link.refuses_topics(r.topics) is None
+        ):  # fmt: skip
+            return None
+        batch = self._copy(r, body)
+        to.batches.append(batch)
+        to.next_position = end = batch.position + r.count
+        to.messages += r.count
+        to.sessions.stored(known, batch)
+        seen.position = seen.messages = seen.crc_at = r.position + r.count - 1
+        seen.crc = r.crc
+        known.remember(Recent(r.seq, r.count, r.crc, end - 1))
+        return m.ReceiptItem(ordinal, end - 1, known.high)
 
     # -- placing ------------------------------------------------------------------------------
 
@@ -246,16 +283,6 @@ class Replicas:
         to, sessions = self._to, self._to.sessions
         known = sessions.meet(record.publisher)
         begins = record.seq - record.skip  # of the body
-        if seen <= 0 and record.seq > known.high and not record.cut:  # nearly always
-            batch = self._copy(record, body)
-            batch.flags &= ~FLAG_LATE
-            to.put(batch)
-            to.messages += batch.taken
-            sessions.stored(known, batch)
-            self._origins.fold(batch)
-            end = to.next_position - 1
-            known.remember(Recent(begins, record.count, record.crc, end))
-            return m.ReceiptItem(ordinal, end, known.high)
         first, last = record.seq + max(0, seen), record.seq + record.last - record.position
         missing, held, doubtful = sessions.runs(record.publisher, first, last)
         if held:
