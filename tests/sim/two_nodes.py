@@ -458,6 +458,7 @@ BUGS = (
     "generation not raised",
     "no ties",
     "no chain of an origin",
+    "ties without their content",
     "snapshot without holes",
 )
 
@@ -491,6 +492,15 @@ def plant_core(bug: str, core: GroupCommit) -> None:
             replicas._origins.ties = ties
 
         replicas._tie = nothing  # type: ignore[method-assign]
+    elif bug == "ties without their content":
+        written = replicas._tie
+
+        def without_content(record: Record, run: holes.Run) -> None:
+            record.extra, crc, record.crc = [], record.crc, 0
+            written(record, run)
+            record.crc = crc
+
+        replicas._tie = without_content  # type: ignore[method-assign]
     elif bug == "no chain of an origin":
         judge = replicas._judge
         of_new = judge._of_new

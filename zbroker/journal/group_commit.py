@@ -192,8 +192,8 @@ class GroupCommit(GroupBuilder):
         self._queue.extend((requester, what, 0, b"", 0) for what in self._replicas.covers(sent))
 
     def widen(self, origin: Origin, digest: int) -> None:
-        """Behind what waits, records of `origin` are taken under another digest: what is here of it
-        stays, as everything that the older filter wanted, and its row begins anew behind it."""
+        """After what waits, records of `origin` are taken under another digest. Those that the
+        older filter wanted stay, and its row begins after them."""
         assert self.decided, "a caller looks at it first"
         self._queue.append((self._own, Widened(origin, digest), 0, b"", BATCH_BYTES))
         self._queued_bytes += BATCH_BYTES

@@ -1,8 +1,8 @@
 """Link sessions: what a peer may bring over one connection, and what was named in it. Pure.
 
 A session has the digest of its filter and a right: patterns of topics and of origins. It ends when
-a newer one of the same peer begins, or when the replication process begins anew. What came of it
-and is not placed by then is dropped: an answer that this instance gave about its rows stays true.
+a newer one of the same peer begins, or when the replication process begins again. Its records that
+are not placed by then are dropped: an answer that this instance gave about its rows stays true.
 
 Names count within one session, until the log has them: so no name is needed again that a crash took
 before its first batch, and none is taken from a peer that brings nothing under it.
@@ -74,7 +74,7 @@ class LinkSessions:
         self._sessions: dict[int, LinkSession] = {}
 
     def begin(self) -> None:
-        """The replication process begins anew."""
+        """The replication process begins again."""
         for peer in list(self._of_peer):
             self._end(peer)
 

@@ -1,9 +1,9 @@
 """Which records of a peer are taken, and why others are not, with the way out. Pure.
 
 Nothing is believed beyond the right of the link session (link_sessions.py), and the fields of a
-record are checked before anything is decided by them (record_bounds.py). Who brings records of an
-origin rightly may still bring wrong ones; two histories with one name show in the content CRC of
-the record before (`fork`).
+record are checked before anything is decided by them (record_bounds.py). A peer with the right for
+an origin may still bring wrong records; two histories with one name show in the content CRC of the
+record before (`fork`).
 
 A record whose `after` is not here yet is refused, so the rest of that origin waits after a refusal;
 otherwise the later records would make the refused one look like a duplicate. One whose `after` is

@@ -3,7 +3,7 @@
 The first arrival wins, message by message: a message that is missing here is stored, flagged late
 below its publisher's highest sequence; for one that is here with another origin a tie is written
 (origins.py). A record at or below the position seen of its origin is a duplicate: it came by two
-ways, or again. What is not taken: record_judge.py.
+ways, or again. Refusals: record_judge.py.
 
 Records come in units: all of one land in one group, in order, or none of them does. Names of all
 their publishers are placed before the first one.
@@ -74,12 +74,12 @@ _I64: Final = struct.Struct("<q")
 _DROPPED: Final = "a newer session of this link has begun; send it there"
 _GIVEN_UP: Final = (
     "holes of this publisher around it were given up: it may be here or not; the origin goes on "
-    "behind it, and its row says that what lies before is not all here"
+    "after it, and its row says that messages before it are not all here"
 )
 
 
 class CoveredBy(NamedTuple):
-    """What a peer has covered, in line behind its records."""
+    """What a peer has covered, in line after its records."""
 
     link: LinkSession
     covered: Covered
@@ -224,7 +224,7 @@ class Replicas:
         return self._answer(ordinal, record, 0)
 
     def widen(self, widened: Widened) -> None:
-        """What is here of the origin stays; from here on all is taken that this digest wants."""
+        """Records that are here stay; from here on those are taken that this digest wants."""
         seen = self._origins.of(widened.origin)
         if seen.digest != widened.digest:
             since = seen.position + 1 if seen.position else 0

@@ -70,8 +70,8 @@ class OriginRecord(Struct, omit_defaults=True):
     """Body of a KIND_ORIGIN record: what the row of an origin means from here on.
 
     All that the filter with this digest wants of the origin, from `since` on, is here up to the
-    position of the row, which is at least `position`; digest 0: everything. What is below `since`
-    is not all here: a declared gap. crc: content CRC of the record at `position`; -1: not known.
+    position of the row, which is at least `position`; digest 0: everything. Records below `since`
+    are not all here, a declared gap. crc: content CRC of the record at `position`; -1: not known.
     """
 
     instance: int

@@ -488,4 +488,4 @@ class Record(Struct, array_like=True, gc=False):
         return self.position + self.count - self.skip - self.cut - 1
 
 
-MALFORMED: Final = -1  # the kind of what stands for a record that could not be decoded
+MALFORMED: Final = -1  # the kind of a record that could not be decoded
