@@ -381,10 +381,9 @@ def _stored(session: int) -> Batch:
 def test_what_comes_back_of_an_older_own_generation_ends_no_session() -> None:
     """The clock was set back: the session that was lost has a higher number than the open one, and
     the publisher gave up with `session_ended`."""
-    sessions = Sessions()
-    sessions.origins.meet([(1, 1), (2, 1)])
-    core = GroupCommit(JournalSettings(HERE, MINE), sessions, LogEnd(2, 1, 0))
-    core.receive(LINK, m.Hello("replication", 1), [])
+    core = make()
+    core.generation = 2
+    core.sessions.origins.meet([(1, 1), (2, 1)])
     own = core.sessions.open("p", "", WALL)
     session = own.session
     back = record(1, 2, 101, session=session + 5)
