@@ -40,8 +40,9 @@ from zbroker.journal.sessions import Sessions
 from zbroker.journal.stages import AppRow, StageRow, Stages
 from zbroker.journal.units import broker_name, units_of
 from zbroker.limits import GROUP_MAX_BYTES, MIB
-from zbroker.log import records
+from zbroker.log import headers, records
 from zbroker.log.format import (
+    FLAG_UNIT,
     KIND_NOOP,
     KIND_POINT,
     KIND_PUBLISH,
@@ -112,6 +113,22 @@ def test_each_unit_has_one_item_with_its_first_and_last_position() -> None:
     whole = Whole()
     items = whole.units([fact(), fact()], [fact()], [wiring(), fact(), fact()])
     assert items == [m.ReceiptItem(1, 2, 1), m.ReceiptItem(2, 3, 3), m.ReceiptItem(3, 6, 4)]
+
+
+def test_all_parts_but_the_last_say_that_the_next_batch_is_of_their_unit() -> None:
+    """Also where a name and a part of a state snapshot come into the same group."""
+    whole = Whole()
+    whole.units([letters(b"first")], [fact()])
+    whole.process.want_state()
+    whole.units([fact(), letters(b"a"), wiring()], [letters(b"b"), fact()], [fact()])
+    flagged = [(batch.kind, bool(batch.flags & FLAG_UNIT)) for batch in whole.batches()]
+    assert flagged == [
+        (KIND_PUBLISHER, False), (KIND_PUBLISH, False), (KIND_QUEUE, False), (KIND_STATE, False),
+        (KIND_QUEUE, True), (KIND_PUBLISH, True), (KIND_WIRING, False),
+        (KIND_PUBLISH, True), (KIND_QUEUE, False), (KIND_QUEUE, False),
+    ]  # fmt: skip
+    units = [len(unit) for unit in headers.units(whole.batches())]
+    assert units == [1, 1, 1, 1, 3, 2, 1]
 
 
 def test_receipt_and_marks_leave_after_the_sync_only() -> None:

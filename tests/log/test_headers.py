@@ -17,6 +17,7 @@ from zbroker.log.format import (
     BATCH,
     DATA_AT,
     FLAG_LATE,
+    FLAG_UNIT,
     GROUP_ALIGN,
     GROUP_LENGTH,
     KIND_NOOP,
@@ -32,6 +33,7 @@ from zbroker.log.format import (
 )
 from zbroker.log.headers import (
     ANSWERS_KEPT,
+    Gap,
     Skipped,
     Sparse,
     TopicSelection,
@@ -39,6 +41,7 @@ from zbroker.log.headers import (
     pick_headers,
     skim_headers,
     take_bodies,
+    units,
 )
 from zbroker.log.segments import segment_name
 from zbroker.wire.messages import Columns
@@ -379,3 +382,60 @@ def test_the_same_bytes_may_be_another_number_of_topics():
         found = filtered([one, two], wants)
         kinds = [type(item) for item in picks(data, wants)[0]]
         assert kinds == [type(item) for item in found]
+
+
+# -- units ----------------------------------------------------------------------------------------
+
+
+def parts(*flags: int) -> list[Batch]:
+    found = [publish(position, b"x") for position, _ in enumerate(flags, 1)]
+    for batch, flag in zip(found, flags, strict=True):
+        batch.flags = flag
+    return found
+
+
+def test_batches_that_belong_together_are_a_unit() -> None:
+    a, b, c, d = parts(FLAG_UNIT | FLAG_LATE, FLAG_UNIT, FLAG_LATE, 0)
+    assert list(units([a, b, c, d])) == [[a, b, c], [d]]
+
+
+def test_a_unit_whose_end_is_not_there_is_left_out() -> None:
+    a, b, c = parts(0, FLAG_UNIT, FLAG_UNIT)
+    assert list(units([a, b, c])) == [[a]]
+
+
+def test_a_gap_ends_the_unit_that_it_cuts() -> None:
+    a, b, c = parts(FLAG_UNIT, FLAG_UNIT, 0)
+    gap = Gap(2, 3, "damaged")
+    assert list(units([a, gap, c])) == [[a, gap], [c]]
+    assert list(units([gap, b, c])) == [[gap], [b, c]]
+
+
+@pytest.mark.parametrize("flag", [FLAG_UNIT, 1 << 20])
+def test_a_flag_that_a_reader_does_not_know_changes_nothing_for_it(flag: int) -> None:
+    """1 << 20: any flag is unknown to the release before it."""
+    read = []
+    for flags in (0, flag):
+        disk = SimDisk(random.Random(1))
+        disk.lock()
+        to = writer(disk, start(disk))
+        batches = [publish(position, b"%d" % position * 50, count=2) for position in (1, 3, 5)]
+        for batch in batches:
+            batch.flags |= flags
+        to.write(batches, 5_000)
+        to.sync()
+        data = disk.read(segment_name(1), 0, DATA_AT + 4096)
+        header = decode_segment_header(data)
+        assert isinstance(header, SegmentHeader)
+        block = 0, FIRST, header.seed, 1, 7, 1 << 20
+        found = decode_headers(data, *block)
+        assert take_bodies(found, data, 0) == 3
+        wanted = TopicSelection({"orders"}.__contains__)
+        picked, *_ = pick_headers(data, *block, wanted)
+        skimmed, *_ = skim_headers(data, *block, Sparse(2048))
+        for batch in [*found, *picked, *skimmed]:
+            assert isinstance(batch, Skipped) or batch.flags & flags == flags
+            if not isinstance(batch, Skipped):
+                batch.flags &= ~flags
+        read.append((found, picked, skimmed))
+    assert read[0] == read[1]

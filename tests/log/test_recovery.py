@@ -17,6 +17,7 @@ from tests.journal.build import (
     gaps,
     history,
     positions,
+    publish,
     read_all,
     start,
     writer,
@@ -25,7 +26,7 @@ from tests.log.build import everything, finish, log_of, move, sim, squeeze
 from tests.sim.disk import SimDisk
 from zbroker.errors import StorageError
 from zbroker.log import archive
-from zbroker.log.format import DATA_AT, HEADER_COPY_AT, Batch, SegmentHeader
+from zbroker.log.format import DATA_AT, FLAG_UNIT, HEADER_COPY_AT, Batch, SegmentHeader
 from zbroker.log.inventory import Inventory
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
@@ -366,6 +367,24 @@ def test_what_is_intact_in_a_damaged_tail_is_kept() -> None:
     disk, _, made = case()
     disk.damage(segment_name(1), made[9][1].offset, bytes(300))
     assert start(disk, accept_loss=True).next_position == made[9][1].position == 20
+
+
+@pytest.mark.parametrize(
+    ("flag", "damaged", "end"), [(0, 2, 3), (FLAG_UNIT, 2, 1), (FLAG_UNIT, 1, 4)]
+)
+def test_an_accepted_loss_never_ends_inside_a_unit(flag: int, damaged: int, end: int) -> None:
+    disk = SimDisk(random.Random(1))
+    disk.lock()
+    to = writer(disk, start(disk))
+    batches = [publish(position, b"%d" % position * 100) for position in (1, 2, 3)]
+    for batch in batches[:-1]:
+        batch.flags = flag
+    to.write(batches, 3_000)
+    to.sync()
+    disk.damage(segment_name(1), DATA_AT, bytes(4))  # the group's header
+    disk.damage(segment_name(1), batches[damaged].offset, bytes(4))
+    disk.crash()
+    assert start(disk, accept_loss=True).next_position == end
 
 
 # -- segments --

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.journal import build
 from tests.sim.disk import SECTOR, SimCrash, SimDisk, role
 from zbroker.errors import StorageError
-from zbroker.log.format import DATA_AT, AckedNote, Batch, SegmentHeader
+from zbroker.log.format import DATA_AT, FLAG_UNIT, AckedNote, Batch, SegmentHeader
 from zbroker.log.reader import Gap
 from zbroker.log.recovery import Recovered
 from zbroker.log.scan import BadStretch, ScannedGroup, SegmentScan
@@ -66,6 +66,7 @@ class LogWorld:
         self.sequence = 0
         self.crashed_at: set[str] = set()  # boundaries
         self.attempted: dict[int, Kept] = {}  # by the last write, which a crash may have kept
+        self.units: dict[int, int] = {}  # by position of a batch: of the first one of its unit
         self.damaged: list[tuple[int, int]] = []  # positions whose bytes were damaged on purpose
 
     def run(self) -> None:
@@ -130,7 +131,7 @@ class LogWorld:
         recovered = self.recover(accept_loss=True)
         self.demand(recovered.lost is not None, "a loss was accepted but none is reported")
         first = recovered.lost[0] if recovered.lost else 0
-        first_damage = min(first for first, _ in self.damaged)
+        first_damage = min(self.units.get(first, first) for first, _ in self.damaged)
         self.demand(
             first >= first_damage, f"lost from {first} on, but damage begins at {first_damage}"
         )
@@ -192,6 +193,10 @@ class LogWorld:
             made.append(build.publish(position, body, count, self.sequence + 1))
             self.sequence += count
             position += count
+        is_unit = bool(self.sequence % 2)
+        for batch in made:
+            batch.flags = FLAG_UNIT if is_unit and batch is not made[-1] else 0
+            self.units[batch.position] = made[0].position if is_unit else batch.position
         self.attempted = {
             b.position: Kept(b.end_position, b.sequence, b.body, 0, 0, 0) for b in made
         }
@@ -274,11 +279,14 @@ class LogWorld:
         self.demand(recovered.generation == self.generation, "the generation rose without a loss")
         at = recovered.log_start
         self.check_log_start(at)
+        item: Batch | Gap | None = None
         for item in build.read_all(self.disk, end):
             first = item.first if isinstance(item, Gap) else item.position
             self.demand(first == at, f"position {first} is where {at} belongs")
             at = self.check_gap(item) if isinstance(item, Gap) else self.check_batch(item)
         self.demand(at == end, f"read up to {at} of {end}")
+        inside = isinstance(item, Batch) and item.flags & FLAG_UNIT
+        self.demand(not inside, f"the log ends at {end}, inside a unit")
         self.written = {p: kept for p, kept in self.written.items() if p < end}
         self.acked = max(self.acked, end)
 

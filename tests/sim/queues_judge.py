@@ -28,7 +28,14 @@ from zbroker.config import QueueConfig
 from zbroker.engine.effects import Send
 from zbroker.ids import parse_bookmark, parse_vector
 from zbroker.log import records as r
-from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING
+from zbroker.log.format import (
+    FLAG_UNIT,
+    KIND_POINT,
+    KIND_PUBLISH,
+    KIND_PURGE,
+    KIND_QUEUE,
+    KIND_WIRING,
+)
 from zbroker.log.format import Batch as LogBatch
 from zbroker.log.records import POINT, PURGE, PurgeRecord
 from zbroker.queues.commits import Numbered
@@ -179,6 +186,8 @@ class Judge:
 
     def durable(self, batches: list[LogBatch]) -> None:
         """These can never be lost any more."""
+        whole = not batches or not batches[-1].flags & FLAG_UNIT
+        self.demand(whole, "a unit is durable in part before", self.end)
         for at, batch in enumerate(batches):
             self.demand(batch.position == self.end, "the log has a hole before", batch.position)
             self.end = batch.end_position

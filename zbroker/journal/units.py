@@ -9,6 +9,9 @@ Only this log gives the sequences of these publishers. The first is named after 
 the messages of two instances stay apart where they are replicated, and a generation after a lost
 end does not give the same bookmarks again.
 
+All parts but the last say that the next batch belongs to them. Names are placed before the first
+part, so that nothing else lands inside a unit.
+
 A unit is refused as a whole. Where one is refused for now, the later ones of its sort (with
 messages or without) are refused as well, until their sender confirms the refusals: so each sort
 lands in the order in which it was sent. Nothing is compared with the log: the sender finds out
@@ -44,6 +47,7 @@ from zbroker.limits import BATCH_COUNT_MAX, GROUP_MAX_BYTES
 from zbroker.log import references
 from zbroker.log.format import (
     FLAG_SHOWS,
+    FLAG_UNIT,
     KIND_POINT,
     KIND_PUBLISH,
     KIND_PURGE,
@@ -156,12 +160,14 @@ class Units:
             if error.code in FOR_NOW:
                 self._held[sort] = ordinal
             return m.ReceiptItem(ordinal, 0, 0, 0, error.code, error.reason)
-        first = self._to.next_position
+        first, before = self._to.next_position, len(self._to.batches)
         for part, body in zip(unit.parts, unit.bodies, strict=True):
             if known is not None and part.kind == KIND_PUBLISH:
                 self._own.publish(known, part, body)
             else:
                 self._to.control(part.kind, bytes(body))
+        for batch in self._to.batches[before:-1]:
+            batch.flags |= FLAG_UNIT
         self.taken += 1
         return m.ReceiptItem(ordinal, self._to.next_position - 1, first)
 

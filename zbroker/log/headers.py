@@ -9,7 +9,7 @@ also by `skim_headers`, which decodes only what an index needs: little more than
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from zbroker.checksums import crc32c
@@ -18,6 +18,7 @@ from zbroker.log.format import (
     BATCH_MAGIC,
     FLAG_LATE,
     FLAG_SHOWS,
+    FLAG_UNIT,
     GROUP_ALIGN,
     GROUP_LENGTH,
     KIND_PUBLISH,
@@ -218,6 +219,20 @@ class Skipped(NamedTuple):
 
 
 Item = Batch | Gap | Skipped
+
+
+def units(items: Iterable[Batch | Gap]) -> Iterator[list[Batch | Gap]]:
+    """Batches that are sent whole or not at all: the parts of a unit together, others alone.
+
+    A gap ends the unit that it cuts. A unit whose end is not among `items` is left out: read on
+    from the end of the last one that was returned.
+    """
+    unit: list[Batch | Gap] = []
+    for item in items:
+        unit.append(item)
+        if isinstance(item, Gap) or not item.flags & FLAG_UNIT:
+            yield unit
+            unit = []
 
 
 class TopicSelection:

@@ -19,6 +19,7 @@ from zbroker.log.format import (
     BATCH,
     BATCH_MAGIC,
     DATA_AT,
+    FLAG_UNIT,
     GROUP_ALIGN,
     GROUP_LENGTH,
     GROUP_MAGIC,
@@ -91,20 +92,23 @@ class SegmentScan:
     def salvage(self, stretch: BadStretch, position: int, below: int) -> tuple[int, int]:
         """How far whole batches go on in a bad stretch: (offset, position) after the last.
 
-        Only those of positions from `position` up to `below`; batches between them may be missing.
+        Only those of positions from `position` up to `below`, and up to the end of a unit; batches
+        between them may be missing.
         """
         end = stretch.start
+        whole = end, position  # not inside a unit
         for place in self._places(stretch.start, stretch.end, BATCH_MAGIC, ALIGN):
-            if position >= below:
+            inside = whole[1] != position
+            if position >= below and not inside:
                 break
             batch = self._batch(place, stretch.end) if place >= end else None
-            if (
-                batch is not None
-                and position <= batch.position < below
-                and self._body_is_good(batch)
-            ):
+            follows = batch is not None and position <= batch.position
+            if batch is None or not follows or not (inside or batch.position < below):
+                continue
+            if self._body_is_good(batch):
                 end, position = batch.end_offset, batch.end_position
-        return end, position
+                whole = whole if batch.flags & FLAG_UNIT else (end, position)
+        return whole
 
     def cache_is_blank(self, offset: int) -> bool:
         """True if also the page cache shows only zeros from `offset` on.

@@ -48,7 +48,9 @@ FACTS: Final[dict[type[records.Fact], str]] = {
     records.Returned: "returned",
     records.Noted: "noted",
 }
-FLAGS: Final = {f.FLAG_ZSTD: "zstd", f.FLAG_LATE: "late", f.FLAG_SHOWS: "shows"}
+FLAGS: Final = {
+    f.FLAG_ZSTD: "zstd", f.FLAG_LATE: "late", f.FLAG_SHOWS: "shows", f.FLAG_UNIT: "unit",
+}  # fmt: skip
 
 
 class MessageRow(NamedTuple):
