@@ -82,6 +82,10 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "a stage of the commit is not here, or not complete",
         "it was aborted, or got nothing for a day: stage it again, under new tokens",
     ),
+    "stage_ended": (
+        "a message for a stage that was committed or aborted",
+        "stage under a new token: one that ended is not used again",
+    ),
     "too_many": ("too many of these on one connection or instance", "close some first"),
     "disk_full": (
         "the disk is nearly full; publishing waits",
@@ -248,6 +252,7 @@ class Refused(ClientError):
         | {"bad_bookmark", "auth_failed", "not_entitled", "reserved_name", "topic_not_recorded"}
         | {"too_large", "bad_url", "sequence_gap", "unknown_sid", "sid_in_use"}
         | {"bad_queue", "unknown_queue", "queue_exists", "stale_epoch", "stage_unknown"}
+        | {"stage_ended"}
     )
 
 

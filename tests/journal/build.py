@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from tests.sim.disk import SimDisk
 from zbroker.checksums import crc32c
+from zbroker.log import references
 from zbroker.log.disk import Disk
-from zbroker.log.format import COLUMN_ORIGIN_TIME, FLAG_LATE, KIND_PUBLISH, Batch
+from zbroker.log.format import COLUMN_ORIGIN_TIME, FLAG_LATE, FLAG_SHOWS, KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap, Log
 from zbroker.log.recovery import Recovered, recover
 from zbroker.log.writer import Writer
@@ -127,3 +128,13 @@ def record_of(batch: Batch, after: int, after_crc: int | None = None) -> Record:
         batch.skip, batch.cut, batch.flags & ~FLAG_LATE, batch.body_crc, batch.topics, columns,
         extra, after_crc,
     )  # fmt: skip
+
+
+def sent(batch: Batch, after: int) -> tuple[Record, bytes]:
+    """The same with its body; a commit names its parts by identity."""
+    record, body = record_of(batch, after), bytes(batch.body)
+    commit = references.decode(body) if batch.flags & FLAG_SHOWS else None
+    if commit is not None:
+        body = references.encode(references.by_identity(commit, batch.origin))
+        record.crc = crc32c(body)
+    return record, body

@@ -12,8 +12,8 @@ import pytest
 
 from tests.journal.whole import Whole
 from zbroker.journal.fold import LogFold
-from zbroker.journal.stages import Key, Stages
-from zbroker.log.format import KIND_PUBLISH, Batch
+from zbroker.journal.stages import Owned, Stages
+from zbroker.log.format import KIND_ABORT, KIND_PUBLISH, Batch
 
 STEPS = 60
 SEEDS_OF_BUG = 500  # within so many a planted bug is found
@@ -26,10 +26,10 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self.rng, self.at = random.Random(seed), Whole()
-        self.staged: dict[Key, list[bytes]] = {}
-        self.over: set[Key] = set()
+        self.staged: dict[Owned, list[bytes]] = {}
+        self.over: set[Owned] = set()
         self.seen: list[tuple[int, bytes]] = []
-        self.done: dict[Key, tuple[int, int, int]] = {}  # owner, app: batch, position, count
+        self.done: dict[Owned, tuple[int, int, int]] = {}  # owner, app: batch, position, count
         self.numbers = 0
 
     def run(self) -> None:
@@ -45,12 +45,19 @@ class History:
         return b"%d" % self.numbers
 
     def stage(self) -> None:
-        owner, token = self.rng.choice(OWNERS), f"s{self.rng.randrange(8)}"
-        payloads = [self.payload() for _ in range(self.rng.randint(1, 4))]
+        """Under a token that ended nothing is taken: its publishers' sessions go on."""
+        owner, number = self.rng.choice(OWNERS), self.rng.randrange(8)
         name = f"{owner}-task-{self.rng.randrange(3)}"
+        over = [token for whose, token in sorted(self.over) if whose == owner]
+        if over and self.rng.random() < 0.2:
+            before = self.at.core.refused
+            self.at.stage(self.rng.choice(over), b"late", name=name, owner=owner)
+            assert self.at.core.refused == before + 1
+            return
+        token = f"s{number}.{sum(one.startswith(f's{number}.') for one in over)}"
+        payloads = [self.payload() for _ in range(self.rng.randint(1, 4))]
         self.at.stage(token, *payloads, name=name, owner=owner)
         self.staged.setdefault((owner, token), []).extend(payloads)
-        self.over.discard((owner, token))
 
     def commit(self) -> None:
         owner, app = self.rng.choice(OWNERS), f"app{self.rng.randrange(3)}"
@@ -141,14 +148,14 @@ def test_readers_see_what_was_committed_and_nothing_else(start: int) -> None:
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-def _key_of_anybody(self: Stages, _principal: str, token: str) -> Key | None:
-    return next((key for key in self._stages if key[1] == token), None)
+def _owned_by_anybody(self: Stages, principal: str, token: str) -> Owned:
+    return next((owned for owned in self._stages if owned[1] == token), (principal, token))
 
 
-def _ended_of_everybody(self: Stages, record: Any) -> None:
+def _ended_of_everybody(self: Stages, record: Any, by: Any) -> None:
     for token in {token for _, token in record.stages}:
-        for key in [key for key in self._stages if key[1] == token]:
-            self.bytes -= self._stages.pop(key).bytes
+        for stage in [one for one in self._all() if one.key.token == token]:
+            self._drop(stage)
 
 
 def _app_of_anybody(self: Stages, _principal: str, app: str) -> Any:
@@ -161,15 +168,24 @@ def _rows_without_owner(self: Stages) -> Any:
 
 
 _ROWS = Stages.rows
+_CONTROL = LogFold._control
+
+
+def _abort_not_read(self: LogFold, batch: Batch, serial: int) -> None:
+    if batch.kind != KIND_ABORT:
+        _CONTROL(self, batch, serial)
+
 
 #: owner, method, and what is done instead
 BUGS: Final[dict[str, tuple[type, str, Callable[..., Any]]]] = {
-    "the end of a stage is not read again": (LogFold, "_abort", lambda self, batch: None),
-    "any client that names its token owns a stage": (Stages, "_key", _key_of_anybody),
+    "the end of a stage is not read again": (LogFold, "_control", _abort_not_read),
+    "any client that names its token owns a stage": (Stages, "_owned", _owned_by_anybody),
     "an abort ends the stages of others": (Stages, "ended", _ended_of_everybody),
     "commits of other principals count": (Stages, "last", _app_of_anybody),
     "a snapshot forgets whose a stage is": (Stages, "rows", _rows_without_owner),
-    "a commit leaves what it showed staged": (Stages, "_forget", lambda *given: None),
+    "a snapshot forgets which tokens ended": (Stages, "ended_rows", lambda self: iter(())),
+    "a token lives again": (Stages, "has_ended", lambda *given: False),
+    "a commit leaves what it showed staged": (Stages, "_end_of", lambda *given: None),
 }
 
 

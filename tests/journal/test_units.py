@@ -38,7 +38,7 @@ from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.stages import AppRow, StageRow, Stages
-from zbroker.journal.units import broker_name, units_of
+from zbroker.journal.units import broker_name, staged_name, units_of
 from zbroker.limits import GROUP_MAX_BYTES, MIB
 from zbroker.log import headers, records
 from zbroker.log.format import (
@@ -609,6 +609,8 @@ def test_a_link_of_another_process_is_not_disturbed() -> None:
 
 
 DAY_MS = stages.STAGED_MS
+STAGED_APP = staged_name("app", Origin(build.INSTANCE, 1))
+ONE = stages.StageKey(Origin(build.INSTANCE, 1), "alice", "one")
 
 
 def shown(at: Whole, max_bytes: int = 1 << 20) -> list[tuple[int, int, str, bytes]]:
@@ -657,9 +659,9 @@ def test_it_is_published_under_a_name_of_its_own() -> None:
     at.stage("two", b"b")
     at.commit_stages("app", 2, two=1)
     assert [sequence for _, sequence, _, _ in shown(at)] == [1, 2]
-    known = at.core.sessions.get(publisher_id("$staged.app"))
+    known = at.core.sessions.get(publisher_id(STAGED_APP))
     assert known is not None
-    assert (known.name, known.high, known.acked) == ("$staged.app", 2, 2)
+    assert (known.name, known.high, known.acked) == (STAGED_APP, 2, 2)
 
 
 @pytest.mark.parametrize("again", ["the same journal", "the next one"])
@@ -713,11 +715,11 @@ def test_more_than_the_quota_is_refused_until_there_is_space(
     at = Whole()
     at.stage("one", b"x" * 60)
     at.stage("two", b"x" * 60)
-    assert at.core.sessions.stages.get("alice", "two") is None
+    assert at.core.sessions.stages.own("alice", "two") == []
     assert at.core.refused == 1
     at.commit_stages("app", 1, one=1)
     at.stage("two", b"x" * 60)
-    assert at.core.sessions.stages.get("alice", "two") is not None
+    assert at.core.sessions.stages.own("alice", "two")
 
 
 def test_a_staged_batch_that_comes_again_is_there_once() -> None:
@@ -867,22 +869,10 @@ def test_a_stage_that_no_one_adds_to_for_a_day_of_this_process_is_overdue() -> N
     assert at.core.sessions.stages.overdue(11 * DAY_MS - 1) == []
     at.stage("one", b"b")
     assert at.core.sessions.stages.overdue(11 * DAY_MS) == [], "something was added"
-    assert at.core.sessions.stages.overdue(12 * DAY_MS) == [("alice", "one")]
+    assert at.core.sessions.stages.overdue(12 * DAY_MS) == [ONE]
     at.restart()
     assert at.core.sessions.stages.overdue(7) == [], "who starts knows no earlier age"
-    assert at.core.sessions.stages.overdue(7 + DAY_MS) == [("alice", "one")]
-
-
-def test_what_is_aborted_stays_so_and_its_token_can_be_used_again() -> None:
-    at = Whole()
-    at.stage("one", b"a", b"b", b"c")
-    at.abort_stages("one")
-    at.stage("one", b"d", b"e", b"f")
-    before = table(at.core.sessions)
-    at.restart()
-    assert table(at.core.sessions) == before
-    assert at.commit_stages("app", 1, one=3).count == 3
-    assert [payload for *_, payload in shown(at)] == [b"d", b"e", b"f"]
+    assert at.core.sessions.stages.overdue(7 + DAY_MS) == [ONE]
 
 
 def test_an_abort_of_nothing_is_no_record() -> None:
@@ -984,9 +974,9 @@ def test_one_principal_may_stage_so_much(monkeypatch: pytest.MonkeyPatch) -> Non
     at.core.settings = at.core.settings._replace(staged_max_bytes=100)
     at.stage("one", b"x" * 60)
     at.stage("two", b"x" * 60)
-    assert at.core.sessions.stages.get("alice", "two") is None, "it was refused for now"
+    assert at.core.sessions.stages.own("alice", "two") == [], "it was refused for now"
     at.stage("eve", b"x" * 60, name="task-of-eve", owner="eve")
-    assert at.core.sessions.stages.get("eve", "eve") is not None
+    assert at.core.sessions.stages.own("eve", "eve")
 
 
 def test_apps_of_one_principal_push_out_none_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1029,7 +1019,7 @@ def test_all_runs_of_a_name_are_one_publisher_and_each_is_done_once() -> None:
         at.commit_stages(run, 1, **{run: 1})
     assert at.commit_stages("jobs/a", 1, any=1).already
     assert [sequence for _, sequence, _, _ in shown(at)] == [1, 2]
-    known = at.core.sessions.get(publisher_id("$staged.jobs"))
+    known = at.core.sessions.get(publisher_id(staged_name("jobs", Origin(build.INSTANCE, 1))))
     assert known is not None
     assert known.high == 2
 

@@ -49,7 +49,8 @@ class _Process(JournalProcess):
 class Whole:
     """One instance; `restart` begins its next life."""
 
-    def __init__(self) -> None:
+    def __init__(self, instance: int = build.INSTANCE) -> None:
+        self.instance = instance
         self.disk = SimDisk(random.Random(1))
         self.ordinal = 1
         self.gone: list[Batch] = []  # removed
@@ -58,7 +59,7 @@ class Whole:
     def _start(self) -> None:
         salts = random.Random(repr(sorted(self.disk.list())))
         start = Start(build.Clock(), build.SEGMENT_BYTES, lambda: salts.getrandbits(64))
-        self.process = _Process(self.disk, JournalSettings(build.INSTANCE, MINE), start)
+        self.process = _Process(self.disk, JournalSettings(self.instance, MINE), start)
         self.fold, self.recovered = self.process.fold, self.process.recovered
         self.core, self.writer = self.process.core.commit, self.process.writer
         for rid, name in ((LISTENER, "ingest"), (LINK, "replication"), (PROCESS, "queues")):

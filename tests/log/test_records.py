@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from msgspec import Struct, msgpack
 from pyroaring import BitMap64
 
+from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
-from zbroker.log import records
+from zbroker.log import records, references
 from zbroker.log import records as q
 
 GOLDEN = [
@@ -34,12 +35,41 @@ GOLDEN = [
         "86a8696e7374616e636509aa67656e65726174696f6e01a6646967657374cd0abca573696e63652b"
         "a8706f736974696f6e2aa3637263ceaabbccdd",
     ),
+    (
+        records.AbortRecord([("alice", "t")], [Origin(9, 1)]),
+        "82a67374616765739192a5616c696365a174a76f726967696e7391920901",
+    ),
+    (
+        references.CommitRecord(
+            "app",
+            7,
+            ["t"],
+            [references.Reference(40, 2, 8256, 3, 30)],
+            "alice",
+            [references.PartsOrigin(9, 1, 1, 1)],
+        ),
+        "86a3617070a3617070a5626174636807a673746167657391a174a570617274739195280"
+        "2cd2040031ea97072696e636970616ca5616c696365a76f726967696e73919409010101",
+    ),
+]
+BEFORE = [  # by releases that did not know origins
+    (records.AbortRecord([("alice", "t")]), "81a67374616765739192a5616c696365a174"),
+    (
+        references.CommitRecord("app", 7, ["t"], [references.Reference(40, 2, 8256, 3)], "alice"),
+        "85a3617070a3617070a5626174636807a673746167657391a174a5706172"
+        "747391942802cd204003a97072696e636970616ca5616c696365",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("record", "golden"), GOLDEN, ids=lambda value: type(value).__name__)
 def test_golden_bytes_never_change(record: Struct, golden: str) -> None:
     assert records.encode(record).hex() == golden
+    assert msgpack.decode(bytes.fromhex(golden), type=type(record)) == record
+
+
+@pytest.mark.parametrize(("record", "golden"), BEFORE, ids=lambda value: type(value).__name__)
+def test_what_was_written_before_is_read(record: Struct, golden: str) -> None:
     assert msgpack.decode(bytes.fromhex(golden), type=type(record)) == record
 
 

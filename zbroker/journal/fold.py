@@ -34,7 +34,7 @@ from zbroker.log.format import (
     Batch,
 )
 from zbroker.log.reader import Cursor, Log
-from zbroker.log.records import ABORT, ORIGIN, PUBLISHER
+from zbroker.log.records import ORIGIN, PUBLISHER
 
 _KNOWN: Final = frozenset({KIND_NOOP, KIND_PURGE, KIND_QUEUE, KIND_TIE})  # that change nothing here
 STATE_MISSING: Final = (
@@ -105,7 +105,7 @@ class LogFold:
         elif batch.kind == KIND_STATE:
             self._state(batch, serial)
         elif batch.kind == KIND_ABORT:
-            self._abort(batch)
+            self.sessions.stages.fold_abort(batch)
         elif batch.kind == KIND_ORIGIN:
             self._origin(batch)
         elif batch.kind in named_records.KINDS:
@@ -123,13 +123,6 @@ class LogFold:
         with suppress(DecodeError, UnicodeDecodeError):
             record = PUBLISHER.decode(batch.body)
             self.sessions.fold_name(batch.publisher, record.name, record.principal)
-
-    def _abort(self, batch: Batch) -> None:
-        """One whose body is damaged leaves its parts waiting, until another one ends them."""
-        if not self.sessions.origins.is_own(batch):
-            return  # it is about the stages of that instance
-        with suppress(DecodeError, UnicodeDecodeError):
-            self.sessions.stages.ended(ABORT.decode(batch.body))
 
     def _origin(self, batch: Batch) -> None:
         """One whose body is damaged leaves the row as it was; its position rises with records."""

@@ -331,8 +331,8 @@ class GroupBuilder:
         self.next_position = batch.end_position
         if batch.kind in named_records.KINDS:
             self.sessions.named.fold(batch)
-        elif batch.kind == KIND_ABORT and self.sessions.origins.is_own(batch):
-            self.sessions.stages.ended(records.ABORT.decode(batch.body))
+        elif batch.kind == KIND_ABORT:
+            self.sessions.stages.fold_abort(batch)
 
     # -- control records of this instance -----------------------------------------------------
 

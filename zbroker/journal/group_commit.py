@@ -39,6 +39,7 @@ from zbroker.journal.record_judge import RecordUnit
 from zbroker.journal.replicas import CoveredBy, Replicas, Widened
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.snapshot import SnapshotWriter
+from zbroker.journal.stages import abort_of
 from zbroker.journal.units import CommitPlacer, CommitUnit, Units, units_of
 from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
 from zbroker.log import records
@@ -325,7 +326,7 @@ class GroupCommit(GroupBuilder):
             return StagesDone(ask.cid, code="not_ready", reason=NOT_READY)
         if not self.accepting and len(keys) > ABORTED_MAX:
             return StagesDone(ask.cid, code="disk_full", reason=DISK_FULL)
-        self.control(KIND_ABORT, records.encode(records.AbortRecord(keys)))
+        self.control(KIND_ABORT, records.encode(abort_of(keys)))
         return StagesDone(ask.cid)
 
     def begin_generation(self, generation: int, serial: int) -> None:

@@ -11,7 +11,10 @@ A hole is noted where a batch says that something was issued before it which is 
 above the highest), and where a new session begins further up, since what an older session wrote on
 another instance is not known here. Within a session `prev` proves that there is nothing between.
 
-Both kinds are bounded. A hole that is given up is forgotten, not filled: a replicated batch that
+What was staged is a hole, too: it has sequences of its publisher and is not one of its messages, so
+an instance where these are messages may still bring them.
+
+All are bounded. A hole that is given up is forgotten, not filled: a replicated batch that
 arrives there is refused with `hole_given_up`. Calling it a duplicate would confirm to the sender,
 and through a sync destination to the publisher, that this host holds what it does not hold.
 """
@@ -67,6 +70,15 @@ def held(runs: list[Run], first: int, last: int) -> list[Run]:
             found.append((first, begin - 1))
         first = end + 1
     return [*found, (first, last)] if first <= last else found
+
+
+def skip(holes: Holes, first: int, last: int, issued: int) -> Holes:
+    """[first, last], above all others, are in the log and not as messages. Returns: given up."""
+    if holes and holes[-1].last == first - 1:
+        holes[-1] = Hole(holes[-1].first, last, issued or holes[-1].issued)
+        return []
+    holes.append(Hole(first, last, issued))
+    return give_up(holes)
 
 
 def fill(holes: Holes, first: int, last: int, prev: int) -> None:

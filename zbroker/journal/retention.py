@@ -44,7 +44,7 @@ from zbroker.errors import ClientError
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
 from zbroker.journal.group_commit import GroupCommit
-from zbroker.journal.stages import Key
+from zbroker.journal.stages import StageKey, abort_of
 from zbroker.limits import HOLDINGS_MAX, U63_MAX
 from zbroker.log import records
 from zbroker.log.format import KIND_ABORT
@@ -353,11 +353,11 @@ class RetentionRequests:
                 return one.serial + 1
         return 0
 
-    def _end_stages(self, keys: list[Key]) -> Effects:
+    def _end_stages(self, keys: list[StageKey]) -> Effects:
         """By a record of the next group: what they hold back goes with the next removal."""
         if not keys or self._commit.fenced:
             return ()
-        self._commit.append_control(KIND_ABORT, records.encode(records.AbortRecord(keys)))
+        self._commit.append_control(KIND_ABORT, records.encode(abort_of(keys)))
         text = (
             f"{len(keys)} stages that were never committed were ended, since they were old or held "
             "back too much of the log; readers never saw them, and a commit of them is refused: "

@@ -33,7 +33,7 @@ from zbroker.journal.named_records import NamedRecords
 from zbroker.journal.origins import Origins
 from zbroker.journal.stages import Stages
 from zbroker.limits import U63_MAX
-from zbroker.log.format import FLAG_LATE, SEQUENCED, Batch
+from zbroker.log.format import FLAG_LATE, KIND_STAGED, SEQUENCED, Batch
 from zbroker.wire.internal import Entry
 
 #: A session is numbered by the clock in ns, or one above the newest: this is reached in 2116.
@@ -69,6 +69,7 @@ class PublisherState:
     late_position: int = 0  # of the newest message that filled a hole
     given_up: int = 0  # holes up to this sequence may have been forgotten
     holes: Holes = field(default_factory=list)
+    closed: int = 0  # a session that its publisher ended
     recent: deque[Recent] | None = None  # made by the first batch: most publishers are silent
 
     @property
@@ -136,7 +137,7 @@ class Sessions:
     def __init__(self, instance: int = 0) -> None:
         self.origins = Origins(instance)
         self.named = NamedRecords()
-        self.stages = Stages()
+        self.stages = Stages(self.origins)
         self.forgotten = 0
         self._publishers: dict[int, PublisherState] = {}
         self._names: Counter[str] = Counter()  # in the log, by principal
@@ -167,13 +168,21 @@ class Sessions:
         if session > known.session and self.origins.is_own(batch):
             known.session = session
         if batch.flags & FLAG_LATE:
-            holes.fill(known.holes, first, last, batch.prev)
+            if batch.kind != KIND_STAGED:
+                holes.fill(known.holes, first, last, batch.prev)
             known.late_position = batch.end_position - 1
         elif last > known.high:  # else a snapshot knew it already
-            at = batch.origin_instance
+            at, first = batch.origin_instance, max(first, known.high + 1)
             if first != known.high + 1 or session != known.wrote or at != known.wrote_at:
                 self._opened(known, first, batch.prev, session, at)
+            if batch.kind == KIND_STAGED:
+                self._staged(known, first, last, own=at in (0, self.origins.instance))
             known.high, known.high_position = last, batch.end_position - 1
+
+    def _staged(self, known: PublisherState, first: int, last: int, *, own: bool) -> None:
+        """These sequences are in the log and no messages. own: all that was acknowledged of them
+        was, here; what another instance staged is issued, and its publisher sends it again."""
+        self._give_up(known, holes.skip(known.holes, first, last, 0 if own else last))
 
     def _opened(self, known: PublisherState, first: int, prev: int, session: int, at: int) -> None:
         new = session != known.wrote or at != known.wrote_at
@@ -182,7 +191,10 @@ class Sessions:
         if hole is None:
             return
         known.holes.append(hole)
-        for gone in holes.give_up(known.holes):
+        self._give_up(known, holes.give_up(known.holes))
+
+    def _give_up(self, known: PublisherState, given_up: holes.Holes) -> None:
+        for gone in given_up:
             known.given_up = max(known.given_up, gone.last)
             self.forgotten += gone.issued > 0
 
@@ -270,7 +282,10 @@ class Sessions:
     def close(self, name: str, session: int) -> None:
         """Forgets a session; a name that never published leaves no trace."""
         known = self._publishers.get(publisher_id(name))
-        if known is not None and known.session == session and known.high == 0:
+        if known is None or known.session != session:
+            return
+        known.closed = session
+        if known.high == 0:
             self._names[known.principal] -= known.named
             del self._publishers[known.id]
 
@@ -312,6 +327,8 @@ class Sessions:
         last = entry.seq + entry.count - 1
         if last > U63_MAX or (entry.prev is not None and entry.prev >= entry.seq):
             return refusal("bad_field", "key `prev` must be below `seq`, both below 2**63")
+        if entry.stage:
+            return self._judge_staged(known, entry)
         if known.holes and entry.seq <= known.holes[-1].last:
             runs = holes.missing(known.holes, known.high, entry.seq, last)
             if runs and runs[0][0] <= known.high:
@@ -319,11 +336,31 @@ class Sessions:
         if last <= known.high:
             return _duplicate(known, entry)
         if entry.prev is not None and entry.prev > known.high and not entry.hole:
-            reason = (
-                f"sequence {entry.prev} is missing before {entry.seq}; the log ends at {known.high}"
-            )
-            return refusal("sequence_gap", reason)
+            return _gap(known, entry)
         return Verdict("accept", skip=max(0, known.high - entry.seq + 1))
+
+    def _judge_staged(self, known: PublisherState, entry: Entry) -> Verdict:
+        """A part is compared with its own stage alone."""
+        first, last = entry.seq, entry.seq + entry.count - 1
+        stage = known.principal, entry.stage
+        if self.stages.has_ended(*stage, self._is_open):
+            reason = f"what was staged under {entry.stage!r} was committed or aborted"
+            return refusal("stage_ended", reason)
+        if entry.prev is not None and entry.prev > known.high and not entry.hole:
+            return _gap(known, entry)
+        lacks = self.stages.lacks(*stage, known.id, first, last)
+        if lacks is None:  # nothing that is not above all others came to such a stage
+            lacks = holes.missing([], known.high, first, last)
+        if not lacks:
+            return _duplicate(known, entry)
+        begin, end = lacks[0]
+        if len(lacks) == 1 and end == last and begin > known.high:
+            return Verdict("accept", skip=begin - first)
+        return Verdict("accept", runs=tuple(_split(lacks, known.high)))
+
+    def _is_open(self, publisher: int, session: int) -> bool:
+        known = self._publishers.get(publisher)
+        return known is not None and known.session == session != known.closed
 
     def runs(self, publisher: int, first: int, last: int) -> tuple[list[Run], list[Run], list[Run]]:
         """The runs of [first, last] that are missing here, those that are held, and those of which
@@ -344,6 +381,8 @@ class Sessions:
         if entry.session != known.wrote or at != known.wrote_at or first > known.high + 1:
             begin = max(first, known.high + 1)
             self._opened(known, begin, prev_of(entry, known), entry.session, at)
+        if entry.stage:
+            self._staged(known, max(first, known.high + 1), first + entry.count - 1, own=True)
         known.high = first + entry.count - 1
         known.high_position = last_position
         known.remember(Recent(first, entry.count, entry.crc, last_position))
@@ -369,6 +408,17 @@ def collision(name: str) -> ClientError:
     """The refusal of a name whose publisher id is another name's."""
     reason = f"the name {name!r} has the publisher id of another name"
     return ClientError("publisher_collision", reason)
+
+
+def _gap(known: PublisherState, entry: Entry) -> Verdict:
+    reason = f"sequence {entry.prev} is missing before {entry.seq}; the log ends at {known.high}"
+    return refusal("sequence_gap", reason)
+
+
+def _split(runs: list[Run], high: int) -> list[Run]:
+    """The same runs, none of them below and above the highest sequence."""
+    parts = [[(a, min(b, high)), (max(a, high + 1), b)] for a, b in runs]
+    return [run for both in parts for run in both if run[0] <= run[1]]
 
 
 def prev_of(entry: Entry, known: PublisherState) -> int:

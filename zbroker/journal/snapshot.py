@@ -39,7 +39,7 @@ from zbroker.ids import Origin
 from zbroker.journal.group_builder import GroupBuilder
 from zbroker.journal.origins import OriginRow, Tie
 from zbroker.journal.sessions import PublisherRow, Sessions
-from zbroker.journal.stages import AppRow, LinkRow, StageRow
+from zbroker.journal.stages import AppRow, EndedRow, LinkRow, StageRow
 from zbroker.limits import KIB, STATE_BODY_BYTES
 from zbroker.log.format import KIND_STATE
 from zbroker.wire.units import NamedRow
@@ -65,7 +65,8 @@ class FoldCodec(NamedTuple):
     """How one fold's state gets into a snapshot and back.
 
     form: the type of a list of its rows. rows: made lazily, each as of the moment it is asked for.
-    fold_row: takes one of them back. always: also without a row its name is there.
+    fold_row: takes one of them back. always: also without a row its name is there. optional: a
+    release that does not know it may step over it.
     """
 
     name: str
@@ -73,6 +74,7 @@ class FoldCodec(NamedTuple):
     rows: Callable[[], Iterable[Struct]]
     fold_row: Callable[[Any], None]
     always: bool = True
+    optional: bool = False
 
     def learn(self, rows: Raw) -> None:
         """Takes rows as they were packed. Raises: StorageError unknown_version."""
@@ -96,6 +98,14 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
         FoldCodec("links", list[LinkRow], stages.link_rows, stages.learn_link, always=False),
         FoldCodec("apps", list[AppRow], stages.app_rows, stages.learn_app, always=False),
         FoldCodec("stages", list[StageRow], stages.rows, stages.learn, always=False),
+        FoldCodec(
+            "ended",
+            list[EndedRow],
+            stages.ended_rows,
+            stages.learn_ended,
+            always=False,
+            optional=True,
+        ),
         FoldCodec(
             "publishers",
             list[PublisherRow],
@@ -123,6 +133,7 @@ class Cutter:
         self._part_bytes = part_bytes - _PART_BYTES_GUESS - part_bytes // _ROW_SHARE
         self._part = 0
         self._rows = _rows(parts_of)
+        self._optional = {fold.name for fold in parts_of if fold.optional}
 
     def cut(self) -> bytes:
         """The body of the next part; its rows are as of now: none is asked for ahead of time."""
@@ -138,7 +149,9 @@ class Cutter:
                 rows.append(Raw(row))
                 size += len(row)
         together = {name: Raw(msgpack.encode(rows)) for name, rows in packed.items()}
-        body = msgpack.encode(Body(VERSION, self.through, self._part, together, self.done))
+        optional = sorted(self._optional & packed.keys())
+        part = Body(VERSION, self.through, self._part, together, self.done, optional)
+        body = msgpack.encode(part)
         self._part += 1
         self.bytes += len(body)
         return body

@@ -1,39 +1,74 @@
-"""Staged messages that are not committed yet, and the last commit of each app. Pure.
+"""Staged messages that are not committed yet, and the newest commits of each app. Pure.
 
     staged part --written--> known --commit--> shown by it, and held as long as that is kept
-                                   --a record ends it--> forgotten
+                                   --a record ends it--> forgotten, its token refused for a while
 
-All of it is folded from the log and is in state snapshots. A stage belongs to the principal of
-its publishers: others have stages of their own under the same token. It ends by a record alone, of
-a commit or of an abort, so every start knows the same; `overdue` and `held_before` name those that
+All of it is folded from the log and is in state snapshots. A stage is (instance, generation, token)
+of the principal of its publishers: others have stages of their own under the same token, and so has
+every other instance that parts were sent to. It ends by a record alone, of a commit or of an abort,
+so every start knows the same; `overdue` and `held_before` name those of this instance that
 an abort of the broker's own ends: after a day without a new part, measured while the journal runs
 and by no clock that somebody may set, or where they hold back more of the log than they may.
 
-Rows and records of releases without principals have none: every principal may use them.
+Clients know tokens only: for them a stage is all that this instance has under a token, whatever the
+generation. A new generation begins without them noticing, and each part is in one of them.
+
+Parts are compared with those of their own stage alone: a part that another instance has, too, may
+be aborted there. So each stage notes which sequences it has, of which sessions.
+
+A token whose stage ended is refused until these sessions have ended: a part may still be under way
+from one of them, and its stage would begin again without the parts before it.
+
+Rows and records of releases without principals have none: every principal may use them. Those
+without an instance are of this one, and do not say which sequences they have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
 
+from zbroker.ids import Origin
+from zbroker.journal import holes
+from zbroker.journal.holes import Run
+from zbroker.journal.origins import Origins
 from zbroker.limits import GIB
 from zbroker.log.format import Batch
-from zbroker.log.records import AbortRecord
-from zbroker.log.references import COLUMN_STAGE, CommitRecord, Reference
+from zbroker.log.records import ABORT, AbortRecord
+from zbroker.log.references import COLUMN_STAGE, CommitRecord, Reference, stage_origins
 
 STAGED_MAX_BYTES: Final = 64 * GIB  # that wait for a commit; more is refused
 STAGED_MS: Final = 24 * 3_600 * 1_000  # without a new part a stage is ended after this
-APPS_MAX: Final = 10_000  # of one principal, whose last commit is known
+APPS_MAX: Final = 10_000  # of one principal, whose newest commits are known
+EARLIER_MAX: Final = 64  # commits of one app, besides its newest
+ENDED_MAX: Final = 10_000  # tokens of one principal that are refused for a while
 
-Key = tuple[str, str]  # principal and token of a stage
+Owned = tuple[str, str]  # principal and token of a stage
+
+
+class StageKey(NamedTuple):
+    """One stage. origin: the instance and generation that it was staged in."""
+
+    origin: Origin
+    principal: str
+    token: str
+
+
+class Sender(Struct, array_like=True, gc=False):
+    """What one publisher staged: sequences [first, last] ..., the newest ones in `session`."""
+
+    publisher: int
+    session: int
+    runs: list[Run]
 
 
 class StageRow(Struct, array_like=True, gc=False):
-    """A stage in a state snapshot. newest_ns: not read any more."""
+    """A stage in a state snapshot. newest_ns: not read any more. instance: 0 before it was known,
+    and then there are no senders either."""
 
     token: str
     newest_ns: int
@@ -41,16 +76,31 @@ class StageRow(Struct, array_like=True, gc=False):
     topics: list[str]
     parts: list[Reference]
     principal: str = ""
+    instance: int = 0
+    generation: int = 0
+    senders: list[Sender] = []
+
+
+class EndedRow(Struct, array_like=True, gc=False):
+    """A token that ended, and the sessions that staged under it: [publisher, session] of each."""
+
+    token: str
+    principal: str
+    sessions: list[tuple[int, int]]
 
 
 class AppRow(Struct, array_like=True, gc=False):
-    """The newest commit of an app: `count` messages from `position` on."""
+    """The newest commit of an app: `count` messages from `position` on. instance, generation: its
+    origin; 0: an earlier release wrote the row. earlier: other batches, the newest last."""
 
     app: str
     batch: int
     position: int
     count: int
     principal: str = ""
+    instance: int = 0
+    generation: int = 0
+    earlier: list[int] = []
 
 
 class LinkRow(Struct, array_like=True, gc=False):
@@ -62,43 +112,79 @@ class LinkRow(Struct, array_like=True, gc=False):
 
 @dataclass(slots=True)
 class Stage:
-    """What a principal staged under one token. since_ms: when `overdue` saw the newest part."""
+    """What a principal staged under one token in one generation. since_ms: when `overdue` saw the
+    newest part. senders: by publisher; None: an earlier release did not note them."""
 
-    token: str
-    principal: str = ""
+    key: StageKey
     parts: list[Reference] = field(default_factory=list)
     topics: dict[str, None] = field(default_factory=dict)
     bytes: int = 0
     messages: int = 0
     since_ms: int | None = None
+    senders: dict[int, Sender] | None = field(default_factory=dict)
+
+    def note(self, batch: Batch) -> None:
+        """Notes the sequences of a part."""
+        if self.senders is None:
+            return
+        first, last = batch.sequence, batch.sequence + batch.taken - 1
+        found = self.senders.get(batch.publisher)
+        if found is None:
+            found = self.senders[batch.publisher] = Sender(batch.publisher, batch.session, [])
+        found.session = max(found.session, batch.session)
+        if found.runs and found.runs[-1][1] == first - 1:
+            found.runs[-1] = (found.runs[-1][0], last)
+        elif holes.held(_within(found.runs, first, last), first, last):
+            found.runs = _joined([*found.runs, (first, last)])
 
 
 class Stages:
-    """The stages of one log."""
+    """The stages of one log; those of other instances too, whose records are here.
 
-    def __init__(self) -> None:
+    bytes: of the own ones.
+    """
+
+    def __init__(self, origins: Origins) -> None:
         self.bytes = 0
-        self._stages: dict[Key, Stage] = {}
+        self._origins = origins
+        self._stages: dict[Owned, dict[Origin, Stage]] = {}
+        self._ended: dict[str, dict[str, dict[int, int]]] = {}  # by principal, token: sessions
         self._apps: dict[str, dict[str, AppRow]] = {}  # by principal
         self._links: dict[int, int] = {}  # serial of commits: lowest serial that they refer to
         self._placed: list[tuple[Batch, str]] = []  # staged parts of the group that is being made
         self._lowest: list[int] = []  # of the commits of that group
 
     def __len__(self) -> int:
-        return len(self._stages)
+        return sum(map(len, self._stages.values()))
 
-    def get(self, principal: str, token: str) -> Stage | None:
-        """What this principal staged under this token, as far as it is written."""
-        key = self._key(principal, token)
-        return self._stages[key] if key is not None else None
+    def _all(self) -> list[Stage]:
+        return [stage for found in self._stages.values() for stage in found.values()]
 
-    def _key(self, principal: str, token: str) -> Key | None:
-        for key in ((principal, token), ("", token)):
-            if key in self._stages:
-                return key
-        if principal:
-            return None
-        return next((key for key in self._stages if key[1] == token), None)
+    def _is_own(self, origin: Origin) -> bool:
+        return origin.instance in (0, self._origins.instance)
+
+    def own(self, principal: str, token: str) -> list[Stage]:
+        """What this principal staged here under this token, the oldest generation first."""
+        found = self._stages.get(self._owned(principal, token), {})
+        own = [stage for origin, stage in found.items() if self._is_own(origin)]
+        return sorted(own, key=lambda stage: stage.key.origin)
+
+    def get(self, key: StageKey) -> Stage | None:
+        """The stage that this record of its instance means."""
+        return self._stages.get(self._owned(key.principal, key.token), {}).get(key.origin)
+
+    def _owned(self, principal: str, token: str) -> Owned:
+        """Whose stages are meant: of releases that did not know it, or without security, any."""
+        for owned in ((principal, token), ("", token)):
+            if owned in self._stages:
+                return owned
+        others = () if principal else (one for one in self._stages if one[1] == token)
+        return next(iter(others), (principal, token))
+
+    @property
+    def placing(self) -> bool:
+        """The group that is being made has parts, whose places are not known yet."""
+        return bool(self._placed)
 
     def last(self, principal: str, app: str) -> AppRow | None:
         """The newest commit of an app of this principal."""
@@ -108,40 +194,124 @@ class Stages:
         found = [rows[app] for rows in of_one if app in rows]
         return max(found, key=lambda row: row.batch, default=None)
 
+    def committed_elsewhere(self, record: CommitRecord, origin: Origin) -> AppRow | None:
+        """The app's row if this log has that batch of it already, from another origin."""
+        row = self._apps.get(record.principal, {}).get(record.app)
+        if row is None or record.batch not in (row.batch, *row.earlier):
+            return None
+        return None if (row.batch, row.instance, row.generation) == (record.batch, *origin) else row
+
     def bytes_of(self, principal: str) -> int:
-        """How much of this principal waits for a commit."""
-        placed = sum(batch.body_length for batch, owner in self._placed if owner == principal)
-        return placed + sum(s.bytes for key, s in self._stages.items() if key[0] == principal)
+        """How much of this principal waits here for a commit."""
+        owned = (stage for stage in self._all() if stage.key.principal == principal)
+        written = sum(stage.bytes for stage in owned if self._is_own(stage.key.origin))
+        return written + sum(
+            batch.body_length
+            for batch, owner in self._placed
+            if owner == principal and self._is_own(batch.origin)
+        )
+
+    # -- publishers of this instance ----------------------------------------------------------
+
+    def lacks(
+        self, principal: str, token: str, publisher: int, first: int, last: int
+    ) -> list[Run] | None:
+        """The runs of these sequences of a publisher that its stage does not have.
+
+        Returns: None if an earlier release began the stage: that is not known then.
+        """
+        found: list[Run] = []
+        for stage in self.own(principal, token):
+            if stage.senders is None:
+                return None
+            if publisher in stage.senders:
+                found += _within(stage.senders[publisher].runs, first, last)
+        return holes.held(_joined(found), first, last)
+
+    def has_ended(self, principal: str, token: str, is_open: Callable[[int, int], bool]) -> bool:
+        """Whether this token may not be used now. is_open: whether a publisher's session is."""
+        ended = self._ended.get(principal)
+        if not ended or token not in ended:
+            return False
+        if any(is_open(*session) for session in ended[token].items()):
+            return True
+        del ended[token]
+        return False
+
+    def _end(self, stage: Stage) -> None:
+        """No part of its own sessions begins it again."""
+        principal, token = stage.key.principal, stage.key.token
+        self._drop(stage)
+        if stage.senders and self._is_own(stage.key.origin):
+            ended = self._ended.setdefault(principal, {})
+            sessions = ended.pop(token, {})
+            ended[token] = sessions | {one.publisher: one.session for one in stage.senders.values()}
+            if len(ended) > ENDED_MAX:
+                del ended[next(iter(ended))]
+
+    def _drop(self, stage: Stage) -> None:
+        owned = stage.key.principal, stage.key.token
+        del self._stages[owned][stage.key.origin]
+        if not self._stages[owned]:
+            del self._stages[owned]
+        if self._is_own(stage.key.origin):
+            self.bytes -= stage.bytes
 
     # -- what comes into the log --------------------------------------------------------------
+
+    def _at(self, key: StageKey) -> Stage:
+        of_token = self._stages.setdefault((key.principal, key.token), {})
+        stage = of_token.get(key.origin)
+        if stage is None:
+            stage = of_token[key.origin] = Stage(key)
+        return stage
 
     def placed(self, batch: Batch, principal: str) -> None:
         """A staged part has a position; it counts as soon as it is written."""
         self._placed.append((batch, principal))
-        self.bytes += batch.body_length
+        self._at(StageKey(batch.origin, principal, token_of(batch))).note(batch)
+        if self._is_own(batch.origin):
+            self.bytes += batch.body_length
 
     def committed(self, record: CommitRecord, batch: Batch) -> None:
         """A commit has a position."""
-        for token in record.stages:
-            self._forget(record.principal, token)
-        row = AppRow(record.app, record.batch, batch.position, batch.taken, record.principal)
-        self.learn_app(row)
+        for token, origin in zip(record.stages, stage_origins(record), strict=False):
+            self._end_of(record.principal, token, origin, batch.origin)
+        self._learn_commit(record, batch)
         self._lowest.append(min(part.serial for part in record.parts))
 
-    def ended(self, record: AbortRecord) -> None:
-        """An abort has a position."""
-        for principal, token in record.stages:
-            self._forget(principal, token)
+    def ended(self, record: AbortRecord, by: Origin) -> None:
+        """An abort has a position. by: who wrote it; an instance ends its own stages only."""
+        for number, (principal, token) in enumerate(record.stages):
+            origin = record.origins[number] if record.origins else None
+            if origin is None or origin.instance == by.instance:
+                self._end_of(principal, token, origin, by)
+
+    def _end_of(self, principal: str, token: str, origin: Origin | None, by: Origin) -> None:
+        if origin is not None:
+            found = self.get(StageKey(origin, principal, token))
+            ended = [found] if found is not None else []
+        else:
+            ended = self.own(principal, token) if self._is_own(by) else []
+        for stage in ended:
+            self._end(stage)
             for batch, owner in [*self._placed]:
-                if (owner, token_of(batch)) == (principal, token):
+                if StageKey(batch.origin, owner, token_of(batch)) == stage.key:
                     self._placed.remove((batch, owner))
-                    self.bytes -= batch.body_length
+                    self.bytes -= batch.body_length if self._is_own(batch.origin) else 0
+
+    def fold_abort(self, batch: Batch) -> None:
+        """One whose body is damaged leaves its parts waiting, until another one ends them."""
+        with suppress(DecodeError, UnicodeDecodeError):
+            record = ABORT.decode(batch.body)
+            if len(record.origins) in (0, len(record.stages)):
+                self.ended(record, batch.origin)
 
     def written(self, serial: int) -> None:
         """Placed parts are in this segment, or in the one before."""
         for batch, principal in self._placed:
             self.fold(batch, serial, principal)
-            self.bytes -= batch.body_length  # fold has counted it again
+            self.bytes -= batch.body_length if self._is_own(batch.origin) else 0  # counted again
         self._placed = []
         for lowest in self._lowest:
             self.learn_link(LinkRow(serial, lowest))
@@ -154,47 +324,55 @@ class Stages:
 
     def fold(self, batch: Batch, serial: int, principal: str) -> None:
         """Learns from a staged part of the log."""
-        key = principal, token_of(batch)
-        stage = self._stages.setdefault(key, Stage(key[1], principal))
+        stage = self._at(StageKey(batch.origin, principal, token_of(batch)))
         if stage.parts and stage.parts[-1].position >= batch.position:
             return  # a snapshot knew it
-        stage.parts.append(Reference(batch.position, serial, batch.offset, batch.taken))
+        at = batch.origin_position if batch.origin_position != batch.position else 0
+        stage.parts.append(Reference(batch.position, serial, batch.offset, batch.taken, at))
         stage.topics.update(dict.fromkeys(batch.topics))
         stage.bytes += batch.body_length
         stage.messages += batch.taken
         stage.since_ms = None
-        self.bytes += batch.body_length
+        stage.note(batch)
+        if self._is_own(batch.origin):
+            self.bytes += batch.body_length
+
+    def _learn_commit(self, record: CommitRecord, batch: Batch) -> None:
+        row = AppRow(
+            record.app, record.batch, batch.position, batch.taken, record.principal, *batch.origin
+        )  # fmt: skip
+        before = self._apps.get(record.principal, {}).get(record.app)
+        if before is not None and before.batch != row.batch:
+            newest, other = (row, before) if row.batch > before.batch else (before, row)
+            newest.earlier = [*before.earlier, other.batch][-EARLIER_MAX:]
+            row = newest
+        self.learn_app(row)
 
     # -- what goes ----------------------------------------------------------------------------
 
-    def _forget(self, principal: str, token: str) -> None:
-        key = self._key(principal, token)
-        if key is not None:
-            self.bytes -= self._stages.pop(key).bytes
+    def known(self, principal: str, tokens: Iterable[str]) -> list[StageKey]:
+        """The own stages of these tokens, also those of the group that is being made."""
+        return [stage.key for token in tokens for stage in self.own(principal, token)]
 
-    def known(self, principal: str, tokens: Iterable[str]) -> list[Key]:
-        """The stages of these tokens that are here, also those of the group that is being made."""
-        placed = {(owner, token_of(batch)) for batch, owner in self._placed}
-        found = ((principal, token) for token in tokens)
-        return [key for key in found if key in placed or self._key(*key) is not None]
-
-    def overdue(self, now_ms: int) -> list[Key]:
+    def overdue(self, now_ms: int) -> list[StageKey]:
         """Stages without a new part for long. `now_ms`: of a clock that only runs forward."""
-        for stage in self._stages.values():
+        own = [stage for stage in self._all() if self._is_own(stage.key.origin)]
+        for stage in own:
             stage.since_ms = now_ms if stage.since_ms is None else stage.since_ms
         return [
-            key for key, stage in self._stages.items()
+            stage.key for stage in own
             if stage.since_ms is not None and stage.since_ms + STAGED_MS <= now_ms
         ]  # fmt: skip
 
-    def held_before(self, serial: int) -> list[Key]:
-        """Stages with parts in segments before that one."""
-        return [key for key, stage in self._stages.items() if stage.parts[0].serial < serial]
+    def held_before(self, serial: int) -> list[StageKey]:
+        """Own stages with parts in segments before that one."""
+        own = (stage for stage in self._all() if self._is_own(stage.key.origin))
+        return [stage.key for stage in own if stage.parts and stage.parts[0].serial < serial]
 
     def removable(self, through: int) -> int:
         """Up to which segment all may go, at most `through`: no commit that stays shows parts of
         it, and none of it waits for a commit."""
-        waiting = [part.serial for one in self._stages.values() for part in one.parts[:1]]
+        waiting = [part.serial for one in self._all() for part in one.parts[:1]]
         through = min([through, *(serial - 1 for serial in waiting)])
         for serial, lowest in sorted(self._links.items(), reverse=True):
             if serial > through >= lowest:
@@ -209,9 +387,19 @@ class Stages:
 
     def rows(self) -> Iterator[StageRow]:
         """The rows of stages."""
-        for one in list(self._stages.values()):
-            topics = list(one.topics)
-            yield StageRow(one.token, 0, one.bytes, topics, one.parts, one.principal)
+        for one in self._all():
+            (instance, generation), principal, token = one.key
+            senders = list(one.senders.values()) if one.senders is not None else []
+            yield StageRow(
+                token, 0, one.bytes, list(one.topics), one.parts, principal, instance, generation,
+                senders,
+            )  # fmt: skip
+
+    def ended_rows(self) -> Iterator[EndedRow]:
+        """The rows of tokens that are refused."""
+        for principal, ended in self._ended.items():
+            for token, sessions in list(ended.items()):
+                yield EndedRow(token, principal, list(sessions.items()))
 
     def app_rows(self) -> Iterable[AppRow]:
         """The rows of apps, per principal the longest unused first."""
@@ -222,16 +410,23 @@ class Stages:
         return [LinkRow(serial, lowest) for serial, lowest in self._links.items()]
 
     def learn(self, row: StageRow) -> None:
+        """It replaces what is known of its stage."""
+        origin = Origin(row.instance or self._origins.instance, row.generation)
+        key = StageKey(origin, row.principal, row.token)
+        found = self._stages.get((row.principal, row.token), {}).get(origin)
+        if found is not None:
+            self._drop(found)
+        stage = self._at(key)
+        stage.parts, stage.bytes = list(row.parts), row.bytes
+        stage.topics = dict.fromkeys(row.topics)
+        stage.messages = sum(part.count for part in row.parts)
+        stage.senders = {one.publisher: one for one in row.senders} if row.instance else None
+        if self._is_own(origin):
+            self.bytes += row.bytes
+
+    def learn_ended(self, row: EndedRow) -> None:
         """It replaces what is known of its token."""
-        key = row.principal, row.token
-        if key in self._stages:
-            self.bytes -= self._stages.pop(key).bytes
-        messages = sum(part.count for part in row.parts)
-        topics = dict.fromkeys(row.topics)
-        self._stages[key] = Stage(
-            row.token, row.principal, list(row.parts), topics, row.bytes, messages
-        )
-        self.bytes += row.bytes
+        self._ended.setdefault(row.principal, {})[row.token] = dict(row.sessions)
 
     def learn_app(self, row: AppRow) -> None:
         """It replaces what is known of its app."""
@@ -252,3 +447,23 @@ def token_of(batch: Batch) -> str:
     """The token of a staged part."""
     found = next((data for tag, data in batch.extra if tag == COLUMN_STAGE), b"")
     return found.decode(errors="replace")
+
+
+def abort_of(keys: list[StageKey]) -> AbortRecord:
+    """The record that ends these stages."""
+    return AbortRecord([(key.principal, key.token) for key in keys], [key.origin for key in keys])
+
+
+def _within(runs: list[Run], first: int, last: int) -> list[Run]:
+    return [(max(a, first), min(b, last)) for a, b in runs if a <= last and first <= b]
+
+
+def _joined(runs: list[Run]) -> list[Run]:
+    """The same sequences as rising runs, apart from each other."""
+    found: list[Run] = []
+    for first, last in sorted(runs):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return found

@@ -3,11 +3,11 @@
     unit     parts that land side by side in one group, or not at all
                control part   one record: a fact of a queue, a definition, a point, a purge
                publish part   messages, with the next sequences of "$broker.<instance>.<generation>"
-    commit   one batch that shows staged messages, published by "$staged.<app>"
+    commit   one batch that shows staged messages, of "$staged.<app>.<instance>.<generation>"
 
-Only this log gives the sequences of these publishers. The first is named after the log's origin, so
-the messages of two instances stay apart where they are replicated, and a generation after a lost
-end does not give the same bookmarks again.
+Only this log gives the sequences of these publishers. They are named after the log's origin, so the
+messages of two instances stay apart where they are replicated, and a generation after a lost end
+does not give the same bookmarks again.
 
 All parts but the last say that the next batch belongs to them. Names are placed before the first
 part, so that nothing else lands inside a unit.
@@ -19,13 +19,18 @@ there which units landed before a restart.
 
 A batch of an app is committed once, and none that is older than the newest one: Spark gives its
 batches rising numbers and repeats the last one. So a commit that comes again after any crash is the
-same or does nothing. An app may be "<name>/<run>": then "$staged.<name>" publishes for all runs,
-since publishers are known for ever and runs are not.
+same or does nothing. An app may be "<name>/<run>": then the publisher of "<name>" publishes for all
+runs, since publishers are known for ever and runs are not.
+
+A client commits and aborts tokens. That is all that is staged under them here, whatever the
+generation: it cannot know that one has begun, and what it was told is durable is in either. A part
+that was lost with the end of a log is missing in the count until it has come back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from zbroker.checksums import crc32c
@@ -55,7 +60,7 @@ from zbroker.log.format import (
     KIND_WIRING,
     Batch,
 )
-from zbroker.log.references import CommitRecord, Reference
+from zbroker.log.references import CommitRecord, PartsOrigin, Reference
 from zbroker.wire import bodies
 from zbroker.wire import internal as m
 from zbroker.wire.stages import STAGES_MAX, CommitStages, StagesDone
@@ -99,6 +104,11 @@ def units_of(commit: CommitUnits, sent: Sequence[Body]) -> Iterator[CommitUnit]:
 def broker_name(origin: Origin) -> str:
     """The name that the broker itself publishes under in the log of this origin."""
     return f"{BROKER_NAME}.{origin.instance:016x}.{origin.generation}"
+
+
+def staged_name(app: str, origin: Origin) -> str:
+    """The name that commits of an app publish under in the log of this origin."""
+    return f"{STAGED_NAME}.{app}.{origin.instance:016x}.{origin.generation}"
 
 
 class OwnPublishers:
@@ -260,14 +270,14 @@ class CommitPlacer:
             raise ClientError("disk_full", DISK_FULL)
         if len(ask.stages) > STAGES_MAX or len({one.token for one in ask.stages}) < len(ask.stages):
             raise ClientError("bad_field", f"a commit names 1 to {STAGES_MAX} stages, each once")
-        chosen = []
+        chosen: list[Stage] = []
         for one in ask.stages:
-            stage = self._to.sessions.stages.get(ask.principal, one.token)
-            have = stage.messages if stage is not None else 0
-            if stage is None or have != one.messages:
+            found = self._to.sessions.stages.own(ask.principal, one.token)
+            have = sum(stage.messages for stage in found)
+            if not have or have != one.messages:
                 text = f"of stage {one.token[:64]!r} {have} messages are here, not {one.messages}"
                 raise ClientError("stage_unknown", text)
-            chosen.append(stage)
+            chosen += found
         return chosen
 
     def _commit(self, ask: CommitStages, chosen: list[Stage]) -> tuple[int, int]:
@@ -279,8 +289,9 @@ class CommitPlacer:
             text = f"a commit shows at most {PARTS_MAX} parts and {TOPICS_MAX} topics"
             raise ClientError("too_large", text)
         known = self._publisher(ask.app.partition("/")[0], ask.principal)
-        tokens = [stage.token for stage in chosen]
-        record = CommitRecord(ask.app, ask.batch, tokens, parts, ask.principal)
+        tokens = [stage.key.token for stage in chosen]
+        origins = _origins_of(chosen)
+        record = CommitRecord(ask.app, ask.batch, tokens, parts, ask.principal, origins)
         body = references.encode(record)
         part = UnitPart(KIND_PUBLISH, crc32c(body), topics, count)
         batch = self._own.publish(known, part, body, flags=FLAG_SHOWS)
@@ -293,10 +304,20 @@ class CommitPlacer:
         It counts as a name of the principal that commits first; others may have apps of that name.
         Raises: ClientError publisher_collision, not_entitled, too_many.
         """
-        to, known = self._to, self._own.open(f"{STAGED_NAME}.{app}")
+        to = self._to
+        origin = Origin(to.settings.instance, to.generation)
+        known = self._own.open(staged_name(app, origin))
         if not known.named:
             if to.sessions.names_of(principal) >= to.settings.names_max:
                 raise ClientError("too_many", NAMES_FULL)
             known.principal = known.principal or principal
             to.name(known)
         return known
+
+
+def _origins_of(chosen: list[Stage]) -> list[PartsOrigin]:
+    found = []
+    for origin, stages in groupby(chosen, key=lambda stage: stage.key.origin):
+        parts = [len(stage.parts) for stage in stages]
+        found.append(PartsOrigin(origin.instance, origin.generation, len(parts), sum(parts)))
+    return found

@@ -22,6 +22,7 @@ from typing import Any, Final
 from msgspec import DecodeError, Struct, msgpack
 from pyroaring import BitMap64
 
+from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
 from zbroker.topics import TopicType
 
@@ -61,9 +62,14 @@ class PurgeRecord(Struct, omit_defaults=True):
 
 
 class AbortRecord(Struct):
-    """Body of a KIND_ABORT record: these stages end here. stages: principal and token of each."""
+    """Body of a KIND_ABORT record: these stages end here. stages: principal and token of each.
+
+    origins: the instance and generation that each was staged in. Without them an earlier release
+    wrote it: all of its own instance.
+    """
 
     stages: list[tuple[str, str]]
+    origins: list[Origin] = []
 
 
 class OriginRecord(Struct, omit_defaults=True):

@@ -18,7 +18,9 @@ from typing import Final, NamedTuple
 from msgspec import DecodeError, Struct, msgpack
 from msgspec.structs import replace
 
-from zbroker.log.format import FLAG_ZSTD, KIND_PUBLISH, Batch
+from zbroker.checksums import crc32c
+from zbroker.ids import Origin
+from zbroker.log.format import FLAG_SHOWS, FLAG_ZSTD, KIND_PUBLISH, Batch
 from zbroker.wire.messages import Columns
 
 COLUMN_STAGE: Final = 7  # tag of the column of a staged part that is its token
@@ -26,18 +28,37 @@ _NO_COLUMNS: Final = Columns()
 
 
 class Reference(Struct, array_like=True, gc=False, frozen=True):
-    """A staged part with `count` messages that count: its position, and the place of that."""
+    """A staged part with `count` messages that count: its position, and the place of that.
+
+    at_origin: its position at its origin; 0: the same as here.
+    """
 
     position: int
     serial: int
     offset: int
     count: int
+    at_origin: int = 0
+
+    @property
+    def identity(self) -> int:
+        """Its position at its origin, which is the same on every instance."""
+        return self.at_origin or self.position
+
+
+class PartsOrigin(Struct, array_like=True, gc=False, frozen=True):
+    """The next `stages` of a commit, of `parts` parts in all, were staged in this generation."""
+
+    instance: int
+    generation: int
+    stages: int
+    parts: int
 
 
 class CommitRecord(Struct):
     """Body of a commit. app, batch: the commit's name; `stages`: the tokens, in order.
 
     principal: whose app and stages these are; "" also of releases that did not know.
+    origins: of stages and parts, in order; none: an earlier release wrote it, all are its own.
     """
 
     app: str
@@ -45,6 +66,7 @@ class CommitRecord(Struct):
     stages: list[str]
     parts: list[Reference]
     principal: str = ""
+    origins: list[PartsOrigin] = []
 
 
 class Shown(NamedTuple):
@@ -64,6 +86,40 @@ def decode(body: bytes | memoryview) -> CommitRecord | None:
         return _RECORD.decode(body)
     except (DecodeError, UnicodeDecodeError):
         return None
+
+
+def stage_origins(record: CommitRecord) -> list[Origin | None]:
+    """Of each stage of a commit the origin; None: not known, the commit's own instance."""
+    if not record.origins:
+        return [None] * len(record.stages)
+    return [Origin(o.instance, o.generation) for o in record.origins for _ in range(o.stages)]
+
+
+def by_identity(record: CommitRecord, origin: Origin) -> CommitRecord:
+    """The same commit, of that origin, with its parts by identity: as it goes to other instances.
+
+    They have the parts at places of their own: each one resolves them when it stores the commit.
+    """
+    parts = [Reference(part.identity, 0, 0, part.count) for part in record.parts]
+    origins = record.origins or [
+        PartsOrigin(origin.instance, origin.generation, len(record.stages), len(parts))
+    ]
+    return replace(record, parts=parts, origins=origins)
+
+
+def content_crc(batch: Batch, body: bytes | memoryview) -> int:
+    """A CRC of what a batch holds that is the same on every instance.
+
+    That of a commit is over its name, its stages and its parts by identity: the rest of its body is
+    where these are here.
+    """
+    record = decode(body) if batch.flags & FLAG_SHOWS else None
+    if record is None:
+        return batch.body_crc
+    said = by_identity(record, batch.origin)
+    parts = [(part.position, part.count) for part in said.parts]
+    named = said.app, said.batch, said.principal, said.stages, said.origins
+    return crc32c(encode((*named, parts)))
 
 
 def shown(commit: Batch, body: bytes | memoryview) -> Shown | None:
