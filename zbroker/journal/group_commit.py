@@ -37,6 +37,7 @@ from zbroker.journal.group_builder import (
 )
 from zbroker.journal.record_judge import RecordUnit
 from zbroker.journal.replicas import CoveredBy, Replicas, Widened
+from zbroker.journal.replicated_stages import is_commit
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.snapshot import SnapshotWriter
 from zbroker.journal.stages import abort_of
@@ -266,6 +267,10 @@ class GroupCommit(GroupBuilder):
                 size -= needs
                 break
             elif isinstance(what, RecordUnit):
+                if self.sessions.stages.placing and is_commit(what.records[0]):
+                    self._queue.appendleft(waiting)  # it says where its parts are: once written
+                    size -= needs
+                    break
                 placed = self._replicas.place(ordinal, what, fits=needs <= left)
                 items += [(requester, item) for item in placed]
                 left -= needs if not placed[0].code else 0

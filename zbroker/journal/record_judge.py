@@ -30,6 +30,7 @@ from zbroker.log.format import (
     KIND_PUBLISH,
     KIND_PURGE,
     KIND_QUEUE,
+    KIND_STAGED,
     KIND_TIE,
     KIND_WIRING,
     SEQUENCED,
@@ -40,6 +41,7 @@ from zbroker.wire.internal import Record
 
 _COPIED: Final = frozenset(
     {KIND_PUBLISH, KIND_TIE, KIND_POINT, KIND_PURGE, KIND_NOOP, KIND_QUEUE, KIND_WIRING}
+    | {KIND_STAGED}
 )
 _OF_PUBLISHERS: Final = SEQUENCED | {KIND_TIE}
 
@@ -80,6 +82,8 @@ class RecordJudge:
         for record in given:
             if (record.instance, record.generation) != origin:
                 return "bad_field", "the records of a unit have one origin"
+            if record.kind == KIND_STAGED or record.flags & FLAG_SHOWS:
+                return "bad_field", "a staged part or a commit is a unit by itself"
             refusal = self._judge(link, record, origin, ahead, fits)
             if refusal is not None:
                 return refusal
@@ -95,7 +99,7 @@ class RecordJudge:
         if wrong := outside(record):
             return "bad_field", wrong
         kind, last = record.kind, record.last
-        if (kind not in _COPIED and not kind & STEP_OVER) or record.flags & FLAG_SHOWS:
+        if kind not in _COPIED and not kind & STEP_OVER:
             reason = f"records of kind {kind} are not known here; update this instance first"
             return "unknown_version", reason
         if not 0 < record.position <= last <= U63_MAX or record.seq + record.count > U63_MAX:

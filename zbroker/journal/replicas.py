@@ -48,6 +48,7 @@ from zbroker.journal.link_sessions import (
 from zbroker.journal.origins import Seen
 from zbroker.journal.record_bounds import outside
 from zbroker.journal.record_judge import RecordJudge, RecordUnit
+from zbroker.journal.replicated_stages import ReplicatedStages, is_commit
 from zbroker.journal.sessions import SESSION_MAX, PublisherState, Recent
 from zbroker.limits import BATCH_COUNT_MAX, U63_MAX
 from zbroker.log import records
@@ -58,6 +59,7 @@ from zbroker.log.format import (
     KIND_ORIGIN,
     KIND_PUBLISH,
     KIND_PUBLISHER,
+    KIND_STAGED,
     KIND_TIE,
     SEQUENCED,
     Batch,
@@ -102,6 +104,7 @@ class Replicas:
         self.links = LinkSessions()
         self._run: tuple[LinkSession | None, int, int, Seen] = (None, 0, 0, Seen())
         self._doubtful: records.OriginRecord | None = None  # of the unit that is being placed
+        self._staging = ReplicatedStages(to, self._copy)
 
     # -- what arrives -------------------------------------------------------------------------
 
@@ -216,6 +219,12 @@ class Replicas:
             taken = record.last - record.position + 1
             self._to.duplicates += taken
             return self._answer(ordinal, record, taken)
+        if record.kind == KIND_STAGED or is_commit(record):
+            try:
+                self._staging.place(record, body, seen.position)
+            except ClientError as error:
+                return self._refused(ordinal, seen.position, error.code, error.reason)
+            return self._answer(ordinal, record, 0)
         if record.kind == KIND_PUBLISH:
             return self._store(ordinal, record, body, seen.position - record.position + 1)
         batch = self._copy(record, body)
@@ -319,8 +328,8 @@ class Replicas:
         return Batch(
             record.kind, self._to.next_position, record.publisher, record.session, record.seq,
             record.prev, record.count, log_time, record.topics, body, record.crc, len(body),
-            record.skip, record.flags, record.instance, record.generation, record.position,
-            columns, extra, cut=record.cut,
+            record.skip, record.flags & ~FLAG_UNIT, record.instance, record.generation,
+            record.position, columns, extra, cut=record.cut,
         )  # fmt: skip
 
     def _times_of(self, record: Record) -> tuple[Columns | None, int, list[tuple[int, bytes]]]:
