@@ -21,6 +21,7 @@ from tests.sim.log_world import PLANTED
 from tests.sim.test_world import BUGS
 from zbroker.local import LocalBroker
 from zbroker.log import format as journal_format
+from zbroker.log import records
 from zbroker.wire import codec, messages, queue_messages, stages
 
 PAGES = read_pages()
@@ -215,6 +216,27 @@ def test_the_sizes_of_the_journal_page_are_those_of_the_code() -> None:
     for name in ("SEGMENT", "GROUP", "BATCH", "NOTE"):
         size = getattr(journal_format, name).size
         assert f"({size} bytes" in text, f"{name} has {size} bytes"
+
+
+def test_the_journal_page_says_which_kinds_travel() -> None:
+    """Kinds as in the code, so also whether they may be stepped over: that is a bit of them."""
+    text = page("docs/reference/journal.md").text
+    table = text.partition("| kind | travels |")[2].partition("\n\n")[0]
+    found: dict[int, str] = {}
+    commits = []
+    for row in table.splitlines()[2:]:
+        kinds, travels, *_ = row.strip("| ").split(" | ")
+        names, how = re.split("[;,] ", kinds), travels.split("; ")
+        for name, one in zip(names, how * (len(names) // len(how)), strict=True):
+            if name.endswith("with flag 4"):
+                commits.append(one)
+            else:
+                found[int(name.split()[0], 0)] = one
+    assert found == records.TRAVELS
+    assert commits == [records.COMMIT_TRAVELS]
+    assert set(found) == {
+        value for name, value in vars(journal_format).items() if name.startswith("KIND_")
+    }
 
 
 def test_every_planted_bug_is_named() -> None:

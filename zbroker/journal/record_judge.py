@@ -22,27 +22,20 @@ from zbroker.journal.link_sessions import LinkSession, Refusal, owner_of
 from zbroker.journal.origins import Seen
 from zbroker.journal.record_bounds import outside
 from zbroker.limits import GROUP_MAX_BYTES, U63_MAX
+from zbroker.log import records
 from zbroker.log.format import (
     FLAG_SHOWS,
     FLAG_UNIT,
-    KIND_NOOP,
-    KIND_POINT,
     KIND_PUBLISH,
-    KIND_PURGE,
-    KIND_QUEUE,
     KIND_STAGED,
     KIND_TIE,
-    KIND_WIRING,
     SEQUENCED,
     STEP_OVER,
     kept_crc,
 )
 from zbroker.wire.internal import Record
 
-_COPIED: Final = frozenset(
-    {KIND_PUBLISH, KIND_TIE, KIND_POINT, KIND_PURGE, KIND_NOOP, KIND_QUEUE, KIND_WIRING}
-    | {KIND_STAGED}
-)
+_COPIED: Final = frozenset(kind for kind, travels in records.TRAVELS.items() if travels == "yes")
 _OF_PUBLISHERS: Final = SEQUENCED | {KIND_TIE}
 
 
