@@ -151,7 +151,7 @@ class Stages:
         self._ended: dict[str, dict[str, dict[int, int]]] = {}  # by principal, token: sessions
         self._apps: dict[str, dict[str, AppRow]] = {}  # by principal
         self._links: dict[int, int] = {}  # serial of commits: lowest serial that they refer to
-        self._placed: list[tuple[Batch, str]] = []  # staged parts of the group that is being made
+        self._placed: list[tuple[Batch, Stage]] = []  # parts of the group that is being made
         self._lowest: list[int] = []  # of the commits of that group
 
     def __len__(self) -> int:
@@ -207,8 +207,8 @@ class Stages:
         written = sum(stage.bytes for stage in owned if self._is_own(stage.key.origin))
         return written + sum(
             batch.body_length
-            for batch, owner in self._placed
-            if owner == principal and self._is_own(batch.origin)
+            for batch, stage in self._placed
+            if stage.key.principal == principal and self._is_own(stage.key.origin)
         )
 
     # -- publishers of this instance ----------------------------------------------------------
@@ -226,7 +226,7 @@ class Stages:
                 return None
             if publisher in stage.senders:
                 found += _within(stage.senders[publisher].runs, first, last)
-        return holes.held(_joined(found), first, last)
+        return holes.held(_joined(found), first, last) if found else [(first, last)]
 
     def has_ended(self, principal: str, token: str, is_open: Callable[[int, int], bool]) -> bool:
         """Whether this token may not be used now. is_open: whether a publisher's session is."""
@@ -268,9 +268,10 @@ class Stages:
 
     def placed(self, batch: Batch, principal: str) -> None:
         """A staged part has a position; it counts as soon as it is written."""
-        self._placed.append((batch, principal))
-        self._at(StageKey(batch.origin, principal, token_of(batch))).note(batch)
-        if self._is_own(batch.origin):
+        stage = self._at(StageKey(batch.origin, principal, token_of(batch)))
+        stage.note(batch)
+        self._placed.append((batch, stage))
+        if self._is_own(stage.key.origin):
             self.bytes += batch.body_length
 
     def committed(self, record: CommitRecord, batch: Batch) -> None:
@@ -295,10 +296,9 @@ class Stages:
             ended = self.own(principal, token) if self._is_own(by) else []
         for stage in ended:
             self._end(stage)
-            for batch, owner in [*self._placed]:
-                if StageKey(batch.origin, owner, token_of(batch)) == stage.key:
-                    self._placed.remove((batch, owner))
-                    self.bytes -= batch.body_length if self._is_own(batch.origin) else 0
+            for each in [each for each in self._placed if each[1] is stage]:
+                self._placed.remove(each)
+                self.bytes -= each[0].body_length if self._is_own(stage.key.origin) else 0
 
     def fold_abort(self, batch: Batch) -> None:
         """One whose body is damaged leaves its parts waiting, until another one ends them."""
@@ -309,9 +309,11 @@ class Stages:
 
     def written(self, serial: int) -> None:
         """Placed parts are in this segment, or in the one before."""
-        for batch, principal in self._placed:
-            self.fold(batch, serial, principal)
-            self.bytes -= batch.body_length if self._is_own(batch.origin) else 0  # counted again
+        for batch, stage in self._placed:
+            self._add(stage, batch, serial)
+            self.bytes -= (
+                batch.body_length if self._is_own(stage.key.origin) else 0
+            )  # counted again
         self._placed = []
         for lowest in self._lowest:
             self.learn_link(LinkRow(serial, lowest))
@@ -327,14 +329,17 @@ class Stages:
         stage = self._at(StageKey(batch.origin, principal, token_of(batch)))
         if stage.parts and stage.parts[-1].position >= batch.position:
             return  # a snapshot knew it
+        stage.note(batch)
+        self._add(stage, batch, serial)
+
+    def _add(self, stage: Stage, batch: Batch, serial: int) -> None:
         at = batch.origin_position if batch.origin_position != batch.position else 0
         stage.parts.append(Reference(batch.position, serial, batch.offset, batch.taken, at))
         stage.topics.update(dict.fromkeys(batch.topics))
         stage.bytes += batch.body_length
         stage.messages += batch.taken
         stage.since_ms = None
-        stage.note(batch)
-        if self._is_own(batch.origin):
+        if self._is_own(stage.key.origin):
             self.bytes += batch.body_length
 
     def _learn_commit(self, record: CommitRecord, batch: Batch) -> None:
