@@ -130,9 +130,9 @@ def record_of(batch: Batch, after: int, after_crc: int | None = None) -> Record:
     )  # fmt: skip
 
 
-def sent(batch: Batch, after: int) -> tuple[Record, bytes]:
+def sent(batch: Batch, after: int, after_crc: int | None = None) -> tuple[Record, bytes]:
     """The same with its body; a commit names its parts by identity."""
-    record, body = record_of(batch, after), bytes(batch.body)
+    record, body = record_of(batch, after, after_crc), bytes(batch.body)
     commit = references.decode(body) if batch.flags & FLAG_SHOWS else None
     if commit is not None:
         body = references.encode(references.by_identity(commit, batch.origin))

@@ -13,24 +13,32 @@ from msgspec.structs import replace
 from tests.journal import build
 from tests.journal.test_stages import messages, part, payloads, stored
 from tests.journal.whole import LINK, MINE, Whole, table
-from zbroker.ids import Origin, publisher_id
+from zbroker.checksums import crc32c
+from zbroker.ids import Origin
 from zbroker.journal.replicated_stages import ReplicatedStages
 from zbroker.journal.stages import Stage, StageKey, Stages
 from zbroker.log import records, references
 from zbroker.log.format import (
     FLAG_SHOWS,
+    FLAG_UNIT,
     KIND_ABORT,
     KIND_NOOP,
     KIND_PUBLISHER,
     KIND_STAGED,
-    KIND_STATE,
     KIND_TIE,
+    STAYS,
     Batch,
+    content_column,
 )
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Record
+from zbroker.wire.messages import Columns
 
 A, B, C = 0xA, 0xB, 0xC
+
+
+def open_link(target: Whole, peer: int, number: int) -> None:
+    target.hear(LINK, m.OpenLink(1, MINE, peer, number, [".*"], [".*"]))
 
 
 class Link:
@@ -39,24 +47,31 @@ class Link:
     def __init__(self, source: Whole, target: Whole) -> None:
         self.source, self.target = source, target
         self.named: set[int] = set()
+        self.number = target.ordinal  # above those of the links before it
+        open_link(target, source.instance, self.number)
 
     def send(self, count: int = 1_000) -> list[m.ReceiptItem]:
         """Up to so many batches, in one message; ends with the first one that is refused."""
         vector, found = dict(self.target.core.sessions.origins.vector), []
+        before: dict[Origin, int] = {}  # content CRC of the record before
         for batch in stored(self.source):
             origin, last = batch.origin, batch.origin_position + batch.taken - 1
-            if batch.kind in (KIND_STATE, KIND_PUBLISHER) or last <= vector.get(origin, 0):
+            if batch.kind in STAYS:
+                continue
+            after_crc, before[origin] = before.get(origin), batch.content_crc
+            if last <= vector.get(origin, 0):
                 continue
             if origin.instance == self.target.instance:
                 continue
             if batch.publisher and batch.publisher not in self.named:
                 found.append(self._name(batch.publisher))
-            found.append(build.sent(batch, vector.get(origin, 0)))
+            found.append(build.sent(batch, vector.get(origin, 0), after_crc))
             vector[origin] = last
-            if len(found) >= count:
+            if len(found) >= count and not batch.flags & FLAG_UNIT:
                 break
         given = [record for record, _ in found]
-        message = m.Replicate(MINE, self.target.ordinal, self.target.ordinal - 1, given)
+        at = self.target.ordinal
+        message = m.Replicate(MINE, at, at - 1, given, self.number)
         self.target.hear(LINK, message, [body for _, body in found])
         self.target.ordinal += len(found)
         return [
@@ -76,6 +91,12 @@ class Link:
 
 def codes(items: list[m.ReceiptItem]) -> set[str]:
     return {item.code for item in items if item.code}
+
+
+def name_all(source: Whole, target: Whole) -> None:
+    """The link that gives single records knows all names that `source` has."""
+    for publisher in source.core.sessions.ids():
+        target.give(*Link(source, target)._name(publisher))
 
 
 def all_of(*instances: Whole) -> None:
@@ -124,12 +145,11 @@ def test_what_a_commit_holds_has_the_same_crc_everywhere() -> None:
     b.roll_over()
     Link(b, c).send()
     found = [commits(each)[0] for each in (a, b, c)]
-    assert len({references.content_crc(batch, batch.body) for batch in found}) == 1
+    assert len({batch.content_crc for batch in found}) == 1
     assert len({batch.body_crc for batch in found}) == 3, "their parts are at other places"
     sent = [build.sent(batch, 0) for batch in found]
     assert len({body for _, body in sent}) == 1
-    plain = stored(b)[1]
-    assert references.content_crc(plain, plain.body) == plain.body_crc
+    assert {record.crc for record, _ in sent} == {found[0].content_crc}
 
 
 def test_a_commit_with_a_part_that_is_not_here_waits_with_all_that_follows() -> None:
@@ -140,19 +160,17 @@ def test_a_commit_with_a_part_that_is_not_here_waits_with_all_that_follows() -> 
     a.publish("p", 1)
     found = [batch for batch in stored(a) if batch.kind != KIND_PUBLISHER]
     first, second, commit, after = found
-    name = publisher_id("task")
-    body = records.encode(records.PublisherRecord("task", "alice"))
-    b.give(Record(KIND_PUBLISHER, A, 0, 0, 0, 0, name), body)
+    name_all(a, b)
     b.give(*build.sent(first, 0))
-    refused = b.core.refused
-    b.give(*build.sent(commit, first.position))  # a filter left the second part out
-    assert b.core.refused == refused + 1
-    b.give(*build.sent(after, commit.position))
-    assert b.core.refused == refused + 2, "what follows waits"
+    left_out = b.offer(*build.sent(commit, first.position))  # the second part, by a filter
+    assert left_out.code == "stage_unknown"
+    message = m.Replicate(MINE, b.ordinal, 0, [build.sent(after, commit.position)[0]], 1)
+    b.hear(LINK, message, [bytes(after.body)])
+    b.commit()
+    assert b.core.refused == 2, "what follows waits"
     assert b.core.sessions.origins.vector[Origin(A, 1)] == first.position
     for batch, before in ((second, first), (commit, second), (after, commit)):
         b.give(*build.sent(batch, before.position))
-    assert b.core.refused == refused + 2
     assert payloads(b)[:2] == [b"a", b"b"]
 
 
@@ -176,12 +194,20 @@ def test_a_commit_that_does_not_say_what_it_shows_is_refused(wrong: Callable[...
     said = references.decode(body)
     assert said is not None
     bad = references.encode(wrong(said))
-    refused = b.core.refused
-    b.give(replace(record, crc=references.crc32c(bad)), bad)
-    b.give(replace(record, crc=record.crc ^ 1), body)
-    b.give(replace(record, crc=references.crc32c(b"\xc1")), b"\xc1")
-    assert b.core.refused == refused + 3
+    name_all(a, b)
+    for crc, sent in ((crc32c(bad), bad), (record.crc ^ 1, body), (crc32c(b"\xc1"), b"\xc1")):
+        one = replace(record, crc=crc, extra=[content_column(crc)])
+        assert b.offer(one, sent).code == "bad_field"
     assert commits(b) == []
+    b.give(*_parts(a)[0])
+    b.give(*_parts(a)[1])
+    assert b.offer(replace(record, extra=[content_column(1)]), body).code == "bad_field"
+    assert b.offer(replace(record, columns=Columns(time=b"12345678")), body).code == "bad_field"
+    b.give(record, body)
+
+
+def _parts(at: Whole) -> list[tuple[Record, bytes]]:
+    return [build.sent(batch, 0) for batch in stored(at) if batch.kind == KIND_STAGED]
 
 
 def test_a_part_is_never_cut_and_has_a_token() -> None:
@@ -190,11 +216,12 @@ def test_a_part_is_never_cut_and_has_a_token() -> None:
     a.publish("p", 1)
     [batch] = [batch for batch in stored(a) if batch.kind == KIND_STAGED]
     record, body = build.sent(batch, 0)
-    b.give(replace(record, extra=[]), body)
-    assert b.core.refused == 1
-    b.give(Record(KIND_NOOP, A, 1, record.position, 0, 0), b"")
-    b.give(record, body)
-    assert b.core.refused == 2
+    name_all(a, b)
+    for wrong in ({"extra": []}, {"flags": FLAG_SHOWS}, {"topics": []}, {"prev": record.seq}):
+        assert b.offer(replace(record, **wrong), body).code == "bad_field", wrong
+    noop = Record(KIND_NOOP, A, 1, record.position, 0, 0, extra=[content_column(record.crc)])
+    b.give(noop, b"")
+    assert b.offer(record, body).code == "bad_field"
     assert len(b.core.sessions.stages) == 0
 
 

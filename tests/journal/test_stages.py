@@ -236,8 +236,8 @@ def test_stages_and_apps_of_before_are_as_they_were(
     found = json.loads(msgspec.json.encode(table(fold.sessions)))
     was = expected["table"]
     assert isinstance(was, list)
-    for new, old in zip(found[1:5], was[1:5], strict=True):
-        assert new == old, "origins, ties and names"
+    assert [row[:5] for row in found[1]] == was[1], "origins"
+    assert found[2:5] == was[2:5], "ties and names"
     [[token, _, size, topics, parts, principal]] = was[5]
     both = found[5]
     assert [(row[0], row[3], row[5]) for row in both] == [(token, topics, principal)] * 2

@@ -578,9 +578,11 @@ def test_what_two_instances_publish_is_kept_side_by_side() -> None:
     name = broker_name(Origin(8, 1))
     body = records.encode(records.PublisherRecord(name))
     here.give(Record(KIND_PUBLISHER, 8, 1, 0, 0, 0, publisher_id(name)), body)
-    for batch in there.batches():
-        if batch.kind != KIND_PUBLISHER:
-            here.give(record_of(batch, 0), bytes(batch.body))
+    unit = [batch for batch in there.batches() if batch.kind != KIND_PUBLISHER]
+    given = [record_of(batch, n and unit[n - 1].position) for n, batch in enumerate(unit)]
+    message = m.Replicate(MINE, here.ordinal, 0, given, 1)
+    here.hear(LINK, message, [bytes(batch.body) for batch in unit])
+    here.commit()
     assert payloads(here.batches()) == [b"here", b"there"]
     copied = [b for b in here.batches() if b.kind == KIND_QUEUE]
     assert [(b.origin_instance, b.body) for b in copied] == [(8, fact("far")[1])]

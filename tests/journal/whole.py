@@ -131,7 +131,11 @@ class Whole:
         return answer
 
     def give(self, record: Record, body: bytes) -> None:
-        """A record of a peer, which is the next one that it has of its origin."""
+        """A record of a peer, which is the next one that it has of its origin; it is taken."""
+        assert not (item := self.offer(record, body)).code, item
+
+    def offer(self, record: Record, body: bytes) -> m.ReceiptItem:
+        """The same; what becomes of it."""
         here = self.core.sessions.origins.high(Origin(record.instance, record.generation))
         if record.position > here:
             record.after = here
@@ -144,7 +148,7 @@ class Whole:
             for item in send.message.items
             if item.ordinal == self.ordinal - 1
         ]
-        assert not item.code, item
+        return item
 
     def units(self, *units: list[Sent]) -> list[m.ReceiptItem]:
         """What the queues process commits at once; what became of it."""

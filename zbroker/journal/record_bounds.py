@@ -12,9 +12,10 @@ from typing import Final
 from zbroker.errors import ClientError
 from zbroker.journal.sessions import SESSION_MAX
 from zbroker.limits import BATCH_TOPICS_MAX, U63_MAX
-from zbroker.log.format import KIND_PUBLISH
+from zbroker.log.format import FLAG_SHOWS, SEQUENCED
 from zbroker.wire.bodies import check_columns
 from zbroker.wire.internal import MALFORMED, Record
+from zbroker.wire.messages import Columns
 
 _U16, _U32, _U64 = (1 << 16) - 1, (1 << 32) - 1, (1 << 64) - 1
 EXTRA_COLUMNS_MAX: Final = 64
@@ -67,8 +68,10 @@ def _outside_tail(record: Record) -> str:
         return f"a record has at most {BATCH_TOPICS_MAX} topics, {EXTRA_COLUMNS_MAX} more columns"
     if any(not 0 < tag <= _U16 for tag, _ in record.extra):
         return f"the tag of a column must be 1 to {_U16}"
-    if record.kind == KIND_PUBLISH and not record.topics:
+    if record.kind in SEQUENCED and not record.topics:
         return "messages have a topic"
+    if record.flags & FLAG_SHOWS:
+        return "" if record.columns in (None, Columns()) else "a commit has no columns of messages"
     if record.columns is None:
         return "" if len(record.topics) <= 1 else "several topics need `columns.index`"
     try:

@@ -97,7 +97,9 @@ class RecordJudge:
             return "unknown_version", reason
         if not 0 < record.position <= last <= U63_MAX or record.seq + record.count > U63_MAX:
             return "bad_field", "a record counts no messages, or its positions are not below 2**63"
-        if kind == KIND_PUBLISH and record.prev >= record.seq:
+        if record.flags & FLAG_SHOWS and kind != KIND_PUBLISH:
+            return "bad_field", "only a commit shows messages that are elsewhere"
+        if kind in SEQUENCED and record.prev >= record.seq:
             return "bad_field", "`prev` of a record must be below its `seq`"
         if (refusal := self.beyond_right(link, origin, last, seen)) is not None:
             return refusal

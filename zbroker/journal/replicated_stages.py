@@ -25,7 +25,16 @@ from zbroker.ids import Origin
 from zbroker.journal.group_builder import Body, GroupBuilder
 from zbroker.journal.stages import AppRow, StageKey
 from zbroker.log import references
-from zbroker.log.format import FLAG_LATE, FLAG_SHOWS, KIND_NOOP, KIND_PUBLISH, Batch
+from zbroker.log.format import (
+    COLUMN_CONTENT_CRC,
+    FLAG_LATE,
+    FLAG_SHOWS,
+    KIND_NOOP,
+    KIND_PUBLISH,
+    Batch,
+    content_column,
+    kept_crc,
+)
 from zbroker.log.references import COLUMN_STAGE, CommitRecord, Reference
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Record
@@ -62,8 +71,6 @@ class ReplicatedStages:
     def _put(self, record: Record, body: Body) -> Batch:
         to = self._to
         known = to.sessions.meet(record.publisher)
-        if not known.named:
-            to.name(known)
         batch = self._copy(record, body)
         late = batch.sequence + batch.taken - 1 <= known.high
         batch.flags = batch.flags & ~FLAG_LATE | (FLAG_LATE if late else 0)
@@ -75,7 +82,11 @@ class ReplicatedStages:
     def _commit(self, record: Record, body: Body) -> None:
         stages, origin = self._to.sessions.stages, Origin(record.instance, record.generation)
         said = references.decode(body)
-        if said is None or crc32c(body) != record.crc or not _is_whole(said, record):
+        if (
+            said is None
+            or not crc32c(body) == record.crc == kept_crc(record.extra, record.crc)
+            or not _is_whole(said, record)
+        ):
             raise ClientError("bad_field", _NO_COMMIT)
         other = stages.committed_elsewhere(said, origin)
         if other is not None:
@@ -83,7 +94,9 @@ class ReplicatedStages:
             return
         resolved = replace(said, parts=self._resolve(said))
         data = references.encode(resolved)
-        batch = self._put(replace(record, crc=crc32c(data)), data)
+        extra = [column for column in record.extra if column[0] != COLUMN_CONTENT_CRC]
+        extra.append(content_column(record.crc))
+        batch = self._put(replace(record, crc=crc32c(data), extra=extra), data)
         stages.committed(resolved, batch)
         self._to.messages += batch.taken
 
@@ -121,8 +134,9 @@ class ReplicatedStages:
         to.conflict(entry, body, other.position)
         last = record.position + record.count - 1
         noop = Record(
-            KIND_NOOP, record.instance, record.generation, last, record.after, record.log_time
-        )
+            KIND_NOOP, record.instance, record.generation, last, record.after, record.log_time,
+            extra=[content_column(record.crc)],
+        )  # fmt: skip
         batch = self._copy(noop, b"")
         to.put(batch)
         to.sessions.origins.fold(batch)

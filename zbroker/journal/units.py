@@ -59,6 +59,7 @@ from zbroker.log.format import (
     KIND_QUEUE,
     KIND_WIRING,
     Batch,
+    content_column,
 )
 from zbroker.log.references import CommitRecord, PartsOrigin, Reference
 from zbroker.wire import bodies
@@ -295,6 +296,8 @@ class CommitPlacer:
         body = references.encode(record)
         part = UnitPart(KIND_PUBLISH, crc32c(body), topics, count)
         batch = self._own.publish(known, part, body, flags=FLAG_SHOWS)
+        travels = references.encode(references.by_identity(record, batch.origin))
+        batch.extra = [content_column(crc32c(travels))]  # where its parts are here is not content
         self._to.sessions.stages.committed(record, batch)
         return batch.position, count
 

@@ -198,8 +198,9 @@ class Batch(Struct, gc=False):
 
     @property
     def content_crc(self) -> int:
-        """The CRC of its body as its origin wrote it: the same on every instance."""
-        return kept_crc(self.extra, self.body_crc)
+        """The CRC of its body as it travels, the same on every instance; -1: not known, as of a
+        commit that an earlier release wrote."""
+        return kept_crc(self.extra, -1 if self.flags & FLAG_SHOWS else self.body_crc)
 
     @property
     def end_position(self) -> int:

@@ -102,7 +102,6 @@ class OriginRecord(Struct, omit_defaults=True):
     crc: int = -1
 
 
-
 Travels = Literal["yes", "no", "as another form"]
 #: to other instances. A name: each writes a record of its own. States are of one log.
 TRAVELS: Final[dict[int, Travels]] = {

@@ -18,9 +18,8 @@ from typing import Final, NamedTuple
 from msgspec import DecodeError, Struct, msgpack
 from msgspec.structs import replace
 
-from zbroker.checksums import crc32c
 from zbroker.ids import Origin
-from zbroker.log.format import FLAG_SHOWS, FLAG_ZSTD, KIND_PUBLISH, Batch
+from zbroker.log.format import FLAG_ZSTD, KIND_PUBLISH, Batch
 from zbroker.wire.messages import Columns
 
 COLUMN_STAGE: Final = 7  # tag of the column of a staged part that is its token
@@ -105,21 +104,6 @@ def by_identity(record: CommitRecord, origin: Origin) -> CommitRecord:
         PartsOrigin(origin.instance, origin.generation, len(record.stages), len(parts))
     ]
     return replace(record, parts=parts, origins=origins)
-
-
-def content_crc(batch: Batch, body: bytes | memoryview) -> int:
-    """A CRC of what a batch holds that is the same on every instance.
-
-    That of a commit is over its name, its stages and its parts by identity: the rest of its body is
-    where these are here.
-    """
-    record = decode(body) if batch.flags & FLAG_SHOWS else None
-    if record is None:
-        return batch.body_crc
-    said = by_identity(record, batch.origin)
-    parts = [(part.position, part.count) for part in said.parts]
-    named = said.app, said.batch, said.principal, said.stages, said.origins
-    return crc32c(encode((*named, parts)))
 
 
 def shown(commit: Batch, body: bytes | memoryview) -> Shown | None:
