@@ -28,10 +28,11 @@ from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.retention import RetentionRequests, RetentionSettings
 from zbroker.journal.sessions import Sessions
-from zbroker.journal.start_question import StartQuestion
+from zbroker.journal.start_question import PeerAnswer, StartQuestion
 from zbroker.limits import BEAT_MS
 from zbroker.log.generations import drawn
 from zbroker.wire import internal as m
+from zbroker.wire.replicas import PeerHolds
 
 __all__ = ["JournalCore", "JournalSettings", "LogEnd", "RetentionSettings"]
 
@@ -68,6 +69,7 @@ class JournalCore:
             m.Hello: self._hello,
             m.Locate: self._locate,
             m.Holds: self._holds,
+            PeerHolds: self._peer_holds,
             **dict.fromkeys(self.retention.requests, self._ask),
         }
         self._handlers: dict[type, Callable[[Any], Effects]] = {
@@ -202,6 +204,13 @@ class JournalCore:
         high = self.commit.sessions.origins.high(self.origin)
         self._decided(self.question.heard(event.answers, self.origin, high))
         return ()
+
+    def _peer_holds(self, _rid: bytes, said: PeerHolds) -> Effects:
+        if said.incarnation != self.commit.settings.incarnation:
+            return ()
+        return self._peers_answered(
+            ev.PeersAnswered([PeerAnswer(said.peer, dict(said.generations))])
+        )
 
     def _decided(self, raises: bool) -> None:
         if raises:

@@ -46,6 +46,14 @@ from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES,
 from zbroker.log import records
 from zbroker.log.format import KIND_ABORT, SEQUENCED
 from zbroker.wire import internal as m
+from zbroker.wire.replicas import (
+    AskOrigins,
+    AskPublishers,
+    OriginRows,
+    PublisherName,
+    PublisherNames,
+)
+from zbroker.wire.replication import OriginPosition
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRows
 
@@ -75,7 +83,7 @@ class Control(NamedTuple):
     body: bytes
 
 
-Question = m.Open | m.Close | AskNamed | CommitStages | AbortStages
+Question = m.Open | m.Close | AskNamed | CommitStages | AbortStages | AskOrigins | AskPublishers
 
 #: An item in line for a group: its sender; an entry, record, unit or control record, or a
 #: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
@@ -139,11 +147,20 @@ class GroupCommit(GroupBuilder):
             _demand(requester, QUEUES)
             self._commit(requester, message, bodies)
         elif isinstance(message, Question):
-            if isinstance(message, AskNamed):
-                _demand(requester, QUEUES)
-            self._queue.append((requester, message, 0, b"", 0))
+            return self._question(requester, message)
         elif isinstance(message, m.Confirm):
             self._confirmed(requester, message.confirmed)
+        return []
+
+    def _question(self, requester: Requester, ask: Question) -> list[Effect]:
+        """It waits in line, after what was sent before it."""
+        if isinstance(ask, AskNamed):
+            _demand(requester, QUEUES)
+        elif isinstance(ask, AskOrigins | AskPublishers):
+            _demand(requester, REPLICATION)
+        if isinstance(ask, AskOrigins) and not self.decided:
+            return [Answer(requester.rid, self._origin_rows(ask))]  # nothing is placed before that
+        self._queue.append((requester, ask, 0, b"", 0))
         return []
 
     def _hello(self, rid: bytes, hello: m.Hello) -> list[Effect]:
@@ -301,7 +318,9 @@ class GroupCommit(GroupBuilder):
             return U63_MAX
         return self.left_bytes - _GROUP_BYTES - stated - self._snapshots.reserved
 
-    def _answer(self, ask: Question) -> m.Opened | NamedRows | StagesDone | None:
+    def _answer(
+        self, ask: Question
+    ) -> m.Opened | NamedRows | StagesDone | OriginRows | PublisherNames | None:
         """Its answer is durable when it leaves; None for a Close, which has none."""
         if isinstance(ask, m.Open):
             return self._open(ask)
@@ -313,8 +332,26 @@ class GroupCommit(GroupBuilder):
             return self._commits.place(ask)
         if isinstance(ask, AbortStages):
             return self._abort(ask)
+        if isinstance(ask, AskOrigins):
+            return self._origin_rows(ask)
+        if isinstance(ask, AskPublishers):
+            known = (self.sessions.get(one) for one in ask.ids)
+            rows = [PublisherName(k.id, k.name, k.principal) for k in known if k is not None]
+            return PublisherNames(ask.cid, rows)
         self.sessions.close(ask.name, ask.session)
         return None
+
+    def _origin_rows(self, ask: AskOrigins) -> OriginRows:
+        origins = self.sessions.origins
+        origins.note_own(self.batches, self.generation)
+        rows = []
+        for row in origins.rows():
+            own = row.instance == self.settings.instance  # its names and states are nowhere else
+            at = row.crc_at if own or row.crc >= 0 else row.position
+            if at:
+                said = row.instance, row.generation, at, row.digest, row.since
+                rows.append(OriginPosition(*said))
+        return OriginRows(ask.cid, self.generation, 0, rows)
 
     def _open(self, ask: m.Open) -> m.Opened:
         try:
@@ -335,7 +372,7 @@ class GroupCommit(GroupBuilder):
         return StagesDone(ask.cid)
 
     def begin_generation(self, generation: int, serial: int) -> None:
-        """What is placed from now on is of this generation, in a new segment."""
+        """Batches that are placed from now on are of this generation, in a new segment."""
         assert not self._in_flight, "between two groups"
         begin = generation, self.next_position
         self.generation, self.serial = generation, serial

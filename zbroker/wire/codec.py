@@ -10,7 +10,15 @@ from msgspec import msgpack
 
 from zbroker.errors import ClientError
 from zbroker.limits import HEADER_MAX_BYTES
-from zbroker.wire import internal, messages, queue_messages, stages, units
+from zbroker.wire import (
+    internal,
+    messages,
+    queue_messages,
+    replicas,
+    replication,
+    stages,
+    units,
+)
 
 T = TypeVar("T")
 
@@ -23,8 +31,14 @@ DELIVERY: Final = msgpack.Decoder(messages.DeliveryCommand)
 ANSWERS: Final = msgpack.Decoder(messages.AnyAnswer | stages.Committed)
 QUEUES: Final = msgpack.Decoder(queue_messages.QueuesCommand)
 QUEUES_ANSWERS: Final = msgpack.Decoder(queue_messages.AnyQueuesAnswer)
-TO_JOURNAL: Final = msgpack.Decoder(internal.ToJournal | units.ToJournal | stages.ToJournal)
-FROM_JOURNAL: Final = msgpack.Decoder(internal.FromJournal | units.NamedRows | stages.StagesDone)
+TO_JOURNAL: Final = msgpack.Decoder(
+    internal.ToJournal | units.ToJournal | stages.ToJournal | replicas.ToJournal
+)
+FROM_JOURNAL: Final = msgpack.Decoder(
+    internal.FromJournal | units.NamedRows | stages.StagesDone | replicas.FromJournal
+)
+TO_DESTINATION: Final = msgpack.Decoder(replication.ToDestination)
+TO_SOURCE: Final = msgpack.Decoder(replication.ToSource)
 WATERMARKS: Final = msgpack.Decoder(internal.Watermarks)
 TO_LIVE: Final = msgpack.Decoder(internal.ToLive)
 FROM_LIVE: Final = msgpack.Decoder(internal.LiveCredit)

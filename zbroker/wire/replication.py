@@ -1,0 +1,154 @@
+"""Messages of a replication link: from the instance that sends its log to one that stores it. Pure.
+
+    source (DEALER)                               destination (ROUTER)
+        LinkHello{session, rows, ...}     ->
+                                          <-  LinkWelcome{rows, credit, ...}, or LinkRefused{code}
+        SendUnits{ordinal, records} + bodies  ->
+                                          <-  LinkReceipt{items}       after the destination's sync
+        LinkBeat{rows}                    <->                          what changed of a statement
+                                          <-  LinkEnded{reason}        say Hello again
+
+Maps with string keys; unknown keys are ignored and new ones have a default, so that two releases
+can talk. A link has a session: the number is drawn by the source for each Hello, and a destination
+takes nothing of an older one.
+Source: requirement 002, "Replication Basics"; the design of replication, rules 2 to 4 and 9.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from zbroker.wire.internal import Record
+from zbroker.wire.messages import U63
+
+PROTOCOL: Final = 1
+ROWS_MAX: Final = 10_000  # of one statement: an origin each
+RECORDS_MAX: Final = 1_000  # of one SendUnits
+_U32 = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
+_Instance = int  # 1 to 2**64 - 1: checked by `wrong`, since a decoder has no such bounds
+_Name = Annotated[str, Meta(min_length=1, max_length=255)]
+_Code = Annotated[str, Meta(max_length=64)]
+_Reason = Annotated[str, Meta(max_length=1_000)]
+
+
+class LinkMessage(Struct, tag_field="cmd", omit_defaults=True, gc=False):
+    """What one end of a link may send to the other."""
+
+
+class OriginPosition(Struct, array_like=True, gc=False):
+    """Everything that the filter with this digest wants of an origin, from `begins` to `position`.
+
+    digest 0: all of it. Only what is durable counts.
+    """
+
+    instance: _Instance
+    generation: _U32
+    position: U63
+    digest: U63 = 0
+    begins: U63 = 0
+
+
+Rows = Annotated[list[OriginPosition], Meta(max_length=ROWS_MAX)]
+
+
+class Statement(Struct, array_like=True, gc=False):
+    """What an instance holds, in its own words. The highest (started_ns, counter) counts.
+
+    started_ns: when its journal began, as its start record says. rows: all of them in a Hello or
+    Welcome, those that changed in a beat. sources: instances that send to it on a live link now.
+    """
+
+    instance: _Instance
+    generation: _U32
+    started_ns: U63
+    counter: U63
+    rows: Rows
+    sources: Annotated[list[_Instance], Meta(max_length=ROWS_MAX)] = []
+
+
+class LinkHello(LinkMessage, tag="link_hello"):
+    """source -> destination, first on each socket. Answered by LinkWelcome or LinkRefused.
+
+    digest: of the filter of this link; 0: it sends everything that travels.
+    """
+
+    protocol: int
+    feature_level: int
+    session: U63
+    name: _Name
+    group: str
+    statement: Statement
+    digest: U63 = 0
+
+
+class LinkWelcome(LinkMessage, tag="link_welcome"):
+    """destination -> source. credit_bytes: bodies that may be on their way without a receipt."""
+
+    session: U63
+    feature_level: int
+    name: _Name
+    group: str
+    statement: Statement
+    credit_bytes: U63
+
+
+class LinkRefused(LinkMessage, tag="link_refused"):
+    """destination -> source: nothing is taken on this link; `reason` says how that is mended."""
+
+    session: U63
+    code: _Code
+    reason: _Reason
+
+
+class SendUnits(LinkMessage, tag="units"):
+    """source -> destination: records in the order of the source's log; their bodies are the frames
+    after the header. Record i has ordinal `ordinal + i`; units are never divided."""
+
+    session: U63
+    ordinal: U63
+    records: Annotated[list[Record], Meta(max_length=RECORDS_MAX)]
+
+
+class LinkItem(Struct, array_like=True, gc=False):
+    """What became of one record: durable, or refused with `code`; its origin stops there."""
+
+    ordinal: U63
+    code: _Code = ""
+    reason: _Reason = ""
+
+
+class LinkReceipt(LinkMessage, tag="link_receipt"):
+    """destination -> source, after the sync: the records after `since` up to `through` were judged;
+    the refused ones are listed. One that does not follow the last means that one was lost."""
+
+    session: U63
+    since: U63
+    through: U63
+    refused: Annotated[list[LinkItem], Meta(max_length=RECORDS_MAX)] = []
+
+
+class LinkBeat(LinkMessage, tag="link_beat"):
+    """Either way, on each beat. Silence of a few beats ends the link.
+
+    statement: rows that changed since the one that the other end has heard. heard: the counter of
+    its newest statement that came here. ordinal: of the newest record that was sent, or that a
+    receipt was about: the other end notices by it that something was lost between them.
+    """
+
+    session: U63
+    statement: Statement
+    heard: U63 = 0
+    ordinal: U63 = 0
+
+
+class LinkEnded(LinkMessage, tag="link_ended"):
+    """destination -> source: the session is over, since `reason`; a Hello begins the next one."""
+
+    session: U63
+    reason: _Reason
+
+
+ToDestination = LinkHello | SendUnits | LinkBeat
+ToSource = LinkWelcome | LinkRefused | LinkReceipt | LinkBeat | LinkEnded
