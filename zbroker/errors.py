@@ -133,6 +133,11 @@ CODES: Final[dict[str, tuple[str, str]]] = {
 
 #: codes that come from the library, the tools or a start, and never cross the wire
 LOCAL_CODES: Final[dict[str, tuple[str, str]]] = {
+    # between instances
+    "principal_differs": (
+        "this name belongs to another principal on the peer",
+        "give it one owner in the access files of both instances",
+    ),
     # the client library
     "timeout": (
         "no answer in the given time",

@@ -1,7 +1,7 @@
 """Notes in a file system that a kill does not touch and a reboot empties.
 
-A note is a small mapped file: to write it is no system call. One that is missing, of another user
-or no plain file counts for nothing; who may trust its content is the reader's affair.
+A note is a small mapped file, so writing it takes no system call. One that is missing, belongs to
+another user or is not a plain file counts for nothing. Its reader decides how far to trust it.
 """
 
 from __future__ import annotations

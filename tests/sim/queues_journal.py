@@ -227,6 +227,7 @@ class JournalNode(SimJournal):
         self.alive = True
         self._holds_ms = 0
         fold, log = LogFold(INSTANCE), world.log
+        fold.sessions.origins.meet([(1, 1)])
         for index, batch in enumerate(log.batches):
             fold(batch, log.serial_of(index))
         log_time = max((batch.log_time for batch in log.batches[-1:]), default=0)

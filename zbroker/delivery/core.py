@@ -282,7 +282,7 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
         return min(wakes)
 
     def origin(self) -> Origin | None:
-        """Of messages that name none, once the journal was heard of."""
+        """The origin of messages that name none, once the journal was heard of."""
         return self.cursors.announced
 
     def _forget(self, one: SubscriptionState) -> None:

@@ -11,7 +11,7 @@ A hole is noted where a batch says that something was issued before it which is 
 above the highest), and where a new session begins further up, since what an older session wrote on
 another instance is not known here. Within a session `prev` proves that there is nothing between.
 
-What was staged is a hole, too: it has sequences of its publisher and is not one of its messages, so
+A staged part is a hole, too: it has sequences of its publisher and is not one of its messages, so
 an instance where these are messages may still bring them.
 
 All are bounded. A hole that is given up is forgotten, not filled: a replicated batch that

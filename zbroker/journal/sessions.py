@@ -344,7 +344,7 @@ class Sessions:
         first, last = entry.seq, entry.seq + entry.count - 1
         stage = known.principal, entry.stage
         if self.stages.has_ended(*stage, self._is_open):
-            reason = f"what was staged under {entry.stage!r} was committed or aborted"
+            reason = f"the stage under {entry.stage!r} was committed or aborted"
             return refusal("stage_ended", reason)
         if entry.prev is not None and entry.prev > known.high and not entry.hole:
             return _gap(known, entry)

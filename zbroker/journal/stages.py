@@ -282,7 +282,7 @@ class Stages:
         self._lowest.append(min(part.serial for part in record.parts))
 
     def ended(self, record: AbortRecord, by: Origin) -> None:
-        """An abort has a position. by: who wrote it; an instance ends its own stages only."""
+        """An abort has a position. by: its origin; an instance ends its own stages only."""
         for number, (principal, token) in enumerate(record.stages):
             origin = record.origins[number] if record.origins else None
             if origin is None or origin.instance == by.instance:

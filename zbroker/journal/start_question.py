@@ -4,9 +4,9 @@
               --one knows more, or ANSWER_MS are over--> RAISED: a new generation begins
 
 While it is undecided no record of any origin is placed: it would take a position that a record may
-have which only a peer holds. A note that proves the end (synced_note.py) asks nobody. Each later
-answer is the same question, for a host that was set back without a start: whoever knows more then
-has a generation begun before the next record.
+have which only a peer holds. A note that proves the end (synced_note.py) needs no answer. Each
+later answer is the same question, for a host that was set back without a start: a peer that knows
+more then has a generation begun before the next record.
 
 What peers hold of older generations comes back from them, as records of another origin. A publisher
 whose acknowledged messages are among those would send them again as new ones: `returning` says for
@@ -42,7 +42,7 @@ class Decision(Enum):
 
 
 class StartQuestion:
-    """`state`: what was decided. peers: names of those that are configured; none: nobody is asked.
+    """`state`: the decision. peers: names of those that are configured; none: there is no question.
 
     why: why the newest generation was begun, for people.
     """

@@ -38,7 +38,7 @@ class OpenJournal:
     disk: RealDisk
     archive: RealDisk
     findings: list[RecoveryFinding]
-    note: SyncedNote | None = None  # without peers nobody needs it
+    note: SyncedNote | None = None  # only a start with peers needs it
 
     def use(self, index: Index) -> None:
         """Another index, which holds the same, takes the place of the one that is used."""

@@ -68,7 +68,7 @@ class SyncedNote:
 
     def forget(self) -> None:
         """It is not kept up from now on."""
-        with suppress(OSError):  # what is not ours is not read, either
+        with suppress(OSError):  # a foreign file is not read, either
             self._path.unlink(missing_ok=True)
 
     def write(self, end: GroupEnd) -> None:

@@ -23,8 +23,8 @@ same or does nothing. An app may be "<name>/<run>": then the publisher of "<name
 runs, since publishers are known for ever and runs are not.
 
 A client commits and aborts tokens. That is all that is staged under them here, whatever the
-generation: it cannot know that one has begun, and what it was told is durable is in either. A part
-that was lost with the end of a log is missing in the count until it has come back.
+generation: it cannot know that one has begun, and all that was acknowledged to it is in either. A
+part that was lost with the end of a log is missing in the count until it has come back.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def decode(body: bytes | memoryview) -> CommitRecord | None:
 
 
 def stage_origins(record: CommitRecord) -> list[Origin | None]:
-    """Of each stage of a commit the origin; None: not known, the commit's own instance."""
+    """The origin of each stage of a commit; None: not known, the commit's own instance."""
     if not record.origins:
         return [None] * len(record.stages)
     return [Origin(o.instance, o.generation) for o in record.origins for _ in range(o.stages)]

@@ -115,7 +115,7 @@ class Writer:
 
     @property
     def group_crc(self) -> int:
-        """Of the newest group in the open segment; 0 if it has none."""
+        """The CRC of the newest group in the open segment; 0 if it has none."""
         return self._group_crc
 
     @property

@@ -182,7 +182,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
     # -- peers and time -----------------------------------------------------------------------
 
     def origin(self) -> Origin | None:
-        """Of messages that name none, once the journal was heard of."""
+        """The origin of messages that name none, once the journal was heard of."""
         return self.manager.announced
 
     def gone(self, rid: bytes) -> None:

@@ -297,8 +297,8 @@ class QueueRegistry:
     def good(self, positions: BitMap64, generation: int | None) -> BitMap64:
         """Those that name the same messages in this log; None: of the log as it is.
 
-        Of a generation that began while this process runs clients know nothing: they go on with the
-        one that they were told, and the log has not given a position twice since then.
+        Clients do not know of a generation that began while this process runs. They go on with the
+        one of their logon, and the log has not given a position twice since then.
         """
         if generation is None or (
             self.announced is not None and generation == self.announced.generation
