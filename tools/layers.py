@@ -115,6 +115,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.ingest": _PROCESS,
     "zbroker.delivery": (*_PROCESS, "zbroker.blocks"),
     "zbroker.queues": (*_PROCESS, "zbroker.blocks", "zbroker.definitions"),
+    "zbroker.replication": _PROCESS,
     "zbroker.admin": _PROCESS,
     "zbroker.supervisor": _PROCESS,
     "zbroker.journal.__main__": _MAIN,

@@ -1,0 +1,254 @@
+"""Links of one instance: Hellos, what goes to the journal, what is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.replication.build import HERE, THERE, WALL_NS, statement
+from zbroker.engine.contract import Now
+from zbroker.engine.effects import JOURNAL, Answer, Say
+from zbroker.replication.core import (
+    Event,
+    FromDestination,
+    FromSource,
+    ReplicationCore,
+    ReplicationSettings,
+)
+from zbroker.replication.effects import SayOn
+from zbroker.replication.outgoing_link import SILENCE_MS
+from zbroker.wire import internal as m
+from zbroker.wire import replication as w
+from zbroker.wire.internal import ReceiptItem, Record
+from zbroker.wire.replicas import AskOrigins, OriginRows
+from zbroker.wire.replication import OriginPosition
+
+MINE, JOURNAL_1, JOURNAL_2 = 50, 60, 61
+SOURCE = b"source"
+
+
+class Process:
+    """The core, whose journal and peers are typed."""
+
+    def __init__(self, *destinations: str) -> None:
+        settings = ReplicationSettings(HERE.instance, "here", "g", MINE, destinations)
+        self.core = ReplicationCore(settings)
+        self.now_ms = 0
+        self.effects: list[Any] = []
+
+    def hears(self, event: Event) -> list[Any]:
+        return self._kept(self.core.handle(event, Now(self.now_ms, WALL_NS)))
+
+    def tick(self, ms: int = 0) -> list[Any]:
+        self.now_ms += ms
+        return self._kept(self.core.tick(Now(self.now_ms, WALL_NS), drained=True))
+
+    def welcomed(self, journal: int = JOURNAL_1, rows: Sequence[OriginPosition] = ()) -> None:
+        """The journal listens, and says what it holds."""
+        self.tick()
+        welcome = m.Welcome(journal, MINE, HERE.instance, HERE.generation, 1, "disk", 1, 1, 1)
+        self.hears(welcome)
+        self.begun(rows)
+
+    def begun(self, rows: Sequence[OriginPosition] = ()) -> list[Any]:
+        """It answers the newest question for what it holds."""
+        asked = [one for one in self.said() if isinstance(one, AskOrigins)][-1]
+        return self.hears(OriginRows(asked.cid, HERE.generation, 1, list(rows)))
+
+    def linked(self, session: int = 1, rid: bytes = SOURCE) -> list[Any]:
+        """A source says Hello, and the journal what it holds."""
+        hello = w.LinkHello(w.PROTOCOL, 1, session, "there", "g", statement(1, {}))
+        self.hears(FromSource(rid, hello))
+        return self.begun()
+
+    def units(self, *records: Record, ordinal: int = 1, session: int = 1) -> list[Any]:
+        sent = w.SendUnits(session, ordinal, list(records))
+        return self.hears(FromSource(SOURCE, sent, [b"body"] * len(records)))
+
+    def receipt(self, *items: ReceiptItem, journal: int = JOURNAL_1) -> list[Any]:
+        return self.hears(m.JournalReceipt(journal, 9, list(items)))
+
+    def said(self) -> list[Any]:
+        """Messages to the journal so far."""
+        return [e.message for e in self.effects if isinstance(e, Say) and e.link == JOURNAL]
+
+    def _kept(self, effects: Sequence[Any]) -> list[Any]:
+        self.core.check()
+        self.effects += effects
+        return list(effects)
+
+
+def record(position: int) -> Record:
+    return Record(1, *THERE, position, position - 1, 0, 77, 1, position, position - 1)
+
+
+def answers(effects: list[Any], kind: type) -> list[Any]:
+    found = [effect.message for effect in effects if isinstance(effect, Answer)]
+    return [message for message in found if isinstance(message, kind)]
+
+
+def test_no_hello_goes_out_before_the_journal_has_said_what_it_holds() -> None:
+    process = Process("there")
+    assert not [effect for effect in process.tick() if isinstance(effect, SayOn)]
+    process.welcomed()
+    assert [effect for effect in process.tick() if isinstance(effect, SayOn)]
+
+
+def test_a_source_is_welcomed_with_what_the_journal_says_then() -> None:
+    process = Process()
+    process.welcomed(rows=[OriginPosition(*THERE, 3)])
+    process.hears(FromSource(SOURCE, w.LinkHello(w.PROTOCOL, 1, 1, "there", "g", statement(1, {}))))
+    (welcome,) = answers(process.begun([OriginPosition(*THERE, 5)]), w.LinkWelcome)
+    assert [row.position for row in welcome.statement.rows] == [5]
+    assert welcome.statement.sources == [THERE.instance]
+
+
+def test_records_go_to_the_journal_and_the_receipt_goes_back_after_the_sync() -> None:
+    process = Process()
+    process.welcomed()
+    process.linked()
+    (say,) = process.units(record(1), record(2))
+    assert isinstance(say.message, m.Replicate)
+    assert say.message.ordinal == 1
+    (receipt,) = answers(process.receipt(ReceiptItem(1, 1, 1), ReceiptItem(2, 2, 2)), w.LinkReceipt)
+    assert (receipt.since, receipt.through, receipt.refused) == (0, 2, [])
+    assert process.core.own.position(THERE) == 2
+
+
+def test_a_refused_record_is_listed_and_counts_for_nothing() -> None:
+    process = Process()
+    process.welcomed()
+    process.linked()
+    process.units(record(1))
+    refused = ReceiptItem(1, 0, 0, 0, "disk_full", "no space")
+    (receipt,) = answers(process.receipt(refused), w.LinkReceipt)
+    assert [(item.ordinal, item.code) for item in receipt.refused] == [(1, "disk_full")]
+    assert process.core.own.position(THERE) == 0
+
+
+def test_a_repeated_receipt_is_answered_once() -> None:
+    process = Process()
+    process.welcomed()
+    process.linked()
+    process.units(record(1))
+    item = ReceiptItem(1, 1, 1)
+    assert answers(process.receipt(item), w.LinkReceipt)
+    assert not answers(process.receipt(item), w.LinkReceipt)
+
+
+def test_receipts_count_in_order_so_that_a_lost_one_is_repeated() -> None:
+    """The journal repeats what is not confirmed; a confirmation covers everything before it."""
+    process = Process()
+    process.welcomed()
+    process.linked()
+    process.units(record(1))
+    process.units(record(2), ordinal=2)
+    assert not answers(process.receipt(ReceiptItem(2, 2, 2)), w.LinkReceipt)
+    (say,) = process.units(record(3), ordinal=3)
+    assert say.message.confirmed == 0
+    (receipt,) = answers(process.receipt(ReceiptItem(1, 1, 1), ReceiptItem(2, 2, 2)), w.LinkReceipt)
+    assert receipt.through == 2
+
+
+def test_a_lost_message_ends_the_session() -> None:
+    process = Process()
+    process.welcomed()
+    process.linked()
+    assert answers(process.units(record(2), ordinal=2), w.LinkEnded)
+    assert not process.core.incoming
+
+
+def test_a_beat_that_names_a_record_that_did_not_come_ends_the_session() -> None:
+    process = Process()
+    process.welcomed()
+    process.linked()
+    beat = w.LinkBeat(1, statement(2, {}), ordinal=1)
+    assert answers(process.hears(FromSource(SOURCE, beat)), w.LinkEnded)
+
+
+def test_another_journal_ends_every_session() -> None:
+    """What was on its way to the one before may be lost: its sources send it again."""
+    process = Process()
+    process.welcomed()
+    process.linked()
+    process.units(record(1))
+    process.hears(m.UnknownRequester())
+    process.welcomed(JOURNAL_2)
+    assert answers(process.effects, w.LinkEnded)
+    process.linked(session=2)
+    assert not answers(process.receipt(ReceiptItem(1, 1, 1), journal=JOURNAL_2), w.LinkReceipt)
+
+
+def test_a_new_session_of_a_source_takes_the_place_of_the_old_one() -> None:
+    process = Process()
+    process.welcomed()
+    process.linked()
+    process.linked(session=2, rid=b"again")
+    assert list(process.core.incoming) == [b"again"]
+
+
+def test_a_late_hello_of_an_older_session_is_dropped() -> None:
+    process = Process()
+    process.welcomed()
+    process.linked(session=2)
+    hello = w.LinkHello(w.PROTOCOL, 1, 1, "there", "g", statement(1, {}))
+    assert process.hears(FromSource(b"late", hello)) == []
+    assert list(process.core.incoming) == [SOURCE]
+
+
+def test_a_silent_source_is_forgotten() -> None:
+    process = Process()
+    process.welcomed()
+    process.linked()
+    process.tick(SILENCE_MS + 1)
+    assert not process.core.incoming
+    assert process.core.own.sources == frozenset()
+
+
+def test_a_copy_of_this_instance_is_refused_with_both_names() -> None:
+    process = Process()
+    process.welcomed()
+    said = statement(1, {})
+    said.instance = HERE.instance
+    hello = w.LinkHello(w.PROTOCOL, 1, 1, "copy", "g", said)
+    (refused,) = answers(process.hears(FromSource(SOURCE, hello)), w.LinkRefused)
+    assert refused.code == "same_instance"
+    assert "copy" in refused.reason
+    assert "here" in refused.reason
+
+
+def test_another_protocol_is_refused() -> None:
+    process = Process()
+    process.welcomed()
+    hello = w.LinkHello(w.PROTOCOL + 1, 1, 1, "there", "g", statement(1, {}))
+    (refused,) = answers(process.hears(FromSource(SOURCE, hello)), w.LinkRefused)
+    assert refused.code == "unknown_version"
+
+
+def test_a_source_without_a_hello_is_told_to_say_it() -> None:
+    process = Process()
+    process.welcomed()
+    assert answers(process.units(record(1)), w.LinkEnded)
+
+
+def test_a_generation_that_began_while_the_journal_runs_is_asked_for() -> None:
+    process = Process()
+    process.welcomed()
+    before = len(process.said())
+    process.hears(m.Watermarks(JOURNAL_1, HERE.instance, HERE.generation + 1, 1, 9, 9, 1, 0))
+    assert isinstance(process.said()[before], AskOrigins)
+    assert not process.core.own.known
+
+
+def test_what_is_durable_here_is_stated_with_the_next_beat() -> None:
+    process = Process("there")
+    process.welcomed()
+    process.tick()
+    link = process.core.outgoing["there"]
+    said = statement(1, {})
+    welcome = w.LinkWelcome(link.session, 1, "there", "g", said, 1 << 20)
+    process.hears(FromDestination("there", welcome))
+    process.hears(m.Watermarks(JOURNAL_1, *HERE, 1, 9, 9, 1, 0))
+    (beat,) = (e.message for e in process.tick(1) if isinstance(e, SayOn))
+    assert isinstance(beat, w.LinkBeat)
+    assert [(row.instance, row.position) for row in beat.statement.rows] == [(HERE.instance, 8)]

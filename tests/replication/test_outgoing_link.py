@@ -1,0 +1,258 @@
+"""The sending end of a link: what is sent, in which order, and how far the mark goes."""
+
+from __future__ import annotations
+
+from tests.replication.build import HERE, NAMES, THERE, THIRD, Link, batch, records, statement
+from zbroker.log.format import FLAG_UNIT, KIND_PUBLISHER, KIND_TIE
+from zbroker.log.reader import Cursor, Gap
+from zbroker.replication.effects import ConnectLink, FindStart, LinkBlock, SayOn
+from zbroker.replication.outgoing_link import (
+    AGAIN_MS,
+    HELLO_WAIT_MAX_MS,
+    HELLO_WAIT_MS,
+    PENDING_MAX,
+    SILENCE_MS,
+)
+from zbroker.wire import replication as w
+
+
+def test_a_hello_goes_to_a_new_socket_with_all_that_is_held() -> None:
+    link = Link()
+    link.own.raised(HERE, 9, 0)
+    connect, said = link.tick()
+    assert isinstance(connect, ConnectLink)
+    assert isinstance(said, SayOn)
+    assert isinstance(said.message, w.LinkHello)
+    assert [row.position for row in said.message.statement.rows] == [9]
+
+
+def test_each_hello_has_a_higher_session_number() -> None:
+    link = Link()
+    link.tick()
+    first = link.end.session
+    link.tick(SILENCE_MS + 1)
+    link.tick(HELLO_WAIT_MS)
+    assert link.end.session > first
+
+
+def test_a_destination_that_does_not_answer_is_asked_less_and_less_often() -> None:
+    link, waits = Link(), []
+    for _ in range(8):
+        link.tick(link.end.next_wake_ms() - link.now_ms)
+        assert link.end.state == "greeting"
+        link.tick(SILENCE_MS + 1)
+        waits.append(link.end.next_wake_ms() - link.now_ms)
+    assert waits == sorted(waits)
+    assert waits[0] == HELLO_WAIT_MS
+    assert waits[-1] == HELLO_WAIT_MAX_MS
+
+
+def test_what_the_destination_lacks_is_sent_in_the_order_of_the_log() -> None:
+    link = Link()
+    link.connect({HERE: 1})
+    sent = link.reads(batch(1), batch(2), batch(3, THIRD, 8), batch(4))
+    assert records(sent) == [(1, 2, 1), (3, 8, 0), (1, 4, 2)]
+
+
+def test_a_publisher_is_named_before_its_first_record_of_a_session() -> None:
+    link = Link()
+    link.connect()
+    (first,) = link.reads(batch(1))
+    (second,) = link.reads(batch(2))
+    assert [record.kind == KIND_PUBLISHER for record in first.records] == [True, False]
+    assert len(second.records) == 1
+
+
+def test_names_that_are_not_known_are_asked_for_before_anything_is_sent() -> None:
+    link = Link()
+    link.connect()
+    read = link.end.next_read(10)
+    assert read is not None
+    effects, wanted = link.end.read(LinkBlock(read, [batch(1)], Cursor(1, 0, 2)), {})
+    assert (effects, wanted) == ([], {77})
+    assert link.end.next_read(10) is None
+    assert link.end.go_on(NAMES)
+    assert link.end.next_read(10) is not None
+
+
+def test_own_records_never_go_back_to_their_origin() -> None:
+    link = Link()
+    link.connect({THERE: 3})
+    assert records(link.reads(batch(1, THERE, 3), batch(2, THERE, 4))) == []
+
+
+def test_a_lost_tail_goes_back_to_its_origin_once_that_is_in_a_new_generation() -> None:
+    link = Link()
+    link.connect({THERE: 3})
+    link.end.peer.generation = THERE.generation + 1
+    assert records(link.reads(batch(1, THERE, 3), batch(2, THERE, 4))) == [(2, 4, 3)]
+
+
+def test_a_third_instance_is_passed_over_while_it_sends_by_itself() -> None:
+    link = Link()
+    link.connect(sources=[THIRD.instance])
+    assert records(link.reads(batch(1, THIRD, 8), batch(2))) == [(1, 2, 0)]
+    assert link.end.mark == 1, "the destination lacks it, whoever sends it"
+
+
+def test_what_was_passed_over_is_sent_when_its_instance_is_silent_there() -> None:
+    link = Link()
+    link.connect(sources=[THIRD.instance])
+    link.reads(batch(1, THIRD, 8), batch(2))
+    link.beats({HERE: 2}, ordinal=0)
+    assert link.end.next_read(10) is None
+    link.receipt(2)
+    (find,) = (one for one in link.tick() if isinstance(one, FindStart))
+    link.begins(find)
+    assert records(link.reads(batch(1, THIRD, 8), batch(2))) == [(3, 8, 0)]
+
+
+def test_after_names_a_record_that_was_passed_over() -> None:
+    """So the destination refuses the next one, and does not miss the one between for ever."""
+    link = Link()
+    link.connect(sources=[THIRD.instance])
+    link.reads(batch(1, THIRD, 8))
+    link.end.peer.sources = frozenset()
+    assert records(link.reads(batch(2, THIRD, 9))) == [(3, 9, 8)]
+
+
+def test_a_destination_whose_newest_record_is_another_gets_nothing_of_that_origin() -> None:
+    link = Link()
+    link.tick()
+    said = statement(1, {HERE: 5})
+    (find,) = link.hears(w.LinkWelcome(link.end.session, 1, "there", "g", said, 1 << 20))
+    assert isinstance(find, FindStart)
+    link.begins(find)
+    assert records(link.reads(batch(1), batch(2, HERE, 6))) == []
+    assert link.end.stopped == {HERE: "fork"}
+
+
+def test_the_mark_is_the_first_record_that_the_destination_lacks() -> None:
+    link = Link()
+    link.connect({HERE: 1})
+    link.reads(batch(1), batch(2), batch(3, THIRD, 8), batch(4))
+    assert link.end.mark == 2
+    link.receipt(3)  # the name, and two records
+    assert link.marks == [1, 2, 4]
+
+
+def test_a_tie_holds_no_mark() -> None:
+    link = Link()
+    link.connect()
+    link.reads(batch(1, kind=KIND_TIE))
+    assert link.end.mark == 2
+
+
+def test_the_mark_never_goes_back() -> None:
+    link = Link()
+    link.connect()
+    link.reads(batch(1))
+    link.receipt(2)
+    link.tick(SILENCE_MS + 1)
+    link.tick(HELLO_WAIT_MS)
+    link.welcomed({})  # its disk was replaced
+    link.reads(batch(1))
+    assert link.end.mark == 2
+
+
+def test_a_refused_record_stops_its_origin_and_no_other() -> None:
+    link = Link()
+    link.connect()
+    link.reads(batch(1), batch(2, THIRD, 8))
+    link.receipt(3, w.LinkItem(2, "disk_full", "no space"))
+    assert link.end.stopped == {HERE: "disk_full"}
+    assert link.end.peer.rows[THIRD].position == 8
+
+
+def test_a_refused_record_is_sent_again_after_a_while() -> None:
+    link = Link()
+    link.connect()
+    link.reads(batch(1))
+    link.receipt(2, w.LinkItem(2, "disk_full", "no space"))
+    link.tick(AGAIN_MS - 1)
+    assert link.end.state == "sending"
+    (find,) = (one for one in link.tick(1) if isinstance(one, FindStart))
+    link.begins(find)
+    assert records(link.reads(batch(1))) == [(1, 1, 0)]
+
+
+def test_a_lost_receipt_ends_the_session() -> None:
+    """It may have had a refusal: what it was about must not count as stored."""
+    link = Link()
+    link.connect()
+    link.reads(batch(1))
+    link.receipt(3, since=2)
+    assert link.end.state == "down"
+    assert link.end.peer.rows == {}
+
+
+def test_a_beat_with_a_receipt_that_did_not_come_ends_the_session() -> None:
+    link = Link()
+    link.connect()
+    link.reads(batch(1))
+    link.beats({}, ordinal=2)
+    assert link.end.state == "down"
+
+
+def test_a_statement_that_comes_late_does_not_take_the_place_of_a_newer_one() -> None:
+    link = Link()
+    link.connect()
+    link.counter = 9
+    link.beats({HERE: 7})
+    link.counter = 4
+    link.beats({HERE: 3})
+    assert link.end.peer.rows[HERE].position == 7
+
+
+def test_nothing_is_read_while_the_credit_is_used_up() -> None:
+    link = Link()
+    link.connect()
+    link.end._credit = 1
+    link.reads(batch(1))
+    assert link.end.next_read(10) is None
+    link.receipt(2)
+    assert link.end.next_read(10) is not None
+
+
+def test_nothing_is_read_while_too_many_records_are_not_sent_from_here() -> None:
+    link = Link()
+    link.connect(sources=[THIRD.instance])
+    link.reads(*(batch(n, THIRD, n) for n in range(1, PENDING_MAX + 1)))
+    assert link.end.next_read(1 << 40) is None
+    link.beats({THIRD: PENDING_MAX}, [THIRD.instance])
+    assert link.end.next_read(1 << 40) is not None
+
+
+def test_a_unit_is_sent_in_one_message_also_where_a_block_ends_in_it() -> None:
+    link = Link()
+    link.connect()
+    assert link.reads(batch(1, flags=FLAG_UNIT)) == []
+    (sent,) = link.reads(batch(2), batch(3))
+    assert [record.position for record in sent.records if record.position] == [1, 2, 3]
+
+
+def test_nothing_after_a_damaged_range_is_sent_without_proof() -> None:
+    link = Link()
+    link.connect()
+    sent = link.reads(batch(1), Gap(2, 4, "crc"), batch(4, HERE, 4), batch(5, THIRD, 8))
+    assert records(sent) == [(1, 1, 0)]
+    assert link.end.stopped == {HERE: "gap", THIRD: "gap"}
+    link.receipt(2)
+    assert link.end.mark == 2, "what the range had may be missing there"
+
+
+def test_silence_ends_the_session() -> None:
+    link = Link()
+    link.connect()
+    link.reads(batch(1))
+    link.tick(SILENCE_MS + 1)
+    assert link.end.state == "down"
+    assert link.end.next_read(10) is None
+
+
+def test_messages_of_an_older_session_are_dropped() -> None:
+    link = Link()
+    link.connect()
+    link.reads(batch(1))
+    link.hears(w.LinkReceipt(link.end.session - 1, 0, 2))
+    assert link.end.mark == 1

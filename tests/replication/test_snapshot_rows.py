@@ -1,0 +1,46 @@
+"""Origins in the state snapshots of a log, as a link reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import msgpack
+
+from zbroker.ids import Origin
+from zbroker.replication.snapshot_rows import SnapshotRows, first_part
+
+ROWS = [[1, 5, 7, 6, -1], [2, 6, 12, 9, -1, 0, 0, 77, 9]]
+
+
+def part(number: int, *, through: int = 4, last: bool = False, rows: Any = None) -> bytes:
+    folds = {"origins": rows} if rows is not None else {}
+    return msgpack.encode(
+        {"v": 1, "through": through, "part": number, "last": last, "folds": folds}
+    )
+
+
+def test_a_first_part_has_positions_and_content_checksums() -> None:
+    found = first_part(part(0, rows=ROWS))
+    assert found == {Origin(1, 5): (7, -1), Origin(2, 6): (9, 77)}
+
+
+def test_other_parts_and_damaged_ones_have_none() -> None:
+    assert first_part(part(1)) is None
+    assert first_part(b"no map") is None
+    assert first_part(part(0, rows=[[1]])) is None
+
+
+def test_a_snapshot_counts_once_all_of_its_parts_were_read() -> None:
+    found = SnapshotRows()
+    assert not found.add(part(0, rows=ROWS))
+    assert found.complete is None
+    assert found.add(part(1, last=True))
+    assert found.complete is not None
+
+
+def test_a_snapshot_with_a_missing_part_is_never_complete() -> None:
+    found = SnapshotRows()
+    found.add(part(0, rows=ROWS))
+    assert not found.add(part(2, last=True))
+    assert not found.add(part(1, through=5, last=True))
+    assert found.complete is None

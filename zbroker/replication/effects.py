@@ -1,0 +1,73 @@
+"""What the replication process has done, besides the effects that all processes share. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from zbroker.engine.effects import Answer, Follow, Note, Reconnect, Say
+from zbroker.ids import Origin
+from zbroker.log.format import Batch
+from zbroker.log.reader import Cursor, Gap
+
+
+class ConnectLink(Struct, gc=False):
+    """Close the socket of the link to this destination, and open a new one."""
+
+    link: str
+
+
+class SayOn(Struct, gc=False):
+    """A message to a destination; it is lost where the connection is."""
+
+    link: str
+    message: Struct
+    bodies: Sequence[bytes | memoryview] = ()
+
+
+class FindStart(Struct, gc=False):
+    """Where a link begins to read: at the newest state snapshot whose origins `held` covers, or at
+    the log start. Answered by StartFound."""
+
+    link: str
+    session: int
+    held: Mapping[Origin, int]
+
+
+class ReadLink(NamedTuple):
+    """Whole batches from `cursor` on, below `limit`, as they are in the log: see LinkBlock."""
+
+    link: str
+    session: int
+    cursor: Cursor
+    limit: int
+    max_bytes: int
+
+
+class MoveMark(Struct, gc=False):
+    """Everything below `position` that this destination wants is durable there."""
+
+    link: str
+    position: int
+
+
+Effect = Answer | Say | Reconnect | Follow | Note | ConnectLink | SayOn | FindStart | MoveMark
+
+
+class StartFound(Struct, gc=False):
+    """crcs: of the newest record of each origin before the cursor, as its origin wrote it."""
+
+    link: str
+    session: int
+    cursor: Cursor
+    crcs: Mapping[Origin, tuple[int, int]]  # position and content CRC
+
+
+class LinkBlock(Struct, gc=False):
+    """A ReadLink was done; `after`: where to go on."""
+
+    read: ReadLink
+    items: Sequence[Batch | Gap]
+    after: Cursor

@@ -1,0 +1,77 @@
+"""What this instance holds, as it tells its peers. Pure.
+
+The journal says it once, when a link begins; from then on receipts and watermarks raise it. Only
+what is durable counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zbroker.ids import Origin
+from zbroker.wire.replication import OriginPosition, Statement
+
+
+class OwnHoldings:
+    """The rows of this instance's log. known: the journal has said them."""
+
+    def __init__(self, instance: int) -> None:
+        self.instance = instance
+        self.known = False
+        self.generation = 0
+        self.started_ns = 0
+        self.counter = 0  # of the newest change
+        self.sources: frozenset[int] = frozenset()
+        self._rows: dict[Origin, OriginPosition] = {}
+        self._changed: dict[Origin, int] = {}  # counter of the newest change of each
+
+    def begin(self, generation: int, started_ns: int, rows: Iterable[OriginPosition]) -> None:
+        """A journal says all of it; what another process of it said before counts no more."""
+        self.known, self.generation, self.started_ns = True, generation, started_ns
+        self._rows.clear()
+        self._changed.clear()
+        for row in rows:
+            self._note(Origin(row.instance, row.generation), row)
+
+    def lost(self) -> None:
+        """The journal is gone: what it said may be more than its successor has."""
+        self.known = False
+
+    def raised(self, origin: Origin, position: int, digest: int) -> None:
+        """Records of an origin are durable here up to this position."""
+        row = self._rows.get(origin)
+        if row is None or row.position < position:
+            begins = row.begins if row is not None else 0
+            self._note(origin, OriginPosition(*origin, position, digest, begins))
+
+    def receives_from(self, sources: Iterable[int]) -> None:
+        """Instances whose records come on a live link."""
+        found = frozenset(sources)
+        if found != self.sources:
+            self.sources = found
+            self.counter += 1
+
+    def position(self, origin: Origin) -> int:
+        """Up to where the records of an origin are here."""
+        row = self._rows.get(origin)
+        return row.position if row is not None else 0
+
+    def _note(self, origin: Origin, row: OriginPosition) -> None:
+        self.counter += 1
+        self._rows[origin] = row
+        self._changed[origin] = self.counter
+
+    def statement(self) -> Statement:
+        """All of it."""
+        return self._of(list(self._rows.values()))
+
+    def changed(self, since: int) -> Statement:
+        """What changed after the statement with this counter."""
+        return self._of([self._rows[o] for o, counter in self._changed.items() if counter > since])
+
+    def _of(self, rows: list[OriginPosition]) -> Statement:
+        self.counter += 1  # a repeated one is newer than what another link forwarded
+        return Statement(
+            self.instance, self.generation, self.started_ns, self.counter, rows,
+            sorted(self.sources),
+        )  # fmt: skip

@@ -1,0 +1,56 @@
+"""Batches of the log as they go to another instance. Pure."""
+
+from __future__ import annotations
+
+from array import array
+
+from msgspec.structs import replace
+
+from zbroker.checksums import crc32c
+from zbroker.log import records, references
+from zbroker.log.format import (
+    COLUMN_CONTENT_CRC,
+    COLUMN_ORIGIN_TIME,
+    FLAG_LATE,
+    FLAG_SHOWS,
+    KIND_PUBLISHER,
+    Batch,
+)
+from zbroker.wire.internal import Record
+
+
+def record_of(batch: Batch, after: int, after_crc: int | None) -> tuple[Record, bytes | memoryview]:
+    """A batch, with the times that it got at its origin, and its body.
+
+    A commit names its parts by identity: where they are is another place in each log.
+    """
+    record, body = _record(batch, after, after_crc), batch.body
+    commit = references.decode(body) if batch.flags & FLAG_SHOWS else None
+    if commit is not None:
+        body = references.encode(references.by_identity(commit, batch.origin))
+        record.crc = crc32c(body)
+        record.extra = [item for item in record.extra if item[0] != COLUMN_CONTENT_CRC]
+    return record, body
+
+
+def _record(batch: Batch, after: int, after_crc: int | None) -> Record:
+    columns, log_time = batch.columns, batch.log_time
+    extra = [item for item in batch.extra if item[0] != COLUMN_ORIGIN_TIME]
+    original = next((data for tag, data in batch.extra if tag == COLUMN_ORIGIN_TIME), b"")
+    if original:
+        times = array("q", original)
+        log_time = times[-1]
+        if columns is not None and columns.time is not None:
+            columns = replace(columns, time=original)
+    return Record(
+        batch.kind, batch.origin_instance, batch.origin_generation, batch.origin_position, after,
+        log_time, batch.publisher, batch.session, batch.sequence, batch.prev, batch.count,
+        batch.skip, batch.cut, batch.flags & ~FLAG_LATE, batch.body_crc, batch.topics, columns,
+        extra, after_crc,
+    )  # fmt: skip
+
+
+def name_record(publisher: int, name: str, principal: str) -> tuple[Record, bytes]:
+    """What names a publisher before its first record in a session of a link."""
+    body = records.encode(records.PublisherRecord(name, principal))
+    return Record(KIND_PUBLISHER, 1, 0, 0, 0, 0, publisher), body

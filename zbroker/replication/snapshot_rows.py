@@ -1,0 +1,74 @@
+"""What state snapshots say of origins: how far each one is in the log before them. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import DecodeError, Raw, Struct, msgpack
+
+from zbroker.ids import Origin
+
+_ORIGINS: Final = "origins"
+_CRC: Final = 7  # in a row, then the position of the record that has it; releases before have none
+
+#: position of the newest record that travels, and CRC of its content, -1 if that is not known
+Rows = dict[Origin, tuple[int, int]]
+
+
+class _Part(Struct):
+    through: int
+    part: int
+    folds: dict[str, Raw]
+    last: bool = False
+
+
+_PART: Final = msgpack.Decoder(_Part)
+_ROWS: Final = msgpack.Decoder(list[list[int]])
+
+
+def first_part(body: bytes | memoryview) -> Rows | None:
+    """The rows of a first part, which are of the log before it; None of another part."""
+    part = _decoded(body)
+    return _rows(part) if part is not None and part.part == 0 else None
+
+
+def _decoded(body: bytes | memoryview) -> _Part | None:
+    try:
+        return _PART.decode(body)
+    except (DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _rows(part: _Part) -> Rows | None:
+    try:
+        rows = _ROWS.decode(part.folds[_ORIGINS])
+        return {
+            Origin(r[0], r[1]): (r[_CRC + 1], r[_CRC]) if len(r) > _CRC + 1 and r[_CRC] >= 0
+            else (r[2], -1)
+            for r in rows
+        }  # fmt: skip
+    except (DecodeError, KeyError, IndexError):
+        return None
+
+
+class SnapshotRows:
+    """Collects the parts of a snapshot. complete: its rows, once all of it was read."""
+
+    def __init__(self) -> None:
+        self.complete: Rows | None = None
+        self._rows: Rows | None = None
+        self._through = self._next = 0
+
+    def add(self, body: bytes | memoryview) -> bool:
+        """One part, in the order of the log; True when it completes a snapshot."""
+        part = _decoded(body)
+        if part is None:
+            return False
+        if part.part == 0:
+            self._rows, self._through, self._next = _rows(part), part.through, 0
+        if self._rows is None or (part.through, part.part) != (self._through, self._next):
+            return False
+        self._next += 1
+        if part.last:
+            self.complete = self._rows
+        return part.last
