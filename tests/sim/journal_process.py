@@ -293,18 +293,30 @@ class WorldLog(RigLog):
 
 
 class JournalNode(JournalProcess):
-    """One life."""
+    """One life. addresses: where it listens, and publishes watermarks. idle_ms: from a turn to the
+    next one if nothing waits."""
 
     port: WorldLog
+    idle_ms = TURN_MS
 
-    def __init__(self, world: World) -> None:
+    def __init__(
+        self,
+        world: World,
+        instance: int = INSTANCE,
+        addresses: tuple[str, str] = (JOURNAL, WATERMARKS_AT),
+        peers: tuple[str, ...] = (),
+        note: SimNote | None = None,
+    ) -> None:
         self.world, self.alive = world, True
         self._hangs_until_ms = 0
-        settings = JournalSettings(INSTANCE, next(world.incarnations), credit_bytes=400)
-        super().__init__(world.disk, settings, Start(world.clock, SEGMENT, world.salt))
-        self.listener = world.net.bind(JOURNAL, self._receive)
+        settings = JournalSettings(
+            instance, next(world.incarnations), credit_bytes=400, peers=peers
+        )
+        start = Start(world.clock, SEGMENT, world.salt, note=note)
+        super().__init__(world.disk, settings, start)
+        self.listener = world.net.bind(addresses[0], self._receive)
         self.watermarks = WatermarksPublisher(
-            world.net, WATERMARKS_AT, lambda: self.done.put(ev.Subscribed())
+            world.net, addresses[1], lambda: self.done.put(ev.Subscribed())
         )
         world.at.after(0, self._next_turn)
 
@@ -351,7 +363,8 @@ class JournalNode(JournalProcess):
         except SimCrash:
             world.crashed(self)
             return
-        world.at.after(world.rng.choice((0, TURN_MS)) if wait_ms == 0 else TURN_MS, self._next_turn)
+        idle = wait_ms != 0
+        world.at.after(self.idle_ms if idle else world.rng.choice((0, TURN_MS)), self._next_turn)
 
     def end_slow_sync(self) -> None:
         """In a helper thread."""

@@ -1,0 +1,220 @@
+"""Bugs planted in the replication of the simulated instances: each must be found by some seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tests.sim.two_nodes import plant_core
+from zbroker.journal.core import JournalCore
+from zbroker.replication import outgoing_link as o
+from zbroker.replication.core import ReplicationCore
+from zbroker.replication.effects import Effect, FindStart
+from zbroker.replication.incoming_link import IncomingLink
+from zbroker.replication.log_port import LinkLog
+from zbroker.wire import replication as w
+from zbroker.wire.internal import Record, Watermarks
+from zbroker.wire.replicas import AskOrigins, OriginRows
+from zbroker.wire.replication import OriginPosition
+
+Links = Sequence[o.OutgoingLink]
+
+
+def _each(change: Callable[[Any], None]) -> Callable[[ReplicationCore], None]:
+    def plant(core: ReplicationCore) -> None:
+        for link in core.outgoing.values():
+            change(link)
+
+    return plant
+
+
+def _sent_is_stored(link: Any) -> None:
+    units = link._units
+
+    def and_stored(records: Sequence[tuple[Record, bytes]]) -> Effect:
+        effect = units(records)
+        for sent in link._sent:
+            if sent.last:
+                link.peer.received(sent.origin, sent.last, 0)
+        return effect
+
+    link._units = and_stored
+
+
+def _refusals_count(link: Any) -> None:
+    receipt = link._receipt
+
+    def without(message: w.LinkReceipt, now_ms: int) -> list[Effect]:
+        message.refused = []
+        return receipt(message, now_ms)
+
+    link._receipt = without
+
+
+def _after_is_held(link: Any) -> None:
+    given = link._given_as
+
+    def as_held(batch: Any, last: int, after: int, crc: int | None) -> Record:
+        held = max(link.peer.position(batch.origin, 0), 0)
+        return given(batch, last, min(after, held), crc)
+
+    link._given_as = as_held
+
+
+def _names_once(link: Any) -> None:
+    class Kept(set[int]):
+        def clear(self) -> None:
+            pass
+
+    link._named = Kept()
+
+
+def _never_again(link: Any) -> None:
+    states = link._states
+
+    def without(statement: w.Statement, now_ms: int) -> list[Effect]:
+        effects = states(statement, now_ms)
+        link._again_ms = None
+        return effects
+
+    link._states = without
+
+
+def _refused_for_good(link: Any) -> None:
+    receipt = link._receipt
+
+    def without(message: w.LinkReceipt, now_ms: int) -> list[Effect]:
+        effects = receipt(message, now_ms)
+        link._again_ms = None
+        return effects
+
+    link._receipt = without
+
+
+def _mark_is_where_it_reads(link: Any) -> None:
+    moved = link._moved
+
+    def without() -> list[Effect]:
+        link._pending.clear()
+        return moved()
+
+    link._moved = without
+
+
+def _mark_without_third(link: Any) -> None:
+    judged = link._judged
+
+    def without(batch: Any) -> Record | None:
+        before = len(link._pending)
+        record = judged(batch)
+        if batch.origin_instance != link._mine.instance and len(link._pending) > before:
+            link._pending.pop()
+        return record
+
+    link._judged = without
+
+
+def _sessions_outlive(core: Any) -> None:
+    core._end_all = lambda reason: []
+
+
+def _losses_unseen(core: Any) -> None:
+    def lost(link: IncomingLink) -> list[Effect]:
+        return []
+
+    core._lost = lost
+
+    def hello(rid: bytes, message: w.LinkHello, now: Any) -> Sequence[Effect]:
+        effects = real(rid, message, now)
+        link = core.incoming.get(rid)
+        if link is not None:
+
+            def follows(units: w.SendUnits) -> bool:
+                link._next = units.ordinal + len(units.records)
+                return True
+
+            link.follows = follows
+        return effects
+
+    real = core._hello
+    core._hello = hello
+
+
+def _sends_what_is_written(core: Any) -> None:
+    watermarks = core._watermarks
+
+    def written(marks: Watermarks, now: Any) -> Sequence[Effect]:
+        marks.persisted = marks.written
+        return watermarks(marks, now)
+
+    core._handlers[Watermarks] = written
+
+
+def begins_at_the_newest(log: LinkLog) -> None:
+    """Of a log: whatever the destination has, it begins at the newest snapshot."""
+    find = log.find
+
+    def newest(effect: FindStart) -> Any:
+        class Everything(dict[Any, int]):
+            def get(self, _key: Any, _default: Any = None) -> int:
+                return 1 << 62
+
+        return find(FindStart(effect.link, effect.session, Everything()))
+
+    log.find = newest  # type: ignore[method-assign]
+
+
+CORES: Final[dict[str, Callable[[ReplicationCore], None]]] = {
+    "what is sent counts as stored": _each(_sent_is_stored),
+    "what is refused counts as stored": _each(_refusals_count),
+    "after is what the destination has": _each(_after_is_held),
+    "names are sent once": _each(_names_once),
+    "a silent source is never made up for": _each(_never_again),
+    "what was refused is not sent again": _each(_refused_for_good),
+    "the mark is where it reads": _each(_mark_is_where_it_reads),
+    "records of others hold no mark": _each(_mark_without_third),
+    "sessions outlive the journal": _sessions_outlive,
+    "what is lost on the way is not noticed": _losses_unseen,
+    "what is written is sent": _sends_what_is_written,
+}
+LOGS: Final = {"it begins at the newest snapshot": begins_at_the_newest}
+
+
+def _not_raised(core: JournalCore) -> None:
+    core.raise_generation = lambda known=0: None  # type: ignore[method-assign]
+
+
+def _old_sessions_count(core: JournalCore) -> None:
+    links = core.commit._replicas.links
+    links._end = lambda peer: links._of_peer.pop(peer, None)  # type: ignore[method-assign]
+
+
+def _control_records_count(core: JournalCore) -> None:
+    commit = core.commit
+
+    def rows(ask: AskOrigins) -> OriginRows:
+        found = [
+            OriginPosition(row.instance, row.generation, row.position)
+            for row in commit.sessions.origins.rows() if row.position
+        ]  # fmt: skip
+        return OriginRows(ask.cid, commit.generation, 0, found)
+
+    commit._origin_rows = rows  # type: ignore[method-assign]
+
+
+GENERATIONS: Final[dict[str, Callable[[JournalCore], None]]] = {
+    "generation not raised": _not_raised,
+    "sessions of before are placed": _old_sessions_count,
+    "what does not travel counts": _control_records_count,
+}
+JOURNALS: Final = ("no ties", "no chain of an origin", "late not flagged")
+WRITERS: Final = ("ack before sync",)
+ALL: Final = (*CORES, *LOGS, *GENERATIONS, *JOURNALS, *WRITERS)
+
+
+def plant_journal(bug: str, core: JournalCore) -> None:
+    """A bug of the journal that stores records of others."""
+    if bug in JOURNALS:
+        plant_core(bug, core.commit)
+    elif bug in GENERATIONS:
+        GENERATIONS[bug](core)

@@ -1,0 +1,594 @@
+"""Two to five instances in one world: journal and replication processes that ship, on simulated
+disks and a simulated network.
+
+One seed decides everything: which instances send to which, who publishes where and fails over when,
+what is cut in one direction or in both, which process dies at which effect, where the power fails.
+
+Safety: what a publisher was told is durable, is durable at as many destinations as the rule asks
+for, in that moment. Liveness: when faults end, all instances hold the same messages, each once,
+with the same content and every origin in its order.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tests.sim import many_bugs
+from tests.sim.disk import SimCrash, SimDisk
+from tests.sim.journal_process import JournalNode, SimNote
+from tests.sim.net import Net, Scheduler
+from tests.sim.replication_process import ReplicationNode
+from tests.sim.two_nodes import START_NS, Clock, Held, Message, Violation, messages
+from zbroker.checksums import crc32c
+from zbroker.engine.effects import Answer, Note
+from zbroker.engine.events import Gone
+from zbroker.ids import Origin, publisher_id
+from zbroker.journal import events as ev
+from zbroker.journal.core import JournalCore
+from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
+from zbroker.log.reader import Gap, Log
+from zbroker.replication.core import ReplicationCore
+from zbroker.replication.log_port import LinkLog
+from zbroker.wire import internal as m
+
+NAMES = "abcde"
+INGEST = b"ingest"
+RUN_MS = 8_000
+HEAL_MS = 60_000
+
+
+class Waiting(NamedTuple):
+    """A batch that is durable here, and waits for destinations."""
+
+    position: int
+    session: int
+    last: int
+
+
+class Publisher:
+    """A program with a publish store: what is not acknowledged is sent again, wherever it goes."""
+
+    def __init__(self, name: str, says_prev: bool) -> None:
+        self.name, self.says_prev = name, says_prev
+        self.id = publisher_id(name)
+        self.sequence = self.discarded = self.chain = self.sent = 0
+        self.unacked: list[tuple[int, bytes]] = []
+        self.acked: dict[int, bytes] = {}
+        self.at: Instance | None = None
+        self.session = 0
+
+    def leave(self) -> None:
+        self.at, self.session = None, 0
+
+    def opened(self, answer: m.Opened) -> None:
+        self.session = answer.session
+        self.sequence = max(self.sequence, answer.seq)
+        first = self.unacked[0][0] if self.unacked else self.sequence + 1
+        self.chain = min(self.discarded, answer.seq, first - 1)
+        self.sent = 0
+
+    def settle(self, through: int) -> list[int]:
+        """What is acknowledged now."""
+        found = []
+        while self.unacked and self.unacked[0][0] <= through:
+            sequence, payload = self.unacked.pop(0)
+            self.acked[sequence] = payload
+            self.discarded = sequence
+            self.sent = max(0, self.sent - 1)
+            found.append(sequence)
+        return found
+
+
+class InstanceJournal(JournalNode):
+    """The journal of one instance; ingest's part is typed here: see zbroker.ingest."""
+
+    world: Any
+    idle_ms = 12  # there are many of them
+
+    def __init__(self, instance: Instance) -> None:
+        addresses = f"ipc-journal-{instance.name}", f"ipc-marks-{instance.name}"
+        super().__init__(instance, instance.id, addresses, instance.peers, instance.note)  # type: ignore[arg-type]
+        self.inbox.put(ev.Incoming(INGEST, m.Hello("ingest", 1), []))
+
+    def plant_core(self, core: JournalCore) -> None:
+        many_bugs.plant_journal(self.world.bug, core)
+
+    def answer(self, effect: Answer) -> Gone | None:
+        if effect.rid == INGEST:
+            self.world.answered(effect.message)
+            return None
+        return super().answer(effect)
+
+
+class Instance:
+    """One instance: its disk, its processes, the publishers that are logged on."""
+
+    def __init__(self, world: ManyWorld, name: str, number: int) -> None:
+        self.world, self.name, self.id = world, name, number
+        self.disk = SimDisk(world.rng)
+        self.skew_s = world.rng.choice((0, 0, -5, 3_600))
+        self.destinations: list[str] = []
+        self.journal: InstanceJournal | None = None
+        self.replication: ReplicationNode | None = None
+        self.note = SimNote()  # in the memory of the host
+        self.deaths = 0
+        self.marks: dict[str, int] = {}
+        self.waiting: dict[Publisher, list[Waiting]] = {}
+        self.disk_nearly_full = False
+        self._ordinals: dict[int, tuple[Publisher, int, int]] = {}
+        self._opens: dict[int, Publisher] = {}
+        self._next = count(1)
+        self._held: dict[Message, Held] = {}
+        self._read_to = 0
+        self.clock = Clock(self.wall_ns, lambda: world.at.now_ms)
+        self._image: SimDisk | None = None
+        self.held_once: set[Message] = set()  # by disks that this host has no more
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Those with a link to it, or from it."""
+        others = self.world.instances.items()
+        sources = (name for name, other in others if self.name in other.destinations)
+        return tuple(sorted({*self.destinations, *sources}))
+
+    # what a JournalNode takes its world for
+
+    @property
+    def rng(self) -> Random:
+        return self.world.rng
+
+    @property
+    def at(self) -> Scheduler:
+        return self.world.at
+
+    @property
+    def net(self) -> Net:
+        return self.world.net
+
+    @property
+    def incarnations(self) -> Iterator[int]:
+        return self.world.incarnations
+
+    @property
+    def bug(self) -> str:
+        return self.world.bug
+
+    receipt_loss = 0.05
+
+    def salt(self) -> int:
+        return self.rng.getrandbits(64)
+
+    def wall_ns(self) -> int:
+        return START_NS + self.skew_s * 1_000_000_000 + self.at.now_ms * 1_000_000
+
+    def crashed(self, _node: object) -> None:
+        self.kill_journal(power=self.rng.random() < 0.3)
+
+    @contextmanager
+    def undisturbed_disk(self) -> Iterator[None]:
+        hook, self.disk.hook = self.disk.hook, _nothing
+        try:
+            yield
+        finally:
+            self.disk.hook = hook
+
+    # -- processes ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self.journal is None:
+            with self.undisturbed_disk():
+                self.journal = InstanceJournal(self)
+            self._next = count(1)
+        if self.replication is None:
+            self.deaths = 0
+            self.replication = ReplicationNode(self)
+
+    def kill_journal(self, *, power: bool) -> None:
+        node, self.journal = self.journal, None
+        if node is None:
+            return
+        node.die()
+        self.disk.hook = _nothing
+        if power:
+            self.kill_replication()
+            self.disk.power_cut()
+            self.note = SimNote()
+        else:
+            self.disk.crash()
+        self._held, self._read_to = {}, 0
+        self._ordinals.clear()
+        self._opens.clear()
+        for publisher in self.world.publishers:
+            if publisher.at is self:
+                publisher.leave()
+        self.waiting.clear()
+        self.world.events.append("power cut" if power else "journal killed")
+
+    def kill_replication(self) -> None:
+        node, self.replication = self.replication, None
+        if node is not None:
+            node.die()
+            self.world.events.append("replication killed")
+
+    def die_soon(self) -> None:
+        """At an operation of the disk, or at an effect of the replication process."""
+        if self.rng.random() < 0.5:
+            self.deaths = self.rng.randint(1, 200)
+            return
+        self.disk.hook = _Countdown(self.rng.randint(1, 80))
+
+    def fill_disk(self) -> None:
+        """Records are refused from now on, or taken again."""
+        self.disk_nearly_full = not self.disk_nearly_full
+
+    def keep_image(self) -> None:
+        """A copy of the disk as it is now."""
+        if self.journal is not None:
+            self.disk.settle()
+            self._image = copied(self.disk, self.rng)
+
+    def restore(self, *, empty: bool) -> None:
+        """The host is set back to that copy, or has a new disk."""
+        image = None if empty else self._image
+        if image is None and not empty:
+            return
+        before = dict(self.held()) if self.journal is not None else {}
+        self.held_once |= before.keys()
+        self.kill_journal(power=False)
+        self.kill_replication()
+        self.disk = SimDisk(self.rng) if image is None else copied(image, self.rng)
+        self.note = SimNote()
+        self.marks = {}
+        self.world.events.append("new disk" if empty else "old disk")
+        self.start()
+        if empty and self.journal is not None:
+            self.journal.core.raise_generation()  # as `--fresh` does
+        kept = set(self.held())
+        for other in self.world.instances.values():
+            kept |= other.durable()
+        self.world.lost |= before.keys() - kept
+
+    def durable(self) -> set[Message]:
+        """What its log holds, also while it is down."""
+        if self.journal is not None:
+            return set(self.held())
+        with self.undisturbed_disk():
+            log = Log(disk=self.disk)
+            cursor, found = log.seek(log.first_position), set[Message]()
+            while True:
+                items, after = log.read(cursor, 1 << 40, 1 << 20)
+                batches = [item for item in items if isinstance(item, Batch)]
+                found |= {m for b in batches if b.kind == KIND_PUBLISH for m, _ in messages(b)}
+                if after == cursor or not items:
+                    return found
+                cursor = after
+
+    # -- publishers ---------------------------------------------------------------------------
+
+    def _say(self, message: Any, bodies: list[bytes] | None = None) -> None:
+        assert self.journal is not None
+        self.journal.inbox.put(ev.Incoming(INGEST, message, list(bodies or [])))
+
+    def open(self, publisher: Publisher) -> None:
+        if self.journal is None:
+            return
+        cid = next(self.world.incarnations)
+        publisher.at, publisher.session, self._opens[cid] = self, 0, publisher
+        incarnation = self.journal.core.commit.settings.incarnation
+        self._say(m.Open(cid, incarnation, publisher.name, ""))
+
+    def send(self, publisher: Publisher) -> None:
+        """What the publisher has not sent in this session, in batches of its mood."""
+        journal, rng = self.journal, self.rng
+        if journal is None:
+            return
+        while publisher.session and publisher.sent < len(publisher.unacked):
+            run = publisher.unacked[publisher.sent : publisher.sent + rng.choice((1, 2, 3, 5))]
+            run = [item for n, item in enumerate(run) if item[0] == run[0][0] + n]
+            body = msgspec.msgpack.encode([payload for _, payload in run])
+            first, last = run[0][0], run[-1][0]
+            prev = publisher.chain if publisher.says_prev else None
+            entry = m.Entry(
+                publisher.id, publisher.session, first, len(run), prev, crc32c(body), None, ["t"]
+            )  # fmt: skip
+            ordinal = next(self._next)
+            self._ordinals[ordinal] = (publisher, publisher.session, last)
+            incarnation = journal.core.commit.settings.incarnation
+            self._say(m.Append(incarnation, ordinal, ordinal - 1, [entry]), [body])
+            publisher.chain = last
+            publisher.sent += len(run)
+
+    def answered(self, message: Any) -> None:
+        if isinstance(message, m.Opened):
+            publisher = self._opens.pop(message.cid)
+            if publisher.at is self and not message.code:
+                publisher.opened(message)
+                self.waiting[publisher] = []
+                self.send(publisher)
+        elif isinstance(message, m.JournalReceipt):
+            for item in message.items:
+                publisher_of = self._ordinals.pop(item.ordinal, None)
+                if publisher_of is not None:
+                    self._receipt(item, *publisher_of)
+
+    def _receipt(self, item: m.ReceiptItem, publisher: Publisher, session: int, last: int) -> None:
+        if publisher.at is not self or publisher.session != session:
+            return
+        if item.code:
+            publisher.leave()
+            return
+        self.waiting[publisher].append(Waiting(item.position, session, last))
+        self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """What as many destinations hold as the rule asks for."""
+        need = min(self.world.sync_needed, len(self.destinations))
+        marks = sorted((self.marks.get(name, 0) for name in self.destinations), reverse=True)
+        through = marks[need - 1] if need else 1 << 62
+        for publisher, waiting in self.waiting.items():
+            if publisher.at is not self:
+                continue
+            while waiting and waiting[0].position < through:
+                done = waiting.pop(0)
+                if done.session == publisher.session:
+                    for sequence in publisher.settle(done.last):
+                        self.world.acknowledged(self, publisher, sequence, need)
+
+    # -- the log ------------------------------------------------------------------------------
+
+    def held(self) -> dict[Message, Held]:
+        """All durable messages of the log."""
+        for batch in self.batches(self._read_to):
+            self._read_to = batch.end_position
+            if batch.kind == KIND_PUBLISH:
+                for message, held in messages(batch):
+                    self.world.demand(message not in self._held, f"{self.name}: {message} twice")
+                    self._held[message] = held
+        return self._held
+
+    def batches(self, start: int = 0) -> list[Batch]:
+        """Everything durable, with bodies."""
+        journal = self.journal
+        if journal is None:
+            return []
+        with self.undisturbed_disk():
+            log = Log(disk=self.disk)
+            cursor, found = log.seek(max(start, log.first_position)), []
+            while cursor.position < journal.core.persisted:
+                items, cursor = log.read(cursor, journal.core.persisted, 1 << 20)
+                for item in items:
+                    self.world.demand(not isinstance(item, Gap), f"{item} in an undamaged log")
+                    assert isinstance(item, Batch)
+                    found.append(item)
+        return found
+
+
+class _Countdown:
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def __call__(self, name: str) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            raise SimCrash(name)
+
+
+def _nothing(_boundary: str) -> None:
+    pass
+
+
+def copied(disk: SimDisk, rng: Random) -> SimDisk:
+    """Another disk with the same content."""
+    hook, disk.hook, own = disk.hook, _nothing, disk.rng
+    disk.rng = Random(0)
+    try:
+        made = copy.deepcopy(disk)
+    finally:
+        disk.hook, disk.rng = hook, own
+    made.rng, made.hook = rng, _nothing
+    made.crash()
+    return made
+
+
+class ManyWorld:
+    """One seed's history."""
+
+    def __init__(self, seed: int, bug: str = "", instances: int = 0) -> None:
+        self.rng = Random(seed)
+        self.bug = bug
+        self.at = Scheduler(self.rng)
+        self.net = Net(self.at)
+        self.incarnations = count(1)
+        self.events: list[str] = []
+        self.notes: list[str] = []
+        self.cuts: set[tuple[str, str]] = set()
+        self.lost: set[Message] = set()  # with the disks that had them
+        names = NAMES[: instances or self.rng.choice((2, 3, 3, 4, 5))]
+        self.instances = {name: Instance(self, name, 0xA0 + n) for n, name in enumerate(names)}
+        self._wire()
+        self.sync_needed = self.rng.choice((0, 1, 1, 2))
+        self.victim = self.rng.choice(list(self.instances.values()))  # of disks that are set back
+        self.publishers = [
+            Publisher(f"p{n}", self.rng.random() < 0.7) for n in range(self.rng.randint(1, 3))
+        ]
+
+    def _wire(self) -> None:
+        """A full mesh, a ring in both directions, or a star: every instance gets everything."""
+        names = list(self.instances)
+        form = self.rng.choice(("mesh", "mesh", "ring", "star"))
+        for n, name in enumerate(names):
+            others = [other for other in names if other != name]
+            if form == "ring":
+                others = list({names[n - 1], names[(n + 1) % len(names)]} - {name})
+            elif form == "star" and n:
+                others = names[:1]
+            self.instances[name].destinations = sorted(others)
+
+    def demand(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise Violation(otherwise)
+
+    def plant_replication(self, core: ReplicationCore, log: LinkLog) -> None:
+        """A bug of the replication process."""
+        if self.bug in many_bugs.CORES:
+            many_bugs.CORES[self.bug](core)
+        elif self.bug in many_bugs.LOGS:
+            many_bugs.LOGS[self.bug](log)
+
+    def noted(self, instance: Instance, note: Note) -> None:
+        self.notes.append(f"{instance.name}: {note.name} {note.text}")
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return (source, target) in self.cuts
+
+    def marked(self, instance: Instance, link: str, position: int) -> None:
+        """The replication process says how far a destination is."""
+        instance.marks[link] = max(instance.marks.get(link, 0), position)
+        instance.acknowledge()
+
+    def acknowledged(
+        self, instance: Instance, publisher: Publisher, sequence: int, need: int
+    ) -> None:
+        """A program was told: as many destinations must hold it now, durably, or have held it on a
+        disk that was set back since: what the rule counted was true."""
+        message = publisher.id, sequence
+        self.demand(message in instance.held(), f"{message} acknowledged, not in {instance.name}")
+        holders = [
+            name for name in instance.destinations
+            if self.instances[name].journal is None or message in self.instances[name].held()
+            or message in self.instances[name].held_once
+        ]  # fmt: skip
+        self.demand(
+            len(holders) >= need, f"{message} acknowledged at {instance.name}, held by {holders}"
+        )
+
+    # -- a history ----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        for instance in self.instances.values():
+            instance.start()
+        while self.at.now_ms < RUN_MS:
+            self.step()
+            self.at.run_until(self.at.now_ms + self.rng.choice((1, 5, 20, 100, 400)))
+        self.heal()
+        self.verdict()
+
+    def step(self) -> None:
+        instance = self.rng.choice(list(self.instances.values()))
+        publisher = self.rng.choice(self.publishers)
+        acts: list[tuple[int, Callable[[], object]]] = [
+            (30, lambda: self.publish(publisher)),
+            (8, lambda: self.fail_over(publisher)),
+            (4, lambda: self.cut()),
+            (6, self.cuts.clear),
+            (4, instance.die_soon),
+            (2, lambda: instance.kill_journal(power=self.rng.random() < 0.5)),
+            (2, instance.kill_replication),
+            (2, lambda: self.state(instance)),
+            (3, instance.fill_disk),
+            (2, self.victim.keep_image),
+            (1, lambda: self.victim.restore(empty=self.rng.random() < 0.3)),
+        ]
+        weights = [weight for weight, _ in acts]
+        self.rng.choices(acts, weights)[0][1]()
+        for each in self.instances.values():
+            if self.rng.random() < 0.2:
+                each.start()
+
+    def publish(self, publisher: Publisher) -> None:
+        for _ in range(self.rng.choice((1, 1, 3, 6))):
+            gap = self.rng.choice((1, 1, 1, 1, 2)) if not publisher.unacked else 1
+            publisher.sequence += gap
+            payload = f"{publisher.name}.{publisher.sequence}".encode()
+            publisher.unacked.append((publisher.sequence, payload))
+        if publisher.at is not None:
+            publisher.at.send(publisher)
+
+    def fail_over(self, publisher: Publisher) -> None:
+        """Logs on anywhere, also where it is."""
+        publisher.leave()
+        self.rng.choice(list(self.instances.values())).open(publisher)
+
+    def cut(self) -> None:
+        a, b = self.rng.sample(list(self.instances), 2)
+        self.cuts.add((a, b))
+        if self.rng.random() < 0.5:
+            self.cuts.add((b, a))
+
+    def state(self, instance: Instance) -> None:
+        if instance.journal is not None:
+            instance.journal.core.commit.want_state()
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Everything is up and stays up, and whatever waits goes its way."""
+        self.cuts.clear()
+        for instance in self.instances.values():
+            instance.disk.hook = _nothing
+            instance.deaths, instance.disk_nearly_full = 0, False
+            instance.start()
+        end = self.at.now_ms + HEAL_MS
+        while self.at.now_ms < end:
+            for instance in self.instances.values():
+                instance.start()
+            for publisher in self.publishers:
+                if publisher.at is None:
+                    self.fail_over(publisher)
+            self.at.run_until(self.at.now_ms + 500)
+            if self._rests():
+                return
+        waits = {p.name: p.unacked[:2] for p in self.publishers if p.unacked}
+        raise Violation(f"it does not come to rest: {waits}, {self._vectors()}")
+
+    def _rests(self) -> bool:
+        if any(publisher.unacked for publisher in self.publishers):
+            return False
+        first, *others = (set(instance.held()) for instance in self.instances.values())
+        return all(other == first for other in others)
+
+    def _vectors(self) -> dict[str, Any]:
+        return {
+            name: {str(o): p for o, p in i.journal.core.commit.sessions.origins.vector.items()}
+            for name, i in self.instances.items() if i.journal is not None
+        }  # fmt: skip
+
+    def verdict(self) -> None:
+        first, *others = self.instances.values()
+        for publisher in self.publishers:
+            for sequence, payload in publisher.acked.items():
+                held = first.held().get((publisher.id, sequence))
+                if held is None and (publisher.id, sequence) in self.lost:
+                    continue
+                self.demand(held is not None, f"{publisher.name} {sequence} was lost")
+                assert held is not None
+                self.demand(held.payload == payload, f"{publisher.name} {sequence} is another")
+        for other in others:
+            wrong = [k for k, h in other.held().items() if first.held()[k].payload != h.payload]
+            self.demand(not wrong, f"{wrong[:3]} differ")
+        for instance in self.instances.values():
+            self._check_order(instance)
+
+    def _check_order(self, instance: Instance) -> None:
+        """Each origin in its order; each publisher in its order but for what is flagged late."""
+        seen: dict[Origin, int] = {}
+        highs: dict[int, int] = {}
+        for batch in instance.batches():
+            last = batch.origin_position + batch.taken - 1
+            name = instance.name
+            self.demand(
+                batch.origin_position > seen.get(batch.origin, 0), f"{name}: {batch.origin} order"
+            )
+            seen[batch.origin] = last
+            if batch.kind == KIND_PUBLISH:
+                late = batch.sequence <= highs.get(batch.publisher, 0)
+                self.demand(late == bool(batch.flags & FLAG_LATE), f"{name}: wrongly flagged late")
+                if not late:
+                    highs[batch.publisher] = batch.sequence + batch.taken - 1

@@ -1,0 +1,144 @@
+"""The replication process of the simulated instances: the core, Turn and log port that ship.
+
+It may be killed before and after each effect. A cut between two instances drops frames in one
+direction or in both, until it heals; the connection looks alive meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, get_args
+
+from tests.sim.net import Pipe
+from tests.sim.ports import JournalLink, Killed, Mailbox, Ordered, draw, mortal
+from zbroker.engine.contract import Limit, Now, TurnPlan
+from zbroker.engine.effects import Answer, Follow, Note, Reconnect, Say
+from zbroker.engine.events import Gone
+from zbroker.engine.turn import Turn
+from zbroker.log.reader import Log
+from zbroker.replication.core import (
+    FromDestination,
+    FromSource,
+    ReplicationCore,
+    ReplicationSettings,
+)
+from zbroker.replication.effects import ConnectLink, Effect, FindStart, MoveMark, ReadLink, SayOn
+from zbroker.replication.log_port import LinkLog
+from zbroker.wire import codec
+
+if TYPE_CHECKING:
+    from tests.sim.many_world import Instance
+
+POLL_MS = 20
+
+
+def links_of(name: str) -> str:
+    """Where an instance listens for links."""
+    return f"tcp-links-{name}"
+
+
+class ReplicationNode:
+    """One life of the process."""
+
+    turn: type[Turn[Any, Any]] = Turn
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance, self.world, self.alive = instance, instance.world, True
+        world, name = self.world, instance.name
+        self.core = ReplicationCore(
+            ReplicationSettings(
+                instance.id, name, "g", next(world.incarnations), instance.destinations
+            )
+        )
+        self.journal = JournalLink(world.net, f"ipc-journal-{name}", f"ipc-marks-{name}")
+        self.sources, self.answers = Mailbox(), Mailbox()
+        self._listener = world.net.bind(links_of(name), self._arrived)
+        self._links: dict[str, Pipe] = {}
+        self._log = LinkLog(lambda: Log(disk=instance.disk), lambda: self.core.persisted)
+        world.plant_replication(self.core, self._log)
+        judged = Ordered(self.core, lambda wrong: world.demand(False, wrong))
+        performers = judged.performers(mortal(self._performers(), self._point))
+        sources: list[Any] = [self.journal, self.sources, self.answers]
+        self._plan = TurnPlan(
+            [(each, Limit(1)) for each in sources], (ReadLink, *get_args(Effect)),
+            read_slice_ms=1_000,
+        )  # fmt: skip
+        self._turn = self.turn(judged, self._plan, performers, lambda: self.now)
+        world.at.after(0, self._next_turn)
+
+    @property
+    def now(self) -> Now:
+        return Now(self.world.at.now_ms, self.instance.wall_ns())
+
+    def _performers(self) -> dict[type, Callable[[Any], Any]]:
+        return {
+            ReadLink: self._log.read, FindStart: self._log.find, Say: self.journal.say,
+            Reconnect: self.journal.reconnect, Follow: self.journal.follow,
+            ConnectLink: self._connect,
+            SayOn: self._say_on, Answer: self._answer, MoveMark: self._mark,
+            Note: lambda effect: self.world.noted(self.instance, effect),
+        }  # fmt: skip
+
+    def _next_turn(self) -> None:
+        world = self.world
+        if not self.alive:
+            return
+        draw(self._plan, world.rng)
+        try:
+            with self.instance.undisturbed_disk():
+                wait_ms = self._turn.run({})
+        except Killed:
+            self.instance.kill_replication()
+            return
+        self.core.check()
+        if wait_ms == 0:
+            world.at.after(world.rng.choice((0, 0, 1, 5)), self._next_turn)
+        else:
+            world.at.after(POLL_MS if wait_ms is None else min(wait_ms, POLL_MS), self._next_turn)
+
+    def _point(self, _boundary: str = "") -> None:
+        """It may die here."""
+        self.instance.deaths -= 1
+        if self.instance.deaths == 0:
+            raise Killed
+
+    # -- links --------------------------------------------------------------------------------
+
+    def _arrived(self, rid: bytes, frame: tuple[str, bytes, list[bytes]]) -> None:
+        source, header, bodies = frame
+        if not self.world.is_cut(source, self.instance.name):
+            self.sources.put(FromSource(rid, codec.TO_DESTINATION.decode(header), bodies))
+
+    def _answer(self, effect: Answer) -> Gone | None:
+        frame = self.instance.name, codec.encode(effect.message)
+        sent = self.world.net.answer(self._listener, effect.rid, frame)
+        return None if sent else Gone(effect.rid)
+
+    def _connect(self, effect: ConnectLink) -> None:
+        link = effect.link
+        if link in self._links:
+            self.world.net.close(self._links[link])
+
+        def arrived(frame: tuple[str, bytes]) -> None:
+            if pipe is self._links.get(link) and not self.world.is_cut(link, self.instance.name):
+                self.answers.put(FromDestination(link, codec.TO_SOURCE.decode(frame[1])))
+
+        pipe = self._links[link] = Pipe(links_of(link), arrived)
+        self.world.net.dealer(pipe)
+
+    def _say_on(self, effect: SayOn) -> None:
+        pipe = self._links.get(effect.link)
+        if pipe is not None:
+            bodies = [bytes(body) for body in effect.bodies]
+            frame = self.instance.name, codec.encode(effect.message), bodies
+            self.world.net.send(pipe, frame)
+
+    def _mark(self, effect: MoveMark) -> None:
+        self.world.marked(self.instance, effect.link, effect.position)
+
+    def die(self) -> None:
+        self.alive = False
+        self.journal.close()
+        self.world.net.die(self._listener)
+        for pipe in self._links.values():
+            self.world.net.close(pipe)
