@@ -239,8 +239,8 @@ class Instance:
         image = None if empty else self._image
         if image is None and not empty:
             return
-        before = dict(self.held()) if self.journal is not None else {}
-        self.held_once |= before.keys()
+        before = self.durable()
+        self.held_once |= before
         self.kill_journal(power=False)
         self.kill_replication()
         self.disk = SimDisk(self.rng) if image is None else copied(image, self.rng)
@@ -253,7 +253,7 @@ class Instance:
         kept = set(self.held())
         for other in self.world.instances.values():
             kept |= other.durable()
-        self.world.lost |= before.keys() - kept
+        self.world.lost |= before - kept
 
     def durable(self) -> set[Message]:
         """What its log holds, also while it is down."""

@@ -339,7 +339,7 @@ class ReplicationCore:
         """The link begins to read again, later."""
         self.outgoing[failed.of.link].read_failed(now.mono_ms)
         text = f"the log could not be read for {failed.of.link}: {failed.error}; tried again soon"
-        return [Note("replication.read_failed", text)]
+        return [Note("replication.read_failed", text, values={"link": failed.of.link})]
 
     # -- links to destinations ----------------------------------------------------------------
 
