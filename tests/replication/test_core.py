@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from tests.replication.build import HERE, THERE, WALL_NS, statement
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import JOURNAL, Answer, Say
@@ -215,6 +217,17 @@ def test_a_copy_of_this_instance_is_refused_with_both_names() -> None:
     assert refused.code == "same_instance"
     assert "copy" in refused.reason
     assert "here" in refused.reason
+
+
+@pytest.mark.parametrize("instance", [0, -1, 1 << 64])
+def test_a_statement_about_an_instance_that_cannot_be_is_refused(instance: int) -> None:
+    process = Process()
+    process.welcomed()
+    said = statement(1, {THERE: 3})
+    said.rows[0].instance = instance
+    hello = w.LinkHello(w.PROTOCOL, 1, 1, "there", "g", said)
+    (refused,) = answers(process.hears(FromSource(SOURCE, hello)), w.LinkRefused)
+    assert refused.code == "bad_field"
 
 
 def test_another_protocol_is_refused() -> None:

@@ -32,7 +32,7 @@ OWN_FILE: Final = "a small file that this user's broker or tool wrote"
 
 TABLE: Final = {
     # frames of anybody who reaches a listener
-    "zbroker/wire/codec.py": Place(14, "anybody", "64 KiB; typed; of what is refused cid alone"),
+    "zbroker/wire/codec.py": Place(18, "anybody", "64 KiB; typed; of what is refused cid alone"),
     "zbroker/wire/bodies.py": Place(
         8, "clients", "announced count and size are compared before; binaries, scalars in headers"
     ),
@@ -69,8 +69,9 @@ TABLE: Final = {
     "zbroker/log/generations.py": Place(1, "broker", SEGMENT),
     "zbroker/journal/named_records.py": Place(2, "broker", SEGMENT),
     "zbroker/log/owner.py": Place(1, "broker", OWN_FILE),
-    "zbroker/log/records.py": Place(7, "broker", SEGMENT),
+    "zbroker/log/records.py": Place(8, "broker", SEGMENT),
     "zbroker/log/references.py": Place(1, "broker", SEGMENT),
+    "zbroker/replication/snapshot_rows.py": Place(2, "broker", SEGMENT),
     "zbroker/journal/snapshot.py": Place(3, "broker", SEGMENT),
     "zbroker/log/summaries.py": Place(1, "broker", SEGMENT),
     "zbroker/cli/journal/rows.py": Place(2, "broker", SEGMENT),

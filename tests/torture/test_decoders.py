@@ -32,7 +32,9 @@ from zbroker.log import format as f
 from zbroker.log import packed, summaries
 from zbroker.log.headers import decode_headers
 from zbroker.log.summaries import SUMMARY_HEAD
-from zbroker.wire import bodies, codec
+from zbroker.replication import snapshot_rows
+from zbroker.wire import bodies, codec, replication
+from zbroker.wire.internal import Record
 from zbroker.wire.messages import Columns
 from zbroker.wire.units import NamedRow
 
@@ -234,6 +236,21 @@ COMMANDS: Final = [
     {"cmd": "flow", "sub": 1, "credit": 5},
     {"cmd": "ranges", "cid": "4"},
 ]  # fmt: skip
+STATED: Final = replication.Statement(
+    7, 1, 2, 3, [replication.OriginPosition(7, 1, 40), replication.OriginPosition(8, 1, 9, 5, 2)],
+    [8],
+)  # fmt: skip
+LINKS: Final = [
+    msgspec.msgpack.encode(message) for message in (
+        replication.LinkHello(1, 1, 5, "a", "g", STATED),
+        replication.LinkWelcome(5, 1, "b", "g", STATED, 1 << 20),
+        replication.SendUnits(5, 1, [Record(1, 7, 1, 41, 40, 0, 77, 1, 5, 4, topics=["t"])]),
+        replication.LinkReceipt(5, 0, 1, [replication.LinkItem(1, "disk_full", "no space")]),
+        replication.LinkBeat(5, STATED, 3, 1),
+        replication.LinkEnded(5, "the journal is another one"),
+        replication.LinkRefused(5, "same_instance", "one is a copy"),
+    )
+]  # fmt: skip
 FRAMES: Final = [msgspec.msgpack.encode(command) for command in COMMANDS]
 PLAIN: Final = bodies.pack([b"a", b"bb" * 40, b"", b"x" * 300])
 UNIFORM: Final = bodies.pack([b"12345678"] * 20)
@@ -315,6 +332,11 @@ CASES: Final = [
     Case("units", qs.COMMITS, lambda data: codec.decode(codec.TO_JOURNAL, data), raises=Error),
     Case("named rows", qs.NAMED, lambda data: codec.decode(codec.FROM_JOURNAL, data),
          raises=Error),
+    Case("message of a source", LINKS, lambda data: codec.decode(codec.TO_DESTINATION, data),
+         raises=Error),
+    Case("message of a destination", LINKS, lambda data: codec.decode(codec.TO_SOURCE, data),
+         raises=Error),
+    Case("origins in a state snapshot", [STATE], snapshot_rows.first_part),
     Case("positions", qs.POSITIONS, qs.read_positions, raises=(ValueError,)),
     Case("wiring record", qs.WIRINGS, qs.read_wiring, raises=Unread),
     Case("queue record", qs.FACTS, qs.read_facts, raises=(*Unread, ValueError)),

@@ -267,7 +267,7 @@ class ReplicationCore:
         link.heard_ms = now.mono_ms
         if isinstance(message, w.LinkBeat):
             link.heard_counter = max(link.heard_counter, message.heard)
-            if message.ordinal > link.received:
+            if message.ordinal > link.received or w.wrong(message.statement):
                 return self._lost(link)
             changed = link.peer.take(message.statement, whole=False)
             return self._peer_holds(link.name, link.peer) if changed else []
@@ -291,6 +291,8 @@ class ReplicationCore:
         return [*effects, *said, Say(JOURNAL, ask), self._ask_origins(rid)]
 
     def _refusal(self, hello: w.LinkHello) -> tuple[str, str] | None:
+        if reason := w.wrong(hello.statement):
+            return "bad_field", reason
         if hello.protocol != w.PROTOCOL:
             reason = f"protocol {hello.protocol} is not known here, {w.PROTOCOL} is"
             return "unknown_version", reason

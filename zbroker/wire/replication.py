@@ -27,7 +27,8 @@ PROTOCOL: Final = 1
 ROWS_MAX: Final = 10_000  # of one statement: an origin each
 RECORDS_MAX: Final = 1_000  # of one SendUnits
 _U32 = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
-_Instance = int  # 1 to 2**64 - 1: checked by `wrong`, since a decoder has no such bounds
+INSTANCE_MAX: Final = (1 << 64) - 1
+_Instance = int  # see `wrong`
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
 _Code = Annotated[str, Meta(max_length=64)]
 _Reason = Annotated[str, Meta(max_length=1_000)]
@@ -148,6 +149,14 @@ class LinkEnded(LinkMessage, tag="link_ended"):
 
     session: U63
     reason: _Reason
+
+
+def wrong(statement: Statement) -> str:
+    """Which number of a statement cannot be; "" if all can. A decoder has no bounds of 64 bits."""
+    named = [statement.instance, *statement.sources, *(row.instance for row in statement.rows)]
+    if not all(0 < instance <= INSTANCE_MAX for instance in named):
+        return f"an instance id is 1 to {INSTANCE_MAX}"
+    return ""
 
 
 ToDestination = LinkHello | SendUnits | LinkBeat
