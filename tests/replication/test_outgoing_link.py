@@ -127,6 +127,16 @@ def test_a_destination_whose_newest_record_is_another_gets_nothing_of_that_origi
     assert link.end.stopped == {HERE: "fork"}
 
 
+def test_a_record_of_which_a_part_is_there_is_sent_whole() -> None:
+    """A relay stores what it lacks of a record as a part, and passes that on."""
+    link = Link()
+    link.connect({HERE: 3})
+    assert records(link.reads(batch(1), batch(2, HERE, 2, count=4), batch(6))) == [
+        (1, 2, 1), (1, 6, 5),
+    ]  # fmt: skip
+    assert link.end.stopped == {}
+
+
 def test_the_mark_is_the_first_record_that_the_destination_lacks() -> None:
     link = Link()
     link.connect({HERE: 1})

@@ -58,7 +58,7 @@ WAYS = settings(
     suppress_health_check=list(HealthCheck),
 )
 BUGGY = settings(
-    WAYS, max_examples=500, phases=[Phase.generate], derandomize=True, database=None,
+    WAYS, max_examples=3_000, phases=[Phase.generate], derandomize=True, database=None,
     report_multiple_bugs=False,
 )  # fmt: skip
 
