@@ -13,7 +13,7 @@ from zbroker.replication.effects import Effect, FindStart
 from zbroker.replication.incoming_link import IncomingLink
 from zbroker.replication.log_port import LinkLog
 from zbroker.wire import replication as w
-from zbroker.wire.internal import Record, Watermarks
+from zbroker.wire.internal import Record
 from zbroker.wire.replicas import AskOrigins, OriginRows
 from zbroker.wire.replication import OriginPosition
 
@@ -140,16 +140,6 @@ def _losses_unseen(core: Any) -> None:
     core._hello = hello
 
 
-def _sends_what_is_written(core: Any) -> None:
-    watermarks = core._watermarks
-
-    def written(marks: Watermarks, now: Any) -> Sequence[Effect]:
-        marks.persisted = marks.written
-        return watermarks(marks, now)
-
-    core._handlers[Watermarks] = written
-
-
 def begins_at_the_newest(log: LinkLog) -> None:
     """Of a log: whatever the destination has, it begins at the newest snapshot."""
     find = log.find
@@ -175,18 +165,12 @@ CORES: Final[dict[str, Callable[[ReplicationCore], None]]] = {
     "records of others hold no mark": _each(_mark_without_third),
     "sessions outlive the journal": _sessions_outlive,
     "what is lost on the way is not noticed": _losses_unseen,
-    "what is written is sent": _sends_what_is_written,
 }
 LOGS: Final = {"it begins at the newest snapshot": begins_at_the_newest}
 
 
 def _not_raised(core: JournalCore) -> None:
     core.raise_generation = lambda known=0: None  # type: ignore[method-assign]
-
-
-def _old_sessions_count(core: JournalCore) -> None:
-    links = core.commit._replicas.links
-    links._end = lambda peer: links._of_peer.pop(peer, None)  # type: ignore[method-assign]
 
 
 def _control_records_count(core: JournalCore) -> None:
@@ -204,7 +188,6 @@ def _control_records_count(core: JournalCore) -> None:
 
 GENERATIONS: Final[dict[str, Callable[[JournalCore], None]]] = {
     "generation not raised": _not_raised,
-    "sessions of before are placed": _old_sessions_count,
     "what does not travel counts": _control_records_count,
 }
 JOURNALS: Final = ("no ties", "no chain of an origin", "late not flagged")
