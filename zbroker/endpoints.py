@@ -85,6 +85,14 @@ def check_listen(endpoint: str, scheme: str) -> None:
         raise ClientError("bad_field", f"{endpoint!r} is not an address to listen on", hint)
 
 
+def check_connect(endpoint: str) -> None:
+    """Raises: ClientError bad_field, unless a socket can connect to `endpoint`."""
+    at = split(endpoint)
+    if at.scheme != "tcp" or not at.port or at.host in _EVERYWHERE:
+        hint = "write tcp://HOST:9104, the `listen.replication` of the other instance"
+        raise ClientError("bad_field", f"{endpoint!r} is not an address to connect to", hint)
+
+
 def is_ipv6(endpoint: str) -> bool:
     """An address in brackets. A name is looked up as one of IPv4."""
     return "//[" in endpoint

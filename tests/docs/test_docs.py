@@ -306,8 +306,8 @@ def test_a_page_keeps_its_limit(each: Page) -> None:
     assert lines <= limit if limit else lines - made <= LINES_MAX_OTHERS
 
 
-#: what a page for users may not promise while there is no replication
-NOT_THERE = ("synchronous destination", "be a peer that copies", "waits for all destinations")
+#: what a page for users may not promise while replication has no bootstrap
+NOT_THERE = ("be a peer that copies", "automatic takeover")
 
 
 def test_no_page_for_users_describes_what_is_not_there() -> None:

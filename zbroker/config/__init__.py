@@ -5,9 +5,11 @@ A wrong file raises a ConfigError that says file, line and what to write instead
 
 from zbroker.config.journal import JournalConfig, RecordConfig
 from zbroker.config.queues import QueueConfig
+from zbroker.config.replication import DestinationConfig, ReplicationConfig
 from zbroker.config.toml_reader import load, parse
 from zbroker.config.toml_writer import example, to_toml, toml_value
 from zbroker.config.tree import (
+    REPLICATION,
     Config,
     DeliveryConfig,
     IngestConfig,
@@ -28,8 +30,10 @@ from zbroker.config.tree import (
 from zbroker.config.units import format_duration, format_size, parse_duration, parse_size
 
 __all__ = [
+    "REPLICATION",
     "Config",
     "DeliveryConfig",
+    "DestinationConfig",
     "IngestConfig",
     "InstanceConfig",
     "JournalConfig",
@@ -38,6 +42,7 @@ __all__ = [
     "LogConfig",
     "QueueConfig",
     "RecordConfig",
+    "ReplicationConfig",
     "RetentionConfig",
     "default_of",
     "delivery_workers",

@@ -11,7 +11,7 @@ import msgspec
 
 from zbroker.config.journal import RecordConfig
 from zbroker.config.tree import Config, Section, clashes, fields, sections
-from zbroker.endpoints import check_listen, is_loopback
+from zbroker.endpoints import check_connect, check_listen, is_loopback
 from zbroker.errors import ClientError, ConfigError, ZBrokerError
 from zbroker.limits import CONFIG_MAX_BYTES
 from zbroker.recording import BadRule, Recording
@@ -91,8 +91,26 @@ def _read_table(at: KeyPath, section: Section, table: dict[str, Any], source: To
 def _check_values(config: Config, source: TomlSource) -> None:
     _check_functions(config, source)
     _check_queues(config, _recording(config, source), source)
-    for key in ("ingest", "delivery", "queues", "admin"):
+    _check_replication(config, source)
+    _check_listen(config, source)
+    if bool(config.security.key) != bool(config.security.access):
+        missing = "access" if config.security.key else "key"
+        reason = f"`security.{missing}` is missing: `key` and `access` go together"
+        source.fail(("security",), reason, "see docs/howto/expose-a-broker-safely.md")
+    if (size := len(msgspec.json.encode(config))) > CONFIG_MAX_BYTES:
+        reason = f"the settings have {size} bytes as JSON, {CONFIG_MAX_BYTES} are allowed"
+        hint = "write fewer tables; `zbroker-admin queue create` makes queues beside the config"
+        source.fail((), reason, hint)
+    if config.limits.window_bytes < config.limits.batch_bytes:
+        reason = "`limits.window_bytes` is less than `limits.batch_bytes`"
+        source.fail(("limits", "window_bytes"), reason, "a window holds at least one batch")
+
+
+def _check_listen(config: Config, source: TomlSource) -> None:
+    for key in ("ingest", "delivery", "queues", "replication", "admin"):
         value: str = getattr(config.listen, key)
+        if key == "replication" and not value:
+            continue
         scheme = "http" if key == "admin" else "tcp"
         try:
             check_listen(value, scheme)
@@ -114,17 +132,6 @@ def _check_values(config: Config, source: TomlSource) -> None:
             source.fail(("listen", key), reason, hint)
     for key, what, hint in clashes(config):
         source.fail(("listen", key), f"`listen.{key}`: {what}", hint)
-    if bool(config.security.key) != bool(config.security.access):
-        missing = "access" if config.security.key else "key"
-        reason = f"`security.{missing}` is missing: `key` and `access` go together"
-        source.fail(("security",), reason, "see docs/howto/expose-a-broker-safely.md")
-    if (size := len(msgspec.json.encode(config))) > CONFIG_MAX_BYTES:
-        reason = f"the settings have {size} bytes as JSON, {CONFIG_MAX_BYTES} are allowed"
-        hint = "write fewer tables; `zbroker-admin queue create` makes queues beside the config"
-        source.fail((), reason, hint)
-    if config.limits.window_bytes < config.limits.batch_bytes:
-        reason = "`limits.window_bytes` is less than `limits.batch_bytes`"
-        source.fail(("limits", "window_bytes"), reason, "a window holds at least one batch")
 
 
 def _refuse(
@@ -170,6 +177,35 @@ def _check_queues(config: Config, recording: Recording, source: TomlSource) -> N
         check_queues(config.queue, recording)
     except BadQueue as error:
         _refuse(source, "queue", error.index, error.key, error.reason, error.hint)
+
+
+def _check_replication(config: Config, source: TomlSource) -> None:
+    named: set[str] = set()
+    for index, one in enumerate(config.destination):
+        blame = partial(_refuse, source, "destination", index)
+        for address in one.to:
+            try:
+                check_connect(address)
+            except ClientError as error:
+                blame("to", error.reason, error.hint)
+        if one.name in named:
+            blame("name", f"two destinations are called {one.name!r}", "keep one: `to` is a list")
+        named.add(one.name)
+        if one.name == config.instance.name:
+            hint = "the name is that of the other instance; give each instance a name of its own"
+            blame("name", f"{one.name!r} is this instance", hint)
+        if config.security.on and not one.server_key:
+            hint = "`zbroker-admin key show` over there prints it"
+            blame("server_key", "with security on, the public key of the destination", hint)
+        if one.downgrade_after and one.mode == "async":
+            blame(
+                "downgrade_after", "nothing waits for an asynchronous destination", "take it away"
+            )
+    sync = sum(one.mode == "sync" for one in config.destination)
+    for key in ("sync_needed", "min_sync"):
+        if (value := getattr(config.replication, key)) > sync:
+            reason = f"`replication.{key}` is {value}, there are {sync} synchronous destinations"
+            source.fail(("replication", key), reason, 'give more of them mode = "sync"')
 
 
 def _describe(path: KeyPath) -> str:

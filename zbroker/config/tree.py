@@ -21,6 +21,7 @@ from msgspec import Meta, Struct, field
 from zbroker import endpoints, limits
 from zbroker.config.journal import JournalConfig, RecordConfig
 from zbroker.config.queues import QueueConfig
+from zbroker.config.replication import DestinationConfig, ReplicationConfig
 from zbroker.config.units import (
     BYTES,
     DURATION,
@@ -61,6 +62,7 @@ class ListenConfig(Struct, frozen=True, forbid_unknown_fields=True):
     delivery: Subscribers; with several delivery workers, the first one: the others
         get the following ports.
     queues: Consumers of queues.
+    replication: Other instances that send their logs here, "tcp://0.0.0.0:9104"; "" is none.
     admin: HTTP for zbroker-admin; loopback only.
     advertise: Host that clients connect to, instead of the bound one; "" is none.
     """
@@ -68,6 +70,7 @@ class ListenConfig(Struct, frozen=True, forbid_unknown_fields=True):
     ingest: str = "tcp://127.0.0.1:9101"
     delivery: str = "tcp://127.0.0.1:9102"
     queues: str = "tcp://127.0.0.1:9103"
+    replication: str = ""
     admin: str = "http://127.0.0.1:9105"
     advertise: str = ""
 
@@ -221,11 +224,18 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     queue: list[QueueConfig] = []
+    destination: list[DestinationConfig] = []
+    replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     filters: FiltersConfig = field(default_factory=FiltersConfig)
     ingest: IngestConfig = field(default_factory=IngestConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)
     log: LogConfig = field(default_factory=LogConfig)
+
+    @property
+    def replicates(self) -> bool:
+        """True if there are links to other instances, or from them."""
+        return bool(self.destination or self.listen.replication)
 
     @property
     def records_nothing(self) -> bool:
@@ -343,6 +353,7 @@ def default_of(type_: type[Struct], name: str) -> object:
 
 DELIVERY: Final = "delivery"
 QUEUES: Final = "queues"
+REPLICATION: Final = "replication"
 _PORT_MAX: Final = 65_535
 
 
@@ -354,7 +365,8 @@ def delivery_workers(config: Config) -> tuple[str, ...]:
 
 def log_readers(config: Config) -> tuple[str, ...]:
     """The processes that read the log, each with cursors of its own: what they need stays."""
-    return (*delivery_workers(config), QUEUES)
+    replication = (REPLICATION,) if config.destination else ()
+    return (*delivery_workers(config), QUEUES, *replication)
 
 
 def socket_of(name: str, process: str) -> str:
@@ -369,6 +381,8 @@ def listen_endpoints(config: Config) -> dict[str, str]:
     for index, process in enumerate(delivery_workers(config)):
         port = first.port + index if first.port else 0
         found[process] = str(first._replace(port=port)) if index else config.listen.delivery
+    if config.listen.replication:
+        found[REPLICATION] = config.listen.replication
     return found | {QUEUES: config.listen.queues, "admin": config.listen.admin}
 
 

@@ -31,8 +31,9 @@ def check(config: Config) -> SecurityNotice:
     """Raises: ConfigError, if keys or rules cannot be used."""
     if config.security.on:
         return SecurityNotice(_rules(config), True)
-    listeners = (config.listen.ingest, config.listen.delivery, config.listen.queues)
-    reached = " or ".join(url for url in listeners if not is_loopback(url))
+    listen = config.listen
+    listeners = (listen.ingest, listen.delivery, listen.queues, listen.replication)
+    reached = " or ".join(url for url in listeners if url and not is_loopback(url))
     if not reached:
         return SecurityNotice("security is off: every user of this host may publish and read", True)
     hint = "set security.key and security.access, or listen on loopback"

@@ -1,0 +1,43 @@
+"""The settings of replication: `[[destination]]` and `[replication]`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from zbroker.config.units import DURATION, Duration, Name, Natural
+
+
+class DestinationConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Another instance to which this one sends its log. Any number of them.
+
+    Both send to each other if each has such a table for the other one.
+
+    name: The `instance.name` of that instance.
+    to: Its `listen.replication`; of several addresses one after the other is tried:
+        ["tcp://10.0.0.2:9104"].
+    server_key: Its public key, with security on.
+    mode: "sync": a message is acknowledged when it is durable there, too; "async": that is
+        not waited for.
+    downgrade_after: A synchronous destination that lags for so long is not waited for until it has
+        caught up; 0 is never: then publishers wait for it however long that takes.
+    """
+
+    name: Name
+    to: Annotated[list[str], Meta(min_length=1)]
+    server_key: str = ""
+    mode: Literal["async", "sync"] = "async"
+    downgrade_after: Annotated[Duration, Meta(extra=DURATION)] = 0
+
+
+class ReplicationConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What an acknowledgement waits for, where there are synchronous destinations.
+
+    sync_needed: At so many synchronous destinations a message is durable before it is
+        acknowledged; 0: at all of them. 1 of two is a quorum that no single failure stalls.
+    min_sync: At so many even if the others were downgraded; then publishers wait.
+    """
+
+    sync_needed: Natural = 0
+    min_sync: Natural = 0
