@@ -7,6 +7,7 @@ user whose password it does not know: `identify`, `passwords.verify` of `passwor
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple, Self
 
@@ -229,6 +230,13 @@ class Permit:
         if topic not in self._contents:
             assert self._judge(topic) == "some", "only filters decide over messages"
         return self._contents[topic]
+
+    def patterns(self) -> list[str] | None:
+        """RE2 patterns of the topics that are permitted as a whole; None if something is denied."""
+        if self._deny:
+            return None
+        texts = [pattern for pattern, clause in sorted(self._allow) if not clause]
+        return [".*".join(map(re.escape, text.split(ANY))) for text in texts]
 
     def __repr__(self) -> str:
         return f"Permit({self.key})"

@@ -19,7 +19,7 @@ ACTIONS: Final[dict[str, str]] = {
     "subscribe": "receive new messages: no bookmark, no `until`",
     "replay": "receive recorded messages, from any point on: `bookmark`, `until`, ranges",
     "consume": "take messages from a queue, or browse them: `topics` are names of queues",
-    "replicate": "nothing yet",
+    "replicate": "send the log of another instance here: messages of these topics",
     "admin_read": "see clients, subscriptions, topics and the log's files over HTTP",
     "admin_write": "change something over HTTP: archive, remove, hold, disconnect",
 }

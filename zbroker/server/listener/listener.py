@@ -17,6 +17,7 @@ import zmq
 
 from zbroker import sockets
 from zbroker.clock import Clock
+from zbroker.limits import FRAMES_MAX
 from zbroker.server.listener import kernel, zap
 from zbroker.server.listener.gate import AdmissionGate, can_gate
 from zbroker.server.listener.guard import ConnectionGuard, ConnectionLimits, Cut, GuardedConnection
@@ -241,12 +242,14 @@ class Listener:
 
     # -- what the process knows of its peers --------------------------------------------------
 
-    def receive(self) -> tuple[bytes, sockets.Frames, bool, str, int] | None:
+    def receive(
+        self, frames_max: int = FRAMES_MAX
+    ) -> tuple[bytes, sockets.Frames, bool, str, int] | None:
         """The next command: its sender, its frames, whether there were too many, key and bytes.
 
         The key is in Z85, "" without CURVE. Returns: None when nothing waits.
         """
-        received = sockets.receive_from(self.router)
+        received = sockets.receive_from(self.router, frames_max)
         if received is None:
             return None
         rid, frames, over = received
