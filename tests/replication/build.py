@@ -9,7 +9,14 @@ from zbroker.checksums import crc32c
 from zbroker.ids import Origin
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Cursor, Gap
-from zbroker.replication.effects import Effect, FindStart, LinkBlock, MoveMark, SayOn, StartFound
+from zbroker.replication.effects import (
+    FindStart,
+    LinkBlock,
+    LinkEffect,
+    MoveMark,
+    SayOn,
+    StartFound,
+)
 from zbroker.replication.outgoing_link import LinkIdentity, OutgoingLink
 from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.wire import replication as w
@@ -47,15 +54,15 @@ class Link:
         self.own.begin(HERE.generation, 1, [])
         self.end = OutgoingLink("there", LinkIdentity(HERE.instance, "here", "g", 1), self.own)
         self.now_ms = 0
-        self.effects: list[Effect] = []
+        self.effects: list[LinkEffect] = []
         self.counter = 1
 
-    def tick(self, ms: int = 0) -> list[Effect]:
+    def tick(self, ms: int = 0) -> list[LinkEffect]:
         """Time goes on by so much."""
         self.now_ms += ms
         return self._kept(self.end.tick(self.now_ms, WALL_NS))
 
-    def hears(self, message: w.LinkMessage) -> list[Effect]:
+    def hears(self, message: w.LinkMessage) -> list[LinkEffect]:
         """The destination says something."""
         return self._kept(self.end.heard(message, self.now_ms))
 
@@ -92,7 +99,7 @@ class Link:
         said = statement(self.counter, rows, sources)
         self.hears(w.LinkBeat(self.end.session, said, **more))
 
-    def receipt(self, through: int, *refused: w.LinkItem, since: int = 0) -> list[Effect]:
+    def receipt(self, through: int, *refused: w.LinkItem, since: int = 0) -> list[LinkEffect]:
         """The destination judged all up to `through`."""
         return self.hears(w.LinkReceipt(self.end.session, since, through, list(refused)))
 
@@ -101,13 +108,13 @@ class Link:
         """Where the mark went."""
         return [effect.position for effect in self.effects if isinstance(effect, MoveMark)]
 
-    def _kept(self, effects: list[Effect]) -> list[Effect]:
+    def _kept(self, effects: list[LinkEffect]) -> list[LinkEffect]:
         self.end.check()
         self.effects += effects
         return effects
 
 
-def units(effects: Sequence[Effect]) -> list[w.SendUnits]:
+def units(effects: Sequence[LinkEffect]) -> list[w.SendUnits]:
     """The records among what is said."""
     said = [effect.message for effect in effects if isinstance(effect, SayOn)]
     return [message for message in said if isinstance(message, w.SendUnits)]

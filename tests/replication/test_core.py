@@ -10,15 +10,12 @@ import pytest
 from tests.replication.build import HERE, THERE, WALL_NS, statement
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import JOURNAL, Answer, Say
-from zbroker.replication.core import (
-    Event,
-    FromDestination,
-    FromSource,
-    ReplicationCore,
-    ReplicationSettings,
-)
+from zbroker.replication.contract import ReplicationSettings
+from zbroker.replication.core import Event, FromDestination, ReplicationCore
+from zbroker.replication.durability import DestinationRule
 from zbroker.replication.effects import SayOn
 from zbroker.replication.outgoing_link import SILENCE_MS
+from zbroker.replication.sources import FromSource
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
 from zbroker.wire.internal import ReceiptItem, Record
@@ -33,7 +30,8 @@ class Process:
     """The core, whose journal and peers are typed."""
 
     def __init__(self, *destinations: str) -> None:
-        settings = ReplicationSettings(HERE.instance, "here", "g", MINE, destinations)
+        rules = [DestinationRule(name, sync=True) for name in destinations]
+        settings = ReplicationSettings(HERE.instance, "here", "g", MINE, rules)
         self.core = ReplicationCore(settings)
         self.now_ms = 0
         self.effects: list[Any] = []
@@ -157,7 +155,7 @@ def test_a_lost_message_ends_the_session() -> None:
     process.welcomed()
     process.linked()
     assert answers(process.units(record(2), ordinal=2), w.LinkEnded)
-    assert not process.core.incoming
+    assert not process.core.sources.links
 
 
 def test_a_beat_that_names_a_record_that_did_not_come_ends_the_session() -> None:
@@ -186,7 +184,7 @@ def test_a_new_session_of_a_source_takes_the_place_of_the_old_one() -> None:
     process.welcomed()
     process.linked()
     process.linked(session=2, rid=b"again")
-    assert list(process.core.incoming) == [b"again"]
+    assert list(process.core.sources.links) == [b"again"]
 
 
 def test_a_late_hello_of_an_older_session_is_dropped() -> None:
@@ -195,7 +193,7 @@ def test_a_late_hello_of_an_older_session_is_dropped() -> None:
     process.linked(session=2)
     hello = w.LinkHello(w.PROTOCOL, 1, 1, "there", "g", statement(1, {}))
     assert process.hears(FromSource(b"late", hello)) == []
-    assert list(process.core.incoming) == [SOURCE]
+    assert list(process.core.sources.links) == [SOURCE]
 
 
 def test_a_silent_source_is_forgotten() -> None:
@@ -203,7 +201,7 @@ def test_a_silent_source_is_forgotten() -> None:
     process.welcomed()
     process.linked()
     process.tick(SILENCE_MS + 1)
-    assert not process.core.incoming
+    assert not process.core.sources.links
     assert process.core.own.sources == frozenset()
 
 

@@ -6,7 +6,9 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from zbroker import config
@@ -18,7 +20,17 @@ FREE = "tcp://127.0.0.1:0"
 
 
 def test_one_process_of_each_kind_by_default() -> None:
-    assert processes_of(config.Config()) == PROCESSES
+    without = tuple(plan for plan in PROCESSES if plan.name != "replication")
+    assert processes_of(config.Config()) == without
+
+
+@pytest.mark.parametrize("setting", [
+    {"listen": {"replication": FREE}},
+    {"destination": [{"name": "b", "to": ["tcp://127.0.0.1:9104"]}]},
+])  # fmt: skip
+def test_replication_has_a_process_if_there_are_links(setting: dict[str, Any]) -> None:
+    settings = msgspec.convert(setting, config.Config)
+    assert processes_of(settings) == PROCESSES
 
 
 def test_delivery_has_a_process_per_worker() -> None:

@@ -32,7 +32,7 @@ OWN_FILE: Final = "a small file that this user's broker or tool wrote"
 
 TABLE: Final = {
     # frames of anybody who reaches a listener
-    "zbroker/wire/codec.py": Place(18, "anybody", "64 KiB; typed; of what is refused cid alone"),
+    "zbroker/wire/codec.py": Place(20, "anybody", "64 KiB; typed; of what is refused cid alone"),
     "zbroker/wire/bodies.py": Place(
         8, "clients", "announced count and size are compared before; binaries, scalars in headers"
     ),

@@ -358,7 +358,10 @@ class GroupCommit(GroupBuilder):
             known = self.sessions.open(ask.name, ask.principal, self.wall_ns)
         except ClientError as error:
             return m.Opened(ask.cid, ask.name, code=error.code, reason=error.reason)
-        return m.Opened(ask.cid, ask.name, known.id, known.session, known.high, known.unbroken)
+        return m.Opened(
+            ask.cid, ask.name, known.id, known.session, known.high, known.unbroken,
+            known.last_position,
+        )  # fmt: skip
 
     def _abort(self, ask: AbortStages) -> StagesDone:
         keys = self.sessions.stages.known(ask.principal, dict.fromkeys(ask.stages))

@@ -134,6 +134,7 @@ def _core(
         process.paths.instance, process.incarnation, config.durability,
         config.time == "publisher", names_max=limits.names_per_principal,
         staged_max_bytes=limits.staged_per_principal,
+        peers=tuple(one.name for one in process.config.destination),
     )  # fmt: skip
     readers = log_readers(process.config)
     return core_of(

@@ -1,61 +1,55 @@
 """Replication: which links there are, and what comes of them. Pure.
 
-    sources  --Hello, SendUnits-->  incoming links  --Replicate-->  journal
-    log  --blocks-->  outgoing links  --SendUnits-->  destinations  --receipts-->  marks
+    sources  --Hello, SendUnits-->  links from them  --Replicate-->  journal
+    log  --blocks-->  links to destinations  --SendUnits-->  destinations  --receipts-->  marks
 
-The journal says what the log holds when a link begins; from then on receipts and watermarks do. A
-journal that is another one ends all incoming links: their sources send again what was on its way.
+The journal says what the log holds when a link begins; from then on receipts and watermarks do. How
+far enough destinations hold the log is published to ingest and delivery: acknowledgements wait for
+it. What a destination lacks is held in the log.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 from msgspec import Struct
 
-from zbroker.engine.contract import Now
-from zbroker.engine.effects import JOURNAL, Answer, Note, Say
+from zbroker.engine import effects as e
+from zbroker.engine import events as ev
+from zbroker.engine.contract import MS_NS, Now
+from zbroker.engine.effects import JOURNAL, Note, Say
 from zbroker.engine.events import Gone, ReadFailed
 from zbroker.engine.journal_session import JournalSession
 from zbroker.ids import Origin
-from zbroker.limits import BEAT_MS
-from zbroker.replication.effects import Effect, LinkBlock, ReadLink, StartFound
-from zbroker.replication.holdings import Holdings
-from zbroker.replication.incoming_link import CREDIT_BYTES, IncomingLink, last_of
-from zbroker.replication.outgoing_link import SILENCE_MS, LinkIdentity, OutgoingLink
+from zbroker.limits import BEAT_MS, HOLDINGS_MAX
+from zbroker.replication.contract import FEATURE_LEVEL, ReplicationSettings
+from zbroker.replication.durability import Durability
+from zbroker.replication.effects import (
+    Effect,
+    LinkBlock,
+    LinkEffect,
+    MarkSubscribed,
+    MoveMark,
+    PublishMark,
+    ReadLink,
+    StartFound,
+)
+from zbroker.replication.outgoing_link import LinkIdentity, OutgoingLink
 from zbroker.replication.own_holdings import OwnHoldings
+from zbroker.replication.sources import BadFrame, FromSource, Sources
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
 from zbroker.wire.replicas import (
+    AskLinks,
     AskOrigins,
     AskPublishers,
+    Links,
     OriginRows,
-    PeerHolds,
     PublisherNames,
+    Replicated,
 )
-
-FEATURE_LEVEL: Final = 1
-
-
-class ReplicationSettings(NamedTuple):
-    """destinations: names of the links to them."""
-
-    instance: int
-    name: str
-    group: str
-    incarnation: int
-    destinations: Sequence[str]
-
-
-class FromSource(Struct, gc=False):
-    """A source says something on its connection."""
-
-    rid: bytes
-    message: w.LinkHello | w.SendUnits | w.LinkBeat
-    bodies: Sequence[bytes | memoryview] = ()
 
 
 class FromDestination(Struct, gc=False):
@@ -65,21 +59,20 @@ class FromDestination(Struct, gc=False):
     message: w.LinkMessage
 
 
+class DestinationBroke(Struct, gc=False):
+    """A destination sent a frame that is not a message of a link."""
+
+    link: str
+    reason: str
+
+
 Event = (
     m.Welcome | m.UnknownRequester | m.Watermarks | m.JournalReceipt | m.LinkOpened | OriginRows
     | PublisherNames
-    | FromSource | FromDestination | StartFound | LinkBlock | ReadFailed | Gone
+    | FromSource | BadFrame | FromDestination | DestinationBroke | StartFound | LinkBlock
+    | MarkSubscribed | ReadFailed | Gone | ev.RulesChanged | ev.Unauthenticated | ev.Asked
+    | ev.StopAsked
 )  # fmt: skip
-
-
-class Forwarded(NamedTuple):
-    """A record that the journal has not answered yet; its ordinals there and on its link."""
-
-    ordinal: int
-    link: IncomingLink
-    link_ordinal: int
-    origin: Origin
-    last: int
 
 
 class ReplicationCore:
@@ -89,35 +82,48 @@ class ReplicationCore:
         self.settings = settings
         mine = LinkIdentity(settings.instance, settings.name, settings.group, FEATURE_LEVEL)
         self.own = OwnHoldings(settings.instance)
-        self.outgoing = {link: OutgoingLink(link, mine, self.own) for link in settings.destinations}
-        self.incoming: dict[bytes, IncomingLink] = {}
+        self.outgoing = {
+            rule.name: OutgoingLink(rule.name, mine, self.own) for rule in settings.destinations
+        }
+        self.durability = Durability(settings.destinations, settings.sync_needed, settings.min_sync)
+        self._cids = count(1)
+        self.sources = Sources(settings, self.own, self._ask_origins, lambda: next(self._cids))
         self.persisted = 0
+        self._log_start = 0
+        self._held_at = -1  # log start of the newest Holds to the journal
+        self._held_since: dict[str, tuple[int, int]] = {}  # mark of each link, since when (ms)
         self._journal = JournalSession(
             settings.incarnation,
             lambda number: m.Hello("replication", settings.incarnation, number=number),
         )
-        self._cids = count(1)
         self._begins: dict[int, bytes | None] = {}  # cid: connection of an incoming link, or none
         self._names: dict[int, tuple[str, str]] = {}
         self._asked_names: set[int] = set()
-        self._ordinal = 1  # of the next record to the journal
-        self._forwarded: deque[Forwarded] = deque()  # what it has not answered yet
-        self._confirmed = 0
         self._turns = 0  # whose link reads next
+        self._beat_ms = 0
+        self._published: Replicated | None = None
+        self._ready = False
         self._handlers: dict[type, Callable[[Any, Now], Sequence[Effect]]] = {
             m.Welcome: self._welcome,
             m.UnknownRequester: self._unknown,
             m.Watermarks: self._watermarks,
             m.JournalReceipt: self._receipt,
-            m.LinkOpened: self._opened,
+            m.LinkOpened: lambda event, _: self.sources.opened(event),
             OriginRows: self._begun,
             PublisherNames: self._named,
-            FromSource: self._source,
+            FromSource: lambda event, now: self.sources.heard(event, now),
+            BadFrame: lambda event, _: self.sources.bad_frame(event),
             FromDestination: self._destination,
-            StartFound: lambda event, _: self.outgoing[event.link].found(event),
+            DestinationBroke: self._broke,
+            StartFound: self._found,
             LinkBlock: self._block,
+            MarkSubscribed: lambda _event, _: self._publish(again=True),
             ReadFailed: self._read_failed,
-            Gone: lambda event, _: self._end(event.rid),
+            Gone: lambda event, _: self.sources.end(event.rid),
+            ev.RulesChanged: lambda event, _: self.sources.rules_changed(event.access),
+            ev.Unauthenticated: lambda _event, _: (),
+            ev.Asked: self._asked,
+            ev.StopAsked: lambda _event, _: [e.Exit()],
         }
 
     def handle(self, event: Event, now: Now) -> Sequence[Effect]:
@@ -125,29 +131,58 @@ class ReplicationCore:
         return self._handlers[type(event)](event, now)
 
     def tick(self, now: Now, *, drained: bool) -> Sequence[Effect]:
-        """Hellos, beats, silence."""
-        effects: list[Effect] = [*self._journal.tick(now.mono_ms)]
-        for outgoing in self.outgoing.values():
-            if self.own.known or outgoing.state != "down":
-                effects += outgoing.tick(now.mono_ms, now.wall_ns)
-        if drained:
-            silent = [
-                rid for rid, link in self.incoming.items()
-                if now.mono_ms - link.heard_ms > SILENCE_MS
-            ]  # fmt: skip
-            for rid in silent:
-                effects += self._end(rid)
-        for link in self.incoming.values():
-            if link.welcomed and now.mono_ms >= link.beat_ms:
-                effects.append(self._beat(link, now.mono_ms))
+        """Hellos, beats, silence; what the others of this instance have to know."""
+        now_ms = now.mono_ms
+        effects: list[Effect] = [*self._journal.tick(now_ms)]
+        for name, link in self.outgoing.items():
+            if self.own.known or link.state != "down":
+                effects += self._from_link(name, link.tick(now_ms, now.wall_ns))
+        effects += self.sources.tick(now_ms, drained=drained)
+        effects += self.durability.tick(now_ms, self.persisted)
+        beat = now_ms >= self._beat_ms
+        if beat:
+            self._beat_ms = now_ms + BEAT_MS
+        effects += self._hold(now, again=beat)
+        effects += self._publish(again=beat)
         reading = any(link.state == "sending" for link in self.outgoing.values())
-        return [*effects, *self._journal.follow(now.mono_ms, needed=reading)]
+        return [*effects, *self._journal.follow(now_ms, needed=reading)]
 
-    def _beat(self, link: IncomingLink, now_ms: int) -> Effect:
-        link.beat_ms = now_ms + BEAT_MS
-        statement = self.own.changed(link.heard_counter)
-        beat = w.LinkBeat(link.session, statement, link.peer.heard, link.answered)
-        return Answer(link.rid, beat)
+    def _from_link(self, name: str, effects: Sequence[LinkEffect]) -> list[Effect]:
+        """What a link to a destination decided; where its mark moved, that may be published."""
+        kept: list[Effect] = [one for one in effects if not isinstance(one, MoveMark)]
+        if len(kept) < len(effects):
+            self.durability.moved(name, self.outgoing[name].mark)
+            kept += self._publish(again=False)
+        return kept
+
+    def _publish(self, *, again: bool) -> list[Effect]:
+        durability, journal = self.durability, self._journal.welcomed_by
+        if not durability.asked or not journal:
+            return []
+        said = Replicated(journal, durability.through, durability.needed)
+        if said == self._published and not again:
+            return []
+        self._published = said
+        return [PublishMark(said)]
+
+    def _hold(self, now: Now, *, again: bool) -> list[Effect]:
+        """The part of the log that a destination may lack."""
+        journal = self._journal.welcomed_by
+        if not journal or not self.outgoing:
+            return []
+        if self._log_start == self._held_at and not again:
+            return []
+        self._held_at = self._log_start
+        lowest = sorted((link.mark, name) for name, link in self.outgoing.items())
+        wall_ms = now.wall_ns // MS_NS
+        for mark, name in lowest:
+            if self._held_since.get(name, (mark, 0))[0] != mark or name not in self._held_since:
+                self._held_since[name] = mark, wall_ms
+        holdings = [
+            m.Holding("replication", name, mark, self._held_since[name][1])
+            for mark, name in lowest[:HOLDINGS_MAX]
+        ]
+        return [Say(JOURNAL, m.Holds(journal, self._log_start, lowest[0][0], holdings))]
 
     def next_read(self) -> ReadLink | None:
         """The next block for one of the links, in turn."""
@@ -160,15 +195,12 @@ class ReplicationCore:
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do."""
-        times = [self._journal.next_wake_ms()]
+        times = [self._journal.next_wake_ms(), self.sources.next_wake_ms(), self._beat_ms]
+        times.append(self.durability.next_wake_ms())
         times += [
             link.next_wake_ms() for link in self.outgoing.values()
             if self.own.known or link.state != "down"
         ]  # fmt: skip
-        for link in self.incoming.values():
-            times.append(link.heard_ms + SILENCE_MS + 1)
-            if link.welcomed:
-                times.append(link.beat_ms)
         return min((time for time in times if time is not None), default=None)
 
     # -- the journal --------------------------------------------------------------------------
@@ -178,42 +210,38 @@ class ReplicationCore:
         if renewed is None:
             return []
         self.persisted = max(self.persisted, welcome.persisted)
+        self._log_start = welcome.log_start
         self._asked_names.clear()
         self._begins.clear()
-        self._forwarded.clear()
+        for link in self.outgoing.values():
+            link.mark = min(link.mark, welcome.persisted)
+        self.durability.journal_begins(welcome.persisted)
         wanted = {one for link in self.outgoing.values() for one in link.unnamed(self._names)}
-        ended = self._end_all("the journal is another one")
-        return [*renewed, *ended, self._ask_origins(None), *self._ask_names(wanted)]
+        ended = self.sources.journal_begins(welcome.incarnation)
+        ready = [] if self._ready else [e.Ready()]
+        self._ready = True
+        asks = [self._ask_origins(None), *self._ask_names(wanted)]
+        return [*renewed, *ended, *asks, *self._publish(again=True), *ready]
 
     def _ask_origins(self, rid: bytes | None) -> Effect:
         cid = next(self._cids)
         self._begins[cid] = rid
         return Say(JOURNAL, AskOrigins(cid, self._journal.welcomed_by))
 
-    def _opened(self, opened: m.LinkOpened, now: Now) -> Sequence[Effect]:
-        """Refused by the journal: so is the source."""
-        link = next((one for one in self.incoming.values() if one.number == opened.cid), None)
-        if link is None or not opened.code:
-            return []
-        self._end(link.rid)
-        refused = w.LinkRefused(link.session, opened.code, opened.reason)
-        return [Answer(link.rid, refused)]
-
-    def _peer_holds(self, name: str, peer: Holdings) -> list[Effect]:
-        """The journal hears how much of its own a peer holds."""
-        if not self._journal.welcomed_by:
-            return []
-        generations = peer.generations_of(self.settings.instance)
-        return [Say(JOURNAL, PeerHolds(self._journal.welcomed_by, name, generations))]
-
     def _unknown(self, _message: m.UnknownRequester, now: Now) -> Sequence[Effect]:
-        return [*self._journal.over(now.mono_ms)]
+        return self._over(self._journal.over(now.mono_ms))
+
+    def _over(self, effects: Sequence[Effect]) -> list[Effect]:
+        if not self._journal.welcomed_by:
+            self.sources.journal = 0
+        return [*effects]
 
     def _watermarks(self, marks: m.Watermarks, now: Now) -> Sequence[Effect]:
-        effects: list[Effect] = [*self._journal.watermarks(marks.incarnation, now.mono_ms)]
+        effects = self._over(self._journal.watermarks(marks.incarnation, now.mono_ms))
         if marks.incarnation != self._journal.welcomed_by:
             return effects
         self.persisted = max(self.persisted, marks.persisted)
+        self._log_start = max(self._log_start, marks.log_start)
         if self.own.known and marks.generation != self.own.generation:
             self.own.lost()
             return [*effects, self._ask_origins(None)]
@@ -227,115 +255,12 @@ class ReplicationCore:
             return []
         rid = self._begins.pop(begun.cid)
         self.own.begin(begun.generation, begun.started_ns, begun.rows)
-        link = self.incoming.get(rid) if rid is not None else None
-        if link is None:
-            return []
-        link.welcomed, link.beat_ms = True, now.mono_ms + BEAT_MS
-        self._sources()
-        settings = self.settings
-        welcome = w.LinkWelcome(
-            link.session, FEATURE_LEVEL, settings.name, settings.group, self.own.statement(),
-            CREDIT_BYTES,
-        )  # fmt: skip
-        return [Answer(link.rid, welcome)]
+        return self.sources.begun(rid, now) if rid is not None else []
 
     def _receipt(self, receipt: m.JournalReceipt, now: Now) -> Sequence[Effect]:
         if receipt.incarnation != self._journal.welcomed_by:
             return []
-        judged: dict[bytes, IncomingLink] = {}
-        for item in receipt.items:
-            if not self._forwarded or self._forwarded[0].ordinal != item.ordinal:
-                continue  # repeated, or a receipt was lost before it: the beat repeats that one
-            forwarded = self._forwarded.popleft()
-            self._confirmed = item.ordinal
-            if not item.code and forwarded.last:
-                self.own.raised(forwarded.origin, forwarded.last, forwarded.link.digest)
-            forwarded.link.judged(forwarded.link_ordinal, item)
-            judged[forwarded.link.rid] = forwarded.link
-        here = (link for link in judged.values() if self.incoming.get(link.rid) is link)
-        return [Answer(link.rid, link.receipt()) for link in here]
-
-    # -- links from sources -------------------------------------------------------------------
-
-    def _source(self, event: FromSource, now: Now) -> Sequence[Effect]:
-        message = event.message
-        if isinstance(message, w.LinkHello):
-            return self._hello(event.rid, message, now)
-        link = self.incoming.get(event.rid)
-        if link is None or link.session != message.session or not link.welcomed:
-            return [Answer(event.rid, w.LinkEnded(message.session, "say Hello first"))]
-        link.heard_ms = now.mono_ms
-        if isinstance(message, w.LinkBeat):
-            link.heard_counter = max(link.heard_counter, message.heard)
-            if message.ordinal > link.received or w.wrong(message.statement):
-                return self._lost(link)
-            changed = link.peer.take(message.statement, whole=False)
-            return self._peer_holds(link.name, link.peer) if changed else []
-        return self._units(link, message, event.bodies)
-
-    def _hello(self, rid: bytes, hello: w.LinkHello, now: Now) -> Sequence[Effect]:
-        refusal = self._refusal(hello)
-        if refusal is not None:
-            return [Answer(rid, w.LinkRefused(hello.session, *refusal))]
-        if not self._journal.welcomed_by:
-            return [Answer(rid, w.LinkEnded(hello.session, "the journal does not listen yet"))]
-        source = hello.statement.instance
-        old = next((one for one in self.incoming.values() if one.instance == source), None)
-        if old is not None and old.session > hello.session:
-            return []  # late, of a socket that the source has given up
-        effects = self._end(old.rid) if old is not None else []
-        number = next(self._cids)
-        link = self.incoming[rid] = IncomingLink(rid, hello, number, now.mono_ms)
-        ask = m.OpenLink(number, self._journal.welcomed_by, source, number, [".*"], [".*"])
-        said = self._peer_holds(hello.name, link.peer)
-        return [*effects, *said, Say(JOURNAL, ask), self._ask_origins(rid)]
-
-    def _refusal(self, hello: w.LinkHello) -> tuple[str, str] | None:
-        if reason := w.wrong(hello.statement):
-            return "bad_field", reason
-        if hello.protocol != w.PROTOCOL:
-            reason = f"protocol {hello.protocol} is not known here, {w.PROTOCOL} is"
-            return "unknown_version", reason
-        if hello.statement.instance == self.settings.instance:
-            reason = (
-                f"{hello.name} and {self.settings.name} have the same instance id: one is a copy; "
-                "give the copy an id of its own, or remove it"
-            )
-            return "same_instance", reason
-        return None
-
-    def _units(
-        self, link: IncomingLink, units: w.SendUnits, bodies: Sequence[bytes | memoryview]
-    ) -> Sequence[Effect]:
-        if len(units.records) != len(bodies) or not link.follows(units):
-            return self._lost(link)
-        for number, record in enumerate(units.records):
-            origin, ordinal = Origin(record.instance, record.generation), self._ordinal + number
-            forwarded = Forwarded(ordinal, link, units.ordinal + number, origin, last_of(record))
-            self._forwarded.append(forwarded)
-        replicate = m.Replicate(
-            self._journal.welcomed_by, self._ordinal, self._confirmed, units.records, link.number
-        )
-        self._ordinal += len(units.records)
-        return [Say(JOURNAL, replicate, bodies)]
-
-    def _lost(self, link: IncomingLink) -> list[Effect]:
-        ended = w.LinkEnded(link.session, "something was lost on the way")
-        return [Answer(link.rid, ended), *self._end(link.rid)]
-
-    def _end(self, rid: bytes) -> list[Effect]:
-        if self.incoming.pop(rid, None) is not None:
-            self._sources()
-        return []
-
-    def _end_all(self, reason: str) -> list[Effect]:
-        ended = list(self.incoming.values())
-        self.incoming.clear()
-        self._sources()
-        return [Answer(link.rid, w.LinkEnded(link.session, reason)) for link in ended]
-
-    def _sources(self) -> None:
-        self.own.receives_from(one.instance for one in self.incoming.values() if one.welcomed)
+        return self.sources.receipt(receipt)
 
     def _read_failed(self, failed: ReadFailed, now: Now) -> Sequence[Effect]:
         """The link begins to read again, later."""
@@ -347,17 +272,26 @@ class ReplicationCore:
 
     def _destination(self, event: FromDestination, now: Now) -> Sequence[Effect]:
         link, message = self.outgoing[event.link], event.message
-        effects = link.heard(message, now.mono_ms)
+        effects = self._from_link(event.link, link.heard(message, now.mono_ms))
         if isinstance(message, w.LinkWelcome) and link.state == "finding":
-            return [*effects, *self._peer_holds(message.name, link.peer)]
+            return [*effects, *self.sources.peer_holds(event.link, link.peer)]
         if isinstance(message, w.LinkBeat) and message.statement.rows and link.state != "down":
-            return [*effects, *self._peer_holds(event.link, link.peer)]
+            return [*effects, *self.sources.peer_holds(event.link, link.peer)]
         return effects
+
+    def _found(self, found: StartFound, now: Now) -> Sequence[Effect]:
+        return self._from_link(found.link, self.outgoing[found.link].found(found))
+
+    def _broke(self, event: DestinationBroke, now: Now) -> Sequence[Effect]:
+        return self._from_link(
+            event.link, self.outgoing[event.link].broke(event.reason, now.mono_ms)
+        )
 
     def _block(self, block: LinkBlock, now: Now) -> Sequence[Effect]:
         self._turns += 1
-        effects, wanted = self.outgoing[block.read.link].read(block, self._names)
-        return [*effects, *self._ask_names(wanted)]
+        name = block.read.link
+        effects, wanted = self.outgoing[name].read(block, self._names)
+        return [*self._from_link(name, effects), *self._ask_names(wanted)]
 
     def _ask_names(self, wanted: set[int]) -> list[Effect]:
         asked = sorted(wanted - self._asked_names)
@@ -369,7 +303,41 @@ class ReplicationCore:
     def _named(self, names: PublisherNames, now: Now) -> Sequence[Effect]:
         self._names.update({row.id: (row.name, row.principal) for row in names.rows})
         self._asked_names.clear()
-        return [effect for link in self.outgoing.values() for effect in link.go_on(self._names)]
+        return [
+            effect for name, link in self.outgoing.items()
+            for effect in self._from_link(name, link.go_on(self._names))
+        ]  # fmt: skip
+
+    # -- for people ---------------------------------------------------------------------------
+
+    def _asked(self, asked: ev.Asked, now: Now) -> Sequence[Effect]:
+        ask: AskLinks = asked.question
+        durability, rows = self.durability, self.sources.rows()
+        rules = {rule.name: rule for rule in self.settings.destinations}
+        for name, link in self.outgoing.items():
+            row = link.row(self.persisted)
+            row.mode = "sync" if rules[name].sync else "async"
+            row.downgraded = durability.downgraded(name)
+            rows.append(row)
+        needed = durability.needed if durability.asked else None
+        origins = self.own.statement().rows
+        answer = Links(ask.cid, rows, self.persisted, durability.through, needed, origins)
+        return [e.Tell(asked.rid, answer)]
+
+    def stats(self) -> dict[str, int | float | str]:
+        """What the process reports."""
+        out = self.outgoing.values()
+        stats: dict[str, int | float | str] = {
+            "sources": len(self.sources.links),
+            "destinations": len(out),
+            "sending": sum(link.state == "sending" for link in out),
+            "lag_max": max((self.persisted - link.mark for link in out), default=0),
+            "stopped": sum(len(link.stopped) for link in out),
+            "journal": "up" if self._journal.welcomed_by else "down",
+        }
+        if self.durability.asked:
+            stats["needed"] = self.durability.needed
+        return stats
 
     def check(self) -> None:
         """Asserts what is always true."""

@@ -7,10 +7,22 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from zbroker.engine.effects import Answer, Follow, Note, Reconnect, Say
+from zbroker.engine.effects import (
+    Answer,
+    Exit,
+    Follow,
+    LoggedOff,
+    LoggedOn,
+    Note,
+    Ready,
+    Reconnect,
+    Say,
+    Tell,
+)
 from zbroker.ids import Origin
 from zbroker.log.format import Batch
 from zbroker.log.reader import Cursor, Gap
+from zbroker.wire.replicas import Replicated
 
 
 class ConnectLink(Struct, gc=False):
@@ -53,7 +65,21 @@ class MoveMark(Struct, gc=False):
     position: int
 
 
-Effect = Answer | Say | Reconnect | Follow | Note | ConnectLink | SayOn | FindStart | MoveMark
+class PublishMark(Struct, gc=False):
+    """Ingest and delivery have to know how far the log is replicated."""
+
+    message: Replicated
+
+
+Effect = (
+    Answer | Say | Reconnect | Follow | Note | LoggedOn | LoggedOff | Tell | Ready | Exit
+    | ConnectLink | SayOn | FindStart | PublishMark
+)  # fmt: skip
+LinkEffect = Note | ConnectLink | SayOn | FindStart | MoveMark  # of one link to a destination
+
+
+class MarkSubscribed(Struct, gc=False):
+    """A process wants to know how far the log is replicated, and knows nothing yet."""
 
 
 class StartFound(Struct, gc=False):

@@ -27,6 +27,7 @@ class IncomingLink:
         self.instance, self.digest = hello.statement.instance, hello.digest
         self.peer = Holdings()
         self.peer.take(hello.statement, whole=True)
+        self.key = ""  # of its connection
         self.welcomed = False
         self.heard_ms = now_ms
         self.heard_counter = 0  # counter of the own statement that this source has heard

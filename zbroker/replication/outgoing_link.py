@@ -27,6 +27,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from zbroker.engine.effects import Note
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS, MIB
@@ -41,9 +43,9 @@ from zbroker.log.format import (
 from zbroker.log.reader import Cursor, Gap
 from zbroker.replication.effects import (
     ConnectLink,
-    Effect,
     FindStart,
     LinkBlock,
+    LinkEffect,
     MoveMark,
     ReadLink,
     SayOn,
@@ -56,6 +58,7 @@ from zbroker.replication.records import name_record, record_of
 from zbroker.replication.snapshot_rows import Rows, SnapshotRows
 from zbroker.wire import replication as w
 from zbroker.wire.internal import Record
+from zbroker.wire.replicas import ReplicationRow
 
 SILENCE_MS: Final = 6 * BEAT_MS
 HELLO_WAIT_MS: Final = 500  # and twice as long after each failure,
@@ -133,13 +136,13 @@ class OutgoingLink:
 
     # -- time ---------------------------------------------------------------------------------
 
-    def tick(self, now_ms: int, wall_ns: int) -> list[Effect]:
+    def tick(self, now_ms: int, wall_ns: int) -> list[LinkEffect]:
         """Says Hello, beats, notices silence."""
         if self.state == "down":
             return self._say_hello(now_ms, wall_ns) if now_ms >= self._hello_ms else []
         if now_ms - self._heard_ms > SILENCE_MS:
             return self._down(now_ms)
-        effects: list[Effect] = []
+        effects: list[LinkEffect] = []
         again_ms = self._find_ms()
         if again_ms is not None and now_ms >= again_ms:
             effects += self._find()
@@ -161,7 +164,7 @@ class OutgoingLink:
         """When reading begins again: not before all that was sent is judged."""
         return self._again_ms if self.state == "sending" and not self._sent else None
 
-    def _say_hello(self, now_ms: int, wall_ns: int) -> list[Effect]:
+    def _say_hello(self, now_ms: int, wall_ns: int) -> list[LinkEffect]:
         self.session = max(self.session + 1, wall_ns // 1_000)
         self.state, self._heard_ms = "greeting", now_ms
         self._heard_counter = self._judged_through = 0
@@ -171,7 +174,17 @@ class OutgoingLink:
         )  # fmt: skip
         return [ConnectLink(self.link), SayOn(self.link, hello)]
 
-    def _down(self, now_ms: int) -> list[Effect]:
+    def broke(self, reason: str, now_ms: int) -> list[LinkEffect]:
+        """The destination sent a frame that is not a message of a link."""
+        if self.state == "down":
+            return []
+        text = f"{self.link} is not understood: {reason}; the link begins again"
+        return [
+            *self._down(now_ms),
+            Note("replication.not_understood", text, values={"link": self.link}),
+        ]
+
+    def _down(self, now_ms: int) -> list[LinkEffect]:
         self.state = "down"
         self._hello_ms = now_ms + self._hello_wait_ms
         self._hello_wait_ms = min(2 * self._hello_wait_ms, HELLO_WAIT_MAX_MS)
@@ -188,7 +201,7 @@ class OutgoingLink:
         self._gap = None
         self._whole.clear()
 
-    def _beat(self, now_ms: int) -> Effect:
+    def _beat(self, now_ms: int) -> LinkEffect:
         self._beat_ms = now_ms + BEAT_MS
         changed = self._own.changed(self._heard_counter)
         beat = w.LinkBeat(self.session, changed, self.peer.heard, self._ordinal)
@@ -196,13 +209,13 @@ class OutgoingLink:
 
     # -- what the destination says ------------------------------------------------------------
 
-    def heard(self, message: w.LinkMessage, now_ms: int) -> list[Effect]:
+    def heard(self, message: w.LinkMessage, now_ms: int) -> list[LinkEffect]:
         """A message of the destination; one of another session is dropped."""
         if getattr(message, "session", 0) != self.session or self.state == "down":
             return []
         self._heard_ms = now_ms
         if isinstance(message, w.LinkWelcome):
-            return self._welcomed(message) if self.state == "greeting" else []
+            return self._welcomed(message, now_ms) if self.state == "greeting" else []
         if isinstance(message, w.LinkRefused):
             self.refusal = message
             return [*self._down(now_ms), self._note("replication.refused", message.reason)]
@@ -217,7 +230,10 @@ class OutgoingLink:
             return self._states(message.statement, now_ms)
         return []
 
-    def _welcomed(self, welcome: w.LinkWelcome) -> list[Effect]:
+    def _welcomed(self, welcome: w.LinkWelcome, now_ms: int) -> list[LinkEffect]:
+        if reason := self._another(welcome):
+            self.refusal = w.LinkRefused(self.session, "wrong_destination", reason)
+            return [*self._down(now_ms), self._note("replication.wrong_destination", reason)]
         self.peer.take(welcome.statement, whole=True)
         self.refusal, self._hello_wait_ms = None, HELLO_WAIT_MS
         self._credit = welcome.credit_bytes
@@ -225,7 +241,17 @@ class OutgoingLink:
         self._ordinal = 0
         return self._find()
 
-    def _find(self) -> list[Effect]:
+    def _another(self, welcome: w.LinkWelcome) -> str:
+        """Why this is not the destination that the config names; "" if it is."""
+        if reason := w.wrong(welcome.statement):
+            return reason
+        if welcome.name != self.link:
+            return f"the instance there is called {welcome.name!r}; change `destination.to`"
+        if welcome.statement.instance == self._mine.instance:
+            return "the instance there has the id of this one: one of them is a copy"
+        return ""
+
+    def _find(self) -> list[LinkEffect]:
         """Reads again from where the destination is."""
         self._forget()
         self.state = "finding"
@@ -236,7 +262,7 @@ class OutgoingLink:
         self._passed = dict(held)
         return [FindStart(self.link, self.session, held)]
 
-    def found(self, found: StartFound) -> list[Effect]:
+    def found(self, found: StartFound) -> list[LinkEffect]:
         """Everything of each origin before the cursor is there already."""
         if found.session != self.session or self.state != "finding":
             return []
@@ -245,7 +271,7 @@ class OutgoingLink:
         self._crcs = dict(found.crcs)
         return self._moved()
 
-    def _states(self, statement: w.Statement, now_ms: int) -> list[Effect]:
+    def _states(self, statement: w.Statement, now_ms: int) -> list[LinkEffect]:
         sources = self.peer.sources
         if not self.peer.take(statement, whole=False):
             return []
@@ -253,12 +279,12 @@ class OutgoingLink:
             self._again_ms = now_ms  # what it was to get from them has to go from here
         return self._moved()
 
-    def _receipt(self, receipt: w.LinkReceipt, now_ms: int) -> list[Effect]:
+    def _receipt(self, receipt: w.LinkReceipt, now_ms: int) -> list[LinkEffect]:
         if receipt.since != self._judged_through:
             return self._down(now_ms)  # the one before it may have refused something
         self._judged_through = receipt.through
         refused = {item.ordinal: item for item in receipt.refused}
-        effects: list[Effect] = []
+        effects: list[LinkEffect] = []
         while self._sent and self._sent[0].ordinal <= receipt.through:
             sent = self._sent.popleft()
             self._bytes -= sent.size
@@ -278,7 +304,7 @@ class OutgoingLink:
         text = f"{self.link} refuses what is sent to it: {reason}; nothing is lost here"
         return Note(name, text, values={"link": self.link})
 
-    def _moved(self) -> list[Effect]:
+    def _moved(self) -> list[LinkEffect]:
         """Where the mark is now."""
         pending = self._pending
         while pending and self._covers(pending[0]):
@@ -312,7 +338,7 @@ class OutgoingLink:
             return None
         return ReadLink(self.link, self.session, cursor, persisted, READ_BYTES)
 
-    def read(self, block: LinkBlock, names: Names) -> tuple[list[Effect], set[int]]:
+    def read(self, block: LinkBlock, names: Names) -> tuple[list[LinkEffect], set[int]]:
         """Sends what the destination lacks of a block.
 
         Returns: also publishers whose names are needed first; call `go_on` when they are known.
@@ -338,14 +364,14 @@ class OutgoingLink:
         found = {i.publisher for i in items if isinstance(i, Batch) and i.kind not in _STAY}
         return found - names.keys() - {0}
 
-    def go_on(self, names: Names) -> list[Effect]:
+    def go_on(self, names: Names) -> list[LinkEffect]:
         """Names came that a block may wait for."""
         block, self._held = self._held, None
         return self.read(block, names)[0] if block is not None else []
 
-    def _send(self, block: LinkBlock, names: Names) -> list[Effect]:
+    def _send(self, block: LinkBlock, names: Names) -> list[LinkEffect]:
         self._cursor = block.after
-        effects: list[Effect] = []
+        effects: list[LinkEffect] = []
         ready: list[Sent] = []
         size = 0
         for item in block.items:
@@ -365,7 +391,7 @@ class OutgoingLink:
             self._unit.append(record)
             if not item.flags & FLAG_UNIT:
                 ready += self._unit
-                size += sum(len(body) + RECORD_BYTES for _, body in self._unit)
+                size += sum(_size(*sent) for sent in self._unit)
                 self._unit = []
             if size >= SEND_BYTES or len(ready) >= w.RECORDS_MAX // 2:
                 effects.append(self._units(ready))
@@ -444,11 +470,11 @@ class OutgoingLink:
         self._given[batch.origin] = last
         return record_of(batch, after, after_crc)
 
-    def _units(self, records: Sequence[Sent]) -> Effect:
+    def _units(self, records: Sequence[Sent]) -> LinkEffect:
         first = self._ordinal + 1
         for record, body in records:
             self._ordinal += 1
-            size = len(body) + RECORD_BYTES
+            size = _size(record, body)
             origin = Origin(record.instance, record.generation)
             self._sent.append(_OnTheWay(self._ordinal, origin, last_of(record), size))
             self._bytes += size
@@ -456,8 +482,25 @@ class OutgoingLink:
         units = w.SendUnits(self.session, first, sent)
         return SayOn(self.link, units, [body for _, body in records])
 
+    def row(self, persisted: int) -> ReplicationRow:
+        """For people."""
+        stopped = {str(origin): code for origin, code in self.stopped.items()}
+        problem = self.refusal.reason if self.refusal is not None else ""
+        return ReplicationRow(
+            self.link, "out", self.state, self.peer.instance, mark=self.mark,
+            lag=max(0, persisted - self.mark), on_the_way_bytes=self._bytes, stopped=stopped,
+            problem=problem,
+        )  # fmt: skip
+
     def check(self) -> None:
         """Asserts what is always true."""
         assert self._bytes == sum(sent.size for sent in self._sent)
         assert len(self._pending) <= PENDING_MAX + w.RECORDS_MAX
         assert self.state in ("down", "greeting", "finding", "sending")
+
+
+def _size(record: Record, body: bytes | memoryview) -> int:
+    """Bytes of a record on its way: its columns are in the header."""
+    columns = () if record.columns is None else msgspec.structs.astuple(record.columns)
+    extra = sum(len(data) for _, data in record.extra) + sum(len(data or b"") for data in columns)
+    return len(body) + RECORD_BYTES + extra

@@ -32,6 +32,7 @@ from zbroker.server.peers import Received
 from zbroker.server.process import Process, Stats
 from zbroker.wire import codec
 from zbroker.wire.internal import Welcome
+from zbroker.wire.replicas import Replicated
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
@@ -134,6 +135,25 @@ class JournalPort:
     def _close(self, socket: zmq.Socket[bytes]) -> None:
         self._poller.unregister(socket)
         socket.close(linger=0)
+
+
+class ReplicatedPort:
+    """How far enough destinations hold the log, as the replication process says it: the newest."""
+
+    drained = True
+    next_wake_ms = None
+
+    def __init__(self, context: Context, paths: Paths, *pollers: zmq.Poller) -> None:
+        self._socket = sockets.watermarks_subscriber(context, paths.ipc("replicated"))
+        for poller in pollers:
+            poller.register(self._socket, zmq.POLLIN)
+
+    def events(self, ready: Ready, limit: Limit) -> Iterable[Replicated]:
+        """One event, if it was said again."""
+        if self._socket not in ready:
+            return ()
+        frames = sockets.receive(self._socket)
+        return () if frames is None else (codec.REPLICATED.decode(frames[0].buffer[1:]),)
 
 
 def say(dealer: zmq.Socket[bytes], effect: Say) -> None:

@@ -22,6 +22,7 @@ PROCESSES: Final = (
     ProcessPlan("ingest", "zbroker.ingest.loop", ("journal",)),
     ProcessPlan("delivery", "zbroker.delivery.loop", ("journal",)),
     ProcessPlan("queues", "zbroker.queues.loop", ("journal",)),
+    ProcessPlan("replication", "zbroker.replication.loop", ("journal",)),
     ProcessPlan("admin", "zbroker.admin.loop"),
 )
 
@@ -29,10 +30,12 @@ PROCESSES: Final = (
 def processes_of(
     config: Config, kinds: tuple[ProcessPlan, ...] = PROCESSES
 ) -> tuple[ProcessPlan, ...]:
-    """The processes of an instance: one of each kind, of delivery one per worker."""
+    """The processes of an instance: one of each kind, of delivery one per worker, of replication
+    none without links."""
     from zbroker.config import delivery_workers  # PROCESSES is read before much is imported
 
-    workers = {"delivery": delivery_workers(config)}
+    replication = ("replication",) if config.replicates else ()
+    workers = {"delivery": delivery_workers(config), "replication": replication}
     return tuple(
         kind._replace(name=name) for kind in kinds for name in workers.get(kind.name, (kind.name,))
     )

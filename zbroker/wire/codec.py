@@ -40,6 +40,8 @@ FROM_JOURNAL: Final = msgpack.Decoder(
 TO_DESTINATION: Final = msgpack.Decoder(replication.ToDestination)
 TO_SOURCE: Final = msgpack.Decoder(replication.ToSource)
 WATERMARKS: Final = msgpack.Decoder(internal.Watermarks)
+REPLICATED: Final = msgpack.Decoder(replicas.Replicated)
+LINK_QUESTIONS: Final = msgpack.Decoder(replicas.AskLinks)
 TO_LIVE: Final = msgpack.Decoder(internal.ToLive)
 FROM_LIVE: Final = msgpack.Decoder(internal.LiveCredit)
 TO_SUPERVISOR: Final = msgpack.Decoder(internal.ToSupervisor)
@@ -60,13 +62,15 @@ _RECORD: Final = msgpack.Decoder(internal.Record)
 encode = _ENCODER.encode
 
 
-def decode(decoder: msgpack.Decoder[T], frame: bytes | memoryview) -> T:
+def decode(
+    decoder: msgpack.Decoder[T], frame: bytes | memoryview, max_bytes: int = HEADER_MAX_BYTES
+) -> T:
     """The command in a header frame.
 
     Raises: ClientError too_large, bad_frame, bad_command or bad_field (its reason names the key).
     """
-    if len(frame) > HEADER_MAX_BYTES:
-        reason = f"a header has at most {HEADER_MAX_BYTES} bytes, this one {len(frame)}"
+    if len(frame) > max_bytes:
+        reason = f"a header has at most {max_bytes} bytes, this one {len(frame)}"
         raise ClientError("too_large", reason)
     try:
         return decoder.decode(frame)

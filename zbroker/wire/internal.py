@@ -110,13 +110,14 @@ class Open(JournalRequest, tag="open"):
 
 
 class Opened(Refusable, tag="opened"):
-    """journal -> ingest. A refusal is one of the logon."""
+    """journal -> ingest. A refusal is one of the logon. position: of its newest message here."""
 
     name: str
     publisher: int = 0
     session: int = 0
     seq: int = 0
     acked: int = 0
+    position: int = 0
 
 
 class Close(InternalMessage, tag="close"):

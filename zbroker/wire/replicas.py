@@ -1,15 +1,20 @@
-"""Messages of the replication process to the journal, besides those of all readers. Pure.
+"""Messages of the replication process to other processes of its instance. Pure.
 
 replication                                     journal
     AskOrigins{}                      ->  OriginRows{rows}          after the sync
     AskPublishers{ids}                ->  PublisherNames{rows}      after the sync
     PeerHolds{peer, generations}      ->
-    OpenLink, Replicate, JournalReceipt: see zbroker.wire.internal
+    OpenLink, Replicate, JournalReceipt, Holds: see zbroker.wire.internal
+
+replication                                     admin
+    Links{rows}                       <-  AskLinks{}
+
+and to ingest and delivery, by XPUB: Replicated, at once when it changes, and on each beat.
 """
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from zbroker.wire.internal import Correlated, InternalMessage, JournalRequest
 from zbroker.wire.replication import OriginPosition
@@ -53,6 +58,56 @@ class PeerHolds(InternalMessage, tag="peer_holds"):
     incarnation: int
     peer: str
     generations: list[tuple[int, int]]
+
+
+class Replicated(InternalMessage, tag="replicated"):
+    """Everything below `through` that somebody waits for is durable at as many synchronous
+    destinations as the config asks for; positions are those of the journal with this incarnation.
+
+    needed: how many are waited for now; 0: none, since all were downgraded.
+    """
+
+    journal: int
+    through: int
+    needed: int
+
+
+class AskLinks(Correlated, tag="ask_links"):
+    """How is each link?"""
+
+
+class ReplicationRow(Struct, omit_defaults=True):
+    """One link. direction: "out" to a destination, "in" from a source. state: of an outgoing link
+    down, greeting, finding or sending; of an incoming one opening or receiving.
+
+    mark: everything that the destination wants below this local position is durable there.
+    lag: local positions from there to the durable end of the log. stopped: origins that are not
+    sent on, and why. problem: what the other end refused last.
+    """
+
+    name: str
+    direction: str
+    state: str
+    instance: int = 0
+    address: str = ""
+    mode: str = ""
+    downgraded: bool = False
+    mark: int = 0
+    lag: int = 0
+    on_the_way_bytes: int = 0
+    stopped: dict[str, str] = {}
+    problem: str = ""
+
+
+class Links(Correlated, tag="links"):
+    """rows: all links. needed, through: as in Replicated; needed is None without synchronous
+    destinations. origins: how far each origin is durable here."""
+
+    rows: list[ReplicationRow]
+    persisted: int
+    through: int = 0
+    needed: int | None = None
+    origins: list[OriginPosition] = field(default_factory=list)
 
 
 ToJournal = AskOrigins | AskPublishers | PeerHolds

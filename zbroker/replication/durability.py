@@ -1,0 +1,123 @@
+"""What an acknowledgement waits for: how far enough synchronous destinations hold the log. Pure.
+
+    waited for --what was durable here downgrade_ms ago is not there--> downgraded
+    downgraded --all that was durable here CAUGHT_UP_MS ago is there--> waited for
+
+`through` is a position: everything that a client waits for below it is durable at as many
+synchronous destinations as the config asks for; if none is waited for, it is U63_MAX. A mark counts
+for the journal whose positions it is of, so all marks are lowered to what a new journal has.
+Source: requirement 002, "Synchronous", "downgrade"; the design of replication, rule 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from zbroker.engine.effects import Note
+from zbroker.limits import BEAT_MS, U63_MAX
+
+CAUGHT_UP_MS: Final = BEAT_MS
+
+
+class DestinationRule(NamedTuple):
+    """A destination in the config. downgrade_ms: 0 is never."""
+
+    name: str
+    sync: bool = False
+    downgrade_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Synchronous:
+    """target: where the log ended at `since_ms`, if the destination lacked something then."""
+
+    rule: DestinationRule
+    mark: int = 0
+    downgraded: bool = False
+    since_ms: int | None = None
+    target: int = 0
+
+
+class Durability:
+    """The marks of all destinations, and what follows from them."""
+
+    def __init__(
+        self, rules: Iterable[DestinationRule], sync_needed: int = 0, min_sync: int = 0
+    ) -> None:
+        """sync_needed: destinations; 0: all of the synchronous ones."""
+        self._sync = {rule.name: _Synchronous(rule) for rule in rules if rule.sync}
+        self._needed = sync_needed or len(self._sync)
+        self._min = min_sync
+
+    @property
+    def asked(self) -> bool:
+        """True if there is a synchronous destination."""
+        return bool(self._sync)
+
+    @property
+    def needed(self) -> int:
+        """How many destinations an acknowledgement waits for now."""
+        waited_for = sum(not one.downgraded for one in self._sync.values())
+        return max(min(self._needed, waited_for), self._min)
+
+    @property
+    def through(self) -> int:
+        """See above."""
+        needed = self.needed
+        if not needed:
+            return U63_MAX
+        return sorted((one.mark for one in self._sync.values()), reverse=True)[needed - 1]
+
+    def downgraded(self, name: str) -> bool:
+        """True if a synchronous destination is not waited for now."""
+        return name in self._sync and self._sync[name].downgraded
+
+    def moved(self, name: str, mark: int) -> None:
+        """Everything below `mark` is durable at a destination."""
+        if name in self._sync:
+            self._sync[name].mark = mark
+
+    def journal_begins(self, persisted: int) -> None:
+        """Another journal serves; what a mark says above its end may be something else now."""
+        for one in self._sync.values():
+            one.mark = min(one.mark, persisted)
+            one.since_ms = None
+
+    def tick(self, now_ms: int, persisted: int) -> list[Note]:
+        """Downgrades who lags for too long, and upgrades who has caught up."""
+        return [
+            note for one in self._sync.values() if one.rule.downgrade_ms
+            for note in self._look(one, now_ms, persisted)
+        ]  # fmt: skip
+
+    def _look(self, one: _Synchronous, now_ms: int, persisted: int) -> list[Note]:
+        since_ms = one.since_ms
+        reached = since_ms is None or one.mark >= one.target
+        lagged_ms = 0 if since_ms is None else now_ms - since_ms
+        if reached:
+            one.since_ms = now_ms if one.mark < persisted else None
+            one.target = persisted
+            if one.downgraded and lagged_ms <= CAUGHT_UP_MS and since_ms is not None:
+                return self._change(one, "upgraded", "acknowledgements wait for it again")
+            if one.downgraded and one.since_ms is None:
+                return self._change(one, "upgraded", "acknowledgements wait for it again")
+        elif not one.downgraded and lagged_ms >= one.rule.downgrade_ms:
+            means = f"it lags by {lagged_ms} ms, and is not waited for until it has caught up"
+            return self._change(one, "downgraded", means)
+        return []
+
+    def _change(self, one: _Synchronous, what: str, means: str) -> list[Note]:
+        one.downgraded = what == "downgraded"
+        text = f"{one.rule.name} is {what}: {means}; acknowledgements wait for {self.needed} now"
+        values = {"link": one.rule.name, "needed": self.needed}
+        return [Note(f"replication.{what}", text, values=values)]
+
+    def next_wake_ms(self) -> int | None:
+        """When `tick` may have something to do."""
+        times = [
+            one.since_ms + one.rule.downgrade_ms for one in self._sync.values()
+            if one.since_ms is not None and one.rule.downgrade_ms and not one.downgraded
+        ]  # fmt: skip
+        return min(times, default=None)

@@ -1,0 +1,289 @@
+"""The links from other instances: their rights, and what of them goes to the journal. Pure.
+
+    Hello --may it?--> OpenLink, AskOrigins to the journal --OriginRows--> Welcome
+    SendUnits --nothing is missing before it--> Replicate --receipt, after the sync--> LinkReceipt
+
+Whatever was lost on the way, and a journal that is another one, ends a link: its source says Hello
+again, and sends again what was on its way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from zbroker.access.core import Access
+from zbroker.engine.contract import Now
+from zbroker.engine.effects import JOURNAL, Answer, LoggedOff, LoggedOn, Note, Say
+from zbroker.errors import ClientError
+from zbroker.ids import Origin
+from zbroker.limits import BEAT_MS
+from zbroker.replication.contract import FEATURE_LEVEL, ReplicationSettings
+from zbroker.replication.effects import Effect
+from zbroker.replication.holdings import Holdings
+from zbroker.replication.incoming_link import CREDIT_BYTES, IncomingLink, last_of
+from zbroker.replication.outgoing_link import SILENCE_MS
+from zbroker.replication.own_holdings import OwnHoldings
+from zbroker.wire import internal as m
+from zbroker.wire import replication as w
+from zbroker.wire.replicas import PeerHolds, ReplicationRow
+
+RIGHT: Final = "replicate"
+
+
+class FromSource(Struct, gc=False):
+    """A source says something on its connection. key: of that, in Z85; "" without CURVE."""
+
+    rid: bytes
+    message: w.LinkHello | w.SendUnits | w.LinkBeat
+    bodies: Sequence[bytes | memoryview] = ()
+    key: str = ""
+
+
+class BadFrame(Struct, gc=False):
+    """A source sent a frame that is not a message."""
+
+    rid: bytes
+    error: ClientError
+
+
+class Forwarded(NamedTuple):
+    """A record that the journal has not answered yet; its ordinals there and on its link."""
+
+    ordinal: int
+    link: IncomingLink
+    link_ordinal: int
+    origin: Origin
+    last: int
+
+
+class Sources:
+    """The links from other instances, by connection."""
+
+    def __init__(
+        self, settings: ReplicationSettings, own: OwnHoldings,
+        ask_origins: Callable[[bytes], Effect], number: Callable[[], int],
+    ) -> None:  # fmt: skip
+        """ask_origins: what the journal holds, for a link. number: of the next link session."""
+        self._settings, self._own = settings, own
+        self._ask_origins, self._number = ask_origins, number
+        self.links: dict[bytes, IncomingLink] = {}
+        self.access: Access = settings.access
+        self.journal = 0  # that listens; 0: none does
+        self._ordinal = 1  # of the next record to the journal
+        self._forwarded: deque[Forwarded] = deque()  # what it has not answered yet
+        self._confirmed = 0
+
+    # -- what sources say ---------------------------------------------------------------------
+
+    def heard(self, event: FromSource, now: Now) -> Sequence[Effect]:
+        """A message of a source."""
+        message = event.message
+        if isinstance(message, w.LinkHello):
+            return self._hello(event, message, now)
+        link = self.links.get(event.rid)
+        if link is None or link.session != message.session or not link.welcomed:
+            return [Answer(event.rid, w.LinkEnded(message.session, "say Hello first"))]
+        if link.key != event.key:
+            return self._ended(link, "this connection said Hello with another key")
+        link.heard_ms = now.mono_ms
+        if isinstance(message, w.LinkBeat):
+            link.heard_counter = max(link.heard_counter, message.heard)
+            if message.ordinal > link.received or w.wrong(message.statement):
+                return self._lost(link)
+            changed = link.peer.take(message.statement, whole=False)
+            return self.peer_holds(link.name, link.peer) if changed else []
+        return self._units(link, message, event.bodies)
+
+    def bad_frame(self, event: BadFrame) -> Sequence[Effect]:
+        """Nothing that came after it counts, either."""
+        link = self.links.get(event.rid)
+        error = event.error
+        if link is None:
+            return [Answer(event.rid, w.LinkRefused(0, error.code, error.reason[:1_000]))]
+        return self._ended(link, error.reason)
+
+    def _hello(self, event: FromSource, hello: w.LinkHello, now: Now) -> Sequence[Effect]:
+        rid = event.rid
+        try:
+            topics = self._allowed(event.key, hello)
+        except ClientError as error:
+            return [Answer(rid, w.LinkRefused(hello.session, error.code, error.reason))]
+        if not self.journal:
+            return [Answer(rid, w.LinkEnded(hello.session, "the journal does not listen yet"))]
+        source = hello.statement.instance
+        old = next((one for one in self.links.values() if one.instance == source), None)
+        if old is not None and old.session > hello.session:
+            return []  # late, of a socket that the source has given up
+        effects = self.end(old.rid) if old is not None else []
+        number = self._number()
+        link = self.links[rid] = IncomingLink(rid, hello, number, now.mono_ms)
+        link.key = event.key
+        ask = m.OpenLink(number, self.journal, source, number, topics, [".*"])
+        said = self.peer_holds(hello.name, link.peer)
+        return [*effects, *said, LoggedOn(rid), Say(JOURNAL, ask), self._ask_origins(rid)]
+
+    def _allowed(self, key: str, hello: w.LinkHello) -> list[str]:
+        """Patterns of the topics that this source may bring. Raises: ClientError."""
+        if reason := w.wrong(hello.statement):
+            raise ClientError("bad_field", reason)
+        if hello.protocol != w.PROTOCOL:
+            reason = f"protocol {hello.protocol} is not known here, {w.PROTOCOL} is"
+            raise ClientError("unknown_version", reason)
+        if hello.statement.instance == self._settings.instance:
+            reason = (
+                f"{hello.name} and {self._settings.name} have the same instance id: one is a copy; "
+                "give the copy an id of its own, or remove it"
+            )
+            raise ClientError("same_instance", reason)
+        return self._rights(key, hello.name)
+
+    def _rights(self, key: str, name: str) -> list[str]:
+        permit = self.access.permit(self.access.identify(key, None), RIGHT)
+        if permit.nothing:
+            reason = f"{name} may not send its log here: its principal has no right `{RIGHT}`"
+            raise ClientError("not_entitled", reason)
+        patterns = permit.patterns()
+        if patterns is None:
+            reason = f"a `deny` with `{RIGHT}` is not possible: a link has allowed topics only"
+            raise ClientError("not_entitled", reason)
+        return patterns
+
+    def rules_changed(self, access: Access) -> list[Effect]:
+        """Ends links whose sources may send here no more, or other topics than before."""
+        self.access = access
+        effects: list[Effect] = []
+        for link in list(self.links.values()):
+            effects += self._ended(link, "the access rules have changed")
+        return effects
+
+    def _units(
+        self, link: IncomingLink, units: w.SendUnits, bodies: Sequence[bytes | memoryview]
+    ) -> Sequence[Effect]:
+        if len(units.records) != len(bodies) or not link.follows(units):
+            return self._lost(link)
+        for number, record in enumerate(units.records):
+            origin, ordinal = Origin(record.instance, record.generation), self._ordinal + number
+            forwarded = Forwarded(ordinal, link, units.ordinal + number, origin, last_of(record))
+            self._forwarded.append(forwarded)
+        replicate = m.Replicate(
+            self.journal, self._ordinal, self._confirmed, units.records, link.number
+        )
+        self._ordinal += len(units.records)
+        return [Say(JOURNAL, replicate, bodies)]
+
+    # -- what the journal says ----------------------------------------------------------------
+
+    def journal_begins(self, journal: int) -> list[Effect]:
+        """Another journal listens: records on their way to the one before may be lost."""
+        self.journal = journal
+        self._forwarded.clear()
+        return self._end_all("the journal is another one")
+
+    def opened(self, opened: m.LinkOpened) -> list[Effect]:
+        """Refused by the journal: so is the source."""
+        link = next((one for one in self.links.values() if one.number == opened.cid), None)
+        if link is None or not opened.code:
+            return []
+        refused = Answer(link.rid, w.LinkRefused(link.session, opened.code, opened.reason))
+        return [refused, *self.end(link.rid)]
+
+    def begun(self, rid: bytes, now: Now) -> list[Effect]:
+        """The journal has said what it holds, for this link."""
+        link = self.links.get(rid)
+        if link is None:
+            return []
+        link.welcomed, link.beat_ms = True, now.mono_ms + BEAT_MS
+        self._tell()
+        settings = self._settings
+        welcome = w.LinkWelcome(
+            link.session, FEATURE_LEVEL, settings.name, settings.group, self._own.statement(),
+            CREDIT_BYTES,
+        )  # fmt: skip
+        text = f"{link.name} sends its log here now"
+        note = Note("replication.source_up", text, "info", {"link": link.name})
+        return [Answer(link.rid, welcome), note]
+
+    def receipt(self, receipt: m.JournalReceipt) -> list[Effect]:
+        """Records are durable here, or were refused."""
+        judged: dict[bytes, IncomingLink] = {}
+        for item in receipt.items:
+            if not self._forwarded or self._forwarded[0].ordinal != item.ordinal:
+                continue  # repeated, or a receipt was lost before it: the beat repeats that one
+            forwarded = self._forwarded.popleft()
+            self._confirmed = item.ordinal
+            if not item.code and forwarded.last:
+                self._own.raised(forwarded.origin, forwarded.last, forwarded.link.digest)
+            forwarded.link.judged(forwarded.link_ordinal, item)
+            judged[forwarded.link.rid] = forwarded.link
+        here = (link for link in judged.values() if self.links.get(link.rid) is link)
+        return [Answer(link.rid, link.receipt()) for link in here]
+
+    def peer_holds(self, name: str, peer: Holdings) -> list[Effect]:
+        """The journal hears how much of its own a peer holds."""
+        if not self.journal:
+            return []
+        generations = peer.generations_of(self._settings.instance)
+        return [Say(JOURNAL, PeerHolds(self.journal, name, generations))]
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int, *, drained: bool) -> list[Effect]:
+        """Beats; sources of which nothing is heard are forgotten."""
+        effects: list[Effect] = []
+        if drained:
+            silent = [
+                rid for rid, link in self.links.items() if now_ms - link.heard_ms > SILENCE_MS
+            ]
+            for rid in silent:
+                effects += self.end(rid)
+        for link in self.links.values():
+            if link.welcomed and now_ms >= link.beat_ms:
+                effects.append(self._beat(link, now_ms))
+        return effects
+
+    def _beat(self, link: IncomingLink, now_ms: int) -> Effect:
+        link.beat_ms = now_ms + BEAT_MS
+        statement = self._own.changed(link.heard_counter)
+        beat = w.LinkBeat(link.session, statement, link.peer.heard, link.answered)
+        return Answer(link.rid, beat)
+
+    def next_wake_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        times = [link.heard_ms + SILENCE_MS + 1 for link in self.links.values()]
+        times += [link.beat_ms for link in self.links.values() if link.welcomed]
+        return min(times, default=None)
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _lost(self, link: IncomingLink) -> list[Effect]:
+        return self._ended(link, "something was lost on the way")
+
+    def _ended(self, link: IncomingLink, reason: str) -> list[Effect]:
+        ended = w.LinkEnded(link.session, reason[:1_000])
+        return [Answer(link.rid, ended), *self.end(link.rid)]
+
+    def end(self, rid: bytes) -> list[Effect]:
+        """A link is over; its connection may say Hello again."""
+        if self.links.pop(rid, None) is None:
+            return []
+        self._tell()
+        return [LoggedOff(rid)]
+
+    def _end_all(self, reason: str) -> list[Effect]:
+        return [effect for link in [*self.links.values()] for effect in self._ended(link, reason)]
+
+    def _tell(self) -> None:
+        self._own.receives_from(one.instance for one in self.links.values() if one.welcomed)
+
+    def rows(self) -> list[ReplicationRow]:
+        """For people."""
+        return [
+            ReplicationRow(
+                link.name, "in", "receiving" if link.welcomed else "opening", link.instance
+            )
+            for link in self.links.values()
+        ]
