@@ -6,6 +6,7 @@ from zbroker.engine.effects import JOURNAL, WATERMARKS, Reconnect, Say
 from zbroker.engine.journal_session import WELCOME_WAIT_MS
 from zbroker.ingest.links import CONFIRM_MS, AppendLink, LinkEffect
 from zbroker.wire import internal as m
+from zbroker.wire.replicas import Replicated
 
 MINE, J1, J2 = 5, 11, 12
 
@@ -167,3 +168,25 @@ def test_while_an_answer_is_missing_the_journal_hears_of_us() -> None:
         for now_ms in (CONFIRM_MS, 2 * CONFIRM_MS):
             assert link.tick(now_ms) == [Say(JOURNAL, m.Confirm(J1, 0))]
             assert link.next_wake_ms() == now_ms + CONFIRM_MS
+
+
+def test_a_logon_is_not_told_of_what_destinations_lack() -> None:
+    link = AppendLink(MINE, list, replicated=True)
+    up(link)
+    link.gate.moved(Replicated(J1, 5, 1))
+    for position, acked in ((4, 9), (5, 0)):
+        opened = m.Opened(1, "p", 1, 1, 9, 9, position)
+        link.open(1, "p", "")
+        assert link.on_opened(opened)
+        assert (opened.seq, opened.acked) == (9, acked)
+
+
+def test_receipts_wait_for_destinations() -> None:
+    link = AppendLink(MINE, list, replicated=True)
+    up(link)
+    link.append(entry(1), b"a")
+    link.flush()
+    assert link.on_receipt(receipt(J1, 1)) == []
+    assert link.bytes == 0, "the journal has it: more may be forwarded"
+    assert link.gate.moved(Replicated(J1, 2, 1))
+    assert [item.ordinal for _, item in link.gate.receipts([])] == [1]

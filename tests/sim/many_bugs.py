@@ -114,19 +114,21 @@ def _mark_without_third(link: Any) -> None:
     link._judged = without
 
 
-def _sessions_outlive(core: Any) -> None:
-    core._end_all = lambda reason: []
+def _sessions_outlive(core: ReplicationCore) -> None:
+    core.sources._end_all = lambda reason: []  # type: ignore[method-assign]
 
 
-def _losses_unseen(core: Any) -> None:
+def _losses_unseen(core: ReplicationCore) -> None:
+    sources: Any = core.sources
+
     def lost(link: IncomingLink) -> list[Effect]:
         return []
 
-    core._lost = lost
+    sources._lost = lost
 
-    def hello(rid: bytes, message: w.LinkHello, now: Any) -> Sequence[Effect]:
-        effects = real(rid, message, now)
-        link = core.incoming.get(rid)
+    def hello(event: Any, message: w.LinkHello, now: Any) -> Sequence[Effect]:
+        effects: Sequence[Effect] = real(event, message, now)
+        link = sources.links.get(event.rid)
         if link is not None:
 
             def follows(units: w.SendUnits) -> bool:
@@ -136,8 +138,8 @@ def _losses_unseen(core: Any) -> None:
             link.follows = follows
         return effects
 
-    real = core._hello
-    core._hello = hello
+    real = sources._hello
+    sources._hello = hello
 
 
 def begins_at_the_newest(log: LinkLog) -> None:

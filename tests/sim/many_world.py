@@ -30,6 +30,8 @@ from zbroker.checksums import crc32c
 from zbroker.engine.effects import Answer, Note
 from zbroker.engine.events import Gone
 from zbroker.ids import Origin, publisher_id
+from zbroker.ingest.chain import PrevTracker
+from zbroker.ingest.replication_gate import Outstanding, ReplicationGate, Settled
 from zbroker.journal import events as ev
 from zbroker.journal.core import JournalCore
 from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
@@ -37,6 +39,7 @@ from zbroker.log.reader import Gap, Log
 from zbroker.replication.core import ReplicationCore
 from zbroker.replication.log_port import LinkLog
 from zbroker.wire import internal as m
+from zbroker.wire.replicas import Replicated
 
 NAMES = "abcde"
 INGEST = b"ingest"
@@ -44,10 +47,10 @@ RUN_MS = 8_000
 HEAL_MS = 60_000
 
 
-class Waiting(NamedTuple):
-    """A batch that is durable here, and waits for destinations."""
+class Sent(NamedTuple):
+    """A batch on its way to the journal, or durable there."""
 
-    position: int
+    publisher: Publisher
     session: int
     last: int
 
@@ -63,6 +66,7 @@ class Publisher:
         self.acked: dict[int, bytes] = {}
         self.at: Instance | None = None
         self.session = 0
+        self.used = PrevTracker()  # as ingest has it, of one that does not say `prev`
 
     def leave(self) -> None:
         self.at, self.session = None, 0
@@ -70,6 +74,8 @@ class Publisher:
     def opened(self, answer: m.Opened) -> None:
         self.session = answer.session
         self.sequence = max(self.sequence, answer.seq)
+        self.used = PrevTracker()
+        self.used.settled(answer.seq)
         first = self.unacked[0][0] if self.unacked else self.sequence + 1
         self.chain = min(self.discarded, answer.seq, first - 1)
         self.sent = 0
@@ -119,12 +125,11 @@ class Instance:
         self.replication: ReplicationNode | None = None
         self.note = SimNote()  # in the memory of the host
         self.deaths = 0
-        self.marks: dict[str, int] = {}
-        self.waiting: dict[Publisher, list[Waiting]] = {}
+        self.gate = ReplicationGate(on=False)
         self.disk_nearly_full = False
-        self._ordinals: dict[int, tuple[Publisher, int, int]] = {}
+        self._ordinals: dict[int, Sent] = {}
         self._opens: dict[int, Publisher] = {}
-        self._next = count(1)
+        self._next, self._receipted = count(1), 0
         self._held: dict[Message, Held] = {}
         self._read_to = 0
         self.clock = Clock(self.wall_ns, lambda: world.at.now_ms)
@@ -185,7 +190,9 @@ class Instance:
         if self.journal is None:
             with self.undisturbed_disk():
                 self.journal = InstanceJournal(self)
-            self._next = count(1)
+            self._next, self._receipted = count(1), 0
+            self.gate = ReplicationGate(on=self.needed > 0)
+            self.gate.journal_begins(self.journal.core.commit.settings.incarnation)
         if self.replication is None:
             self.deaths = 0
             self.replication = ReplicationNode(self)
@@ -205,10 +212,10 @@ class Instance:
         self._held, self._read_to = {}, 0
         self._ordinals.clear()
         self._opens.clear()
+        self.gate = ReplicationGate(on=True)
         for publisher in self.world.publishers:
             if publisher.at is self:
                 publisher.leave()
-        self.waiting.clear()
         self.world.events.append("power cut" if power else "journal killed")
 
     def kill_replication(self) -> None:
@@ -245,7 +252,6 @@ class Instance:
         self.kill_replication()
         self.disk = SimDisk(self.rng) if image is None else copied(image, self.rng)
         self.note = SimNote()
-        self.marks = {}
         self.world.events.append("new disk" if empty else "old disk")
         self.start()
         if empty and self.journal is not None:
@@ -294,12 +300,13 @@ class Instance:
             run = [item for n, item in enumerate(run) if item[0] == run[0][0] + n]
             body = msgspec.msgpack.encode([payload for _, payload in run])
             first, last = run[0][0], run[-1][0]
-            prev = publisher.chain if publisher.says_prev else None
+            prev = publisher.chain if publisher.says_prev else publisher.used.before(first)
+            publisher.used.use(first, last)
             entry = m.Entry(
                 publisher.id, publisher.session, first, len(run), prev, crc32c(body), None, ["t"]
             )  # fmt: skip
             ordinal = next(self._next)
-            self._ordinals[ordinal] = (publisher, publisher.session, last)
+            self._ordinals[ordinal] = Sent(publisher, publisher.session, last)
             incarnation = journal.core.commit.settings.incarnation
             self._say(m.Append(incarnation, ordinal, ordinal - 1, [entry]), [body])
             publisher.chain = last
@@ -310,36 +317,38 @@ class Instance:
             publisher = self._opens.pop(message.cid)
             if publisher.at is self and not message.code:
                 publisher.opened(message)
-                self.waiting[publisher] = []
                 self.send(publisher)
         elif isinstance(message, m.JournalReceipt):
-            for item in message.items:
-                publisher_of = self._ordinals.pop(item.ordinal, None)
-                if publisher_of is not None:
-                    self._receipt(item, *publisher_of)
+            known = [item for item in message.items if item.ordinal in self._ordinals]
+            fresh = [item for item in known if item.ordinal > self._receipted]
+            self._receipted = max([self._receipted, *(item.ordinal for item in fresh)])
+            empty = m.Entry(0, 0, 0, 0, None, 0, None, [])
+            self._answer(
+                self.gate.receipts([(Outstanding(i.ordinal, empty, b""), i) for i in fresh])
+            )
 
-    def _receipt(self, item: m.ReceiptItem, publisher: Publisher, session: int, last: int) -> None:
-        if publisher.at is not self or publisher.session != session:
-            return
-        if item.code:
-            publisher.leave()
-            return
-        self.waiting[publisher].append(Waiting(item.position, session, last))
-        self.acknowledge()
+    def replicated(self, said: Replicated) -> None:
+        """The replication process says how far enough destinations are."""
+        if self.gate.moved(said):
+            self._answer(self.gate.receipts([]))
 
-    def acknowledge(self) -> None:
-        """What as many destinations hold as the rule asks for."""
-        need = min(self.world.sync_needed, len(self.destinations))
-        marks = sorted((self.marks.get(name, 0) for name in self.destinations), reverse=True)
-        through = marks[need - 1] if need else 1 << 62
-        for publisher, waiting in self.waiting.items():
-            if publisher.at is not self:
+    def _answer(self, settled: list[Settled]) -> None:
+        """What ingest tells publishers."""
+        for out, item in settled:
+            sent = self._ordinals.pop(out.ordinal)
+            publisher = sent.publisher
+            if publisher.at is not self or publisher.session != sent.session:
                 continue
-            while waiting and waiting[0].position < through:
-                done = waiting.pop(0)
-                if done.session == publisher.session:
-                    for sequence in publisher.settle(done.last):
-                        self.world.acknowledged(self, publisher, sequence, need)
+            if item.code:
+                publisher.leave()
+                continue
+            for sequence in publisher.settle(sent.last):
+                self.world.acknowledged(self, publisher, sequence, self.needed)
+
+    @property
+    def needed(self) -> int:
+        """How many destinations an acknowledgement waits for."""
+        return min(self.world.sync_needed, len(self.destinations))
 
     # -- the log ------------------------------------------------------------------------------
 
@@ -447,11 +456,6 @@ class ManyWorld:
 
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self.cuts
-
-    def marked(self, instance: Instance, link: str, position: int) -> None:
-        """The replication process says how far a destination is."""
-        instance.marks[link] = max(instance.marks.get(link, 0), position)
-        instance.acknowledge()
 
     def acknowledged(
         self, instance: Instance, publisher: Publisher, sequence: int, need: int

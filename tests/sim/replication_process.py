@@ -12,18 +12,34 @@ from typing import TYPE_CHECKING, Any, get_args
 from tests.sim.net import Pipe
 from tests.sim.ports import JournalLink, Killed, Mailbox, Ordered, draw, mortal
 from zbroker.engine.contract import Limit, Now, TurnPlan
-from zbroker.engine.effects import Answer, Follow, Note, Reconnect, Say
+from zbroker.engine.effects import (
+    Answer,
+    Exit,
+    Follow,
+    LoggedOff,
+    LoggedOn,
+    Note,
+    Ready,
+    Reconnect,
+    Say,
+    Tell,
+)
 from zbroker.engine.events import Gone
 from zbroker.engine.turn import Turn
 from zbroker.log.reader import Log
-from zbroker.replication.core import (
-    FromDestination,
-    FromSource,
-    ReplicationCore,
-    ReplicationSettings,
+from zbroker.replication.contract import ReplicationSettings
+from zbroker.replication.core import FromDestination, ReplicationCore
+from zbroker.replication.durability import DestinationRule
+from zbroker.replication.effects import (
+    ConnectLink,
+    Effect,
+    FindStart,
+    PublishMark,
+    ReadLink,
+    SayOn,
 )
-from zbroker.replication.effects import ConnectLink, Effect, FindStart, MoveMark, ReadLink, SayOn
 from zbroker.replication.log_port import LinkLog
+from zbroker.replication.sources import FromSource
 from zbroker.wire import codec
 
 if TYPE_CHECKING:
@@ -45,9 +61,11 @@ class ReplicationNode:
     def __init__(self, instance: Instance) -> None:
         self.instance, self.world, self.alive = instance, instance.world, True
         world, name = self.world, instance.name
+        sync = instance.needed > 0
+        rules = [DestinationRule(each, sync=sync) for each in instance.destinations]
         self.core = ReplicationCore(
             ReplicationSettings(
-                instance.id, name, "g", next(world.incarnations), instance.destinations
+                instance.id, name, "g", next(world.incarnations), rules, instance.needed
             )
         )
         self.journal = JournalLink(world.net, f"ipc-journal-{name}", f"ipc-marks-{name}")
@@ -75,7 +93,9 @@ class ReplicationNode:
             ReadLink: self._log.read, FindStart: self._log.find, Say: self.journal.say,
             Reconnect: self.journal.reconnect, Follow: self.journal.follow,
             ConnectLink: self._connect,
-            SayOn: self._say_on, Answer: self._answer, MoveMark: self._mark,
+            SayOn: self._say_on, Answer: self._answer, PublishMark: self._mark,
+            **dict.fromkeys((LoggedOn, LoggedOff, Ready), lambda _effect: None),
+            **dict.fromkeys((Tell, Exit), _never),
             Note: lambda effect: self.world.noted(self.instance, effect),
         }  # fmt: skip
 
@@ -133,8 +153,8 @@ class ReplicationNode:
             frame = self.instance.name, codec.encode(effect.message), bodies
             self.world.net.send(pipe, frame)
 
-    def _mark(self, effect: MoveMark) -> None:
-        self.world.marked(self.instance, effect.link, effect.position)
+    def _mark(self, effect: PublishMark) -> None:
+        self.instance.replicated(effect.message)
 
     def die(self) -> None:
         self.alive = False
@@ -142,3 +162,7 @@ class ReplicationNode:
         self.world.net.die(self._listener)
         for pipe in self._links.values():
             self.world.net.close(pipe)
+
+
+def _never(effect: object) -> None:
+    raise AssertionError(f"not asked for: {effect}")

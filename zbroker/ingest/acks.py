@@ -29,7 +29,7 @@ from zbroker.errors import TEMPORARY
 from zbroker.ingest.chain import AckRequest, Chain, WaitingBatch
 from zbroker.ingest.clients import ClientConnection, ClientRegistry
 from zbroker.ingest.contract import Effect
-from zbroker.ingest.links import Outstanding
+from zbroker.ingest.replication_gate import Outstanding
 from zbroker.limits import FILTERED_RUNS_MAX, UNRECORDED_NAMED_MAX
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m

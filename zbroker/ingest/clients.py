@@ -17,7 +17,7 @@ from typing import Final, Literal
 from zlib import crc32
 
 from zbroker.access.core import Permit
-from zbroker.config import Config, listen_endpoints
+from zbroker.config import REPLICATION, Config, listen_endpoints
 from zbroker.engine.effects import LoggedOff, LoggedOn
 from zbroker.errors import ClientError
 from zbroker.heartbeats import ListenerHeartbeats, Pulse, QuietMs
@@ -206,14 +206,16 @@ def endpoints_for(worker: int, workers: Sequence[str], known: Mapping[str, str])
 
     While its worker has not started, so that its endpoint is not known, it is that of another one.
     """
-    others = {name: url for name, url in known.items() if name not in ("ingest", *workers)}
+    theirs = {name: url for name, url in known.items() if name != REPLICATION}
+    others = {name: url for name, url in theirs.items() if name not in ("ingest", *workers)}
     found = [known[name] for name in (workers[worker], *workers) if name in known]
     return {"delivery": found[0], **others} if found else others
 
 
 def missing(config: Config, known: Mapping[str, str]) -> list[str]:
-    """The other listeners of an instance that are not `known` yet."""
-    return [name for name in listen_endpoints(config) if name != "ingest" and name not in known]
+    """The other listeners for clients that are not `known` yet."""
+    theirs = ("ingest", REPLICATION)
+    return [name for name in listen_endpoints(config) if name not in theirs and name not in known]
 
 
 ROWS_MAX: Final = 1_000  # of one answer: a turn has to stay short

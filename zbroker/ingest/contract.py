@@ -32,7 +32,8 @@ class IngestSettings(NamedTuple):
 
     live: the link to each of them. access: the rules; None: everything is permitted. key: of the
     tokens of the instance. disconnects: how many there were by operators. spin_us: how long the
-    process looks at its sockets before it sleeps, while that pays.
+    process looks at its sockets before it sleeps, while that pays. replicated: acknowledgements
+    wait for synchronous destinations.
     """
 
     limits: PublishLimits
@@ -44,6 +45,7 @@ class IngestSettings(NamedTuple):
     key: bytes = b""
     disconnects: int = 0
     spin_us: int = 0
+    replicated: bool = False
 
 
 class Verify(Struct, gc=False):

@@ -30,6 +30,7 @@ from zbroker.ingest.logons import Logons, taken_over
 from zbroker.ingest.owed_answers import OWED_MAX, OwedAnswers
 from zbroker.ingest.packer import Burst
 from zbroker.ingest.publish_commands import Publishing
+from zbroker.ingest.replication_gate import Settled
 from zbroker.ingest.stage_commits import StageCommits
 from zbroker.limits import FRAMES_MAX
 from zbroker.server.peers import Received
@@ -37,6 +38,7 @@ from zbroker.wire import codec
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 from zbroker.wire import surveys as s
+from zbroker.wire.replicas import Replicated
 from zbroker.wire.stages import AbortStaged, CommitStaged, StagesDone
 from zbroker.wire.surveys import CODES, RefusalLog, command_text, stranger
 
@@ -57,7 +59,9 @@ class IngestCore:
         recording = settings.recording
         self._everything = recording is None or recording.everything
         self.clients = ClientRegistry(len(settings.workers), quiet_ms)
-        self.link = AppendLink(settings.incarnation, self.clients.sessions)
+        self.link = AppendLink(
+            settings.incarnation, self.clients.sessions, replicated=settings.replicated
+        )
         self.live = LiveLink(settings.incarnation, settings.live)
         self.errors: Counter[str] = Counter()
         self.refusals = RefusalLog(settings.incarnation)
@@ -90,12 +94,13 @@ class IngestCore:
             ie.Verified: self._verified,
             ie.Granted: lambda event: self.live.on_grant(event.grant, event.worker),
             ie.EndpointsRead: self._endpoints_read,
+            Replicated: self._replicated,
             i.Welcome: self._welcome,
             i.Watermarks: lambda event: self.link.on_watermarks(event, self._now.mono_ms),
             i.UnknownRequester: lambda _: self.link.on_unknown(self._now.mono_ms),
             i.Opened: self._opened,
             i.JournalReceipt: self._receipt,
-            StagesDone: self._committing.done,
+            StagesDone: self._stages_done,
         }
 
     def handle(self, event: object, now: Now) -> Sequence[Effect]:
@@ -291,7 +296,27 @@ class IngestCore:
 
     def _receipt(self, receipt: i.JournalReceipt) -> Sequence[Effect]:
         """Settles batches: one merged ack per client, refusals alone and in their place."""
-        answers = self._publishing.acks.settle(self.link.on_receipt(receipt), self._durability)
+        return self._settle(self.link.on_receipt(receipt))
+
+    def _replicated(self, said: Replicated) -> Sequence[Effect]:
+        """More is durable at enough destinations."""
+        gate = self.link.gate
+        if not gate.moved(said):
+            return ()
+        effects = [*self._settle(gate.receipts([]))]
+        for done in gate.commits():
+            effects += self._committing.done(done)
+        return effects
+
+    def _stages_done(self, done: StagesDone) -> Sequence[Effect]:
+        gate = self.link.gate
+        if not gate.on or done.code or done.topics is not None or not done.position:
+            return self._committing.done(done)
+        answered = gate.commit(done, done.position + done.count - 1)
+        return [effect for one in answered for effect in self._committing.done(one)]
+
+    def _settle(self, settled: list[Settled]) -> Sequence[Effect]:
+        answers = self._publishing.acks.settle(settled, self._durability)
         for answer in answers:
             if isinstance(answer.message, m.Error):
                 self.errors[answer.message.code] += 1
@@ -299,6 +324,8 @@ class IngestCore:
 
     @property
     def _durability(self) -> str | None:
+        if self.link.gate.needed:
+            return "replicated"
         return self.link.welcome.durability if self.link.welcome is not None else None
 
     # -- peers and time -----------------------------------------------------------------------
@@ -376,7 +403,7 @@ class IngestCore:
             self._spin_us = spin_us
             effects.append(e.Pace(spin_us))
         if self._stop_ms is not None and (
-            not self.link.bytes or self._now.mono_ms >= self._stop_ms
+            not (self.link.bytes or self.link.gate.holds) or self._now.mono_ms >= self._stop_ms
         ):
             effects.append(e.Exit())
         return effects

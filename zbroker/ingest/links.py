@@ -17,24 +17,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
 from zbroker.engine.effects import JOURNAL, Reconnect, Say
 from zbroker.engine.journal_session import JournalSession
+from zbroker.ingest.replication_gate import Body, Outstanding, ReplicationGate, Settled
 from zbroker.limits import BEAT_MS, JOURNAL_CREDIT_BYTES
 from zbroker.wire import internal as m
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
 
-Body = bytes | memoryview
 CONFIRM_MS: Final = 500  # the journal repeats receipts until they are confirmed
-
-
-class Outstanding(NamedTuple):
-    ordinal: int
-    entry: m.Entry
-    body: Body
 
 
 LinkEffect = Reconnect | Say
@@ -43,8 +37,12 @@ LinkEffect = Reconnect | Say
 class AppendLink:
     """Appends and logons that wait for the journal."""
 
-    def __init__(self, incarnation: int, sessions: Callable[[], list[m.OpenSession]]) -> None:
-        """sessions: those that are open now."""
+    def __init__(
+        self, incarnation: int, sessions: Callable[[], list[m.OpenSession]], *,
+        replicated: bool = False,
+    ) -> None:  # fmt: skip
+        """sessions: those that are open now. replicated: there are synchronous destinations."""
+        self.gate = ReplicationGate(on=replicated)
         self._session = JournalSession(
             incarnation, lambda number: m.Hello("ingest", incarnation, sessions(), number)
         )
@@ -151,6 +149,7 @@ class AppendLink:
         if renewed is None:
             return None
         self.welcome = welcome
+        self.gate.journal_begins(welcome.incarnation)
         self.credit_bytes = welcome.credit_bytes
         self._sent = 0
         return [
@@ -159,14 +158,17 @@ class AppendLink:
         ]  # fmt: skip
 
     def on_opened(self, opened: m.Opened) -> bool:
-        """False for an answer that was already given."""
+        """False for an answer that was already given. What destinations do not have yet counts as
+        not acknowledged: its publisher sends it again, and is answered as soon as they have it."""
+        if not self.gate.covers(opened.position):
+            opened.acked = 0
         return self._opens.pop(opened.cid, None) is not None
 
     def on_done(self, done: StagesDone) -> bool:
         """False for an answer that was already given."""
         return self._asks.pop(done.cid, None) is not None
 
-    def on_receipt(self, receipt: m.JournalReceipt) -> list[tuple[Outstanding, m.ReceiptItem]]:
+    def on_receipt(self, receipt: m.JournalReceipt) -> list[Settled]:
         """The batches that are settled now, in order; repeated items are left out."""
         if receipt.incarnation != self._session.welcomed_by:
             return []
@@ -180,7 +182,7 @@ class AppendLink:
             self._confirmed = item.ordinal
             self.bytes -= len(out.body)
             settled.append((out, item))
-        return settled
+        return self.gate.receipts(settled) if self.gate.on else settled
 
     def check(self) -> None:
         """Asserts what is always true."""

@@ -3,8 +3,9 @@
 Purpose   answers logons (after the journal did), checks and packs what clients publish, forwards it
           to the journal, acknowledges what is persisted. Unrecorded messages go to delivery.
 Sockets   ROUTER tcp for clients ([listen] ingest), monitor and ZAP; DEALER ipc journal; SUB ipc
-          marks; ROUTER ipc ingest-desk for questions of the admin; with a [[record]] table DEALER
-          ipc live, live-2, ... of each delivery worker.
+          marks; with synchronous destinations SUB ipc replicated; ROUTER ipc ingest-desk for
+          questions of the admin; with a [[record]] table DEALER ipc live, live-2, ... of each
+          delivery worker.
 Owns      nothing on disk.
 Settings  [limits]; [[record]]; [ingest] spin_us; [delivery] workers; [security].
 Exits     0 when asked to stop.
@@ -27,6 +28,7 @@ from zbroker.ingest.contract import Effect, IngestSettings, PublishLimits, Verif
 from zbroker.ingest.core import IngestCore
 from zbroker.ingest.ports import EndpointsFile, LivePort, PasswordPort
 from zbroker.limits import FRAME_SLACK_BYTES, INGEST_TURN_MAX, MIB
+from zbroker.server.ports import ReplicatedPort
 from zbroker.server.process import Process
 from zbroker.server.process_loop import ONE, ListenerLoop
 from zbroker.wire import surveys as s
@@ -60,6 +62,7 @@ class IngestLoop(ListenerLoop):
         settings = IngestSettings(
             limits, process.incarnation, self.recording, workers, links, self.access,
             self.token_key, self.disconnects.number, config.ingest.spin_us,
+            any(one.mode == "sync" for one in config.destination),
         )  # fmt: skip
         self._live = LivePort(process.context, process.paths, self.poller, links)
         passwords = PasswordPort(self.poller)
@@ -82,7 +85,11 @@ class IngestLoop(ListenerLoop):
             Verify: passwords.verify,
         }
         core = IngestCore(settings, self.quiet_ms, self.peer)
-        hot = self.journal, self.commands
+        hot: tuple[Source, ...] = self.journal, self.commands
+        if settings.replicated:  # right after the journal: acknowledgements wait for it
+            replicated = ReplicatedPort(process.context, process.paths, self.poller, self.hot)
+            sources.insert(1, (replicated, ONE))
+            hot = self.journal, replicated, self.commands
         self.begin(core, TurnPlan(sources, get_args(Effect), hot=hot), performers)
 
     def _say(self, effect: e.Say) -> None:
