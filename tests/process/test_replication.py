@@ -1,0 +1,130 @@
+"""Instances that replicate to each other: nothing is lost with one, and all hold the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import pytest
+
+from tests.process.instances import WAIT_S, Instances, Peer
+from tests.process.load import until
+from zbroker.client import Client, connect
+from zbroker.errors import ZBrokerError
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+SYNC: Final = {"mode": "sync"}
+SOME: Final = 500
+
+
+def publish(client: Client, count: int, begin: int = 0) -> None:
+    for n in range(begin, begin + count):
+        client.publish("t", b"%d" % n, timeout=WAIT_S)
+
+
+@contextmanager
+def stopped(peer: Peer, process: str) -> Iterator[None]:
+    """A process that is frozen."""
+    pid = peer.pid(process)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def read(peer: Peer, count: int) -> list[bytes]:
+    """The first messages of its log."""
+    with connect(peer.url) as client, client.subscribe("t", since="epoch", limit=count) as found:
+        return [bytes(message.data) for message in found]
+
+
+def sends(peer: Peer) -> bool:
+    """Whether all its links to destinations are up."""
+    rows = [row for row in peer.links().rows if row.direction == "out"]
+    return all(row.state == "sending" for row in rows)
+
+
+def test_what_is_published_at_one_is_read_at_the_other() -> None:
+    with Instances(2) as instances:
+        a, b = instances.peers
+        for peer in (a, b):
+            with connect(peer.url, f"at-{peer.name}") as client:
+                publish(client, SOME)
+                client.flush(timeout=WAIT_S)
+        instances.until_equal(2 * SOME)
+        assert len(read(b, 2 * SOME)) == 2 * SOME
+
+
+@pytest.mark.seed("002-20")
+def test_an_acknowledgement_waits_for_a_synchronous_destination() -> None:
+    with Instances(2, destination=SYNC) as instances:
+        a, b = instances.peers
+        with connect(a.url, "p") as client:
+            publish(client, 1)
+            client.flush(timeout=WAIT_S)
+            with stopped(b, "replication"):
+                publish(client, 1)
+                with pytest.raises(ZBrokerError):
+                    client.flush(timeout=2)
+                assert client.unpersisted == 1
+            client.flush(timeout=WAIT_S)
+        assert len(b.messages()) == 2
+
+
+def test_nothing_acknowledged_is_lost_with_an_instance() -> None:
+    """Its disk, too: the other one has everything, and takes what comes next."""
+    with Instances(2, destination=SYNC, more={"replication": {"sync_needed": 1}}) as instances:
+        a, b = instances.peers
+        with connect([a.url, b.url], "p") as client:
+            publish(client, SOME)
+            client.flush(timeout=WAIT_S)
+            a.kill()
+            held = b.messages()
+            assert len(held) == SOME
+            publish(client, SOME, SOME)
+            a.start()
+            client.flush(timeout=WAIT_S)
+        instances.until_equal(2 * SOME)
+
+
+@pytest.mark.parametrize("process", ["replication", "journal"])
+def test_processes_may_be_killed(process: str) -> None:
+    with Instances(2, destination=SYNC) as instances:
+        a, b = instances.peers
+        with connect(a.url, "p") as client:
+            for number, peer in enumerate((a, b, a)):
+                publish(client, SOME, number * SOME)
+                peer.kill_process(process)
+            client.flush(timeout=WAIT_S)
+        instances.until_equal(3 * SOME)
+
+
+@pytest.mark.seed("002-24")
+def test_a_destination_that_is_away_is_downgraded_and_waited_for_again() -> None:
+    downgraded = {**SYNC, "downgrade_after": "1s"}
+    with Instances(2, destination=downgraded) as instances:
+        a, b = instances.peers
+        until(lambda: sends(a), "the link", WAIT_S)
+        with connect(a.url, "p") as client:
+            with stopped(b, "replication"):
+                publish(client, SOME)
+                client.flush(timeout=WAIT_S)
+                assert a.links().needed == 0
+            until(lambda: a.links().needed == 1, "the upgrade", WAIT_S)
+            publish(client, 1, SOME)
+            client.flush(timeout=WAIT_S)
+        assert len(b.messages()) == SOME + 1
+
+
+def test_three_instances_come_to_hold_the_same() -> None:
+    with Instances(3) as instances:
+        for peer in instances.peers:
+            with connect(peer.url, f"at-{peer.name}") as client:
+                publish(client, SOME)
+                client.flush(timeout=WAIT_S)
+        instances.until_equal(3 * SOME)
