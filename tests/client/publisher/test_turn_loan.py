@@ -1,4 +1,4 @@
-"""zbroker/client/publisher/loop.py: which thread has the turns of a publisher."""
+"""zbroker/client/publisher/turn_loan.py: which thread has the turns of a publisher."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pytest
 
 from tests.client.fakes import WAIT_S, wait_until
 from zbroker.client.link import ClientLink
-from zbroker.client.publisher import loop
-from zbroker.client.publisher.loop import IOThread
+from zbroker.client.publisher import turn_loan
 from zbroker.errors import StorageError, ZBrokerError
 
 
@@ -29,16 +28,16 @@ def senders(monkeypatch):
         send(self, command, body)
 
     monkeypatch.setattr(ClientLink, "send", noted)
-    monkeypatch.setattr(IOThread, "_safe", lambda _self, _caller: True)
+    monkeypatch.setattr(turn_loan, "may_borrow", lambda _thread: True)
     return threads
 
 
-def parked(client):
-    """A caller that waits for each receipt, and has the turns by now."""
+def lent(client):
+    """Publishes one by one until the turns are lent to this thread."""
 
     def published():
         client.publish("a", b"warm").wait(WAIT_S)
-        return client._publisher._parked
+        return client._publisher._loan.borrower
 
     wait_until(published)
 
@@ -46,7 +45,7 @@ def parked(client):
 @pytest.fixture
 def patient(monkeypatch):
     """The turns stay where they are until somebody wants them, on a slow machine as well."""
-    monkeypatch.setattr(loop, "PARK_MS", 60_000)
+    monkeypatch.setattr(turn_loan, "LOAN_MS", 60_000)
 
 
 def data_of(broker):
@@ -54,7 +53,7 @@ def data_of(broker):
 
 
 def test_a_thread_that_waits_for_each_receipt_sends_by_itself(broker, client, senders, patient):
-    parked(client)
+    lent(client)
     senders.clear()
     client.publish("a", b"1").wait(WAIT_S)
     assert senders == [threading.get_ident()]
@@ -64,7 +63,7 @@ def test_a_thread_that_waits_for_each_receipt_sends_by_itself(broker, client, se
 def test_messages_that_are_not_waited_for_are_sent_by_the_io_thread(
     broker, client, senders, patient
 ):
-    parked(client)
+    lent(client)
     senders.clear()
     receipts = [client.publish("a", b"%d" % n) for n in range(100)]
     client.flush(WAIT_S)
@@ -75,21 +74,21 @@ def test_messages_that_are_not_waited_for_are_sent_by_the_io_thread(
 
 
 def test_a_receipt_is_done_without_a_wait_for_it(broker, client):
-    parked(client)
+    lent(client)
     receipt = client.publish("a", b"1")
     wait_until(lambda: receipt.done)
     assert receipt.persisted
 
 
 def test_a_callback_is_called_without_a_wait_for_its_receipt(broker, client, patient):
-    parked(client)
+    lent(client)
     called = threading.Event()
     client.publish("a", b"1").add_done_callback(lambda _: called.set())
     assert called.wait(WAIT_S)
 
 
 def test_a_wait_for_the_turns_of_the_caller_ends_in_time(broker, client, patient):
-    parked(client)
+    lent(client)
     broker.hold = True
     receipt = client.publish("a", b"1")
     with pytest.raises(ZBrokerError, match="timeout"):
@@ -99,12 +98,12 @@ def test_a_wait_for_the_turns_of_the_caller_ends_in_time(broker, client, patient
 
 
 def test_a_slow_broker_is_waited_for_by_the_io_thread(broker, client):
-    parked(client)
+    lent(client)
     broker.hold = True
     receipt = client.publish("a", b"1")
 
     def release():
-        wait_until(lambda: not client._publisher._parked)
+        wait_until(lambda: not client._publisher._loan.borrower)
         broker.release()
 
     releasing = threading.Thread(target=release)
@@ -119,7 +118,7 @@ def test_threads_that_each_wait_do_not_wait_for_each_other(broker, client, patie
         for n in range(100):
             client.publish(f"t{number}", b"%d" % n).wait(WAIT_S)
 
-    parked(client)
+    lent(client)
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
@@ -131,12 +130,12 @@ def test_threads_that_each_wait_do_not_wait_for_each_other(broker, client, patie
 
 
 def test_a_second_thread_takes_the_turns_from_one_that_waits(broker, client, patient):
-    parked(client)
+    lent(client)
     broker.hold = True
     second = []
 
     def publish():
-        wait_until(lambda: client._publisher._turning.locked())
+        wait_until(lambda: client._publisher._loan.lock.locked())
         second.append(client.publish("a", b"2"))
         wait_until(lambda: second[0].sequence)
         broker.release()
@@ -150,7 +149,7 @@ def test_a_second_thread_takes_the_turns_from_one_that_waits(broker, client, pat
 
 
 def test_a_failure_in_the_turn_of_a_caller_ends_the_client(broker, client, monkeypatch, patient):
-    parked(client)
+    lent(client)
     error = StorageError("disk_error", "it broke")
     monkeypatch.setattr(client._publisher.store, "append", lambda _: (_ for _ in ()).throw(error))
     with pytest.raises(ZBrokerError, match="it broke"):
@@ -160,7 +159,7 @@ def test_a_failure_in_the_turn_of_a_caller_ends_the_client(broker, client, monke
 
 
 def test_a_child_of_a_caller_that_has_the_turns_hears_of_the_fork(broker, client, patient):
-    parked(client)
+    lent(client)
     receipt = client.publish("a", b"1")
     pid = os.fork()
     if not pid:
@@ -180,6 +179,7 @@ SCRIPT = """
     from tests.client.fakes import WAIT_S, FakeBroker
     from zbroker.client import connect
     from zbroker.client.publisher.loop import IOThread
+    from zbroker.client.publisher.turn_loan import may_borrow
 
     turn, here = IOThread._have_turn, threading.get_ident()
     armed = False
@@ -195,7 +195,7 @@ SCRIPT = """
     with FakeBroker() as broker, connect(broker.url, "a", timeout=WAIT_S) as client:
         caught = sent = 0
         while caught < 5:
-            armed = client._publisher._parked
+            armed = client._publisher._loan.borrower
             sent += 1
             try:
                 client.publish("a", b"%d" % sent).wait(WAIT_S)
@@ -204,13 +204,13 @@ SCRIPT = """
             assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         client.flush(WAIT_S)
         assert [row[3] for row in broker.log] == [b"%d" % n for n in range(1, sent + 1)]
-        assert client._publisher._safe(here)
+        assert may_borrow(here)
         signal.signal(signal.SIGTERM, lambda *_: client.close())
-        assert not client._publisher._safe(here)
-        assert client._publisher._safe(here + 1)
+        assert not may_borrow(here)
+        assert may_borrow(here + 1)
         for n in range(50):
             client.publish("b", b"1").wait(WAIT_S)
-            assert not client._publisher._parked
+            assert not client._publisher._loan.borrower
 """
 
 
