@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Final, get_args
 
 import setproctitle
@@ -32,6 +31,7 @@ from zbroker.server.process import configure_logs
 from zbroker.server.process_loop import ONE, TurnLoop
 from zbroker.supervisor import core as c
 from zbroker.supervisor import directory
+from zbroker.supervisor.announcer import Announcer
 from zbroker.supervisor.children import Children
 from zbroker.supervisor.held_ports import HeldPorts
 from zbroker.supervisor.processes import PROCESSES, ProcessPlan, processes_of
@@ -62,7 +62,8 @@ def run(
         lock = directory.lock(config.paths(0).data)
         paths = directory.prepare(config)
         log.log(logging.INFO if notice.safe else logging.WARNING, notice.text)
-        return SupervisorLoop(config, paths, children, plans).serve(announce, began_ms)
+        announcer = Announcer(config, paths, announce, began_ms)
+        return SupervisorLoop(config, paths, children, plans).serve(announcer)
     finally:
         children.close()
         if paths is not None:
@@ -78,8 +79,7 @@ class SupervisorLoop(TurnLoop):
         self, config: Config, paths: Paths, children: Children, plans: tuple[ProcessPlan, ...]
     ) -> None:
         super().__init__(SystemClock(), log)
-        self._config, self._paths, self._children = config, paths, children
-        self._started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._children = children
         self._ports = HeldPorts()
         listen = self._ports.hold_listeners(config)
         self._signals = SignalsPort(self.poller)
@@ -92,9 +92,8 @@ class SupervisorLoop(TurnLoop):
             [c.ProcessState(plan.name, plan.needs, listen.get(plan.name, "")) for plan in plans],
         )
 
-    def serve(self, announce: Callable[[str], None], began_ms: int) -> int:
+    def serve(self, announcer: Announcer) -> int:
         """Turns until everything has ended; returns the exit code."""
-        self._announced, self._began_ms = announce, began_ms
         # children before what they say, so that no process is heard that is not known
         sources: list[tuple[Source, Limit]] = [
             (each, ONE) for each in (self._signals, self._children, self._endpoint)
@@ -105,7 +104,7 @@ class SupervisorLoop(TurnLoop):
             c.AskStop: self._ask_stop,
             c.StartZygote: self._children.start_zygote,
             c.EndZygote: self._children.refuse,
-            c.Announce: self._announce,
+            c.Announce: announcer.announce,
             e.Tell: self._endpoint.tell,
         }
         self.begin(self.core, TurnPlan(sources, get_args(c.Effect)), performers)
@@ -116,13 +115,6 @@ class SupervisorLoop(TurnLoop):
         """By message, which wakes its loop; by signal, when it has not said anything yet."""
         if not effect.rid or not self._endpoint.send(effect.rid, m.Stop()):
             self._children.stop(effect)
-
-    def _announce(self, effect: c.Announce) -> None:
-        url = directory.write_running(self._paths, self._config, self._started, effect.endpoints)
-        if effect.ready:
-            what = {"took_ms": self.clock.mono_ms() - self._began_ms, "url": url}
-            log.info("ready in %(took_ms)d ms: %(url)s", what, extra={"code": "supervisor.ready"})
-            self._announced(url)
 
     def close(self) -> None:
         """Kills what still runs, and closes every socket."""
