@@ -21,7 +21,6 @@ from tests.sim.log_world import PLANTED
 from tests.sim.test_world import BUGS
 from zbroker.local import LocalBroker
 from zbroker.log import format as journal_format
-from zbroker.log import records
 from zbroker.wire import codec, messages, queue_messages, stages
 
 PAGES = read_pages()
@@ -232,8 +231,8 @@ def test_the_journal_page_says_which_kinds_travel() -> None:
                 commits.append(one)
             else:
                 found[int(name.split()[0], 0)] = one
-    assert found == records.TRAVELS
-    assert commits == [records.COMMIT_TRAVELS]
+    assert found == journal_format.TRAVELS
+    assert commits == [journal_format.COMMIT_TRAVELS]
     assert set(found) == {
         value for name, value in vars(journal_format).items() if name.startswith("KIND_")
     }

@@ -22,7 +22,6 @@ from zbroker.journal.link_sessions import LinkSession, Refusal, owner_of
 from zbroker.journal.origins import Seen
 from zbroker.journal.record_bounds import outside
 from zbroker.limits import GROUP_MAX_BYTES, U63_MAX
-from zbroker.log import records
 from zbroker.log.format import (
     FLAG_SHOWS,
     FLAG_UNIT,
@@ -30,12 +29,14 @@ from zbroker.log.format import (
     KIND_STAGED,
     KIND_TIE,
     SEQUENCED,
+    STAYS,
     STEP_OVER,
+    TRAVELS,
     kept_crc,
 )
 from zbroker.wire.internal import Record
 
-_COPIED: Final = frozenset(kind for kind, travels in records.TRAVELS.items() if travels == "yes")
+_COPIED: Final = frozenset(TRAVELS) - STAYS
 _OF_PUBLISHERS: Final = SEQUENCED | {KIND_TIE}
 
 

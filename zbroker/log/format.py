@@ -70,7 +70,14 @@ KIND_WIRING: Final = 9
 KIND_STAGED: Final = 10
 KIND_ABORT: Final = STEP_OVER | 11
 KIND_ORIGIN: Final = 12  # what an origin's row means from here on: records.OriginRecord
-STAYS: Final = frozenset({KIND_PUBLISHER, KIND_STATE, KIND_ORIGIN})  # the others travel to peers
+#: to other instances, which write records of their own for names; states are of one log
+TRAVELS: Final[dict[int, Literal["yes", "no", "as another form"]]] = {
+    KIND_PUBLISH: "yes", KIND_PUBLISHER: "as another form", KIND_STATE: "no", KIND_POINT: "yes",
+    KIND_PURGE: "yes", KIND_NOOP: "yes", KIND_TIE: "yes", KIND_QUEUE: "yes", KIND_WIRING: "yes",
+    KIND_STAGED: "yes", KIND_ABORT: "yes", KIND_ORIGIN: "no",
+}  # fmt: skip
+COMMIT_TRAVELS: Final = "as another form"  # with FLAG_SHOWS: see references.by_identity
+STAYS: Final = frozenset(kind for kind, travels in TRAVELS.items() if travels != "yes")
 SEQUENCED: Final = frozenset({KIND_PUBLISH, KIND_STAGED})  # these take sequences
 
 FLAG_ZSTD: Final = 1

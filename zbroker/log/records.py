@@ -17,27 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec import DecodeError, Struct, msgpack
 from pyroaring import BitMap64
 
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
-from zbroker.log.format import (
-    KIND_ABORT,
-    KIND_NOOP,
-    KIND_ORIGIN,
-    KIND_POINT,
-    KIND_PUBLISH,
-    KIND_PUBLISHER,
-    KIND_PURGE,
-    KIND_QUEUE,
-    KIND_STAGED,
-    KIND_STATE,
-    KIND_TIE,
-    KIND_WIRING,
-)
 from zbroker.topics import TopicType
 
 
@@ -101,15 +87,6 @@ class OriginRecord(Struct, omit_defaults=True):
     position: int = 0
     crc: int = -1
 
-
-Travels = Literal["yes", "no", "as another form"]
-#: to other instances. A name: each writes a record of its own. States are of one log.
-TRAVELS: Final[dict[int, Travels]] = {
-    KIND_PUBLISH: "yes", KIND_PUBLISHER: "as another form", KIND_STATE: "no", KIND_POINT: "yes",
-    KIND_PURGE: "yes", KIND_NOOP: "yes", KIND_TIE: "yes", KIND_QUEUE: "yes", KIND_WIRING: "yes",
-    KIND_STAGED: "yes", KIND_ABORT: "yes", KIND_ORIGIN: "no",
-}  # fmt: skip
-COMMIT_TRAVELS: Final[Travels] = "as another form"  # with FLAG_SHOWS: see references.by_identity
 
 PUBLISHER: Final = msgpack.Decoder(PublisherRecord)
 POINT: Final = msgpack.Decoder(PointRecord)
