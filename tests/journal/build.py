@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import random
-from array import array
-
-from msgspec.structs import replace
 
 from tests.sim.disk import SimDisk
 from zbroker.checksums import crc32c
-from zbroker.log import references
 from zbroker.log.disk import Disk
-from zbroker.log.format import COLUMN_ORIGIN_TIME, FLAG_LATE, FLAG_SHOWS, KIND_PUBLISH, Batch
+from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap, Log
 from zbroker.log.recovery import Recovered, recover
 from zbroker.log.writer import Writer
+from zbroker.replication.records import record_of
 from zbroker.wire.internal import Record
 
 INSTANCE = 0xABCD
@@ -112,29 +109,7 @@ def gaps(items: list[Batch | Gap]) -> list[tuple[int, int]]:
     return [(item.first, item.end) for item in items if isinstance(item, Gap)]
 
 
-def record_of(batch: Batch, after: int, after_crc: int | None = None) -> Record:
-    """A batch of the log as it goes to a peer, with the times that it got at its origin."""
-    columns, log_time = batch.columns, batch.log_time
-    extra = [item for item in batch.extra if item[0] != COLUMN_ORIGIN_TIME]
-    original = next((data for tag, data in batch.extra if tag == COLUMN_ORIGIN_TIME), b"")
-    if original:
-        times = array("q", original)
-        log_time = times[-1]
-        if columns is not None and columns.time is not None:
-            columns = replace(columns, time=original)
-    return Record(
-        batch.kind, batch.origin_instance, batch.origin_generation, batch.origin_position, after,
-        log_time, batch.publisher, batch.session, batch.sequence, batch.prev, batch.count,
-        batch.skip, batch.cut, batch.flags & ~FLAG_LATE, batch.body_crc, batch.topics, columns,
-        extra, after_crc,
-    )  # fmt: skip
-
-
 def sent(batch: Batch, after: int, after_crc: int | None = None) -> tuple[Record, bytes]:
-    """The same with its body; a commit names its parts by identity."""
-    record, body = record_of(batch, after, after_crc), bytes(batch.body)
-    commit = references.decode(body) if batch.flags & FLAG_SHOWS else None
-    if commit is not None:
-        body = references.encode(references.by_identity(commit, batch.origin))
-        record.crc = crc32c(body)
-    return record, body
+    """A batch of the log as it goes to a peer, and its body."""
+    record, body = record_of(batch, after, after_crc)
+    return record, bytes(body)

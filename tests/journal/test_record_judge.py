@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import msgpack
 
-from tests.journal.build import record_of
+from tests.journal import build
 from tests.journal.linked import (
     HERE,
     LINK,
@@ -188,7 +188,7 @@ def test_a_tie_that_is_passed_on_keeps_the_content(core: GroupCommit) -> None:
     [tie], _ = give(core, one)
     third = make()
     give(third, record(1, 1, at=40, session=4))
-    [passed], _ = give(third, record_of(tie, 0))
+    [passed], _ = give(third, build.sent(tie, 0)[0])
     assert (passed.kind, passed.content_crc, row(third, Origin(7, 1)).crc) == (KIND_TIE, 77, 77)
 
 

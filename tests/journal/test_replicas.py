@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tests.journal.build import record_of
+from tests.journal import build
 from tests.journal.linked import (
     HERE,
     LISTENER,
@@ -271,7 +271,7 @@ def test_a_message_keeps_its_time_as_far_as_the_log_allows(
     core.log_time = 500
     [batch], _ = give(core, record(1, 1, at=40, log_time=theirs))
     assert (batch.log_time, original(batch), core.log_time) == (log_time, kept, log_time)
-    assert record_of(batch, 0).log_time == theirs, "it goes on to the next one as it was"
+    assert build.sent(batch, 0)[0].log_time == theirs, "it goes on to the next one as it was"
 
 
 def test_where_publishers_give_the_times_they_may_lie_ahead() -> None:
@@ -281,7 +281,7 @@ def test_where_publishers_give_the_times_they_may_lie_ahead() -> None:
     assert batch.columns is not None
     assert batch.columns.time == array("q", [7_000, 7_000, 9_000]).tobytes()
     assert original(batch) == [7_000, 6_000, 9_000]
-    again = record_of(batch, 0)
+    again = build.sent(batch, 0)[0]
     assert (again.columns, again.extra) == (column, [(9, b"x")])
 
 
@@ -293,7 +293,7 @@ def test_keys_headers_and_expiry_are_kept_with_other_times() -> None:
     [batch], _ = give(core, record(1, 2, at=40, log_time=6_000, columns=column))
     rising = array("q", [7_000, 7_000]).tobytes()
     assert batch.columns == Columns(None, rising, None, *more)
-    assert record_of(batch, 0).columns == column
+    assert build.sent(batch, 0)[0].columns == column
 
 
 def test_a_part_of_a_record_has_the_log_time_of_its_last_message() -> None:
@@ -311,7 +311,7 @@ def test_a_part_of_a_record_has_the_log_time_of_its_last_message() -> None:
 def test_a_batch_of_the_log_becomes_the_record_it_came_from(core: GroupCommit) -> None:
     one = record(5, 4, at=40, prev=3, skip=1, cut=1, flags=FLAG_ZSTD, extra=[(9, b"x")], after=0)
     [batch], _ = give(core, one)
-    assert record_of(batch, 0) == one
+    assert build.sent(batch, 0)[0] == one
     assert batch.end_position == 3
 
 

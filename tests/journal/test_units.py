@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.journal import build
-from tests.journal.build import record_of
 from tests.journal.whole import (
     LINK,
     LISTENER,
@@ -579,7 +578,7 @@ def test_what_two_instances_publish_is_kept_side_by_side() -> None:
     body = records.encode(records.PublisherRecord(name))
     here.give(Record(KIND_PUBLISHER, 8, 1, 0, 0, 0, publisher_id(name)), body)
     unit = [batch for batch in there.batches() if batch.kind != KIND_PUBLISHER]
-    given = [record_of(batch, n and unit[n - 1].position) for n, batch in enumerate(unit)]
+    given = [build.sent(batch, n and unit[n - 1].position)[0] for n, batch in enumerate(unit)]
     message = m.Replicate(MINE, here.ordinal, 0, given, 1)
     here.hear(LINK, message, [bytes(batch.body) for batch in unit])
     here.commit()

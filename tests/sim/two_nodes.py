@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from tests.journal.build import record_of
+from tests.journal.build import sent
 from tests.sim.disk import SimDisk
 from tests.sim.journal_process import JournalProcess, SimNote, Start
 from zbroker.checksums import crc32c
@@ -420,7 +420,7 @@ class LinkTo:
         if batch.kind == KIND_PUBLISH and batch.publisher not in self.named:
             self._name(batch)
         self.known[origin] = last
-        self._give(record_of(batch, known, crc), bytes(batch.body))
+        self._give(*sent(batch, known, crc))
 
     def _name(self, batch: Batch) -> None:
         self.named.add(batch.publisher)
