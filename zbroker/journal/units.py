@@ -296,7 +296,7 @@ class CommitPlacer:
         body = references.encode(record)
         part = UnitPart(KIND_PUBLISH, crc32c(body), topics, count)
         batch = self._own.publish(known, part, body, flags=FLAG_SHOWS)
-        travels = references.encode(references.by_identity(record, batch.origin))
+        travels = references.encode_by_identity(record, batch.origin)
         batch.extra = [content_column(crc32c(travels))]  # where its parts are here is not content
         self._to.sessions.stages.committed(record, batch)
         return batch.position, count

@@ -76,7 +76,7 @@ TRAVELS: Final[dict[int, Literal["yes", "no", "as another form"]]] = {
     KIND_PURGE: "yes", KIND_NOOP: "yes", KIND_TIE: "yes", KIND_QUEUE: "yes", KIND_WIRING: "yes",
     KIND_STAGED: "yes", KIND_ABORT: "yes", KIND_ORIGIN: "no",
 }  # fmt: skip
-COMMIT_TRAVELS: Final = "as another form"  # with FLAG_SHOWS: see references.by_identity
+COMMIT_TRAVELS: Final = "as another form"  # with FLAG_SHOWS: see references.encode_by_identity
 STAYS: Final = frozenset(kind for kind, travels in TRAVELS.items() if travels != "yes")
 SEQUENCED: Final = frozenset({KIND_PUBLISH, KIND_STAGED})  # these take sequences
 

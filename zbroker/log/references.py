@@ -94,8 +94,8 @@ def stage_origins(record: CommitRecord) -> list[Origin | None]:
     return [Origin(o.instance, o.generation) for o in record.origins for _ in range(o.stages)]
 
 
-def by_identity(record: CommitRecord, origin: Origin) -> CommitRecord:
-    """The same commit, of that origin, with its parts by identity: as it goes to other instances.
+def encode_by_identity(record: CommitRecord, origin: Origin) -> bytes:
+    """The body of a commit of that origin as it goes to other instances: with parts by identity.
 
     They have the parts at places of their own: each one resolves them when it stores the commit.
     """
@@ -103,7 +103,7 @@ def by_identity(record: CommitRecord, origin: Origin) -> CommitRecord:
     origins = record.origins or [
         PartsOrigin(origin.instance, origin.generation, len(record.stages), len(parts))
     ]
-    return replace(record, parts=parts, origins=origins)
+    return encode(replace(record, parts=parts, origins=origins))
 
 
 def shown(commit: Batch, body: bytes | memoryview) -> Shown | None:

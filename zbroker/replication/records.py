@@ -27,7 +27,7 @@ def record_of(batch: Batch, after: int, after_crc: int | None) -> tuple[Record, 
     record, body = _record(batch, after, after_crc), batch.body
     commit = references.decode(body) if batch.flags & FLAG_SHOWS else None
     if commit is not None:
-        body = references.encode(references.by_identity(commit, batch.origin))
+        body = references.encode_by_identity(commit, batch.origin)
         record.crc = crc32c(body)
         record.extra = [item for item in record.extra if item[0] != COLUMN_CONTENT_CRC]
     return record, body
