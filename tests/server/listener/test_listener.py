@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count
 
 import pytest
@@ -103,6 +104,12 @@ class Bench:
         while not done():
             assert time.monotonic() < end, f"not in time: {self.listener.counts} {len(self.said)}"
             self.turn()
+
+    def read(self, count: int) -> None:
+        """Reads until there were so many messages, and nothing else: not the monitor."""
+        while len(self.said) < count:
+            assert self.listener.router.poll(int(WAIT_S * 1_000)), "not in time"
+            self._read()
 
     def hear(self, client: zmq.Socket[bytes]) -> bytes:
         """What a client is called, from its next message."""
@@ -247,6 +254,24 @@ def test_who_logged_on_stays(bench: Bench) -> None:
     bench.clock.ahead_ms = 2 * guard.LOGON_MS
     assert bench.hear(client) == rid
     assert bench.listener.counts["cut_silent"] == 0
+
+
+def test_who_speaks_before_the_monitor_was_read_stays_once_logged_on() -> None:
+    """A long turn, or one of hot sources only, reads a logon first."""
+    with closing(Bench(curve=False)) as bench:
+        early, later = bench.client(), bench.client()
+        for client in (early, later):
+            client.send(b"here")
+        bench.read(2)
+        rids = [rid for rid, _, _ in bench.said]
+        bench.listener.logged_on(rids[0])
+        bench.turn()
+        bench.listener.logged_on(rids[1])  # its session was opened in another turn
+        bench.clock.ahead_ms = guard.LOGON_MS
+        for _ in range(5):
+            bench.turn()
+        assert bench.listener.counts["connections"] == 2
+        assert bench.listener.counts["cut_silent"] == 0
 
 
 def test_whose_session_ended_is_cut_later(bench: Bench) -> None:

@@ -83,6 +83,7 @@ class Listener:
         self._pollers: list[zmq.Poller] = []
         self._watched: list[int] = []
         self._letting_ms: int | None = None
+        self._changed = False  # connections came or went since the gate was looked at
         self._taken: set[int] = set()  # descriptors of connections, also of those that were cut
         gated = limits.step and can_gate(listen)
         self._gate = AdmissionGate(listen, limits.step) if gated else None
@@ -124,13 +125,13 @@ class Listener:
         """Answers ZAP, follows what comes and goes, cuts what has to be: bounded work."""
         if self._zap is not None and self._zap.socket in events:
             self._zap.turn()
-        has_news = self._monitor in events
-        if has_news:
+        if self._monitor in events:
             self._follow(now_ms)
         if self._gate is not None and (
-            has_news or not self._watched or not events.keys().isdisjoint(self._watched)
+            self._changed or not self._watched or not events.keys().isdisjoint(self._watched)
         ):
             self._mind(self._gate, now_ms)
+        self._changed = False
         wake_ms = self._guard.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
             self._cut(self._guard.look(now_ms, kernel.worked_us, self._flows.of))
@@ -190,19 +191,21 @@ class Listener:
                     poller.register(fd, zmq.POLLIN if fd in fds else 0)
             self._watched = fds
 
-    def _follow(self, now_ms: int) -> None:
-        """What the monitor tells, EVENTS_MAX at most."""
+    def _follow(self, now_ms: int) -> bool:
+        """What the monitor tells, EVENTS_MAX at most. Returns: whether that was all."""
         for _ in range(EVENTS_MAX):
             try:
                 event_frame = self._monitor.recv(zmq.NOBLOCK)
             except zmq.Again:
-                return
+                return True
             self._monitor.recv()  # our own address
+            self._changed = True
             event, value = int.from_bytes(event_frame[:2], sys.byteorder), event_frame[2:6]
             if event & (_ACCEPTED | _ENDED):
                 self._connection(event, int.from_bytes(value, sys.byteorder), now_ms)
             else:
                 self._count("refused_keys" if event & _REFUSED else "cut_handshakes")
+        return False
 
     def _connection(self, event: int, fd: int, now_ms: int) -> None:
         self.wires.drop(fd)
@@ -254,13 +257,20 @@ class Listener:
             return None
         rid, frames, over = received
         if rid not in self.wires.fds:
-            self.wires.add(rid, frames[0])
+            self._meet(rid, frames[0])
         size = sum(map(len, frames))
         connection = self._of(rid)
         if connection is not None:
             connection.read += size + len(frames) * self._frame_bytes
         key = "" if self._curve is None else str(frames[0].get("User-Id"))
         return rid, frames, over, key, size
+
+    def _meet(self, rid: bytes, frame: zmq.Frame) -> None:
+        """Its first message. A busy turn may read that before the monitor tells that it came:
+        taken for a newcomer afterwards, it would be cut, whether it has a session or not."""
+        while not self._follow(self._clock.mono_ms()):
+            pass
+        self.wires.add(rid, frame)
 
     def logged_on(self, rid: bytes) -> None:
         """This peer has a session: it may stay, and say more."""
