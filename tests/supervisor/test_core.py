@@ -52,13 +52,25 @@ class World:
         return c.ZygoteStarted(self.zygotes)
 
     def tick(self, later_ms: int = 0) -> list[c.Effect]:
+        """Turns whenever the core asks for it, until then."""
+        end_ms = self.now_ms + later_ms
+        while (wake_ms := self.core.next_wake_ms()) is not None and self.now_ms < wake_ms < end_ms:
+            self.now_ms = wake_ms
+            self._turn()
+        return self.away(end_ms - self.now_ms)
+
+    def away(self, later_ms: int) -> list[c.Effect]:
+        """The supervisor does not run until then; what is sent to it has not come."""
         self.now_ms += later_ms
-        self.turn.run({})
-        self.core.check()
+        self._turn()
         effects = list(self.decided)
         self.decided.clear()
         self.seen += effects
         return effects
+
+    def _turn(self) -> None:
+        self.turn.run({})
+        self.core.check()
 
     def hear(self, event: c.Event) -> None:
         self.turn.hear(event)
@@ -165,13 +177,10 @@ def test_a_silent_start_has_a_minute_from_its_last_progress(world: World) -> Non
     world.fork(world.tick())
     world.beat("admin")
     for _ in range(3):
-        world.now_ms += 50_000
+        assert "journal" not in killed(world.tick(50_000))
         world.beat("journal", "starting")
-        world.beat("admin")
-        assert killed(world.tick()) == []
-    world.now_ms += c.START_SILENT_MAX_MS
-    world.beat("admin")
-    assert killed(world.tick()) == ["journal"]
+    assert killed(world.tick(c.START_SILENT_MAX_MS - 1)) == []
+    assert killed(world.tick(1)) == ["journal"]
 
 
 def test_a_process_that_cannot_be_forked_is_tried_again(world: World) -> None:
@@ -279,10 +288,9 @@ def test_storage_that_fails_later_is_tried_again(running: World) -> None:
 
 
 def test_a_silent_child_is_killed_once_per_silence(running: World) -> None:
-    running.now_ms += c.SILENT_MAX_MS - 1
+    assert killed(running.tick(c.SILENT_MAX_MS - 1)) == []
     for process in ("journal", "delivery", "admin"):
         running.beat(process)
-    assert killed(running.tick()) == []
     assert killed(running.tick(1)) == ["ingest"]
     assert killed(running.tick(1)) == []
 
@@ -291,6 +299,25 @@ def test_a_child_that_speaks_again_may_be_killed_again(running: World) -> None:
     running.tick(c.SILENT_MAX_MS)
     running.beat("ingest")
     assert "ingest" in killed(running.tick(c.SILENT_MAX_MS))
+
+
+def test_silence_counts_only_while_the_supervisor_runs(running: World) -> None:
+    """It was stopped, or its machine was: what it did not read meanwhile is still on its way."""
+    for _ in range(3):
+        assert killed(running.away(2 * c.SILENT_MAX_MS)) == []
+    assert killed(running.tick(c.SILENT_MAX_MS - 1)) == []
+    assert len(killed(running.tick(1))) == 4
+
+
+def test_so_does_the_time_to_start_to_fork_and_to_stop(world: World) -> None:
+    effects = world.tick()
+    assert c.EndZygote() not in world.away(2 * c.LAUNCH_MAX_MS)
+    world.fork(effects)
+    assert killed(world.away(2 * c.START_SILENT_MAX_MS)) == []
+    world.stop()
+    world.tick()
+    assert killed(world.away(2 * c.STOP_MAX_MS)) == []
+    assert killed(world.tick(c.STOP_MAX_MS)) == ["journal", "admin"]
 
 
 def test_a_beat_of_a_gone_process_is_not_heard(running: World) -> None:
@@ -326,9 +353,9 @@ def test_listeners_stop_before_the_journal(running: World) -> None:
 def test_a_process_that_does_not_stop_is_killed_once(running: World) -> None:
     running.stop()
     running.tick()
-    running.now_ms += c.STOP_MAX_MS
+    assert killed(running.tick(c.STOP_MAX_MS - 1)) == []
     running.beat("ingest", "stopping")
-    assert "ingest" in killed(running.tick())
+    assert "ingest" in killed(running.tick(1))
     running.beat("ingest", "stopping")
     assert killed(running.tick(1)) == []
 
@@ -364,14 +391,28 @@ def test_an_instance_that_stops_says_so(running: World) -> None:
 
 
 def test_it_wakes_for_the_first_deadline(running: World) -> None:
-    assert running.core.next_wake_ms() == running.now_ms + c.SILENT_MAX_MS
+    running.tick(c.SILENT_MAX_MS - 1)
+    assert running.core.next_wake_ms() == running.now_ms + 1
+    for process in running.pids:
+        running.beat(process)
     running.exit("ingest", 1)
     assert running.core.next_wake_ms() == running.now_ms + c.BACKOFF_MIN_MS
 
 
+def test_it_looks_often_enough_to_know_that_it_ran(running: World) -> None:
+    assert running.core.next_wake_ms() == running.now_ms + c.LOOK_MS
+    assert c.LOOK_MS < c.AWAY_MS < c.SILENT_MAX_MS
+
+
+def test_it_does_not_wake_where_there_is_no_deadline(running: World) -> None:
+    running.tick(c.SILENT_MAX_MS)
+    assert running.core.next_wake_ms() is None
+
+
 def test_it_sleeps_while_it_waits_for_the_zygote(world: World) -> None:
     world.tick()
-    assert world.core.next_wake_ms() == world.now_ms + c.LAUNCH_MAX_MS
+    world.tick(c.LAUNCH_MAX_MS - 1)
+    assert world.core.next_wake_ms() == world.now_ms + 1
 
 
 # -- the zygote

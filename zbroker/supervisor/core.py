@@ -8,6 +8,9 @@
 A process starts when every process it needs has been ready once, and stops when every process that
 needs it is down. It is started again only after its old process is reaped. Without a zygote nothing
 can be started; what runs goes on, and the zygote is started again like a process.
+
+Silence counts only while the supervisor runs: one that was stopped, or whose machine was, finds
+heartbeats that have not been read yet.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ BACKOFF_MIN_MS: Final = 100  # a crash must cost clients little
 BACKOFF_MAX_MS: Final = 5_000  # and a crash loop must cost the machine little
 HEALTHY_MS: Final = 10_000  # ready for this long: a later failure is a new problem
 LAUNCH_MAX_MS: Final = 30_000  # a fork takes milliseconds; the zygote's first imports take longer
+LOOK_MS: Final = 2_000  # it looks so often although nothing comes, to know that it ran
+AWAY_MS: Final = 2 * LOOK_MS  # after so long without a look it did not run, and silence begins anew
 ZYGOTE_TRIES_MAX: Final = 5  # without a single fork in this run: it cannot work here
 
 StatValue = int | float | str
@@ -203,6 +208,8 @@ class SupervisorCore:
         self.ready = False
         self.exit_status = EX_OK
         self._endpoints: dict[str, str] = {}
+        self._looked_ms = own.started_ms
+        self._back_ms = 0  # it did not run before: what came meanwhile may not have been read yet
 
     # -- what is known
 
@@ -314,6 +321,9 @@ class SupervisorCore:
     def tick(self, now: Now, *, drained: bool) -> list[Effect]:
         """What to do now."""
         now_ms = now.mono_ms
+        if now_ms - self._looked_ms >= AWAY_MS:
+            self._back_ms = now_ms
+        self._looked_ms = now_ms
         effects = self._watch_zygote(now_ms)
         for process in self.processes.values():
             if process.is_up:
@@ -335,7 +345,7 @@ class SupervisorCore:
                 return []
             zygote.is_up = True
             return [StartZygote()]
-        asked = [process.heard_ms for process in self.processes.values() if process.launched]
+        asked = [self._quiet_from(one) for one in self.processes.values() if one.launched]
         if zygote.ending or not asked or now_ms < min(asked) + LAUNCH_MAX_MS:
             return []
         zygote.ending = True
@@ -369,7 +379,8 @@ class SupervisorCore:
         return [note, Kill(process.name, process.pid)]
 
     def _quiet_from(self, process: ProcessState) -> int:
-        return process.since_ms if process.state == "stopping" else process.heard_ms
+        last_ms = process.since_ms if process.state == "stopping" else process.heard_ms
+        return max(last_ms, self._back_ms)
 
     def _deadline_ms(self, process: ProcessState) -> int:
         patience = {"stopping": STOP_MAX_MS, "starting": START_SILENT_MAX_MS}
@@ -392,16 +403,20 @@ class SupervisorCore:
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do, if nothing happens before."""
-        times = []
+        times, deadlines = [], []
         if not self.zygote.is_up and not self.stopping:
             times.append(self.zygote.start_at_ms)
         for process in self.processes.values():
             if process.launched:
-                times += [] if self.zygote.ending else [process.heard_ms + LAUNCH_MAX_MS]
+                if not self.zygote.ending:
+                    deadlines.append(self._quiet_from(process) + LAUNCH_MAX_MS)
             elif process.is_up:
-                times += [] if process.killed else [self._deadline_ms(process)]
+                if not process.killed:
+                    deadlines.append(self._deadline_ms(process))
             elif self._may_start(process):
                 times.append(process.start_at_ms)
+        if deadlines:
+            times.append(min(*deadlines, self._looked_ms + LOOK_MS))
         return min(times, default=None)
 
     # -- what others see
