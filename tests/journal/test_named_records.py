@@ -9,7 +9,6 @@ from tests.journal import build
 from tests.journal.whole import (
     MINE,
     PROCESS,
-    Sent,
     Whole,
     control,
     cut,
@@ -27,7 +26,6 @@ from zbroker.limits import STATE_BODY_BYTES
 from zbroker.log.format import KIND_POINT, KIND_WIRING, Batch
 from zbroker.log.records import WIRING
 from zbroker.wire import internal as m
-from zbroker.wire.internal import Record
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRow
 
 THERE = 8
@@ -238,18 +236,6 @@ def test_a_damaged_definition_is_left_out() -> None:
     whole.damage(newest)
     whole.restart()
     assert lives(whole.named().wiring) == [("a", 1, True)]
-
-
-@pytest.mark.parametrize(("kind", "made"), [(KIND_WIRING, wiring("far")), (KIND_POINT, point("p"))])
-def test_a_copy_of_another_instance_is_folded_too(kind: int, made: Sent) -> None:
-    whole = Whole()
-    part, body = made
-    whole.give(Record(kind, THERE, 1, 40, 0, 5, crc=part.crc), body)
-    answer = whole.named()
-    [row] = answer.wiring if kind == KIND_WIRING else answer.points
-    assert (row.name, row.position, row.body) == (name_of(body), 1, body)
-    whole.restart()
-    assert whole.named() == answer
 
 
 def test_a_log_without_names_looks_as_before() -> None:

@@ -249,7 +249,7 @@ def unit(*given: Record) -> list[Record]:
 
 
 def test_records_of_a_unit_land_together_and_stay_a_unit(core: GroupCommit) -> None:
-    fact = Record(KIND_QUEUE, THERE, 1, 42, 0, WALL)
+    fact = Record(KIND_NOOP, THERE, 1, 42, 0, WALL)
     batches, items = give(core, *unit(record(1, 2, at=40), fact, record(3, 1, at=43)))
     assert [batch.flags & UNIT for batch in batches] == [UNIT, UNIT, 0]
     assert [(item.ordinal, item.code) for item in items] == [(1, ""), (2, ""), (3, "")]
@@ -371,12 +371,12 @@ def test_a_fenced_journal_writes_names_that_records_of_peers_need_and_nothing_el
 # -- a disk that is nearly full ---------------------------------------------------------------
 
 
-def test_facts_of_peers_are_taken_on_a_nearly_full_disk_as_far_as_they_fit(
+def test_control_records_of_peers_are_taken_on_a_nearly_full_disk_as_far_as_they_fit(
     core: GroupCommit,
 ) -> None:
     """They may be what frees it."""
     core.accepting, core.left_bytes = False, 100_000
-    fact = Record(KIND_QUEUE, THERE, 1, 40, 0, WALL)
+    fact = Record(KIND_NOOP, THERE, 1, 40, 0, WALL)
     assert codes(give(core, fact)[1]) == [""]
     assert codes(give(core, record(1, 1, at=41, after=40))[1]) == ["disk_full"]
     core.left_bytes = 1_000
@@ -457,7 +457,9 @@ def test_a_message_that_no_process_of_the_broker_sends_is_an_error_of_its_sender
         ({"topics": ["t", "u"]}, "bad_field"),
         ({"position": U63_MAX, "count": 2}, "bad_field"),
         ({"seq": U63_MAX, "count": 2, "prev": 1}, "bad_field"),
-        ({"kind": KIND_ORIGIN}, "unknown_version"),
+        ({"kind": KIND_ORIGIN}, "bad_field"),
+        ({"kind": KIND_QUEUE}, "bad_field"),
+        ({"kind": 99}, "unknown_version"),
         ({"kind": KIND_NOOP, "position": 1 << 62, "after": 1 << 61}, "origin_gap"),
         ({"kind": KIND_NOOP, "position": 1 << 62, "after": 3}, "origin_gap"),
     ],

@@ -35,6 +35,7 @@ from zbroker.log.format import (
     COLUMN_ORIGIN_TIME,
     FLAG_ZSTD,
     KIND_NOOP,
+    KIND_ORIGIN,
     KIND_POINT,
     KIND_PUBLISH,
     KIND_PUBLISHER,
@@ -131,7 +132,8 @@ def test_after_a_refusal_the_rest_of_the_origin_is_refused(core: GroupCommit) ->
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        ({"kind": KIND_STATE}, "unknown_version"),
+        ({"kind": KIND_STATE}, "bad_field"),
+        ({"kind": 99}, "unknown_version"),
         ({"skip": 3}, "bad_field"),
         ({"position": 1 << 63}, "bad_field"),
         ({"prev": 1}, "bad_field"),
@@ -200,13 +202,19 @@ def test_a_name_that_does_not_fit_its_id_is_refused(
     assert give(core, named, body=b"junk")[1][0].code == "bad_field"
 
 
-@pytest.mark.parametrize(
-    "kind", [KIND_PURGE, KIND_POINT, KIND_NOOP, KIND_QUEUE, KIND_WIRING, STEP_OVER | 99]
-)
+@pytest.mark.parametrize("kind", [KIND_NOOP, STEP_OVER | 99])
 def test_a_control_record_is_stored_as_it_is(core: GroupCommit, kind: int) -> None:
     [batch], _ = give(core, Record(kind, THERE, 1, 40, 0, 0, crc=3), body=b"map")
     assert (batch.kind, bytes(batch.body), batch.origin_position) == (kind, b"map", 40)
     assert core.sessions.origins.vector == {Origin(THERE, 1): 40}
+
+
+@pytest.mark.parametrize("kind", [KIND_PURGE, KIND_POINT, KIND_QUEUE, KIND_WIRING, KIND_ORIGIN])
+def test_a_record_that_stays_on_its_instance_is_refused(core: GroupCommit, kind: int) -> None:
+    """Queues belong to one instance each: a peer defines, purges and settles none here."""
+    _, [receipt] = give(core, Record(kind, THERE, 1, 40, 0, 0, crc=3), body=b"map")
+    assert (receipt.code, "stay" in receipt.reason) == ("bad_field", True)
+    assert core.sessions.origins.vector == {}
 
 
 def test_a_session_of_another_instance_ends_none_of_this_one(core: GroupCommit) -> None:

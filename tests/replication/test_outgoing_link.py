@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.replication.build import HERE, NAMES, THERE, THIRD, Link, batch, records, statement
-from zbroker.log.format import FLAG_UNIT, KIND_PUBLISHER, KIND_TIE
+from zbroker.log.format import FLAG_UNIT, KIND_PUBLISHER, KIND_QUEUE, KIND_TIE
 from zbroker.log.reader import Cursor, Gap
 from zbroker.replication.effects import ConnectLink, FindStart, LinkBlock, SayOn
 from zbroker.replication.outgoing_link import (
@@ -239,6 +239,17 @@ def test_a_unit_is_sent_in_one_message_also_where_a_block_ends_in_it() -> None:
     assert link.reads(batch(1, flags=FLAG_UNIT)) == []
     (sent,) = link.reads(batch(2), batch(3))
     assert [record.position for record in sent.records if record.position] == [1, 2, 3]
+
+
+def test_a_unit_whose_end_stays_here_ends_with_what_is_sent_of_it() -> None:
+    """Dead letters and the fact of the queue that made them are a unit; the fact stays."""
+    link = Link()
+    link.connect()
+    fact = batch(3, kind=KIND_QUEUE)
+    (sent,) = link.reads(batch(1, flags=FLAG_UNIT), batch(2, flags=FLAG_UNIT), fact, batch(4))
+    flags = [(record.position, record.flags) for record in sent.records if record.position]
+    assert flags == [(1, FLAG_UNIT), (2, 0), (4, 0)]
+    assert sent.records[-1].after == 2, "the fact is nothing that the destination lacks"
 
 
 def test_nothing_after_a_damaged_range_is_sent_without_proof() -> None:

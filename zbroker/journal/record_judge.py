@@ -93,6 +93,8 @@ class RecordJudge:
         if wrong := outside(record):
             return "bad_field", wrong
         kind, last = record.kind, record.last
+        if kind in STAYS:
+            return "bad_field", f"records of kind {kind} stay on their instance"
         if kind not in _COPIED and not kind & STEP_OVER:
             reason = f"records of kind {kind} are not known here; update this instance first"
             return "unknown_version", reason

@@ -380,16 +380,14 @@ class OutgoingLink:
                 continue
             if item.kind == KIND_STATE and self._gap is not None:
                 self._proved(self._gap, item)
-            if item.kind in _STAY:
-                continue
-            record = self._judged(item)
-            if record is None:
-                continue
-            if item.publisher and item.publisher not in self._named:
-                self._named.add(item.publisher)
-                self._unit.append(name_record(item.publisher, *names[item.publisher]))
-            self._unit.append(record)
-            if not item.flags & FLAG_UNIT:
+            record = None if item.kind in _STAY else self._judged(item)
+            if record is not None:
+                if item.publisher and item.publisher not in self._named:
+                    self._named.add(item.publisher)
+                    self._unit.append(name_record(item.publisher, *names[item.publisher]))
+                self._unit.append(record)
+            if self._unit and not item.flags & FLAG_UNIT:
+                self._unit[-1][0].flags &= ~FLAG_UNIT  # what stays here may have been its end
                 ready += self._unit
                 size += sum(_size(*sent) for sent in self._unit)
                 self._unit = []

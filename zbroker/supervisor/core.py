@@ -40,7 +40,7 @@ BACKOFF_MAX_MS: Final = 5_000  # and a crash loop must cost the machine little
 HEALTHY_MS: Final = 10_000  # ready for this long: a later failure is a new problem
 LAUNCH_MAX_MS: Final = 30_000  # a fork takes milliseconds; the zygote's first imports take longer
 LOOK_MS: Final = 2_000  # it looks so often although nothing comes, to know that it ran
-AWAY_MS: Final = 2 * LOOK_MS  # after so long without a look it did not run, and silence begins anew
+AWAY_MS: Final = 2 * LOOK_MS  # after so long without a look it did not run: silence begins again
 ZYGOTE_TRIES_MAX: Final = 5  # without a single fork in this run: it cannot work here
 
 StatValue = int | float | str
@@ -209,7 +209,7 @@ class SupervisorCore:
         self.exit_status = EX_OK
         self._endpoints: dict[str, str] = {}
         self._looked_ms = own.started_ms
-        self._back_ms = 0  # it did not run before: what came meanwhile may not have been read yet
+        self._back_ms = 0  # it did not run before: messages may wait that were not read yet
 
     # -- what is known
 
