@@ -29,8 +29,8 @@ SOURCE = b"source"
 class Process:
     """The core, whose journal and peers are typed."""
 
-    def __init__(self, *destinations: str) -> None:
-        rules = [DestinationRule(name, sync=True) for name in destinations]
+    def __init__(self, *destinations: str, sync: bool = True) -> None:
+        rules = [DestinationRule(name, sync=sync) for name in destinations]
         settings = ReplicationSettings(HERE.instance, "here", "g", MINE, rules)
         self.core = ReplicationCore(settings)
         self.now_ms = 0

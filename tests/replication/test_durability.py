@@ -93,3 +93,52 @@ def test_marks_above_the_end_of_a_new_journal_do_not_count() -> None:
     durability.moved("b", 10)
     durability.journal_begins(6)
     assert durability.through == 6
+
+
+def test_one_that_a_person_downgraded_is_not_waited_for_although_it_has_caught_up() -> None:
+    durability = Durability(SLOW)
+    assert names(durability.set_downgraded("b", on=True)) == ["replication.downgraded"]
+    assert (durability.needed, durability.through) == (0, U63_MAX)
+    durability.moved("b", 10)
+    for second in range(20):
+        assert durability.tick(second * 1_000, 10) == []
+    assert durability.downgraded("b")
+    assert durability.by_hand("b")
+
+
+def test_a_downgrade_by_hand_of_one_that_lags_lasts_too() -> None:
+    durability = Durability(SLOW)
+    durability.tick(0, 10)
+    durability.tick(5_000, 10)
+    assert durability.set_downgraded("b", on=True) == [], "it is downgraded already"
+    durability.moved("b", 10)
+    assert durability.tick(60_000, 10) == []
+    assert durability.downgraded("b")
+
+
+def test_one_that_a_person_upgraded_has_the_whole_time_again() -> None:
+    durability = Durability(SLOW)
+    durability.tick(0, 10)
+    durability.tick(5_000, 10)
+    assert names(durability.set_downgraded("b", on=False)) == ["replication.upgraded"]
+    assert (durability.needed, durability.through) == (1, 0)
+    assert not durability.by_hand("b")
+    assert durability.tick(6_000, 10) == []
+    assert durability.tick(10_999, 10) == []
+    assert names(durability.tick(11_000, 10)) == ["replication.downgraded"]
+
+
+def test_an_upgrade_of_one_that_is_waited_for_changes_nothing() -> None:
+    durability = Durability(SLOW)
+    assert durability.set_downgraded("b", on=False) == []
+    assert durability.needed == 1
+
+
+def test_the_others_are_waited_for_when_a_person_downgrades_one() -> None:
+    durability = Durability(SYNC)
+    durability.moved("b", 10)
+    assert durability.needed_after("c", downgraded=True) == 1
+    durability.set_downgraded("c", on=True)
+    assert (durability.needed, durability.through) == (1, 10)
+    assert durability.is_sync("c")
+    assert not durability.is_sync("d")

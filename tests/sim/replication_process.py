@@ -31,6 +31,7 @@ from zbroker.replication.contract import ReplicationSettings
 from zbroker.replication.core import FromDestination, ReplicationCore
 from zbroker.replication.durability import DestinationRule
 from zbroker.replication.effects import (
+    CloseLink,
     ConnectLink,
     Effect,
     FindStart,
@@ -92,7 +93,7 @@ class ReplicationNode:
         return {
             ReadLink: self._log.read, FindStart: self._log.find, Say: self.journal.say,
             Reconnect: self.journal.reconnect, Follow: self.journal.follow,
-            ConnectLink: self._connect,
+            ConnectLink: self._connect, CloseLink: lambda effect: self._close(effect.link),
             SayOn: self._say_on, Answer: self._answer, PublishMark: self._mark,
             **dict.fromkeys((LoggedOn, LoggedOff, Ready), lambda _effect: None),
             **dict.fromkeys((Tell, Exit), _never),
@@ -136,8 +137,7 @@ class ReplicationNode:
 
     def _connect(self, effect: ConnectLink) -> None:
         link = effect.link
-        if link in self._links:
-            self.world.net.close(self._links[link])
+        self._close(link)
 
         def arrived(frame: tuple[str, bytes]) -> None:
             if pipe is self._links.get(link) and not self.world.is_cut(link, self.instance.name):
@@ -145,6 +145,11 @@ class ReplicationNode:
 
         pipe = self._links[link] = Pipe(links_of(link), arrived)
         self.world.net.dealer(pipe)
+
+    def _close(self, link: str) -> None:
+        pipe = self._links.pop(link, None)
+        if pipe is not None:
+            self.world.net.close(pipe)
 
     def _say_on(self, effect: SayOn) -> None:
         pipe = self._links.get(effect.link)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from zbroker.engine.events import NotSent
     from zbroker.wire.internal import Status
     from zbroker.wire.queue_surveys import QueuesAnswer
-    from zbroker.wire.replicas import Links
+    from zbroker.wire.replicas import LinkAnswer
     from zbroker.wire.surveys import Answer as SurveyAnswer
 
 JOURNAL: Final = "journal"  # links: the DEALER to the journal,
@@ -89,7 +89,7 @@ class Tell(Struct, gc=False):
     """Answer a question of the admin process."""
 
     rid: bytes
-    answer: SurveyAnswer | QueuesAnswer | Links | Status
+    answer: SurveyAnswer | QueuesAnswer | LinkAnswer | Status
 
 
 class NoteDisconnected(Struct, gc=False):

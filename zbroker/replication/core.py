@@ -36,6 +36,7 @@ from zbroker.replication.effects import (
     ReadLink,
     StartFound,
 )
+from zbroker.replication.link_changes import LinkChanges
 from zbroker.replication.outgoing_link import LinkIdentity, OutgoingLink
 from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.replication.sources import BadFrame, FromSource, Sources
@@ -45,6 +46,7 @@ from zbroker.wire.replicas import (
     AskLinks,
     AskOrigins,
     AskPublishers,
+    ChangeLink,
     Links,
     OriginRows,
     PublisherNames,
@@ -86,6 +88,7 @@ class ReplicationCore:
             rule.name: OutgoingLink(rule.name, mine, self.own) for rule in settings.destinations
         }
         self.durability = Durability(settings.destinations, settings.sync_needed, settings.min_sync)
+        self._changes = LinkChanges(self.outgoing, self.durability)
         self._cids = count(1)
         self.sources = Sources(settings, self.own, self._ask_origins, lambda: next(self._cids))
         self.persisted = 0
@@ -311,13 +314,17 @@ class ReplicationCore:
     # -- for people ---------------------------------------------------------------------------
 
     def _asked(self, asked: ev.Asked, now: Now) -> Sequence[Effect]:
-        ask: AskLinks = asked.question
+        ask: AskLinks | ChangeLink = asked.question
+        if isinstance(ask, ChangeLink):
+            decided, changed = self._changes.change(ask, now.mono_ms)
+            effects = self._from_link(ask.link, decided)
+            return [*effects, *self._publish(again=False), e.Tell(asked.rid, changed)]
         durability, rows = self.durability, self.sources.rows()
         rules = {rule.name: rule for rule in self.settings.destinations}
         for name, link in self.outgoing.items():
             row = link.row(self.persisted)
             row.mode = "sync" if rules[name].sync else "async"
-            row.downgraded = durability.downgraded(name)
+            row.downgraded, row.by_hand = durability.downgraded(name), durability.by_hand(name)
             rows.append(row)
         needed = durability.needed if durability.asked else None
         origins = self.own.statement().rows
@@ -333,6 +340,7 @@ class ReplicationCore:
             "sending": sum(link.state == "sending" for link in out),
             "lag_max": max((self.persisted - link.mark for link in out), default=0),
             "stopped": sum(len(link.stopped) for link in out),
+            "paused": sum(link.paused for link in out),
             "journal": "up" if self._journal.welcomed_by else "down",
         }
         if self.durability.asked:

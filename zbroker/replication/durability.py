@@ -2,6 +2,7 @@
 
     waited for --what was durable here downgrade_ms ago is not there--> downgraded
     downgraded --all that was durable here CAUGHT_UP_MS ago is there--> waited for
+    any --a person says so--> downgraded until a person upgrades it
 
 `through` is a position: everything that a client waits for below it is durable at as many
 synchronous destinations as the config asks for; if none is waited for, it is U63_MAX. A mark counts
@@ -31,11 +32,13 @@ class DestinationRule(NamedTuple):
 
 @dataclass(slots=True)
 class _Synchronous:
-    """target: where the log ended at `since_ms`, if the destination lacked something then."""
+    """target: where the log ended at `since_ms`, if the destination lacked something then.
+    by_hand: it is downgraded, and only a person upgrades it."""
 
     rule: DestinationRule
     mark: int = 0
     downgraded: bool = False
+    by_hand: bool = False
     since_ms: int | None = None
     target: int = 0
 
@@ -59,7 +62,14 @@ class Durability:
     @property
     def needed(self) -> int:
         """How many destinations an acknowledgement waits for now."""
-        waited_for = sum(not one.downgraded for one in self._sync.values())
+        return self.needed_after()
+
+    def needed_after(self, name: str = "", *, downgraded: bool = False) -> int:
+        """How many, once the destination `name` is downgraded, or is not."""
+        down = {each: one.downgraded for each, one in self._sync.items()}
+        if name:
+            down[name] = downgraded
+        waited_for = len(down) - sum(down.values())
         return max(min(self._needed, waited_for), self._min)
 
     @property
@@ -70,9 +80,29 @@ class Durability:
             return U63_MAX
         return sorted((one.mark for one in self._sync.values()), reverse=True)[needed - 1]
 
+    def is_sync(self, name: str) -> bool:
+        """True of a synchronous destination."""
+        return name in self._sync
+
     def downgraded(self, name: str) -> bool:
         """True if a synchronous destination is not waited for now."""
         return name in self._sync and self._sync[name].downgraded
+
+    def by_hand(self, name: str) -> bool:
+        """True if that was done by a person."""
+        return name in self._sync and self._sync[name].by_hand
+
+    def set_downgraded(self, name: str, *, on: bool) -> list[Note]:
+        """A person downgrades a synchronous destination, until further notice, or upgrades it.
+
+        Nothing is said if it is so already. One that lags is waited for from now on.
+        """
+        one = self._sync[name]
+        before, one.by_hand = one.downgraded, on
+        if before == on:
+            return []
+        one.since_ms = None
+        return self._change(one, "downgraded" if on else "upgraded", "by hand")
 
     def moved(self, name: str, mark: int) -> None:
         """Everything below `mark` is durable at a destination."""
@@ -88,7 +118,7 @@ class Durability:
     def tick(self, now_ms: int, persisted: int) -> list[Note]:
         """Downgrades who lags for too long, and upgrades who has caught up."""
         return [
-            note for one in self._sync.values() if one.rule.downgrade_ms
+            note for one in self._sync.values() if one.rule.downgrade_ms and not one.by_hand
             for note in self._look(one, now_ms, persisted)
         ]  # fmt: skip
 

@@ -31,6 +31,12 @@ class ConnectLink(Struct, gc=False):
     link: str
 
 
+class CloseLink(Struct, gc=False):
+    """Close the socket of the link to this destination, which hears of it at once."""
+
+    link: str
+
+
 class SayOn(Struct, gc=False):
     """A message to a destination; it is lost where the connection is."""
 
@@ -73,9 +79,10 @@ class PublishMark(Struct, gc=False):
 
 Effect = (
     Answer | Say | Reconnect | Follow | Note | LoggedOn | LoggedOff | Tell | Ready | Exit
-    | ConnectLink | SayOn | FindStart | PublishMark
+    | ConnectLink | CloseLink | SayOn | FindStart | PublishMark
 )  # fmt: skip
-LinkEffect = Note | ConnectLink | SayOn | FindStart | MoveMark  # of one link to a destination
+#: of one link to a destination
+LinkEffect = Note | ConnectLink | CloseLink | SayOn | FindStart | MoveMark
 
 
 class MarkSubscribed(Struct, gc=False):

@@ -95,6 +95,7 @@ class ReplicationLoop(ProcessLoop):
             e.Follow: self._journal.follow,
             e.Tell: questions.tell,
             re.ConnectLink: destinations.connect,
+            re.CloseLink: destinations.close,
             re.SayOn: destinations.say,
             re.PublishMark: marks.publish,
             re.FindStart: log.find,

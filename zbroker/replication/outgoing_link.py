@@ -4,6 +4,7 @@
     greeting --Refused--> down, which then waits longer
     sending --an origin was refused, or has to be sent after all; all was judged--> finding
     any --silence, LinkEnded--> down
+    any --paused by hand; all that was sent is judged--> down, until it is resumed
 
 The log is read in its order, below what is durable. A record of a third instance is passed over
 while the destination has a live link with that instance; when that link is gone, reading begins
@@ -31,7 +32,7 @@ import msgspec
 
 from zbroker.engine.effects import Note
 from zbroker.ids import Origin
-from zbroker.limits import BEAT_MS, MIB
+from zbroker.limits import BEAT_MS, MIB, U63_MAX
 from zbroker.log.format import (
     FLAG_UNIT,
     KIND_NOOP,
@@ -42,6 +43,7 @@ from zbroker.log.format import (
 )
 from zbroker.log.reader import Cursor, Gap
 from zbroker.replication.effects import (
+    CloseLink,
     ConnectLink,
     FindStart,
     LinkBlock,
@@ -109,6 +111,7 @@ class OutgoingLink:
         self.state = "down"
         self.session = 0
         self.mark = 0
+        self.paused = False  # by hand
         self.peer = Holdings()
         self.refusal: w.LinkRefused | None = None  # of the last Hello
         self.stopped: dict[Origin, str] = {}  # since a record of theirs was refused, or a gap
@@ -139,7 +142,8 @@ class OutgoingLink:
     def tick(self, now_ms: int, wall_ns: int) -> list[LinkEffect]:
         """Says Hello, beats, notices silence."""
         if self.state == "down":
-            return self._say_hello(now_ms, wall_ns) if now_ms >= self._hello_ms else []
+            due = now_ms >= self._hello_ms and not self.paused
+            return self._say_hello(now_ms, wall_ns) if due else []
         if now_ms - self._heard_ms > SILENCE_MS:
             return self._down(now_ms)
         effects: list[LinkEffect] = []
@@ -153,7 +157,7 @@ class OutgoingLink:
     def next_wake_ms(self) -> int:
         """When `tick` has something to do."""
         if self.state == "down":
-            return self._hello_ms
+            return U63_MAX if self.paused else self._hello_ms
         times = [self._heard_ms + SILENCE_MS + 1]
         if self.state != "greeting":
             times.append(self._beat_ms)
@@ -173,6 +177,18 @@ class OutgoingLink:
             self._own.statement(), self._digest,
         )  # fmt: skip
         return [ConnectLink(self.link), SayOn(self.link, hello)]
+
+    def pause(self, now_ms: int) -> list[LinkEffect]:
+        """Nothing more is sent; the session ends when all that was sent is judged."""
+        self.paused = True
+        if self._sent:
+            return []
+        return [*self._down(now_ms), CloseLink(self.link)]
+
+    def resume(self, now_ms: int) -> None:
+        """Goes on, with a Hello at once if the session has ended."""
+        self.paused = False
+        self._hello_ms, self._hello_wait_ms = now_ms, HELLO_WAIT_MS
 
     def broke(self, reason: str, now_ms: int) -> list[LinkEffect]:
         """The destination sent a frame that is not a message of a link."""
@@ -298,7 +314,8 @@ class OutgoingLink:
                 effects.append(self._note("replication.record_refused", item.reason))
             self.stopped[sent.origin] = item.code
             self._again_ms = now_ms + AGAIN_MS
-        return [*effects, *self._moved()]
+        effects += self._moved()
+        return [*effects, *self.pause(now_ms)] if self.paused else effects
 
     def _note(self, name: str, reason: str) -> Note:
         text = f"{self.link} refuses what is sent to it: {reason}; nothing is lost here"
@@ -332,7 +349,7 @@ class OutgoingLink:
         cursor = self._cursor
         if self.state != "sending" or cursor is None or cursor.position >= persisted:
             return None
-        if self._held is not None or self._bytes >= self._credit:
+        if self.paused or self._held is not None or self._bytes >= self._credit:
             return None
         if len(self._pending) >= PENDING_MAX or self._again_ms is not None:
             return None
@@ -345,6 +362,8 @@ class OutgoingLink:
         """
         read = block.read
         if (read.session, read.cursor) != (self.session, self._cursor) or self._held is not None:
+            return [], set()
+        if self.paused:  # the same is read again
             return [], set()
         self._held = block
         if wanted := self.unnamed(names):
@@ -484,10 +503,11 @@ class OutgoingLink:
         """For people."""
         stopped = {str(origin): code for origin, code in self.stopped.items()}
         problem = self.refusal.reason if self.refusal is not None else ""
+        state = "paused" if self.paused and self.state == "down" else self.state
         return ReplicationRow(
-            self.link, "out", self.state, self.peer.instance, mark=self.mark,
+            self.link, "out", state, self.peer.instance, mark=self.mark,
             lag=max(0, persisted - self.mark), on_the_way_bytes=self._bytes, stopped=stopped,
-            problem=problem,
+            problem=problem, paused=self.paused,
         )  # fmt: skip
 
     def check(self) -> None:

@@ -12,7 +12,13 @@ from zbroker.engine.contract import Limit, Ready
 from zbroker.errors import ClientError
 from zbroker.limits import FRAME_SLACK_BYTES, MESSAGE_LARGEST_BYTES, MIB
 from zbroker.replication.core import DestinationBroke, FromDestination
-from zbroker.replication.effects import ConnectLink, MarkSubscribed, PublishMark, SayOn
+from zbroker.replication.effects import (
+    CloseLink,
+    ConnectLink,
+    MarkSubscribed,
+    PublishMark,
+    SayOn,
+)
 from zbroker.replication.sources import BadFrame, FromSource
 from zbroker.server.listener.listener import Listener
 from zbroker.wire import codec
@@ -88,7 +94,7 @@ class DestinationsPort:
         for link, dealer in list(self._dealers.items()):
             if dealer not in ready:
                 continue
-            while self._dealers[link] is dealer:
+            while self._dealers.get(link) is dealer:
                 frames = sockets.receive(dealer)
                 if frames is None:
                     break
@@ -102,16 +108,23 @@ class DestinationsPort:
     def connect(self, effect: ConnectLink) -> None:
         """The next address of this destination."""
         link = effect.link
-        old = self._dealers.pop(link, None)
-        if old is not None:
-            self._poller.unregister(old)
-            old.close(linger=0)
+        self._close(link)
         address = self._addresses[link]
         endpoint = address.endpoints[self._tries[link] % len(address.endpoints)]
         self._tries[link] += 1
         new = sockets.dealer(self._context, endpoint, FRAME_MAX_BYTES, address.curve)
         self._poller.register(new, zmq.POLLIN)
         self._dealers[link] = new
+
+    def close(self, effect: CloseLink) -> None:
+        """Closes the socket of a link; there may be none."""
+        self._close(effect.link)
+
+    def _close(self, link: str) -> None:
+        old = self._dealers.pop(link, None)
+        if old is not None:
+            self._poller.unregister(old)
+            old.close(linger=0)
 
     def say(self, effect: SayOn) -> None:
         """A message with its bodies; it waits in the socket while that is not connected."""

@@ -8,15 +8,18 @@ replication                                     journal
 
 replication                                     admin
     Links{rows}                       <-  AskLinks{}
+    LinkChanged{text}                 <-  ChangeLink{what, link}
 
 and to ingest and delivery, by XPUB: Replicated, at once when it changes, and on each beat.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct, field
 
-from zbroker.wire.internal import Correlated, InternalMessage, JournalRequest
+from zbroker.wire.internal import Correlated, InternalMessage, JournalRequest, Refusable
 from zbroker.wire.replication import OriginPosition
 
 
@@ -78,11 +81,12 @@ class AskLinks(Correlated, tag="ask_links"):
 
 class ReplicationRow(Struct, omit_defaults=True):
     """One link. direction: "out" to a destination, "in" from a source. state: of an outgoing link
-    down, greeting, finding or sending; of an incoming one opening or receiving.
+    down, greeting, finding, sending or paused; of an incoming one opening or receiving.
 
     mark: everything that the destination wants below this local position is durable there.
     lag: local positions from there to the durable end of the log. stopped: origins that are not
-    sent on, and why. problem: what the other end refused last.
+    sent on, and why. problem: what the other end refused last. paused: by hand, also while what is
+    on its way is still awaited. by_hand: it was downgraded by a person, and stays so.
     """
 
     name: str
@@ -97,6 +101,8 @@ class ReplicationRow(Struct, omit_defaults=True):
     on_the_way_bytes: int = 0
     stopped: dict[str, str] = {}
     problem: str = ""
+    paused: bool = False
+    by_hand: bool = False
 
 
 class Links(Correlated, tag="links"):
@@ -109,6 +115,29 @@ class Links(Correlated, tag="links"):
     needed: int | None = None
     origins: list[OriginPosition] = field(default_factory=list)
 
+
+LinkAction = Literal["pause", "resume", "downgrade", "upgrade"]
+
+
+class ChangeLink(Correlated, tag="change_link"):
+    """Pause or resume the link to a destination, or begin or cease to wait for it.
+
+    It holds until the next such request or the end of the process. dry_run: only say what would be.
+    """
+
+    what: LinkAction
+    link: str
+    dry_run: bool = False
+
+
+class LinkChanged(Refusable, tag="link_changed"):
+    """It is done (of a dry run: it would be). text: what follows from it."""
+
+    text: str = ""
+
+
+LinkQuestion = AskLinks | ChangeLink
+LinkAnswer = Links | LinkChanged
 
 ToJournal = AskOrigins | AskPublishers | PeerHolds
 FromJournal = OriginRows | PublisherNames

@@ -1,0 +1,93 @@
+"""Changes that a person makes to a link: paused and resumed, downgraded and upgraded. Pure.
+
+None is written anywhere: the next start of the process begins as the config says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from zbroker.engine.effects import Note
+from zbroker.replication.durability import Durability
+from zbroker.replication.effects import LinkEffect
+from zbroker.replication.outgoing_link import OutgoingLink
+from zbroker.wire.replicas import ChangeLink, LinkAction, LinkChanged
+
+UNTIL: Final = "this ends with the replication process"
+
+
+class LinkChanges:
+    """What is asked for, judged and done."""
+
+    def __init__(self, links: dict[str, OutgoingLink], durability: Durability) -> None:
+        self._links, self._durability = links, durability
+        self._changes: dict[LinkAction, Callable[[OutgoingLink, int], Sequence[LinkEffect]]] = {
+            "pause": lambda link, now_ms: link.pause(now_ms),
+            "resume": _resume,
+            "downgrade": lambda link, _: durability.set_downgraded(link.link, on=True),
+            "upgrade": lambda link, _: durability.set_downgraded(link.link, on=False),
+        }
+        self._texts: dict[LinkAction, Callable[[str], str]] = {
+            "pause": self._paused,
+            "resume": self._resumed,
+            "downgrade": self._downgraded,
+            "upgrade": self._upgraded,
+        }
+
+    def change(self, ask: ChangeLink, now_ms: int) -> tuple[Sequence[LinkEffect], LinkChanged]:
+        """What follows, and the answer. Of a dry run only the answer."""
+        link = self._links.get(ask.link)
+        if link is None:
+            there = ", ".join(sorted(self._links)) or "none"
+            reason = f"there is no destination {ask.link!r}; there are: {there}"
+            return [], LinkChanged(ask.cid, code="not_found", reason=reason)
+        if ask.what in ("downgrade", "upgrade") and not self._durability.is_sync(ask.link):
+            reason = f"{ask.link} is asynchronous: no acknowledgement waits for it"
+            return [], LinkChanged(ask.cid, code="bad_field", reason=reason)
+        answer = LinkChanged(ask.cid, self._texts[ask.what](ask.link))
+        if ask.dry_run:
+            return [], answer
+        effects = self._changes[ask.what](link, now_ms)
+        text = f"{ask.link}: {ask.what} asked for by an operator; {answer.text}"
+        note = Note(f"replication.{ask.what}", text, "info", {"link": ask.link})
+        return [note, *effects], answer
+
+    def _paused(self, name: str) -> str:
+        waits = (
+            "it counts as lagging, and acknowledgements wait for it; "
+            if self._durability.is_sync(name) and not self._durability.downgraded(name) else ""
+        )  # fmt: skip
+        return (
+            f"nothing is sent to it after what is on its way; {waits}the log is kept from its mark "
+            f"on; {UNTIL}"
+        )
+
+    def _resumed(self, name: str) -> str:
+        return f"it is sent what it lacks from its mark on, {self._links[name].mark}"
+
+    def _downgraded(self, name: str) -> str:
+        needed = self._durability.needed_after(name, downgraded=True)
+        return (
+            f"{_waits(needed)}; it stays so until it is upgraded by hand, however far it has "
+            f"caught up; {UNTIL}"
+        )
+
+    def _upgraded(self, name: str) -> str:
+        needed, mark = self._durability.needed_after(name), self._links[name].mark
+        return f"{_waits(needed)}; it holds everything that it wants below position {mark}"
+
+
+def _waits(needed: int) -> str:
+    """What is acknowledged then."""
+    if not needed:
+        return (
+            "acknowledgements wait for no other instance: what is acknowledged may be lost with "
+            "the disk of this one"
+        )
+    return f"acknowledgements wait for {needed} synchronous destination{'s' * (needed > 1)}"
+
+
+def _resume(link: OutgoingLink, now_ms: int) -> Sequence[LinkEffect]:
+    link.resume(now_ms)
+    return []
