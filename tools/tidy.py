@@ -68,6 +68,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/access/grants.py",
         "zbroker/admin/retention.py",
         "zbroker/admin/alarms.py",
+        "zbroker/admin/link_alarms.py",
         "zbroker/admin/requests.py",
         "zbroker/admin/audit_format.py",
         "zbroker/admin/documents.py",

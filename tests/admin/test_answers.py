@@ -8,18 +8,22 @@ from typing import Any
 
 import pytest
 
+from tests.admin.link_rows import FakeReplication, link, source
 from tests.admin.queue_rows import FakeQueues, row
 from tests.admin.rig import Rig
 from zbroker.access.file import AccessFile
 from zbroker.admin import core, jobs, requests
 from zbroker.admin.answers import Answers, AnswerSources
 from zbroker.admin.audit import DONE, Audit, AuditedRequest
+from zbroker.admin.link_alarms import GRACE_MS
+from zbroker.admin.link_reports import LinkReports, LinkWatch
 from zbroker.admin.process_link import Sampler
 from zbroker.admin.queues import QueueReports, QueueWatch
 from zbroker.admin.retention import BlockedRemoval
 from zbroker.errors import ClientError
 from zbroker.wire import internal as m
 from zbroker.wire import queue_surveys as q
+from zbroker.wire.replicas import ChangeLink
 
 SEGMENT_KEYS = {
     "serial", "place", "packed", "first", "end", "first_time", "last_time", "bytes", "size", "open",
@@ -90,7 +94,7 @@ class Bench:
         self.process = FakeQueues()
         self.process.say = reported_by_process
         self.supervisor = Supervisor()
-        link: Any = self.supervisor
+        supervisor: Any = self.supervisor
         self.subscriptions = Subscriptions()
         subscriptions: Any = self.subscriptions
         self.clients = Clients()
@@ -98,13 +102,17 @@ class Bench:
         topics: Any = Topics()
         tools = self.rig.tools
         self.watch_queues = QueueWatch(self.process.link, tools.clock)
-        self.sampling = Sampler(link, tools.clock, self.watch_queues.numbers)
+        self.replication = FakeReplication(link())
+        links = LinkWatch(self.replication.link, tools.clock, tools.catalog.rows)
+        self.watch_links = links
+        self.sampling = Sampler(supervisor, tools.clock, self.watch_queues.numbers)
         self.audit = Audit(tools.paths.audit, tools.clock, tools.log)
         access = AccessFile(None, tools.clock, tools.log)
         self.answers = Answers(
             AnswerSources(
                 tools, self.rig.worker, self.sampling, subscriptions, clients, topics, self.audit,
                 access, QueueReports(self.process.link, self.watch_queues, tools.clock),
+                LinkReports(self.replication.link, links, []),
             )
         )  # fmt: skip
 
@@ -369,6 +377,30 @@ def test_a_client_can_be_disconnected(bench: Bench) -> None:
 @pytest.mark.parametrize("path", core.READS)
 def test_every_path_that_is_let_in_is_answered(bench: Bench, path: str) -> None:
     assert bench.answers.reply(path).status == 200
+
+
+# -- links to other instances ---------------------------------------------------------------------
+
+
+def test_links_are_in_the_status_in_metrics_and_in_alarms(bench: Bench) -> None:
+    bench.replication.rows = [link(state="down", lag=4), source("c")]
+    assert [one["name"] for one in bench.answers.get("/replication")["links"]] == ["b", "c"]
+    bench.watch_links.look()
+    bench.rig.clock.seconds += GRACE_MS // 1_000
+    bench.watch_links.look()
+    status = bench.answers.get("/status")
+    assert (status["replication"]["up"], status["replication"]["lag"]) == (0, 4)
+    assert "sync_unreachable" in {alarm["code"] for alarm in status["alarms"]}
+    reported = bench.answers.reply("/metrics").body
+    assert b'zbroker_replication_lag{link="b"} 4.0\n' in reported
+    assert b'zbroker_alarm{code="sync_unreachable"} 1.0\n' in reported
+
+
+def test_changes_reach_the_replication_process(bench: Bench) -> None:
+    assert bench.post("/replication/b/pause") == {"link": "b", "dry_run": False, "text": "done"}
+    bench.post("/replication/a%2Fb/downgrade", dry_run=True)
+    asked = [ChangeLink(0, "pause", "b"), ChangeLink(0, "downgrade", "a/b", dry_run=True)]
+    assert bench.replication.asked == asked
 
 
 # -- queues ---------------------------------------------------------------------------------------

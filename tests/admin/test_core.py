@@ -33,7 +33,11 @@ READS = [
     "/queues/work",
     *(f"/queues/work/{w}" for w in core.QUEUE_READS),
 ]
-WRITES = [*core.WRITES, *(f"/queues/work/{what}" for what in core.QUEUE_WRITES)]
+WRITES = [
+    *core.WRITES,
+    *(f"/queues/work/{what}" for what in core.QUEUE_WRITES),
+    *(f"/replication/b/{what}" for what in core.LINK_WRITES),
+]
 
 
 def asked(path: str) -> AdminRequest:
@@ -77,13 +81,15 @@ def test_a_peer_from_elsewhere_is_refused(peer: str, path: str) -> None:
 @pytest.mark.parametrize(
     "path",
     ["/nope", "/status/", "/console", "//status", "/Status", "", "/queues/", "/queues/a/",
-     "/queues//", "/queues/a/fly", "/queues/a/b/explain", "/queues/%ff", "/queues/" + 256 * "a"],
+     "/queues//", "/queues/a/fly", "/queues/a/b/explain", "/queues/%ff", "/queues/" + 256 * "a",
+     "/replication/", "/replication/b", "/replication//pause", "/replication/b/fly",
+     "/replication/%ff/pause"],
 )  # fmt: skip
 def test_an_unknown_path_says_which_there_are(path: str) -> None:
     refusal = refuse(GOOD._replace(path=path), ADMIN)
     assert refusal is not None
     assert (refusal.status, refusal.code) == (404, "not_found")
-    known = (*core.READS, *core.WRITES, *core.QUEUE_PATHS)
+    known = (*core.READS, *core.WRITES, *core.QUEUE_PATHS, *core.LINK_PATHS)
     assert all(path in refusal.reason for path in known)
 
 
@@ -225,6 +231,11 @@ def test_an_action_is_named_by_its_number(path: str, number: int | None) -> None
 )  # fmt: skip
 def test_a_queue_is_named_as_in_any_url(path: str, name: str, what: str) -> None:
     assert core.queue_of(path) == (name, what)
+
+
+def test_a_link_is_named_as_in_any_url() -> None:
+    assert core.link_of("/replication/b%2F%20c/pause") == ("b/ c", "pause")
+    assert core.link_of("/replication/b") is None
 
 
 @pytest.mark.parametrize(

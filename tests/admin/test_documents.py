@@ -21,11 +21,12 @@ from zbroker.wire.internal import Status
 ALARM = {"code": "disk_80"}
 RATES = {"messages_in_s": 3.5}
 QUEUES = {"count": 1, "depth": 5}
+REPLICATION = {"destinations": 1, "up": 1}
 SECURITY = {"on": False, "access_version": 0, "problem": ""}
 
 
 def here(**running: str) -> LocalFacts:
-    return LocalFacts(running, [ALARM], "/data", RATES, SECURITY, QUEUES)
+    return LocalFacts(running, [ALARM], "/data", RATES, SECURITY, QUEUES, REPLICATION)
 
 
 def _process(name: str, **stats: int | float | str) -> dict[str, object]:
@@ -59,6 +60,7 @@ def test_the_document_has_the_published_keys() -> None:
     assert (found["clients"], found["subscriptions"]) == (3, 6)
     assert (found["alarms"], found["data_dir"]) == ([ALARM], "/data")
     assert (found["rates"], found["security"], found["queues"]) == (RATES, SECURITY, QUEUES)
+    assert found["replication"] == REPLICATION
     assert found["processes"][1] == {
         "room": "journal",
         "pid": 7,

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.admin.link_rows import link
 from tests.admin.queue_rows import SECOND_NS, row
 from zbroker.admin import metrics
+from zbroker.admin.link_alarms import LinkObservation
 from zbroker.wire.queue_surveys import QueueCounters, QueueRow
 
 STATUS = {
@@ -31,7 +33,7 @@ STATS: dict[str, dict[str, Any]] = {
     "delivery": {"messages_out": 7, "clients": 1, "subscriptions": 2, "lag_max": 11},
     "delivery-2": {"messages_out": 8, "clients": 2, "subscriptions": 1, "lag_max": 4},
 }  # fmt: skip
-BOUNDED = {"room", "door", "code", "state", "queue"}
+BOUNDED = {"room", "door", "code", "state", "queue", "link"}
 
 Found = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -153,3 +155,23 @@ def test_the_listener_of_queues_tells_its_peers() -> None:
 
 def test_every_counter_of_a_queue_is_a_metric() -> None:
     assert {name for _, name, _ in metrics.QUEUE_COUNTERS} == set(QueueCounters.__struct_fields__)
+
+
+def test_links_are_reported_by_destination() -> None:
+    rows = [
+        link("b", lag=7, on_the_way_bytes=70, downgraded=True),
+        link("c", state="paused", paused=True, stopped={"a.1": "fork", "a.2": "gap"}),
+    ]
+    seen = LinkObservation(rows, 1, log_bytes={"b": 500})
+    found = samples(metrics.text({}, STATUS, {}, links=seen))
+    for name, of_b, of_c in (
+        ("up", 1, 0), ("lag", 7, 0), ("on_the_way_bytes", 70, 0), ("paused", 0, 1),
+        ("downgraded", 1, 0), ("stopped_origins", 0, 2), ("log_bytes", 500, 0),
+    ):  # fmt: skip
+        assert one(found, f"zbroker_replication_{name}", link="b") == of_b
+        assert one(found, f"zbroker_replication_{name}", link="c") == of_c
+    assert {label for _, labels in found for label, _ in labels} <= BOUNDED
+
+
+def test_without_links_there_are_no_metrics_of_them() -> None:
+    assert not [name for name, _ in read() if name.startswith("zbroker_replication")]

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.admin import test_client_reports, test_queues, test_topics
+from tests.admin import test_client_reports, test_link_reports, test_queues, test_topics
+from tests.admin.link_rows import link
 from tests.admin.queue_rows import row
 from zbroker.admin import core, metrics
 from zbroker.admin.alarms import COUNTERS as ALARM_COUNTERS
 from zbroker.admin.audit_format import AuditEntry
+from zbroker.admin.link_alarms import LinkObservation
 from zbroker.admin.rates import SERIES
 
 PAGE = Path(__file__).parents[2].joinpath("docs/reference/admin.md").read_text()
@@ -27,7 +29,9 @@ def example(key: str) -> dict[str, Any]:
 
 
 GETS = [core.HEALTH, *core.READS, "/queues/NAME", *(f"/queues/NAME/{w}" for w in core.QUEUE_READS)]
-POSTS = [*core.WRITES, *(f"/queues/NAME/{what}" for what in core.QUEUE_WRITES)]
+POSTS = [
+    *core.WRITES, *(f"/queues/NAME/{what}" for what in core.QUEUE_WRITES), *core.LINK_PATHS
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -49,6 +53,7 @@ def test_examples_have_the_keys_that_are_reported() -> None:
     assert list(example("series")["series"]) == [*SERIES]
     assert set(example("oldest_s")) == test_queues.QUEUE_KEYS
     assert set(example("oldest_s")["rates"]) == test_queues.RATE_KEYS
+    assert set(example("on_the_way_bytes")) == test_link_reports.KEYS
     assert list(example("outcome")) == [*AuditEntry.__struct_encode_fields__]
 
 
@@ -66,12 +71,33 @@ def test_every_metric_has_a_row() -> None:
         },
     }
     status = {"state": "ready", "alarms": [], "security": {}, "processes": []}
-    reported = metrics.text(processes, status, {}, [row()]).decode()
+    links = LinkObservation([link()])
+    reported = metrics.text(processes, status, {}, [row()], links=links).decode()
     names = {line.split()[2] for line in reported.splitlines() if line.startswith("# TYPE")}
     rows = set(re.findall(r"^\| `(zbroker_\w+)[{`]", PAGE, re.MULTILINE))
     assert rows == names
 
 
-@pytest.mark.parametrize("code", [*ALARM_COUNTERS, "queue_size", "queue_idle", "dead_letters"])
+LINK_ALARMS = (
+    "sync_unreachable", "origin_stopped", "link_downgraded", "link_down", "link_paused", "link_lag",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("key", sorted(test_link_reports.SUMMARY_KEYS))
+def test_a_number_of_all_links_is_named(key: str) -> None:
+    [said] = re.findall(r"`replication` of `/status` is .*\n.*\n", PAGE)
+    assert f"`{key}`" in said
+
+
+@pytest.mark.parametrize(
+    "state", ["down", "greeting", "finding", "sending", "paused", "opening", "receiving"]
+)
+def test_a_state_of_a_link_has_a_row(state: str) -> None:
+    assert f"| `{state}` |" in PAGE
+
+
+@pytest.mark.parametrize(
+    "code", [*ALARM_COUNTERS, *LINK_ALARMS, "queue_size", "queue_idle", "dead_letters"]
+)
 def test_an_alarm_has_a_row(code: str) -> None:
     assert f"| `{code}` |" in PAGE

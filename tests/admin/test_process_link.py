@@ -15,11 +15,12 @@ import zmq
 from tests.admin.queue_rows import FakeQueues, row
 from zbroker import sockets
 from zbroker.admin import process_link
-from zbroker.admin.process_link import CHANGE_MAX_MS, ProcessLink, QueueLink
+from zbroker.admin.process_link import CHANGE_MAX_MS, ProcessLink, QueueLink, ReplicationLink
 from zbroker.clock import SystemClock
 from zbroker.errors import ClientError
 from zbroker.wire import codec
 from zbroker.wire import queue_surveys as q
+from zbroker.wire import replicas as r
 from zbroker.wire.surveys import (
     DELIVERY_QUESTIONS,
     AskSubscriptions,
@@ -172,6 +173,20 @@ def test_the_queues_process_is_asked_in_its_own_words(tmp_path: Path) -> None:
         assert link.look(q.Queues, q.AskQueues(0)).persisted == 90
         assert isinstance(process.asked[0], q.Purge)
         assert (process.asked[0].queue, process.asked[0].before) == ("work", 7)
+    finally:
+        process.close()
+
+
+def test_the_replication_process_is_asked_in_its_own_words(tmp_path: Path) -> None:
+    process = Workers(tmp_path, ["replication"])
+    try:
+        links: Any = lambda ask: [r.LinkChanged(ask.cid, "done"), r.Links(ask.cid, [], 90)]  # noqa: E731
+        process.serve("replication", links, codec.LINK_QUESTIONS)
+        link = ReplicationLink(process.link, on=True)
+        assert link.change(r.ChangeLink(0, "pause", "b")).text == "done"
+        assert link.look().persisted == 90
+        assert isinstance(process.asked[0], r.ChangeLink)
+        assert (process.asked[0].what, process.asked[0].link) == ("pause", "b")
     finally:
         process.close()
 

@@ -2,7 +2,7 @@
 
     found(facts)              the problems of now, one entry per code
     AlarmWatch.look(facts)    the same with memory: since when, and counters that grew lately
-    queue_findings(seen)      the problems of queues
+    queue_findings(seen)      the problems of queues; those of links: zbroker.admin.link_alarms
 
 An alarm is in /status as long as its reason lasts. Limits of a queue are part of its definition.
 """
@@ -60,7 +60,7 @@ class AlarmFacts(NamedTuple):
 
     journal: its statistics. grown: by which counters of it grew lately. blocked: removal that does
     not happen. held_alarm: bytes. clock_behind_ms: how late the clock of ages is. queues: their
-    problems, see queue_findings. rules: why the access file is not used.
+    problems, see queue_findings; links: likewise. rules: why the access file is not used.
     keeper: the queue that needs most of the log, and how much.
     """
 
@@ -74,6 +74,7 @@ class AlarmFacts(NamedTuple):
     queues: tuple[AlarmFinding, ...] = ()
     rules: str = ""
     keeper: tuple[str, int] | None = None
+    links: tuple[AlarmFinding, ...] = ()
 
 
 class Alarm(NamedTuple):
@@ -86,7 +87,8 @@ class Alarm(NamedTuple):
 def found(facts: AlarmFacts) -> list[AlarmFinding]:
     """The problems of now, the worst first."""
     return [
-        *_disks(facts), *_journal(facts), *_rules(facts), *_retention(facts), *facts.queues
+        *_disks(facts), *_journal(facts), *facts.links, *_rules(facts), *_retention(facts),
+        *facts.queues,
     ]  # fmt: skip
 
 
@@ -325,7 +327,7 @@ def queue_findings(seen: QueueObservation) -> list[AlarmFinding]:
         "queue_idle": _idle(seen),
         "dead_letters": _dead(seen),
     }
-    return [AlarmFinding(code, _few(each), *_QUEUES[code]) for code, each in texts.items() if each]
+    return [AlarmFinding(code, few(each), *_QUEUES[code]) for code, each in texts.items() if each]
 
 
 def largest_queue(rows: Sequence[QueueRow]) -> tuple[str, int] | None:
@@ -391,6 +393,7 @@ def _given_up(row: QueueRow, count: int) -> str:
     return f"{row.name}: {count} dead letter{'' if count == 1 else 's'} lately, {where}"
 
 
-def _few(lines: list[str]) -> str:
+def few(lines: list[str]) -> str:
+    """The first of them, and how many more there are."""
     more = len(lines) - NAMED_MAX
     return "; ".join([*lines[:NAMED_MAX], *([f"and {more} more"] if more > 0 else [])])

@@ -17,6 +17,8 @@ from zbroker.admin.audit import Audit
 from zbroker.admin.client_reports import ClientReports, SubscriptionReports
 from zbroker.admin.documents import LocalFacts, document, stats_of, time_text
 from zbroker.admin.jobs import Rewrite
+from zbroker.admin.link_alarms import link_findings
+from zbroker.admin.link_reports import LinkReports
 from zbroker.admin.process_link import QUEUES, Sampler
 from zbroker.admin.queues import QueueReports
 from zbroker.admin.retention import SegmentView
@@ -58,6 +60,7 @@ class AnswerSources(NamedTuple):
     audit: Audit
     access: AccessFile
     queues: QueueReports
+    links: LinkReports
 
 
 class Answers:
@@ -77,6 +80,7 @@ class Answers:
             "/actions": lambda _: self.actions(),
             "/queues": lambda _: parts.queues.all(),
             "/points": lambda _: parts.queues.points(),
+            "/replication": parts.links.all,
             "/topics": _asked(requests.TopicsQuery, parts.topics.answer),
             "/clients": _asked(requests.ClientsQuery, parts.clients.answer),
             "/subscriptions": _asked(requests.SubscriptionsQuery, parts.subscriptions.answer),
@@ -116,9 +120,11 @@ class Answers:
 
     def post(self, path: str, body: bytes) -> Document:
         """POST likewise."""
-        queue = core.queue_of(path)
+        queue, link = core.queue_of(path), core.link_of(path)
         if queue is not None:
             return self._parts.queues.post(queue.name, queue.what, body)
+        if link is not None:
+            return self._parts.links.post(link.name, link.what, body)
         return self._writes[path](body)
 
     # -- reading --------------------------------------------------------------------------------
@@ -139,7 +145,7 @@ class Answers:
         status, parts = self._status(), self._parts
         text = metrics.text(
             stats_of(status), self._document(status), parts.audit.refused,
-            parts.queues.watch.rows(), self._tools.clock.wall_ns(),
+            parts.queues.watch.rows(), self._tools.clock.wall_ns(), parts.links.watch.seen(),
         )  # fmt: skip
         return Reply(text, content_type=metrics.CONTENT_TYPE)
 
@@ -162,11 +168,12 @@ class Answers:
             alarm.finding._asdict() | {"since": format_time(alarm.since_ns)}
             for alarm in self._look(status)
         ]
-        data_dir, rates = str(self._tools.paths.data), self._parts.sampling.rates()
-        queues = self._parts.queues.watch.totals()
-        return document(
-            status, LocalFacts(running, alarms, data_dir, rates, self._security(), queues)
-        )
+        parts, data_dir = self._parts, str(self._tools.paths.data)
+        facts = LocalFacts(
+            running, alarms, data_dir, parts.sampling.rates(), self._security(),
+            parts.queues.watch.totals(), parts.links.summary(),
+        )  # fmt: skip
+        return document(status, facts)
 
     def _security(self) -> Document:
         file = self._parts.access
@@ -184,16 +191,18 @@ class Answers:
             disks = worker.survey.disks()
         except StorageError:
             disks = ()  # the journal's own complaint says more
+        limit, links = held_limit(self._tools.config.retention), self._parts.links.watch.seen()
         facts = AlarmFacts(
             stats_of(status).get("journal", {}),
             disks,
             worker.blocked,
-            held_limit(self._tools.config.retention),
+            limit,
             worker.failures,
             worker.survey.clock_behind_ms,
             queues=tuple(alarms.queue_findings(self._parts.queues.watch.seen(_up_ms(status)))),
             rules=self._parts.access.problem,
             keeper=alarms.largest_queue(self._parts.queues.watch.filled()),
+            links=tuple(link_findings(links, limit)),
         )
         with self._lock:
             before = {alarm.finding.code for alarm in self._alarms}

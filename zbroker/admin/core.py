@@ -13,6 +13,7 @@
     GET /queues               their state; /queues/NAME is one of them
     GET /queues/NAME/...      consumers; browse: its messages; explain: why nothing is delivered
     GET /points               named places of the log
+    GET /replication          the links to other instances, and from them
     GET /actions              what was done to segments and why; /actions/ID is one of them
     GET /, /console/...       the files of the console, without a token
     POST /journal/archive     {"through": serial} or {"serials": [...]}, "dry_run"?
@@ -24,6 +25,7 @@
     POST /queues/NAME/...     create, alter, delete, purge, requeue
     POST /points              {"name", "at"?}
     POST /points/remove       {"name"}, "dry_run"?
+    POST /replication/NAME/.. pause, resume, downgrade, upgrade
 
 Only peers on loopback are answered, and only when the Host header names this machine's loopback: a
 web page that points its own name at 127.0.0.1 would otherwise read it from the user's browser. A
@@ -61,6 +63,7 @@ READS: Final = (
     "/actions",
     "/queues",
     "/points",
+    "/replication",
 )
 WRITES: Final = (
     "/journal/archive",
@@ -78,12 +81,15 @@ QUEUE_PATHS: Final = (
     "/queues/NAME",
     *(f"/queues/NAME/{what}" for what in (*QUEUE_READS, *QUEUE_WRITES)),
 )
-QUEUE_NAME_MAX_CHARS: Final = 255
+LINK_WRITES: Final = ("pause", "resume", "downgrade", "upgrade")
+LINK_PATHS: Final = tuple(f"/replication/NAME/{what}" for what in LINK_WRITES)
+NAME_MAX_CHARS: Final = 255
 SEE: Final = "see docs/reference/admin.md"
 
 _LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _ACTION: Final = re.compile(r"/actions/([0-9]{1,18})")
 _QUEUE: Final = re.compile(r"/queues/([^/]+)(?:/([a-z]+))?")
+_LINK: Final = re.compile(r"/replication/([^/]+)/([a-z]+)")
 _CONTENTS: Final = frozenset({"data", "filter"})  # keys of a query that show what messages say
 _STATUS: Final = {
     "auth_failed": 401,
@@ -160,6 +166,13 @@ class OfQueue(NamedTuple):
     what: str
 
 
+class OfLink(NamedTuple):
+    """The path `/replication/NAME/what`."""
+
+    name: str
+    what: str
+
+
 Kind = Literal["open", "read", "write"]
 
 
@@ -168,6 +181,8 @@ def kind_of(path: str, method: str = "GET") -> Kind | None:
     if path in ("/", HEALTH) or path.startswith(CONSOLE):
         return "open"
     if path in WRITES and (method == "POST" or path not in READS):
+        return "write"
+    if link_of(path) is not None:
         return "write"
     queue = queue_of(path)
     if queue is not None:
@@ -182,7 +197,8 @@ def refuse(request: AdminRequest, who: Caller, *, secured: bool) -> Refusal | No
         return Refusal(403, "forbidden", reason, "use the address that `zbroker-admin` uses")
     kind = kind_of(request.path, request.method)
     if kind is None:
-        paths = dict.fromkeys(("/", HEALTH, *READS, "/actions/ID", *WRITES, *QUEUE_PATHS))
+        fixed = ("/", HEALTH, *READS, "/actions/ID", *WRITES)
+        paths = dict.fromkeys((*fixed, *QUEUE_PATHS, *LINK_PATHS))
         return Refusal(404, "not_found", f"no such path; there are: {', '.join(paths)}", SEE)
     method = "POST" if kind == "write" else "GET"
     if request.method != method:
@@ -219,11 +235,24 @@ def queue_of(path: str) -> OfQueue | None:
     match = _QUEUE.fullmatch(path)
     if match is None or match[2] not in (None, *QUEUE_READS, *QUEUE_WRITES):
         return None
+    name = _unquoted(match[1])
+    return None if name is None else OfQueue(name, match[2] or "")
+
+
+def link_of(path: str) -> OfLink | None:
+    """The link of a path, likewise."""
+    match = _LINK.fullmatch(path)
+    name = _unquoted(match[1]) if match is not None and match[2] in LINK_WRITES else None
+    return None if match is None or name is None else OfLink(name, match[2])
+
+
+def _unquoted(quoted: str) -> str | None:
+    """A name of a path; None if it cannot be one."""
     try:
-        name = unquote_to_bytes(match[1]).decode()
+        name = unquote_to_bytes(quoted).decode()
     except UnicodeDecodeError:
         return None
-    return OfQueue(name, match[2] or "") if len(name) <= QUEUE_NAME_MAX_CHARS else None
+    return name if len(name) <= NAME_MAX_CHARS else None
 
 
 def _shows_contents(request: AdminRequest) -> bool:

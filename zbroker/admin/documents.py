@@ -52,7 +52,7 @@ def time_text(ns: int | None) -> str | None:
 class LocalFacts(NamedTuple):
     """What this process adds. rates: of the last seconds. running: run/instance.json.
 
-    queues: of all of them together.
+    queues: of all of them together. replication: of all links; empty where there are none.
     """
 
     running: dict[str, Any]
@@ -61,6 +61,7 @@ class LocalFacts(NamedTuple):
     rates: dict[str, float]
     security: dict[str, Any]
     queues: dict[str, Any]
+    replication: dict[str, Any]
 
 
 def stats_of(status: Status) -> dict[str, Stats]:
@@ -102,6 +103,7 @@ def document(status: Status, here: LocalFacts) -> dict[str, Any]:
         "clients": ingest.get("clients", 0),
         "subscriptions": delivery.get("subscriptions", 0),
         "queues": here.queues,
+        "replication": here.replication,
         "rates": here.rates,
         "security": here.security,
         "journal": first | journal,

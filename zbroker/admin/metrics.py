@@ -1,8 +1,9 @@
 """GET /metrics: the numbers of /status for Prometheus, in its text format.
 
-Labels are few and bounded: `room`, `door`, `code`, `state`, and `queue` (QUEUES_MAX of them at
-most). Nothing that a client chooses (names, topics, filters) becomes one; queues are named by
-operators. A counter begins at 0 with its process, as Prometheus expects.
+Labels are few and bounded: `room`, `door`, `code`, `state`, `queue` (QUEUES_MAX of them at most),
+and `link` (destinations of the config). Nothing that a client chooses (names, topics, filters)
+becomes one; queues and destinations are named by operators. A counter begins at 0 with its process,
+as Prometheus expects.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from zbroker.admin.documents import Stats, age_s
+from zbroker.admin.link_alarms import NO_LINKS, LinkObservation, is_up
 from zbroker.config import setting_of
 from zbroker.errors import CODES
 from zbroker.wire.queue_surveys import QueueRow
@@ -74,6 +76,12 @@ QUEUE_GAUGES: Final = (
     ("queue_memory_bytes", "memory_bytes", "Memory that the state of the queue takes."),
 )
 QUEUES_MAX: Final = 500  # with series of their own, by name; zbroker_queues counts all
+LINK_GAUGES: Final = (
+    ("lag", "lag", "Positions of the log that the destination lacks."),
+    ("on_the_way_bytes", "on_the_way_bytes", "Bytes that were sent and are not answered yet."),
+    ("paused", "paused", "1 while the link is paused by hand."),
+    ("downgraded", "downgraded", "1 while acknowledgements do not wait for the destination."),
+)
 JOURNAL_COUNTERS: Final = (
     ("written_bytes", "bytes_written", "Bytes written to the log."),
     ("duplicates", "duplicates", "Batches that came again and were dropped."),
@@ -109,17 +117,19 @@ def text(
     refused: Mapping[str, int],
     queues: Sequence[QueueRow] = (),
     now_ns: int = 0,
+    links: LinkObservation = NO_LINKS,
 ) -> bytes:
     """Everything.
 
     stats: the numbers of each process; status: see documents; refused: requests here, by code;
-    queues: as of now; now_ns: wall clock, for their ages.
+    queues: as of now; now_ns: wall clock, for their ages; links: as of now.
     """
     found = _Families(
         *_instance(status, refused), *_processes(status["processes"]),
         *_listeners(stats, COUNTERS, CounterMetricFamily),
         *_listeners(stats, GAUGES, GaugeMetricFamily),
         *_codes(stats), *_journal(stats.get("journal", {})), *_queues(queues, now_ns),
+        *_links(links),
     )  # fmt: skip
     registry = CollectorRegistry(auto_describe=False)
     registry.register(found)
@@ -210,6 +220,21 @@ def _queues(rows: Sequence[QueueRow], now_ns: int) -> Iterator[Metric]:
             yield make(name, what, "queue", {row.name: getattr(row, key) for row in shown})
     ages = {row.name: age_s(row, now_ns) or 0.0 for row in shown}
     yield _gauges("queue_oldest_seconds", "Age of the oldest message; 0: none.", "queue", ages)
+
+
+def _links(seen: LinkObservation) -> Iterator[Metric]:
+    """Links to destinations. Other instances choose the names of those from them: no label."""
+    if not seen.rows:
+        return
+    up = {row.name: float(is_up(row)) for row in seen.rows}
+    yield _gauges("replication_up", "1 while the link has a session.", "link", up)
+    for name, key, what in LINK_GAUGES:
+        values = {row.name: float(getattr(row, key)) for row in seen.rows}
+        yield _gauges(f"replication_{name}", what, "link", values)
+    stopped = {row.name: float(len(row.stopped)) for row in seen.rows}
+    yield _gauges("replication_stopped_origins", "Origins that are not sent.", "link", stopped)
+    kept = {row.name: float(seen.log_bytes.get(row.name, 0)) for row in seen.rows}
+    yield _gauges("replication_log_bytes", "Bytes of the log kept for the link.", "link", kept)
 
 
 def _number(value: object) -> float:

@@ -1,7 +1,8 @@
 """The admin's questions to the other processes of the instance, and what is asked every second.
 
-ProcessLink asks processes with a listener, QueueLink the queues process; Sampler asks the
-supervisor, and keeps what it reports for /history and for rates.
+ProcessLink asks processes with a listener, QueueLink the queues process, ReplicationLink that of
+the links to other instances; Sampler asks the supervisor, and keeps what it reports for /history
+and for rates.
 """
 
 from __future__ import annotations
@@ -23,24 +24,27 @@ from zbroker.errors import ClientError
 from zbroker.wire import codec
 from zbroker.wire import internal as m
 from zbroker.wire import queue_surveys as q
+from zbroker.wire import replicas as r
 from zbroker.wire import surveys as s
 
 ANSWER_MAX_MS: Final = 2_000  # a process answers in one turn; a silent one is named instead
 ASKING_MAX: Final = 8  # questions at once: each has sockets of its own
 LOOK_MS: Final = 100  # how soon a question is given up when the admin stops
 QUEUES: Final = "queues"
+REPLICATION: Final = "replication"
 CHANGE_MAX_MS: Final = 5_000  # a change is answered when it is durable
 NICE: Final = 19
 STOP_WAIT_S: Final = 1.0  # then the process ends all the same: unfinished copies are not used
 SUPERVISOR: Final = "supervisor"
 
 Context = zmq.Context[zmq.Socket[bytes]]
-Question = s.Question | q.QueuesQuestion | m.AskStatus
-_ANSWERS: Final = msgspec.msgpack.Decoder(s.Answer | q.QueuesAnswer | m.Status)
+Question = s.Question | q.QueuesQuestion | r.LinkQuestion | m.AskStatus
+_ANSWERS: Final = msgspec.msgpack.Decoder(s.Answer | q.QueuesAnswer | r.LinkAnswer | m.Status)
 A = TypeVar(
     "A",
     s.Subscriptions, s.Topics, s.Clients, s.Disconnected, s.RefusalRows,
-    q.Queues, q.Consumers, q.Explained, q.Browsed, q.Changed, q.Points, m.Status,
+    q.Queues, q.Consumers, q.Explained, q.Browsed, q.Changed, q.Points, r.Links, r.LinkChanged,
+    m.Status,
 )  # fmt: skip
 
 
@@ -135,6 +139,36 @@ class QueueLink:
             raise ClientError("not_ready", reason, "look before you ask again")
         if answer.code:
             raise ClientError(answer.code, answer.reason, answer.hint)
+        return answer
+
+
+class ReplicationLink:
+    """Asks the replication process, from any thread. on: the config has such a process."""
+
+    def __init__(self, link: ProcessLink, *, on: bool) -> None:
+        self._link = link
+        self.on = on
+
+    def look(self) -> r.Links:
+        """Every link. Raises: ClientError not_ready."""
+        if not self.on:
+            return r.Links(0, [], 0)
+        answer = self._link.ask(r.Links, r.AskLinks(0), [REPLICATION])[REPLICATION]
+        if answer is None:
+            raise ClientError("not_ready", "the replication process does not answer", "try again")
+        return answer
+
+    def change(self, question: r.ChangeLink) -> r.LinkChanged:
+        """Makes a change. Raises: ClientError likewise, or the refusal of the process."""
+        if not self.on:
+            reason = f"there is no destination {question.link!r}: this instance does not replicate"
+            raise ClientError("not_found", reason, "see [[destination]] in the config")
+        answer = self._link.ask(r.LinkChanged, question, [REPLICATION])[REPLICATION]
+        if answer is None:
+            reason = "the replication process did not answer in time; it may be done all the same"
+            raise ClientError("not_ready", reason, "look before you ask again")
+        if answer.code:
+            raise ClientError(answer.code, answer.reason)
         return answer
 
 

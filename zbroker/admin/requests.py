@@ -200,6 +200,12 @@ class DefineRequest(Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
+class LinkRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A change to a link: it is in the path."""
+
+    dry_run: bool = False
+
+
 class DeleteRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The queue goes; the log stays."""
 

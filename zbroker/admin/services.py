@@ -1,7 +1,7 @@
 """The parts of the admin's process that run in threads beside its loop.
 
 HTTP is answered, segments are worked on, topics are counted; processes are asked each second for
-the state of queues and for refusals.
+the state of queues and links, and for refusals.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from zbroker.admin.client_reports import ClientReports, LogTimes, SubscriptionRe
 from zbroker.admin.history import History
 from zbroker.admin.http import Console, Server, Site
 from zbroker.admin.journal_link import AdminJournalLink, HoldLeases
-from zbroker.admin.process_link import QUEUES, SUPERVISOR, ProcessLink, QueueLink, Sampler
+from zbroker.admin.link_reports import LinkReports, LinkWatch
+from zbroker.admin.process_link import (
+    QUEUES,
+    REPLICATION,
+    SUPERVISOR,
+    ProcessLink,
+    QueueLink,
+    ReplicationLink,
+    Sampler,
+)
 from zbroker.admin.queues import QueueReports, QueueWatch
 from zbroker.admin.survey import Catalog, Tools
 from zbroker.admin.topics import TopicCounter, TopicReports
@@ -46,6 +55,11 @@ class AdminServices:
         self._processes = ProcessLink(process.context, _endpoints(process), clock)
         queues = QueueLink(self._processes)
         self._queue_watch = QueueWatch(queues, clock)
+        self._replication = ProcessLink(
+            process.context, {REPLICATION: paths.ipc("replication-desk")}, clock
+        )
+        links = ReplicationLink(self._replication, on=config.replicates)
+        self._link_watch = LinkWatch(links, clock, catalog.rows)
         self._supervisor = ProcessLink(process.context, {SUPERVISOR: paths.ipc(SUPERVISOR)}, clock)
         self._sampler = Sampler(self._supervisor, clock, self._queue_watch.numbers)
         self._counter = TopicCounter(
@@ -67,6 +81,7 @@ class AdminServices:
                 self._audit,
                 self.access,
                 QueueReports(queues, self._queue_watch, clock),
+                LinkReports(links, self._link_watch, config.destination),
             )
         )
         self._server = _listen(process)
@@ -83,6 +98,8 @@ class AdminServices:
         self._server.start(Site(self._answers, doorkeeper, self._audit, Console()))
         self._worker.start()
         self._queue_watch.start()
+        if self._process.config.replicates:
+            self._link_watch.start()
         if doorkeeper.secured:
             self._refusals.start()
         host, port = self._server.address
@@ -107,7 +124,9 @@ class AdminServices:
         self._counter.stop()
         self._refusals.stop()
         self._queue_watch.stop()
+        self._link_watch.stop()
         self._processes.close()
+        self._replication.close()
         self._server.stop()
         self._supervisor.close()
 

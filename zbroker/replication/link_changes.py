@@ -18,7 +18,7 @@ UNTIL: Final = "this ends with the replication process"
 
 
 class LinkChanges:
-    """What is asked for, judged and done."""
+    """Judges what an operator asks for, and does it."""
 
     def __init__(self, links: dict[str, OutgoingLink], durability: Durability) -> None:
         self._links, self._durability = links, durability
@@ -36,7 +36,7 @@ class LinkChanges:
         }
 
     def change(self, ask: ChangeLink, now_ms: int) -> tuple[Sequence[LinkEffect], LinkChanged]:
-        """What follows, and the answer. Of a dry run only the answer."""
+        """The effects, and the answer. A dry run has no effects."""
         link = self._links.get(ask.link)
         if link is None:
             there = ", ".join(sorted(self._links)) or "none"
@@ -79,11 +79,11 @@ class LinkChanges:
 
 
 def _waits(needed: int) -> str:
-    """What is acknowledged then."""
+    """How many destinations acknowledgements wait for, and what that means."""
     if not needed:
         return (
-            "acknowledgements wait for no other instance: what is acknowledged may be lost with "
-            "the disk of this one"
+            "acknowledgements wait for no other instance: messages that are acknowledged may be "
+            "lost with the disk of this one"
         )
     return f"acknowledgements wait for {needed} synchronous destination{'s' * (needed > 1)}"
 

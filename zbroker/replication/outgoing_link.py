@@ -501,7 +501,7 @@ class OutgoingLink:
 
     def row(self, persisted: int) -> ReplicationRow:
         """For people."""
-        stopped = {str(origin): code for origin, code in self.stopped.items()}
+        stopped = {f"{o.instance:016x}.{o.generation}": why for o, why in self.stopped.items()}
         problem = self.refusal.reason if self.refusal is not None else ""
         state = "paused" if self.paused and self.state == "down" else self.state
         return ReplicationRow(

@@ -85,8 +85,9 @@ class ReplicationRow(Struct, omit_defaults=True):
 
     mark: everything that the destination wants below this local position is durable there.
     lag: local positions from there to the durable end of the log. stopped: origins that are not
-    sent on, and why. problem: what the other end refused last. paused: by hand, also while what is
-    on its way is still awaited. by_hand: it was downgraded by a person, and stays so.
+    sent on, `<instance hex>.<generation>`, and why. problem: what the other end refused last.
+    paused: by hand, also while what is on its way is still awaited. by_hand: it was downgraded by a
+    person, and stays so.
     """
 
     name: str
