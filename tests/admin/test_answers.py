@@ -29,7 +29,7 @@ SEGMENT_KEYS = {
     "serial", "place", "packed", "first", "end", "first_time", "last_time", "bytes", "size", "open",
 }  # fmt: skip
 JOURNAL_KEYS = {
-    "instance", "generation", "floor", "persisted", "log_time_ns", "directory",
+    "instance", "generation", "generations", "floor", "persisted", "log_time_ns", "directory",
     "archive_directory", "bytes", "free_bytes", "conflicts", "stated", "removing", "silent",
     "holders", "segments",
 }  # fmt: skip
@@ -147,6 +147,12 @@ def test_the_journal_has_the_published_keys(bench: Bench) -> None:
     assert set(found) == JOURNAL_KEYS
     assert all(set(segment) == SEGMENT_KEYS for segment in found["segments"])
     assert (found["instance"], found["conflicts"]) == ("000000000000abcd", 3)
+    assert found["generations"] == []
+    assert bench.rig.journal.welcome is not None
+    bench.rig.journal.welcome.generations = [(1, 1), (7, 30)]
+    assert bench.answers.get("/journal")["generations"] == [
+        {"generation": 1, "first": 1}, {"generation": 7, "first": 30},
+    ]  # fmt: skip
 
 
 def test_segments_join_and_the_open_one_has_no_end(bench: Bench) -> None:

@@ -111,7 +111,7 @@ def test_a_downgrade_says_how_it_ends(row: ReplicationRow, what: str, then: str)
 def test_a_stopped_origin_says_why_and_what_to_do() -> None:
     fork = finding(seen(SYNC, stopped={"b": {"a.1": "fork"}}), "origin_stopped")
     assert fork.what == "origin a.1 is not sent to b: fork"
-    assert "new data directory" in fork.next
+    assert "keep both data directories" in fork.next
     gap = finding(seen(SYNC, stopped={"b": {"a.1": "gap"}}), "origin_stopped")
     assert "journal verify" in gap.next
     other = finding(seen(SYNC, stopped={"b": {"a.1": "disk_full"}}), "origin_stopped")

@@ -60,6 +60,13 @@ def test_an_instance_that_is_well_is_ok() -> None:
         ({"alarms": [alarm("queue_holds")]}, HealthLimits(), WARNING),
         ({"alarms": [alarm("disk_full")]}, HealthLimits(), CRITICAL),
         ({"alarms": [alarm("access_file")]}, HealthLimits(), CRITICAL),
+        ({"alarms": [alarm("link_down")]}, HealthLimits(), WARNING),
+        ({"alarms": [alarm("sync_unreachable")]}, HealthLimits(), CRITICAL),
+        ({"replication": {"lag": 9}}, HealthLimits(replication_lag=Thresholds(9)), OK),
+        ({"replication": {"lag": 9}}, HealthLimits(replication_lag=Thresholds(8)), WARNING),
+        ({"replication": {"lag": 9}}, HealthLimits(replication_lag=Thresholds(1, 8)), CRITICAL),
+        ({"replication": {"lag": None}}, HealthLimits(replication_lag=Thresholds(0)), OK),
+        ({"replication": {}}, HealthLimits(replication_lag=Thresholds(0)), OK),
         ({"alarms": [alarm("conflicts"), alarm("damage")]}, HealthLimits(), CRITICAL),
         ({}, HealthLimits(lag=Thresholds(49)), WARNING),
         ({}, HealthLimits(lag=Thresholds(50, 50)), OK),
@@ -91,6 +98,13 @@ def test_a_worker_that_does_not_answer_is_a_warning() -> None:
 def test_a_disk_that_cannot_be_seen_is_unknown() -> None:
     assert judge(SAID._replace(disks={}), HealthLimits()).code == UNKNOWN
     assert judge(SAID._replace(disks=None), HealthLimits()).code == OK
+
+
+def test_the_lag_of_destinations_is_a_value_where_there_are_links() -> None:
+    said = SAID._replace(status=STATUS | {"replication": {"lag": 7}})
+    values = {value.name: value.value for value in judge(said, HealthLimits()).values}
+    assert values["replication_lag"] == 7
+    assert "replication_lag" not in {value.name for value in judge(SAID, HealthLimits()).values}
 
 
 def test_each_disk_is_a_value() -> None:

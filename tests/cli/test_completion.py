@@ -15,7 +15,13 @@ from click.testing import CliRunner
 
 from tests.cli.admins import FakeAdmin
 from zbroker.cli import admin_main, main
-from zbroker.cli.completion import SHELLS, complete_point, complete_queue, complete_topic
+from zbroker.cli.completion import (
+    SHELLS,
+    complete_link,
+    complete_point,
+    complete_queue,
+    complete_topic,
+)
 from zbroker.cli.options import complete_context
 from zbroker.control import contexts
 from zbroker.control.contexts import Context
@@ -92,7 +98,7 @@ def test_topics_of_an_instance_on_this_host_are_completed(
     assert complete_topic(ctx, parameter, "ord") == []
 
 
-def test_queues_and_points_of_an_instance_on_this_host_are_completed(fake: FakeAdmin) -> None:
+def test_queues_points_and_links_of_an_instance_on_this_host_are_completed(fake: FakeAdmin) -> None:
     fake.answers["GET /queues"] = {"queues": [{"name": name} for name in ("work", "other")]}
     fake.answers["GET /points"] = {"points": [{"name": name} for name in ("eod", "start")]}
     root, parameter = click.Context(admin_main.main), click.Option(["--x"])
@@ -100,6 +106,8 @@ def test_queues_and_points_of_an_instance_on_this_host_are_completed(fake: FakeA
     ctx = click.Context(admin_main.main, parent=root)
     assert items(complete_queue(ctx, parameter, "wo")) == ["work"]
     assert items(complete_point(ctx, parameter, "")) == ["eod", "start"]
+    fake.answers["GET /replication"] = {"links": [{"name": name} for name in ("b", "c", "b")]}
+    assert items(complete_link(ctx, parameter, "")) == ["b", "c"], "a link in each direction"
     fake.answers["GET /queues"] = (503, {"code": "not_ready", "reason": "later"})
     assert complete_queue(ctx, parameter, "") == []
 

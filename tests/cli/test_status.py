@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -100,6 +101,33 @@ def test_the_overview_has_what_one_looks_at() -> None:
         ("log", "24,001 persisted, 3 MiB, 5 GiB free"), ("rates", "12.5 messages_in_s"),
         ("clients", "3, 2 subscriptions"), ("queues", "1 count, 7 depth"), ("security", "on"),
     ]  # fmt: skip
+
+
+LINKS: dict[str, Any] = {
+    "destinations": 2, "up": 2, "sources": 0, "lag": 0, "paused": 0, "downgraded": 0, "stopped": 0,
+    "needed": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("links", "line"),
+    [
+        (LINKS, "2 of 2 destinations, lag 0"),
+        (LINKS | {"sources": 1}, "2 of 2 destinations, lag 0, 1 source"),
+        (
+            LINKS | {"up": 1, "lag": 1_234, "paused": 1, "downgraded": 1, "stopped": 2},
+            "1 of 2 destinations, lag 1,234, 1 paused, 1 downgraded, 2 stopped origins",
+        ),
+        (LINKS | {"destinations": 0, "up": 0, "sources": 2}, "2 sources"),
+        (LINKS | {"up": None}, "2 destinations, their process does not answer"),
+    ],
+)
+def test_links_have_one_line(links: dict[str, Any], line: str) -> None:
+    assert ("replication", line) in overview({"replication": links})
+
+
+def test_without_links_there_is_no_line_of_them() -> None:
+    assert "replication" not in dict(overview({"replication": {}}))
 
 
 def test_no_instance_is_exit_3(tmp_path: Path) -> None:

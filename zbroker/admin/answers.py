@@ -232,6 +232,7 @@ class Answers:
         return {
             "instance": f"{tools.paths.instance:016x}",
             "generation": welcome.generation if welcome else 0,
+            "generations": _generations(welcome),
             "log_time_ns": holders.log_time_ns,
             "directory": str(tools.paths.journal),
             "archive_directory": str(tools.paths.archive),
@@ -324,6 +325,11 @@ def _asked(kind: type[T], answer: Callable[[T], Document]) -> Callable[[str], Do
 def _posted(kind: type[T], answer: Callable[[T], Document]) -> Callable[[bytes], Document]:
     """The answer to a body of this kind."""
     return lambda body: answer(requests.parse(kind, body))
+
+
+def _generations(welcome: m.Welcome | None) -> list[Document]:
+    begins = welcome.generations if welcome else []
+    return [{"generation": generation, "first": first} for generation, first in begins]
 
 
 def _holders(holders: m.Holders) -> Document:

@@ -49,8 +49,8 @@ def is_up(row: ReplicationRow) -> bool:
 
 #: why an origin is stopped: what to do
 _STOPPED: Final = {
-    "fork": "both instances have another history under one name, so one is a copy or was put back "
-    "from one: keep both data directories, and start the wrong one again on a new data directory",
+    "fork": "the two instances have different messages under one origin, so one is a copy, or was "
+    "put back from one: keep both data directories, and start the wrong one again on a new one",
     "gap": "the log here is damaged: zbroker-admin journal verify names the place; the destination "
     "has to get these messages from another instance",
 }
@@ -136,7 +136,7 @@ def _downgraded(seen: LinkObservation, rows: Rows) -> AlarmFinding | None:
         "link_downgraded",
         few([_why_downgraded(row) for row in rows]),
         f"acknowledgements wait for {seen.needed or 'no'} synchronous "
-        f"{_destinations(seen.needed or 0)}: messages that are acknowledged may be lost with this host",
+        f"{_destinations(seen.needed or 0)}: acknowledged messages may be lost with this host",
         hint,
     )
 

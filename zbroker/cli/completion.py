@@ -4,8 +4,9 @@ zbroker completion bash > ~/.local/share/bash-completion/completions/zbroker
 zbroker-admin completion zsh > "${fpath[1]}/_zbroker-admin"
 zbroker-admin completion fish > ~/.config/fish/completions/zbroker-admin.fish
 
-Options and commands come from the program itself. Contexts are read from their directory, topics
-and queues asked from an instance that runs on this host, within half a second or not at all.
+Options and commands come from the program itself. Contexts are read from their directory; topics,
+queues and links are asked from an instance that runs on this host, within half a second or not at
+all.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def _completer(path: str, rows: str) -> Complete:
 
 
 complete_queue, complete_point = _completer("/queues", "queues"), _completer("/points", "points")
+complete_link = _completer("/replication", "links")
 
 
 def _names(
@@ -84,7 +86,7 @@ def _names(
         # options of zbroker-admin come before the command
         found = _ask(ctx.find_root().params | ctx.params, path)
         names = [row[key] for row in found.get(rows, ()) if row[key].startswith(incomplete)]
-        return [CompletionItem(name) for name in names[:NAMES_MAX]]
+        return [CompletionItem(name) for name in [*dict.fromkeys(names)][:NAMES_MAX]]
     except (ZBrokerError, OSError, ValueError, KeyError, TypeError):
         return []  # errors cannot be shown here
 

@@ -87,9 +87,27 @@ def overview(found: Document) -> list[tuple[str, str]]:
         ("clients", f"{_number(found.get('clients', 0))}, "
                     f"{_number(found.get('subscriptions', 0))} subscriptions"),
         ("queues", ", ".join(f"{_number(queues[key])} {key}" for key in _QUEUES if key in queues)),
+        ("replication", ", ".join(_links(found.get("replication") or {}))),
         ("security", "on" if security.get("on") else "off: anyone may publish and read"),
     ]  # fmt: skip
     return [(name, value) for name, value in lines if value]
+
+
+def _links(links: Document) -> list[str]:
+    """Those to destinations; of what is not as it should be, only what there is."""
+    if not links:
+        return []
+    if links["up"] is None:
+        return [f"{links['destinations']} destinations, their process does not answer"]
+    up = f"{links['up']} of {links['destinations']} destinations"
+    parts = [up, f"lag {_number(links['lag'])}"] if links["destinations"] else []
+    more = {
+        "sources": "source" if links["sources"] == 1 else "sources",
+        "paused": "paused",
+        "downgraded": "downgraded",
+        "stopped": "stopped origin" if links["stopped"] == 1 else "stopped origins",
+    }
+    return [*parts, *(f"{_number(links[key])} {what}" for key, what in more.items() if links[key])]
 
 
 def _log(journal: Document) -> list[str]:

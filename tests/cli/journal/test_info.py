@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tests.cli.journal.test_new_generation import started
 from tests.cli.journals import INSTANCE, Maker, admin, run, segments, ten_batches
 from zbroker.log import format as f
 
@@ -26,6 +27,7 @@ def test_a_log_is_counted(maker: Maker) -> None:
     assert found["publishers"] == 1
     assert found["note"]["position"] == 34
     assert found["snapshot"] is None
+    assert found["generations"] == [{"generation": 1, "first": 1}]
 
 
 def test_the_newest_state_snapshot_is_named(maker: Maker) -> None:
@@ -61,6 +63,19 @@ def test_a_segment_that_is_not_there_is_not_found(maker: Maker) -> None:
     result = run(maker, "info", "9")
     assert result.exit_code == 3
     assert "there are 1 to 2" in result.stderr
+
+
+def test_each_generation_is_named_with_its_first_position(maker: Maker) -> None:
+    segments(maker, 2)
+    end = maker.batches[-1].end_position
+    assert run(maker, "new-generation").exit_code == 0
+    new = started(maker).generation
+    found = reported(maker)
+    assert found["generations"] == [
+        {"generation": 1, "first": 1}, {"generation": new, "first": end},
+    ]  # fmt: skip
+    lines = run(maker, "info").stdout.splitlines()
+    assert f"generations       1 from 1,{new} from {end}" in lines
 
 
 def test_text_has_a_fact_per_line(maker: Maker) -> None:

@@ -69,12 +69,13 @@ def _bounds(
 @_bounds("disk", "Percent of a log's disk.", _PERCENT, (80.0, 90.0))
 @_bounds("sync-ms", "Milliseconds that the last sync may take.")
 @_bounds("clients", "Clients that may be logged on.")
+@_bounds("replication-lag", "The largest lag of a destination, in positions of the log.")
 @flag_option("--warn-alarms", "An alarm is a warning, never critical.")
 def check(target: Target, /, form: str, warn_alarms: bool, **given: float) -> None:
     """Say in one line whether an instance is well; exit code 0, 1, 2, 3 as Nagios wants it.
 
-    Every bound holds for what is above it. An alarm is a warning; disk_full, damage and
-    index_failed are critical.
+    Every bound holds for what is above it. An alarm is a warning; disk_full, damage, index_failed,
+    access_file and sync_unreachable are critical.
 
     Example: zbroker-admin check --lag-warning 100000 --lag-critical 1000000
     """

@@ -12,9 +12,9 @@ CRITICAL: Final = 2
 UNKNOWN: Final = 3
 WORDS: Final = ("ok", "warning", "critical", "unknown")
 
-#: messages are refused, or some cannot be read, or reading becomes slow, or keys that were taken
-#: away still let clients in
-GRAVE: Final = frozenset({"disk_full", "damage", "index_failed", "access_file"})
+#: messages are refused or not acknowledged, or some cannot be read, or reading becomes slow, or
+#: keys that were taken away still let clients in
+GRAVE: Final = frozenset({"disk_full", "damage", "index_failed", "access_file", "sync_unreachable"})
 _UNSAFE: Final = str.maketrans({"|": "/", "\n": " ", "\r": " "})  # `|` begins performance data
 _STATES: Final = {"ready": OK, "starting": WARNING, "degraded": CRITICAL, "stopping": CRITICAL}
 
@@ -40,6 +40,7 @@ class HealthLimits(NamedTuple):
     disk: Thresholds = Thresholds()
     sync_ms: Thresholds = Thresholds()
     clients: Thresholds = Thresholds()
+    replication_lag: Thresholds = Thresholds()
 
 
 class AdminAnswers(NamedTuple):
@@ -102,6 +103,8 @@ def _values(said: AdminAnswers, limits: HealthLimits) -> Iterator[Value]:
         yield Value("disk" if number == 1 else f"disk{number}", round(used, 1), "%", limits.disk)
     yield Value("sync_ms", _of(journal, "sync_ms"), "ms", limits.sync_ms)
     yield Value("log_bytes", _of(journal, "bytes"), "B")
+    if links := status.get("replication"):
+        yield Value("replication_lag", _of(links, "lag"), "", limits.replication_lag)
     yield Value("persisted", max(0, _of(journal, "persisted") - 1), "c")
     for name, rate in status.get("rates", {}).items():
         if isinstance(rate, int | float):

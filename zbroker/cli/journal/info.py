@@ -3,8 +3,8 @@
 Both read the files; with --url `ls` asks the running instance. Answer of `ls`: per segment serial,
 place (journal or archive), packed, positions [first, end), times, bytes of the file, size of the
 segment when it is not compressed, open. Answer of `info`, which reads every batch header once:
-whose log it is, positions, note, counts, times, topics, space and compression; of one segment also
-its header and all its copies.
+whose log it is, its generations with their first positions, positions, note, counts, times, topics,
+space and compression; of one segment also its header and all its copies.
 
     zbroker-admin --data-dir /var/lib/zbroker journal ls
     zbroker-admin --url tcp://127.0.0.1:9101 --json journal ls
@@ -70,6 +70,7 @@ def info(target: Target, serial: int | None) -> None:
 
     `size` is what the segments hold, `bytes` what their files take, `ratio` the one by the other.
     `snapshot` is the newest segment with a complete state snapshot: only older ones can be removed.
+    `generations` are those of which segments are here, each from its first position here.
 
     Example: zbroker-admin --data-dir /var/lib/zbroker journal info 17
     """
@@ -87,6 +88,9 @@ def of_log(log: Log, paths: Paths, step: progress.Step) -> dict[str, Any]:
     return {
         "instance": f"{log.instance:016x}",
         "generation": log.generation,
+        "generations": [
+            {"generation": generation, "first": first} for generation, first in log.history.begins
+        ],
         "directory": str(paths.journal),
         "archive_directory": str(paths.archive),
         "floor": log.first_position,
@@ -157,6 +161,10 @@ def _ratio(size: int, taken: int) -> float | None:
 def _show(found: dict[str, Any]) -> None:
     topics, copies = found.pop("topics"), found.pop("copies", [])
     found["gaps"] = len(found["gaps"])
+    if "generations" in found:
+        found["generations"] = [
+            f"{one['generation']} from {one['first']}" for one in found["generations"]
+        ]
     found["topics"] = len(topics)
     if isinstance(found.get("note"), dict):
         found |= {f"note.{key}": value for key, value in found.pop("note").items()}

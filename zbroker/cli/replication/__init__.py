@@ -1,0 +1,26 @@
+"""`zbroker-admin replication`: the links to other instances and from them, and changes to them.
+
+A running instance answers and does it. Exit code 3: there is none, or no such link.
+
+    zbroker-admin --data-dir /var/lib/zbroker replication ls
+    zbroker-admin replication info b
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from zbroker.cli.group import LazyGroup, commands
+
+COMMANDS: Final = {
+    **commands("zbroker.cli.replication.queries:*", "ls info"),
+    **commands("zbroker.cli.replication.lag:*", "lag"),
+    **commands("zbroker.cli.replication.changes:*", "pause resume downgrade upgrade"),
+}
+
+
+@click.group(cls=LazyGroup, table=COMMANDS)
+def replication() -> None:
+    """See how other instances get this log and this one theirs; pause and downgrade links."""

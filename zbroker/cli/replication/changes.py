@@ -1,0 +1,88 @@
+"""`zbroker-admin replication pause | resume | downgrade | upgrade`: changes to a link.
+
+Answer: `link`, `dry_run`, `text`: what follows from it. Nothing of it is written to the config:
+each holds until the opposite, or until the replication process ends.
+
+    zbroker-admin --data-dir /var/lib/zbroker replication pause b
+    zbroker-admin replication downgrade b --dry-run
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import click
+
+from zbroker.cli import show
+from zbroker.cli.completion import complete_link
+from zbroker.cli.group import AdminCommand
+from zbroker.cli.options import dry_run_option
+from zbroker.control.target import Target
+
+name_argument = click.argument("name", shell_complete=complete_link)
+
+
+@click.command(cls=AdminCommand)
+@name_argument
+@dry_run_option
+def pause(target: Target, name: str, dry_run: bool) -> None:
+    """Send nothing more to the destination NAME, until it is resumed.
+
+    The link closes after what is on its way, and stays silent. The log is kept from its place on.
+    A synchronous destination counts as lagging: publishers wait until it is downgraded. A restart
+    of the replication process resumes it.
+
+    Example: zbroker-admin replication pause b
+    """
+    _change(target, name, "pause", dry_run)
+
+
+@click.command(cls=AdminCommand)
+@name_argument
+@dry_run_option
+def resume(target: Target, name: str, dry_run: bool) -> None:
+    """Go on with the paused link to the destination NAME, at once.
+
+    It is sent what it lacks, in the order of the log.
+
+    Example: zbroker-admin replication resume b
+    """
+    _change(target, name, "resume", dry_run)
+
+
+@click.command(cls=AdminCommand)
+@name_argument
+@dry_run_option
+def downgrade(target: Target, name: str, dry_run: bool) -> None:
+    """Let no acknowledgement wait for the synchronous destination NAME.
+
+    It is sent everything as before. Messages that are acknowledged before it has them may be lost
+    with this host. It stays so, even when it has caught up, until it is upgraded by hand or the
+    replication process is restarted.
+
+    Example: zbroker-admin replication downgrade b --dry-run
+    """
+    _change(target, name, "downgrade", dry_run)
+
+
+@click.command(cls=AdminCommand)
+@name_argument
+@dry_run_option
+def upgrade(target: Target, name: str, dry_run: bool) -> None:
+    """Let acknowledgements wait for the synchronous destination NAME again.
+
+    Also for what it lacks now: publishers wait until it has caught up. If that takes longer than
+    its `downgrade_after`, it is downgraded again.
+
+    Example: zbroker-admin replication upgrade b
+    """
+    _change(target, name, "upgrade", dry_run)
+
+
+def _change(target: Target, name: str, what: str, dry_run: bool) -> None:
+    if not name:
+        raise click.UsageError("the name of a destination is not empty")
+    path = f"/replication/{quote(name, safe='')}/{what}"
+    found = target.admin().tell(path, {"dry_run": dry_run})
+    marked = " (dry run)" if found["dry_run"] else ""
+    show.answer(target.as_json, found, f"{found['link']}: {what}{marked}: {found['text']}")

@@ -1,0 +1,90 @@
+"""`zbroker-admin replication ls | info`: looks at links; changes nothing.
+
+Answer of `ls`: the document of GET /replication; of `info`: `links`, those with this name, and
+`lines`: what their states mean, and what to do.
+
+    zbroker-admin --data-dir /var/lib/zbroker replication ls
+    zbroker-admin --json replication info b
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from zbroker.cli import show
+from zbroker.cli.completion import complete_link
+from zbroker.cli.group import AdminCommand
+from zbroker.cli.replication.explanation import explained
+from zbroker.control.target import Target
+from zbroker.errors import ZBrokerError
+
+Document = dict[str, Any]
+
+COLUMNS: Final = show.columns(
+    "name:0 direction:0 state:0 mode:1 downgraded:2 lag:0 mark:4 on_the_way_bytes:5 log_bytes:3 "
+    "stopped:2 problem:6",
+    sizes="on_the_way_bytes log_bytes",
+)
+_SIZES: Final = ("on_the_way_bytes", "log_bytes")
+EMPTY: Final = "there is no link; see [[destination]] and listen.replication in the config"
+
+name_argument = click.argument("name", shell_complete=complete_link)
+
+
+@click.command(cls=AdminCommand)
+def ls(target: Target) -> None:
+    """List the links to other instances, and from them.
+
+    `out` is a destination of the config, `in` an instance that sends its log here. `lag` counts the
+    positions of the log here that a destination lacks, `log bytes` is what is kept of the log for
+    it. `stopped` origins are not sent from here: info says why.
+
+    Example: zbroker-admin replication ls
+    """
+    found = target.ask("/replication")
+    show.listing(target.as_json, found, COLUMNS, [shown(row) for row in found["links"]], EMPTY)
+
+
+@click.command(cls=AdminCommand)
+@name_argument
+def info(target: Target, name: str) -> None:
+    """Show the link to the instance NAME, and the one from it: state, meaning, what to do.
+
+    Example: zbroker-admin replication info b
+    """
+    found = target.ask("/replication")
+    links = named(found, name)
+    lines = [line for link in links for line in explained(link, found["needed"])]
+    document = {"links": links, "lines": lines}
+    show.answer(target.as_json, document, lambda: _show(links, lines))
+
+
+def _show(links: list[Document], lines: list[str]) -> None:
+    for link in links:
+        known = {key: value for key, value in link.items() if value is not None}
+        show.facts(known | {"stopped": _stopped(link)}, _SIZES)
+        click.echo()
+    click.echo("\n".join(lines))
+
+
+def named(found: Document, name: str, direction: str = "") -> list[Document]:
+    """The links with this name. Raises: ZBrokerError not_found."""
+    rows = [row for row in found["links"] if direction in ("", row["direction"])]
+    links = [row for row in rows if row["name"] == name]
+    if not links:
+        there = ", ".join(dict.fromkeys(row["name"] for row in rows))
+        reason = f"there is no link {name!r}; there are: {there}" if there else EMPTY
+        raise ZBrokerError("not_found", reason, "see replication ls")
+    return links
+
+
+def shown(row: Document) -> Document:
+    """A row of the table: how a downgrade came about, and how many origins are stopped."""
+    downgraded = "by hand" if row["by_hand"] else row["downgraded"] or None
+    return {**row, "downgraded": downgraded, "stopped": len(row["stopped"]) or None}
+
+
+def _stopped(link: Document) -> list[str]:
+    return [f"{origin} ({code})" for origin, code in link["stopped"].items()]
