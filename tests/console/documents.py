@@ -19,6 +19,7 @@ def documents() -> dict[str, Any]:
         "/journal": journal(),
         "/actions": actions(),
         "/queues": queues("work", "audit"),
+        "/replication": replication(),
         "/queues/work/explain": explained("it has no consumer", "1,234 messages are ready"),
     }
 
@@ -168,6 +169,39 @@ def subscriptions() -> dict[str, Any]:
     slow["filter"] = "/region = 'EU' AND /quantity > 100"
     live = subscription("risk", "trades", "caught up", 0)
     return {"persisted": 1_234_560, "silent": [], "left_out": 0, "subscriptions": [slow, live]}
+
+
+def link(link_name: str, direction: str, state: str, **more: Any) -> dict[str, Any]:
+    goes = direction == "out"
+    return {
+        "name": link_name,
+        "direction": direction,
+        "state": state,
+        "instance": "10b714bc24174274",
+        "to": ["tcp://10.0.0.2:9104"] if goes else [],
+        "mode": "sync" if goes else "",
+        "paused": False,
+        "downgraded": False,
+        "by_hand": False,
+        "mark": 1_234_000 if goes else None,
+        "lag": 560 if goes else None,
+        "on_the_way_bytes": 3 * MIB if goes else None,
+        "log_bytes": 64 * MIB if goes else None,
+        "stopped": {},
+        "problem": "",
+    } | more
+
+
+def replication(*rows: dict[str, Any]) -> dict[str, Any]:
+    """Links; none by default, as of most instances."""
+    return {
+        "replicates": bool(rows),
+        "persisted": 1_234_560,
+        "needed": 1 if rows else None,
+        "through": None,
+        "links": list(rows),
+        "origins": [],
+    }
 
 
 def queue(queue_name: str, depth: int) -> dict[str, Any]:

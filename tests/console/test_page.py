@@ -86,6 +86,32 @@ def test_a_queue_that_goes_while_it_is_explained_is_reported(browser: Browser, f
     browser.until(lambda: "no such queue any more" in browser.text("#queues .explained"))
 
 
+def test_links_are_shown_where_there_are_any(browser: Browser, fake: Fake) -> None:
+    opened(browser, fake)
+    browser.until(lambda: asked(fake, "/replication") > 0)
+    assert browser.text("#replication") == ""
+    fake.documents["/replication"] = d.replication(
+        d.link("emea-2", "out", "sending"),
+        d.link(
+            "archive", "out", "down", mode="async", downgraded=True, by_hand=True,
+            stopped={"10b714bc24174273.5": "fork"}, problem=EVIL,
+        ),
+        d.link("emea-2", "in", "receiving"),
+    )  # fmt: skip
+    browser.until(lambda: browser.rows("replication"))
+    first, second, third = browser.rows("replication")
+    assert first == [
+        "emea-2", "to", "sending", "sync", "560", "1,234,000", "3 MiB", "64 MiB", *("\u2013",) * 2,
+    ]  # fmt: skip
+    assert second[:4] == ["archive", "to", "down", "async, downgraded by hand"]
+    assert second[-2:] == ["10b714bc24174273.5 fork", EVIL]
+    assert third[:5] == ["emea-2", "from", "receiving", "\u2013", "\u2013"]
+    assert "Replication" in browser.text("#replication")
+    fake.documents["/replication"] = d.replication()
+    browser.until(lambda: browser.text("#replication") == "")
+    assert browser.complaints() == []
+
+
 def test_without_queues_there_are_no_charts_of_them(browser: Browser, fake: Fake) -> None:
     opened(browser, fake)
     browser.until(lambda: "Queued messages" in browser.text("#rates"))

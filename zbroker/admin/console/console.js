@@ -34,6 +34,7 @@ function section(id, part) {
 const processes = section("processes", lists.processes());
 const subscriptions = section("subscriptions", lists.subscriptions());
 const queues = section("queues", new Queues(() => explainFeed.wake()));
+const links = section("replication", lists.links());
 const topics = section("topics", lists.topics());
 const clients = section("clients", lists.clients());
 const segments = section("segments", new Segments());
@@ -58,6 +59,12 @@ function silence(document) {
 function showSubscriptions(document) {
   subscriptions.show(document.subscriptions, document.left_out);
   return silence(document);
+}
+
+/** Only an instance with links has this section. */
+function showLinks(document) {
+  byId("replication").hidden = document.links.length === 0;
+  links.show(document.links);
 }
 
 function showClients(document) {
@@ -191,6 +198,7 @@ feed(() => "/status", 1000, takeStatus, () => !document.hidden && !page.locked);
 listFeed(() => `/subscriptions?limit=${ROWS}`, 1000, "subscriptions", showSubscriptions);
 listFeed(() => `/clients?limit=${ROWS}`, 1000, "clients", showClients);
 listFeed(() => "/queues", 1000, "queues", (document) => queues.show(document));
+listFeed(() => "/replication", 1000, "replication", showLinks);
 listFeed(() => "/actions", 1000, "actions", (document) => actions.show(document));
 listFeed(() => "/journal", 5000, "segments", (document) => segments.show(document));
 const explainFeed = feed(explainPath, 2000, takeWhy, () => mayList() && queues.chosen !== "");

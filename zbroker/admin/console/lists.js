@@ -1,4 +1,4 @@
-// The sections that are tables: processes, subscriptions, topics, clients, actions.
+// The sections that are tables: processes, subscriptions, links, topics, clients, actions.
 
 import { element, say } from "./dom.js";
 import { Table } from "./table.js";
@@ -56,6 +56,36 @@ function topicOf(row) {
 
 function seconds(value) {
   return typeof value === "number" && value < 10 ? value.toFixed(1) : count(value);
+}
+
+/** Links to other instances, and from them; those have no numbers here. */
+export function links() {
+  const stopped = (row) => Object.entries(row.stopped ?? {}).map((one) => one.join(" "));
+  return new Table("Links to other instances and from them", [
+    sorted("Instance", (row) => row.name, { kind: "wide" }),
+    sorted("Direction", (row) => (row.direction === "out" ? "to" : "from")),
+    sorted("State", (row) => row.state, { tone: toneOfLink }),
+    label("Mode", modeOf, { text: modeOf, tone: (row) => (row.downgraded ? "warn" : "") }),
+    number("Lag, positions", (row) => row.lag),
+    number("Mark", (row) => row.mark),
+    bytes("On the way", (row) => row.on_the_way_bytes),
+    bytes("Log kept", (row) => row.log_bytes),
+    label("Stopped origins", (row) => stopped(row).join(", ") || NONE,
+      { kind: "wide", tone: (row) => (stopped(row).length ? "bad" : "") }),
+    label("Problem", (row) => row.problem || NONE,
+      { kind: "wide", tone: (row) => (row.problem ? "bad" : "") }),
+  ], (row) => `${row.direction} ${row.name}`, "No link.");
+}
+
+function toneOfLink(row) {
+  if (row.paused) return "warn";
+  return row.state === "down" || row.state === "greeting" ? "bad" : "";
+}
+
+function modeOf(row) {
+  if (!row.mode) return NONE;
+  const how = row.by_hand ? ", downgraded by hand" : row.downgraded ? ", downgraded" : "";
+  return name(row.mode) + how;
 }
 
 export function topics() {
