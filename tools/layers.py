@@ -25,8 +25,8 @@ _VALUES: Final = (
 )
 _LANGUAGE: Final = ("zbroker.filters", "zbroker.formats")
 _QUEUE_SETTINGS: Final = (
-    "zbroker.config.journal", "zbroker.config.queues", "zbroker.config.tree",
-    "zbroker.config.units",
+    "zbroker.config.journal", "zbroker.config.queues", "zbroker.config.replication",
+    "zbroker.config.tree", "zbroker.config.units",
 )  # fmt: skip
 #: What every process of an instance may use.
 _PROCESS: Final = (
@@ -82,6 +82,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.access": (*_VALUES, *_LANGUAGE),
     "zbroker.config.units": (),
     "zbroker.config.queues": ("zbroker.config.units",),
+    "zbroker.config.replication": ("zbroker.config.units",),
     "zbroker.config.journal": ("zbroker.config.units", "zbroker.formats", "zbroker.limits"),
     "zbroker.config.tree": (*_VALUES, *_QUEUE_SETTINGS, "zbroker.formats"),
     "zbroker.config": (*_VALUES, *_LANGUAGE, "zbroker.definitions"),
@@ -122,6 +123,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.ingest.__main__": _MAIN,
     "zbroker.delivery.__main__": _MAIN,
     "zbroker.queues.__main__": _MAIN,
+    "zbroker.replication.__main__": _MAIN,
     "zbroker.admin.__main__": _MAIN,
     "zbroker.supervisor.__main__": ("zbroker.cli.start",),
     # programs that use a broker
