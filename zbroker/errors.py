@@ -138,6 +138,10 @@ LOCAL_CODES: Final[dict[str, tuple[str, str]]] = {
         "this name belongs to another principal on the peer",
         "give it one owner in the access files of both instances",
     ),
+    "same_instance": (
+        "two instances have one instance id",
+        "one is a copy of the other: keep its data directory, and start it on a new one",
+    ),
     # the client library
     "timeout": (
         "no answer in the given time",

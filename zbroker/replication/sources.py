@@ -43,7 +43,7 @@ class FromSource(Struct, gc=False):
     key: str = ""
 
 
-class BadFrame(Struct, gc=False):
+class BadFrame(Struct):
     """A source sent a frame that is not a message."""
 
     rid: bytes
