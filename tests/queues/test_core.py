@@ -316,6 +316,20 @@ def test_a_log_that_has_lost_what_was_read_of_its_generation_is_read_again() -> 
     assert caught.value.code == "damaged"
 
 
+def test_definitions_may_come_before_the_generation_that_their_answer_is_of() -> None:
+    """The answer comes by another socket than the watermarks, and may be faster."""
+    at = Bench(work(), welcome=False)
+    at.many(2)  # of the new generation, not reported yet
+    at.persisted, at.durable, at.reading = 1, False, False
+    at.welcome()
+    assert at.manager.following.persisted == 3
+    at.raised.append((9, 1))
+    at.origin, at.reading = HERE._replace(generation=9), True
+    at.persist()
+    assert at.manager.here == HERE._replace(generation=9)
+    assert at.here() == [1, 2]
+
+
 def test_a_log_that_ends_before_what_was_read_is_read_again() -> None:
     at = bench()
     at.many(5)

@@ -62,6 +62,7 @@ class JournalClient:
         )
         self._since: dict[str, int] = {}  # wall clock, ms, since when a queue needs the log
         self._met = 0  # the journal that welcomed last
+        self._reported = 0  # how far its generation is durable, as it was reported with that one
         self._named: NamedRows | None = None  # until the tables are loaded
         self._holds_ms = self._let_go_ms = self._log_start_reported = 0
         self._making_reported = False
@@ -124,13 +125,16 @@ class JournalClient:
         manager = self._manager
         if manager.here is not None:
             ended = manager.history.end(manager.here.generation)
-            if here.instance != manager.here.instance or manager.following.persisted > ended:
+            # not `following.persisted`: the answer to AskNamed raises it, and may come before the
+            # watermarks of the generation that it is of
+            if here.instance != manager.here.instance or self._reported > ended:
                 text = f"generation {here.generation} of the log has not all that the queues read"
                 raise StorageError("damaged", f"{text}; they are read again")
         manager.here = max(manager.here or here, here)
         manager.announced = manager.announced or here
         manager.raised(log_start)
         manager.following.persisted = max(manager.following.persisted, persisted)
+        self._reported = max(self._reported, persisted)
 
     def named(self, named: NamedRows) -> Sequence[Effect]:
         """The definitions of the log. Raises: ConfigError."""
