@@ -19,12 +19,13 @@ from tests.journal.linked import (
     record,
 )
 from zbroker.ids import Origin, publisher_id
-from zbroker.journal import replicas
+from zbroker.journal import link_sessions, replicas
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.link_sessions import owner_of
 from zbroker.log import records
-from zbroker.log.format import KIND_PUBLISH, KIND_PUBLISHER
+from zbroker.log.format import KIND_NOOP, KIND_PUBLISH, KIND_PUBLISHER
 from zbroker.wire import internal as m
+from zbroker.wire.internal import Record
 
 
 @pytest.fixture
@@ -142,6 +143,87 @@ def test_an_owner_that_came_after_the_name_was_told_stays(core: GroupCommit) -> 
     [item] = give(core, record(1, 1, at=40, publisher=publisher_id("q")))[1]
     assert item.code == "principal_differs"
     assert core.sessions.meet(publisher_id("q")).principal == "alice"
+
+
+# -- generations of another instance ----------------------------------------------------------
+
+
+def begins(generation: int = 2, of: int = THERE) -> Record:
+    """The first record of a generation."""
+    return Record(KIND_NOOP, of, generation, 50, 0, WALL)
+
+
+def unnamed(generation: int = 1) -> Record:
+    """It is refused."""
+    one = record(1, 2, at=40, publisher=publisher_id("unnamed"))
+    one.generation = generation
+    return one
+
+
+def test_a_generation_begins_here_after_what_was_refused_of_an_older_one(
+    core: GroupCommit,
+) -> None:
+    """A nearly full disk takes the fact that begins generation 2, and not the messages before it.
+    With it, readers would be told that nothing more of generation 1 comes."""
+    core.accepting, core.left_bytes = False, 100_000
+    older = record(1, 2, at=40)
+    assert codes(give(core, older, begins())[1]) == ["disk_full", "origin_gap"]
+    core.accepting = True
+    [item] = give(core, begins())[1]
+    assert item.code == "origin_gap", "it was under way when there was space again"
+    assert "older generations" in item.reason
+    assert core.sessions.origins.vector == {}
+    assert codes(give(core, older, begins())[1]) == ["", ""]
+    assert core.sessions.origins.vector == {Origin(THERE, 1): 41, Origin(THERE, 2): 50}
+
+
+def test_each_generation_waits_for_the_one_before(core: GroupCommit) -> None:
+    """Another link brings what was missing of the first one; the second one is not here yet."""
+    core.accepting, core.left_bytes = False, 100_000
+    give(core, record(1, 2, at=40), begins(2))
+    core.accepting = True
+    open_link(core, 2, peer=7)
+    assert codes(give(core, record(1, 2, at=40), link=2)[1]) == [""]
+    assert codes(give(core, begins(3))[1]) == ["origin_gap"]
+    assert codes(give(core, begins(2), begins(3))[1]) == ["", ""]
+
+
+def test_no_generation_begins_with_what_a_peer_has_covered(core: GroupCommit) -> None:
+    give(core, unnamed())
+    cover(core, 1, m.Covered(THERE, 2, 0, 50))
+    assert core.sessions.origins.vector == {}
+
+
+def test_others_do_not_wait_for_what_was_refused(core: GroupCommit) -> None:
+    """Older generations, other instances, other links, the next session, generations begun."""
+    give(core, begins(4))
+    assert codes(give(core, unnamed(3))[1]) == ["name_missing"]
+    assert codes(give(core, begins(2), begins(9, of=7))[1]) == ["", ""]
+    after = begins(4)
+    after.position, after.after = 51, 50
+    assert codes(give(core, after)[1]) == [""], "nothing is told by it that was not known"
+    open_link(core, 2, peer=7)
+    assert codes(give(core, begins(5), link=2)[1]) == [""]
+    open_link(core, 1)
+    assert codes(give(core, begins(6))[1]) == [""]
+
+
+def test_a_fork_is_left_by_a_new_generation(core: GroupCommit) -> None:
+    give(core, record(1, 1, at=40))
+    behind = record(2, 1, at=41, after=40, after_crc=77), record(3, 1, at=42, after=41)
+    assert codes(give(core, *behind, begins())[1]) == ["fork", "origin_gap", ""]
+
+
+def test_where_too_much_was_refused_no_generation_begins(
+    core: GroupCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is noted of a session is bounded."""
+    monkeypatch.setattr(link_sessions, "STOPPED_MAX", 2)
+    give(core, unnamed(1), unnamed(2), unnamed(3))
+    assert codes(give(core, begins(of=7))[1]) == ["origin_gap"]
+    name(core, "unnamed")
+    assert codes(give(core, unnamed(1), begins(of=7))[1]) == ["", "origin_gap"]
+    assert codes(give(core, unnamed(2), begins(of=7))[1]) == ["", ""]
 
 
 @pytest.mark.parametrize(

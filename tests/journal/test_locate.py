@@ -328,6 +328,7 @@ def test_a_bookmark_below_the_log_start_is_expired(
 # -- logs with messages of several origins ----------------------------------------------------
 
 THERE = 8
+BODY = msgspec.msgpack.encode([b"x"])
 
 
 class NoIndex:
@@ -445,6 +446,24 @@ def test_a_vector_of_what_is_not_here_has_its_answer(two: Two, value: str, code:
 def test_what_an_origin_gave_up_is_not_waited_for(two: Two) -> None:
     two.whole.give(Record(KIND_NOOP, THERE, 2, 14, 0, 0), b"")
     assert two.locate(two.vector(3, 99)) == ("", 7)
+
+
+def test_a_nearly_full_disk_does_not_make_an_origin_give_up_what_it_refuses(two: Two) -> None:
+    """A reader saw 6 of p there up to 17, which is 6 of p here, too: the disk refuses the record
+    that would tie the two, and has space for the one that begins the next generation."""
+    two.whole.publish("p", 6)  # at 11
+    refused = Record(
+        KIND_PUBLISH, THERE, 1, 17, 0, 5, P, 3, 6, 5, 1, crc=crc32c(BODY), topics=["t"]
+    )  # fmt: skip
+    begins = Record(KIND_NOOP, THERE, 2, 18, 0, 0)
+    two.whole.space(accepting=False)
+    assert two.whole.offer(refused, BODY).code == "disk_full"
+    two.whole.offer(begins, b"")
+    assert two.locate(two.vector(10, 17))[0] == "bookmark_pending"
+    two.whole.space(accepting=True)
+    two.whole.give(refused, BODY)
+    two.whole.give(begins, b"")
+    assert two.locate(two.vector(10, 17)) == ("", 14), "only the tie and that record are after it"
 
 
 def test_a_tied_message_is_covered_by_either_origin(two: Two) -> None:

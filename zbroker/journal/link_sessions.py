@@ -6,11 +6,16 @@ are not placed by then are dropped: an answer that this instance gave about its 
 
 Names count within one session, until the log has them: so no name is needed again that a crash took
 before its first batch, and none is taken from a peer that brings nothing under it.
+
+The first record of a generation says that nothing more comes of the older ones of its instance
+(locate_vector.py), so it must not pass a record that was refused: a nearly full disk takes facts
+and no messages, and records on their way may be judged after the reason for a refusal is gone.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from zbroker.errors import ClientError
@@ -20,6 +25,7 @@ from zbroker.topics import CACHED_TOPICS_MAX, TopicCache, TopicPattern
 from zbroker.wire.internal import LinkOpened, OpenLink
 
 LINK_NAMES_MAX: Final = 100_000  # named in a session and not in the log yet
+STOPPED_MAX: Final = 1_000  # origins of a session of which a refused record is noted
 
 _OWNED: Final = re.compile(r"\$.*\.([0-9a-f]{16})\.(\d{1,10})")
 
@@ -34,6 +40,9 @@ class LinkSession:
         self.peer, self.number, self.digest = ask.peer, ask.number, ask.digest
         self.ended = False
         self.names: dict[int, PublisherRecord] = {}
+        self._stopped: dict[Origin, int] = {}  # where the newest refused record of each one ends
+        self._crowded = False  # there were more than could be noted, until all of these are here
+        self._forked: set[Origin] = set()  # these stop nothing: a new generation is their way out
         self._topics = [TopicPattern(pattern) for pattern in ask.topics]
         self._origins = [TopicPattern(pattern) for pattern in ask.origins]
         self._of_topic: TopicCache[Refusal | None] = TopicCache(self._judge, CACHED_TOPICS_MAX)
@@ -55,6 +64,31 @@ class LinkSession:
             if (refusal := of_topic[topic]) is not None:
                 return refusal
         return None
+
+    def refused(self, origin: Origin, last: int, code: str) -> None:
+        """Notes that a record which ends at `last` was not taken."""
+        if code == "fork":
+            self._forked.add(origin)
+            self._stopped.pop(origin, None)
+        elif origin in self._forked:
+            return  # this record is after the fork
+        elif origin in self._stopped or len(self._stopped) < STOPPED_MAX:
+            self._stopped[origin] = max(last, self._stopped.get(origin, 0))
+        else:
+            self._crowded = True
+
+    def may_begin(self, origin: Origin, high: Callable[[Origin], int]) -> bool:
+        """Whether all that was refused of older generations is here by now. high: up to where.
+
+        An origin that is noted has its older ones noted, too: they came before it.
+        """
+        if not self._stopped:
+            return True
+        self._stopped = {one: at for one, at in self._stopped.items() if high(one) < at}
+        self._crowded = self._crowded and bool(self._stopped)
+        if self._crowded and origin not in self._stopped:
+            return False
+        return not any((origin.instance, 0) <= one < origin for one in self._stopped)
 
     def _judge(self, topic: str) -> Refusal | None:
         try:

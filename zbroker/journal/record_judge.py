@@ -7,7 +7,8 @@ record before (`fork`).
 
 A record whose `after` is not here yet is refused, so the rest of that origin waits after a refusal;
 otherwise the later records would make the refused one look like a duplicate. One whose `after` is
-below a record that is here is refused, too: its sender lacks that one.
+below a record that is here is refused, too: its sender lacks that one. A generation does not begin
+here while something that was refused of an older one is missing.
 """
 
 from __future__ import annotations
@@ -138,6 +139,15 @@ class RecordJudge:
             )
         return None
 
+    def too_early(self, link: LinkSession, origin: Origin, seen: Seen) -> Refusal | None:
+        """Why nothing of a new generation is taken yet, over this link."""
+        if seen.position or link.may_begin(origin, self._to.sessions.origins.high):
+            return None
+        return "origin_gap", (
+            f"{_text(origin)} cannot begin here: records of older generations of that instance "
+            "were refused over this link, and are still missing; send those first"
+        )
+
     def _fork(self, origin: Origin, seen: Seen, theirs: int | None) -> Refusal | None:
         if theirs is None or seen.crc < 0 or theirs == seen.crc:
             return None
@@ -155,6 +165,8 @@ class RecordJudge:
         if record.after > seen.position:
             reason = f"this log holds {_text(origin)} up to {seen.position}, not to {record.after}"
             return "origin_gap", f"{reason}; send it from there"
+        if (refusal := self.too_early(link, origin, seen)) is not None:
+            return refusal
         if record.position > seen.position:
             if record.after < seen.crc_at:
                 return "origin_gap", (

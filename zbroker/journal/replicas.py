@@ -143,6 +143,7 @@ class Replicas:
         seen = self._origins.get(origin)
         refusal = self._judge.unit(link, unit, origin, seen, fits=fits)
         if refusal is not None:
+            link.refused(origin, given[-1].last, refusal[0])
             return [self._refused(ordinal + n, seen.position, *refusal) for n in range(len(given))]
         self._prepare(link, origin, given, seen)
         begun = len(self._to.batches)
@@ -154,6 +155,8 @@ class Replicas:
             self._bind(self._to.batches[begun:])
         if self._doubtful is not None:
             self._declare(self._doubtful)
+        if items[-1].code:  # a staged part or a commit, alone; or messages that the row covers
+            link.refused(origin, given[-1].last, items[-1].code)
         if origin != (self._to.settings.instance, self._to.generation):
             self._run = (link, *origin, self._origins.of(origin))
         return items
@@ -248,7 +251,8 @@ class Replicas:
         if link.ended or not self._to.decided or not _is_origin(origin):
             return
         seen, position = self._origins.get(origin), covered.position
-        if self._judge.beyond_right(link, origin, position, seen) is not None:
+        judge = self._judge
+        if judge.beyond_right(link, origin, position, seen) or judge.too_early(link, origin, seen):
             self._to.refused += 1
         elif seen.crc_at <= covered.after <= seen.position < position <= U63_MAX:
             self._prepare(link, origin, [], seen)

@@ -454,9 +454,11 @@ class Record(Struct, array_like=True, gc=False):
 
     instance, generation, position: its origin, of the first message that counts. after: the sender
     has nothing of this origin for us between this origin position and the record; a record
-    whose `after` is not here yet is refused with `origin_gap`, as a batch by its `prev`. after_crc:
-    content CRC of the record before it, which the first one after a connect says: if that here
-    is another, two histories have one name, `fork`; None: the sender does not have it any more.
+    whose `after` is not here yet is refused with `origin_gap`, as a batch by its `prev`; so is the
+    first one of a generation while something that was refused of an older one is missing.
+    after_crc: content CRC of the record before it, which the first one after a connect says: if
+    that here is another, two histories have one name, `fork`; None: the sender does not have it any
+    more.
     seq, prev, count, skip, cut, flags, crc: as in the batch header (zbroker.log.format).
     log_time, columns: the times that it got at its origin.
     A publisher record names its publisher, for this link session, and is not part of its origin's
