@@ -533,6 +533,31 @@ def test_a_vector_below_the_log_start_is_expired_on_a_lone_instance() -> None:
     assert alone.locate(value, log_start=6)[0] == "bookmark_expired"
 
 
+def test_a_vector_that_covers_all_that_was_removed_leads_to_the_log_start() -> None:
+    """What was removed after its last message was none: a fact, a snapshot, the noop here."""
+    alone = Two()
+    alone.whole.publish("q", 1, 9)
+    alone.whole.core.append_control(KIND_NOOP, b"")
+    alone.whole.commit()
+    assert alone.locate(alone.vector(10, 0), log_start=12) == ("", 12)
+    assert alone.locate(alone.vector(9, 0), log_start=12)[0] == "bookmark_expired"
+
+
+def test_a_vector_of_a_generation_covers_older_ones_that_were_removed() -> None:
+    alone = Two()
+    alone.whole.publish("q", 1, 9)
+    alone.whole.process.core.raise_generation()
+    alone.whole.process.turn()
+    alone.whole.publish("q", 10)
+    alone.whole.core.append_control(KIND_NOOP, b"")
+    alone.whole.commit()
+    generation, log_start = alone.whole.core.generation, alone.whole.core.persisted
+    newest = log_start - 2
+    assert generation > 1
+    assert alone.locate(alone.vector(newest, 0, generation), log_start) == ("", log_start)
+    assert alone.locate(alone.vector(10, 0), log_start)[0] == "bookmark_expired"
+
+
 def test_a_log_whose_snapshots_do_not_say_how_it_began_expires_rather_too_much(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,9 +77,19 @@ class Vectors:
         position = self._own(newest, vector[newest] + 1, now)
         if position > now.persisted:
             raise ClientError("bookmark_pending", f"position {position - 1} is not in the log yet")
-        if position < now.log_start:
+        return position if position >= now.log_start else self._kept(vector, now)
+
+    def _kept(self, vector: Vector, now: Where) -> int:
+        """The log start, if no message that the vector does not cover was removed."""
+        if not dominates(self._with_older(vector), self._below_log_start(now)):
             raise _expired(now)
-        return position
+        return now.log_start
+
+    def _with_older(self, vector: Vector) -> Vector:
+        """With what this log holds of the generations before the newest one of an own vector."""
+        newest, messages = max(vector), self._look.sessions.origins.messages
+        older = {origin: at for origin, at in messages.items() if origin < newest}
+        return {**vector, **{one: max(at, vector.get(one, 0)) for one, at in older.items()}}
 
     def _knows(self, origin: Origin, now: Where) -> bool:
         """False for a generation that this log never had: one that began on another copy of it.
@@ -259,8 +269,9 @@ class Vectors:
         first: Vector = {}
         log = self._look.log
         for item in log.headers(log.seek(now.log_start), through):
-            if not isinstance(item, Gap) and item[0].kind == KIND_PUBLISH:
-                first.setdefault(item[0].origin, item[0].origin_position)
+            if not isinstance(item, Gap) and (batch := item[0]).kind == KIND_PUBLISH:
+                ahead = max(0, now.log_start - batch.position)
+                first.setdefault(batch.origin, batch.origin_position + ahead)
         return {one: min(at, first.get(one, at + 1) - 1) for one, at in seen.items()}
 
 
