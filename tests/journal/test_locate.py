@@ -509,6 +509,22 @@ def test_a_vector_that_misses_what_was_removed_is_expired(two: Two) -> None:
     assert two.locate(two.vector(newest - 1, theirs))[0] == "bookmark_expired"
 
 
+def test_a_tie_that_was_removed_is_not_missed(two: Two) -> None:
+    """A reader had 6 of p here before its other origin came, went on there, and comes back."""
+    two.whole.publish("p", 6)  # at 11
+    two.at = 20
+    two.theirs(6, 1, 5)  # a tie, at 12
+    two.whole.roll_over()
+    two.whole.state()
+    two.whole.log.refresh()
+    two.whole.remove_oldest()
+    for _ in range(2):
+        ours = two.whole.core.sessions.origins.messages[Origin(build.INSTANCE, 1)]
+        assert two.locate(two.vector(ours, 16)) == ("", two.whole.core.persisted)
+        assert two.locate(two.vector(ours, 15))[0] == "bookmark_expired"
+        two.whole.restart()
+
+
 def test_a_late_message_is_found_after_what_proves_that_it_was_missing(two: Two) -> None:
     two.theirs(9, 1, 8)
     hole = two.locate(format_bookmark(P, 7))

@@ -74,6 +74,7 @@ def test_a_tie_counts_for_its_origin_and_is_noted_once() -> None:
         table.fold(tie(5, first=7, last=9, at=70))
     assert [known.at for known in table.ties] == [5]
     assert table.messages == {Origin(THERE, 1): 72}
+    assert table.stored == {}, "its messages are here with another one"
 
 
 def test_too_many_ties_give_up_the_oldest() -> None:
@@ -97,6 +98,7 @@ def test_rows_bring_back_what_they_tell_in_any_order() -> None:
     for origin in table.rows():
         again.fold_row(origin)
     assert (again.vector, again.messages, again.ties) == (table.vector, table.messages, table.ties)
+    assert again.stored == table.stored == {Origin(HERE, 1): 1}
 
 
 def test_an_older_row_changes_nothing() -> None:
@@ -104,6 +106,13 @@ def test_an_older_row_changes_nothing() -> None:
     table.fold(batch(1, HERE, 9))
     table.fold_row(OriginRow(HERE, 1, 4, 3))
     assert table.vector == {Origin(HERE, 1): 9}
+    assert table.stored == {Origin(HERE, 1): 9}
+
+
+def test_a_row_of_before_has_all_its_messages_stored() -> None:
+    table = Origins(HERE)
+    table.fold_row(OriginRow(THERE, 1, 4, 3))
+    assert table.stored == {Origin(THERE, 1): 3}
 
 
 # -- own generations --------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def core() -> GroupCommit:
 
 def row(core: GroupCommit, origin: Origin = ORIGIN) -> OriginRow:
     [found] = [r for r in core.sessions.origins.rows() if (r.instance, r.generation) == origin]
-    return msgspec.structs.replace(found, begun=0)
+    return msgspec.structs.replace(found, begun=0, stored=-1, stored_begun=-1)
 
 
 def codes(items: list[m.ReceiptItem]) -> list[str]:

@@ -6,7 +6,7 @@ import time
 from itertools import repeat
 
 import pytest
-from msgspec import msgpack
+from msgspec import Raw, msgpack
 
 from tests.journal.test_origins import HERE, batch, tie
 from tests.journal.whole import cut, table
@@ -27,10 +27,14 @@ from zbroker.wire.units import NamedRow
 
 ROW = PublisherRow(7, "p", "alice", 90, 55, 3, 4, 2, 9, 60, 12, [Hole(20, 29, 25)])
 GOLDEN = (
+    "85a17601a77468726f7567684da47061727400a5666f6c647383a76f726967696e73919b09010100ff0000ff0000ffa4"
+    "7469657390aa7075626c697368657273919c07a170a5616c6963655a37030402093c0c9193141d19a46c617374c3"
+)
+BEFORE_STORED = (  # ties counted as what is stored
     "85a17601a77468726f7567684da47061727400a5666f6c647383a76f726967696e73919909010100ff0000ff00a47469"
     "657390aa7075626c697368657273919c07a170a5616c6963655a37030402093c0c9193141d19a46c617374c3"
 )
-GOLDEN_BEFORE = (  # origins had no digest, no beginning and no CRC
+BEFORE_DIGESTS = (  # origins had no digest, no beginning and no CRC
     "85a17601a77468726f7567684da47061727400a5666f6c647383a76f726967696e73919509010100ffa4746965739"
     "0aa7075626c697368657273919c07a170a5616c6963655a3703040209 3c0c9193141d19a46c617374c3"
 ).replace(" ", "")
@@ -58,10 +62,22 @@ def test_golden_bytes_never_change() -> None:
     assert body.hex() == GOLDEN
 
 
-def test_a_snapshot_of_before_is_read_as_one_of_everything() -> None:
-    body = snapshot.decode(bytes.fromhex(GOLDEN_BEFORE))
+@pytest.mark.parametrize("golden", [BEFORE_DIGESTS, BEFORE_STORED])
+def test_a_snapshot_of_before_is_read_as_one_of_everything(golden: str) -> None:
+    body = snapshot.decode(bytes.fromhex(golden))
     assert body is not None
-    assert snapshot.origins(body) == [OriginRow(HERE, 1, 1, 0, -1, digest=0, since=0, crc=-1)]
+    expected = OriginRow(
+        HERE, 1, 1, 0, -1, digest=0, since=0, crc=-1, crc_at=0, stored=-1, stored_begun=-1
+    )
+    assert snapshot.origins(body) == [expected]
+
+
+def test_what_a_snapshot_of_before_calls_messages_counts_as_stored() -> None:
+    rows = [OriginRow(HERE, 1, 9, 9, 4), OriginRow(8, 1, 9, 9, 4, stored=7, stored_begun=3)]
+    body = snapshot.Body(1, 77, 0, {"origins": Raw(msgpack.encode(rows))})
+    begun, here = snapshot.begun(body, 70), snapshot.begun(body, 77)
+    assert begun == ({Origin(HERE, 1): 4, Origin(8, 1): 4}, {Origin(HERE, 1): 4, Origin(8, 1): 3})
+    assert here == ({Origin(HERE, 1): 9, Origin(8, 1): 9}, {Origin(HERE, 1): 9, Origin(8, 1): 7})
 
 
 def test_golden_bytes_of_names_never_change() -> None:
@@ -222,10 +238,16 @@ def test_what_is_no_snapshot_is_none(data: bytes) -> None:
 def test_how_a_segment_began_is_reported_if_it_is_known() -> None:
     sessions = filled()
     sessions.origins.begun = {Origin(HERE, 1): 2}
+    sessions.origins.stored_begun = {Origin(HERE, 1): 1}
     body = snapshot.decode(cut(sessions, 77, STATE_BODY_BYTES)[0])
     assert body is not None
-    assert snapshot.begun(body, 70) == {Origin(HERE, 1): 2, Origin(8, 1): 0}
-    assert snapshot.begun(body, 77) == sessions.origins.messages, "it is the segment's first batch"
+    begun, first = snapshot.begun(body, 70), snapshot.begun(body, 77)
+    assert begun is not None
+    assert begun.messages == {Origin(HERE, 1): 2, Origin(8, 1): 0}
+    assert begun.stored == {Origin(HERE, 1): 1, Origin(8, 1): 0}
+    assert first is not None, "it is the segment's first batch"
+    assert first.messages == sessions.origins.messages
+    assert first.stored == {Origin(HERE, 1): 3, Origin(8, 1): 0}, "the other one has a tie only"
     sessions.origins.begun = None
     body = snapshot.decode(cut(sessions, 77, STATE_BODY_BYTES)[0])
     assert body is not None

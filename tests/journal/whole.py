@@ -211,7 +211,9 @@ class Whole:
 def table(sessions: Sessions) -> tuple[object, ...]:
     """All that a snapshot tells."""
     rows = sorted(sessions.rows(sessions.ids()), key=lambda row: row.id)
-    origins = [msgspec.structs.replace(row, begun=0) for row in sessions.origins.rows()]
+    origins = [
+        msgspec.structs.replace(row, begun=0, stored_begun=0) for row in sessions.origins.rows()
+    ]
     return (
         msgspec.to_builtins(rows),
         sorted(msgspec.to_builtins(origins)),

@@ -545,7 +545,9 @@ def table(sessions: Sessions) -> Table:
     rows = {row.id: copy.deepcopy(row) for row in sessions.rows(sessions.ids())}
     rising = sorted(sessions.origins.rows(), key=lambda row: (row.instance, row.generation))
     # where segments begin, and generations without a record, are of segments and not of state
-    origins = [msgspec.structs.replace(row, begun=0) for row in rising if row.position]
+    origins = [
+        msgspec.structs.replace(row, begun=0, stored_begun=0) for row in rising if row.position
+    ]
     return Table(rows, origins, list(sessions.origins.ties))
 
 

@@ -140,5 +140,6 @@ class LogFold:
             self._serials[body.through] = serial
             begun = snapshot.begun(body, self._firsts.get(serial, 0))
             if begun is not None:
-                self.sessions.origins.begun = begun
+                self.sessions.origins.begun = begun.messages
+                self.sessions.origins.stored_begun = begun.stored
         self.state_serial = self._serials.get(self._parts.complete, 0)

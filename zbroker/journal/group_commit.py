@@ -116,6 +116,7 @@ class GroupCommit(GroupBuilder):
         self.state_serial = end.state_serial
         self.raised: list[tuple[int, int]] = []  # generations since the start, with their begins
         self._before: dict[Origin, int] = {}
+        self._stored_before: dict[Origin, int] = {}
         self._replicas = Replicas(self)
         self._units = Units(self)
         self._commits = CommitPlacer(self)
@@ -265,6 +266,7 @@ class GroupCommit(GroupBuilder):
         Call only `synced` after None.
         """
         self._before = self.sessions.origins.messages
+        self._stored_before = self.sessions.origins.stored
         self.begin(wall_ns)
         batches = self.batches
         items: list[tuple[Requester, m.ReceiptItem]] = []
@@ -393,6 +395,7 @@ class GroupCommit(GroupBuilder):
         origins = self.sessions.origins
         if self.serial != origins.begun_serial:  # its first group: what it began with
             origins.begun, origins.begun_serial = self._before, self.serial
+            origins.stored_begun = self._stored_before
         self.sessions.stages.written(self.serial)
         self._snapshots.written(position, self.serial)
 

@@ -249,7 +249,9 @@ class Vectors:
     # -- what was removed ---------------------------------------------------------------------
 
     def _below_log_start(self, now: Where) -> Vector:
-        """How far each origin was at most in the removed segments; all of it if unknown."""
+        """Up to where messages of each origin were in the removed segments at most; all of it if
+        unknown. Ties do not count: their messages are covered by the origin they are stored with.
+        """
         if now.log_start <= 1:
             return {}
         if self._removed[0] != now.log_start:
@@ -258,14 +260,14 @@ class Vectors:
 
     def _look_below(self, now: Where) -> Vector:
         """Exact if the oldest segment's snapshot says how it began, else rather too much."""
-        through, seen = now.persisted, self._look.sessions.origins.messages
+        through, seen = now.persisted, self._look.sessions.origins.stored
         starts = self._look.log.starts
         ends = [start.position for start in starts[1:]] + [now.persisted]
         head = next((head for end in ends if (head := self._head(end, now)) is not None), None)
         if head is not None:
-            if head.begun is not None and starts[0].serial == head.serial:
-                return head.begun
-            through, seen = head.position, head.seen
+            if head.stored_begun is not None and starts[0].serial == head.serial:
+                return head.stored_begun
+            through, seen = head.position, head.stored
         first: Vector = {}
         log = self._look.log
         for item in log.headers(log.seek(now.log_start), through):

@@ -39,6 +39,8 @@ class OriginRow(Struct, array_like=True, gc=False):
     Control records are not all copied, so only the second means the same on every instance.
     begun: messages, when the snapshot's segment began; -1 if that is not known. crc: content CRC of
     the newest record that travels, which ends at `crc_at`; -1: not known, as in older snapshots.
+    stored, stored_begun: as `messages` and `begun`, without ties, whose messages are here with
+    another origin; -1 in snapshots of before.
     """
 
     instance: int
@@ -50,6 +52,18 @@ class OriginRow(Struct, array_like=True, gc=False):
     since: int = 0
     crc: int = -1
     crc_at: int = 0
+    stored: int = -1
+    stored_begun: int = -1
+
+    @property
+    def of_stored(self) -> int:
+        """`stored`, or what is never below it."""
+        return self.stored if self.stored >= 0 else self.messages
+
+    @property
+    def of_stored_begun(self) -> int:
+        """The same when the segment began."""
+        return self.stored_begun if self.stored_begun >= 0 else self.begun
 
 
 class Tie(Struct, array_like=True, gc=False, frozen=True):
@@ -82,6 +96,7 @@ class Seen:
     since: int = 0
     crc: int = -1
     crc_at: int = 0
+    stored: int = 0
 
 
 class Origins:
@@ -97,6 +112,7 @@ class Origins:
         self.ties: list[Tie] = []
         self.forgotten = 0
         self.begun: dict[Origin, int] | None = {}  # `messages` when the newest segment began
+        self.stored_begun: dict[Origin, int] = {}  # `stored` then, if `begun` is known
         self.begun_serial = 0  # of that segment
         self._seen: dict[Origin, Seen] = {}
         self._run = Origin(0, 0)  # of the last batch: mostly the next one has it, too
@@ -115,6 +131,8 @@ class Origins:
             seen.messages = max(seen.messages, last)
             if batch.kind == KIND_TIE:
                 self.tie(tie_of(batch))
+            else:
+                seen.stored = max(seen.stored, last)
 
     def of(self, origin: Origin) -> Seen:
         """The row of an origin; an empty one if it is new."""
@@ -153,7 +171,7 @@ class Origins:
 
     def begin_segment(self, serial: int) -> None:
         """Batches that are folded from now on are in segment `serial`, which begins here."""
-        self.begun_serial, self.begun = serial, self.messages
+        self.begun_serial, self.begun, self.stored_begun = serial, self.messages, self.stored
 
     def high(self, origin: Origin) -> int:
         """Records of this origin up to here were seen; 0 if none was."""
@@ -168,6 +186,11 @@ class Origins:
     def messages(self) -> dict[Origin, int]:
         """The vector of a subscriber that has read the whole log."""
         return {origin: seen.messages for origin, seen in self._seen.items() if seen.messages}
+
+    @property
+    def stored(self) -> dict[Origin, int]:
+        """The same without ties: it covers every message by the origin that it is stored with."""
+        return {origin: seen.stored for origin, seen in self._seen.items() if seen.stored}
 
     @property
     def foreign(self) -> bool:
@@ -203,12 +226,13 @@ class Origins:
 
     def rows(self) -> Iterable[OriginRow]:
         """What a snapshot tells of origins."""
-        begun = self.begun
+        begun, known = self.begun or {}, self.begun is not None
         for origin, seen in self._seen.items():
-            then = begun.get(origin, 0) if begun is not None else -1
+            then = begun.get(origin, 0) if known else -1
+            stored_then = self.stored_begun.get(origin, 0) if known else -1
             yield OriginRow(
                 *origin, seen.position, seen.messages, then, seen.digest, seen.since, seen.crc,
-                seen.crc_at,
+                seen.crc_at, seen.stored, stored_then,
             )  # fmt: skip
 
     def fold_row(self, row: OriginRow) -> None:
@@ -216,6 +240,7 @@ class Origins:
         seen = self.of(Origin(row.instance, row.generation))
         seen.position = max(seen.position, row.position)
         seen.messages = max(seen.messages, row.messages)
+        seen.stored = max(seen.stored, row.of_stored)
         seen.digest, seen.since = row.digest, row.since
         if row.crc_at > seen.crc_at:
             seen.crc, seen.crc_at = row.crc, row.crc_at

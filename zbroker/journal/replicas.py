@@ -187,7 +187,7 @@ class Replicas:
         to.next_position = end = batch.position + r.count
         to.messages += r.count
         to.sessions.stored(known, batch)
-        seen.position = seen.messages = seen.crc_at = r.position + r.count - 1
+        seen.position = seen.messages = seen.stored = seen.crc_at = r.position + r.count - 1
         seen.crc = r.crc
         known.remember(Recent(r.seq, r.count, r.crc, end - 1))
         return m.ReceiptItem(ordinal, end - 1, known.high)

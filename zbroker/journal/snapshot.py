@@ -199,19 +199,31 @@ def origins(body: Body) -> list[OriginRow] | None:
     return _ORIGINS.decode(rows) if rows is not None else None
 
 
-def begun(body: Body, first: int) -> dict[Origin, int] | None:
-    """Per origin the newest message below position `first`, the segment's; None if not known.
+class Begun(NamedTuple):
+    """Per origin the newest message below the first position of a segment, and without ties."""
+
+    messages: dict[Origin, int]
+    stored: dict[Origin, int]
+
+
+def begun(body: Body, first: int) -> Begun | None:
+    """The same of a segment whose first position is `first`; None if it is not known.
 
     A snapshot at that position was written before it was known that its segment would begin.
     """
     rows = origins(body)
     if rows is None:
         return None
+    at = [Origin(row.instance, row.generation) for row in rows]
     if body.through == first:
-        return {Origin(row.instance, row.generation): row.messages for row in rows}
-    if any(row.begun < 0 for row in rows):
+        messages = [row.messages for row in rows]
+        stored = [row.of_stored for row in rows]
+    elif any(row.begun < 0 for row in rows):
         return None
-    return {Origin(row.instance, row.generation): row.begun for row in rows}
+    else:
+        messages = [row.begun for row in rows]
+        stored = [row.of_stored_begun for row in rows]
+    return Begun(dict(zip(at, messages, strict=True)), dict(zip(at, stored, strict=True)))
 
 
 def _newer(reason: str) -> StorageError:

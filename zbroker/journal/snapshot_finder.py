@@ -82,13 +82,16 @@ class SnapshotHead(NamedTuple):
     """What a first part says of origins: these vectors cover every message below a position.
 
     seen: below `position`, its own one. begun: below the first one of its segment, None if that
-    is not known.
+    is not known. stored, stored_begun: the same without ties, so it covers them by the origin that
+    they are stored with.
     """
 
     serial: int
     position: int
     seen: dict[Origin, int]
     begun: dict[Origin, int] | None
+    stored: dict[Origin, int]
+    stored_begun: dict[Origin, int] | None
 
 
 def origins_at_heads(log: Log, limit: int) -> Iterator[SnapshotHead]:
@@ -102,6 +105,10 @@ def origins_at_heads(log: Log, limit: int) -> Iterator[SnapshotHead]:
             rows = snapshot.origins(body) if body is not None else None
             if body is not None and rows is not None:
                 seen = {Origin(row.instance, row.generation): row.messages for row in rows}
+                stored = {Origin(row.instance, row.generation): row.of_stored for row in rows}
                 begun = snapshot.begun(body, start.position)
-                yield SnapshotHead(start.serial, body.through, seen, begun)
+                yield SnapshotHead(
+                    start.serial, body.through, seen, begun and begun.messages, stored,
+                    begun and begun.stored,
+                )  # fmt: skip
         end = min(end, start.position)
