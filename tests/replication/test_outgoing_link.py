@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from tests.replication.build import HERE, NAMES, THERE, THIRD, Link, batch, records, statement
-from zbroker.log.format import FLAG_UNIT, KIND_PUBLISHER, KIND_QUEUE, KIND_TIE
+from tests.replication.build import (
+    HERE,
+    NAMES,
+    THERE,
+    THIRD,
+    Link,
+    batch,
+    records,
+    statement,
+    units,
+)
+from tests.replication.test_snapshot_rows import part
+from zbroker.ids import Origin
+from zbroker.log.format import FLAG_UNIT, KIND_PUBLISHER, KIND_QUEUE, KIND_STATE, KIND_TIE
 from zbroker.log.reader import Cursor, Gap
 from zbroker.replication.effects import ConnectLink, FindStart, LinkBlock, SayOn
 from zbroker.replication.outgoing_link import (
@@ -260,6 +272,56 @@ def test_nothing_after_a_damaged_range_is_sent_without_proof() -> None:
     assert link.end.stopped == {HERE: "gap", THIRD: "gap"}
     link.receipt(2)
     assert link.end.mark == 2, "what the range had may be missing there"
+
+
+def test_after_a_damaged_range_no_generation_begins_before_the_older_one_is_there() -> None:
+    """Its first record would tell readers there that nothing more of the older one comes."""
+    older = Origin(HERE.instance, HERE.generation - 1)
+    rows = [[*older, 3, 3, 0, 0, 0, 5, 3], [*HERE, 0, 0, 0, 0, 0, -1, 0]]
+    state = batch(4, kind=KIND_STATE)
+    state.body = part(0, last=True, rows=rows)
+    damaged = batch(1, older), Gap(2, 4, "crc"), state, batch(5)
+    link = Link()
+    link.connect({older: 1})
+    assert records(link.reads(*damaged)) == []
+    assert link.end.stopped == {HERE: "gap"}
+    link = Link()
+    link.connect({older: 3})
+    assert records(link.reads(*damaged)) == [(1, 5, 0)]
+
+
+def test_a_generation_that_only_has_what_stays_holds_up_no_newer_one() -> None:
+    older = Origin(HERE.instance, HERE.generation - 1)
+    state = batch(4, kind=KIND_STATE)
+    state.body = part(0, last=True, rows=[[*older, 1, 0, 0, 0, 0, -1, 0]])
+    link = Link()
+    link.connect()
+    assert records(link.reads(Gap(1, 4, "crc"), state, batch(5))) == [(1, 5, 0)]
+
+
+def test_no_generation_begins_while_an_older_one_was_passed_over() -> None:
+    """Its instance fell silent there while names of a block were asked for."""
+    link = Link()
+    link.connect(sources=[THIRD.instance])
+    link.reads(batch(1, THIRD, 8))
+    read = link.end.next_read(10)
+    assert read is not None
+    newer = batch(2, Origin(THIRD.instance, THIRD.generation + 1), 9)
+    assert link.end.read(LinkBlock(read, [newer], Cursor(1, 0, 3)), {}) == ([], {77})
+    link.beats({}, ordinal=0)
+    assert records(units(link.end.go_on(NAMES))) == []
+    (find,) = (one for one in link.tick() if isinstance(one, FindStart))
+    link.begins(find)
+    assert records(link.reads(batch(1, THIRD, 8), newer)) == [(3, 8, 0), (3, 9, 0)]
+
+
+def test_a_generation_begins_behind_a_fork() -> None:
+    """It is the way out."""
+    newer = Origin(HERE.instance, HERE.generation + 1)
+    link = Link()
+    link.connect({HERE: 5})
+    assert records(link.reads(batch(1), batch(2, HERE, 6), batch(3, newer))) == [(1, 3, 0)]
+    assert link.end.stopped == {HERE: "fork"}
 
 
 def test_silence_ends_the_session() -> None:

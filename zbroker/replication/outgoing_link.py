@@ -18,7 +18,8 @@ from here are kept as numbers, PENDING_MAX at most; then reading waits, however 
 Where a part of this log is damaged, it is not known which records it had. From there on an origin
 is sent only if the next complete state snapshot proves that the destination has all of it up to
 that snapshot; the others stop there, and the mark stays before the damage until it is proved that
-the destination needs nothing of it.
+the destination needs nothing of it. A generation begins there after all that this log had of the
+older ones went, whatever stopped or delayed them.
 Source: requirement 002, "Replication Basics"; the design of replication, rules 3, 5 and 8.
 """
 
@@ -480,8 +481,25 @@ class OutgoingLink:
         if origin in self.stopped:
             return False
         if origin.instance == self.peer.instance:
-            return origin.generation < self.peer.generation
-        return origin.instance == self._mine.instance or origin.instance not in self.peer.sources
+            goes = origin.generation < self.peer.generation
+        else:
+            own = origin.instance == self._mine.instance
+            goes = own or origin.instance not in self.peer.sources
+        if goes and not held and not self._older_went(origin):
+            self.stopped[origin], goes = "gap", False
+        return goes
+
+    def _older_went(self, origin: Origin) -> bool:
+        """Whether what this log had of older generations is there, or on its way: readers there
+        take the first record of a generation for the end of them (zbroker.journal.link_sessions).
+        """
+        return not any(
+            at > max(self.peer.position(one, self._digest), self._given.get(one, 0))
+            for one, at in self._passed.items()
+            if (origin.instance, 0) <= one < origin
+            and self.stopped.get(one) != "fork"  # a new generation is the way out of it
+            and self._crcs.get(one, (0, -1))[1] >= 0  # else it may be of a record that stays here
+        )
 
     def _given_as(self, batch: Batch, last: int, after: int, after_crc: int | None) -> Sent:
         self._given[batch.origin] = last
