@@ -9,6 +9,7 @@ from zbroker.checksums import crc32c
 from zbroker.ids import Origin
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Cursor, Gap
+from zbroker.replication.contract import LinkIdentity
 from zbroker.replication.effects import (
     FindStart,
     LinkBlock,
@@ -17,7 +18,7 @@ from zbroker.replication.effects import (
     SayOn,
     StartFound,
 )
-from zbroker.replication.outgoing_link import LinkIdentity, OutgoingLink
+from zbroker.replication.outgoing_link import OutgoingLink
 from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.wire import replication as w
 from zbroker.wire.replication import OriginPosition

@@ -12,6 +12,7 @@ from zbroker.engine import events as ev
 from zbroker.engine.effects import Note, Tell
 from zbroker.limits import U63_MAX
 from zbroker.replication.effects import CloseLink, ConnectLink, PublishMark, SayOn
+from zbroker.replication.link_rows import row_of
 from zbroker.replication.outgoing_link import AGAIN_MS, SILENCE_MS
 from zbroker.wire import replication as w
 from zbroker.wire.replicas import AskLinks, ChangeLink, LinkAction, LinkChanged, Links
@@ -54,7 +55,7 @@ def test_a_link_with_nothing_on_its_way_is_closed_at_once() -> None:
     link = Link()
     link.connect({HERE: 9})
     assert paused(link) == [CloseLink("there")]
-    assert (link.end.state, link.end.row(9).state) == ("down", "paused")
+    assert (link.end.state, row_of(link.end, 9).state) == ("down", "paused")
 
 
 def test_a_paused_link_says_nothing_however_long_it_lasts() -> None:
@@ -72,8 +73,8 @@ def test_what_is_on_its_way_is_awaited_before_a_link_is_closed() -> None:
     link.reads(batch(1), batch(2))
     assert paused(link) == []
     assert link.end.next_read(1 << 40) is None, "nothing more is read"
-    assert link.end.row(9).state == "sending"
-    assert link.end.row(9).paused
+    assert row_of(link.end, 9).state == "sending"
+    assert row_of(link.end, 9).paused
     link.receipt(2)  # the name of the publisher, and the first record
     assert link.end.state == "sending"
     assert CloseLink("there") in link.receipt(3, since=2)
@@ -97,7 +98,7 @@ def test_a_paused_link_goes_down_with_its_destination_too() -> None:
     link.reads(batch(1))
     paused(link)
     link.tick(SILENCE_MS + 1)
-    assert link.end.row(9).state == "paused"
+    assert row_of(link.end, 9).state == "paused"
     assert link.tick(10**9) == []
 
 
@@ -153,7 +154,7 @@ def test_a_refused_record_is_not_sent_again_by_a_paused_link() -> None:
     paused(link)
     link.receipt(2, w.LinkItem(2, "disk_full", "no space"))
     assert link.tick(AGAIN_MS) == []
-    assert link.end.row(9).state == "paused"
+    assert row_of(link.end, 9).state == "paused"
 
 
 # -- the process ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the replication core is started with. Pure."""
+"""What the replication core is started with, and how instances know each other. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,28 @@ from typing import Final, NamedTuple
 
 from zbroker.access.core import Access
 from zbroker.replication.durability import DestinationRule
+from zbroker.wire.replication import LinkWelcome, wrong
 
 FEATURE_LEVEL: Final = 1
+
+
+class LinkIdentity(NamedTuple):
+    """How an instance names itself in a Hello."""
+
+    instance: int
+    name: str
+    group: str
+    feature_level: int
+
+    def another(self, link: str, welcome: LinkWelcome) -> str:
+        """Why who answers is not the destination that the config names; "" if it is."""
+        if reason := wrong(welcome.statement):
+            return reason
+        if welcome.name != link:
+            return f"the instance there is called {welcome.name!r}; change `destination.to`"
+        if welcome.statement.instance == self.instance:
+            return "the instance there has the id of this one: one of them is a copy"
+        return ""
 
 
 class ReplicationSettings(NamedTuple):

@@ -24,7 +24,7 @@ from zbroker.engine.events import Gone, ReadFailed
 from zbroker.engine.journal_session import JournalSession
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS, HOLDINGS_MAX
-from zbroker.replication.contract import FEATURE_LEVEL, ReplicationSettings
+from zbroker.replication.contract import FEATURE_LEVEL, LinkIdentity, ReplicationSettings
 from zbroker.replication.durability import Durability
 from zbroker.replication.effects import (
     Effect,
@@ -37,7 +37,8 @@ from zbroker.replication.effects import (
     StartFound,
 )
 from zbroker.replication.link_changes import LinkChanges
-from zbroker.replication.outgoing_link import LinkIdentity, OutgoingLink
+from zbroker.replication.link_rows import row_of
+from zbroker.replication.outgoing_link import OutgoingLink
 from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.replication.sources import BadFrame, FromSource, Sources
 from zbroker.wire import internal as m
@@ -322,7 +323,7 @@ class ReplicationCore:
         durability, rows = self.durability, self.sources.rows()
         rules = {rule.name: rule for rule in self.settings.destinations}
         for name, link in self.outgoing.items():
-            row = link.row(self.persisted)
+            row = row_of(link, self.persisted)
             row.mode = "sync" if rules[name].sync else "async"
             row.downgraded, row.by_hand = durability.downgraded(name), durability.by_hand(name)
             rows.append(row)

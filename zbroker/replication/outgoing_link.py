@@ -29,8 +29,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-import msgspec
-
 from zbroker.engine.effects import Note
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS, MIB, U63_MAX
@@ -43,6 +41,7 @@ from zbroker.log.format import (
     Batch,
 )
 from zbroker.log.reader import Cursor, Gap
+from zbroker.replication.contract import LinkIdentity
 from zbroker.replication.effects import (
     CloseLink,
     ConnectLink,
@@ -57,11 +56,10 @@ from zbroker.replication.effects import (
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.incoming_link import last_of
 from zbroker.replication.own_holdings import OwnHoldings
-from zbroker.replication.records import name_record, record_of
+from zbroker.replication.records import OnTheWay, name_record, record_of, size_of
 from zbroker.replication.snapshot_rows import Rows, SnapshotRows
 from zbroker.wire import replication as w
 from zbroker.wire.internal import Record
-from zbroker.wire.replicas import ReplicationRow
 
 SILENCE_MS: Final = 6 * BEAT_MS
 HELLO_WAIT_MS: Final = 500  # and twice as long after each failure,
@@ -70,26 +68,8 @@ AGAIN_MS: Final = 1_000  # after a refusal of a record
 PENDING_MAX: Final = 10_000
 READ_BYTES: Final = 1 * MIB
 SEND_BYTES: Final = 1 * MIB  # in one message, unless one unit is larger: beats have to pass
-RECORD_BYTES: Final = 400
-_STAY: Final = STAYS  # every instance writes its own
 _DAMAGE: Final = Origin(0, 0)  # of all that a damaged range had
 _NO_MARK: Final = frozenset({KIND_TIE, KIND_NOOP})  # no client waits for them
-
-
-class LinkIdentity(NamedTuple):
-    """How an instance names itself in a Hello."""
-
-    instance: int
-    name: str
-    group: str
-    feature_level: int
-
-
-class _OnTheWay(NamedTuple):
-    ordinal: int
-    origin: Origin
-    last: int
-    size: int
 
 
 class _Pending(NamedTuple):
@@ -126,7 +106,7 @@ class OutgoingLink:
         self._ordinal = 0  # of the newest record sent
         self._judged_through = 0  # of the newest one that a receipt was about
         self._bytes = 0  # on their way
-        self._sent: deque[_OnTheWay] = deque()
+        self._sent: deque[OnTheWay] = deque()
         self._pending: deque[_Pending] = deque()
         self._passed: dict[Origin, int] = {}  # the newest record of each origin that was read
         self._given: dict[Origin, int] = {}  # the newest one that was sent
@@ -248,7 +228,7 @@ class OutgoingLink:
         return []
 
     def _welcomed(self, welcome: w.LinkWelcome, now_ms: int) -> list[LinkEffect]:
-        if reason := self._another(welcome):
+        if reason := self._mine.another(self.link, welcome):
             self.refusal = w.LinkRefused(self.session, "wrong_destination", reason)
             return [*self._down(now_ms), self._note("replication.wrong_destination", reason)]
         self.peer.take(welcome.statement, whole=True)
@@ -257,16 +237,6 @@ class OutgoingLink:
         self._named.clear()
         self._ordinal = 0
         return self._find()
-
-    def _another(self, welcome: w.LinkWelcome) -> str:
-        """Why this is not the destination that the config names; "" if it is."""
-        if reason := w.wrong(welcome.statement):
-            return reason
-        if welcome.name != self.link:
-            return f"the instance there is called {welcome.name!r}; change `destination.to`"
-        if welcome.statement.instance == self._mine.instance:
-            return "the instance there has the id of this one: one of them is a copy"
-        return ""
 
     def _find(self) -> list[LinkEffect]:
         """Reads again from where the destination is."""
@@ -381,7 +351,7 @@ class OutgoingLink:
     def unnamed(self, names: Names) -> set[int]:
         """Publishers whose names are needed before the block in hand can be sent."""
         items = self._held.items if self._held is not None else ()
-        found = {i.publisher for i in items if isinstance(i, Batch) and i.kind not in _STAY}
+        found = {i.publisher for i in items if isinstance(i, Batch) and i.kind not in STAYS}
         return found - names.keys() - {0}
 
     def go_on(self, names: Names) -> list[LinkEffect]:
@@ -400,7 +370,7 @@ class OutgoingLink:
                 continue
             if item.kind == KIND_STATE and self._gap is not None:
                 self._proved(self._gap, item)
-            record = None if item.kind in _STAY else self._judged(item)
+            record = None if item.kind in STAYS else self._judged(item)
             if record is not None:
                 if item.publisher and item.publisher not in self._named:
                     self._named.add(item.publisher)
@@ -409,7 +379,7 @@ class OutgoingLink:
             if self._unit and not item.flags & FLAG_UNIT:
                 self._unit[-1][0].flags &= ~FLAG_UNIT  # what stays here may have been its end
                 ready += self._unit
-                size += sum(_size(*sent) for sent in self._unit)
+                size += sum(size_of(*sent) for sent in self._unit)
                 self._unit = []
             if size >= SEND_BYTES or len(ready) >= w.RECORDS_MAX // 2:
                 effects.append(self._units(ready))
@@ -509,34 +479,21 @@ class OutgoingLink:
         first = self._ordinal + 1
         for record, body in records:
             self._ordinal += 1
-            size = _size(record, body)
+            size = size_of(record, body)
             origin = Origin(record.instance, record.generation)
-            self._sent.append(_OnTheWay(self._ordinal, origin, last_of(record), size))
+            self._sent.append(OnTheWay(self._ordinal, origin, last_of(record), size))
             self._bytes += size
         sent = [record for record, _ in records]
         units = w.SendUnits(self.session, first, sent)
         return SayOn(self.link, units, [body for _, body in records])
 
-    def row(self, persisted: int) -> ReplicationRow:
-        """For people."""
-        stopped = {f"{o.instance:016x}.{o.generation}": why for o, why in self.stopped.items()}
-        problem = self.refusal.reason if self.refusal is not None else ""
-        state = "paused" if self.paused and self.state == "down" else self.state
-        return ReplicationRow(
-            self.link, "out", state, self.peer.instance, mark=self.mark,
-            lag=max(0, persisted - self.mark), on_the_way_bytes=self._bytes, stopped=stopped,
-            problem=problem, paused=self.paused,
-        )  # fmt: skip
+    @property
+    def on_the_way_bytes(self) -> int:
+        """Sent and not judged yet."""
+        return self._bytes
 
     def check(self) -> None:
         """Asserts what is always true."""
         assert self._bytes == sum(sent.size for sent in self._sent)
         assert len(self._pending) <= PENDING_MAX + w.RECORDS_MAX
         assert self.state in ("down", "greeting", "finding", "sending")
-
-
-def _size(record: Record, body: bytes | memoryview) -> int:
-    """Bytes of a record on its way: its columns are in the header."""
-    columns = () if record.columns is None else msgspec.structs.astuple(record.columns)
-    extra = sum(len(data) for _, data in record.extra) + sum(len(data or b"") for data in columns)
-    return len(body) + RECORD_BYTES + extra

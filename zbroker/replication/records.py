@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from array import array
+from typing import Final, NamedTuple
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from zbroker.checksums import crc32c
+from zbroker.ids import Origin
 from zbroker.log import records, references
 from zbroker.log.format import (
     COLUMN_CONTENT_CRC,
@@ -17,6 +19,8 @@ from zbroker.log.format import (
     Batch,
 )
 from zbroker.wire.internal import Record
+
+RECORD_BYTES: Final = 400  # of its fields in a header, roughly
 
 
 def record_of(batch: Batch, after: int, after_crc: int | None) -> tuple[Record, bytes | memoryview]:
@@ -54,3 +58,19 @@ def name_record(publisher: int, name: str, principal: str) -> tuple[Record, byte
     """What names a publisher before its first record in a session of a link."""
     body = records.encode(records.PublisherRecord(name, principal))
     return Record(KIND_PUBLISHER, 1, 0, 0, 0, 0, publisher), body
+
+
+class OnTheWay(NamedTuple):
+    """A record that was sent and not judged yet; size: see size_of."""
+
+    ordinal: int
+    origin: Origin
+    last: int
+    size: int
+
+
+def size_of(record: Record, body: bytes | memoryview) -> int:
+    """Bytes of a record on its way: its columns are in the header."""
+    columns = () if record.columns is None else astuple(record.columns)
+    extra = sum(len(data) for _, data in record.extra) + sum(len(data or b"") for data in columns)
+    return len(body) + RECORD_BYTES + extra
