@@ -325,9 +325,9 @@ def test_the_readme_says_how_to_install_it() -> None:
         assert "pip install ." in page(name).text
 
 
-def test_the_first_screen_of_the_readme_says_that_there_is_no_replication() -> None:
+def test_the_first_screen_of_the_readme_says_what_replication_lacks() -> None:
     lines = page("README.md").text.splitlines()[:25]
-    assert any("Not yet: replication" in line for line in lines)
+    assert any("Not yet: queues across instances" in line for line in lines)
 
 
 def test_every_figure_of_the_readme_is_on_the_page_about_performance() -> None:
