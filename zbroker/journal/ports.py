@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import zmq
 
@@ -13,6 +13,7 @@ from zbroker.engine.events import Gone
 from zbroker.journal.effects import PublishWatermarks
 from zbroker.journal.events import Incoming, Requested, Subscribed
 from zbroker.journal.group_builder import Body
+from zbroker.server.ports import NewestPublisher
 from zbroker.wire import codec
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -56,25 +57,13 @@ class RequestsPort:
         return None if sent else Gone(effect.rid)
 
 
-class WatermarksPort:
+class WatermarksPort(NewestPublisher):
     """The XPUB on which watermarks leave."""
 
-    drained = True
-    next_wake_ms = None
-
     def __init__(self, context: Context, endpoint: str, poller: zmq.Poller) -> None:
-        self._publisher = sockets.watermarks_publisher(context)
-        self._publisher.bind(endpoint)
-        poller.register(self._publisher, zmq.POLLIN)
-
-    def events(self, ready: Ready, limit: Limit) -> Iterator[Subscribed]:
-        """A reader subscribed."""
-        if self._publisher in ready:
-            while (frames := sockets.receive(self._publisher)) is not None:
-                if frames[0].bytes[0]:  # or else a reader has left
-                    yield Subscribed()
+        super().__init__(context, endpoint, poller, Subscribed)
 
     def publish(self, effect: PublishWatermarks) -> None:
         """A reader that does not read misses older ones; where none follows, nothing is sent."""
         topic = sockets.EVERY_COMMIT if effect.of_commit else sockets.EVERY_BEAT
-        self._publisher.send(topic + codec.encode(effect.message), zmq.NOBLOCK)
+        self.socket.send(topic + codec.encode(effect.message), zmq.NOBLOCK)

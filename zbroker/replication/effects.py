@@ -37,12 +37,8 @@ class CloseLink(Struct, gc=False):
     link: str
 
 
-class SayOn(Struct, gc=False):
-    """A message to a destination; it is lost where the connection is."""
-
-    link: str
-    message: Struct
-    bodies: Sequence[bytes | memoryview] = ()
+class SayOn(Say, gc=False):
+    """A message to a destination, by the name of its link; it is lost where the connection is."""
 
 
 class FindStart(Struct, gc=False):
@@ -72,7 +68,7 @@ class MoveMark(Struct, gc=False):
 
 
 class PublishMark(Struct, gc=False):
-    """Ingest and delivery have to know how far the log is replicated."""
+    """Ingest has to know how far the log is replicated: acknowledgements wait for it."""
 
     message: Replicated
 

@@ -21,6 +21,7 @@ from zbroker.replication.effects import (
 )
 from zbroker.replication.sources import BadFrame, FromSource
 from zbroker.server.listener.listener import Listener
+from zbroker.server.ports import NewestPublisher, say
 from zbroker.wire import codec
 from zbroker.wire.replication import RECORDS_MAX
 
@@ -129,35 +130,16 @@ class DestinationsPort:
     def say(self, effect: SayOn) -> None:
         """A message with its bodies; it waits in the socket while that is not connected."""
         dealer = self._dealers.get(effect.link)
-        if dealer is None:
-            return
-        bodies = effect.bodies
-        header = codec.encode(effect.message)
-        sockets.send(dealer, header, sockets.MORE if bodies else sockets.LAST)
-        last = len(bodies) - 1
-        for n, body in enumerate(bodies):
-            flags = sockets.MORE if n < last else sockets.LAST
-            sockets.send(dealer, body, flags, copy=len(body) < sockets.COPY_MAX_BYTES)
+        if dealer is not None:
+            say(dealer, effect)
 
 
-class MarkPort:
-    """The XPUB on which ingest and delivery hear how far the log is replicated."""
-
-    drained = True
-    next_wake_ms = None
+class MarkPort(NewestPublisher):
+    """The XPUB on which ingest hears how far the log is replicated."""
 
     def __init__(self, context: Context, endpoint: str, poller: zmq.Poller) -> None:
-        self._publisher = sockets.watermarks_publisher(context)
-        self._publisher.bind(endpoint)
-        poller.register(self._publisher, zmq.POLLIN)
-
-    def events(self, ready: Ready, limit: Limit) -> Iterator[MarkSubscribed]:
-        """A process subscribed."""
-        if self._publisher in ready:
-            while (frames := sockets.receive(self._publisher)) is not None:
-                if frames[0].bytes[0]:  # or else one has left
-                    yield MarkSubscribed()
+        super().__init__(context, endpoint, poller, MarkSubscribed)
 
     def publish(self, effect: PublishMark) -> None:
         """Only the newest counts: a process that does not read misses older ones."""
-        self._publisher.send(sockets.EVERY_BEAT + codec.encode(effect.message), zmq.NOBLOCK)
+        self.socket.send(sockets.EVERY_BEAT + codec.encode(effect.message), zmq.NOBLOCK)

@@ -137,6 +137,28 @@ class JournalPort:
         socket.close(linger=0)
 
 
+class NewestPublisher:
+    """An XPUB whose readers keep only the newest message; a reader that begins is an event."""
+
+    drained = True
+    next_wake_ms = None
+
+    def __init__(
+        self, context: Context, endpoint: str, poller: zmq.Poller, subscribed: Callable[[], Any]
+    ) -> None:
+        """subscribed: makes the event."""
+        self.socket, self._subscribed = sockets.watermarks_publisher(context), subscribed
+        self.socket.bind(endpoint)
+        poller.register(self.socket, zmq.POLLIN)
+
+    def events(self, ready: Ready, limit: Limit) -> Iterator[Any]:
+        """One for each reader that began."""
+        if self.socket in ready:
+            while (frames := sockets.receive(self.socket)) is not None:
+                if frames[0].bytes[0]:  # or else a reader has left
+                    yield self._subscribed()
+
+
 class ReplicatedPort:
     """How far enough destinations hold the log, as the replication process says it: the newest."""
 
