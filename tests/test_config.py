@@ -15,6 +15,7 @@ from zbroker.errors import ConfigError
 from zbroker.server import security
 
 ROOT = Path(__file__).parent.parent
+DESTINATION = "[[destination]]\nname = 'b'\nto = ['tcp://h:9104']\n"
 EXAMPLE = ROOT / "conf" / "zbroker.example.toml"
 
 
@@ -196,6 +197,15 @@ def test_overrides_win_over_the_file() -> None:
             "z.toml:5: ",
             "dead letters would be lost",
         ),
+        ("[[destination]]\nname = 'b'\nto = ['tcp://*:9104']", "z.toml:3: ", "to connect to"),
+        ("[[destination]]\nname = 'b'\nto = ['tcp://h:0']", "z.toml:3: ", "to connect to"),
+        ("[[destination]]\nname = 'b'\nto = []", "z.toml:3: ", "`destination.to`"),
+        (f"{DESTINATION}{DESTINATION}", "z.toml:5: ", "two destinations are called 'b'"),
+        (f"[instance]\nname = 'b'\n{DESTINATION}", "z.toml:4: ", "is this instance"),
+        (f"{DESTINATION}downgrade_after = '1s'", "z.toml:4: ", "asynchronous destination"),
+        (f"[security]\nkey = 'k'\naccess = 'a'\n{DESTINATION}", "z.toml:4", "public key"),
+        (f"{DESTINATION}[replication]\nsync_needed = 1", "z.toml:5: ", "there are 0 synchronous"),
+        (f"{DESTINATION}mode = 'sync'\n[replication]\nmin_sync = 2", "z.toml:6: ", "there are 1"),
     ],
 )
 def test_an_error_says_where_and_what_instead(text: str, where: str, part: str) -> None:
@@ -209,7 +219,7 @@ def test_an_error_in_an_override_blames_the_command_line() -> None:
         config.load(None, {"instance.name": ""})
 
 
-@pytest.mark.parametrize("listener", ["ingest", "delivery", "queues"])
+@pytest.mark.parametrize("listener", ["ingest", "delivery", "queues", "replication"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "*", "192.0.2.1", "broker.example", "[::]"])
 def test_other_hosts_are_let_in_only_when_allowed(listener: str, host: str) -> None:
     text = f"[listen]\n{listener} = 'tcp://{host}:9191'\n"
@@ -218,7 +228,7 @@ def test_other_hosts_are_let_in_only_when_allowed(listener: str, host: str) -> N
     assert getattr(allowed.listen, listener) == f"tcp://{host}:9191"
 
 
-@pytest.mark.parametrize("listener", ["ingest", "delivery", "queues"])
+@pytest.mark.parametrize("listener", ["ingest", "delivery", "queues", "replication"])
 def test_a_start_says_which_listener_strangers_reach(listener: str) -> None:
     text = f"[listen]\n{listener} = 'tcp://*:9191'\n[security]\nallow_unauthenticated = true"
     said = security.check(config.parse(text, "z.toml"))

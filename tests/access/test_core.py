@@ -140,6 +140,27 @@ class TestWhat:
         assert not any(RULES.may("idle", action) for action in ACTIONS)
         assert not any(RULES.may("gone", action) for action in ACTIONS)
 
+    @pytest.mark.parametrize(
+        ("roles", "patterns"),
+        [
+            (
+                "[[role.r.allow]]\nactions = ['replicate']\ntopics = ['a.b', 'c*']\n",
+                [r"a\.b", "c.*"],
+            ),
+            ("[[role.r.allow]]\nactions = ['*']\n", [".*"]),
+            ("[[role.r.allow]]\nactions = ['publish']\n", []),
+        ],
+    )
+    def test_topics_of_a_link_are_patterns(self, roles: str, patterns: list[str]) -> None:
+        access = rules("[principal.a]\nkeys = ['$0']\nroles = ['r']\n" + roles)
+        assert access.permit("a", "replicate").patterns() == patterns
+
+    def test_a_link_has_no_denied_topics(self) -> None:
+        role = "[[role.r.{}]]\nactions = ['replicate']\ntopics = ['{}']\n"
+        text = role.format("allow", "*") + role.format("deny", "secret")
+        access = rules("[principal.a]\nkeys = ['$0']\nroles = ['r']\n" + text)
+        assert access.permit("a", "replicate").patterns() is None
+
     def test_no_action_implies_another(self) -> None:
         for action in ACTIONS:
             access = rules(

@@ -6,13 +6,16 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.process.instances import WAIT_S, Instances, Peer
 from tests.process.load import until
+from zbroker.access import keys
 from zbroker.client import Client, connect
+from zbroker.client.connect_types import Credentials
 from zbroker.errors import ZBrokerError
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -128,3 +131,56 @@ def test_three_instances_come_to_hold_the_same() -> None:
                 publish(client, SOME)
                 client.flush(timeout=WAIT_S)
         instances.until_equal(3 * SOME)
+
+
+RIGHTS: Final = """
+[principal.{name}]
+keys = ["{key}"]
+roles = ["{role}"]
+[[role.copies.allow]]
+actions = ["replicate"]
+topics = ["t"]
+[[role.reader.allow]]
+actions = ["subscribe"]
+"""
+
+
+def test_a_link_needs_keys_and_the_right(tmp_path: Path) -> None:
+    """Nothing comes of a source without the right; once it has that, everything does."""
+    pairs = {name: keys.make(tmp_path / name) for name in "ab"}
+    programs = keys.make(tmp_path / "program")
+    everything = (
+        f'[principal.p]\nkeys = ["{programs.public}"]\nroles = ["all"]\n'
+        '[[role.all.allow]]\nactions = ["*"]\n'
+    )
+
+    def allow(here: str, role: str) -> None:
+        other = "b" if here == "a" else "a"
+        rules = RIGHTS.format(name=other, key=pairs[other].public, role=role)
+        made = tmp_path / f"{here}.new"
+        made.write_text(rules + everything)
+        made.replace(tmp_path / f"{here}.toml")
+
+    with Instances(2, starts=False) as instances:
+        a, b = instances.peers
+        for peer, other in ((a, "b"), (b, "a")):
+            allow(peer.name, "reader")
+            place = tmp_path / peer.name
+            peer.settings["security"] = {
+                "key": f"{place}.key_secret", "access": f"{place}.toml",
+            }  # fmt: skip
+            peer.settings["destination"][0]["server_key"] = pairs[other].public
+            peer.start()
+
+        def open_client(peer: Peer) -> Client:
+            mine = Credentials(key=tmp_path / "program.key_secret", server=pairs[peer.name].public)
+            return connect(peer.url, "p", credentials=mine)
+
+        with open_client(a) as client:
+            publish(client, SOME)
+            client.flush(timeout=WAIT_S)
+            until(lambda: "right `replicate`" in a.links().rows[0].problem, "a refusal", WAIT_S)
+            allow("b", "copies")
+            until(lambda: sends(a) and a.links().rows[0].lag == 0, "the copy", WAIT_S)
+        with open_client(b) as client, client.subscribe("t", since="epoch", limit=SOME) as found:
+            assert [bytes(one.data) for one in found] == [b"%d" % n for n in range(SOME)]

@@ -4,8 +4,8 @@
     log  --blocks-->  links to destinations  --SendUnits-->  destinations  --receipts-->  marks
 
 The journal says what the log holds when a link begins; from then on receipts and watermarks do. How
-far enough destinations hold the log is published to ingest and delivery: acknowledgements wait for
-it. What a destination lacks is held in the log.
+far enough destinations hold the log is published to ingest: acknowledgements wait for it. What a
+destination lacks is held in the log.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class ReplicationCore:
         lowest = sorted((link.mark, name) for name, link in self.outgoing.items())
         wall_ms = now.wall_ns // MS_NS
         for mark, name in lowest:
-            if self._held_since.get(name, (mark, 0))[0] != mark or name not in self._held_since:
+            if name not in self._held_since or self._held_since[name][0] != mark:
                 self._held_since[name] = mark, wall_ms
         holdings = [
             m.Holding("replication", name, mark, self._held_since[name][1])

@@ -23,11 +23,12 @@ CAUGHT_UP_MS: Final = BEAT_MS
 
 
 class DestinationRule(NamedTuple):
-    """A destination in the config. downgrade_ms: 0 is never."""
+    """A destination in the config. downgrade_ms: 0 is never. key: its public key, in Z85."""
 
     name: str
     sync: bool = False
     downgrade_ms: int = 0
+    key: str = ""
 
 
 @dataclass(slots=True)
@@ -124,14 +125,12 @@ class Durability:
 
     def _look(self, one: _Synchronous, now_ms: int, persisted: int) -> list[Note]:
         since_ms = one.since_ms
-        reached = since_ms is None or one.mark >= one.target
-        lagged_ms = 0 if since_ms is None else now_ms - since_ms
-        if reached:
+        lagged_ms = None if since_ms is None else now_ms - since_ms
+        if lagged_ms is None or one.mark >= one.target:
             one.since_ms = now_ms if one.mark < persisted else None
             one.target = persisted
-            if one.downgraded and lagged_ms <= CAUGHT_UP_MS and since_ms is not None:
-                return self._change(one, "upgraded", "acknowledgements wait for it again")
-            if one.downgraded and one.since_ms is None:
+            soon = lagged_ms is not None and lagged_ms <= CAUGHT_UP_MS
+            if one.downgraded and (soon or one.since_ms is None):
                 return self._change(one, "upgraded", "acknowledgements wait for it again")
         elif not one.downgraded and lagged_ms >= one.rule.downgrade_ms:
             means = f"it lags by {lagged_ms} ms, and is not waited for until it has caught up"

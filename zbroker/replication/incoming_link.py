@@ -22,12 +22,14 @@ class IncomingLink:
     """The link from one source. welcomed: the journal has said what it holds. number: of this
     session for the journal."""
 
-    def __init__(self, rid: bytes, hello: w.LinkHello, number: int, now_ms: int) -> None:
+    def __init__(self, rid: bytes, key: str, hello: w.LinkHello, number: int, now_ms: int) -> None:
+        """key: of its connection, "" without CURVE."""
+        self.key = key
         self.rid, self.session, self.number, self.name = rid, hello.session, number, hello.name
         self.instance, self.digest = hello.statement.instance, hello.digest
         self.peer = Holdings()
         self.peer.take(hello.statement, whole=True)
-        self.key = ""  # of its connection
+        self.topics: list[str] = []  # patterns of those that it may bring
         self.welcomed = False
         self.heard_ms = now_ms
         self.heard_counter = 0  # counter of the own statement that this source has heard

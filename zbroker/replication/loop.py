@@ -1,8 +1,8 @@
 """The replication process: this log goes to other instances, and theirs comes here.
 
 Purpose   sends what is durable here to each destination, from where that one is; takes what other
-          instances send and hands it to the journal; tells ingest and delivery how far enough
-          destinations hold the log; keeps what a destination lacks in the log.
+          instances send and hands it to the journal; tells ingest how far enough destinations hold
+          the log; keeps what a destination lacks in the log.
 Sockets   ROUTER tcp for sources ([listen] replication), monitor and ZAP; a DEALER tcp to each
           destination; DEALER ipc journal; SUB ipc marks; XPUB ipc replicated; ROUTER ipc
           replication-desk for questions of the admin.
@@ -68,7 +68,7 @@ class ReplicationLoop(ProcessLoop):
         self._listener = _listener(process, self.poller)
         settings = ReplicationSettings(
             paths.instance, config.instance.name, config.instance.group, process.incarnation,
-            [DestinationRule(one.name, one.mode == "sync", one.downgrade_after)
+            [DestinationRule(one.name, one.mode == "sync", one.downgrade_after, one.server_key)
              for one in config.destination],
             config.replication.sync_needed, config.replication.min_sync,
         )  # fmt: skip

@@ -72,6 +72,7 @@ class Sources:
         self._ask_origins, self._number = ask_origins, number
         self.links: dict[bytes, IncomingLink] = {}
         self.access: Access = settings.access
+        self._keys = {rule.name: rule.key for rule in settings.destinations}
         self.journal = 0  # that listens; 0: none does
         self._ordinal = 1  # of the next record to the journal
         self._forwarded: deque[Forwarded] = deque()  # what it has not answered yet
@@ -95,7 +96,7 @@ class Sources:
             if message.ordinal > link.received or w.wrong(message.statement):
                 return self._lost(link)
             changed = link.peer.take(message.statement, whole=False)
-            return self.peer_holds(link.name, link.peer) if changed else []
+            return self._answers(link) if changed else []
         return self._units(link, message, event.bodies)
 
     def bad_frame(self, event: BadFrame) -> Sequence[Effect]:
@@ -116,15 +117,25 @@ class Sources:
             return [Answer(rid, w.LinkEnded(hello.session, "the journal does not listen yet"))]
         source = hello.statement.instance
         old = next((one for one in self.links.values() if one.instance == source), None)
+        if old is not None and old.key != event.key:
+            reason = f"{old.name} sends here under this instance id, with another key"
+            return [Answer(rid, w.LinkRefused(hello.session, "same_instance", reason))]
         if old is not None and old.session > hello.session:
             return []  # late, of a socket that the source has given up
         effects = self.end(old.rid) if old is not None else []
         number = self._number()
-        link = self.links[rid] = IncomingLink(rid, hello, number, now.mono_ms)
-        link.key = event.key
+        link = self.links[rid] = IncomingLink(rid, event.key, hello, number, now.mono_ms)
+        link.topics = topics
         ask = m.OpenLink(number, self.journal, source, number, topics, [".*"])
-        said = self.peer_holds(hello.name, link.peer)
+        said = self._answers(link)
         return [*effects, *said, LoggedOn(rid), Say(JOURNAL, ask), self._ask_origins(rid)]
+
+    def _answers(self, link: IncomingLink) -> list[Effect]:
+        """A destination says here, too, how much of this instance it holds; others are not asked:
+        what they claim would begin a generation."""
+        if self._keys.get(link.name) != link.key:
+            return []
+        return self.peer_holds(link.name, link.peer)
 
     def _allowed(self, key: str, hello: w.LinkHello) -> list[str]:
         """Patterns of the topics that this source may bring. Raises: ClientError."""
@@ -157,7 +168,12 @@ class Sources:
         self.access = access
         effects: list[Effect] = []
         for link in list(self.links.values()):
-            effects += self._ended(link, "the access rules have changed")
+            try:
+                same = self._rights(link.key, link.name) == link.topics
+            except ClientError:
+                same = False
+            if not same:
+                effects += self._ended(link, "the access rules have changed")
         return effects
 
     def _units(

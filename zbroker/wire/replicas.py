@@ -10,7 +10,7 @@ replication                                     admin
     Links{rows}                       <-  AskLinks{}
     LinkChanged{text}                 <-  ChangeLink{what, link}
 
-and to ingest and delivery, by XPUB: Replicated, at once when it changes, and on each beat.
+and to ingest, by XPUB: Replicated, at once when it changes, and on each beat.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ from zbroker.wire.messages import U63
 PROTOCOL: Final = 1
 ROWS_MAX: Final = 10_000  # of one statement: an origin each
 RECORDS_MAX: Final = 1_000  # of one SendUnits
-_U32 = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
+#: a log draws a number above all that it hears of, and some by chance: there has to be room
+GENERATION_MAX: Final = (1 << 32) - 1 - (1 << 16)
+_Generation = Annotated[int, Meta(ge=0, le=GENERATION_MAX)]
 INSTANCE_MAX: Final = (1 << 64) - 1
 _Instance = int  # see `wrong`
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -45,7 +47,7 @@ class OriginPosition(Struct, array_like=True, gc=False):
     """
 
     instance: _Instance
-    generation: _U32
+    generation: _Generation
     position: U63
     digest: U63 = 0
     begins: U63 = 0
@@ -62,7 +64,7 @@ class Statement(Struct, array_like=True, gc=False):
     """
 
     instance: _Instance
-    generation: _U32
+    generation: _Generation
     started_ns: U63
     counter: U63
     rows: Rows

@@ -1,0 +1,158 @@
+"""Other instances that send here: rights, keys, and claims that are not theirs to make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.access.build import KEYS, rules
+from tests.replication.build import HERE, THERE, statement
+from tests.replication.test_core import SOURCE, Process, answers
+from zbroker.access.core import Access
+from zbroker.engine.effects import Say
+from zbroker.engine.events import RulesChanged
+from zbroker.errors import ClientError
+from zbroker.ids import Origin
+from zbroker.replication.contract import ReplicationSettings
+from zbroker.replication.core import ReplicationCore
+from zbroker.replication.durability import DestinationRule
+from zbroker.replication.sources import BadFrame, FromSource
+from zbroker.wire import internal as m
+from zbroker.wire import replication as w
+from zbroker.wire.replicas import PeerHolds
+
+MAY = """
+[principal.there]
+keys = ['$0']
+roles = ['copies']
+[principal.other]
+keys = ['$1']
+roles = ['copies', 'none']
+[principal.idle]
+keys = ['$2']
+[[role.copies.allow]]
+actions = ['replicate']
+topics = ['orders', 'prices.*']
+"""
+DENIED = "[[role.none.deny]]\nactions = ['replicate']\ntopics = ['prices.eu']\n"
+ALLOWED = "[[role.none.allow]]\nactions = ['publish']\ntopics = ['x']\n"
+
+
+class Secured(Process):
+    """An instance with access rules, whose destination `there` has the first key."""
+
+    def __init__(self, text: str = MAY + ALLOWED) -> None:
+        super().__init__()
+        self.core = ReplicationCore(
+            ReplicationSettings(
+                HERE.instance, "here", "g", 50, [DestinationRule("there", key=KEYS[0])],
+                access=rules(text),
+            )
+        )  # fmt: skip
+        self.welcomed()
+
+    def hello(
+        self, key: str, *, name: str = "there", session: int = 1, rid: bytes = SOURCE,
+        said: w.Statement | None = None,
+    ) -> list[Any]:  # fmt: skip
+        said = said or statement(1, {})
+        hello = w.LinkHello(w.PROTOCOL, 1, session, name, "g", said)
+        return self.hears(FromSource(rid, hello, key=key))
+
+
+def said_to_journal(effects: list[Any], kind: type) -> list[Any]:
+    found = [effect.message for effect in effects if type(effect) is Say]
+    return [message for message in found if isinstance(message, kind)]
+
+
+def test_a_source_may_bring_the_topics_that_its_role_allows() -> None:
+    process = Secured()
+    (opened,) = said_to_journal(process.hello(KEYS[0]), m.OpenLink)
+    assert opened.topics == ["orders", r"prices\..*"]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "part"),
+    [
+        (KEYS[2], MAY + ALLOWED, "has no right"),
+        (KEYS[1], MAY + DENIED, "deny"),
+        (KEYS[3], MAY + ALLOWED, ""),
+    ],
+)
+def test_a_source_without_the_right_is_refused(key: str, text: str, part: str) -> None:
+    process = Secured(text)
+    (refused,) = answers(process.hello(key), w.LinkRefused)
+    assert refused.code in ("not_entitled", "auth_failed")
+    assert part in refused.reason
+    assert not process.core.sources.links
+
+
+def test_another_connection_with_its_session_number_is_ended() -> None:
+    process = Secured()
+    process.hello(KEYS[0])
+    process.begun()
+    units = FromSource(SOURCE, w.SendUnits(1, 1, []), key=KEYS[1])
+    assert answers(process.hears(units), w.LinkEnded)
+
+
+def test_an_instance_id_belongs_to_the_key_that_sends_under_it() -> None:
+    """Else any source could end the link of another one."""
+    process = Secured()
+    process.hello(KEYS[0])
+    (refused,) = answers(process.hello(KEYS[1], name="other", session=2, rid=b"x"), w.LinkRefused)
+    assert refused.code == "same_instance"
+    assert list(process.core.sources.links) == [SOURCE]
+
+
+def test_only_a_destination_says_how_much_of_this_instance_it_holds() -> None:
+    """A claim that is believed begins a generation, and answers the question of a start."""
+    process = Secured()
+    holds = statement(1, {HERE: 900})
+    assert said_to_journal(process.hello(KEYS[0], said=holds), PeerHolds)
+    for name in ("there", "other"):
+        claims = statement(1, {HERE: 900})
+        claims.instance = 77
+        effects = process.hello(KEYS[1], name=name, said=claims, rid=name.encode())
+        assert said_to_journal(effects, m.OpenLink)
+        assert not said_to_journal(effects, PeerHolds)
+
+
+def test_a_generation_above_which_none_can_be_drawn_is_no_generation() -> None:
+    from zbroker.wire import codec
+
+    said = statement(1, {Origin(HERE.instance, w.GENERATION_MAX + 1): 1})
+    hello = w.LinkHello(w.PROTOCOL, 1, 1, "there", "g", said)
+    with pytest.raises(ClientError, match="bad_field"):
+        codec.decode(codec.TO_DESTINATION, codec.encode(hello))
+
+
+def test_changed_rules_end_the_links_that_they_change() -> None:
+    process = Secured()
+    process.hello(KEYS[0])
+    process.begun()
+    assert not answers(process.hears(RulesChanged(rules(MAY + ALLOWED))), w.LinkEnded)
+    less = rules(MAY.replace("'orders', ", "") + ALLOWED)
+    assert answers(process.hears(RulesChanged(less)), w.LinkEnded)
+    assert not process.core.sources.links
+
+
+def test_a_frame_that_is_not_a_message_ends_its_link() -> None:
+    process = Secured()
+    error = ClientError("bad_frame", "the header is not msgpack")
+    (refused,) = answers(process.hears(BadFrame(b"stranger", error)), w.LinkRefused)
+    assert refused.code == "bad_frame"
+    process.hello(KEYS[0])
+    process.begun()
+    assert answers(process.hears(BadFrame(SOURCE, error)), w.LinkEnded)
+    assert not process.core.sources.links
+
+
+def test_without_security_everything_may_come() -> None:
+    process = Process("there")
+    process.welcomed()
+    hello = w.LinkHello(w.PROTOCOL, 1, 1, "there", "g", statement(1, {THERE: 3}))
+    effects = process.hears(FromSource(SOURCE, hello))
+    (opened,) = said_to_journal(effects, m.OpenLink)
+    assert opened.topics == [".*"]
+    assert Access.off().permit("", "replicate").patterns() == [".*"]
