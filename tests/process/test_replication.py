@@ -17,6 +17,8 @@ from zbroker.access import keys
 from zbroker.client import Client, connect
 from zbroker.client.connect_types import Credentials
 from zbroker.errors import ZBrokerError
+from zbroker.log.disk import RealDisk
+from zbroker.log.segments import list_segments
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -46,6 +48,12 @@ def read(peer: Peer, count: int) -> list[bytes]:
         return [bytes(message.data) for message in found]
 
 
+def serials(peer: Peer) -> list[int]:
+    """Segments of its journal directory."""
+    disk = RealDisk(peer.data / "journal", read_only=True)
+    return [serial for serial, _ in list_segments(disk)]
+
+
 def sends(peer: Peer) -> bool:
     """Whether all its links to destinations are up."""
     rows = [row for row in peer.links().rows if row.direction == "out"]
@@ -63,7 +71,8 @@ def test_what_is_published_at_one_is_read_at_the_other() -> None:
         assert len(read(b, 2 * SOME)) == 2 * SOME
 
 
-@pytest.mark.seed("002-20")
+@pytest.mark.seed("002-02")
+@pytest.mark.seed("004-18")
 def test_an_acknowledgement_waits_for_a_synchronous_destination() -> None:
     with Instances(2, destination=SYNC) as instances:
         a, b = instances.peers
@@ -79,6 +88,8 @@ def test_an_acknowledgement_waits_for_a_synchronous_destination() -> None:
         assert len(b.messages()) == 2
 
 
+@pytest.mark.seed("002-04")
+@pytest.mark.seed("004-12")
 def test_nothing_acknowledged_is_lost_with_an_instance() -> None:
     """Its disk, too: the other one has everything, and takes what comes next."""
     with Instances(2, destination=SYNC, more={"replication": {"sync_needed": 1}}) as instances:
@@ -107,7 +118,6 @@ def test_processes_may_be_killed(process: str) -> None:
         instances.until_equal(3 * SOME)
 
 
-@pytest.mark.seed("002-24")
 def test_a_destination_that_is_away_is_downgraded_and_waited_for_again() -> None:
     downgraded = {**SYNC, "downgrade_after": "1s"}
     with Instances(2, destination=downgraded) as instances:
@@ -131,6 +141,34 @@ def test_three_instances_come_to_hold_the_same() -> None:
                 publish(client, SOME)
                 client.flush(timeout=WAIT_S)
         instances.until_equal(3 * SOME)
+
+
+@pytest.mark.seed("004-13")
+@pytest.mark.seed("004-99")
+def test_the_log_is_kept_for_an_instance_that_is_away() -> None:
+    """Also where its removal was asked for: it goes when that instance has it."""
+    segments = {"journal": {"segment_size": "1MiB"}}
+    with Instances(2, more=segments, starts=False) as instances:
+        a, b = instances.peers
+        a.start()
+        count = 0
+        with connect(a.url, "p") as client:
+            while a.running.status()["journal"]["stated"] < 4:
+                client.publish_many("t", [bytes(20_000)] * 20)
+                client.flush(timeout=WAIT_S)
+                count += 20
+        asked = a.running.ask("/journal/remove", {"through": 2})
+        assert any("replication" in held["who"] for held in asked["held_by"]), asked
+        assert {1, 2} <= set(serials(a))
+        b.start()
+        until(lambda: len(b.messages()) == count, "the copy", WAIT_S)
+
+        def removed() -> bool:
+            a.running.ask("/journal/remove", {"through": 2})
+            return not {1, 2} & set(serials(a))
+
+        until(removed, "the removal", WAIT_S)
+        assert set(b.messages().values()) == {1}
 
 
 RIGHTS: Final = """
