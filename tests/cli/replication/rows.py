@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, ClassVar
 
 from click.testing import CliRunner, Result
 
+from tests.cli.admins import FakeAdmin
 from zbroker.cli.admin_main import main
 
 OUT: dict[str, Any] = {
@@ -37,3 +39,31 @@ def run(data: Any, *arguments: str) -> Result:
 def changed(what: str) -> Any:
     """A change that succeeds: what an admin answers to any body."""
     return lambda body: {"link": "b", "dry_run": bool(body.get("dry_run")), "text": f"{what} done"}
+
+
+class LinkChange:
+    """What every command that changes a link does; `what` is its name."""
+
+    what: ClassVar[str]
+
+    def test_the_answer_says_what_follows(self, fake: FakeAdmin) -> None:
+        what, path = self.what, f"/replication/b/{self.what}"
+        fake.answers[f"POST {path}"] = changed(what)
+        assert run(fake.data, what, "b").stdout == f"b: {what}: {what} done\n"
+        assert fake.reported == [(path, {"dry_run": False})]
+
+    def test_a_dry_run_is_marked(self, fake: FakeAdmin) -> None:
+        what, path = self.what, f"/replication/b/{self.what}"
+        fake.answers[f"POST {path}"] = changed(what)
+        result = run(fake.data, what, "b", "--dry-run")
+        assert result.stdout == f"b: {what} (dry run): {what} done\n"
+        assert fake.reported == [(path, {"dry_run": True})]
+        found = json.loads(run(fake.data, what, "b", "--dry-run", "--json").stdout)
+        assert found == {"link": "b", "dry_run": True, "text": f"{what} done"}
+
+    def test_an_unknown_destination_is_not_found(self, fake: FakeAdmin) -> None:
+        refused = {"code": "not_found", "reason": "there is no destination 'x'", "hint": ""}
+        fake.answers[f"POST /replication/x%2Fy/{self.what}"] = (404, refused)
+        result = run(fake.data, self.what, "x/y")
+        assert (result.exit_code, "no destination" in result.stderr) == (3, True)
+        assert run(fake.data, self.what, "").exit_code == 2
