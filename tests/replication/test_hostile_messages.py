@@ -22,6 +22,7 @@ from zbroker.replication.core import DestinationBroke, FromDestination
 from zbroker.replication.effects import StartFound
 from zbroker.replication.sources import BadFrame, FromSource
 from zbroker.wire import codec
+from zbroker.wire import internal as m
 from zbroker.wire import replication as w
 from zbroker.wire.internal import Record
 from zbroker.wire.replicas import PeerHolds
@@ -117,7 +118,8 @@ def test_a_source_can_say_nothing_that_ends_the_process_or_exceeds_its_right(
             if type(effect) is Say:
                 assert effect.link == JOURNAL
                 assert name == "there" or not isinstance(effect.message, PeerHolds), frame
-                codec.encode(effect.message)
+                said = codec.to_journal(codec.encode(effect.message))
+                assert not isinstance(said, m.OpenLink) or 0 < said.peer < 1 << 64, frame
             elif isinstance(effect, Answer):
                 codec.decode(codec.TO_SOURCE, codec.encode(effect.message), 1 << 20)
         assert process.core.own.position(HERE) == own, "only the own journal says that"
