@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import msgpack
 import pytest
+import zmq
 
 from tests.process.instances import WAIT_S, Instances, Peer
 from tests.process.load import until
+from zbroker import sockets
 from zbroker.access import keys
 from zbroker.client import Client, connect
 from zbroker.client.connect_types import Credentials
@@ -60,6 +63,9 @@ def sends(peer: Peer) -> bool:
     return all(row.state == "sending" for row in rows)
 
 
+@pytest.mark.seed("001-01")
+@pytest.mark.seed("001-11")
+@pytest.mark.seed("001-46")
 def test_what_is_published_at_one_is_read_at_the_other() -> None:
     with Instances(2) as instances:
         a, b = instances.peers
@@ -71,6 +77,8 @@ def test_what_is_published_at_one_is_read_at_the_other() -> None:
         assert len(read(b, 2 * SOME)) == 2 * SOME
 
 
+@pytest.mark.seed("001-05")
+@pytest.mark.seed("001-41")
 @pytest.mark.seed("002-02")
 @pytest.mark.seed("004-18")
 def test_an_acknowledgement_waits_for_a_synchronous_destination() -> None:
@@ -86,6 +94,74 @@ def test_an_acknowledgement_waits_for_a_synchronous_destination() -> None:
                 assert client.unpersisted == 1
             client.flush(timeout=WAIT_S)
         assert len(b.messages()) == 2
+
+
+@pytest.mark.seed("001-31")
+@pytest.mark.seed("001-32")
+@pytest.mark.seed("001-33")
+@pytest.mark.seed("001-34")
+@pytest.mark.seed("001-36")
+@pytest.mark.parametrize("needed", [0, 1])
+def test_it_is_configurable_how_many_confirmations_it_waits_for(needed: int) -> None:
+    """0: for all of them."""
+    more = {"replication": {"sync_needed": needed}}
+    with Instances(3, destination=SYNC, more=more) as instances:
+        a, b, c = instances.peers
+        until(lambda: sends(a), "the links", WAIT_S)
+        with connect(a.url, "p") as client:
+            publish(client, 1)
+            client.flush(timeout=WAIT_S)
+            with stopped(b, "replication"):
+                publish(client, 1)
+                if needed == 1:
+                    client.flush(timeout=WAIT_S)
+                else:
+                    until(lambda: len(c.messages()) == 2, "one confirmation", WAIT_S)
+                    with pytest.raises(ZBrokerError):
+                        client.flush(timeout=2)
+            client.flush(timeout=WAIT_S)
+        instances.until_equal(2)
+
+
+def newest_of(peer: Peer, name: str) -> int:
+    """The newest sequence of a publisher that an instance knows, as it answers a logon."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        dealer = sockets.dealer(context, peer.url)
+        dealer.send(msgpack.packb({"cmd": "logon", "cid": "1", "client": name, "instance": "x"}))
+        assert dealer.poll(int(WAIT_S * 1_000)), "no answer to the logon"
+        return int(msgpack.unpackb(dealer.recv())["seq"])
+    finally:
+        context.destroy(linger=0)
+
+
+@pytest.mark.seed("001-19")
+def test_another_instance_knows_the_numbers_of_a_publisher() -> None:
+    with Instances(2, destination=SYNC) as instances:
+        a, b = instances.peers
+        with connect(a.url, "p") as client:
+            publish(client, SOME)
+            newest = client.publish("t", b"last").sequence
+            client.flush(timeout=WAIT_S)
+        assert newest_of(b, "p") == newest
+
+
+@pytest.mark.seed("000-08")
+@pytest.mark.seed("001-56")
+def test_messages_of_a_queue_are_replicated_too() -> None:
+    """What became of them stays on the instance whose queue it is."""
+    with Instances(2, destination=SYNC, starts=False) as instances:
+        a, b = instances.peers
+        a.settings["queue"] = [{"name": "work", "topic": "t"}]
+        a.start()
+        b.start()
+        with connect(a.url, "p") as client:
+            publish(client, SOME)
+            client.flush(timeout=WAIT_S)
+            with client.consume("work") as consumer:
+                for _, message in zip(range(SOME), consumer, strict=False):
+                    message.ack()
+        instances.until_equal(SOME)
 
 
 @pytest.mark.seed("002-04")
