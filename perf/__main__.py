@@ -24,6 +24,7 @@ from perf import (
     publish,
     queues,
     reading,
+    replication,
     skipping,
     spark,
     staged,
@@ -51,6 +52,7 @@ WORKLOADS: Final[dict[str, Callable[[Setup], list[Result]]]] = {
     "life": life.kept,
     "index": index.rebuild,
     "queues": queues.everything,
+    "replication": replication.everything,
     "spark": spark.pipeline,
     "staged": staged.beside,
 }

@@ -1,0 +1,279 @@
+"""Instances that replicate to each other on one machine: each takes its share of the cores.
+
+The limit of each line is the same work on an instance without destinations, in the same rounds.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import zbroker
+from perf.harness import Result, Setup, journal_stats, payloads
+from zbroker.local import LocalBroker
+
+NAMES: Final = "abc"
+LISTENERS: Final = ("ingest", "delivery", "queues", "admin", "replication")
+ONE_BY_ONE: Final = 2_000
+KILLS: Final = 20
+STUCK_S: Final = 600.0
+POLL_S: Final = 0.02
+P95: Final = 95
+
+
+class Peer:
+    """One instance on ports of its own, so that it can be started again."""
+
+    def __init__(self, name: str, place: Path) -> None:
+        self.name, self.data = name, place / name
+        self.listen = {
+            each: f"{'http' if each == 'admin' else 'tcp'}://127.0.0.1:{_free_port()}"
+            for each in LISTENERS
+        }
+        self.settings: dict[str, Any] = {}
+        self.broker: LocalBroker | None = None
+
+    def start(self) -> LocalBroker:
+        """Starts it on what it has."""
+        self.broker = LocalBroker(self.data, settings=self.settings)
+        return self.broker
+
+    @property
+    def running(self) -> LocalBroker:
+        """The broker of a peer that runs."""
+        assert self.broker is not None
+        return self.broker
+
+    def kill(self) -> float:
+        """SIGKILL to its supervisor, which takes its processes along; when that was."""
+        pid = self.running.pids["supervisor"]
+        killed = time.perf_counter()
+        os.kill(pid, signal.SIGKILL)
+        return killed
+
+    def close(self) -> None:
+        """Stops it, if it runs."""
+        broker, self.broker = self.broker, None
+        if broker is not None:
+            broker.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextmanager
+def instances(setup: Setup, count: int, mode: str = "async", **more: Any) -> Iterator[list[Peer]]:
+    """So many, each of which sends to all others; none is started. more: tables of their config."""
+    place = Path(tempfile.mkdtemp(prefix="instances-", dir=setup.directory))
+    peers = [Peer(name, place) for name in NAMES[:count]]
+    for peer in peers:
+        peer.settings = {
+            "instance": {"name": peer.name},
+            "listen": peer.listen,
+            "journal": {"segment_size": "256MiB"},
+            "destination": [
+                {"name": other.name, "to": [other.listen["replication"]], "mode": mode}
+                for other in peers
+                if other is not peer
+            ],
+            **more,
+        }
+    try:
+        with ExitStack() as stack:
+            for peer in peers:
+                stack.callback(peer.close)
+            yield peers
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def everything(setup: Setup) -> list[Result]:
+    """Latency and throughput beside a destination, the link alone, a mesh, and failover."""
+    return [*_beside(setup), *_catching_up(setup), *_mesh(setup), *_failover(setup)]
+
+
+def _until(done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + STUCK_S
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        time.sleep(POLL_S)
+
+
+def _linked(peer: Peer) -> bool:
+    links = peer.running.ask("/replication")["links"]
+    return all(link["state"] == "sending" for link in links if link["direction"] == "out")
+
+
+def _lag(peer: Peer) -> int:
+    links = peer.running.ask("/replication")["links"]
+    return max(link["lag"] for link in links if link["direction"] == "out")
+
+
+# -- beside a destination ---------------------------------------------------------------------
+
+
+def _beside(setup: Setup) -> list[Result]:
+    """One message at a time, and many, with a destination of each mode and without one."""
+    bodies = payloads(setup.messages)
+    one: dict[str, list[float]] = {"": [], "sync": [], "async": []}
+    many: dict[str, list[float]] = {"": [], "sync": [], "async": []}
+    for _ in setup.each_round("beside a destination"):
+        for mode in one:
+            with _pair(setup, mode) as url, zbroker.connect(url, name="perf-repl") as client:
+                one[mode].append(_p50_us(client))
+                begun = time.perf_counter()
+                client.publish_many("perf", bodies)
+                client.flush(timeout=STUCK_S)
+                many[mode].append(len(bodies) / (time.perf_counter() - begun))
+    return [
+        Result(
+            "one at a time, sync destination", "us", one["sync"], one[""], "without one",
+            ">= 33 %", lower_is_better=True,
+        ),
+        Result("publish_many(), sync", "messages/s", many["sync"], many[""], "without one", ""),
+        Result(
+            "publish_many(), async", "messages/s", many["async"], many[""], "without one",
+            ">= 45 %",
+        ),
+    ]  # fmt: skip
+
+
+@contextmanager
+def _pair(setup: Setup, mode: str) -> Iterator[str]:
+    """Where to publish: with a destination of this mode, or a lone instance."""
+    if not mode:
+        with setup.broker() as broker:
+            yield broker.url
+        return
+    with instances(setup, 2, mode) as (a, b):
+        b.start()
+        a.start()
+        _until(lambda: _linked(a), "the link")
+        yield a.running.url
+
+
+def _p50_us(client: zbroker.client.Client) -> float:
+    found = []
+    for body in payloads(ONE_BY_ONE):
+        begun = time.perf_counter()
+        client.publish("one", body).wait(STUCK_S)
+        found.append((time.perf_counter() - begun) * 1e6)
+    return statistics.median(found)
+
+
+# -- the link alone ---------------------------------------------------------------------------
+
+
+def _catching_up(setup: Setup) -> list[Result]:
+    """A destination that was away gets everything; nobody publishes meanwhile."""
+    bodies = payloads(setup.messages)
+    published, replayed, sent = [], [], []
+    for _ in setup.each_round("catching up"):
+        with instances(setup, 2) as (a, b):
+            b.start()
+            a.start()
+            _until(lambda: _linked(a), "the link")
+            a.running.ask("/replication/b/pause", {"dry_run": False})
+            with zbroker.connect(a.running.url, name="perf-repl") as client:
+                begun = time.perf_counter()
+                client.publish_many("perf", bodies)
+                client.flush(timeout=STUCK_S)
+                published.append(len(bodies) / (time.perf_counter() - begun))
+                begun = time.perf_counter()
+                count = 0
+                for batch in client.subscribe("perf", since="epoch").batches():
+                    count += len(batch)
+                    if count >= len(bodies):
+                        break
+                replayed.append(len(bodies) / (time.perf_counter() - begun))
+            begun = time.perf_counter()
+            a.running.ask("/replication/b/resume", {"dry_run": False})
+            _until(lambda: _lag(a) == 0, "the copy")
+            sent.append(len(bodies) / (time.perf_counter() - begun))
+    return [
+        Result("one link", "messages/s", sent, published, "published", ">= 60 %"),
+        Result("one link", "messages/s", sent, replayed, "replayed", ">= 50 %"),
+    ]
+
+
+# -- three of them ----------------------------------------------------------------------------
+
+
+def _mesh(setup: Setup) -> list[Result]:
+    """How often each record is sent to each receiver."""
+    bodies = payloads(setup.messages // 10)
+    sent, once = [], []
+    for _ in setup.each_round("a mesh of three"):
+        with instances(setup, 3) as peers:
+            for peer in peers:
+                peer.start()
+            _until(lambda: all(_linked(peer) for peer in peers), "the links")
+            for peer in peers:
+                with zbroker.connect(peer.running.url, name=f"perf-{peer.name}") as client:
+                    client.publish_many("perf", bodies)
+                    client.flush(timeout=STUCK_S)
+            total = 3 * len(bodies)
+            _until(
+                lambda: all(
+                    journal_stats(peer.running)["messages"] >= total  # noqa: B023
+                    for peer in peers
+                ),
+                "the copies",
+            )
+            time.sleep(1.1)  # the last report of each process
+            again = sum(journal_stats(peer.running)["duplicates"] for peer in peers)
+            sent.append((2 * total + again) / (2 * total))
+            once.append(1.0)
+    return [
+        Result(
+            "a mesh of three, each record", "times", sent, once, "once to each", "<= 1.2",
+            lower_is_better=True,
+        )
+    ]  # fmt: skip
+
+
+# -- failover ---------------------------------------------------------------------------------
+
+
+def _failover(setup: Setup) -> list[Result]:
+    """From kill -9 of an instance to the next acknowledged message, by the other one."""
+    found: list[float] = []
+    setup.tell(f"{KILLS} kills")
+    with instances(setup, 2, "sync", replication={"sync_needed": 1, "min_sync": 0}) as peers:
+        for peer in peers:
+            for destination in peer.settings["destination"]:
+                destination["downgrade_after"] = "500ms"
+            peer.start()
+        urls = [peer.running.url for peer in peers]
+        for number in range(KILLS):
+            victim = peers[number % 2]
+            for peer in peers:  # else it is downgraded, and the other one may lack a message
+                _until(lambda: _linked(peer) and _lag(peer) == 0, "the link")  # noqa: B023
+            ordered = [urls[number % 2], urls[1 - number % 2]]
+            with zbroker.connect(ordered, name=f"perf-{number}") as client:
+                client.publish("perf", b"before").wait(STUCK_S)
+                killed = victim.kill()
+                client.publish("perf", b"after").wait(STUCK_S)
+                found.append((time.perf_counter() - killed) * 1e3)
+                victim.close()
+            victim.start()
+    p95 = statistics.quantiles(found, n=100)[P95 - 1]
+    return [
+        Result(
+            f"failover, p95 of {KILLS}", "ms", [p95], [1_000.0], "a second", "<= 1,000",
+            lower_is_better=True, notes={"p50": statistics.median(found), "max": max(found)},
+        )
+    ]  # fmt: skip
