@@ -84,6 +84,10 @@ class Replay:
 class Cursors:
     persisted: int = 100
     of: dict[int, Replay] = field(default_factory=dict)
+    replicated: int = 100
+
+    def limit(self, _replay: Replay) -> int:
+        return min(self.persisted, self.replicated)
 
 
 @dataclass
@@ -299,3 +303,10 @@ def test_lag_counts_what_was_sent_and_is_not_handled() -> None:
     one.trail.give_back(990)
     [row] = world.rows()
     assert (row.state, row.handled, row.lag, row.in_hand) == ("caught up", 100, 0, 0)
+
+
+def test_a_fully_durable_one_waits_for_destinations() -> None:
+    world = World()
+    world.add(40)
+    world.cursors.replicated = 40
+    assert world.state() == "not replicated"

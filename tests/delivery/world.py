@@ -75,10 +75,13 @@ class World:
         recording: Recording = EVERYTHING,
         access: Access | None = None,
         vocabulary: Vocabulary = BUILT_IN,
+        *,
+        replicated: bool = False,
     ) -> None:
         settings = DeliverySettings(
-            KEY, clients_max, MINE, recording, access or Access.off(), budget, vocabulary=vocabulary
-        )
+            KEY, clients_max, MINE, recording, access or Access.off(), budget,
+            vocabulary=vocabulary, replicated=replicated,
+        )  # fmt: skip
         self.core = DeliveryCore(settings)
         self.turn_plan = TurnPlan([], (Read, *get_args(Effect)), read_slice_ms=1 << 40)
         ordered = Ordered(self.core, _wrong)

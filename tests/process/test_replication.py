@@ -12,11 +12,13 @@ from typing import Final
 import msgpack
 import pytest
 import zmq
+from click.testing import CliRunner
 
 from tests.process.instances import WAIT_S, Instances, Peer
 from tests.process.load import until
 from zbroker import sockets
 from zbroker.access import keys
+from zbroker.cli.admin_main import main
 from zbroker.client import Client, connect
 from zbroker.client.connect_types import Credentials
 from zbroker.errors import ZBrokerError
@@ -208,6 +210,38 @@ def test_a_destination_that_is_away_is_downgraded_and_waited_for_again() -> None
             publish(client, 1, SOME)
             client.flush(timeout=WAIT_S)
         assert len(b.messages()) == SOME + 1
+
+
+@pytest.mark.seed("004-83")
+@pytest.mark.seed("004-84")
+def test_a_fully_durable_subscription_waits_for_a_synchronous_destination() -> None:
+    """Until it is back, or downgraded; a replication process that is new lets nothing out."""
+    with Instances(2, destination=SYNC) as instances:
+        a, b = instances.peers
+        until(lambda: sends(a), "the link", WAIT_S)
+        with (
+            connect(a.url, "s") as client,
+            client.subscribe("t", since="epoch", delivery="fully_durable") as found,
+            client.subscribe("t", since="epoch") as plain,
+        ):
+            publish(client, 1)
+            assert bytes(found.next(timeout=WAIT_S).data) == b"0"
+            with stopped(b, "journal"):
+                publish(client, 1, 1)
+                assert [bytes(plain.next(timeout=WAIT_S).data) for _ in range(2)] == [b"0", b"1"]
+                a.kill_process("replication")
+                publish(client, 1, 2)
+                assert bytes(plain.next(timeout=WAIT_S).data) == b"2"
+                with pytest.raises(ZBrokerError, match="timeout"):
+                    found.next(timeout=1)
+            assert [bytes(found.next(timeout=WAIT_S).data) for _ in range(2)] == [b"1", b"2"]
+            with stopped(b, "journal"):
+                publish(client, 1, 3)
+                with pytest.raises(ZBrokerError, match="timeout"):
+                    found.next(timeout=1)
+                change = ["--data-dir", str(a.data), "replication", "downgrade", "b"]
+                assert CliRunner().invoke(main, change).exit_code == 0
+                assert bytes(found.next(timeout=WAIT_S).data) == b"3"
 
 
 def test_three_instances_come_to_hold_the_same() -> None:

@@ -38,8 +38,9 @@ def ls(target: Target, client: str, topic: str, limit: int) -> None:
     `lag` counts messages that its program has not handled: those not sent yet, and the `in_hand`
     that were, as long as their credit has not come back. `lag_s` is about the same in log time.
     `state` is why it waits: `sending`, `in hand` (all is sent, not all handled), `caught up`,
-    `no credit` (its reader is slow), `paused`, `rate`, `future start`, `locating`. A
-    pattern of topics is shown between slashes.
+    `no credit` (its reader is slow), `paused`, `rate`, `future start`, `locating`,
+    `not replicated` (a synchronous destination lacks what is next). A pattern of topics is shown
+    between slashes.
 
     Example: zbroker-admin subscription ls --client spark --limit 10
     """

@@ -38,6 +38,7 @@ from zbroker.topics import matcher
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Hello, Located, UnknownRequester, Watermarks, Welcome
+from zbroker.wire.replicas import Replicated
 from zbroker.wire.surveys import AskRefusals, Disconnect, Peers, command_text, unknown
 
 TICK_MS: Final = 250  # how exact the patience with the journal is
@@ -45,10 +46,12 @@ PLANS_MAX: Final = 4  # ranges that one connection may have asked for at a time
 
 
 class DeliverySettings(ListenerSettings, frozen=True):
-    """vocabulary: what filters of subscriptions may call. name: of the process."""
+    """vocabulary: what filters of subscriptions may call. name: of the process. replicated: there
+    are synchronous destinations."""
 
     vocabulary: Vocabulary = BUILT_IN
     name: str = "delivery"
+    replicated: bool = False
 
 
 class DeliveryCore(TokenListener[DeliveryConnection]):
@@ -64,7 +67,7 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
         connections = Connections(DeliveryConnection, quiet_ms, settings.budget)
         super().__init__(settings, connections, peers)
         self.counts = DeliveryStats()
-        self.cursors = Cursors()
+        self.cursors = Cursors(replicated=settings.replicated)
         self._settings = settings
         self._asking = Asking(settings.budget.lookups)
         self.needs = LogNeeds(self.connections, self.cursors, self._asking)
@@ -108,6 +111,7 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
             Welcome: journal.welcome,
             UnknownRequester: lambda _: journal.session.over(self._now.mono_ms),
             Located: self._locating.located,
+            Replicated: self._replicated,
             LiveReceived: self._unrecorded,
             Planned: self.plans.planned,
             e.Commands: self._burst,
@@ -203,6 +207,11 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
         if isinstance(failed.of, PlanRanges):
             return self.plans.failed(failed.of, str(failed.error))
         return self._turns.failed(failed.of, str(failed.error))
+
+    def _replicated(self, said: Replicated) -> Sequence[Effect]:
+        """Destinations hold more of the log, or others are waited for."""
+        self.cursors.replicated(said)
+        return ()
 
     def _unrecorded(self, received: LiveReceived) -> list[Effect]:
         """What ingest passed on; a subscription may reach its limit by it."""

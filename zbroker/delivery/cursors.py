@@ -1,5 +1,9 @@
 """All replays and whose turn it is: how far the log is durable, who has to read next.
 
+Its durability says how far one may be sent: to the end of what was written (`live`), of the durable
+log, or of the part that enough synchronous destinations hold, too (`fully_durable`). A replay that
+is beyond that, after an upgrade or a restart, waits where it is.
+
 Replays that have caught up and those that have not wait in two queues that alternate, so the newest
 messages wait for at most one block of an old one. Those that look for rare topics share scans: see
 scans.py. Those that wait for a time are in a heap.
@@ -18,8 +22,10 @@ from zbroker.delivery.points import Point
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.scans import SharedScan, WaitingScans
 from zbroker.delivery.subscription import SubscriptionState
+from zbroker.engine.replicated_mark import ReplicatedMark
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
+from zbroker.wire.replicas import Replicated
 
 TIMERS_SPARE: Final = 64  # outdated times, after a pause or an end, before a sweep
 
@@ -31,7 +37,8 @@ class Cursors:
     lives. A generation that begins meanwhile is named in each frame.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, replicated: bool = False) -> None:
+        """replicated: there are synchronous destinations."""
         self.incarnation = 0
         self.here: Origin | None = None
         self.announced: Origin | None = None
@@ -44,6 +51,8 @@ class Cursors:
         self.fell_back = 0  # times that one with live delivery had to be replayed to, being slow
         self._eager: set[int] = set()  # keys of those that follow what is written
         self._by_log: set[int] = set()  # and of those with intervals of log time
+        self._waiting: set[int] = set()  # and of those that wait for destinations
+        self._replicated = ReplicatedMark(on=replicated)
         self._last_key = 0
         self._queues: tuple[deque[Replay], deque[Replay]] = (deque(), deque())
         self._timers: list[tuple[int, int]] = []  # when, key
@@ -65,6 +74,7 @@ class Cursors:
         restarted = incarnation != self.incarnation
         if restarted:
             self.incarnation, self.here = incarnation, here
+            self._replicated.journal_begins(incarnation)
             if self.announced is None:
                 self.announced, self.maker = here, FrameBuilder(here)
             self.log_start, self.written, self.persisted = log_start, written, persisted
@@ -87,6 +97,14 @@ class Cursors:
             replay.dry = False
             self.wake(replay)
         return rewound
+
+    def replicated(self, said: Replicated) -> None:
+        """Destinations hold more now, or others are waited for."""
+        if self._replicated.moved(said):
+            for key in self._waiting:
+                replay = self.running[key]
+                replay.dry = False
+                self.wake(replay)
 
     def _look_again(self, replay: Replay) -> bool:
         """Looks for the cursor by its position: files may differ. True if it had to go back."""
@@ -119,6 +137,8 @@ class Cursors:
         self.running[replay.key] = replay
         if replay.intervals is not None and not replay.intervals.by_replay:
             self._by_log.add(replay.key)
+        if self._replicated.on and members[0].fully_durable:
+            self._waiting.add(replay.key)
         for one in members:
             self.of[one.names.key] = replay
         return replay
@@ -179,12 +199,15 @@ class Cursors:
         replay.running = False
         self._eager.discard(replay.key)
         self._by_log.discard(replay.key)
+        self._waiting.discard(replay.key)
         del self.running[replay.key]
 
     # -- whose turn it is ---------------------------------------------------------------------
 
     def limit(self, replay: Replay) -> int:
         """The position up to which it may be sent."""
+        if replay.key in self._waiting:
+            return min(self.persisted, self._replicated.through)
         return self.written if replay.eager else self.persisted
 
     def wake(self, replay: Replay) -> None:
@@ -193,7 +216,7 @@ class Cursors:
             self._follow(replay)
         if not replay.queued and replay.due(self.limit(replay)):
             replay.queued = True
-            if len(self.running) > 1 and replay.shares:
+            if len(self.running) > 1 and replay.shares and replay.key not in self._waiting:
                 self.waiting[not replay.caught_up].add(replay)
             else:
                 self._queues[not replay.caught_up].append(replay)
@@ -312,10 +335,11 @@ class Cursors:
             assert replay.members
             assert all(self.of[one.names.key] is replay for one in replay.members)
             target = max(one.target for one in replay.members)
-            assert replay.position <= max(self.limit(replay), target), replay
+            assert replay.position <= max(self.persisted, self.limit(replay), target), replay
             assert replay.queued or not replay.due(self.limit(replay)), (
                 f"{replay} would wait for ever"
             )
         assert self._eager == {key for key, replay in self.running.items() if replay.eager}
         assert self._by_log <= self.running.keys()
+        assert self._waiting <= self.running.keys()
         assert sum(len(replay.members) for replay in self.running.values()) == len(self.of)

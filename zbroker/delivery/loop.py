@@ -3,8 +3,9 @@
 Purpose   replays the log to subscribers and follows its end, locates points, splits the log
           into ranges for Spark. Nothing that is recorded is sent before it is durable.
 Sockets   ROUTER tcp for clients ([listen] delivery), monitor and ZAP; SUB ipc marks; DEALER ipc
-          journal; with a [[record]] table ROUTER ipc live; ROUTER ipc desk for questions of the
-          admin. Each of several workers ([delivery] workers) has its own: live-2, desk-2, ...
+          journal; with a [[record]] table ROUTER ipc live; with synchronous destinations SUB ipc
+          replicated; ROUTER ipc desk for questions of the admin. Each of several workers
+          ([delivery] workers) has its own: live-2, desk-2, ...
 Owns      nothing on disk; reads <data>/journal.
 Settings  [listen] delivery; [limits] clients; [[record]]; [security].
 Exits     0 when asked to stop.
@@ -28,6 +29,7 @@ from zbroker.filters import own
 from zbroker.limits import MIB
 from zbroker.log.reader import Log
 from zbroker.server.budgets import budget_of
+from zbroker.server.ports import ReplicatedPort
 from zbroker.server.process import Process, Stats
 from zbroker.server.process_loop import ONE, READ_SLICE_MS, ListenerLoop
 from zbroker.wire import surveys as s
@@ -53,6 +55,7 @@ class DeliveryLoop(ListenerLoop):
         settings = DeliverySettings(
             self.token_key, config.limits.clients, process.incarnation, self.recording, self.access,
             budget_of(config.limits), self.disconnects, vocabulary, process.name,
+            any(one.mode == "sync" for one in config.destination),
         )  # fmt: skip
         self._plans = PlansPort(lambda: Log(paths.journal, paths.archive), process.clock)
         self._log = BlocksPort(
@@ -60,6 +63,9 @@ class DeliveryLoop(ListenerLoop):
         )
         live = LiveMessagesPort(process.context)
         sources = [*self.sources(), (self._plans, ONE), (self.supervisor, ONE)]
+        if settings.replicated:
+            replicated = ReplicatedPort(process.context, paths, self.poller)
+            sources.append((replicated, ONE))
         if not self.recording.everything:
             live.listen(paths.ipc(socket_of("live", process.name)), self.poller)
             sources.append((live, LIVE_LIMIT))

@@ -6,6 +6,7 @@ A subscription may wait for several reasons; the one that would have to go first
     paused          its subscriber paused it
     future start    it begins at a time that is later than the log
     caught up       there is nothing more to send
+    not replicated  it is fully durable, and enough synchronous destinations do not have more
     no credit       its subscriber has to read, or that of one with which it is combined
     rate            its pace lets the next message go later
     sending         none of these: it is its turn soon
@@ -19,6 +20,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
 from zbroker.delivery.connections import DeliveryConnection
+from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.subscription import SubscriptionState
 from zbroker.engine.contract import MS_NS, Now
@@ -89,7 +91,7 @@ def _row(core: DeliveryCore, found: _Found, now_ms: int) -> SubscriptionRow:
     due_ms = None
     if replay is not None and replay.due_ns is not None:
         due_ms = max(0, replay.due_ns // MS_NS - now_ms)
-    state = _state(one, replay, core.cursors.persisted)
+    state = _state(one, replay, core.cursors)
     return SubscriptionRow(
         client, one.names.sid, one.topic, one.regex, one.selection.text, one.options, state,
         replay.position if replay is not None else 0, -ahead, one.credit, one.sent_messages,
@@ -99,15 +101,17 @@ def _row(core: DeliveryCore, found: _Found, now_ms: int) -> SubscriptionRow:
     )  # fmt: skip
 
 
-def _state(one: SubscriptionState, replay: Replay | None, persisted: int) -> str:
+def _state(one: SubscriptionState, replay: Replay | None, cursors: Cursors) -> str:
     if replay is None:
         return "locating"
     if one.paused:
         return "paused"
     if one.not_before_ns is not None:
         return "future start"
-    if replay.position >= persisted:
+    if replay.position >= cursors.persisted:
         return "in hand" if one.trail.in_hand(one.sent_messages) else "caught up"
+    if replay.position >= cursors.limit(replay):
+        return "not replicated"
     if any(member.credit <= 0 for member in replay.members):
         return "no credit"
     return "rate" if replay.due_ns is not None else "sending"

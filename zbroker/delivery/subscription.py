@@ -22,6 +22,7 @@ from zbroker.log.format import Batch
 from zbroker.wire.messages import Options
 
 LIVE: Final = "live"
+FULLY_DURABLE: Final = "fully_durable"
 STEPS_MAX: Final = 64  # remembered; of more every second one is dropped
 
 
@@ -137,6 +138,11 @@ class SubscriptionState:
     def live(self) -> bool:
         """True if it wants what is not durable yet."""
         return self.options.delivery == LIVE
+
+    @property
+    def fully_durable(self) -> bool:
+        """True if it wants only what enough synchronous destinations have, too."""
+        return self.options.delivery == FULLY_DURABLE
 
     @property
     def bounded(self) -> bool:

@@ -18,7 +18,7 @@ from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.live import LiveSubscriptions, drops_ack
 from zbroker.delivery.pace import Rate, ReplayPace, parse_rate
 from zbroker.delivery.selection import StartSelection, TypeOf
-from zbroker.delivery.subscription import LIVE, Names, SubscriptionState
+from zbroker.delivery.subscription import FULLY_DURABLE, LIVE, Names, SubscriptionState
 from zbroker.engine.effects import Send
 from zbroker.errors import ClientError
 from zbroker.filters import BUILT_IN, Vocabulary, chars_to_compile, compile_filter
@@ -180,9 +180,9 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
     def _combined(self, many: Sequence[SubscriptionState]) -> list[list[SubscriptionState]]:
         """Those that can share one replay, the largest group first.
 
-        They are at the same position and have the same rate. Those that conflate do so alike,
-        and end at the same place: at an end all that is held goes out, which must not be too early
-        for another one.
+        They are at the same position, have the same rate, and wait for destinations alike. Those
+        that conflate do so alike, and end at the same place: at an end all that is held goes out,
+        which must not be too early for another one.
         """
         alike: dict[Hashable, list[SubscriptionState]] = defaultdict(list)
         for one in many:
@@ -190,7 +190,8 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
             if one.conflation is not None:
                 ends = options.conflation_s, options.conflation_clock, one.until, one.stop_ns
             position = self._cursors.of[one.names.key].position
-            alike[position, str(options.rate), options.rate_max_gap_s, ends].append(one)
+            rate = str(options.rate), options.rate_max_gap_s
+            alike[position, rate, one.fully_durable, ends].append(one)
         groups = [group for group in alike.values() if len(group) > 1]
         return sorted(groups, key=len, reverse=True)
 
@@ -355,7 +356,7 @@ def by_replay(options: Options) -> bool:
 
 def replays_only(options: Options) -> bool:
     """True if something is asked for that only messages of the log can have."""
-    return options.rate is not None or options.paused or options.delivery == "fully_durable"
+    return options.rate is not None or options.paused or options.delivery == FULLY_DURABLE
 
 
 def wants_unrecorded(command: m.Subscribe) -> bool:

@@ -3,8 +3,7 @@
     receipt, commit of stages --position below `through`--> answered
                               --else--> waits, in its order; publishers wait within their windows
 
-How far that is says the replication process, for the positions of one journal. Until it has said so
-of the journal that listens now, nothing is answered.
+How far that is says the replication process: see ReplicatedMark.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from zbroker.limits import U63_MAX
+from zbroker.engine.replicated_mark import ReplicatedMark
 from zbroker.wire.internal import Entry, ReceiptItem
-from zbroker.wire.replicas import Replicated
 from zbroker.wire.stages import StagesDone
 
 Body = bytes | memoryview
@@ -31,15 +29,11 @@ class Outstanding(NamedTuple):
 Settled = tuple[Outstanding, ReceiptItem]
 
 
-class ReplicationGate:
-    """on: there are synchronous destinations; else nothing ever waits."""
+class ReplicationGate(ReplicatedMark):
+    """What waits for the mark; without synchronous destinations nothing ever does."""
 
     def __init__(self, *, on: bool) -> None:
-        self.on = on
-        self.needed = 0  # how many destinations are waited for
-        self._through = 0 if on else U63_MAX
-        self._journal = 0
-        self._said: Replicated | None = None  # the newest, maybe of a journal that is not known yet
+        super().__init__(on=on)
         self._receipts: deque[Settled] = deque()
         self._commits: deque[tuple[int, StagesDone]] = deque()
 
@@ -48,27 +42,9 @@ class ReplicationGate:
         """True if something waits."""
         return bool(self._receipts or self._commits)
 
-    def journal_begins(self, journal: int) -> None:
-        """Another journal listens: its positions may be others."""
-        if self.on and journal != self._journal:
-            self._journal, self._through = journal, 0
-            if self._said is not None:
-                self.moved(self._said)
-
-    def moved(self, said: Replicated) -> bool:
-        """Takes note of how far the log is replicated; False if that changes nothing."""
-        self._said = said
-        if not self.on or said.journal != self._journal:
-            return False
-        self.needed = said.needed
-        if said.through == self._through:
-            return False
-        self._through = said.through
-        return True
-
     def covers(self, position: int) -> bool:
         """True if what is at this position may be acknowledged."""
-        return position < self._through
+        return position < self.through
 
     def receipts(self, settled: list[Settled]) -> list[Settled]:
         """Adds what is durable here. Returns: what may be answered now, in order.
@@ -79,7 +55,7 @@ class ReplicationGate:
         # bodies are not needed any more: a lagging destination must not cost the memory of them
         waiting += [(out._replace(body=b""), item) for out, item in settled]
         done: list[Settled] = []
-        while waiting and waiting[0][1].position < self._through:
+        while waiting and waiting[0][1].position < self.through:
             done.append(waiting.popleft())
         return done
 
@@ -91,6 +67,6 @@ class ReplicationGate:
     def commits(self) -> list[StagesDone]:
         """Those that may be answered now."""
         done: list[StagesDone] = []
-        while self._commits and self._commits[0][0] < self._through:
+        while self._commits and self._commits[0][0] < self.through:
             done.append(self._commits.popleft()[1])
         return done

@@ -136,7 +136,7 @@ class Options(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """How a subscription is delivered.
 
     delivery: what must have happened to a message before it is sent: "persisted" (durable here),
-    "fully_durable" (also at all synchronous destinations), "live" (written, not yet durable).
+    "fully_durable" (also at enough synchronous destinations), "live" (written, not yet durable).
     rate: the most per second: messages (1000), bytes ("500KB") or a multiple of log time ("2X").
     rate_max_gap_s: the longest wait between two messages where `rate` is a multiple.
     conflation_s: per interval only the newest message of each key. conflation_clock: intervals of
