@@ -75,6 +75,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/admin/rates.py",
         "zbroker/admin/schedule.py",
         "zbroker/admin/tallies.py",
+        "zbroker/admin/content_digests.py",
         "zbroker/admin/words.py",
         "zbroker/cli/bench/plan.py",
         "zbroker/cli/check/verdict.py",

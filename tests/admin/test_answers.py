@@ -15,6 +15,7 @@ from zbroker.access.file import AccessFile
 from zbroker.admin import core, jobs, requests
 from zbroker.admin.answers import Answers, AnswerSources
 from zbroker.admin.audit import DONE, Audit, AuditedRequest
+from zbroker.admin.digest_reports import DigestReports
 from zbroker.admin.link_alarms import GRACE_MS
 from zbroker.admin.link_reports import LinkReports, LinkWatch
 from zbroker.admin.process_link import Sampler
@@ -113,6 +114,7 @@ class Bench:
                 tools, self.rig.worker, self.sampling, subscriptions, clients, topics, self.audit,
                 access, QueueReports(self.process.link, self.watch_queues, tools.clock),
                 LinkReports(self.replication.link, links, []),
+                DigestReports(tools.paths, lambda: 1, tools.clock),
             )
         )  # fmt: skip
 

@@ -15,6 +15,7 @@ from zbroker.admin import alarms, core, requests, retention
 from zbroker.admin.alarms import Alarm, AlarmFacts, AlarmWatch, held_limit
 from zbroker.admin.audit import Audit
 from zbroker.admin.client_reports import ClientReports, SubscriptionReports
+from zbroker.admin.digest_reports import DigestReports
 from zbroker.admin.documents import LocalFacts, document, stats_of, time_text
 from zbroker.admin.jobs import Rewrite
 from zbroker.admin.link_alarms import link_findings
@@ -61,6 +62,7 @@ class AnswerSources(NamedTuple):
     access: AccessFile
     queues: QueueReports
     links: LinkReports
+    digests: DigestReports
 
 
 class Answers:
@@ -81,6 +83,7 @@ class Answers:
             "/queues": lambda _: parts.queues.all(),
             "/points": lambda _: parts.queues.points(),
             "/replication": parts.links.all,
+            "/replication/digests": _asked(requests.DigestsQuery, parts.digests.answer),
             "/topics": _asked(requests.TopicsQuery, parts.topics.answer),
             "/clients": _asked(requests.ClientsQuery, parts.clients.answer),
             "/subscriptions": _asked(requests.SubscriptionsQuery, parts.subscriptions.answer),

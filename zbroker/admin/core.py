@@ -14,6 +14,7 @@
     GET /queues/NAME/...      consumers; browse: its messages; explain: why nothing is delivered
     GET /points               named places of the log
     GET /replication          the links to other instances, and from them
+    GET /replication/digests  what the log holds of each origin, for a comparison
     GET /actions              what was done to segments and why; /actions/ID is one of them
     GET /, /console/...       the files of the console, without a token
     POST /journal/archive     {"through": serial} or {"serials": [...]}, "dry_run"?
@@ -64,6 +65,7 @@ READS: Final = (
     "/queues",
     "/points",
     "/replication",
+    "/replication/digests",
 )
 WRITES: Final = (
     "/journal/archive",

@@ -200,6 +200,24 @@ class DefineRequest(Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
+class DigestsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which messages, in ranges of how many positions of an origin.
+
+    position, serial, offset: where in the log to read on; limit: where to stop, 0: at its end.
+    origin, first, end: only that one, from `first` up to `end`. seed: what digests begin with.
+    """
+
+    size: Annotated[int, Meta(ge=1, le=U63_MAX)] = 1 << 20
+    seed: Annotated[str, Meta(min_length=2, max_length=64)] = "00"
+    position: Serial = 0
+    serial: Serial = 0
+    offset: Serial = 0
+    limit: Serial = 0
+    origin: Annotated[str, Meta(max_length=64)] = ""
+    first: Serial = 0
+    end: Serial = U63_MAX
+
+
 class LinkRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """A change to a link: it is in the path."""
 

@@ -12,6 +12,7 @@ from zbroker.admin.answers import Answers, AnswerSources
 from zbroker.admin.audit import Audit, RefusalReports
 from zbroker.admin.authentication import Doorkeeper, Secrets
 from zbroker.admin.client_reports import ClientReports, LogTimes, SubscriptionReports
+from zbroker.admin.digest_reports import DigestReports
 from zbroker.admin.history import History
 from zbroker.admin.http import Console, Server, Site
 from zbroker.admin.journal_link import AdminJournalLink, HoldLeases
@@ -62,9 +63,7 @@ class AdminServices:
         self._link_watch = LinkWatch(links, clock, catalog.rows)
         self._supervisor = ProcessLink(process.context, {SUPERVISOR: paths.ipc(SUPERVISOR)}, clock)
         self._sampler = Sampler(self._supervisor, clock, self._queue_watch.numbers)
-        self._counter = TopicCounter(
-            paths, lambda: self._worker.survey.holders().persisted, clock, log
-        )
+        self._counter = TopicCounter(paths, self._persisted, clock, log)
         self._audit = Audit(paths.audit, clock, log)
         self._refusals = RefusalReports(self._processes, self._audit)
         self._disconnects = DisconnectsFile(paths.disconnects, log)
@@ -82,6 +81,7 @@ class AdminServices:
                 self.access,
                 QueueReports(queues, self._queue_watch, clock),
                 LinkReports(links, self._link_watch, config.destination),
+                DigestReports(paths, self._persisted, clock),
             )
         )
         self._server = _listen(process)
@@ -104,6 +104,9 @@ class AdminServices:
             self._refusals.start()
         host, port = self._server.address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def _persisted(self) -> int:
+        return self._worker.survey.holders().persisted
 
     def sample(self) -> m.Status | None:
         """The work of each second. Returns: the state of all processes, if it is known.

@@ -17,6 +17,7 @@ from zbroker.cli.group import LazyGroup, commands
 COMMANDS: Final = {
     **commands("zbroker.cli.replication.queries:*", "ls info"),
     **commands("zbroker.cli.replication.lag:*", "lag"),
+    **commands("zbroker.cli.replication.compare:*", "compare"),
     **commands("zbroker.cli.replication.changes:*", "pause resume downgrade upgrade"),
     **commands("zbroker.cli.replication.configs:*", "validate"),
 }
@@ -24,4 +25,4 @@ COMMANDS: Final = {
 
 @click.group(cls=LazyGroup, table=COMMANDS)
 def replication() -> None:
-    """See how other instances get this log and this one theirs; pause and downgrade links."""
+    """See how other instances get this log and this one theirs; compare; change links."""
