@@ -105,14 +105,28 @@ def test_an_instance_id_belongs_to_the_key_that_sends_under_it() -> None:
     assert list(process.core.sources.links) == [SOURCE]
 
 
+def test_an_instance_id_belongs_to_the_name_that_sends_under_it() -> None:
+    """A copied directory that is served under another name must not end the link of its origin."""
+    process = Process()
+    process.welcomed()
+    hellos = [w.LinkHello(w.PROTOCOL, 1, n, name, "g", statement(1, {})) for n, name in
+              ((1, "there"), (2, "copy"), (3, "there"))]  # fmt: skip
+    process.hears(FromSource(SOURCE, hellos[0]))
+    (refused,) = answers(process.hears(FromSource(b"x", hellos[1])), w.LinkRefused)
+    assert (refused.code, "there sends here" in refused.reason) == ("same_instance", True)
+    assert list(process.core.sources.links) == [SOURCE]
+    assert not answers(process.hears(FromSource(b"y", hellos[2])), w.LinkRefused)
+    assert list(process.core.sources.links) == [b"y"]
+
+
 def test_only_a_destination_says_how_much_of_this_instance_it_holds() -> None:
     """A claim that is believed begins a generation, and answers the question of a start."""
     process = Secured()
     holds = statement(1, {HERE: 900})
     assert said_to_journal(process.hello(KEYS[0], said=holds), PeerHolds)
-    for name in ("there", "other"):
+    for instance, name in ((77, "there"), (78, "other")):
         claims = statement(1, {HERE: 900})
-        claims.instance = 77
+        claims.instance = instance
         effects = process.hello(KEYS[1], name=name, said=claims, rid=name.encode())
         assert said_to_journal(effects, m.OpenLink)
         assert not said_to_journal(effects, PeerHolds)

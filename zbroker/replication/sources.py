@@ -117,8 +117,11 @@ class Sources:
             return [Answer(rid, w.LinkEnded(hello.session, "the journal does not listen yet"))]
         source = hello.statement.instance
         old = next((one for one in self.links.values() if one.instance == source), None)
-        if old is not None and old.key != event.key:
-            reason = f"{old.name} sends here under this instance id, with another key"
+        if old is not None and (old.key, old.name) != (event.key, hello.name):
+            reason = (
+                f"{old.name} sends here with the same instance id, and another key or name than "
+                f"{hello.name}: one is a copy; give the copy an id of its own, or remove it"
+            )
             return [Answer(rid, w.LinkRefused(hello.session, "same_instance", reason))]
         if old is not None and old.session > hello.session:
             return []  # late, of a socket that the source has given up
