@@ -1,0 +1,317 @@
+"""Rounds: three hosts under load, of which each round some are cut off, killed or set back.
+
+After each round the network is healed, and nothing more may be wrong than for a while: everything
+that is published is acknowledged, all instances hold the same (by `replication compare`'s digests),
+nothing that was acknowledged is missing, each batch of the staged writer is there once and whole,
+and each subscriber has seen each message once.
+
+    ZB_ROUNDS=10 ZB_FIRST_SEED=7 .venv/bin/python -m pytest --long -s tests/torture/test_rounds.py
+
+A seed is a part of a run: it draws the mode, the faults and all pauses. ZB_SEEDS: how many parts.
+ZB_FAULTS: names, only these are drawn. ZB_KEEP: where the data of a part that failed is kept.
+ZB_TWICE=count: messages that came twice to a subscriber are counted, and are no failure.
+Needs root, for network namespaces; they are removed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.process.load import batches_of, until
+from tests.torture.network import Network, network, why_not
+from tests.torture.replicated_host import HostedPeer
+from tests.torture.rounds_faults import FAULTS, LOSES_A_DISK, DrawnFault, Scene, draw
+from tests.torture.rounds_load import (
+    STAGED_COUNT,
+    TOPICS,
+    NumberPublisher,
+    NumberSubscriber,
+    StageWriter,
+    Worker,
+)
+from zbroker.cli.journal.rows import unpack
+from zbroker.control.log_comparison import LogComparison, compare_logs
+from zbroker.errors import ZBrokerError
+from zbroker.topics import matcher
+
+_WHY_NOT: Final = why_not()
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.process,
+    pytest.mark.skipif(bool(_WHY_NOT), reason=_WHY_NOT or "needs root"),
+    pytest.mark.timeout(0),
+]
+
+NAMES: Final = ("a", "b", "c")
+ROUNDS: Final = int(os.environ.get("ZB_ROUNDS", "3"))
+FIRST_SEED: Final = int(os.environ.get("ZB_FIRST_SEED", "0"))
+SEEDS: Final = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("ZB_SEEDS", "1")))
+ALLOWED: Final = tuple(os.environ.get("ZB_FAULTS", " ".join(FAULTS)).split())
+TWICE: Final = os.environ.get("ZB_TWICE", "fail")
+HEAL_S: Final = 120.0  # of a quiet machine
+
+
+class Rounds:
+    """The hosts and their load, and one round after the other."""
+
+    def __init__(self, place: Path, hosts: Network, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.mode = "async" if seed % 3 == 2 else "sync"
+        self.place, self.network = place, hosts
+        logs = place / "logs"
+        logs.mkdir()
+        self._begun = time.monotonic()
+        self._story = (logs / "story").open("w", buffering=1)
+        self._lock = threading.Lock()
+        self.peers = [HostedPeer(hosts.hosts[name], place / name, logs) for name in NAMES]
+        more: dict[str, Any] = {"security": {"allow_unauthenticated": True}}
+        if self.mode == "sync":
+            more["replication"] = {"sync_needed": 1}
+        for peer in self.peers:
+            others = [one for one in self.peers if one is not peer]
+            peer.configure(others, self.mode, more)
+        self.lost_disks = 0
+        self.comparisons = 0
+        self._workers: list[Worker] = []
+        self._publishers: list[NumberPublisher] = []
+        self._writers: list[StageWriter] = []
+        self._subscribers: list[NumberSubscriber] = []
+
+    def log(self, text: str) -> None:
+        """A line of the story of this run."""
+        with self._lock, suppress(ValueError):  # it is closed
+            self._story.write(f"{time.monotonic() - self._begun:9.3f} {text}\n")
+
+    def start(self) -> None:
+        for peer in self.peers:
+            peer.start()
+        urls = [peer.url for peer in self.peers]
+        for n in range(3):
+            turned = [*urls[n:], *urls[:n]]
+            self._publishers.append(NumberPublisher(f"p{n}", turned, self.log))
+            self._subscribers.append(NumberSubscriber(f"s{n}", [*turned[1:], turned[0]], self.log))
+        self._writers.append(StageWriter("app", urls, self.log))
+        self._workers = [*self._publishers, *self._writers]
+        for worker in self._workers:
+            worker.start()
+
+    def close(self) -> None:
+        self.network.heal()
+        for worker in self._workers:
+            worker.stop()
+        for subscriber in self._subscribers:
+            subscriber.close()
+        for publisher in self._publishers:
+            publisher.client.close(flush=False)
+        for worker in self._workers:
+            worker.join(30)
+        for peer in self.peers:
+            with suppress(Exception):  # the others have to go all the same
+                peer.close()
+        self._story.close()
+
+    # -- one round --------------------------------------------------------------------------------
+
+    def round(self, number: int) -> str:
+        """Does it and judges. Returns: its figures."""
+        faults = draw(self.rng, NAMES, ALLOWED)
+        text = ", ".join(f"{fault.name} {fault.peer}" for fault in faults)
+        self.log(f"-- round {number}: {text}")
+        before = [publisher.sent for publisher in self._publishers]
+        for worker in self._workers:
+            worker.resume()
+        scene = Scene(self.network, self.peers, self.rng, self.log, 1.0)
+        scene.pause(0.3, 1.5)
+        self._strike(scene, faults)
+        scene.pause(0.3, 1.5)
+        for worker in self._workers:
+            worker.pause()
+        begun = time.monotonic()
+        self.network.heal()
+        self.log("healed")
+        self._settle()
+        healed_s = time.monotonic() - begun
+        self._judge()
+        sent = sum(publisher.sent for publisher in self._publishers) - sum(before)
+        return (
+            f"{text}: {sent} messages, equal {healed_s:.1f} s after healing, "
+            f"{sum(one.ended for one in self._subscribers)} subscriptions ended, "
+            f"{sum(len(one.twice) for one in self._subscribers)} came twice, "
+            f"{self._writers[0].batch} batches in {self._writers[0].tries} tries"
+        )
+
+    def _strike(self, scene: Scene, faults: Sequence[DrawnFault]) -> None:
+        """The second one begins while the first is there. Each has random numbers of its own."""
+        errors: list[BaseException] = []
+
+        def one(fault: DrawnFault, mine: Scene) -> None:
+            peer = next(one for one in self.peers if one.name == fault.peer)
+            self.lost_disks += fault.name in LOSES_A_DISK
+            self.log(f"{fault.name} {fault.peer}")
+            try:
+                FAULTS[fault.name](mine, peer)
+                self.log(f"{fault.name} {fault.peer}: done")
+            except BaseException as error:
+                errors.append(error)
+
+        threads = []
+        for fault in faults:
+            mine = scene._replace(rng=random.Random(self.rng.random()))
+            thread = threading.Thread(target=one, args=(fault, mine), daemon=True)
+            thread.start()
+            threads.append(thread)
+            scene.pause(0, 2)
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+
+    def _settle(self) -> None:
+        """Everything is acknowledged, every instance holds it, every subscriber has it."""
+        until(self._idle, "publishers and writers to end their step", HEAL_S)
+        self.log("idle")
+        for publisher in self._publishers:
+            try:
+                publisher.client.flush(HEAL_S)
+            except ZBrokerError as error:
+                raise AssertionError(f"{publisher.name}: {error}") from error
+        self.log("all is acknowledged")
+        found: list[LogComparison | str] = []
+        until(
+            lambda: self._equal(found),
+            "all instances to be equal",
+            HEAL_S,
+        )
+        self.log("all are equal")
+        until(self._all_seen, f"subscribers to see all: {self._unseen()}", HEAL_S)
+        self.log("all is seen")
+
+    def _idle(self) -> bool:
+        self._check_workers()
+        return all(worker.is_idle for worker in self._workers)
+
+    def _check_workers(self) -> None:
+        errors = [error for one in (*self._workers, *self._subscribers) for error in one.errors]
+        assert not errors, errors
+
+    def _equal(self, found: list[LogComparison | str]) -> bool:
+        self.comparisons += 1
+        time.sleep(0.2)
+        try:
+            compared = compare_logs([peer.compared() for peer in self.peers])
+        except ZBrokerError as error:
+            found[:] = [str(error)]
+            return False
+        found[:] = [compared]
+        if compared.state != "equal":
+            lines = [
+                f"{one.origin} {one.state} {[(h.name, h.last, h.missing) for h in one.held]}"
+                f" {one.difference or ''}"
+                for one in compared.origins if one.state != "equal"
+            ]  # fmt: skip
+            self.log("not equal yet: " + "; ".join(lines))
+        return compared.state == "equal"
+
+    def _expected(self) -> set[bytes]:
+        found = {
+            b"%s:%d" % (publisher.name.encode(), n)
+            for publisher in self._publishers for n in range(publisher.sent)
+        }  # fmt: skip
+        for writer in self._writers:
+            found |= {
+                b"%s:%d" % (writer.name.encode(), n)
+                for n in range(len(writer.committed) * STAGED_COUNT)
+            }
+        return found
+
+    def _all_seen(self) -> bool:
+        self._check_workers()
+        expected = self._expected()
+        time.sleep(0.2)
+        return all(expected <= one.seen.keys() for one in self._subscribers)
+
+    def _unseen(self) -> dict[str, list[bytes]]:
+        expected = self._expected()
+        return {one.name: sorted(expected - one.seen.keys())[:5] for one in self._subscribers}
+
+    # -- the verdict ------------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        """Nothing is lost, and nothing is there twice: in a log, and at a subscriber."""
+        held = self._held(self.peers[0])
+        missing = sorted(self._expected() - held.keys())
+        assert not missing, f"{len(missing)} acknowledged messages are lost: {missing[:5]}"
+        twice = [data for data, count in held.items() if count > 1]
+        assert not twice, f"{len(twice)} messages are in the log twice: {twice[:5]}"
+        for writer in self._writers:
+            parts = Counter(
+                int(data.split(b":")[1]) // STAGED_COUNT
+                for data in held if data.startswith(writer.name.encode() + b":")
+            )  # fmt: skip
+            torn = {batch: n for batch, n in parts.items() if n != STAGED_COUNT}
+            assert not torn, f"batches that are not whole: {torn}"
+        again = [text for one in self._subscribers for text in one.twice]
+        if TWICE != "count":
+            assert not again, f"{len(again)} messages came twice to a subscriber: {again[:5]}"
+
+    def _held(self, peer: HostedPeer) -> Counter[bytes]:
+        """What a log holds of this load."""
+        end, wants, found = (
+            peer.ask("/journal")["persisted"],
+            matcher(TOPICS, regex=True),
+            Counter[bytes](),
+        )
+        for batch in batches_of(peer.data / "journal", end):
+            found.update(bytes(row.data) for row in unpack(batch) if wants(row.topic))
+        return found
+
+
+@contextmanager
+def rounds(seed: int) -> Iterator[Rounds]:
+    """All of it for one part; what failed is kept if ZB_KEEP says where."""
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zbroker-rounds-")))
+        hosts = stack.enter_context(network(NAMES))
+        made = Rounds(place, hosts, seed)
+        try:
+            yield made
+        except BaseException as error:
+            made.log(f"failed: {error}")
+            made.close()
+            if keep := os.environ.get("ZB_KEEP"):
+                kept = Path(keep) / f"seed-{seed}"
+                shutil.rmtree(kept, ignore_errors=True)
+                shutil.copytree(place, kept, ignore=shutil.ignore_patterns("run"))
+            raise
+        made.close()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_happens_to_hosts_costs_nothing_that_was_acknowledged(seed: int) -> None:
+    begun = time.monotonic()
+    with rounds(seed) as run:
+        run.start()
+        for number in range(1, ROUNDS + 1):
+            figures = run.round(number)
+            took_s = time.monotonic() - begun
+            begin = f"seed {seed} ({run.mode}) round {number} at {took_s:.0f} s"
+            sys.stderr.write(f"{begin}: {figures}\n")
+        messages = sum(publisher.sent for publisher in run._publishers)
+        sys.stderr.write(
+            f"seed {seed}: {ROUNDS} rounds, {run.lost_disks} lost disks, {messages} messages, "
+            f"{run.comparisons} comparisons\n"
+        )
