@@ -16,6 +16,7 @@ from zbroker.admin import core, jobs, requests
 from zbroker.admin.answers import Answers, AnswerSources
 from zbroker.admin.audit import DONE, Audit, AuditedRequest
 from zbroker.admin.digest_reports import DigestReports
+from zbroker.admin.drains import Drains
 from zbroker.admin.link_alarms import GRACE_MS
 from zbroker.admin.link_reports import LinkReports, LinkWatch
 from zbroker.admin.process_link import Sampler
@@ -115,6 +116,7 @@ class Bench:
                 access, QueueReports(self.process.link, self.watch_queues, tools.clock),
                 LinkReports(self.replication.link, links, []),
                 DigestReports(tools.paths, lambda: 1, tools.clock),
+                Drains(clients, self.replication.link, lambda: 1, tools.clock),
             )
         )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +13,7 @@ from click.testing import CliRunner, Result
 from tests.process.instances import WAIT_S, Instances, Peer
 from tests.process.load import until
 from zbroker.cli.admin_main import main
-from zbroker.client import connect
+from zbroker.client import Client, connect
 from zbroker.errors import ZBrokerError
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -93,3 +94,44 @@ def test_a_pause_ends_with_the_process() -> None:
         until(lambda: link(a)["state"] == "paused", "the pause", WAIT_S)
         a.kill_process("replication")
         until(lambda: link(a).get("state") == "sending", "the link again", WAIT_S)
+
+
+def test_publishers_go_on_elsewhere_before_a_planned_stop() -> None:
+    """Also with an asynchronous destination: it has all that was acknowledged when they come."""
+    with Instances(2) as instances:
+        a, b = instances.peers
+        until(lambda: link(a).get("state") == "sending", "the link", WAIT_S)
+        running, errors = threading.Event(), list[Exception]()
+        published = 0
+
+        def publish(client: Client) -> None:
+            nonlocal published
+            try:
+                while running.is_set():
+                    client.publish("t", b"%d" % published, timeout=WAIT_S)
+                    published += 1
+            except ZBrokerError as error:
+                errors.append(error)
+
+        with connect([a.url, b.url], "p") as client:
+            running.set()
+            thread = threading.Thread(target=publish, args=(client,))
+            thread.start()
+            try:
+                until(lambda: len(a.messages()) > 1_000, "messages", WAIT_S)
+                said = answer(a, "replication", "drain")
+                assert (said["state"], said["sessions"]) == ("left", 1), said
+                until(lambda: client.url == b.url, "the failover", WAIT_S)
+                there = len(b.messages())
+                until(lambda: len(b.messages()) > there + 1_000, "more messages", WAIT_S)
+            finally:
+                running.clear()
+                thread.join()
+            assert errors == []
+            client.flush(timeout=WAIT_S)
+        a.close()
+        assert len(b.messages()) == published
+        a.start()
+        instances.until_equal(published)
+        with connect(a.url, "q") as client:
+            client.publish("t", b"x").wait(WAIT_S)

@@ -17,6 +17,7 @@ from zbroker.admin.audit import Audit
 from zbroker.admin.client_reports import ClientReports, SubscriptionReports
 from zbroker.admin.digest_reports import DigestReports
 from zbroker.admin.documents import LocalFacts, document, stats_of, time_text
+from zbroker.admin.drains import Drains
 from zbroker.admin.jobs import Rewrite
 from zbroker.admin.link_alarms import link_findings
 from zbroker.admin.link_reports import LinkReports
@@ -63,6 +64,7 @@ class AnswerSources(NamedTuple):
     queues: QueueReports
     links: LinkReports
     digests: DigestReports
+    drains: Drains
 
 
 class Answers:
@@ -105,6 +107,7 @@ class Answers:
             ),
             "/points": parts.queues.set_point,
             "/points/remove": parts.queues.remove_point,
+            "/replication/drain": parts.drains.post,
         }
 
     def reply(self, path: str, query: str = "") -> Reply:

@@ -27,6 +27,7 @@
     POST /points              {"name", "at"?}
     POST /points/remove       {"name"}, "dry_run"?
     POST /replication/NAME/.. pause, resume, downgrade, upgrade
+    POST /replication/drain   {"wait_s"?, "off"?, "dry_run"?}
 
 Only peers on loopback are answered, and only when the Host header names this machine's loopback: a
 web page that points its own name at 127.0.0.1 would otherwise read it from the user's browser. A
@@ -76,6 +77,7 @@ WRITES: Final = (
     "/clients/disconnect",
     "/points",
     "/points/remove",
+    "/replication/drain",
 )
 QUEUE_READS: Final = ("consumers", "browse", "explain")
 QUEUE_WRITES: Final = ("create", "alter", "delete", "purge", "requeue")

@@ -38,11 +38,11 @@ STOP_WAIT_S: Final = 1.0  # then the process ends all the same: unfinished copie
 SUPERVISOR: Final = "supervisor"
 
 Context = zmq.Context[zmq.Socket[bytes]]
-Question = s.Question | q.QueuesQuestion | r.LinkQuestion | m.AskStatus
+Question = s.Question | s.IngestQuestion | q.QueuesQuestion | r.LinkQuestion | m.AskStatus
 _ANSWERS: Final = msgspec.msgpack.Decoder(s.Answer | q.QueuesAnswer | r.LinkAnswer | m.Status)
 A = TypeVar(
     "A",
-    s.Subscriptions, s.Topics, s.Clients, s.Disconnected, s.RefusalRows,
+    s.Subscriptions, s.Topics, s.Clients, s.Disconnected, s.RefusalRows, s.IngestDrained,
     q.Queues, q.Consumers, q.Explained, q.Browsed, q.Changed, q.Points, r.Links, r.LinkChanged,
     m.Status,
 )  # fmt: skip

@@ -224,6 +224,14 @@ class LinkRequest(Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
+class DrainRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Publishers are to go elsewhere, or, with `off`, may come back. wait_s: for destinations."""
+
+    wait_s: Annotated[float, Meta(gt=0, le=50)] = 10.0
+    off: bool = False
+    dry_run: bool = False
+
+
 class DeleteRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The queue goes; the log stays."""
 

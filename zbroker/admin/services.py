@@ -13,6 +13,7 @@ from zbroker.admin.audit import Audit, RefusalReports
 from zbroker.admin.authentication import Doorkeeper, Secrets
 from zbroker.admin.client_reports import ClientReports, LogTimes, SubscriptionReports
 from zbroker.admin.digest_reports import DigestReports
+from zbroker.admin.drains import Drains
 from zbroker.admin.history import History
 from zbroker.admin.http import Console, Server, Site
 from zbroker.admin.journal_link import AdminJournalLink, HoldLeases
@@ -82,6 +83,7 @@ class AdminServices:
                 QueueReports(queues, self._queue_watch, clock),
                 LinkReports(links, self._link_watch, config.destination),
                 DigestReports(paths, self._persisted, clock),
+                Drains(self._processes, links, self._persisted, clock),
             )
         )
         self._server = _listen(process)

@@ -25,6 +25,7 @@ from zbroker.ingest.acks import AckPacer
 from zbroker.ingest.chain import RUNS_MAX
 from zbroker.ingest.clients import ClientConnection, ClientRegistry
 from zbroker.ingest.contract import Effect, IngestSettings
+from zbroker.ingest.drain import Drain
 from zbroker.ingest.links import AppendLink, LiveLink
 from zbroker.ingest.logons import Logons, taken_over
 from zbroker.ingest.owed_answers import OWED_MAX, OwedAnswers
@@ -74,6 +75,7 @@ class IngestCore:
             settings, self.clients, self.link, self._publishing, self._pacer, self._refuse
         )
         self._owed = OwedAnswers()
+        self._drain = Drain()
         self._settings, self._peers = settings, peers
         self._mean = 0.0  # messages of a burst
         self._open, self._spin_us = True, 0  # the gate and the pace as they are
@@ -150,6 +152,7 @@ class IngestCore:
                 raise ClientError("auth_failed", "this connection was logged on with another key")
             self.clients.heard(client, command, burst.now_ms)
         if isinstance(command, m.Logon):
+            self._drain.check()
             self._logons.logon(burst, received, command)
             return
         if client is None:
@@ -255,7 +258,28 @@ class IngestCore:
             return [e.Tell(rid, s.Clients(ask.cid, *rows))]
         if isinstance(ask, s.AskRefusals):
             return [e.Tell(rid, self.refusals.report(ask, self._peers))]
+        if isinstance(ask, s.DrainIngest):
+            return self._drained(rid, ask)
         return self._disconnect(rid, ask)
+
+    def _drained(self, rid: bytes, ask: s.DrainIngest) -> Sequence[Effect]:
+        """A planned hand-over takes its next step."""
+        burst = Burst(self._now.mono_ms)
+        gone: list[ClientConnection] = []
+        if self._drain.step(ask.what, burst.now_ms) and self._drain.state == "left":
+            gone = list(self.clients.by_rid.values())
+        for client in gone:
+            self._end_run(burst, client.rid)
+            reason = "this instance is drained: publishers go on at another one"
+            burst.effects.append(e.Answer(client.rid, m.Error("not_logged_on", reason)))
+            self._end(burst, client)
+        said = s.IngestDrained(ask.cid, self._drain.state, self._unsettled, len(gone))
+        return [*self._forwarded(burst), e.Tell(rid, said)]
+
+    @property
+    def _unsettled(self) -> int:
+        """Bytes that were accepted and are not acknowledged; more than 0 if there are any."""
+        return self.link.bytes or int(self.link.gate.holds)
 
     def _disconnect(self, rid: bytes, ask: s.Disconnect) -> Sequence[Effect]:
         """Acknowledgements of what the client published before go nowhere: it hears of that, which
@@ -392,7 +416,8 @@ class IngestCore:
         the end, once all that was accepted is settled."""
         effects: list[Effect] = []
         stopping = self._stop_ms is not None
-        opens = not stopping and not (self.link.up and self.link.full)
+        self._drain.tick(self._now.mono_ms)
+        opens = not (stopping or self._drain.held) and not (self.link.up and self.link.full)
         if opens is not self._open:
             self._open = opens
             effects.append(e.Gate(CLIENTS, opens))
@@ -403,7 +428,7 @@ class IngestCore:
             self._spin_us = spin_us
             effects.append(e.Pace(spin_us))
         if self._stop_ms is not None and (
-            not (self.link.bytes or self.link.gate.holds) or self._now.mono_ms >= self._stop_ms
+            not self._unsettled or self._now.mono_ms >= self._stop_ms
         ):
             effects.append(e.Exit())
         return effects
@@ -417,7 +442,7 @@ class IngestCore:
         live_ms = None if self._everything else self.live.next_wake_ms()
         for wake_ms in (
             self.clients.heartbeats.due_ms, self._pacer.next_wake_ms(), self._owed.next_wake_ms,
-            self._logons.next_wake_ms(), live_ms, self._stop_ms,
+            self._logons.next_wake_ms(), live_ms, self._stop_ms, self._drain.next_wake_ms(),
         ):  # fmt: skip
             if wake_ms is not None and (least is None or wake_ms < least):
                 least = wake_ms
@@ -428,7 +453,7 @@ class IngestCore:
         errors = {f"error_{code}": count for code, count in self.errors.items()}
         return {
             "clients": len(self.clients), "messages": self._publishing.messages,
-            "errors": self.errors.total(),
+            "errors": self.errors.total(), "drain": self._drain.state,
             "journal": "up" if self.link.up else "down", **self._publishing.unrecorded(), **errors,
         }  # fmt: skip
 

@@ -189,11 +189,30 @@ class RefusalRows(Correlated, tag="refusals"):
     left_out: int = 0
 
 
+class DrainIngest(Correlated, tag="drain"):
+    """admin -> ingest. what: `hold` (no client is read), `leave` (sessions end, logons are
+    refused), `off`."""
+
+    what: str
+
+
+class IngestDrained(Correlated, tag="drained"):
+    """ingest -> admin. state: `off`, `held`, `left`. sessions: how many were ended by this.
+
+    unsettled_bytes: accepted, and not acknowledged yet.
+    """
+
+    state: str
+    unsettled_bytes: int = 0
+    sessions: int = 0
+
+
 ListenerQuestion = AskClients | Disconnect | AskRefusals  # to every process with a listener
 Question = AskSubscriptions | AskTopics | ListenerQuestion
-Answer = Subscriptions | Topics | Clients | Disconnected | RefusalRows
+IngestQuestion = ListenerQuestion | DrainIngest
+Answer = Subscriptions | Topics | Clients | Disconnected | RefusalRows | IngestDrained
 
-INGEST_QUESTIONS: Final = msgspec.msgpack.Decoder(ListenerQuestion)
+INGEST_QUESTIONS: Final = msgspec.msgpack.Decoder(IngestQuestion)
 DELIVERY_QUESTIONS: Final = msgspec.msgpack.Decoder(Question)
 LISTENER_ANSWERS: Final = msgspec.msgpack.Decoder(Answer)
 
