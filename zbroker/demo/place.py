@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,12 +26,16 @@ MARKER: Final = "demo.json"
 
 
 class Marker(msgspec.Struct):
-    """The content of `demo.json`. end: the end position of the log; 0 while the demo runs."""
+    """The content of `demo.json`. end: the end position of the log; 0 while the demo runs.
+
+    ends: the same of each instance, if there are several.
+    """
 
     what: str = (
         "made by `zbroker demo`; a finished one that was not used since is replaced by the next"
     )
     end: int = 0
+    ends: dict[str, int] = {}
 
 
 def prepare(directory: Path) -> str:
@@ -45,9 +50,14 @@ def prepare(directory: Path) -> str:
     return report
 
 
-def finish(directory: Path) -> None:
-    """Remembers how far the log of the finished demo goes."""
-    _write(directory, Marker(end=Log(directory / "journal").end()))
+def finish(directory: Path, instances: Sequence[str] = ()) -> None:
+    """Remembers how far the log of the finished demo goes, or those of its instances."""
+    ends = {name: _end(directory / name) for name in instances}
+    _write(directory, Marker(ends=ends) if ends else Marker(end=_end(directory)))
+
+
+def _end(directory: Path) -> int:
+    return Log(directory / "journal").end()
 
 
 def _clear(directory: Path) -> str:
@@ -69,7 +79,10 @@ def _clear(directory: Path) -> str:
 
 
 def _is_running(directory: Path) -> bool:
-    lock = directory / "lock"
+    return any(_is_locked(lock) for lock in (directory / "lock", *directory.glob("*/lock")))
+
+
+def _is_locked(lock: Path) -> bool:
     if not lock.exists():
         return False
     with lock.open("r+b") as file:
@@ -82,7 +95,9 @@ def _is_running(directory: Path) -> bool:
 
 def _is_untouched(directory: Path, marker: Marker) -> bool:
     try:
-        return marker.end > 0 and Log(directory / "journal").end() == marker.end
+        if marker.ends:
+            return all(_end(directory / name) == end for name, end in marker.ends.items())
+        return marker.end > 0 and _end(directory) == marker.end
     except ZBrokerError:
         return False  # whatever is wrong with it, it is not ours to remove
 
