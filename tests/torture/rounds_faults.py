@@ -132,6 +132,7 @@ FAULTS: Final[dict[str, Fault]] = {
     )
 }  # fmt: skip
 LOSES_A_DISK: Final = frozenset({"lose_directory", "restore_older"})
+CUTS: Final = frozenset(name for name in FAULTS if name.startswith("cut_"))
 
 
 class DrawnFault(NamedTuple):
@@ -142,13 +143,17 @@ class DrawnFault(NamedTuple):
 
 
 def draw(rng: random.Random, peers: Sequence[str], allowed: Sequence[str]) -> list[DrawnFault]:
-    """One or two of them; two are of different instances, and one at most takes a disk."""
+    """One or two of them; two are of different instances."""
     first = DrawnFault(rng.choice(allowed), rng.choice(peers))
-    if rng.random() < 0.5:
+    left = [name for name in allowed if fit(first.name, name)]
+    if rng.random() < 0.5 or not left:
         return [first]
-    left = [
-        name for name in allowed
-        if not (name in LOSES_A_DISK and first.name in LOSES_A_DISK)
-    ]  # fmt: skip
     others = [peer for peer in peers if peer != first.peer]
     return [first, DrawnFault(rng.choice(left), rng.choice(others))]
+
+
+def fit(one: str, other: str) -> bool:
+    """A round takes one disk at most. A copy hears that it is refused only where nothing is cut."""
+    both = {one, other}
+    copied = "serve_a_copy" in both and both & CUTS
+    return not copied and not (one in LOSES_A_DISK and other in LOSES_A_DISK)
