@@ -10,7 +10,7 @@ from tests.access.build import KEYS, rules
 from tests.replication.build import HERE, THERE, statement
 from tests.replication.test_core import SOURCE, Process, answers
 from zbroker.access.core import Access
-from zbroker.engine.effects import Say
+from zbroker.engine.effects import Answer, Say
 from zbroker.engine.events import RulesChanged
 from zbroker.errors import ClientError
 from zbroker.ids import Origin
@@ -117,6 +117,18 @@ def test_an_instance_id_belongs_to_the_name_that_sends_under_it() -> None:
     assert list(process.core.sources.links) == [SOURCE]
     assert not answers(process.hears(FromSource(b"y", hellos[2])), w.LinkRefused)
     assert list(process.core.sources.links) == [b"y"]
+
+
+def test_a_copy_that_is_here_first_gives_way_to_a_destination() -> None:
+    """While the link of the original was down its copy took the place."""
+    process = Secured()
+    process.hello(KEYS[1], name="copy", rid=b"x")
+    effects = process.hello(KEYS[0], session=2)
+    assert not answers(effects, w.LinkRefused)
+    assert [one.rid for one in effects if isinstance(one, Answer)] == [b"x"]
+    assert list(process.core.sources.links) == [SOURCE]
+    (refused,) = answers(process.hello(KEYS[1], name="copy", session=3, rid=b"x"), w.LinkRefused)
+    assert refused.code == "same_instance"
 
 
 def test_only_a_destination_says_how_much_of_this_instance_it_holds() -> None:

@@ -118,20 +118,30 @@ class Sources:
         source = hello.statement.instance
         old = next((one for one in self.links.values() if one.instance == source), None)
         if old is not None and (old.key, old.name) != (event.key, hello.name):
-            reason = (
-                f"{old.name} sends here with the same instance id, and another key or name than "
-                f"{hello.name}: one is a copy; give the copy an id of its own, or remove it"
-            )
-            return [Answer(rid, w.LinkRefused(hello.session, "same_instance", reason))]
-        if old is not None and old.session > hello.session:
+            if (refusal := self._copy(old, event.key, hello)) is not None:
+                return [Answer(rid, refusal)]
+            effects = self._ended(old, f"{hello.name} sends here with the same instance id")
+        elif old is not None and old.session > hello.session:
             return []  # late, of a socket that the source has given up
-        effects = self.end(old.rid) if old is not None else []
+        else:
+            effects = self.end(old.rid) if old is not None else []
         number = self._number()
         link = self.links[rid] = IncomingLink(rid, event.key, hello, number, now.mono_ms)
         link.topics = topics
         ask = m.OpenLink(number, self.journal, source, number, topics, [".*"])
         said = self._answers(link)
         return [*effects, *said, LoggedOn(rid), Say(JOURNAL, ask), self._ask_origins(rid)]
+
+    def _copy(self, old: IncomingLink, key: str, hello: w.LinkHello) -> w.LinkRefused | None:
+        """One of two sources with one instance id is a copy: the one that is no destination here,
+        even if it was first; else the one that comes second."""
+        if self._keys.get(old.name) != old.key and self._keys.get(hello.name) == key:
+            return None
+        reason = (
+            f"{old.name} sends here with the same instance id, and another key or name than "
+            f"{hello.name}: one is a copy; give the copy an id of its own, or remove it"
+        )
+        return w.LinkRefused(hello.session, "same_instance", reason)
 
     def _answers(self, link: IncomingLink) -> list[Effect]:
         """A destination says here, too, how much of this instance it holds; others are not asked:
