@@ -133,8 +133,8 @@ class Sources:
         return [*effects, *said, LoggedOn(rid), Say(JOURNAL, ask), self._ask_origins(rid)]
 
     def _copy(self, old: IncomingLink, key: str, hello: w.LinkHello) -> w.LinkRefused | None:
-        """One of two sources with one instance id is a copy: the one that is no destination here,
-        even if it was first; else the one that comes second."""
+        """One of two sources with one instance id is a copy: the one that is not a destination
+        here, even if it was first; else the one that comes second."""
         if self._keys.get(old.name) != old.key and self._keys.get(hello.name) == key:
             return None
         reason = (
