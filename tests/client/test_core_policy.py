@@ -19,7 +19,7 @@ from zbroker.client.effects import (
     Republished,
     Unreached,
 )
-from zbroker.client.publisher.core import Policy, PublisherCore
+from zbroker.client.publisher.core import BEHIND_MAX_MS, GO_ON_MAX_MS, Policy, PublisherCore
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.wire.messages import Error, Logon
 
@@ -105,6 +105,42 @@ def test_the_user_may_accept_a_broker_that_is_behind():
     assert [effect for effect in effects if isinstance(effect, Behind)] == [Behind(51, 99)]
     assert sent(effects) == [(100, 50)]
     assert core.store.recorded == 50
+
+
+def again(core, now, seq):
+    """The next attempt, at another broker: its logon's answer."""
+    assert Connect() in core.tick(at(now), drained=True)
+    return accept(core, logon_of(core.handle(Connected(), at(now))), now, seq, seq)
+
+
+@pytest.mark.seed("002-33")
+@pytest.mark.parametrize("accept_behind", [False, True])
+def test_of_several_brokers_one_that_has_all_is_sought(accept_behind):
+    core = make(kept(2), several=True, accept_behind=accept_behind)
+    effects = log_on(core, seq=50)
+    assert not any(isinstance(effect, Ended | Behind | LogonAccepted) for effect in effects)
+    assert core.state is Phase.DOWN
+    assert core.refusal.code == "broker_behind"
+    effects = again(core, core.next_wake_ms(), 99)
+    assert isinstance(effects[0], LogonAccepted)
+    assert sent(effects) == [(100, 99)]
+
+
+@pytest.mark.parametrize(
+    ("accept_behind", "patience_ms"), [(False, BEHIND_MAX_MS), (True, GO_ON_MAX_MS)]
+)
+def test_it_is_sought_for_a_while(accept_behind, patience_ms):
+    """The broker that answers then counts, until one that has all was found in between."""
+    core = make(kept(2), several=True, accept_behind=accept_behind)
+    log_on(core, seq=50)
+    again(core, patience_ms - 1, 60)
+    assert core.state is Phase.DOWN
+    effects = again(core, 2 * patience_ms, 55)
+    if accept_behind:
+        assert [effect for effect in effects if isinstance(effect, Behind)] == [Behind(56, 99)]
+    else:
+        (end,) = effects
+        assert (end.error.code, core.state) == ("broker_behind", Phase.ENDED)
 
 
 def test_a_gap_below_what_was_acknowledged_is_accepted_too():

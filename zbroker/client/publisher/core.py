@@ -39,6 +39,8 @@ from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon
 
 ANSWER_MS: Final = 2_000  # for an answer to a logon
 HEARTBEAT_MS: Final = 1_000  # while something is unacknowledged: an unknown connection hears of it
+BEHIND_MAX_MS: Final = 5_000  # as long others are tried, and replication may bring what is lacking
+GO_ON_MAX_MS: Final = 1_000  # the same of a client that goes on without it
 #: A logon refused with one of these is tried again
 LOGON_AGAIN: Final = TEMPORARY | {"internal", "too_many"}
 
@@ -87,6 +89,7 @@ class PublisherCore(Connection):
         self._down_since_ms: int | None = None  # without a session
         self._skipping = False  # no broker listens where it connects to: on to the next one
         self._announced = False  # the user knows of a session, and not of its end
+        self._behind_until_ms: int | None = None  # another broker may have what the last ones lack
 
     # -- what the shell asks ------------------------------------------------------------------
 
@@ -197,6 +200,10 @@ class PublisherCore(Connection):
         lags, self.store.may_lag = self.store.may_lag, False
         if not self._fresh and self.store.batches and high >= out.next_sequence and not lags:
             return self._end(self._another_client(high))
+        if self._seeks_another(high, now_ms):
+            error = broker_behind(self.store.recorded, high)
+            refusal = Error(error.code, error.reason, error.hint)
+            return self._logon_refused(refusal, now_ms, again=True)
         effects = self._check_behind(high)
         if self.state is Phase.ENDED:
             return effects
@@ -223,6 +230,22 @@ class PublisherCore(Connection):
             f"{self.store.messages} messages from {self.settled + 1} on are unacknowledged",
             "their fate is unknown; give each client its own name",
         )
+
+    def _seeks_another(self, high: int, now_ms: int) -> bool:
+        """True if this broker lacks something, and the others are tried first, for a while.
+
+        Where instances replicate, one of them has it, or gets it soon.
+        """
+        if self._fresh or high >= self.store.recorded or not self._policy.several:
+            self._behind_until_ms = None
+            return False
+        if self._behind_until_ms is None:
+            patience_ms = GO_ON_MAX_MS if self._policy.accept_behind else BEHIND_MAX_MS
+            self._behind_until_ms = now_ms + patience_ms
+        if now_ms < self._behind_until_ms:
+            return True
+        self._behind_until_ms = None
+        return False
 
     def _check_behind(self, high: int) -> list[Effect]:
         """A broker whose highest sequence is `high`, below what was acknowledged, lost something.
