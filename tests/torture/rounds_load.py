@@ -104,6 +104,25 @@ class NumberPublisher(Worker):
         return max(0, sent - self.client.unpersisted)
 
 
+class Marks:
+    """One message for each instance after each round, published there and nowhere else.
+
+    So every origin goes on, and every link has something to do. A subscriber that has seen messages
+    that are lost with a disk waits until the next generation of their origin has a message.
+    """
+
+    def __init__(self) -> None:
+        self.published: list[bytes] = []
+
+    def publish(self, name: str, url: str) -> None:
+        """Returns when it is durable, as far as its mode says."""
+        data = b"mark-%s:%d" % (name.encode(), len(self.published))
+        with connect(url, f"mark-{name}", timeout=PUT_S, broker_behind="go_on") as client:
+            client.publish(TOPIC, data, timeout=PUT_S)
+            client.flush(timeout=PUT_S)
+        self.published.append(data)
+
+
 class StageWriter(Worker):
     """Batches as Spark writes them: staged by a client of their own, then committed together.
 

@@ -37,6 +37,7 @@ from tests.torture.rounds_faults import FAULTS, LOSES_A_DISK, DrawnFault, Scene,
 from tests.torture.rounds_load import (
     STAGED_COUNT,
     TOPICS,
+    Marks,
     NumberPublisher,
     NumberSubscriber,
     StageWriter,
@@ -90,6 +91,7 @@ class Rounds:
         self._publishers: list[NumberPublisher] = []
         self._writers: list[StageWriter] = []
         self._subscribers: list[NumberSubscriber] = []
+        self._marks = Marks()
 
     def log(self, text: str) -> None:
         """A line of the story of this run."""
@@ -190,6 +192,8 @@ class Rounds:
             except ZBrokerError as error:
                 raise AssertionError(f"{publisher.name}: {error}") from error
         self.log("all is acknowledged")
+        for peer in self.peers:
+            self._marks.publish(peer.name, peer.url)
         found: list[LogComparison | str] = []
         until(
             lambda: self._equal(found),
@@ -231,6 +235,7 @@ class Rounds:
             b"%s:%d" % (publisher.name.encode(), n)
             for publisher in self._publishers for n in range(publisher.sent)
         }  # fmt: skip
+        found |= set(self._marks.published)
         for writer in self._writers:
             found |= {
                 b"%s:%d" % (writer.name.encode(), n)
@@ -298,6 +303,8 @@ def rounds(seed: int) -> Iterator[Rounds]:
                 shutil.copytree(place, kept, ignore=shutil.ignore_patterns("run"))
             raise
         made.close()
+        if keep := os.environ.get("ZB_KEEP"):
+            shutil.copy(place / "logs" / "story", Path(keep) / f"seed-{seed}.story")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
