@@ -97,6 +97,7 @@ PURE_PATHS: Final = frozenset(
         "zbroker/heartbeats.py",
         "zbroker/ids.py",
         "zbroker/log/batch_index.py",
+        "zbroker/log/cover.py",
         "zbroker/log/records.py",
         "zbroker/log/references.py",
         "zbroker/limits.py",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 from zbroker.clock import is_time, parse_time
@@ -48,6 +49,10 @@ class Origin(NamedTuple):
     generation: int
 
 
+#: Everything up to these positions was seen.
+Vector = dict[Origin, int]
+
+
 def publisher_id(name: str) -> int:
     """The publisher id of a client name: the first 8 bytes of BLAKE2b as a u64, little-endian."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=64).digest()[:8], "little")
@@ -69,6 +74,13 @@ def parse_bookmark(text: str) -> Bookmark:
 def is_vector(text: str) -> bool:
     """True if every entry of `text` has the form of a vector's."""
     return all(_VECTOR_ENTRY.fullmatch(entry) for entry in text.split(","))
+
+
+def raise_to(vector: Vector, other: Mapping[Origin, int]) -> None:
+    """Moves the entries of `vector` on to those of `other` that are higher."""
+    for origin, position in other.items():
+        if position > vector.get(origin, -1):
+            vector[origin] = position
 
 
 def format_vector(vector: dict[Origin, int]) -> str:

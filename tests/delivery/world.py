@@ -131,6 +131,7 @@ class World:
         times: list[int] | None = None,
         payloads: list[bytes] | None = None,
         headers: list[dict[str, Any] | None] | None = None,
+        origin: tuple[int, int, int] = (0, 0, 0),
     ) -> Batch:
         """One batch with a message per topic given; the first `skip` of them do not count."""
         names = sorted(set(topics))
@@ -154,7 +155,7 @@ class World:
             columns.headers = codec.encode(headers)
         batch = Batch(
             KIND_PUBLISH, self.next_position, publisher, 1, first, first - 1, count, self.time_ns,
-            names, body, crc32c(body), len(body), skip, int(zstd), columns=columns,
+            names, body, crc32c(body), len(body), skip, int(zstd), *origin, columns,
             offset=len(self.log), header_length=112,
         )  # fmt: skip
         self.log.append(batch)

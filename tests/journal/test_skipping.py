@@ -327,7 +327,9 @@ def test_a_call_that_finds_nothing_ends_soon() -> None:
         before = cursor.position
         items, cursor = log.read_wanted(cursor, to.position, U63_MAX, no_topic)
         last = cursor.position - 1
-        assert items == [Skipped(before, cursor.position, 70 + (last - 1) % 3, last)]
+        assert [item[:4] for item in items] == [
+            (before, cursor.position, 70 + (last - 1) % 3, last)
+        ]
         assert sum(read.values()) <= STEPS_MAX * SKIP_BLOCK_BYTES
         read.clear()
         calls += 1
@@ -464,7 +466,7 @@ def test_a_limit_within_a_segment_is_kept() -> None:
     summarized(places)
     log = fresh(places)
     items, cursor = log.read_wanted(log.seek(1), 4, MIB, {"rare"}.__contains__)
-    assert (items, cursor.position) == ([Skipped(1, 4, 72, 3)], 4)
+    assert ([item[:4] for item in items], cursor.position) == ([(1, 4, 72, 3)], 4)
     items, _ = log.read_wanted(cursor, to.position, MIB, {"rare"}.__contains__)
     assert items[0] == Skipped(4, 62, 0, 0) or isinstance(items[1], Batch)
 

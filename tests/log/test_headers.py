@@ -277,7 +277,12 @@ def filtered(batches: list[Batch], wants: set[str]) -> list[Batch | Skipped]:
         run = found.pop() if found and isinstance(found[-1], Skipped) else None
         first = run.first if isinstance(run, Skipped) else batch.position
         last = batch.sequence + batch.taken - 1
-        found.append(Skipped(first, batch.end_position, batch.publisher, last))
+        at, of = batch.origin_position + batch.taken - 1, batch.kind == KIND_PUBLISH
+        found.append(
+            Skipped(
+                first, batch.end_position, batch.publisher, last, batch.origin if of else None, at
+            )
+        )  # fmt: skip
     return found
 
 

@@ -332,3 +332,35 @@ def test_a_link_needs_keys_and_the_right(tmp_path: Path) -> None:
             until(lambda: sends(a) and a.links().rows[0].lag == 0, "the copy", WAIT_S)
         with open_client(b) as client, client.subscribe("t", since="epoch", limit=SOME) as found:
             assert [bytes(one.data) for one in found] == [b"%d" % n for n in range(SOME)]
+
+
+@pytest.mark.seed("002-29")
+def test_a_subscriber_of_three_instances_sees_each_message_once() -> None:
+    """It begins now, in the middle of what there is, and goes to the next one again and again: as a
+    connection that is lost, and as a program with a stored vector, while publishers fail over."""
+    with Instances(3) as instances:
+        a, b, c = instances.peers
+        with connect([a.url, b.url, c.url], "p1") as one, connect([b.url, c.url], "p2") as two:
+            publish(one, SOME)
+            publish(two, SOME, SOME)
+            for client in (one, two):
+                client.flush(timeout=WAIT_S)
+            instances.until_equal(2 * SOME)
+            vector, seen = None, []
+            for turn, peer in enumerate((a, b, c, a, c, b)):
+                with connect(peer.url, "s") as client:
+                    found = client.subscribe("t", since=vector, bookmark_wait="60s")
+                    first = (turn + 2) * 2 * SOME
+                    publish(one, SOME, first)
+                    publish(two, SOME, first + SOME)
+                    seen += [bytes(found.next(timeout=WAIT_S).data) for _ in range(SOME)]
+                    vector = found.vector
+            with connect(a.url, "s") as client:
+                found = client.subscribe("t", since=vector, bookmark_wait="60s")
+                seen += [
+                    bytes(found.next(timeout=WAIT_S).data) for _ in range(12 * SOME - len(seen))
+                ]
+                with pytest.raises(ZBrokerError, match="timeout"):
+                    found.next(timeout=1)
+        assert len(set(seen)) == len(seen)
+        assert min(map(int, seen)) == 4 * SOME

@@ -10,7 +10,8 @@ part of it counts.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -19,9 +20,10 @@ from msgspec import Struct
 from zbroker.checksums import crc32c
 from zbroker.filters import Payloads
 from zbroker.filters.projection import Select
-from zbroker.ids import Origin
+from zbroker.ids import Origin, Vector
 from zbroker.limits import HEADER_MAX_BYTES, STORED_MAX_BYTES
 from zbroker.log.batch_index import BatchMetadata, plain_of, time_of
+from zbroker.log.cover import PassedRun, passed, steps
 from zbroker.log.format import FLAG_ZSTD, Batch
 from zbroker.log.reader import Cursor, Item
 from zbroker.wire import bodies, codec
@@ -98,12 +100,35 @@ class Block:
     payloads: dict[tuple[int, str], Payloads] = field(default_factory=dict)
     header_columns: dict[int, bodies.HeaderColumn] = field(default_factory=dict)
     made_bytes: int = 0  # of parts and messages, beside what was read
+    origins: Vector | None = None  # the newest message of each, in all of it
 
     def batch(self, at: int) -> Batch:
         """Item `at`, which is one."""
         batch = self.items[at]
         assert isinstance(batch, Batch)
         return batch
+
+    def passed(self, first: int, end: int) -> Vector:
+        """The newest message of each origin between two positions; of a whole block looked for
+        once.
+        """
+        items = self.items
+        if not items:
+            return {}
+        whole = first <= item_first(items[0]) and end >= item_end(items[-1])
+        if not whole:
+            return passed(self._between(first, end), first, end)
+        if self.origins is None:
+            self.origins = passed(items, first, end)
+        return self.origins
+
+    def steps(self, first: int, end: int) -> Iterator[PassedRun]:
+        """The steps of a reader between two positions."""
+        return steps(self._between(first, end), first, end)
+
+    def _between(self, first: int, end: int) -> Sequence[Item]:
+        begin = bisect_right(self.items, first, key=item_end)
+        return self.items[begin : bisect_left(self.items, end, key=item_first)]
 
     def unpacked(self, at: int) -> list[bytes]:
         """The messages of batch `at`; unpacked once for all who look."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from zbroker.delivery.points import Point
 from zbroker.engine import effects as e
+from zbroker.ids import Vector
 from zbroker.wire.internal import Hello, Live, LiveCredit
 
 
@@ -27,6 +28,20 @@ class PlanRanges(Struct, gc=False):
     persisted: int
 
 
+class FindPassed(Struct, gc=False):
+    """Look what of each origin is before `end`, where a subscription begins, from `at` on: before
+    that it is `vector`. A part of it in each turn. Answered by PassedFound or ReadFailed.
+
+    cid: of the command, which is answered then.
+    """
+
+    key: int
+    cid: str | None
+    at: int
+    end: int
+    vector: Vector
+
+
 class GrantLive(Struct, gc=False):
     """Tell an ingest process how much of what is not recorded it may send. It may be lost."""
 
@@ -43,7 +58,8 @@ class CloseFiles(Struct, gc=False):
 
 Effect = (
     e.Send | e.Note | e.Say | e.Reconnect | e.Follow | e.LoggedOff | e.LoggedOn | e.Tell
-    | e.NoteDisconnected | e.ForgetBlocks | e.Exit | PlanRanges | GrantLive | CloseFiles
+    | e.NoteDisconnected | e.ForgetBlocks | e.Exit | PlanRanges | FindPassed | GrantLive
+    | CloseFiles
 )  # fmt: skip
 
 
@@ -63,6 +79,13 @@ class Planned(Struct, gc=False):
 
     plan: PlanRanges
     ranges: list[tuple[int, int, int]]
+
+
+class PassedFound(Struct, gc=False):
+    """A FindPassed was done. vector: what covers all that is before its end, and nothing else."""
+
+    find: FindPassed
+    vector: Vector
 
 
 class LiveReceived(Struct, gc=False):

@@ -16,7 +16,15 @@ from typing import Any, Final
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.delivery import reports
 from zbroker.delivery.connections import Connections, DeliveryConnection, Rights
-from zbroker.delivery.contract import DeliveryStats, Effect, LiveReceived, Planned, PlanRanges
+from zbroker.delivery.contract import (
+    DeliveryStats,
+    Effect,
+    FindPassed,
+    LiveReceived,
+    PassedFound,
+    Planned,
+    PlanRanges,
+)
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.journal_follower import JournalFollower, LogNeeds
 from zbroker.delivery.live import LiveGrants, LiveSubscriptions
@@ -114,6 +122,7 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
             Replicated: self._replicated,
             LiveReceived: self._unrecorded,
             Planned: self.plans.planned,
+            PassedFound: self._locating.found,
             e.Commands: self._burst,
             e.Asked: self._asked,
             e.Gone: self._left,
@@ -206,6 +215,8 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
         """A replay whose log could not be read ends, and so does a plan; the others go on."""
         if isinstance(failed.of, PlanRanges):
             return self.plans.failed(failed.of, str(failed.error))
+        if isinstance(failed.of, FindPassed):
+            return self._locating.not_found(failed.of, str(failed.error))
         return self._turns.failed(failed.of, str(failed.error))
 
     def _replicated(self, said: Replicated) -> Sequence[Effect]:

@@ -12,12 +12,14 @@ scans.py. Those that wait for a time are in a heap.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from itertools import chain, count
 from typing import Final
 
 from zbroker.blocks.frame_builder import FrameBuilder
 from zbroker.blocks.read_request import Read
+from zbroker.delivery.passage import Passage
 from zbroker.delivery.points import Point
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.scans import SharedScan, WaitingScans
@@ -110,7 +112,8 @@ class Cursors:
         """Looks for the cursor by its position: files may differ. True if it had to go back."""
         beyond_end, at = replay.position > self.persisted, replay.position
         for one in replay.members:
-            one.target = min(one.target, self.persisted)
+            if one.target > self.persisted:
+                one.target, one.at_target = self.persisted, {}
         if beyond_end:  # messages that were passed or are held may never be in the log
             at = min(self.persisted, *(one.safe(at) for one in replay.members))
             replay.publisher = replay.sequence = 0
@@ -126,10 +129,18 @@ class Cursors:
 
     def add(self, one: SubscriptionState, at: Point) -> Replay:
         """Takes in a subscription that was located."""
+        assert self.here is not None, "the journal was heard of"
         replay = self._new([one])
         replay.go_to(at)
+        known = at.passed_at > 0
+        replay.passage = Passage(dict(at.passed) if known else {self.here: at.position - 1})
+        replay.finding = known and at.passed_at < at.position
         self.wake(replay)
         return replay
+
+    def found(self, replay: Replay, vector: Mapping[Origin, int]) -> None:
+        """It is known now how much was passed before its start."""
+        replay.passage, replay.finding = Passage(vector), False
 
     def _new(self, members: list[SubscriptionState]) -> Replay:
         self._last_key += 1
@@ -165,6 +176,7 @@ class Cursors:
         new = self._new([one])
         new.go_to(Point(old.position, *old.hint))
         new.publisher, new.sequence = old.publisher, old.sequence
+        new.passage = old.passage.copy()
         new.flush = new.intervals is not None  # it looks itself when what it holds is due
         self.wake(old)
         return new
@@ -182,6 +194,7 @@ class Cursors:
         first, *others = (self.of[one.names.key] for one in many)
         for one, other in zip(many[1:], others, strict=True):
             if other is not first:
+                first.passage.meet(other.passage)
                 other.members.remove(one)
                 first.members.append(one)
                 self.of[one.names.key] = first

@@ -62,7 +62,9 @@ class JournalFollower:
         rewound = self._cursors.heard(
             said.incarnation, here, said.log_start, said.written, said.persisted
         )
-        effects: list[Effect] = [ForgetBlocks(), *self._plans.open] if another else []
+        effects: list[Effect] = []
+        if another:
+            effects += [ForgetBlocks(), *self._plans.open, *self._locating.find_again()]
         if rewound:
             self._counts.rewound += rewound
             text = (

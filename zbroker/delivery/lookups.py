@@ -6,13 +6,17 @@ ask --> look-ups --answers--> a subscription runs, a plan is made, or the comman
 from __future__ import annotations
 
 from zbroker.delivery.connections import Connections, DeliveryConnection
-from zbroker.delivery.contract import Effect, Planned, PlanRanges
+from zbroker.delivery.contract import Effect, FindPassed, PassedFound, Planned, PlanRanges
 from zbroker.delivery.cursors import Cursors
 from zbroker.delivery.pending_lookups import Asking, Question
+from zbroker.delivery.points import Point
+from zbroker.delivery.replay import Replay
+from zbroker.delivery.subscription import SubscriptionState
 from zbroker.delivery.subscription_commands import SubscriptionRegistry
 from zbroker.delivery.turns import SubscriptionProgress
 from zbroker.engine.effects import JOURNAL, Note, Say, Send
 from zbroker.errors import ClientError
+from zbroker.ids import format_vector
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Locate, Located
@@ -28,6 +32,7 @@ class Locating:
         self._asking, self._cursors, self._subscriptions = asking, cursors, subscriptions
         self._plans, self._progress = plans, progress
         self._journal_listens = False
+        self._finding: dict[int, FindPassed] = {}  # by the key of a subscription
 
     def lost(self) -> None:
         """Another journal runs: it has to be asked everything again."""
@@ -76,12 +81,60 @@ class Locating:
         one.start(start, end, question.persisted)
         replay = self._cursors.add(one, start)
         one.trail.begin(replay.position)
+        if not replay.finding:
+            return self._begin(one, replay, question.command.cid)
+        find = FindPassed(
+            question.key, question.command.cid, start.passed_at, start.position,
+            dict(start.passed),
+        )  # fmt: skip
+        self._finding[question.key] = find
+        return [find]
+
+    def _begin(self, one: SubscriptionState, replay: Replay, cid: str | None) -> list[Effect]:
+        """Answers its command, and lets it go on."""
+        here = self._cursors.here
+        assert here is not None
         self._subscriptions.started(one)
         answer = m.Ack(
-            "processed", question.command.cid, sid=one.names.sid, position=replay.position,
-            credit=one.credit, origin=here if here != self._cursors.announced else None,
+            "processed", cid, sid=one.names.sid, position=replay.position, credit=one.credit,
+            vector=format_vector(replay.passage.vector(replay.position, here)),
+            origin=here if here != self._cursors.announced else None,
         )  # fmt: skip
-        return [Send(question.rid, codec.encode(answer)), *self._progress.look(replay)]
+        return [Send(one.names.rid, codec.encode(answer)), *self._progress.look(replay)]
+
+    def found(self, found: PassedFound) -> list[Effect]:
+        """The answer: how much of each origin is before the start of a subscription."""
+        find = found.find
+        replay = self._cursors.of.get(find.key)
+        if replay is None or self._finding.get(find.key) is not find:
+            return []  # it has ended, or another journal listens
+        del self._finding[find.key]
+        self._cursors.found(replay, found.vector)
+        return self._begin(self._subscriptions[find.key], replay, find.cid)
+
+    def not_found(self, find: FindPassed, reason: str) -> list[Effect]:
+        """The log could not be read."""
+        replay = self._cursors.of.get(find.key)
+        if replay is None or self._finding.pop(find.key, None) is not find:
+            return []
+        error = ClientError("internal", "the log could not be read")
+        note = f"{reason}; a subscription got an error; nothing is lost"
+        noted = Note("delivery.read_failed", note, values={"reason": reason})
+        return [self._progress.refuse(self._subscriptions[find.key], error, find.cid), noted]
+
+    def find_again(self) -> list[Effect]:
+        """Another journal listens: looks again for all that was not found."""
+        finds: list[Effect] = []
+        for key, find in list(self._finding.items()):
+            replay = self._cursors.of.get(key)
+            del self._finding[key]
+            if replay is not None:
+                known = find.at <= replay.position  # or else the log lost what is before that
+                vector, at = (find.vector, find.at) if known else ({}, replay.position)
+                again = FindPassed(key, find.cid, at, replay.position, vector)
+                self._finding[key] = again
+                finds.append(again)
+        return finds
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Asks again about bookmarks that were not here yet; gives up those that took too long."""
@@ -109,6 +162,12 @@ def _asks(messages: list[Locate]) -> list[Effect]:
     return [Say(JOURNAL, message) for message in messages]
 
 
+def _vector_of(start: Point) -> str | None:
+    """The vector that covers all before a place, if it is known at once."""
+    known = start.passed and start.passed_at == start.position
+    return format_vector(dict(start.passed)) if known else None
+
+
 class Plans:
     """Plans of ranges. open: not answered yet; the log from their start on is held."""
 
@@ -129,7 +188,7 @@ class Plans:
             return []
         answer = m.RangeList(
             here.generation, here.instance, self._cursors.log_start, plan.persisted, planned.ranges,
-            plan.cid, plan.start.position,
+            plan.cid, plan.start.position, _vector_of(plan.start),
         )  # fmt: skip
         return [Send(plan.rid, codec.encode(answer))]
 

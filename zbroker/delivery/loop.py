@@ -73,6 +73,7 @@ class DeliveryLoop(ListenerLoop):
             Read: self._log.read,
             e.ForgetBlocks: self._forget,
             de.PlanRanges: self._plans.begin,
+            de.FindPassed: self._plans.begin,
             de.CloseFiles: self._log.close_files,
             de.GrantLive: live.grant,
         }

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
-from zbroker.delivery.points import Point, RangePoints, refusal, refused, settle, wanted
+from zbroker.delivery.points import Point, RangePoints, refusal, refused, rows, settle, wanted
 from zbroker.errors import ClientError
 from zbroker.ids import NOW, Origin, is_range
 from zbroker.limits import LOOKUPS_MAX
@@ -104,7 +104,11 @@ class Question:
             final = last is not None and last.code != _PENDING and no.code == _PENDING
             raise refusal(last if last is not None and final else no, here)
         newest = max(begins, key=lambda answer: answer.persisted)
-        return Point(newest.log_start if choice == "epoch" else newest.persisted)
+        if choice == "epoch":
+            return Point(newest.log_start)
+        end = rows(newest.at_end)
+        at = newest.persisted
+        return Point(at, passed=end, passed_at=at if end else 0, at_end=end)
 
     def end(self, here: Origin) -> Point | None:
         """Where it ends, if it does; at the start, if it ends before it begins.

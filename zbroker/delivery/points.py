@@ -40,12 +40,18 @@ class Point:
 
     serial, offset: a batch at or before it (0: not known). time_ns: set when the point is a time
     later than everything in the log; the first message at or after that time is meant then.
+    passed, passed_at, mixed, tied, at_end: as in Located.
     """
 
     position: int
     serial: int = 0
     offset: int = 0
     time_ns: int | None = None
+    passed: tuple[tuple[Origin, int], ...] = ()
+    passed_at: int = 0
+    mixed: bool = False
+    tied: tuple[tuple[int, int, int], ...] = ()
+    at_end: tuple[tuple[Origin, int], ...] = ()
 
 
 class RangePoints(NamedTuple):
@@ -131,13 +137,21 @@ def settle(answers: Sequence[Located], here: Origin, *, end: bool = False) -> Po
         raise refusal(no, here)
     found = sorted((one for one in answers if not one.code), key=lambda one: one.position)
     best = found[-1] if end else found[0]
-    return Point(best.position, best.serial, best.offset, best.time_ns)
+    return Point(
+        best.position, best.serial, best.offset, best.time_ns, rows(best.passed), best.passed_at,
+        best.mixed, tuple(best.tied), rows(best.at_end),
+    )  # fmt: skip
+
+
+def rows(passed: Sequence[tuple[int, int, int]]) -> tuple[tuple[Origin, int], ...]:
+    """A vector of the journal."""
+    return tuple((Origin(instance, generation), at) for instance, generation, at in passed)
 
 
 def refusal(answer: Located, here: Origin) -> ClientError:
     """The error that a client gets instead of a point."""
     reason = answer.reason
     if answer.code == "bookmark_expired":
-        oldest = format_vector({here: answer.log_start - 1})
+        oldest = format_vector(dict(rows(answer.passed)) or {here: answer.log_start - 1})
         reason += f"; the oldest one kept follows the vector {oldest}"
     return ClientError(answer.code, reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import zmq
 
@@ -12,8 +12,16 @@ from zbroker import sockets
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.clock import Clock
-from zbroker.delivery import ranges
-from zbroker.delivery.contract import CloseFiles, GrantLive, LiveReceived, Planned, PlanRanges
+from zbroker.delivery import passed_origins, ranges
+from zbroker.delivery.contract import (
+    CloseFiles,
+    FindPassed,
+    GrantLive,
+    LiveReceived,
+    PassedFound,
+    Planned,
+    PlanRanges,
+)
 from zbroker.engine.contract import Limit, Ready
 from zbroker.engine.effects import ForgetBlocks
 from zbroker.engine.events import ReadFailed
@@ -61,25 +69,32 @@ class BlocksPort:
         }
 
 
-class PlansPort:
-    """Splits the log for `ranges`: the oldest plan comes first, for a slice of time each turn.
+Plan = PlanRanges | FindPassed
+PlanDone = Planned | PassedFound | ReadFailed
 
-    A plan has a Log of its own: it stops in the middle, while other reads go on.
+
+class PlansPort:
+    """Work on the log that takes several turns: splits for `ranges`, looks what is before a start.
+
+    The oldest comes first, for a slice of time each turn. Each has a Log of its own: it stops in
+    the middle, while other reads go on.
     """
 
     drained = True
 
     def __init__(self, log: Callable[[], Log], clock: Clock) -> None:
         self._log, self._clock = log, clock
-        self._plans: deque[tuple[PlanRanges, Generator[None, None, ranges.Ranges]]] = deque()
+        self._plans: deque[tuple[Plan, Generator[None, None, Any]]] = deque()
 
-    def begin(self, plan: PlanRanges) -> None:
+    def begin(self, plan: Plan) -> None:
         """Works on it from the next turn on."""
         self._plans.append((plan, self._steps(plan)))
 
-    def _steps(self, plan: PlanRanges) -> Generator[None, None, ranges.Ranges]:
+    def _steps(self, plan: Plan) -> Generator[None, None, Any]:
         log = self._log()
         try:
+            if isinstance(plan, FindPassed):
+                return (yield from passed_origins.find(log, plan))
             return (yield from ranges.plan(log, plan.start, plan.end, plan.parts))
         finally:
             log.close()
@@ -90,7 +105,7 @@ class PlansPort:
             steps.close()
         self._plans.clear()
 
-    def events(self, ready: Ready, limit: Limit) -> Iterator[Planned | ReadFailed]:
+    def events(self, ready: Ready, limit: Limit) -> Iterator[PlanDone]:
         """Those that are done."""
         end_ms = self._clock.mono_ms() + PLAN_SLICE_MS
         while self._plans:
@@ -107,12 +122,12 @@ class PlansPort:
         return 0 if self._plans else None
 
 
-def _step(
-    plan: PlanRanges, steps: Generator[None, None, ranges.Ranges]
-) -> Planned | ReadFailed | None:
+def _step(plan: Plan, steps: Generator[None, None, Any]) -> PlanDone | None:
     try:
         next(steps)
     except StopIteration as done:
+        if isinstance(plan, FindPassed):
+            return PassedFound(plan, done.value)
         return Planned(plan, done.value)
     except StorageError as error:
         return ReadFailed(plan, error)

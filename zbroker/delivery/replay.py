@@ -19,6 +19,7 @@ from typing import Final
 from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, Held, item_end, item_first
 from zbroker.delivery.conflation import BatchMessages, Conflation, messages_of
 from zbroker.delivery.pace import ReplayPace
+from zbroker.delivery.passage import Passage
 from zbroker.delivery.points import Point
 from zbroker.delivery.selection import slice_of
 from zbroker.delivery.subscription import SubscriptionState
@@ -55,7 +56,8 @@ class Replay:
     hint: serial and offset of a batch that was there when last read.
     due_ns: when its pace lets the next message go. flush_ns: when the open interval of a conflation
     is over; flush: it is. Both in monotonic time. intervals: None without conflation.
-    publisher, sequence: of the newest message passed.
+    publisher, sequence: of the newest message passed. passage: the vector of all that was passed;
+    finding: what was before its start is being looked for.
     """
 
     key: int
@@ -74,6 +76,8 @@ class Replay:
     block_bytes: int = BLOCK_MIN_BYTES
     publisher: int = 0
     sequence: int = 0
+    passage: Passage = field(default_factory=lambda: Passage({}))
+    finding: bool = False
     gap: Gap | None = None
     due_ns: int | None = None
     flush_ns: int | None = None
@@ -119,7 +123,9 @@ class Replay:
 
     def due(self, limit: int) -> bool:
         """True if there is something to send, below `limit`, and nothing to wait for."""
-        if not self.running or self.paused or any(one.credit <= 0 for one in self.members):
+        if not self.running or self.paused or self.finding:
+            return False
+        if any(one.credit <= 0 for one in self.members):
             return False
         if self.due_ns is not None and not self._paces_log:
             return False
@@ -134,8 +140,22 @@ class Replay:
 
     def go_to(self, at: Point) -> None:
         """Moves the cursor; the next read looks for it."""
+        if at.position < self.position:
+            self.passage.back(at.position)
         self.position = at.position
         self.cursor, self.seek = Cursor(at.serial, at.offset, at.position), True
+
+    def step_to(self, block: Block, position: int) -> None:
+        """Moves the cursor on over items of a block that it does not want."""
+        before, self.position = self.position, max(self.position, position)
+        self._pass(block, before)
+
+    def _pass(self, block: Block, before: int) -> None:
+        """Notes what was passed since `before`."""
+        if self.intervals is not None or self.members[0].live:
+            self.passage.go(block.steps(before, self.position))
+        elif self.position > before:
+            self.passage.add(block.passed(before, self.position))
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -148,8 +168,10 @@ class Replay:
         messages between `limit` and that are not durable yet.
         """
         sent: Sent = []
-        items = block.items
+        items, before = block.items, self.position
         self.work = STEP_BYTES_MAX
+        for one in self.members:
+            one.forget_cover(self.position)
         at = bisect_right(items, self.position, key=item_end) if items else 0
         if self.intervals is not None and (self.flush or self._paces_log):
             self.flush = False
@@ -170,6 +192,7 @@ class Replay:
         if self.pace is not None and self.due_ns is None and not self.due(limit):
             self.pace.rest()
         self._remember(block, consumed=at == len(items))
+        self._pass(block, before)
         return sent
 
     def _goes_on(self) -> bool:
@@ -228,6 +251,9 @@ class Replay:
             span = one.span(batch, self.position)
             span = span._replace(last=min(span.last, last))
             picks, key = one.selection.picks(block, at, span, one.look.type_of)
+            if picks and one.cover is not None:
+                fresh = one.cover.picks(batch, picks)
+                picks, key = fresh, key if fresh is picks else None
             if picks:
                 chosen.append((one, picks))
                 keys.append(key)

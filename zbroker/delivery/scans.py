@@ -150,7 +150,7 @@ class SharedScan:
         if moved:
             publisher, sequence = _newest(block, end)
             for replay in self.members.values():
-                replay.position = end
+                replay.step_to(block, end)
                 if sequence:
                     replay.publisher, replay.sequence = publisher, sequence
         self._block_bytes = next_block_bytes(self._block_bytes, block, BLOCK_MAX_BYTES)

@@ -16,8 +16,10 @@ from zbroker.blocks.frame_builder import Held, MessageSpan, Projection
 from zbroker.delivery.conflation import Conflation
 from zbroker.delivery.points import Point
 from zbroker.delivery.selection import StartSelection
+from zbroker.ids import Vector
 from zbroker.limits import U63_MAX
 from zbroker.log.batch_index import since
+from zbroker.log.cover import Cover
 from zbroker.log.format import Batch
 from zbroker.wire.messages import Options
 
@@ -92,6 +94,8 @@ class SubscriptionState:
     left: so many messages may still be sent. ready: conflated messages that are due.
     window: the most credit that it had, which it gets again as it is used.
     reported: the resume point that the subscriber knows of.
+    cover: which messages it has seen already, elsewhere; None: none of those to come.
+    at_target: what it will have passed at `target`.
     dropped: unrecorded messages that came while it had no credit; dropped_reported: so many of
     these the subscriber knows of.
     """
@@ -112,6 +116,8 @@ class SubscriptionState:
     caught_up: bool = False
     until: int = U63_MAX
     target: int = 0
+    cover: Cover | None = None
+    at_target: Vector = field(default_factory=dict, repr=False)
     reported: int = 0
     not_before_ns: int | None = None
     stop_ns: int | None = None
@@ -132,6 +138,7 @@ class SubscriptionState:
             and self.look.select is None
             and self.conflation is None
             and self.options.limit is None
+            and self.cover is None
         )
 
     @property
@@ -161,6 +168,9 @@ class SubscriptionState:
             self.stop_ns = until.time_ns
             self.until = until.position if until.time_ns is None else U63_MAX
         self.target = persisted
+        self.at_target = dict(at.at_end)
+        if at.mixed and at.position < persisted:
+            self.cover = Cover(dict(at.passed), tied=at.tied, end=persisted)
 
     def span(self, batch: Batch, position: int) -> MessageSpan:
         """Which messages of `batch` count here; turns a time later than the log into a position."""
@@ -181,6 +191,11 @@ class SubscriptionState:
             return self.ready[0].since
         held = self.conflation.oldest_position if self.conflation is not None else None
         return min(position, self.until) if held is None else held
+
+    def forget_cover(self, position: int) -> None:
+        """Nothing that it has seen elsewhere comes from here on, if that is so."""
+        if self.cover is not None and self.safe(position) >= self.cover.end:
+            self.cover = None
 
     def drop_held(self) -> None:
         """Forgets what it holds: `safe` was asked before, and it comes again from there."""

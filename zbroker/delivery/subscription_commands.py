@@ -25,6 +25,7 @@ from zbroker.filters import BUILT_IN, Vocabulary, chars_to_compile, compile_filt
 from zbroker.filters.content_filter import check_at_once
 from zbroker.filters.expressions import parse_key
 from zbroker.filters.projection import compile_select
+from zbroker.ids import format_vector
 from zbroker.limits import SUBSCRIPTIONS_MAX, U63_MAX
 from zbroker.recording import Recording
 from zbroker.topics import matcher
@@ -162,7 +163,7 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
         resumed = [one for one in many if one.paused]
         for one in resumed:
             one.paused = False
-        running = [one for one in resumed if one.names.key in self._cursors.of]
+        running = [one for one in resumed if self._goes_on(one)]
         groups = self._combined(running)
         if not command.groups:
             groups = [group for group in groups if group[0].conflation is None][:1]
@@ -176,6 +177,11 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
         answer = m.Ack("processed", command.cid, combined=sids[0] if sids else None)
         answer.groups = sids if command.groups and sids else None
         return [_processed(connection, answer)]
+
+    def _goes_on(self, one: SubscriptionState) -> bool:
+        """True if its start was found."""
+        replay = self._cursors.of.get(one.names.key)
+        return replay is not None and not replay.finding
 
     def _combined(self, many: Sequence[SubscriptionState]) -> list[list[SubscriptionState]]:
         """Those that can share one replay, the largest group first.
@@ -207,7 +213,9 @@ class SubscriptionRegistry(dict[int, SubscriptionState]):
             replay.dry = False
         finally:
             self._cursors.wake(replay)
+        assert self._cursors.here is not None, "it is located"
         answer = m.Ack("processed", command.cid, sid=command.sid, position=replay.position)
+        answer.vector = format_vector(replay.passage.vector(replay.position, self._cursors.here))
         return [_processed(connection, answer)]
 
     def _change(self, one: SubscriptionState, command: m.Replace) -> None:

@@ -128,7 +128,7 @@ class ReadTurns:
         for key, wanted in found.wanted.items():
             replay, stops = scan.members[key], work <= 0
             for first, end in _runs(block, wanted, replay.until):
-                replay.position = max(replay.position, first)  # it wants nothing before
+                replay.step_to(block, first)  # it wants nothing before
                 if stops:
                     break
                 effects += send(replay, block, end)
@@ -147,7 +147,7 @@ class ReadTurns:
         reached = scan.reached(end)
         for replay in reached:
             if replay.until < end:
-                replay.position = replay.until
+                replay.step_to(block, replay.until)
                 effects += self._look(replay)
         scan.move(block, end)
         for replay in reached:
@@ -203,6 +203,7 @@ class SubscriptionProgress:
                 self._end(one)
             elif not one.bounded and not one.caught_up and safe >= one.target:
                 one.caught_up = True
+                replay.passage.add(one.at_target)
                 effects.append(self.progress_ack(replay, one, "completed"))
         if replay.gap is not None:
             effects += self._report_gap(replay, replay.gap)
@@ -218,7 +219,7 @@ class SubscriptionProgress:
         known = one.selection.permit is None  # else it may be the name of what may not be seen
         answer = m.Ack(
             kind, sid=one.names.sid, bookmark=replay.bookmark if at_mark and known else None,
-            vector=self._vector(safe), ended=ended,
+            vector=self._vector(replay, safe), ended=ended,
         )  # fmt: skip
         return Send(one.names.rid, codec.encode(answer))
 
@@ -234,14 +235,19 @@ class SubscriptionProgress:
             if min(one.safe(replay.position), persisted) > one.reported
         ]  # fmt: skip
 
-    def _vector(self, position: int) -> str:
+    def _vector(self, replay: Replay, position: int) -> str:
         """The resume point that goes on at `position`."""
         assert self._cursors.here is not None
-        return format_vector({self._cursors.here: position - 1})
+        if len(replay.members) == 1:
+            replay.passage.settle(position)
+        return format_vector(replay.passage.vector(position, self._cursors.here))
 
     def _report_gap(self, replay: Replay, gap: Gap) -> list[Effect]:
         where = f"positions {gap.first} to {gap.end - 1} cannot be served: {gap.why}"
-        hint = f"resume after them with the vector {self._vector(gap.end)}"
+        here = self._cursors.here
+        assert here is not None
+        after = {**replay.passage.vector(replay.position, here), here: gap.end - 1}
+        hint = f"resume after them with the vector {format_vector(after)}"
         note = f"{where}; a subscriber got an error and has to go on after them"
         values = {"first": gap.first, "end": gap.end}
         noted = Note("delivery.gap", note, values=values)

@@ -119,6 +119,7 @@ class JournalCore:
         where = je.Where(
             commit.settings.instance, commit.generation, commit.log_start, commit.persisted,
             commit.fenced or (bool(commit.settings.peers) and self._returning()),
+            *commit.durable_origins,
         )  # fmt: skip
         return [je.LocatePoint(rid, ask, where)]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from zbroker.engine import effects as e
+from zbroker.ids import Origin
 from zbroker.journal.group_builder import Conflict
 from zbroker.log.format import Batch
 from zbroker.wire import internal as m
@@ -20,6 +21,8 @@ class Where:
     """What the journal knows at the moment of asking.
 
     fenced: peers may hold more of this instance than it does itself (group_builder.Placing).
+    reached, messages: how far the durable log goes, per origin, in records and in messages; None:
+    as far as the log was folded.
     """
 
     instance: int
@@ -27,6 +30,8 @@ class Where:
     log_start: int
     persisted: int
     fenced: bool = False
+    reached: dict[Origin, int] | None = None
+    messages: dict[Origin, int] | None = None
 
 
 # -- the log --------------------------------------------------------------------------------------

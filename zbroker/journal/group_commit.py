@@ -115,6 +115,7 @@ class GroupCommit(GroupBuilder):
         self.serial = end.serial  # of the segment that holds the newest group
         self.state_serial = end.state_serial
         self.raised: list[tuple[int, int]] = []  # generations since the start, with their begins
+        self._reached: dict[Origin, int] = {}
         self._before: dict[Origin, int] = {}
         self._stored_before: dict[Origin, int] = {}
         self._replicas = Replicas(self)
@@ -265,6 +266,7 @@ class GroupCommit(GroupBuilder):
         Call `written_to` after the write and `synced` after the sync, in the order of the groups.
         Call only `synced` after None.
         """
+        self._reached = self.sessions.origins.vector
         self._before = self.sessions.origins.messages
         self._stored_before = self.sessions.origins.stored
         self.begin(wall_ns)
@@ -385,6 +387,13 @@ class GroupCommit(GroupBuilder):
         self.sessions.origins.meet([begin])
         self.sessions.origins.begin_segment(serial)
         self.want_state()
+
+    @property
+    def durable_origins(self) -> tuple[dict[Origin, int], dict[Origin, int]]:
+        """How far each origin is durable here: in records, and in messages."""
+        if self._in_flight:
+            return dict(self._reached), dict(self._before)
+        return self.sessions.origins.vector, self.sessions.origins.messages
 
     def written_to(self, position: int, serial: int) -> None:
         """The group that ends at `position` is in this segment's file, and not durable yet."""

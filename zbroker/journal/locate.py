@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final, NamedTuple
 
 from zbroker.bookmarks.index import Hint, Index
 from zbroker.clock import is_time, parse_time
@@ -28,13 +29,14 @@ from zbroker.ids import (
     NOW,
     Bookmark,
     Cut,
+    Vector,
     is_vector,
     parse_bookmark,
     parse_vector,
     point_name,
 )
 from zbroker.journal.effects import Where
-from zbroker.journal.locate_vector import Vectors
+from zbroker.journal.locate_vector import PlaceVector, Vectors
 from zbroker.journal.lookup import Lookup
 from zbroker.journal.sessions import PublisherState, Sessions
 from zbroker.limits import U63_MAX
@@ -42,6 +44,20 @@ from zbroker.log.batch_index import position_since
 from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 from zbroker.log.reader import Log
 from zbroker.wire.internal import Located
+
+_NOWHERE: Final = PlaceVector(0, {})
+
+
+class _Found(NamedTuple):
+    """As in Located."""
+
+    position: int
+    time_ns: int | None
+    passed: PlaceVector
+
+
+def _rows(vector: Vector) -> list[tuple[int, int, int]]:
+    return [(origin.instance, origin.generation, at) for origin, at in vector.items()]
 
 
 class Locator:
@@ -54,37 +70,62 @@ class Locator:
     def locate(
         self, cid: int, value: str, now: Where, *, cut: Cut = "", end: bool = False
     ) -> Located:
-        """The position of the cut and a hint for readers; `cut` and `end` as in Locate."""
+        """The position of the cut, a hint for readers, and what is before it; `cut` and `end` as in
+        Locate.
+        """
         try:
-            position, time_ns = self._position(value, now, cut, end=end)
+            found = self._found(value, now, cut, end=end)
         except ClientError as error:
+            looked = error.code == "bookmark_expired" and is_vector(value)  # it was needed
+            passed = self._vectors.passed_before_log(now) if looked else _NOWHERE
             return Located(
-                cid,
-                log_start=now.log_start,
-                persisted=now.persisted,
-                code=error.code,
-                reason=error.reason,
-            )
+                cid, log_start=now.log_start, persisted=now.persisted, code=error.code,
+                reason=error.reason, passed=_rows(passed.vector), passed_at=passed.at,
+                at_end=_rows(self._vectors.messages(now)),
+            )  # fmt: skip
+        position, time_ns, passed = found
         hint = self._look.index.at_or_before(position)
         serial, offset = (hint.serial, hint.offset) if hint is not None else (0, 0)
-        return Located(cid, position, serial, offset, now.log_start, now.persisted, time_ns)
+        return Located(
+            cid, position, serial, offset, now.log_start, now.persisted, time_ns,
+            _rows(passed.vector), passed.at, passed.mixed, list(passed.tied),
+            _rows(self._vectors.messages(now)),
+        )  # fmt: skip
 
-    def _position(self, value: str, now: Where, cut: Cut, *, end: bool) -> tuple[int, int | None]:
+    def _found(self, value: str, now: Where, cut: Cut, *, end: bool) -> _Found:
+        time_ns: int | None = None
         if value == EPOCH:
-            return now.log_start, None
+            return _Found(now.log_start, None, self._vectors.passed_before_log(now))
+        vector = self._vector(value, cut)
+        if vector is not None and point_name(value) is not None:
+            position = self._vectors.own_place(vector, now)
+            if position is not None:
+                passed = _NOWHERE if end else self._vectors.passed_before(position, now)
+                return _Found(position, None, passed)
+        if vector is not None:
+            position = self._vectors.find(vector, now, end=end)
+            passed = _NOWHERE if end else self._vectors.passed_by(vector, position, now)
+            return _Found(position, None, passed)
         if value in (NOW, "now"):
-            return now.persisted, None
-        if (name := point_name(value)) is not None:
-            return self._vectors.find(self._look.point(name), now, end=end), None
-        if is_time(value):
+            position = now.persisted
+        elif is_time(value):
             wanted_ns = parse_time(value) + (cut == "behind")
-            return self._of_time(min(max(wanted_ns, -U63_MAX), U63_MAX), now)  # log times fit
-        if is_vector(value):
-            vector = parse_vector(value)
-            if cut == "at":  # its newest messages are after it
-                vector = {origin: max(0, at - 1) for origin, at in vector.items()}
-            return self._vectors.find(vector, now, end=end), None
-        return self._of_bookmark(parse_bookmark(value), now, cut), None
+            position, time_ns = self._of_time(min(max(wanted_ns, -U63_MAX), U63_MAX), now)
+        else:
+            position = self._of_bookmark(parse_bookmark(value), now, cut)
+        passed = _NOWHERE if end else self._vectors.passed_before(position, now)
+        return _Found(position, time_ns, passed)
+
+    def _vector(self, value: str, cut: Cut) -> Vector | None:
+        """The vector that is asked for, if that is what it is."""
+        if (name := point_name(value)) is not None:
+            return self._look.point(name)
+        if is_time(value) or not is_vector(value):
+            return None
+        vector = parse_vector(value)
+        if cut == "at":  # its newest messages are after it
+            vector = {origin: max(0, at - 1) for origin, at in vector.items()}
+        return vector
 
     def _of_bookmark(self, wanted: Bookmark, now: Where, cut: Cut) -> int:
         position = find(self._look, wanted, now) + (cut != "at")

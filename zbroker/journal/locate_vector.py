@@ -17,18 +17,30 @@ the first message that is not covered, or for an end one after the last covered 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from zbroker.errors import ClientError
-from zbroker.ids import Origin, format_vector
+from zbroker.ids import Origin, Vector, format_vector
 from zbroker.journal.effects import Where
-from zbroker.journal.holes import Run
 from zbroker.journal.lookup import NEAR_BATCHES, Lookup
-from zbroker.journal.origins import Tie
-from zbroker.journal.snapshot_finder import SnapshotHead, origins_at_heads
+from zbroker.journal.snapshot_finder import SnapshotHead, origins_at, origins_at_heads
+from zbroker.log.cover import Cover, TiedRun, dominates, tied_runs
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap, Log
+
+
+class PlaceVector(NamedTuple):
+    """A vector that covers what is before `at`; tied: what it covers by a tie after that.
+
+    mixed: it may cover other messages after it, too.
+    """
+
+    at: int
+    vector: Vector
+    tied: Sequence[TiedRun] = ()
+    mixed: bool = False
 
 
 class Vectors:
@@ -52,6 +64,57 @@ class Vectors:
             return self._of_own(vector, now)
         self._check_reached(vector, now)
         return self._after_last(vector, now) if end else self._first_left(vector, now)
+
+    def own_place(self, vector: Vector, now: Where) -> int | None:
+        """The place in this log that a vector of this instance alone names; None of another one.
+
+        A point with a name is such a place: it does not travel, and messages of others that are
+        before it are before the point.
+        """
+        if any(origin.instance != now.instance for origin in vector):
+            return None
+        return self._of_own(vector, now)
+
+    # -- what is passed at a place ------------------------------------------------------------
+
+    def passed_by(self, vector: Vector, position: int, now: Where) -> PlaceVector:
+        """All that a reader has passed that begins after a vector, at `position`.
+
+        After a vector of this log alone that is also all of the older generations, and the runs of
+        messages that it covers by another origin than the one that they have here.
+        """
+        if vector and not self._look.sessions.origins.foreign:
+            return PlaceVector(position, self._with_older(vector))
+        tied = list(tied_runs(vector, self._look.sessions.origins.ties, position))
+        return PlaceVector(position, vector, tied, mixed=True)
+
+    def passed_before(self, position: int, now: Where) -> PlaceVector:
+        """The messages before a place, or before the nearest one for which they are known."""
+        if position >= now.persisted:
+            return PlaceVector(now.persisted, self.messages(now))
+        only = Origin(now.instance, now.generation)
+        hint = self._look.index.at_or_before(position)
+        if hint is not None and set(self._look.sessions.origins.vector) <= {only}:
+            return PlaceVector(hint.position, {only: hint.position - 1})
+        starts = [start for start in self._look.log.starts if start.position <= position]
+        ends = [start.position for start in self._look.log.starts[1:]] + [now.persisted]
+        for start, end in reversed(list(zip(starts, ends, strict=False))):
+            head = origins_at(self._look.log, start, min(end, now.persisted))
+            if head is None or start.position < now.log_start:
+                continue
+            if head.position <= position:
+                return PlaceVector(head.position, head.seen)
+            if head.begun is not None:
+                return PlaceVector(start.position, head.begun)
+        return self.passed_before_log(now)
+
+    def passed_before_log(self, now: Where) -> PlaceVector:
+        """The messages that were removed."""
+        return PlaceVector(now.log_start, self._below_log_start(now))
+
+    def messages(self, now: Where) -> Vector:
+        """The messages before the end."""
+        return now.messages if now.messages is not None else self._look.sessions.origins.messages
 
     def _check_returned(self, vector: Vector, now: Where) -> None:
         """A fenced instance does not know yet how much its peers hold of its older generations.
@@ -134,7 +197,7 @@ class Vectors:
         What an origin gave up, as its next generation tells, will never be here. Nothing is skipped
         for it: the vector covers no message of a generation that is here.
         """
-        known = self._look.sessions.origins.vector
+        known = dict(now.reached or self._look.sessions.origins.vector)
         known[Origin(now.instance, now.generation)] = now.persisted - 1
         for origin, position in vector.items():
             generations = [o.generation for o in known if o.instance == origin.instance]
@@ -287,41 +350,3 @@ def _unknown(origin: Origin) -> ClientError:
 
 def _expired(now: Where) -> ClientError:
     return ClientError("bookmark_expired", f"the oldest position kept is {now.log_start}")
-
-
-Vector = dict[Origin, int]
-
-
-class Cover:
-    """What one vector covers; `ties` as the log knows them when it is asked."""
-
-    def __init__(self, vector: Vector, ties: Iterable[Tie] = ()) -> None:
-        self.vector = vector
-        self._tied: dict[int, list[Run]] = {}
-        for tie in ties:
-            last = tie.first + vector.get(tie.origin, 0) - tie.position
-            if last >= tie.first:
-                run = (tie.first, min(last, tie.last))
-                self._tied.setdefault(tie.publisher, []).append(run)
-
-    def left(self, batch: Batch) -> list[Run]:
-        """The runs of sequences of a publish batch that are not covered, rising."""
-        first, last = batch.sequence, batch.sequence + batch.taken - 1
-        first += max(0, self.vector.get(batch.origin, 0) - batch.origin_position + 1)
-        if first > last:
-            return []
-        tied = self._tied.get(batch.publisher)
-        return [(first, last)] if tied is None else _without(tied, first, last)
-
-
-def _without(tied: list[Run], first: int, last: int) -> list[Run]:
-    left = [(first, last)]
-    for begin, end in tied:
-        parts = (part for a, b in left for part in ((a, min(b, begin - 1)), (max(a, end + 1), b)))
-        left = [(a, b) for a, b in parts if a <= b]
-    return left
-
-
-def dominates(vector: Vector, other: Vector) -> bool:
-    """True if `vector` covers everything that `other` covers."""
-    return all(vector.get(origin, 0) >= position for origin, position in other.items())

@@ -99,16 +99,23 @@ def origins_at_heads(log: Log, limit: int) -> Iterator[SnapshotHead]:
     end = limit
     for start in reversed(log.starts):
         if start.position < limit:
-            heads = islice(_batches(log, start, end), HEAD_BATCHES)
-            states = (part_at(log, *found) for found in heads if found[0].kind == KIND_STATE)
-            body = next((body for body in states if body is not None and body.part == 0), None)
-            rows = snapshot.origins(body) if body is not None else None
-            if body is not None and rows is not None:
-                seen = {Origin(row.instance, row.generation): row.messages for row in rows}
-                stored = {Origin(row.instance, row.generation): row.of_stored for row in rows}
-                begun = snapshot.begun(body, start.position)
-                yield SnapshotHead(
-                    start.serial, body.through, seen, begun and begun.messages, stored,
-                    begun and begun.stored,
-                )  # fmt: skip
+            head = origins_at(log, start, end)
+            if head is not None:
+                yield head
         end = min(end, start.position)
+
+
+def origins_at(log: Log, start: Cursor, end: int) -> SnapshotHead | None:
+    """What the first part at the beginning of one segment says, if there is one below `end`."""
+    heads = islice(_batches(log, start, end), HEAD_BATCHES)
+    states = (part_at(log, *found) for found in heads if found[0].kind == KIND_STATE)
+    body = next((body for body in states if body is not None and body.part == 0), None)
+    rows = snapshot.origins(body) if body is not None else None
+    if body is None or rows is None:
+        return None
+    seen = {Origin(row.instance, row.generation): row.messages for row in rows}
+    stored = {Origin(row.instance, row.generation): row.of_stored for row in rows}
+    begun = snapshot.begun(body, start.position)
+    return SnapshotHead(
+        start.serial, body.through, seen, begun and begun.messages, stored, begun and begun.stored
+    )

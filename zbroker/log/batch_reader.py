@@ -16,7 +16,7 @@ from typing import Final, cast
 from zbroker.checksums import crc32c
 from zbroker.limits import KIB, MIB, U63_MAX
 from zbroker.log.files import HEADER_MAX_BYTES, Cursor, FileBlock, Files, Segment
-from zbroker.log.format import ALIGN, BATCH_MAGIC, DATA_AT, FLAG_SHOWS, Batch, pad
+from zbroker.log.format import ALIGN, BATCH_MAGIC, DATA_AT, FLAG_SHOWS, KIND_PUBLISH, Batch, pad
 from zbroker.log.headers import (
     Gap,
     Item,
@@ -259,7 +259,9 @@ class BatchReader:
         end = batch.end_position
         if end > batch.position:
             last = batch.sequence + batch.taken - 1
-            self._skip(Skipped(self.position, end, batch.publisher, last))
+            origin = batch.origin if batch.kind == KIND_PUBLISH else None
+            at = batch.origin_position + batch.taken - 1
+            self._skip(Skipped(self.position, end, batch.publisher, last, origin, at))
         self._skip_on(batch.body_length)
         self.offset, self.position = batch.end_offset, end
         return True
@@ -311,7 +313,8 @@ class BatchReader:
             self._gap(end, "damaged part of a commit")
         elif self._wanted is not None and not self._wanted.topics(staged.topics):
             last = commit.sequence + first + part.count - 1
-            self._skip(Skipped(self.position, end, commit.publisher, last))
+            at = commit.origin_position + last - commit.sequence
+            self._skip(Skipped(self.position, end, commit.publisher, last, commit.origin, at))
             self._steps -= 1
             self.position = end
         else:

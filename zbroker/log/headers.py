@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from zbroker.checksums import crc32c
+from zbroker.ids import Origin
 from zbroker.log.format import (
     BATCH,
     BATCH_MAGIC,
@@ -209,13 +210,16 @@ class Gap(NamedTuple):
 class Skipped(NamedTuple):
     """Positions [first, end) that hold nothing that is wanted; their headers are good.
 
-    publisher, sequence: of the last message; 0 if that is not known.
+    publisher, sequence, origin, origin_position: of the last message; 0 and None if that is not
+    known.
     """
 
     first: int
     end: int
     publisher: int
     sequence: int
+    origin: Origin | None = None
+    origin_position: int = 0
 
 
 Item = Batch | Gap | Skipped
@@ -340,6 +344,8 @@ def pick_headers(  # noqa: C901, PLR0912, PLR0913 - one loop over a block, like 
 
 def _skipped(data: bytes, at: int, first: int, end: int) -> Skipped:
     """Those positions; the header of the last batch is at `at`."""
-    (_, _, _, _, _, _, count, skip, _, _, _, publisher, _, sequence, _, _, _, _, _, _, cut,
-     _) = _unpack(data, at)  # fmt: skip
-    return Skipped(first, end, publisher, sequence + count - skip - cut - 1)
+    (_, _, kind, _, _, _, count, skip, _, _, _, publisher, _, sequence, _, _, instance, position,
+     generation, _, cut, _) = _unpack(data, at)  # fmt: skip
+    last = count - skip - cut - 1
+    origin = Origin(instance, generation) if kind == KIND_PUBLISH else None
+    return Skipped(first, end, publisher, sequence + last, origin, position + last)

@@ -246,12 +246,13 @@ class Locate(Correlated, tag="locate"):
 
 
 class Located(Refusable, tag="located"):
-    """journal -> delivery. The position of the cut: the first one after it. For a time: at or after
-    it.
+    """journal -> delivery. The position after the cut; for a time at or after it.
 
-    serial, offset: a batch at or before it, to be verified by the reader; 0 when it is the tail.
-    log_start, persisted: as the journal knows them now. time_ns: set when the point is a time that
-    is later than everything in the log: the first message from then on is meant.
+    serial, offset: a batch at or before it, to be verified; 0 when it is the tail. log_start,
+    persisted: as they are now. time_ns: a time later than all of the log. passed: [instance,
+    generation, position], a vector that covers what is before `passed_at` (0: not looked for), or
+    the one that was asked for, which may cover more (mixed). tied: [publisher, first, last] after
+    `position` that it covers by another origin. at_end: as `passed`, at `persisted`.
     """
 
     position: int = 0
@@ -260,6 +261,11 @@ class Located(Refusable, tag="located"):
     log_start: int = field(default=0, name="floor")
     persisted: int = 0
     time_ns: int | None = None
+    passed: list[tuple[int, int, int]] = []
+    passed_at: int = 0
+    mixed: bool = False
+    tied: list[tuple[int, int, int]] = []
+    at_end: list[tuple[int, int, int]] = []
 
 
 class Holding(Struct, array_like=True, gc=False):

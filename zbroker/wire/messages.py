@@ -258,7 +258,8 @@ class ServerAnswer(Struct, tag_field="cmd", omit_defaults=True, gc=False):
 class Ack(ServerAnswer, tag="ack"):
     """type: processed, persisted, completed, dropped.
 
-    processed with a cid: checked, registered; it promises nothing about the data.
+    processed with a cid: checked, registered; it promises nothing about the data. The `vector` of
+    a subscription that begins or is replaced covers all that is before its `position`.
     persisted {seq}: recorded messages up to `seq` are durable; `seq` is one of a recorded message.
     processed {seq, unrecorded}: everything up to `seq` is settled, and its newest message is of a
     topic that is not recorded. `unrecorded` of both has the topics of settled messages that are not
@@ -349,7 +350,8 @@ class Msg(ServerAnswer, tag="msg"):
 class RangeList(ServerAnswer, tag="ranges"):
     """Half-open position ranges [from, to, bytes] that together cover what was asked for.
 
-    first: where that begins, also if nothing is there.
+    first: where that begins, also if nothing is there. vector: it covers what is before `first`, on
+    each instance; left out where that was not looked for.
     """
 
     generation: int
@@ -359,6 +361,7 @@ class RangeList(ServerAnswer, tag="ranges"):
     ranges: list[tuple[int, int, int]]
     cid: Cid = None
     first: int = 0
+    vector: str | None = None
 
 
 AnyAnswer = Ack | Error | Msg | RangeList | Heartbeat

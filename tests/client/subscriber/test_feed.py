@@ -24,7 +24,7 @@ from zbroker.client.subscriber.feed import (
 from zbroker.ids import NOW, Origin
 from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.wire.bodies import pack
-from zbroker.wire.messages import Ack, Flow, Logoff, Msg, Pause, Replace, Unsubscribe
+from zbroker.wire.messages import Ack, Flow, Logoff, Msg, Pause, RangeList, Replace, Unsubscribe
 
 
 def reported(kind, position, **more):
@@ -476,3 +476,48 @@ def test_an_end_that_may_move_becomes_a_moment(bookmark, until, resolved, again)
 def test_a_vector_or_a_time_is_known_as_one(bookmark, timed, after):
     ends = Ends(bookmark, None)
     assert (ends.timed, ends.after) == (timed, after)
+
+
+# -- several origins ------------------------------------------------------------------------------
+
+OTHER_TEXT = "000000000000000b.1."
+
+
+def test_the_answer_says_what_was_passed_before_it_began():
+    """Of all origins: elsewhere nothing from before its start comes."""
+    world = Wired(subscribe())
+    (asked,) = world.log_on()
+    vector = f"{OTHER_TEXT}7,{HERE_TEXT}30"
+    world.handle(Ack("processed", asked.cid, sid=asked.sid, position=40, vector=vector))
+    assert world.feed.passed == world.feed.seen == {Origin(0xB, 1): 7, HERE: 30}
+    (again,) = world.lose()
+    assert again.bookmark == vector
+
+
+def test_the_answer_to_a_resume_changes_nothing():
+    """What it had in hand is not handed out yet."""
+    world, _ = wired("0")
+    world.send(1, 5)
+    (again,) = world.lose()
+    vector = f"{OTHER_TEXT}7,{HERE_TEXT}5"
+    world.handle(Ack("processed", again.cid, sid=again.sid, position=6, vector=vector))
+    assert world.feed.passed == {HERE: 0}
+    assert world.read() == [1, 2, 3, 4, 5]
+
+
+def test_a_replaced_filter_holds_for_all_origins():
+    world, _ = wired("0")
+    request, (effect,) = world.connection.ask(Replace("s1", filter="/a = 1"), [world.feed])
+    vector = f"{OTHER_TEXT}7,{HERE_TEXT}5"
+    world.handle(Ack("processed", effect.command.cid, sid="s1", position=6, vector=vector))
+    assert request.done
+    assert world.feed.seen == {HERE: 5, Origin(0xB, 1): 7}
+
+
+def test_an_end_that_is_now_is_the_same_moment_elsewhere():
+    world = Wired(subscribe("0", until="now"))
+    (asked,) = world.log_on()
+    vector = f"{OTHER_TEXT}7,{HERE_TEXT}5"
+    found = RangeList(1, HERE.instance, 1, 9, [], asked.cid, 9, vector)
+    (again,) = commands(world.handle(found))
+    assert again.until == vector

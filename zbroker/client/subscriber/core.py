@@ -165,7 +165,7 @@ class SubscriberCore(TokenConnection):
             return []
         here = Origin(ranges.instance, ranges.generation)
         end = ranges.persisted if feed.ends.unfixed == NOW else ranges.first
-        feed.ends.resolve(format_vector({here: end - 1}))
+        feed.ends.resolve(ranges.vector or format_vector({here: end - 1}))
         return self._ask(feed, now_ms)
 
     def _subscribed(self, feed: Feed, ack: Ack, now_ms: int) -> list[Effect]:

@@ -37,17 +37,17 @@ from zbroker.ids import (
     NOW,
     Origin,
     RangeText,
+    Vector,
     format_vector,
     is_range,
     is_vector,
     parse_range,
     parse_vector,
     point_name,
+    raise_to,
 )
 from zbroker.limits import CLIENTS_MAX
 from zbroker.wire.messages import Ack, Flow, Options, Ranges, Replace, Subscribe, Unsubscribe
-
-Vector = dict[Origin, int]
 
 RETURN_MS: Final = 1_000  # credit that is not much goes back so often, for the broker to know
 
@@ -192,7 +192,7 @@ class Feed:
         return Ranges(cid, self._command.topic, self._command.regex, bookmark=end, until=until)
 
     def subscribed(self, ack: Ack, own: Origin) -> list[SendCommand]:
-        """The answer's position is the first that may come: a resume point before any message.
+        """The answer says what was passed before it began: a resume point before any message.
 
         A start at a time stays one until something came: the time may be in the future.
         """
@@ -200,9 +200,10 @@ class Feed:
         granted = self._credit if ack.credit is None else ack.credit
         self._credit = granted + self._buffered + self._used
         if ack.position and not self.ends.timed:
+            start = parse_vector(ack.vector) if ack.vector else {own: ack.position - 1}
             for vector in (self.seen, self.mark, self.passed, self.durable):
                 if not vector:
-                    vector[own] = ack.position - 1
+                    vector |= start
         return self.give_back(self._returned_ms)
 
     # -- what comes in ------------------------------------------------------------------------
@@ -268,14 +269,15 @@ class Feed:
         else:
             self.inbox.append(Passed(vector, caught_up))
 
-    def replaced(self, command: Replace, position: int | None, own: Origin) -> None:
-        """Another topic or filter holds from `position` on; all before it came in already."""
+    def replaced(self, command: Replace, ack: Ack, own: Origin) -> None:
+        """Another topic or filter holds from a place on; all before it came in already."""
         if command.topic is not None:
             self._command.topic, self._command.regex = command.topic, command.regex
         if command.filter is not None:
             self._command.filter = command.filter or None
-        if position and not self._by_mark and (self._any or not self.ends.timed):
-            raise_to(self.seen, {own: position - 1})
+        if ack.position and not self._by_mark and (self._any or not self.ends.timed):
+            passed = parse_vector(ack.vector) if ack.vector else {own: ack.position - 1}
+            raise_to(self.seen, passed)
 
     def fail(self, error: ZBrokerError) -> None:
         """It ends with an error, after what waits in the inbox."""
@@ -339,13 +341,6 @@ class Feed:
         self._returned_ms = now_ms
         used, self._used = self._used, 0
         return [SendCommand(Flow(self.sid, used))]
-
-
-def raise_to(vector: Vector, other: Vector) -> None:
-    """Moves the entries of `vector` on to those of `other` that are higher."""
-    for origin, position in other.items():
-        if position > vector.get(origin, -1):
-            vector[origin] = position
 
 
 class Ends:

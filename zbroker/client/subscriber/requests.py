@@ -14,9 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zbroker.client.effects import SendCommand, raised
-from zbroker.client.subscriber.feed import Feed, FeedState, Vector
+from zbroker.client.subscriber.feed import Feed, FeedState
 from zbroker.errors import ZBrokerError
-from zbroker.ids import Origin
+from zbroker.ids import Origin, Vector
 from zbroker.wire.messages import Ack, Error, Pause, Replace, Resume
 
 REQUESTS_MAX: Final = 1_000  # without an answer, on one connection
@@ -145,7 +145,7 @@ class SubscriptionRequests:
         feeds = [feed for feed in request.feeds if feed.state is not FeedState.ENDED]
         if isinstance(request.command, Replace):
             for feed in feeds:
-                feed.replaced(request.command, ack.position, own)
+                feed.replaced(request.command, ack, own)
         elif isinstance(request.command, Pause):
             self._paused(feeds)
         else:

@@ -1,4 +1,4 @@
-"""What a vector covers of a log, by hand and against a model."""
+"""What a vector covers of a log, by hand and against a model; and how readers move one on."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from tests.journal.test_origins import HERE, THERE, batch, tie
 from tests.sim.two_world import advance
 from zbroker.ids import Origin
-from zbroker.journal.locate_vector import Cover, dominates
 from zbroker.journal.origins import Tie
+from zbroker.log.cover import Cover, dominates, passed, steps, tied_runs
 from zbroker.log.format import Batch
+from zbroker.log.reader import Gap, Skipped
 
 MINE, THEIRS = Origin(HERE, 1), Origin(THERE, 1)
 
@@ -76,3 +77,33 @@ def test_left_is_what_no_origin_covers(
     left = Cover({MINE: own, THEIRS: theirs}, ties).left(one)
     assert {s for first, last in left for s in range(first, last + 1)} == expected
     assert left == sorted(left)
+
+
+def test_ties_of_messages_before_a_place_are_left_out() -> None:
+    ties = [Tie(77, 1, 3, *THEIRS, 101, 20), Tie(77, 8, 9, *THEIRS, 104, 60)]
+    assert list(tied_runs({THEIRS: 104}, ties)) == [(77, 1, 3), (77, 8, 8)]
+    assert list(tied_runs({THEIRS: 104}, ties, 30)) == [(77, 8, 8)]
+
+
+def test_picks_of_a_body_are_those_that_are_not_covered() -> None:
+    one = at(sequence=7, count=4, position=50)
+    cover = Cover({MINE: 50}, tied=[(77, 9, 9)])
+    assert list(cover.picks(one, range(4))) == [1, 3]
+    picks = [1, 2]
+    assert Cover({MINE: 50}).picks(one, picks) is picks
+    assert list(cover.picks(one, [0, 2])) == []
+
+
+def test_what_was_passed_is_the_newest_message_of_each_origin() -> None:
+    items = [at(7, 4, 50), tie(54, 8, 9, 103), at(11, 2, 55), Gap(57, 60, "damaged")]
+    assert passed(items, 50, 60) == {MINE: 56, THEIRS: 104}
+    assert passed(items, 50, 52) == {MINE: 51}
+    assert passed(items, 55, 56) == {MINE: 55}
+    assert passed(items, 57, 60) == {}
+
+
+def test_of_what_was_skipped_the_newest_message_is_known() -> None:
+    items = [Skipped(1, 9, 77, 3, THEIRS, 44), Skipped(9, 20, 0, 0)]
+    assert passed(items, 1, 20) == {THEIRS: 44}
+    assert passed(items, 1, 8) == {}
+    assert [one.end for one in steps(items, 1, 20)] == [9]
