@@ -6,6 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tests.sim.two_nodes import plant_core
+from zbroker.delivery.core import DeliveryCore
+from zbroker.delivery.points import Point
+from zbroker.delivery.replay import Replay
+from zbroker.delivery.subscription import SubscriptionState
+from zbroker.ids import Origin, format_vector
 from zbroker.journal.core import JournalCore
 from zbroker.replication import outgoing_link as o
 from zbroker.replication.core import ReplicationCore
@@ -13,7 +18,7 @@ from zbroker.replication.effects import Effect, FindStart
 from zbroker.replication.incoming_link import IncomingLink
 from zbroker.replication.log_port import LinkLog
 from zbroker.wire import replication as w
-from zbroker.wire.internal import Record
+from zbroker.wire.internal import Located, Record
 from zbroker.wire.replicas import AskOrigins, OriginRows
 from zbroker.wire.replication import OriginPosition
 
@@ -192,9 +197,55 @@ GENERATIONS: Final[dict[str, Callable[[JournalCore], None]]] = {
     "generation not raised": _not_raised,
     "what does not travel counts": _control_records_count,
 }
+
+
+def _own_origin_only(core: DeliveryCore) -> None:
+    """Resume points name the own origin only, as the position in the log."""
+    progress: Any = core._progress
+
+    def vector(replay: Replay, position: int) -> str:
+        return format_vector({core.cursors.here or Origin(0, 0): position - 1})
+
+    progress._vector = vector
+
+
+def _seen_comes_again(core: DeliveryCore) -> None:
+    """A start in the middle: what was seen of it elsewhere is sent."""
+    add: Any = core.cursors.add
+
+    def without(one: SubscriptionState, at: Point) -> Replay:
+        one.cover = None
+        replay: Replay = add(one, at)
+        return replay
+
+    core.cursors.add = without  # type: ignore[method-assign]
+
+
+def _marks_ignored(core: DeliveryCore) -> None:
+    core.cursors._replicated.on = False
+
+
+DELIVERIES: Final[dict[str, Callable[[DeliveryCore], None]]] = {
+    "resume points name the own origin only": _own_origin_only,
+    "what was seen elsewhere comes again": _seen_comes_again,
+    "fully durable is durable here": _marks_ignored,
+}
+TIES: Final = "ties are not counted at a resume"
+STARTS: Final = "a start names what is durable later"
+
+
+def located(bug: str, found: Located) -> Located:
+    """A bug of the look-ups."""
+    if bug == TIES:
+        found.tied = []
+    elif bug == STARTS:
+        found.passed = [(instance, generation, at + 1) for instance, generation, at in found.passed]
+    return found
+
+
 JOURNALS: Final = ("no ties", "no chain of an origin", "late not flagged")
 WRITERS: Final = ("ack before sync",)
-ALL: Final = (*CORES, *LOGS, *GENERATIONS, *JOURNALS, *WRITERS)
+ALL: Final = (*CORES, *LOGS, *GENERATIONS, *DELIVERIES, TIES, STARTS, *JOURNALS, *WRITERS)
 
 
 def plant_journal(bug: str, core: JournalCore) -> None:

@@ -16,24 +16,32 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from tests.sim import many_bugs
 from tests.sim.disk import SimCrash, SimDisk
-from tests.sim.journal_process import JournalNode, SimNote
+from tests.sim.journal_process import SimNote
+from tests.sim.many_journal import INGEST, InstanceJournal
+from tests.sim.many_publishers import Publisher, Sent
+from tests.sim.many_subscribers import InstanceDelivery, Subscriber
 from tests.sim.net import Net, Scheduler
 from tests.sim.replication_process import ReplicationNode
-from tests.sim.two_nodes import START_NS, Clock, Held, Message, Violation, messages
+from tests.sim.two_nodes import (
+    START_NS,
+    Clock,
+    Held,
+    Message,
+    Violation,
+    messages,
+)
 from zbroker.checksums import crc32c
-from zbroker.engine.effects import Answer, Note
-from zbroker.engine.events import Gone
-from zbroker.ids import Origin, publisher_id
-from zbroker.ingest.chain import PrevTracker
+from zbroker.delivery.core import DeliveryCore
+from zbroker.engine.effects import Note
+from zbroker.ids import Origin
 from zbroker.ingest.replication_gate import Outstanding, ReplicationGate, Settled
 from zbroker.journal import events as ev
-from zbroker.journal.core import JournalCore
 from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap, Log
 from zbroker.replication.core import ReplicationCore
@@ -42,75 +50,8 @@ from zbroker.wire import internal as m
 from zbroker.wire.replicas import Replicated
 
 NAMES = "abcde"
-INGEST = b"ingest"
 RUN_MS = 8_000
 HEAL_MS = 60_000
-
-
-class Sent(NamedTuple):
-    """A batch on its way to the journal, or durable there."""
-
-    publisher: Publisher
-    session: int
-    last: int
-
-
-class Publisher:
-    """A program with a publish store: what is not acknowledged is sent again, wherever it goes."""
-
-    def __init__(self, name: str, says_prev: bool) -> None:
-        self.name, self.says_prev = name, says_prev
-        self.id = publisher_id(name)
-        self.sequence = self.discarded = self.chain = self.sent = 0
-        self.unacked: list[tuple[int, bytes]] = []
-        self.acked: dict[int, bytes] = {}
-        self.at: Instance | None = None
-        self.session = 0
-        self.used = PrevTracker()  # as ingest has it, of one that does not say `prev`
-
-    def leave(self) -> None:
-        self.at, self.session = None, 0
-
-    def opened(self, answer: m.Opened) -> None:
-        self.session = answer.session
-        self.sequence = max(self.sequence, answer.seq)
-        self.used = PrevTracker()
-        self.used.settled(answer.seq)
-        first = self.unacked[0][0] if self.unacked else self.sequence + 1
-        self.chain = min(self.discarded, answer.seq, first - 1)
-        self.sent = 0
-
-    def settle(self, through: int) -> list[int]:
-        """What is acknowledged now."""
-        found = []
-        while self.unacked and self.unacked[0][0] <= through:
-            sequence, payload = self.unacked.pop(0)
-            self.acked[sequence] = payload
-            self.discarded = sequence
-            self.sent = max(0, self.sent - 1)
-            found.append(sequence)
-        return found
-
-
-class InstanceJournal(JournalNode):
-    """The journal of one instance; ingest's part is typed here: see zbroker.ingest."""
-
-    world: Any
-    idle_ms = 12  # there are many of them
-
-    def __init__(self, instance: Instance) -> None:
-        addresses = f"ipc-journal-{instance.name}", f"ipc-marks-{instance.name}"
-        super().__init__(instance, instance.id, addresses, instance.peers, instance.note)  # type: ignore[arg-type]
-        self.inbox.put(ev.Incoming(INGEST, m.Hello("ingest", 1), []))
-
-    def plant_core(self, core: JournalCore) -> None:
-        many_bugs.plant_journal(self.world.bug, core)
-
-    def answer(self, effect: Answer) -> Gone | None:
-        if effect.rid == INGEST:
-            self.world.answered(effect.message)
-            return None
-        return super().answer(effect)
 
 
 class Instance:
@@ -123,6 +64,8 @@ class Instance:
         self.destinations: list[str] = []
         self.journal: InstanceJournal | None = None
         self.replication: ReplicationNode | None = None
+        self.delivery: InstanceDelivery | None = None
+        self._said: Replicated | None = None  # by the replication process that runs
         self.note = SimNote()  # in the memory of the host
         self.deaths = 0
         self.gate = ReplicationGate(on=False)
@@ -196,6 +139,10 @@ class Instance:
         if self.replication is None:
             self.deaths = 0
             self.replication = ReplicationNode(self)
+        if self.delivery is None:
+            self.delivery = InstanceDelivery(self)
+            if self._said is not None:
+                self.delivery.replicated(self._said)
 
     def kill_journal(self, *, power: bool) -> None:
         node, self.journal = self.journal, None
@@ -205,6 +152,7 @@ class Instance:
         self.disk.hook = _nothing
         if power:
             self.kill_replication()
+            self.kill_delivery()
             self.disk.power_cut()
             self.note = SimNote()
         else:
@@ -219,10 +167,16 @@ class Instance:
         self.world.events.append("power cut" if power else "journal killed")
 
     def kill_replication(self) -> None:
-        node, self.replication = self.replication, None
+        node, self.replication, self._said = self.replication, None, None
         if node is not None:
             node.die()
             self.world.events.append("replication killed")
+
+    def kill_delivery(self) -> None:
+        node, self.delivery = self.delivery, None
+        if node is not None:
+            node.die()
+            self.world.events.append("delivery killed")
 
     def die_soon(self) -> None:
         """At an operation of the disk, or at an effect of the replication process."""
@@ -250,6 +204,7 @@ class Instance:
         self.held_once |= before
         self.kill_journal(power=False)
         self.kill_replication()
+        self.kill_delivery()
         self.disk = SimDisk(self.rng) if image is None else copied(image, self.rng)
         self.note = SimNote()
         self.world.events.append("new disk" if empty else "old disk")
@@ -329,6 +284,9 @@ class Instance:
 
     def replicated(self, said: Replicated) -> None:
         """The replication process says how far enough destinations are."""
+        self._said = said
+        if self.delivery is not None:
+            self.delivery.replicated(said)
         if self.gate.moved(said):
             self._answer(self.gate.receipts([]))
 
@@ -361,6 +319,13 @@ class Instance:
                     self.world.demand(message not in self._held, f"{self.name}: {message} twice")
                     self._held[message] = held
         return self._held
+
+    def before(self, position: int) -> set[Message]:
+        """What its log holds before a position."""
+        return {
+            message for batch in self.batches() if batch.kind == KIND_PUBLISH
+            for n, (message, _) in enumerate(messages(batch)) if batch.position + n < position
+        }  # fmt: skip
 
     def batches(self, start: int = 0) -> list[Batch]:
         """Everything durable, with bodies."""
@@ -427,6 +392,7 @@ class ManyWorld:
         self.publishers = [
             Publisher(f"p{n}", self.rng.random() < 0.7) for n in range(self.rng.randint(1, 3))
         ]
+        self.subscribers = [Subscriber(self, n) for n in range(self.rng.choice((0, 1, 2)))]
 
     def _wire(self) -> None:
         """A full mesh, a ring in both directions, or a star: every instance gets everything."""
@@ -451,6 +417,11 @@ class ManyWorld:
         elif self.bug in many_bugs.LOGS:
             many_bugs.LOGS[self.bug](log)
 
+    def plant_delivery(self, core: DeliveryCore) -> None:
+        """A bug of the delivery process."""
+        if self.bug in many_bugs.DELIVERIES:
+            many_bugs.DELIVERIES[self.bug](core)
+
     def noted(self, instance: Instance, note: Note) -> None:
         self.notes.append(f"{instance.name}: {note.name} {note.text}")
 
@@ -472,6 +443,14 @@ class ManyWorld:
         self.demand(
             len(holders) >= need, f"{message} acknowledged at {instance.name}, held by {holders}"
         )
+
+    def is_replicated(self, message: Message) -> bool:
+        """As many hold it as an acknowledgement needs, or did on a disk that was set back since."""
+        holders = [
+            one for one in self.instances.values()
+            if one.journal is None or message in one.held() or message in one.held_once
+        ]  # fmt: skip
+        return len(holders) > min(one.needed for one in self.instances.values())
 
     # -- a history ----------------------------------------------------------------------------
 
@@ -495,6 +474,8 @@ class ManyWorld:
             (4, instance.die_soon),
             (2, lambda: instance.kill_journal(power=self.rng.random() < 0.5)),
             (2, instance.kill_replication),
+            (2, instance.kill_delivery),
+            (12, self.move_subscriber),
             (2, lambda: self.state(instance)),
             (3, instance.fill_disk),
             (2, self.victim.keep_image),
@@ -505,6 +486,14 @@ class ManyWorld:
         for each in self.instances.values():
             if self.rng.random() < 0.2:
                 each.start()
+        for one in self.subscribers:
+            one.step()
+
+    def move_subscriber(self) -> None:
+        """One fails over, to any instance."""
+        if self.subscribers:
+            one, instance = self.rng.choice(self.subscribers), self.rng.choice(list(self.instances))
+            one.fail_over(self.instances[instance], restarts=self.rng.random() < 0.3)
 
     def publish(self, publisher: Publisher) -> None:
         for _ in range(self.rng.choice((1, 1, 3, 6))):
@@ -547,16 +536,21 @@ class ManyWorld:
                 if publisher.at is None:
                     self.fail_over(publisher)
             self.at.run_until(self.at.now_ms + 500)
+            for one in self.subscribers:
+                one.step()
             if self._rests():
                 return
         waits = {p.name: p.unacked[:2] for p in self.publishers if p.unacked}
-        raise Violation(f"it does not come to rest: {waits}, {self._vectors()}")
+        held = set(next(iter(self.instances.values())).held())
+        lack = {one.name: sorted(one.lacks(held))[:3] for one in self.subscribers}
+        raise Violation(f"it does not come to rest: {waits}, {lack}, {self._vectors()}")
 
     def _rests(self) -> bool:
         if any(publisher.unacked for publisher in self.publishers):
             return False
         first, *others = (set(instance.held()) for instance in self.instances.values())
-        return all(other == first for other in others)
+        equal = all(other == first for other in others)
+        return equal and not any(one.lacks(first) for one in self.subscribers)
 
     def _vectors(self) -> dict[str, Any]:
         return {
