@@ -166,6 +166,14 @@ def test_a_point_with_a_name_is_where_it_was_set_last(bench: Bench) -> None:
             assert bench.locate("point:eod", cut).position == before + 1
 
 
+def test_a_vector_of_another_instance_that_covers_nothing_is_the_begin(bench: Bench) -> None:
+    """That of a subscriber who began there with an empty log."""
+    found = bench.locate(format_vector({Origin(INSTANCE + 1, 1): 0}), "")
+    assert (found.code, found.position) == ("", 2), "the first message"
+    both = {Origin(INSTANCE + 1, 1): 0, Origin(INSTANCE, 1): 4}
+    assert bench.locate(format_vector(both), "").position == 5
+
+
 def test_a_point_below_the_log_start_is_expired(bench: Bench) -> None:
     record = PointRecord("old", format_vector({Origin(INSTANCE, 1): 2}))
     bench.fold.sessions.named.points.learn(NamedRow("old", 3, encode(record)))
@@ -263,7 +271,7 @@ def test_a_generation_without_a_record_is_known_when_its_segment_is_removed(
     where = Where(build.INSTANCE, whole.core.generation, whole.recovered.log_start, 4)
     locator = Locator(whole.log, Index(tmp_path / "index", build.INSTANCE), whole.core.sessions)
     found = locator.locate(1, format_vector({Origin(build.INSTANCE, 1): 36}), where)
-    assert (found.code, found.position) == ("", 1)
+    assert (found.code, found.position) == ("", 2), "the first message"
 
 
 @pytest.mark.parametrize("foreign", [False, True])

@@ -58,10 +58,11 @@ class Vectors:
         if now.fenced:
             self._check_returned(vector, now)
         if not self._look.sessions.origins.foreign:
-            if any(origin.instance != now.instance for origin in vector):
+            if any(origin.instance != now.instance and at for origin, at in vector.items()):
                 text = format_vector(vector)
                 raise ClientError("bookmark_not_found", f"{text!r} is not of this log")
-            return self._of_own(vector, now)
+            own = _of_instance(vector, now.instance)
+            return self._of_own(own, now) if own else self._first_left(vector, now)
         self._check_reached(vector, now)
         return self._after_last(vector, now) if end else self._first_left(vector, now)
 
@@ -83,8 +84,9 @@ class Vectors:
         After a vector of this log alone that is also all of the older generations, and the runs of
         messages that it covers by another origin than the one that they have here.
         """
-        if vector and not self._look.sessions.origins.foreign:
-            return PlaceVector(position, self._with_older(vector))
+        own = _of_instance(vector, now.instance)
+        if own and not self._look.sessions.origins.foreign:
+            return PlaceVector(position, self._with_older(own))
         tied = list(tied_runs(vector, self._look.sessions.origins.ties, position))
         return PlaceVector(position, vector, tied, mixed=True)
 
@@ -338,6 +340,10 @@ class Vectors:
                 ahead = max(0, now.log_start - batch.position)
                 first.setdefault(batch.origin, batch.origin_position + ahead)
         return {one: min(at, first.get(one, at + 1) - 1) for one, at in seen.items()}
+
+
+def _of_instance(vector: Vector, instance: int) -> Vector:
+    return {origin: at for origin, at in vector.items() if origin.instance == instance}
 
 
 def _is_of(batch: Batch, origin: Origin) -> bool:
