@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -94,8 +96,15 @@ class HostedPeer:
         """A copy of its directory, as it is now, under another name on the same host."""
         copy = self.data.with_name(f"{self.name}-twin")
         shutil.rmtree(copy, ignore_errors=True)
-        with suppress(shutil.Error):  # files come and go while it runs
-            shutil.copytree(self.data, copy, symlinks=True, ignore=shutil.ignore_patterns("run"))
+        journal = self.pid("journal")
+        os.kill(journal, signal.SIGSTOP)  # else the copy is of several moments
+        try:
+            with suppress(shutil.Error):  # other files come and go
+                shutil.copytree(
+                    self.data, copy, symlinks=True, ignore=shutil.ignore_patterns("run")
+                )
+        finally:
+            os.kill(journal, signal.SIGCONT)
         tables = [
             {"name": one.name, "to": [one.peer.listen["replication"]], "mode": self._mode}
             for one in destinations

@@ -257,21 +257,25 @@ class Rounds:
 
     def _judge(self) -> None:
         """Nothing is lost, and nothing is there twice: in a log, and at a subscriber."""
-        held = self._held(self.peers[0])
+        for peer in self.peers:
+            self._judge_log(peer)
+        again = [text for one in self._subscribers for text in one.twice]
+        if TWICE != "count":
+            assert not again, f"{len(again)} messages came twice to a subscriber: {again[:5]}"
+
+    def _judge_log(self, peer: HostedPeer) -> None:
+        held, name = self._held(peer), peer.name
         missing = sorted(self._expected() - held.keys())
-        assert not missing, f"{len(missing)} acknowledged messages are lost: {missing[:5]}"
+        assert not missing, f"{name} lacks {len(missing)} acknowledged messages: {missing[:5]}"
         twice = [data for data, count in held.items() if count > 1]
-        assert not twice, f"{len(twice)} messages are in the log twice: {twice[:5]}"
+        assert not twice, f"{name} holds {len(twice)} messages twice: {twice[:5]}"
         for writer in self._writers:
             parts = Counter(
                 int(data.split(b":")[1]) // STAGED_COUNT
                 for data in held if data.startswith(writer.name.encode() + b":")
             )  # fmt: skip
             torn = {batch: n for batch, n in parts.items() if n != STAGED_COUNT}
-            assert not torn, f"batches that are not whole: {torn}"
-        again = [text for one in self._subscribers for text in one.twice]
-        if TWICE != "count":
-            assert not again, f"{len(again)} messages came twice to a subscriber: {again[:5]}"
+            assert not torn, f"{name} holds batches that are not whole: {torn}"
 
     def _held(self, peer: HostedPeer) -> Counter[bytes]:
         """What a log holds of this load."""
