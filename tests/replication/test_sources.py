@@ -11,7 +11,7 @@ from tests.replication.build import HERE, THERE, statement
 from tests.replication.test_core import SOURCE, Process, answers
 from zbroker.access.core import Access
 from zbroker.engine.effects import Answer, Say
-from zbroker.engine.events import RulesChanged
+from zbroker.engine.events import Gone, RulesChanged
 from zbroker.errors import ClientError
 from zbroker.ids import Origin
 from zbroker.replication.contract import ReplicationSettings
@@ -129,6 +129,20 @@ def test_a_copy_that_is_here_first_gives_way_to_a_destination() -> None:
     assert list(process.core.sources.links) == [SOURCE]
     (refused,) = answers(process.hello(KEYS[1], name="copy", session=3, rid=b"x"), w.LinkRefused)
     assert refused.code == "same_instance"
+
+
+def test_of_two_starts_of_one_instance_the_later_one_sends() -> None:
+    """A copy with the same name and key: the two would end each other's links for ever."""
+    process = Secured()
+    later, earlier = statement(1, {}), statement(1, {})
+    later.started_ns, earlier.started_ns = 20, 10
+    process.hello(KEYS[0], said=earlier)
+    assert not answers(process.hello(KEYS[0], session=5, said=later, rid=b"x"), w.LinkRefused)
+    (refused,) = answers(process.hello(KEYS[0], session=6, said=earlier), w.LinkRefused)
+    assert (refused.code, "a later start of there" in refused.reason) == ("same_instance", True)
+    assert list(process.core.sources.links) == [b"x"]
+    process.hears(Gone(b"x"))
+    assert not answers(process.hello(KEYS[0], session=7, said=earlier), w.LinkRefused)
 
 
 def test_only_a_destination_says_how_much_of_this_instance_it_holds() -> None:

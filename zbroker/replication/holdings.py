@@ -25,6 +25,11 @@ class Holdings:
         """The counter of the newest statement."""
         return self._newest[1]
 
+    @property
+    def started_ns(self) -> int:
+        """When the journal that spoke last began."""
+        return self._newest[0]
+
     def take(self, statement: Statement, *, whole: bool) -> bool:
         """False if a newer one was heard, or if a change is of a journal whose whole is not known.
 

@@ -32,6 +32,7 @@ from zbroker.wire import replication as w
 from zbroker.wire.replicas import PeerHolds, ReplicationRow
 
 RIGHT: Final = "replicate"
+_COPY: Final = "one is a copy; give the copy an id of its own, or remove it"
 
 
 class FromSource(Struct, gc=False):
@@ -121,6 +122,10 @@ class Sources:
             if (refusal := self._copy(old, event.key, hello)) is not None:
                 return [Answer(rid, refusal)]
             effects = self._ended(old, f"{hello.name} sends here with the same instance id")
+        elif old is not None and old.peer.started_ns > hello.statement.started_ns:
+            # else the two would end each other's links for ever, and each would get some records in
+            reason = f"a later start of {old.name} sends here with the same instance id: {_COPY}"
+            return [Answer(rid, w.LinkRefused(hello.session, "same_instance", reason))]
         elif old is not None and old.session > hello.session:
             return []  # late, of a socket that the source has given up
         else:
@@ -139,7 +144,7 @@ class Sources:
             return None
         reason = (
             f"{old.name} sends here with the same instance id, and another key or name than "
-            f"{hello.name}: one is a copy; give the copy an id of its own, or remove it"
+            f"{hello.name}: {_COPY}"
         )
         return w.LinkRefused(hello.session, "same_instance", reason)
 
