@@ -9,6 +9,7 @@ and each subscriber has seen each message once.
 
 A seed is a part of a run: it draws the mode, the faults and all pauses. ZB_SEEDS: how many parts.
 ZB_FAULTS: names, only these are drawn. ZB_KEEP: where the data of a part that failed is kept.
+ZB_STAGED=no: without the writer of staged batches.
 ZB_TWICE=count: messages that came twice to a subscriber are counted, and are no failure.
 Needs root, for network namespaces; they are removed at the end.
 """
@@ -62,6 +63,7 @@ ROUNDS: Final = int(os.environ.get("ZB_ROUNDS", "3"))
 FIRST_SEED: Final = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS: Final = range(FIRST_SEED, FIRST_SEED + int(os.environ.get("ZB_SEEDS", "1")))
 ALLOWED: Final = tuple(os.environ.get("ZB_FAULTS", " ".join(FAULTS)).split())
+STAGED: Final = os.environ.get("ZB_STAGED", "yes") != "no"
 TWICE: Final = os.environ.get("ZB_TWICE", "fail")
 HEAL_S: Final = 120.0  # of a quiet machine
 
@@ -106,7 +108,8 @@ class Rounds:
             turned = [*urls[n:], *urls[:n]]
             self._publishers.append(NumberPublisher(f"p{n}", turned, self.log))
             self._subscribers.append(NumberSubscriber(f"s{n}", [*turned[1:], turned[0]], self.log))
-        self._writers.append(StageWriter("app", urls, self.log))
+        if STAGED:
+            self._writers.append(StageWriter("app", urls, self.log))
         self._workers = [*self._publishers, *self._writers]
         for worker in self._workers:
             worker.start()
@@ -153,7 +156,8 @@ class Rounds:
             f"{text}: {sent} messages, equal {healed_s:.1f} s after healing, "
             f"{sum(one.ended for one in self._subscribers)} subscriptions ended, "
             f"{sum(len(one.twice) for one in self._subscribers)} came twice, "
-            f"{self._writers[0].batch} batches in {self._writers[0].tries} tries"
+            f"{sum(one.batch for one in self._writers)} batches in "
+            f"{sum(one.tries for one in self._writers)} tries"
         )
 
     def _strike(self, scene: Scene, faults: Sequence[DrawnFault]) -> None:
