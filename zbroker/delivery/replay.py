@@ -56,8 +56,8 @@ class Replay:
     hint: serial and offset of a batch that was there when last read.
     due_ns: when its pace lets the next message go. flush_ns: when the open interval of a conflation
     is over; flush: it is. Both in monotonic time. intervals: None without conflation.
-    publisher, sequence: of the newest message passed. passage: the vector of all that was passed;
-    finding: what was before its start is being looked for.
+    publisher, sequence: of the newest message passed. passage: the vector of all that was passed.
+    finding: the journal's answer leaves open how much was before its start; it waits for that.
     """
 
     key: int
