@@ -128,6 +128,16 @@ def steps(items: Iterable[Item], first: int, end: int) -> Iterator[PassedRun]:
             yield PassedRun(item.end - 1, item.end, item.origin, at)
 
 
-def passed(items: Iterable[Item], first: int, end: int) -> Vector:
-    """The newest message of each origin between two positions."""
-    return {one.origin: one.at + one.end - one.first - 1 for one in steps(items, first, end)}
+def passed(items: Sequence[Item], first: int, end: int) -> Vector:
+    """The newest message of each origin between two positions.
+
+    From the end on: the positions of an origin rise, so its other batches need no look.
+    """
+    found: Vector = {}
+    for item in reversed(items):
+        if type(item) is Batch and (item.origin_instance, item.origin_generation) in found:
+            continue
+        for one in steps((item,), first, end):
+            if one.origin not in found:
+                found[one.origin] = one.at + one.end - one.first - 1
+    return found
