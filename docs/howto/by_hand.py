@@ -399,14 +399,28 @@ class Subscriber:
     """Iterates over the recorded messages of a topic, each once, in the order of the log.
 
     at: where to begin; "0" is the start of the log. Afterwards it is the place after the last
-    message that you were done with, that is, when you asked for the next one. Store it to go on
-    there in another process. wishes: other keys of `subscribe`: `filter`, `regex`, `until` ...
+    message that you were done with, that is, when you asked for the next one: a vector, with an
+    entry for each instance that took messages first. Store it to go on there in another process,
+    also at another instance that replicates. wishes: other keys of `subscribe`: `filter` ...
     """
 
     def __init__(self, who: Identity, topic: str, at: str = "0", **wishes: object) -> None:
-        self.who, self.topic, self.at, self.wishes = who, topic, at, wishes
+        self.who, self.topic, self.start, self.wishes = who, topic, at, wishes
         self.connection: Connection | None = None
-        self.line = ""  # "<instance>.<generation>.": with a position it is a place in the log
+        self.origin: list[int] = []
+        self.seen: dict[str, int] = {}  # "<instance>.<generation>": the last position there
+        if "." in at and "T" not in at:  # a vector, and not a time
+            self._raise(at)
+
+    @property
+    def at(self) -> str:
+        """The place after the last message."""
+        return ",".join(f"{line}.{at}" for line, at in self.seen.items()) or self.start
+
+    def _raise(self, vector: str) -> None:
+        for entry in vector.split(","):
+            line, _, position = entry.rpartition(".")
+            self.seen[line] = max(self.seen.get(line, 0), int(position))
 
     def __iter__(self) -> Iterator[Message]:
         self._connect()
@@ -420,7 +434,8 @@ class Subscriber:
                 elif answer is not None and answer[0]["cmd"] == "error":
                     self._handle_error(answer[0])
                 elif answer is not None and "vector" in answer[0]:
-                    self.at = answer[0]["vector"]  # also where nothing matched
+                    if answer[0]["type"] != "processed" or "T" not in self.start:
+                        self._raise(answer[0]["vector"])  # also where nothing matched
                     if answer[0].get("ended"):
                         return
                 self.connection.beat()
@@ -430,16 +445,18 @@ class Subscriber:
     def _connect(self) -> None:
         self.close()
         self.connection, hello = enter(self.who, "delivery")
-        self.line = "{:016x}.{}.".format(*hello["origin"])
+        self.origin = hello["origin"]
         self.connection.send({
             "cmd": "subscribe", "cid": "s", "sid": "s", "topic": self.topic, "bookmark": self.at,
             "credit": 1 << 20, "options": {"codecs": []}, **self.wishes,
         })  # fmt: skip
 
     def _handle_messages(self, said: Map, body: bytes) -> Iterator[Message]:
+        instance, generation, first = said.get("origin") or [*self.origin, said["position"]]
+        line = f"{instance:016x}.{generation}"
         for message in messages_of(said, body):
             yield message
-            self.at = f"{self.line}{message.position}"
+            self.seen[line] = first + message.position - said["position"]
         self.connection.send({"cmd": "flow", "sid": "s", "bytes": bytes_of(said, body)})
 
     def _handle_error(self, said: Map) -> None:
