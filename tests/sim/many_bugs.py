@@ -57,13 +57,14 @@ def _refusals_count(link: Any) -> None:
 
 
 def _after_is_held(link: Any) -> None:
-    given = link._given_as
+    selection = link.selection
+    given = selection._given_as
 
     def as_held(batch: Any, last: int, after: int, crc: int | None) -> Record:
         held = max(link.peer.position(batch.origin, 0), 0)
         return given(batch, last, min(after, held), crc)
 
-    link._given_as = as_held
+    selection._given_as = as_held
 
 
 def _names_once(link: Any) -> None:
@@ -100,23 +101,24 @@ def _mark_is_where_it_reads(link: Any) -> None:
     moved = link._moved
 
     def without() -> list[Effect]:
-        link._pending.clear()
+        link.selection.pending.clear()
         return moved()
 
     link._moved = without
 
 
 def _mark_without_third(link: Any) -> None:
-    judged = link._judged
+    selection = link.selection
+    judged = selection.judged
 
     def without(batch: Any) -> Record | None:
-        before = len(link._pending)
+        before = len(selection.pending)
         record = judged(batch)
-        if batch.origin_instance != link._mine.instance and len(link._pending) > before:
-            link._pending.pop()
+        if batch.origin_instance != link._mine.instance and len(selection.pending) > before:
+            selection.pending.pop()
         return record
 
-    link._judged = without
+    selection.judged = without
 
 
 def _sessions_outlive(core: ReplicationCore) -> None:

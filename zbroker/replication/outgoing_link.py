@@ -6,20 +6,13 @@
     any --silence, LinkEnded--> down
     any --paused by hand; all that was sent is judged--> down, until it is resumed
 
-The log is read in its order, below what is durable. A record of a third instance is passed over
-while the destination has a live link with that instance; when that link is gone, reading begins
-again where the destination is. `after` of a record is the one before it of its origin in this
-log, sent or not, so a destination that lacks something in between refuses it.
+The log is read in its order, below what is durable; link_selection.py says what of it goes. A
+record of a third instance is passed over while the destination has a live link with that instance;
+when that link is gone, reading begins again where the destination is.
 
 The mark of a destination is the first local record that it wants, that somebody may wait for, and
 that its statement does not cover. It never goes back. Records that it lacks and that are not sent
 from here are kept as numbers, PENDING_MAX at most; then reading waits, however long a link is down.
-
-Where a part of this log is damaged, it is not known which records it had. From there on an origin
-is sent only if the next complete state snapshot proves that the destination has all of it up to
-that snapshot; the others stop there, and the mark stays before the damage until it is proved that
-the destination needs nothing of it. A generation begins there after all that this log had of the
-older ones went, whatever stopped or delayed them.
 Source: requirement 002, "Replication Basics"; the design of replication, rules 3, 5 and 8.
 """
 
@@ -27,16 +20,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from zbroker.engine.effects import Note
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS, MIB, U63_MAX
 from zbroker.log.format import (
     FLAG_UNIT,
-    KIND_NOOP,
     KIND_STATE,
-    KIND_TIE,
     STAYS,
     Batch,
 )
@@ -55,11 +46,10 @@ from zbroker.replication.effects import (
 )
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.incoming_link import last_of
+from zbroker.replication.link_selection import LinkSelection, Sent
 from zbroker.replication.own_holdings import OwnHoldings
-from zbroker.replication.records import OnTheWay, name_record, record_of, size_of
-from zbroker.replication.snapshot_rows import Rows, SnapshotRows
+from zbroker.replication.records import OnTheWay, name_record, size_of
 from zbroker.wire import replication as w
-from zbroker.wire.internal import Record
 
 SILENCE_MS: Final = 6 * BEAT_MS
 HELLO_WAIT_MS: Final = 500  # and twice as long after each failure,
@@ -68,19 +58,6 @@ AGAIN_MS: Final = 1_000  # after a refusal of a record
 PENDING_MAX: Final = 10_000
 READ_BYTES: Final = 1 * MIB
 SEND_BYTES: Final = 1 * MIB  # in one message, unless one unit is larger: beats have to pass
-_DAMAGE: Final = Origin(0, 0)  # of all that a damaged range had
-_NO_MARK: Final = frozenset({KIND_TIE, KIND_NOOP})  # no client waits for them
-
-
-class _Pending(NamedTuple):
-    """A record at `position` that the destination lacks, as far as is known."""
-
-    position: int
-    origin: Origin
-    last: int
-
-
-Sent = tuple[Record, bytes | memoryview]
 Names = Mapping[int, tuple[str, str]]  # of publishers: name and principal
 
 
@@ -95,7 +72,7 @@ class OutgoingLink:
         self.paused = False  # by hand
         self.peer = Holdings()
         self.refusal: w.LinkRefused | None = None  # of the last Hello
-        self.stopped: dict[Origin, str] = {}  # since a record of theirs was refused, or a gap
+        self.selection = LinkSelection(mine.instance, self.peer, digest)
         self._hello_ms: int = 0
         self._hello_wait_ms = HELLO_WAIT_MS
         self._heard_ms = self._beat_ms = 0
@@ -107,16 +84,9 @@ class OutgoingLink:
         self._judged_through = 0  # of the newest one that a receipt was about
         self._bytes = 0  # on their way
         self._sent: deque[OnTheWay] = deque()
-        self._pending: deque[_Pending] = deque()
-        self._passed: dict[Origin, int] = {}  # the newest record of each origin that was read
-        self._given: dict[Origin, int] = {}  # the newest one that was sent
-        self._crcs: dict[Origin, tuple[int, int]] = {}  # of the newest one read: position, CRC
-        self._compared: set[Origin] = set()  # whose first record of this session was sent
         self._named: set[int] = set()  # publishers, in this session
         self._unit: list[Sent] = []  # that is not complete yet
         self._held: LinkBlock | None = None  # until its publishers' names are known
-        self._gap: SnapshotRows | None = None  # a damaged range was read: the snapshot after it
-        self._whole: set[Origin] = set()  # of which nothing is missing since then
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -193,10 +163,8 @@ class OutgoingLink:
     def _forget(self) -> None:
         """Reading is over, or begins again."""
         self._cursor = self._again_ms = self._held = None
-        self._pending.clear()
         self._unit = []
-        self._gap = None
-        self._whole.clear()
+        self.selection.forget()
 
     def _beat(self, now_ms: int) -> LinkEffect:
         self._beat_ms = now_ms + BEAT_MS
@@ -242,12 +210,7 @@ class OutgoingLink:
         """Reads again from where the destination is."""
         self._forget()
         self.state = "finding"
-        self.stopped.clear()
-        self._given.clear()
-        self._compared.clear()
-        held = {origin: self.peer.position(origin, self._digest) for origin in self.peer.rows}
-        self._passed = dict(held)
-        return [FindStart(self.link, self.session, held)]
+        return [FindStart(self.link, self.session, self.selection.begin())]
 
     def found(self, found: StartFound) -> list[LinkEffect]:
         """Everything of each origin before the cursor is there already."""
@@ -255,7 +218,7 @@ class OutgoingLink:
             return []
         self.state = "sending"
         self._cursor = found.cursor
-        self._crcs = dict(found.crcs)
+        self.selection.found(found.crcs)
         return self._moved()
 
     def _states(self, statement: w.Statement, now_ms: int) -> list[LinkEffect]:
@@ -281,9 +244,9 @@ class OutgoingLink:
             if item is None:
                 self.peer.received(sent.origin, sent.last, self._digest)
                 continue
-            if sent.origin not in self.stopped:
+            if sent.origin not in self.selection.stopped:
                 effects.append(self._note("replication.record_refused", item.reason))
-            self.stopped[sent.origin] = item.code
+            self.selection.stopped[sent.origin] = item.code
             self._again_ms = now_ms + AGAIN_MS
         effects += self._moved()
         return [*effects, *self.pause(now_ms)] if self.paused else effects
@@ -294,9 +257,8 @@ class OutgoingLink:
 
     def _moved(self) -> list[LinkEffect]:
         """Where the mark is now."""
-        pending = self._pending
-        while pending and self._covers(pending[0]):
-            pending.popleft()
+        self.selection.covered()
+        pending = self.selection.pending
         if self.state != "sending" or self._cursor is None:
             return []
         reached = pending[0].position if pending else self._cursor.position
@@ -304,14 +266,6 @@ class OutgoingLink:
             return []
         self.mark = reached
         return [MoveMark(self.link, reached)]
-
-    def _covers(self, pending: _Pending) -> bool:
-        if pending.origin != _DAMAGE:
-            return self.peer.position(pending.origin, self._digest) >= pending.last
-        rows = self._gap.complete if self._gap is not None else None
-        return rows is not None and all(
-            self.peer.position(origin, self._digest) >= at for origin, (at, _) in rows.items()
-        )
 
     # -- the log ------------------------------------------------------------------------------
 
@@ -322,7 +276,7 @@ class OutgoingLink:
             return None
         if self.paused or self._held is not None or self._bytes >= self._credit:
             return None
-        if len(self._pending) >= PENDING_MAX or self._again_ms is not None:
+        if len(self.selection.pending) >= PENDING_MAX or self._again_ms is not None:
             return None
         return ReadLink(self.link, self.session, cursor, persisted, READ_BYTES)
 
@@ -366,11 +320,12 @@ class OutgoingLink:
         size = 0
         for item in block.items:
             if isinstance(item, Gap):
-                self._damaged(item)
+                self.selection.damaged(item)
+                self._unit = []
                 continue
-            if item.kind == KIND_STATE and self._gap is not None:
-                self._proved(self._gap, item)
-            record = None if item.kind in STAYS else self._judged(item)
+            if item.kind == KIND_STATE:
+                self.selection.proved(item)
+            record = None if item.kind in STAYS else self.selection.judged(item)
             if record is not None:
                 if item.publisher and item.publisher not in self._named:
                     self._named.add(item.publisher)
@@ -388,93 +343,6 @@ class OutgoingLink:
             effects.append(self._units(ready))
         return [*effects, *self._moved()]
 
-    def _judged(self, batch: Batch) -> Sent | None:
-        """The record of a batch if it has to be sent; else it is noted."""
-        origin, last = batch.origin, batch.origin_position + batch.taken - 1
-        after = self._passed.get(origin, 0)
-        if last <= after:  # read again, below what the destination has
-            if last == after:
-                self._crcs[origin] = (last, batch.content_crc)
-            return None
-        held = max(self.peer.position(origin, self._digest), self._given.get(origin, 0))
-        covered = last <= held
-        crc = self._crcs.get(origin, (0, -1))
-        self._passed[origin] = last
-        self._crcs[origin] = (last, batch.content_crc)
-        if covered:
-            return None
-        if batch.kind not in _NO_MARK:
-            self._pending.append(_Pending(batch.position, origin, last))
-        if not self._goes(origin, held):
-            return None
-        if origin not in self._compared:
-            if batch.origin_position <= after:  # a relay has sent a part of it: CRCs are compared
-                self._compared.add(origin)
-                return self._given_as(batch, last, batch.origin_position - 1, None)
-            if held > after or (after and crc[0] != after):
-                self.stopped[origin] = "fork"
-                return None
-            self._compared.add(origin)
-            known = after and crc[1] >= 0
-            return self._given_as(batch, last, after, crc[1] if known else None)
-        return self._given_as(batch, last, after, None)
-
-    def _damaged(self, gap: Gap) -> None:
-        self._gap = SnapshotRows()
-        self._whole.clear()
-        self._unit = []
-        self._pending.append(_Pending(gap.first, _DAMAGE, 0))
-
-    def _proved(self, gap: SnapshotRows, batch: Batch) -> None:
-        """A part of a state snapshot after a damaged range."""
-        if gap.complete is not None or not gap.add(batch.body):
-            return
-        rows: Rows = gap.complete or {}
-        for origin, (at, crc) in rows.items():
-            if self._passed.get(origin, 0) < at:
-                self._passed[origin], self._crcs[origin] = at, (at, crc)
-
-    def _is_whole(self, origin: Origin, held: int) -> bool:
-        """Whether the destination lacks nothing of this origin that was in the damaged range."""
-        if self._gap is None or origin in self._whole:
-            return True
-        rows = self._gap.complete
-        if rows is None or held < rows.get(origin, (0, 0))[0]:
-            return False
-        self._whole.add(origin)
-        return True
-
-    def _goes(self, origin: Origin, held: int) -> bool:
-        """Whether records of this origin are sent from here now."""
-        if not self._is_whole(origin, held):
-            self.stopped.setdefault(origin, "gap")
-        if origin in self.stopped:
-            return False
-        if origin.instance == self.peer.instance:
-            goes = origin.generation < self.peer.generation
-        else:
-            own = origin.instance == self._mine.instance
-            goes = own or origin.instance not in self.peer.sources
-        if goes and not held and not self._older_went(origin):
-            self.stopped[origin], goes = "gap", False
-        return goes
-
-    def _older_went(self, origin: Origin) -> bool:
-        """Whether what this log had of older generations is there, or on its way: readers there
-        take the first record of a generation for the end of them (zbroker.journal.link_sessions).
-        """
-        return not any(
-            at > max(self.peer.position(one, self._digest), self._given.get(one, 0))
-            for one, at in self._passed.items()
-            if (origin.instance, 0) <= one < origin
-            and self.stopped.get(one) != "fork"  # a new generation is the way out of it
-            and self._crcs.get(one, (0, -1))[1] >= 0  # else it may be of a record that stays here
-        )
-
-    def _given_as(self, batch: Batch, last: int, after: int, after_crc: int | None) -> Sent:
-        self._given[batch.origin] = last
-        return record_of(batch, after, after_crc)
-
     def _units(self, records: Sequence[Sent]) -> LinkEffect:
         first = self._ordinal + 1
         for record, body in records:
@@ -488,6 +356,11 @@ class OutgoingLink:
         return SayOn(self.link, units, [body for _, body in records])
 
     @property
+    def stopped(self) -> Mapping[Origin, str]:
+        """Origins that do not go on, and why."""
+        return self.selection.stopped
+
+    @property
     def on_the_way_bytes(self) -> int:
         """Sent and not judged yet."""
         return self._bytes
@@ -495,5 +368,5 @@ class OutgoingLink:
     def check(self) -> None:
         """Asserts what is always true."""
         assert self._bytes == sum(sent.size for sent in self._sent)
-        assert len(self._pending) <= PENDING_MAX + w.RECORDS_MAX
+        assert len(self.selection.pending) <= PENDING_MAX + w.RECORDS_MAX
         assert self.state in ("down", "greeting", "finding", "sending")
