@@ -117,6 +117,13 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.delivery": (*_PROCESS, "zbroker.blocks"),
     "zbroker.queues": (*_PROCESS, "zbroker.blocks", "zbroker.definitions"),
     "zbroker.replication": _PROCESS,
+    # the state for an empty log is what a start of the journal would fold
+    "zbroker.replication.state_reader": (
+        *_PROCESS,
+        "zbroker.journal.fold",
+        "zbroker.journal.snapshot",
+        "zbroker.replication.effects",
+    ),
     "zbroker.admin": _PROCESS,
     "zbroker.supervisor": _PROCESS,
     "zbroker.journal.__main__": _MAIN,

@@ -401,8 +401,10 @@ def noted() -> tuple[SimDisk, SimNote]:
     first = process(disk, note)
     assert first.core.question.open, "an empty memory proves nothing"
     first.hear(RID, m.Hello("ingest", 1))
-    first.hear(RID, m.Open(1, MINE, "p", ""))
     first._turn.hear(PeersAnswered([PeerAnswer("b", {})]))
+    first.turn()
+    first.taken()
+    first.hear(RID, m.Open(1, MINE, "p", ""))
     publish(first, 1)
     return disk, note
 

@@ -259,7 +259,7 @@ def test_what_is_durable_here_is_stated_with_the_next_beat() -> None:
     said = statement(1, {})
     welcome = w.LinkWelcome(link.session, 1, "there", "g", said, 1 << 20)
     process.hears(FromDestination("there", welcome))
-    process.hears(m.Watermarks(JOURNAL_1, *HERE, 1, 9, 9, 1, 0))
+    process.hears(m.Watermarks(JOURNAL_1, *HERE, 1, 9, 9, 1, 0, [], 8))
     (beat,) = (e.message for e in process.tick(1) if isinstance(e, SayOn))
     assert isinstance(beat, w.LinkBeat)
     assert [(row.instance, row.position) for row in beat.statement.rows] == [(HERE.instance, 8)]

@@ -57,6 +57,8 @@ HEAL_MS = 60_000
 class Instance:
     """One instance: its disk, its processes, the publishers that are logged on."""
 
+    journal_of: type[InstanceJournal] = InstanceJournal
+
     def __init__(self, world: ManyWorld, name: str, number: int) -> None:
         self.world, self.name, self.id = world, name, number
         self.disk = SimDisk(world.rng)
@@ -132,7 +134,7 @@ class Instance:
     def start(self) -> None:
         if self.journal is None:
             with self.undisturbed_disk():
-                self.journal = InstanceJournal(self)
+                self.journal = self.journal_of(self)
             self._next, self._receipted = count(1), 0
             self.gate = ReplicationGate(on=self.needed > 0)
             self.gate.journal_begins(self.journal.core.commit.settings.incarnation)
@@ -209,8 +211,6 @@ class Instance:
         self.note = SimNote()
         self.world.events.append("new disk" if empty else "old disk")
         self.start()
-        if empty and self.journal is not None:
-            self.journal.core.raise_generation()  # as `--fresh` does
         kept = set(self.held())
         for other in self.world.instances.values():
             kept |= other.durable()
@@ -270,7 +270,9 @@ class Instance:
     def answered(self, message: Any) -> None:
         if isinstance(message, m.Opened):
             publisher = self._opens.pop(message.cid)
-            if publisher.at is self and not message.code:
+            if publisher.at is self and message.code:
+                publisher.leave()
+            elif publisher.at is self:
                 publisher.opened(message)
                 self.send(publisher)
         elif isinstance(message, m.JournalReceipt):
@@ -374,6 +376,8 @@ def copied(disk: SimDisk, rng: Random) -> SimDisk:
 class ManyWorld:
     """One seed's history."""
 
+    instance_of: type[Instance] = Instance
+
     def __init__(self, seed: int, bug: str = "", instances: int = 0) -> None:
         self.rng = Random(seed)
         self.bug = bug
@@ -385,7 +389,9 @@ class ManyWorld:
         self.cuts: set[tuple[str, str]] = set()
         self.lost: set[Message] = set()  # with the disks that had them
         names = NAMES[: instances or self.rng.choice((2, 3, 3, 4, 5))]
-        self.instances = {name: Instance(self, name, 0xA0 + n) for n, name in enumerate(names)}
+        self.instances = {
+            name: self.instance_of(self, name, 0xA0 + n) for n, name in enumerate(names)
+        }
         self._wire()
         self.sync_needed = self.rng.choice((0, 1, 1, 2))
         self.victim = self.rng.choice(list(self.instances.values()))  # of disks that are set back

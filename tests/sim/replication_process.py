@@ -37,10 +37,12 @@ from zbroker.replication.effects import (
     FindStart,
     PublishMark,
     ReadLink,
+    ReadState,
     SayOn,
 )
 from zbroker.replication.log_port import LinkLog
 from zbroker.replication.sources import FromSource
+from zbroker.replication.state_reader import StateReader
 from zbroker.wire import codec
 
 if TYPE_CHECKING:
@@ -74,12 +76,15 @@ class ReplicationNode:
         self._listener = world.net.bind(links_of(name), self._arrived)
         self._links: dict[str, Pipe] = {}
         self._log = LinkLog(lambda: Log(disk=instance.disk), lambda: self.core.persisted)
+        self._states = StateReader(
+            lambda: Log(disk=instance.disk), lambda: self.core.persisted, instance.id
+        )
         world.plant_replication(self.core, self._log)
         judged = Ordered(self.core, lambda wrong: world.demand(False, wrong))
         performers = judged.performers(mortal(self._performers(), self._point))
         sources: list[Any] = [self.journal, self.sources, self.answers]
         self._plan = TurnPlan(
-            [(each, Limit(1)) for each in sources], (ReadLink, *get_args(Effect)),
+            [(each, Limit(1)) for each in sources], (ReadLink, ReadState, *get_args(Effect)),
             read_slice_ms=1_000,
         )  # fmt: skip
         self._turn = self.turn(judged, self._plan, performers, lambda: self.now)
@@ -91,7 +96,8 @@ class ReplicationNode:
 
     def _performers(self) -> dict[type, Callable[[Any], Any]]:
         return {
-            ReadLink: self._log.read, FindStart: self._log.find, Say: self.journal.say,
+            ReadLink: self._log.read, ReadState: self._states.read,
+            FindStart: self._log.find, Say: self.journal.say,
             Reconnect: self.journal.reconnect, Follow: self.journal.follow,
             ConnectLink: self._connect, CloseLink: lambda effect: self._close(effect.link),
             SayOn: self._say_on, Answer: self._answer, PublishMark: self._mark,

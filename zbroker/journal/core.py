@@ -24,6 +24,7 @@ from zbroker.ids import Origin
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
 from zbroker.journal.effects import Effect
+from zbroker.journal.first_start import WAIT_MS, FirstPhase, FirstStart
 from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.retention import RetentionRequests, RetentionSettings
@@ -32,7 +33,14 @@ from zbroker.journal.start_question import PeerAnswer, StartQuestion
 from zbroker.limits import BEAT_MS
 from zbroker.log.generations import drawn
 from zbroker.wire import internal as m
-from zbroker.wire.replicas import PeerHolds
+from zbroker.wire.replicas import (
+    AskFirstStart,
+    BeginFresh,
+    FirstStartRow,
+    FollowLog,
+    MissingRange,
+    PeerHolds,
+)
 
 __all__ = ["JournalCore", "JournalSettings", "LogEnd", "RetentionSettings"]
 
@@ -54,7 +62,10 @@ class JournalCore:
             commit.want_state()  # the last process ended before the one of this segment was whole
         self.commit, self.retention = commit, RetentionRequests(commit, retention)
         self.question = StartQuestion(settings.peers, end.proof)
-        commit.decided, commit.fenced = not self.question.open, self.question.open
+        self.first = FirstStart(settings.peers, opened=end.opened, empty=commit.sessions.is_empty)
+        self._first_said = FirstPhase.OPEN
+        self._patience_ms: int | None = None  # when it is said that peers do not answer
+        self._gate()
         self._group: je.WriteGroup | None = None  # that is being written or synced
         self._committing = self._ready = self._stopping = False
         self._keeping = False  # conflicts
@@ -70,6 +81,9 @@ class JournalCore:
             m.Locate: self._locate,
             m.Holds: self._holds,
             PeerHolds: self._peer_holds,
+            AskFirstStart: self._first_start,
+            FollowLog: self._follow_log,
+            BeginFresh: self._begin_fresh,
             **dict.fromkeys(self.retention.requests, self._ask),
         }
         self._handlers: dict[type, Callable[[Any], Effects]] = {
@@ -166,6 +180,8 @@ class JournalCore:
         self._groups += 1
         self._bytes += sum(batch.body_length for batch in group.batches)
         answers = self.commit.synced(event.position)
+        if self.commit.began_with_state and self.first.follow():
+            self._gate()
         return [*answers, je.IndexGroup(group.batches, self.commit.serial)]
 
     # -- what a turn led to -------------------------------------------------------------------
@@ -180,7 +196,8 @@ class JournalCore:
         if now.mono_ms >= self._beat_ms:
             self._beat_ms = now.mono_ms + BEAT_MS
             effects += self._beat()
-        if self.question.open:
+        effects += self._look_at_first_start(now)
+        if self.question.open and self.first.phase is not FirstPhase.ASKING:
             self._decided(self.question.tick(now.mono_ms))
         if not self._committing and not self._stopping:
             effects += self._between_commits(now)
@@ -202,6 +219,9 @@ class JournalCore:
         self._raising = max(known, self._raising or 0)
 
     def _peers_answered(self, event: ev.PeersAnswered) -> Effects:
+        if not self.first.is_open:
+            for answer in event.answers:
+                self.first.heard(answer.peer, event.rows.get(answer.peer, {}))
         high = self.commit.sessions.origins.high(self.origin)
         self._decided(self.question.heard(event.answers, self.origin, high))
         return ()
@@ -209,15 +229,69 @@ class JournalCore:
     def _peer_holds(self, _rid: bytes, said: PeerHolds) -> Effects:
         if said.incarnation != self.commit.settings.incarnation:
             return ()
-        return self._peers_answered(
-            ev.PeersAnswered([PeerAnswer(said.peer, dict(said.generations))])
-        )
+        rows = {Origin(r.instance, r.generation): r.position for r in said.rows if not r.digest}
+        answer = PeerAnswer(said.peer, dict(said.generations))
+        return self._peers_answered(ev.PeersAnswered([answer], {said.peer: rows}))
+
+    # -- a first start ------------------------------------------------------------------------
+
+    def _gate(self) -> None:
+        """What may be placed, and whether publishers may log on."""
+        commit, first, undecided = self.commit, self.first, self.question.open
+        commit.decided = not undecided and first.places
+        commit.fenced = undecided or not first.is_open
+        commit.waits = first.text(commit.sessions.origins.high)
+        commit.takes_state = first.takes_state
+
+    def _look_at_first_start(self, now: Now) -> Effects:
+        first, commit = self.first, self.commit
+        if first.is_open and self._first_said is FirstPhase.OPEN:
+            return ()
+        if first.tick(now.mono_ms, commit.sessions.origins.high) or not first.is_open:
+            self._gate()
+        if self._patience_ms is None:
+            self._patience_ms = now.mono_ms + WAIT_MS
+        late = first.phase is FirstPhase.ASKING and now.mono_ms >= self._patience_ms
+        if first.phase is self._first_said or (first.phase is FirstPhase.ASKING and not late):
+            return ()
+        self._first_said = first.phase
+        if first.is_open:
+            commit.want_state()  # which says that the log was open
+        text = commit.waits or (
+            "the log begins as a new one: nothing of other instances comes first" if first.fresh
+            else "the log has what other instances held; publishers may log on"
+        )  # fmt: skip
+        values = {"phase": first.phase.value}
+        return [e.Note("journal.first_start", text, "warning" if late else "info", values)]
+
+    def _first_start(self, rid: bytes, ask: AskFirstStart) -> Effects:
+        commit, first = self.commit, self.first
+        if ask.incarnation != commit.settings.incarnation:
+            return ()
+        ranges = [
+            MissingRange(r.instance, r.generation, r.first, r.last, r.why)
+            for r in commit.sessions.missing.rows()
+        ]
+        row = FirstStartRow(
+            ask.cid, first.phase.value, sorted(first.missing),
+            first.text(commit.sessions.origins.high), commit.states.bytes, ranges,
+        )  # fmt: skip
+        return [e.Answer(rid, row)]
+
+    def _follow_log(self, _rid: bytes, said: FollowLog) -> Effects:
+        if said.incarnation == self.commit.settings.incarnation and self.first.follow():
+            self._gate()
+        return ()
+
+    def _begin_fresh(self, _rid: bytes, said: BeginFresh) -> Effects:
+        if said.incarnation == self.commit.settings.incarnation and self.first.begin_fresh():
+            self._gate()
+        return ()
 
     def _decided(self, raises: bool) -> None:
         if raises:
             self.raise_generation(self.question.highest)
-        self.commit.decided = not self.question.open
-        self.commit.fenced = self.question.open
+        self._gate()
 
     def _returning(self) -> bool:
         """Peers hold records of older generations that are not back yet."""
@@ -280,8 +354,8 @@ class JournalCore:
     def next_wake_ms(self) -> int | None:
         """At once if something waits for a commit, else at the next beat."""
         if self._committing or self._stopping or not (self._may_raise or self._may_commit):
-            due_ms = self.question.due_ms
-            return self._beat_ms if due_ms is None else min(due_ms, self._beat_ms)
+            due = (self.question.due_ms, self.first.due_ms, self._beat_ms)
+            return min(ms for ms in due if ms is not None)
         return 0
 
     # -- beside the log -----------------------------------------------------------------------
@@ -332,6 +406,8 @@ class JournalCore:
             "groups": self._groups,
             "bytes_written": self._bytes,
             "removing": len(self.retention.log_start.going),
+            "first_start": self.first.phase.value,
+            "missing_ranges": len(commit.sessions.missing),
         }
 
     def check(self) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
 
+from zbroker.ids import Origin
 from zbroker.journal.group_builder import Body
 from zbroker.journal.start_question import PeerAnswer
 from zbroker.wire import internal as m
@@ -55,9 +56,13 @@ class Written(Struct, gc=False):
 
 
 class PeersAnswered(Struct, gc=False):
-    """How far peers have this instance's own records: at a start, and with each later hello."""
+    """How far peers have this instance's own records: at a start, and with each later hello.
+
+    rows: by peer, how far they have those of every instance, while this one is not open.
+    """
 
     answers: Sequence[PeerAnswer]
+    rows: Mapping[str, Mapping[Origin, int]] = {}
 
 
 class GenerationBegun(Struct, gc=False):

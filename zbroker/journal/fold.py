@@ -30,6 +30,7 @@ from zbroker.log.format import (
     KIND_STATE,
     KIND_TIE,
     SEQUENCED,
+    STAYS,
     STEP_OVER,
     Batch,
 )
@@ -59,6 +60,19 @@ class LogFold:
         self._serial = 0
         self._firsts: dict[int, int] = {}  # where each segment begins
         self._partial = False  # the walk does not begin with the log
+        self._taken: set[int] = set()  # snapshots that are the state of another instance
+        self._wrote = False  # a record of its own that travels
+
+    @property
+    def opened(self) -> bool:
+        """The log was open to publishers before: see first_start.py."""
+        complete = self._parts.complete
+        return self._wrote or bool(complete and complete not in self._taken)
+
+    @property
+    def complete(self) -> int:
+        """Where the newest complete snapshot begins; 0: there is none."""
+        return self._parts.complete
 
     def begin(self, log: Log, limit: int) -> tuple[Cursor, str]:
         """Where to begin in `log`, which ends at position `limit`; what will be missed, or ""."""
@@ -79,6 +93,8 @@ class LogFold:
         else:
             self._control(batch, serial)
         self.sessions.origins.fold(batch)
+        if not self._wrote and batch.kind not in STAYS:
+            self._wrote = self.sessions.origins.is_own(batch)
 
     def _stage(self, batch: Batch, serial: int) -> None:
         """A commit whose body is damaged leaves its parts waiting; what it shows is a gap."""
@@ -127,7 +143,7 @@ class LogFold:
     def _origin(self, batch: Batch) -> None:
         """One whose body is damaged leaves the row as it was; its position rises with records."""
         with suppress(DecodeError, UnicodeDecodeError):
-            self.sessions.origins.declare(ORIGIN.decode(batch.body))
+            self.sessions.declare(ORIGIN.decode(batch.body), batch.position)
 
     def _state(self, batch: Batch, serial: int) -> None:
         """A part whose body is damaged is left out, and its snapshot is not complete."""
@@ -136,6 +152,8 @@ class LogFold:
             return
         snapshot.learn(body, self._folds)
         self._parts.add(body)
+        if snapshot.TAKEN in body.folds:
+            self._taken.add(body.through)
         if body.part == 0:
             self._serials[body.through] = serial
             begun = snapshot.begun(body, self._firsts.get(serial, 0))

@@ -94,6 +94,7 @@ class LogEnd(NamedTuple):
     serial: int = 0
     state_serial: int = 0
     proof: Proof = Proof.UNKNOWN
+    opened: bool = True  # to publishers, by a start before: see first_start.py
 
 
 class Conflict(Struct):
@@ -157,6 +158,8 @@ class GroupBuilder:
         self.log_time = end.last_log_time
         self.accepting = True
         self.decided, self.fenced = True, False
+        self.waits = ""  # why no publisher may log on yet
+        self.takes_state = False  # see first_start.py
         self.state_fits = True
         self.left_bytes = U63_MAX
         self.conflicts = self.refused = self.duplicates = self.messages = self.late = 0

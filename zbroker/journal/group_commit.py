@@ -17,14 +17,13 @@ an older one are dropped here and sent again there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from zbroker.engine.effects import Answer
-from zbroker.errors import Bug, ClientError
+from zbroker.errors import ClientError
 from zbroker.ids import Origin
 from zbroker.journal.effects import PublishWatermarks, WriteGroup
+from zbroker.journal.first_state import FirstState, StateReceiver
 from zbroker.journal.group_builder import (
     BATCH_BYTES,
     DISK_FULL,
@@ -38,6 +37,7 @@ from zbroker.journal.group_builder import (
 from zbroker.journal.record_judge import RecordUnit
 from zbroker.journal.replicas import CoveredBy, Replicas, Widened
 from zbroker.journal.replicated_stages import is_commit
+from zbroker.journal.requesters import Control, InFlight, Requester, demand, pair
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.snapshot import SnapshotWriter
 from zbroker.journal.stages import abort_of
@@ -52,6 +52,9 @@ from zbroker.wire.replicas import (
     OriginRows,
     PublisherName,
     PublisherNames,
+    SkipMissing,
+    StateTaken,
+    TakeState,
 )
 from zbroker.wire.replication import OriginPosition
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
@@ -64,42 +67,16 @@ ABORTED_MAX: Final = 100  # stages that one request may end while the disk is ne
 _GROUP_BYTES: Final = 1024  # a group's header, and zeros up to where it may begin
 
 
-@dataclass(slots=True)
-class Requester:
-    """A process that appends: only the newest connection of each one is listened to."""
-
-    rid: bytes
-    process: str
-    incarnation: int
-    number: int = 0  # of its Hello
-    unconfirmed: deque[m.ReceiptItem] = field(default_factory=deque)
-    fresh: int = 0  # items at the right end that were not sent yet
-
-
-class Control(NamedTuple):
-    """A control record of this instance: its kind and its body."""
-
-    kind: int
-    body: bytes
-
-
 Question = m.Open | m.Close | AskNamed | CommitStages | AbortStages | AskOrigins | AskPublishers
 
 #: An item in line for a group: its sender; an entry, record, unit or control record, or a
 #: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
 #: into several holes). A plain tuple, since there is one for each batch.
-Item = m.Entry | RecordUnit | CoveredBy | Widened | CommitUnit | Control | Question
+Item = (
+    m.Entry | RecordUnit | CoveredBy | Widened | CommitUnit | Control | Question | FirstState
+    | SkipMissing
+)  # fmt: skip
 Waiting = tuple[Requester, Item, int, Body, int]
-
-
-class InFlight(NamedTuple):
-    """What leaves once everything below `position` is durable."""
-
-    position: int
-    items: list[tuple[Requester, m.ReceiptItem]]
-    opened: list[Answer]
-    durable: list[tuple[int, int]]  # publisher, its highest sequence in the group
-    moved: bool  # readers wait for what is in the group
 
 
 Effect = Answer | PublishWatermarks
@@ -116,12 +93,15 @@ class GroupCommit(GroupBuilder):
         self.state_serial = end.state_serial
         self.raised: list[tuple[int, int]] = []  # generations since the start, with their begins
         self._reached: dict[Origin, int] = {}
+        self.travels = sessions.origins.get(self._origin).crc_at  # durable, of this generation
         self._before: dict[Origin, int] = {}
         self._stored_before: dict[Origin, int] = {}
         self._replicas = Replicas(self)
         self._units = Units(self)
         self._commits = CommitPlacer(self)
         self._snapshots = SnapshotWriter(self)
+        self.states = StateReceiver(self)
+        self.began_with_state = False  # in this process
         self._queue: deque[Waiting] = deque()
         self._queued_bytes = 0
         self._requesters: dict[bytes, Requester] = {}
@@ -140,13 +120,16 @@ class GroupCommit(GroupBuilder):
         if isinstance(message, m.Append):
             self._append(requester, message, bodies)
         elif isinstance(message, m.Replicate):
-            _demand(requester, REPLICATION)
+            demand(requester, REPLICATION)
             self._replicate(requester, message, bodies)
         elif isinstance(message, m.OpenLink):
-            _demand(requester, REPLICATION)
+            demand(requester, REPLICATION)
             return [Answer(rid, self._replicas.links.open(message))]
+        elif isinstance(message, TakeState | SkipMissing):
+            demand(requester, REPLICATION)
+            return self._of_link(requester, message, bodies)
         elif isinstance(message, CommitUnits):
-            _demand(requester, QUEUES)
+            demand(requester, QUEUES)
             self._commit(requester, message, bodies)
         elif isinstance(message, Question):
             return self._question(requester, message)
@@ -157,11 +140,15 @@ class GroupCommit(GroupBuilder):
     def _question(self, requester: Requester, ask: Question) -> list[Effect]:
         """It waits in line, after what was sent before it."""
         if isinstance(ask, AskNamed):
-            _demand(requester, QUEUES)
+            demand(requester, QUEUES)
         elif isinstance(ask, AskOrigins | AskPublishers):
-            _demand(requester, REPLICATION)
-        if isinstance(ask, AskOrigins) and not self.decided:
-            return [Answer(requester.rid, self._origin_rows(ask))]  # nothing is placed before that
+            demand(requester, REPLICATION)
+        if isinstance(ask, m.Open) and self.waits:
+            refused = m.Opened(ask.cid, ask.name, code="not_ready", reason=self.waits)
+            return [Answer(requester.rid, refused)]
+        if isinstance(ask, AskOrigins | AskNamed) and not self.decided:
+            answer = self._answer(ask)  # nothing is placed before that, and it may take long
+            return [Answer(requester.rid, answer)] if answer is not None else []
         self._queue.append((requester, ask, 0, b"", 0))
         return []
 
@@ -190,7 +177,7 @@ class GroupCommit(GroupBuilder):
         return [Answer(rid, welcome)]
 
     def _append(self, requester: Requester, append: m.Append, bodies: list[Body]) -> None:
-        _pair(append.entries, bodies)
+        pair(append.entries, bodies)
         self._confirmed(requester, append.confirmed)
         wait, ordinal, total = self._queue.append, append.ordinal, 0
         for entry, body in zip(append.entries, bodies, strict=True):
@@ -203,34 +190,55 @@ class GroupCommit(GroupBuilder):
         self._queued_bytes += total
 
     def _replicate(self, requester: Requester, sent: m.Replicate, bodies: list[Body]) -> None:
-        _pair(sent.records, bodies)
+        pair(sent.records, bodies)
         self._confirmed(requester, sent.confirmed)
         ordinal = sent.ordinal
         for unit in self._replicas.units(sent, bodies):
-            self._queue.append((requester, unit, ordinal, b"", unit.size))
-            self._queued_bytes += unit.size
+            self._wait(requester, unit, ordinal, unit.size)
             ordinal += len(unit.records)
         self._queue.extend((requester, what, 0, b"", 0) for what in self._replicas.covers(sent))
+
+    def _of_link(
+        self, requester: Requester, ask: TakeState | SkipMissing, bodies: list[Body]
+    ) -> list[Effect]:
+        """The last part of a state is answered after the sync."""
+        if isinstance(ask, SkipMissing):
+            self._wait(requester, ask, 0, BATCH_BYTES)
+            return []
+        pair([ask], bodies)
+        link = self._replicas.links.get(ask.link)
+        found = self.states.take(link, ask.part, bodies[0], last=ask.last)
+        if isinstance(found, FirstState):
+            self._wait(requester, found, ask.link, found.size)
+            return []
+        code, reason = found or ("", "")
+        taken = StateTaken(ask.link, self.states.parts, code=code, reason=reason)
+        return [Answer(requester.rid, taken)]
+
+    def _wait(self, requester: Requester, what: Item, ordinal: int, size: int) -> None:
+        self._queue.append((requester, what, ordinal, b"", size))
+        self._queued_bytes += size
+
+    def _begin_with(self, state: FirstState, link: int) -> StateTaken:
+        code, reason = self.states.place(state) or ("", "")
+        self.began_with_state = self.began_with_state or not code
+        return StateTaken(link, 0, done=not code, code=code, reason=reason)
 
     def widen(self, origin: Origin, digest: int) -> None:
         """After what waits, records of `origin` are taken under another digest. Those that the
         older filter wanted stay, and its row begins after them."""
         assert self.decided, "a caller looks at it first"
-        self._queue.append((self._own, Widened(origin, digest), 0, b"", BATCH_BYTES))
-        self._queued_bytes += BATCH_BYTES
+        self._wait(self._own, Widened(origin, digest), 0, BATCH_BYTES)
 
     def _commit(self, requester: Requester, commit: CommitUnits, bodies: list[Body]) -> None:
         self._confirmed(requester, commit.confirmed)
         for ordinal, unit in enumerate(units_of(commit, bodies), commit.ordinal):
-            self._queue.append((requester, unit, ordinal, b"", unit.size))
-            self._queued_bytes += unit.size
+            self._wait(requester, unit, ordinal, unit.size)
 
     def append_control(self, kind: int, body: bytes) -> None:
         """A point or a purge of this instance, after everything that waits already."""
         assert not self.fenced, "a caller looks at it first"
-        size = len(body) + BATCH_BYTES
-        self._queued_bytes += size
-        self._queue.append((self._own, Control(kind, body), 0, b"", size))
+        self._wait(self._own, Control(kind, body), 0, len(body) + BATCH_BYTES)
 
     def _confirmed(self, requester: Requester, ordinal: int) -> None:
         items = requester.unconfirmed
@@ -281,7 +289,7 @@ class GroupCommit(GroupBuilder):
             size += needs
             if isinstance(what, m.Entry):
                 items.append((requester, self.place(ordinal, what, body)))
-            elif isinstance(what, RecordUnit | CommitUnit) and size > max(
+            elif isinstance(what, RecordUnit | CommitUnit | FirstState) and size > max(
                 GROUP_MAX_BYTES, stated + needs
             ):
                 self._queue.appendleft(waiting)  # it would be the first to go over the limit
@@ -298,23 +306,38 @@ class GroupCommit(GroupBuilder):
             elif isinstance(what, CommitUnit):
                 items.append((requester, self._units.place(ordinal, what, fits=needs <= left)))
                 left -= needs if not items[-1][1].code else 0
-            elif isinstance(what, Control):
-                self.control(*what)
-                left -= needs
-            elif isinstance(what, CoveredBy):
-                self._replicas.cover(what)
-            elif isinstance(what, Widened):
-                self._replicas.widen(what)
             else:
-                answer = self._answer(what)
+                answer = self._place_other(what, ordinal)
                 opened += [Answer(requester.rid, answer)] if answer is not None else []
+                left -= needs
         self._snapshots.other_bytes += size - stated
         self._queued_bytes -= size - stated
         self.sessions.origins.note_own(batches, self.generation)
         durable = [(b.publisher, b.sequence + b.taken - 1) for b in batches if b.kind in SEQUENCED]
         moved = bool(durable) or self._units.taken > units
-        self._in_flight.append(InFlight(self.next_position, items, opened, durable, moved))
+        travels = self.sessions.origins.get(self._origin).crc_at
+        self._in_flight.append(InFlight(self.next_position, items, opened, durable, moved, travels))
         return WriteGroup(batches, self.log_time, self.next_position) if batches else None
+
+    def _place_other(
+        self,
+        what: CoveredBy | Widened | Control | Question | FirstState | SkipMissing,
+        ordinal: int,
+    ) -> m.InternalMessage | None:
+        """Places a rare item. Returns: its answer, which leaves after the sync."""
+        if isinstance(what, Control):
+            self.control(*what)
+        elif isinstance(what, CoveredBy):
+            self._replicas.cover(what)
+        elif isinstance(what, Widened):
+            self._replicas.widen(what)
+        elif isinstance(what, SkipMissing):
+            self._replicas.skip(what)
+        elif isinstance(what, FirstState):
+            return self._begin_with(what, ordinal)
+        else:
+            return self._answer(what)
+        return None
 
     def _left_for_units(self, stated: int) -> int:
         """Bytes of log that units may take in this group, whose snapshot part takes `stated`."""
@@ -355,7 +378,8 @@ class GroupCommit(GroupBuilder):
             if at:
                 said = row.instance, row.generation, at, row.digest, row.since
                 rows.append(OriginPosition(*said))
-        return OriginRows(ask.cid, self.generation, 0, rows)
+        takes_state = self.takes_state and self.sessions.is_empty
+        return OriginRows(ask.cid, self.generation, 0, rows, takes_state)
 
     def _open(self, ask: m.Open) -> m.Opened:
         try:
@@ -378,11 +402,16 @@ class GroupCommit(GroupBuilder):
         self.control(KIND_ABORT, records.encode(abort_of(keys)))
         return StagesDone(ask.cid)
 
+    @property
+    def _origin(self) -> Origin:
+        return Origin(self.settings.instance, self.generation)
+
     def begin_generation(self, generation: int, serial: int) -> None:
         """Batches that are placed from now on are of this generation, in a new segment."""
         assert not self._in_flight, "between two groups"
         begin = generation, self.next_position
         self.generation, self.serial = generation, serial
+        self.travels = 0
         self.raised.append(begin)
         self.sessions.origins.meet([begin])
         self.sessions.origins.begin_segment(serial)
@@ -421,6 +450,7 @@ class GroupCommit(GroupBuilder):
         moved = False
         while self._in_flight and self._in_flight[0][0] <= self.persisted:
             done = self._in_flight.popleft()
+            self.travels = done.travels
             moved = moved or done.moved
             answers += (one for one in done.opened if one.rid in self._requesters)
             for publisher, sequence in done.durable:
@@ -449,7 +479,7 @@ class GroupCommit(GroupBuilder):
         return PublishWatermarks(
             m.Watermarks(
                 self.settings.incarnation, self.settings.instance, self.generation, self.log_start,
-                self.written, self.persisted, self.serial, self.log_time, self.raised,
+                self.written, self.persisted, self.serial, self.log_time, self.raised, self.travels,
             ),
             of_commit,
         )  # fmt: skip
@@ -472,13 +502,3 @@ class GroupCommit(GroupBuilder):
         assert self.log_start <= self.persisted <= self.written <= self.next_position
         assert self.decided or self.fenced
         self.sessions.check()
-
-
-def _pair(entries: Sequence[object], bodies: list[Body]) -> None:
-    if len(bodies) != len(entries):
-        raise Bug(f"{len(entries)} entries came with {len(bodies)} bodies")
-
-
-def _demand(requester: Requester, process: str) -> None:
-    if requester.process != process:
-        raise Bug(f"{requester.process} sent what only {process} may send")

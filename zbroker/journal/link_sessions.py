@@ -25,6 +25,7 @@ from zbroker.topics import CACHED_TOPICS_MAX, TopicCache, TopicPattern
 from zbroker.wire.internal import LinkOpened, OpenLink
 
 LINK_NAMES_MAX: Final = 100_000  # named in a session and not in the log yet
+EVERYTHING: Final = ".*"  # the pattern of a right without bounds
 STOPPED_MAX: Final = 1_000  # origins of a session of which a refused record is noted
 
 _OWNED: Final = re.compile(r"\$.*\.([0-9a-f]{16})\.(\d{1,10})")
@@ -43,6 +44,7 @@ class LinkSession:
         self._stopped: dict[Origin, int] = {}  # where the newest refused record of each one ends
         self._crowded = False  # there were more than could be noted, until all of these are here
         self._forked: set[Origin] = set()  # these stop nothing: a new generation is their way out
+        self._everything = EVERYTHING in ask.topics and EVERYTHING in ask.origins
         self._topics = [TopicPattern(pattern) for pattern in ask.topics]
         self._origins = [TopicPattern(pattern) for pattern in ask.origins]
         self._of_topic: TopicCache[Refusal | None] = TopicCache(self._judge, CACHED_TOPICS_MAX)
@@ -65,6 +67,11 @@ class LinkSession:
                 return refusal
         return None
 
+    @property
+    def brings_everything(self) -> bool:
+        """It may bring records of all topics and origins."""
+        return self._everything
+
     def refused(self, origin: Origin, last: int, code: str) -> None:
         """Notes that a record which ends at `last` was not taken."""
         if code == "fork":
@@ -76,6 +83,12 @@ class LinkSession:
             self._stopped[origin] = max(last, self._stopped.get(origin, 0))
         else:
             self._crowded = True
+
+    def skipped(self, origin: Origin, last: int) -> None:
+        """Refused records up to there are given up: they stop no newer generation."""
+        if self._stopped.get(origin, 0) <= last:
+            self._stopped.pop(origin, None)
+        self._forked.discard(origin)
 
     def may_begin(self, origin: Origin, high: Callable[[Origin], int]) -> bool:
         """Whether all that was refused of older generations is here by now. high: up to where.

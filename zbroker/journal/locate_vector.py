@@ -25,6 +25,7 @@ from zbroker.errors import ClientError
 from zbroker.ids import Origin, Vector, format_vector
 from zbroker.journal.effects import Where
 from zbroker.journal.lookup import NEAR_BATCHES, Lookup
+from zbroker.journal.missing_ranges import merged
 from zbroker.journal.snapshot_finder import SnapshotHead, origins_at, origins_at_heads
 from zbroker.log.cover import Cover, TiedRun, dominates, tied_runs
 from zbroker.log.format import KIND_PUBLISH, Batch
@@ -314,14 +315,16 @@ class Vectors:
     # -- what was removed ---------------------------------------------------------------------
 
     def _below_log_start(self, now: Where) -> Vector:
-        """Up to where messages of each origin were in the removed segments at most; all of it if
-        unknown. Ties do not count: their messages are covered by the origin they are stored with.
+        """Up to where messages of each origin were in the removed segments at most, or never here;
+        all of it if unknown. Ties do not count: their messages are covered by the origin that they
+        are stored with.
         """
+        missing = self._look.sessions.missing.below()
         if now.log_start <= 1:
-            return {}
+            return missing
         if self._removed[0] != now.log_start:
             self._removed = (now.log_start, self._look_below(now))
-        return self._removed[1]
+        return merged(self._removed[1], missing)
 
     def _look_below(self, now: Where) -> Vector:
         """Exact if the oldest segment's snapshot says how it began, else rather too much."""

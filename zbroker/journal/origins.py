@@ -202,6 +202,11 @@ class Origins:
             for origin, seen in self._seen.items()
         )
 
+    @property
+    def is_empty(self) -> bool:
+        """No record that travels is here."""
+        return not any(seen.crc_at or seen.messages for seen in self._seen.values())
+
     def is_own(self, batch: Batch) -> bool:
         """True if this log gave its position; False also for what comes back of an older
         generation."""

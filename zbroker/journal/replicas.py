@@ -69,6 +69,7 @@ from zbroker.log.format import (
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Covered, Record
 from zbroker.wire.messages import Columns
+from zbroker.wire.replicas import SkipMissing
 
 _U32: Final = (1 << 32) - 1
 _SAFE: Final = U63_MAX - BATCH_COUNT_MAX  # numbers that a batch can be counted on from
@@ -207,7 +208,7 @@ class Replicas:
 
     def _declare(self, record: records.OriginRecord) -> None:
         self._to.control(KIND_ORIGIN, records.encode(record))
-        self._origins.declare(record)
+        self._to.sessions.declare(record, self._to.next_position - 1)
 
     def _bind(self, batches: list[Batch]) -> None:
         """They are one unit."""
@@ -257,6 +258,23 @@ class Replicas:
         elif seen.crc_at <= covered.after <= seen.position < position <= U63_MAX:
             self._prepare(link, origin, [], seen)
             self._origins.of(origin).position = position
+
+    def skip(self, ask: SkipMissing) -> None:
+        """A person gave up a range at the source: it is missing from here on. Where the log has
+        another end of that origin by now, nothing changes."""
+        link = self.links.get(ask.link)
+        origin = Origin(ask.instance, ask.generation)
+        if link is None or link.ended or not self._to.decided or not _is_origin(origin):
+            return
+        seen = self._origins.get(origin)
+        if self._judge.beyond_right(link, origin, ask.last, seen) or not ask.last <= _SAFE:
+            self._to.refused += 1
+        elif ask.first <= seen.position + 1 <= ask.last:
+            gap = records.OriginRecord(
+                *origin, link.digest, ask.last + 1, ask.last, skipped=seen.position + 1
+            )
+            link.skipped(origin, ask.last)
+            self._declare(gap)
 
     def _refused(self, ordinal: int, seen: int, code: str, reason: str) -> m.ReceiptItem:
         self._to.refused += 1

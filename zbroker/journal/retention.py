@@ -52,6 +52,7 @@ from zbroker.wire import internal as m
 from zbroker.wire.internal import Holding, Holds
 
 LEASES_MAX: Final = 1_000  # a client that leases per message instead of per job shall notice
+_REPLICATION: Final = "replication"
 _QUEUES: Final = "queues"  # this process reads for queues, and names each of them
 
 
@@ -167,17 +168,31 @@ class LogStart:
         blocked, held_by = "", list[Holding]()
         allowed = sum(one.bytes for one in segments) * limits.share_max // 100
         lowest = self._lowest(limits.without)
+        stated = self._state_before(segments, limits.stated)
         for one in segments:
             if one.serial > limits.through:
                 break
             allowed -= one.bytes
             blocked = self._blocked(one, limits, lowest, allowed)
+            if not blocked and one.end > stated:
+                blocked = f"segment {one.serial} has the state that an empty instance begins with"
             if blocked:
                 held_by = self._held_by(one, limits.without) if one.end > lowest else []
                 break
             chosen.append(one)
         log_start = chosen[-1].end if chosen else self.position
         return RemovalPlan(chosen, log_start, blocked, held_by)
+
+    def _state_before(self, segments: Sequence[Kept], newest: int) -> int:
+        """An instance whose disk is new begins with the first snapshot of the log (first_state.py).
+        What destinations lack has to come after that, or it would never get there: so the segment
+        before that place stays, unless a newer snapshot is before it. newest: serial of that.
+        """
+        holds = self._readers.get(_REPLICATION)
+        before = [one for one in segments if holds is not None and one.first <= holds.lowest]
+        if len(before) < 2 or before[-1].serial > newest:
+            return U63_MAX
+        return before[-2].first
 
     def _blocked(self, one: Kept, limits: RemovalLimits, lowest: int, allowed: int) -> str:
         if one.serial >= limits.open:

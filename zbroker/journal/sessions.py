@@ -26,14 +26,16 @@ from typing import Final, Literal, NamedTuple
 from msgspec import Struct
 
 from zbroker.errors import ClientError
-from zbroker.ids import publisher_id
+from zbroker.ids import Origin, publisher_id
 from zbroker.journal import holes
 from zbroker.journal.holes import Hole, Holes, Run
+from zbroker.journal.missing_ranges import MissingRanges, MissingRow
 from zbroker.journal.named_records import NamedRecords
 from zbroker.journal.origins import Origins
 from zbroker.journal.stages import Stages
 from zbroker.limits import U63_MAX
 from zbroker.log.format import FLAG_LATE, KIND_STAGED, SEQUENCED, Batch
+from zbroker.log.records import OriginRecord
 from zbroker.wire.internal import Entry
 
 #: A session is numbered by the clock in ns, or one above the newest: this is reached in 2116.
@@ -128,7 +130,7 @@ def refusal(code: str, reason: str) -> Verdict:
 
 class Sessions:
     """The publisher table of one journal; `origins`: how far each is here; `named`: names;
-    `stages`: parts that wait for a commit.
+    `stages`: parts that wait for a commit; `missing`: ranges of origins that are not here.
 
     instance: whose journal this is; sessions of other origins end none of its own.
     forgotten: holes with something in them that were given up.
@@ -138,12 +140,29 @@ class Sessions:
         self.origins = Origins(instance)
         self.named = NamedRecords()
         self.stages = Stages(self.origins)
+        self.missing = MissingRanges()
         self.forgotten = 0
         self._publishers: dict[int, PublisherState] = {}
         self._names: Counter[str] = Counter()  # in the log, by principal
 
     def __len__(self) -> int:
         return len(self._publishers)
+
+    @property
+    def is_empty(self) -> bool:
+        """The log has nothing that travels, and no publisher."""
+        return self.origins.is_empty and not any(known.high for known in self._publishers.values())
+
+    def declare(self, record: OriginRecord, at: int) -> None:
+        """What the row of an origin means from `at` on; a range that a person gave up is missing,
+        and nothing waits for it."""
+        self.origins.declare(record)
+        if record.skipped:
+            origin = Origin(record.instance, record.generation)
+            self.missing.note(MissingRow(*origin, record.skipped, record.position, "skipped", at))
+            seen = self.origins.of(origin)
+            seen.messages = max(seen.messages, record.position)
+            seen.stored = max(seen.stored, record.position)
 
     def get(self, publisher: int) -> PublisherState | None:
         """The publisher with this id, if it has a session or messages in the log."""

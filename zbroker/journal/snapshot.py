@@ -14,8 +14,8 @@ many groups while the journal goes on. Folding in log order comes out right all 
 row replaces the state of its key: batches before it are in the row, those after it are
 folded on top. So every start is right that begins at a complete snapshot, or before it.
 
-Definitions, points and what is staged are left out where there is nothing of the kind: such a log
-the release before can read.
+Definitions, points, ranges that are missing and what is staged are left out where there is nothing
+of the kind: such a log the release before can read.
 
 A name that this release does not know, and that is not optional, stops the start (unknown_version).
 Carrying such rows along would not do: the records after them would go unfolded, and once their
@@ -37,6 +37,7 @@ from msgspec import DecodeError, Raw, Struct, msgpack
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.journal.group_builder import GroupBuilder
+from zbroker.journal.missing_ranges import MissingRow
 from zbroker.journal.origins import OriginRow, Tie
 from zbroker.journal.sessions import PublisherRow, Sessions
 from zbroker.journal.stages import AppRow, EndedRow, LinkRow, StageRow
@@ -45,6 +46,7 @@ from zbroker.log.format import KIND_STATE
 from zbroker.wire.units import NamedRow
 
 VERSION: Final = 1
+TAKEN: Final = "taken"  # the fold of a snapshot that is the state of another instance
 _ORIGINS: Final = msgpack.Decoder(list[OriginRow])
 _PART_BYTES_GUESS: Final = 256  # of a body, besides its rows
 _ROW_SHARE: Final = 8  # a part ends with the row that brings it into its last eighth
@@ -92,6 +94,14 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
     wiring, points, stages = named.wiring, named.points, sessions.stages
     return [
         FoldCodec("origins", list[OriginRow], origins.rows, origins.fold_row),
+        FoldCodec(
+            "missing",
+            list[MissingRow],
+            sessions.missing.rows,
+            sessions.missing.note,
+            always=False,
+            optional=True,
+        ),
         FoldCodec("ties", list[Tie], lambda: list(origins.ties), origins.tie),
         FoldCodec("wiring", list[NamedRow], wiring.rows, wiring.learn, always=False),
         FoldCodec("points", list[NamedRow], points.rows, points.learn, always=False),

@@ -151,7 +151,7 @@ def core_of(
     end = LogEnd(
         recovered.generation, recovered.next_position, recovered.last_log_time, recovered.log_start,
         writer.serial, fold.state_serial,
-        proof(noted, GroupEnd(*recovered.last), GroupEnd(*recovered.before)),
+        proof(noted, GroupEnd(*recovered.last), GroupEnd(*recovered.before)), fold.opened,
     )  # fmt: skip
     if recovered.leftovers:
         retention = retention._replace(leftovers=writer.oldest - 1)

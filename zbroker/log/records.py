@@ -78,6 +78,7 @@ class OriginRecord(Struct, omit_defaults=True):
     All that the filter with this digest wants of the origin, from `since` on, is here up to the
     position of the row, which is at least `position`; digest 0: everything. Records below `since`
     are not all here, a declared gap. crc: content CRC of the record at `position`; -1: not known.
+    skipped: a person gave up the records from here up to `position`; 0: none did.
     """
 
     instance: int
@@ -86,6 +87,7 @@ class OriginRecord(Struct, omit_defaults=True):
     since: int = 0
     position: int = 0
     crc: int = -1
+    skipped: int = 0
 
 
 PUBLISHER: Final = msgpack.Decoder(PublisherRecord)

@@ -34,7 +34,9 @@ from zbroker.replication.effects import (
     MoveMark,
     PublishMark,
     ReadLink,
+    ReadState,
     StartFound,
+    StateBlock,
 )
 from zbroker.replication.link_changes import LinkChanges
 from zbroker.replication.link_rows import row_of
@@ -48,10 +50,12 @@ from zbroker.wire.replicas import (
     AskOrigins,
     AskPublishers,
     ChangeLink,
+    FirstStartRow,
     Links,
     OriginRows,
     PublisherNames,
     Replicated,
+    StateTaken,
 )
 
 
@@ -71,7 +75,7 @@ class DestinationBroke(Struct, gc=False):
 
 Event = (
     m.Welcome | m.UnknownRequester | m.Watermarks | m.JournalReceipt | m.LinkOpened | OriginRows
-    | PublisherNames
+    | PublisherNames | FirstStartRow | StateTaken | StateBlock
     | FromSource | BadFrame | FromDestination | DestinationBroke | StartFound | LinkBlock
     | MarkSubscribed | ReadFailed | Gone | ev.RulesChanged | ev.Unauthenticated | ev.Asked
     | ev.StopAsked
@@ -121,6 +125,9 @@ class ReplicationCore:
             DestinationBroke: self._broke,
             StartFound: self._found,
             LinkBlock: self._block,
+            StateBlock: self._state_block,
+            FirstStartRow: self._first_start,
+            StateTaken: self._state_taken,
             MarkSubscribed: lambda _event, _: self._publish(again=True),
             ReadFailed: self._read_failed,
             Gone: lambda event, _: self.sources.end(event.rid),
@@ -177,7 +184,7 @@ class ReplicationCore:
         if self._log_start == self._held_at and not again:
             return []
         self._held_at = self._log_start
-        lowest = sorted((link.mark, name) for name, link in self.outgoing.items())
+        lowest = sorted((link.needs, name) for name, link in self.outgoing.items())
         wall_ms = now.wall_ns // MS_NS
         for mark, name in lowest:
             if name not in self._held_since or self._held_since[name][0] != mark:
@@ -188,7 +195,7 @@ class ReplicationCore:
         ]
         return [Say(JOURNAL, m.Holds(journal, self._log_start, lowest[0][0], holdings))]
 
-    def next_read(self) -> ReadLink | None:
+    def next_read(self) -> ReadLink | ReadState | None:
         """The next block for one of the links, in turn."""
         links = list(self.outgoing.values())
         for number in range(len(links)):
@@ -249,9 +256,9 @@ class ReplicationCore:
         if self.own.known and marks.generation != self.own.generation:
             self.own.lost()
             return [*effects, self._ask_origins(None)]
-        if self.own.known:
+        if self.own.known and marks.travels:
             here = Origin(marks.instance, marks.generation)
-            self.own.raised(here, marks.persisted - 1, 0)
+            self.own.raised(here, marks.travels, 0)
         return effects
 
     def _begun(self, begun: OriginRows, now: Now) -> Sequence[Effect]:
@@ -259,7 +266,16 @@ class ReplicationCore:
             return []
         rid = self._begins.pop(begun.cid)
         self.own.begin(begun.generation, begun.started_ns, begun.rows)
+        self.own.takes_state = begun.takes_state
         return self.sources.begun(rid, now) if rid is not None else []
+
+    def _first_start(self, row: FirstStartRow, now: Now) -> Sequence[Effect]:
+        """The journal says whether its log is open, or gets something first."""
+        return self.sources.beginning.said(row)
+
+    def _state_taken(self, taken: StateTaken, now: Now) -> Sequence[Effect]:
+        effects = self.sources.state_taken(taken)
+        return [*effects, self._ask_origins(None)] if taken.done else effects
 
     def _receipt(self, receipt: m.JournalReceipt, now: Now) -> Sequence[Effect]:
         if receipt.incarnation != self._journal.welcomed_by:
@@ -297,6 +313,11 @@ class ReplicationCore:
         effects, wanted = self.outgoing[name].read(block, self._names)
         return [*self._from_link(name, effects), *self._ask_names(wanted)]
 
+    def _state_block(self, block: StateBlock, now: Now) -> Sequence[Effect]:
+        self._turns += 1
+        link = self.outgoing[block.read.link]
+        return self._from_link(link.link, link.read_state(block, now.mono_ms))
+
     def _ask_names(self, wanted: set[int]) -> list[Effect]:
         asked = sorted(wanted - self._asked_names)
         if not asked or not self._journal.welcomed_by:
@@ -316,6 +337,9 @@ class ReplicationCore:
 
     def _asked(self, asked: ev.Asked, now: Now) -> Sequence[Effect]:
         ask: AskLinks | ChangeLink = asked.question
+        if isinstance(ask, ChangeLink) and ask.what == "fresh":
+            begins, changed = self.sources.beginning.fresh(ask)
+            return [*begins, e.Tell(asked.rid, changed)]
         if isinstance(ask, ChangeLink):
             decided, changed = self._changes.change(ask, now.mono_ms)
             effects = self._from_link(ask.link, decided)
@@ -330,6 +354,7 @@ class ReplicationCore:
         needed = durability.needed if durability.asked else None
         origins = self.own.statement().rows
         answer = Links(ask.cid, rows, self.persisted, durability.through, needed, origins)
+        self.sources.beginning.explain(answer)
         return [e.Tell(asked.rid, answer)]
 
     def stats(self) -> dict[str, int | float | str]:

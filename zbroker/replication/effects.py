@@ -60,6 +60,13 @@ class ReadLink(NamedTuple):
     max_bytes: int
 
 
+class ReadState(NamedTuple):
+    """A state of this log for a destination that has nothing, the next part: see StateBlock."""
+
+    link: str
+    session: int
+
+
 class MoveMark(Struct, gc=False):
     """Everything below `position` that this destination wants is durable there."""
 
@@ -86,12 +93,29 @@ class MarkSubscribed(Struct, gc=False):
 
 
 class StartFound(Struct, gc=False):
-    """crcs: of the newest record of each origin before the cursor, as its origin wrote it."""
+    """crcs: of the newest record of each origin before the cursor, as its origin wrote it.
+
+    below: up to where messages of each origin are not in this log any more, where reading begins
+    with the log.
+    """
 
     link: str
     session: int
     cursor: Cursor
     crcs: Mapping[Origin, tuple[int, int]]  # position and content CRC
+    below: Mapping[Origin, int] = {}
+
+
+class StateBlock(Struct, gc=False):
+    """A ReadState was done. body: a part of the state; empty: there is more to read before one.
+
+    problem: why there is none now.
+    """
+
+    read: ReadState
+    body: bytes = b""
+    last: bool = False
+    problem: str = ""
 
 
 class LinkBlock(Struct, gc=False):

@@ -31,6 +31,7 @@ class IncomingLink:
         self.peer.take(hello.statement, whole=True)
         self.topics: list[str] = []  # patterns of those that it may bring
         self.welcomed = False
+        self.lacks: frozenset[int] = frozenset()  # instances of which others have to send something
         self.heard_ms = now_ms
         self.heard_counter = 0  # counter of the own statement that this source has heard
         self.beat_ms = 0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from zbroker.engine.effects import Note
+from zbroker.ids import Origin
 from zbroker.replication.durability import Durability
 from zbroker.replication.effects import LinkEffect
 from zbroker.replication.outgoing_link import OutgoingLink
@@ -45,6 +46,8 @@ class LinkChanges:
         if ask.what in ("downgrade", "upgrade") and not self._durability.is_sync(ask.link):
             reason = f"{ask.link} is asynchronous: no acknowledgement waits for it"
             return [], LinkChanged(ask.cid, code="bad_field", reason=reason)
+        if ask.what == "skip":
+            return self._skip(link, ask)
         answer = LinkChanged(ask.cid, self._texts[ask.what](ask.link))
         if ask.dry_run:
             return [], answer
@@ -52,6 +55,30 @@ class LinkChanges:
         text = f"{ask.link}: {ask.what} asked for by an operator; {answer.text}"
         note = Note(f"replication.{ask.what}", text, "info", {"link": ask.link})
         return [note, *effects], answer
+
+    def _skip(self, link: OutgoingLink, ask: ChangeLink) -> tuple[list[LinkEffect], LinkChanged]:
+        ranges = {_text(origin): origin for origin in link.selection.skippable}
+        chosen = [ask.origin] if ask.origin else sorted(ranges)
+        if link.state != "sending" or not chosen or not all(one in ranges for one in chosen):
+            there = ", ".join(sorted(ranges)) or "none"
+            reason = (
+                f"nothing of {ask.origin or 'any origin'} holds {link.link} up that can be given "
+                f"up; there are: {there}; the link is {link.state}"
+            )
+            return [], LinkChanged(ask.cid, code="not_found", reason=reason)
+        found = [(name, *link.selection.skippable[ranges[name]]) for name in chosen]
+        listed = "; ".join(f"{name} {first} to {last}" for name, first, last in found)
+        text = (
+            f"{link.link} goes on without {listed}: these messages never get there from here; its "
+            "log says that they are missing, and `zbroker-admin replication missing` lists them"
+        )
+        answer = LinkChanged(ask.cid, text)
+        if ask.dry_run:
+            return [], answer
+        note = Note(
+            "replication.skip", f"an operator asked for it: {text}", values={"link": link.link}
+        )
+        return [note, *link.skip(ranges[name] for name in chosen)], answer
 
     def _paused(self, name: str) -> str:
         waits = (
@@ -76,6 +103,10 @@ class LinkChanges:
     def _upgraded(self, name: str) -> str:
         needed, mark = self._durability.needed_after(name), self._links[name].mark
         return f"{_waits(needed)}; it holds everything that it wants below position {mark}"
+
+
+def _text(origin: Origin) -> str:
+    return f"{origin.instance:016x}.{origin.generation}"
 
 
 def _waits(needed: int) -> str:

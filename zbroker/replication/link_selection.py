@@ -6,7 +6,11 @@ that lacks something in between refuses it.
 Where a part of this log is damaged, it is not known which records it had. From there on an origin
 is sent only if the next complete state snapshot proves that the destination has all of it up to
 that snapshot; the others stop there, and the mark stays before the damage until it is proved that
-the destination needs nothing of it. A generation begins there after all that this log had of the
+the destination needs nothing of it.
+
+Records that were removed at the beginning of this log, or never were in it, do not go from here: an
+origin of which the destination lacks some is `expired` until another instance has sent them, or a
+person has them skipped (missing). A generation begins there after all that this log had of the
 older ones went, whatever stopped or delayed them.
 """
 
@@ -14,16 +18,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
+
+from msgspec import DecodeError
 
 from zbroker.ids import Origin
 from zbroker.log.format import KIND_NOOP, KIND_TIE, Batch
 from zbroker.log.reader import Gap
+from zbroker.log.records import ORIGIN
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.records import record_of
 from zbroker.replication.snapshot_rows import Rows, SnapshotRows
 from zbroker.wire.internal import Record
 
+EXPIRED: Final = "expired"
+GAP: Final = "gap"
+#: why a record is refused for a while, or until something else than a skip is done
+PASSING: Final = frozenset(
+    {"disk_full", "not_ready", "dropped", "origin_gap", "name_missing", "fork", "digest_differs"}
+)
 _DAMAGE: Final = Origin(0, 0)  # of all that a damaged range had
 _NO_MARK: Final = frozenset({KIND_TIE, KIND_NOOP})  # no client waits for them
 
@@ -43,13 +57,16 @@ class LinkSelection:
     """The log as it is read for one destination, which holds what `peer` says.
 
     pending: what the destination lacks, in the order of the log. stopped: origins that do not go
-    on, and why: since a record of theirs was refused, or a gap.
+    on, and why: since a record of theirs was refused, or a gap. missing: the range of those of
+    which the destination lacks something that this log does not have.
     """
 
     def __init__(self, instance: int, peer: Holdings, digest: int) -> None:
         self._instance, self._peer, self._digest = instance, peer, digest
         self.pending: deque[Pending] = deque()
         self.stopped: dict[Origin, str] = {}
+        self.missing: dict[Origin, tuple[int, int]] = {}
+        self.refused: dict[Origin, tuple[int, int]] = {}  # likewise, of a record that never goes
         self._passed: dict[Origin, int] = {}  # the newest record of each origin that was read
         self._given: dict[Origin, int] = {}  # the newest one that was sent
         self._crcs: dict[Origin, tuple[int, int]] = {}  # of the newest one read: position, CRC
@@ -66,15 +83,66 @@ class LinkSelection:
     def begin(self) -> dict[Origin, int]:
         """It begins where the destination is, which is returned."""
         self.stopped.clear()
+        self.missing.clear()
         self._given.clear()
         self._compared.clear()
         rows = self._peer.rows
         self._passed = {origin: self._peer.position(origin, self._digest) for origin in rows}
         return dict(self._passed)
 
-    def found(self, crcs: Mapping[Origin, tuple[int, int]]) -> None:
-        """crcs: of the newest record of each origin before the place where reading begins."""
+    def found(
+        self, position: int, crcs: Mapping[Origin, tuple[int, int]], below: Mapping[Origin, int]
+    ) -> None:
+        """It begins to read at `position`. crcs: of the newest record of each origin before that.
+        below: up to where messages of each one are not in this log."""
         self._crcs = dict(crcs)
+        for origin, last in below.items():
+            self._lacks(position, origin, last)
+
+    def _lacks(self, position: int, origin: Origin, last: int) -> None:
+        """What this log has of an origin from `position` on begins after `last`."""
+        held = self._peer.position(origin, self._digest)
+        if self._passed.get(origin, 0) > last or not last:
+            return
+        self._passed[origin], self._crcs[origin] = last, (last, -1)
+        if held < last:
+            self.stopped[origin], self.missing[origin] = EXPIRED, (held + 1, last)
+            self.pending.append(Pending(position, origin, last))
+
+    def skipped(self, batch: Batch) -> None:
+        """This log says what the row of an origin means: something may never have been here."""
+        with suppress(DecodeError, UnicodeDecodeError):
+            record = ORIGIN.decode(batch.body)
+            if record.skipped:
+                origin = Origin(record.instance, record.generation)
+                self._lacks(batch.position, origin, record.position)
+
+    @property
+    def lacks(self) -> list[int]:
+        """Instances of which this log lacks something that the destination needs first."""
+        ours = (origin.instance for origin, why in self.stopped.items() if why in (EXPIRED, GAP))
+        return sorted(set(ours))
+
+    def was_refused(self, origin: Origin, last: int, code: str) -> None:
+        """A record that ends at `last` was not taken there."""
+        if origin not in self.stopped and code not in PASSING:
+            self.refused[origin] = self._peer.position(origin, self._digest) + 1, last
+        self.stopped[origin] = code
+
+    @property
+    def skippable(self) -> dict[Origin, tuple[int, int]]:
+        """Ranges that hold an origin up until a person gives them up, or another instance helps."""
+        return {**self.refused, **self.missing}
+
+    @property
+    def overcome(self) -> bool:
+        """The destination is beyond such a range."""
+        ranges = self.skippable
+        self.refused = {one: at for one, at in self.refused.items() if not self._has(one, at[1])}
+        return any(self._has(one, last) for one, (_, last) in ranges.items())
+
+    def _has(self, origin: Origin, last: int) -> bool:
+        return self._peer.position(origin, self._digest) >= last
 
     def covered(self) -> None:
         """Forgets what is pending as far as the destination holds it by now."""
@@ -150,7 +218,7 @@ class LinkSelection:
     def _goes(self, origin: Origin, held: int) -> bool:
         """Whether records of this origin are sent from here now."""
         if not self._is_whole(origin, held):
-            self.stopped.setdefault(origin, "gap")
+            self.stopped.setdefault(origin, GAP)
         if origin in self.stopped:
             return False
         if origin.instance == self._peer.instance:
@@ -159,7 +227,7 @@ class LinkSelection:
             own = origin.instance == self._instance
             goes = own or origin.instance not in self._peer.sources
         if goes and not held and not self._older_went(origin):
-            self.stopped[origin], goes = "gap", False
+            self.stopped[origin], goes = GAP, False
         return goes
 
     def _older_went(self, origin: Origin) -> bool:
@@ -171,7 +239,8 @@ class LinkSelection:
             for one, at in self._passed.items()
             if (origin.instance, 0) <= one < origin
             and self.stopped.get(one) != "fork"  # a new generation is the way out of it
-            and self._crcs.get(one, (0, -1))[1] >= 0  # else it may be of a record that stays here
+            # else it may be of a record that stays here
+            and (self._crcs.get(one, (0, -1))[1] >= 0 or one in self.missing)
         )
 
     def _given_as(self, batch: Batch, last: int, after: int, after_crc: int | None) -> Sent:

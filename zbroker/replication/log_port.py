@@ -8,11 +8,13 @@ from typing import Final
 
 from zbroker.engine.events import ReadFailed
 from zbroker.errors import StorageError
-from zbroker.log.format import KIND_STATE
+from zbroker.ids import Origin
+from zbroker.log.format import KIND_STATE, STAYS
 from zbroker.log.reader import Cursor, Gap, Log
 from zbroker.replication.effects import FindStart, LinkBlock, ReadLink, StartFound
-from zbroker.replication.snapshot_rows import Rows, first_part
+from zbroker.replication.snapshot_rows import HeadRows, Rows, first_part, head
 
+_STATE: Final = "state"  # why a range is missing: the log began after it
 HEAD_BATCHES: Final = 1_000  # a snapshot is after the group that began its segment
 
 
@@ -22,6 +24,7 @@ class LinkLog:
     def __init__(self, log: Callable[[], Log], persisted: Callable[[], int]) -> None:
         self._open, self._persisted = log, persisted
         self._opened: Log | None = None
+        self._removed: dict[tuple[int, int], dict[Origin, int]] = {}  # by log start and end
 
     @property
     def _log(self) -> Log:
@@ -37,7 +40,7 @@ class LinkLog:
                 if all(effect.held.get(origin, 0) >= at for origin, (at, _) in rows.items()):
                     return StartFound(effect.link, effect.session, cursor, rows)
             first = self._log.seek(self._log.first_position)
-            return StartFound(effect.link, effect.session, first, {})
+            return StartFound(effect.link, effect.session, first, {}, self._below())
         except StorageError as error:
             return ReadFailed(effect, error)
 
@@ -54,6 +57,51 @@ class LinkLog:
                             yield item[1], rows
                         break
             end = min(end, start.position)
+
+    def _below(self) -> dict[Origin, int]:
+        """Up to where messages of each origin are not in this log: its beginning was removed, it
+        began with the state of another instance, or a person gave them up."""
+        log, limit = self._log, self._persisted()
+        if (log.first_position, limit) in self._removed:
+            return self._removed[log.first_position, limit]
+        found = self._look_below(log, limit)
+        self._removed = {(log.first_position, limit): found}
+        return found
+
+    def _look_below(self, log: Log, limit: int) -> dict[Origin, int]:
+        first = log.first_position
+        starts = [start for start in log.starts if start.position < limit]
+        ends = [*(start.position for start in starts), limit][1:]
+        for start, end in zip(starts, ends, strict=True):
+            oldest = self._head(start, end)
+            if oldest is None:
+                continue
+            position, said = oldest
+            below = {
+                one: at for one, at, why, where in said.missing if why == _STATE or where < first
+            }
+            if first <= 1:
+                return below
+            begun = said.begun if start.position <= first else None
+            before = begun if begun is not None else self._before(said.messages, position)
+            return {one: max(below.get(one, 0), before.get(one, 0)) for one in {*below, *before}}
+        return {}
+
+    def _head(self, start: Cursor, end: int) -> tuple[int, HeadRows] | None:
+        for item in islice(self._log.headers(start, end), HEAD_BATCHES):
+            if not isinstance(item, Gap) and item[0].kind == KIND_STATE:
+                said = head(self._log.body(*item) or b"", start.position)
+                if said is not None:
+                    return item[0].position, said
+        return None
+
+    def _before(self, messages: dict[Origin, int], position: int) -> dict[Origin, int]:
+        """The same where no segment says how it began: rather too much."""
+        first: dict[Origin, int] = {}
+        for item in self._log.headers(self._log.seek(self._log.first_position), position):
+            if not isinstance(item, Gap) and item[0].kind not in STAYS:
+                first.setdefault(item[0].origin, item[0].origin_position)
+        return {one: min(at, first.get(one, at + 1) - 1) for one, at in messages.items()}
 
     def read(self, read: ReadLink) -> LinkBlock | ReadFailed:
         """Whole batches, as they are in the log."""

@@ -36,6 +36,7 @@ from zbroker.replication.ports import (
     MarkPort,
     SourcesPort,
 )
+from zbroker.replication.state_reader import StateReader
 from zbroker.server.admin_endpoint import AdminEndpoint
 from zbroker.server.ports import JournalPort, RulesPort
 from zbroker.server.process import Process
@@ -88,6 +89,9 @@ class ReplicationLoop(ProcessLoop):
             }
         core = ReplicationCore(settings)
         log = LinkLog(lambda: Log(paths.journal, paths.archive), lambda: core.persisted)
+        states = StateReader(
+            lambda: Log(paths.journal, paths.archive), lambda: core.persisted, paths.instance
+        )
         performers: Performers = {
             **answers,
             e.Say: self._journal.say,
@@ -100,6 +104,7 @@ class ReplicationLoop(ProcessLoop):
             re.PublishMark: marks.publish,
             re.FindStart: log.find,
             re.ReadLink: log.read,
+            re.ReadState: states.read,
         }
         sources += [(marks, ONE), (questions, ONE), (self.supervisor, ONE)]
         plan = TurnPlan(sources, get_args(re.Effect), READ_SLICE_MS, READS_MAX)

@@ -3,6 +3,7 @@
     down --Hello, on a new socket--> greeting --Welcome--> finding --StartFound--> sending
     greeting --Refused--> down, which then waits longer
     sending --an origin was refused, or has to be sent after all; all was judged--> finding
+    finding --the destination is empty, and asks for what this log had--> stating, then down
     any --silence, LinkEnded--> down
     any --paused by hand; all that was sent is judged--> down, until it is resumed
 
@@ -19,7 +20,7 @@ Source: requirement 002, "Replication Basics"; the design of replication, rules 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from zbroker.engine.effects import Note
@@ -27,6 +28,7 @@ from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS, MIB, U63_MAX
 from zbroker.log.format import (
     FLAG_UNIT,
+    KIND_ORIGIN,
     KIND_STATE,
     STAYS,
     Batch,
@@ -41,8 +43,10 @@ from zbroker.replication.effects import (
     LinkEffect,
     MoveMark,
     ReadLink,
+    ReadState,
     SayOn,
     StartFound,
+    StateBlock,
 )
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.incoming_link import last_of
@@ -56,6 +60,7 @@ HELLO_WAIT_MS: Final = 500  # and twice as long after each failure,
 HELLO_WAIT_MAX_MS: Final = 16_000  # at most
 AGAIN_MS: Final = 1_000  # after a refusal of a record
 PENDING_MAX: Final = 10_000
+STATE_WINDOW: Final = 8  # parts of a state on their way
 READ_BYTES: Final = 1 * MIB
 SEND_BYTES: Final = 1 * MIB  # in one message, unless one unit is larger: beats have to pass
 Names = Mapping[int, tuple[str, str]]  # of publishers: name and principal
@@ -86,6 +91,10 @@ class OutgoingLink:
         self._sent: deque[OnTheWay] = deque()
         self._named: set[int] = set()  # publishers, in this session
         self._unit: list[Sent] = []  # that is not complete yet
+        self._asks_state = False  # the destination has nothing
+        self._parts = self._parts_there = 0  # of the state that it gets
+        self._stated = False  # all of them were sent
+        self._state_from: int | None = None  # the destination begins with the log from here on
         self._held: LinkBlock | None = None  # until its publishers' names are known
 
     # -- time ---------------------------------------------------------------------------------
@@ -169,7 +178,8 @@ class OutgoingLink:
     def _beat(self, now_ms: int) -> LinkEffect:
         self._beat_ms = now_ms + BEAT_MS
         changed = self._own.changed(self._heard_counter)
-        beat = w.LinkBeat(self.session, changed, self.peer.heard, self._ordinal)
+        lacks = self.selection.lacks
+        beat = w.LinkBeat(self.session, changed, self.peer.heard, self._ordinal, lacks)
         return SayOn(self.link, beat)
 
     # -- what the destination says ------------------------------------------------------------
@@ -188,6 +198,11 @@ class OutgoingLink:
             return self._down(now_ms)
         if isinstance(message, w.LinkReceipt):
             return self._receipt(message, now_ms)
+        if isinstance(message, w.AskState):
+            return self._asked_for_state(now_ms)
+        if isinstance(message, w.StateReceipt):
+            self._parts_there = max(self._parts_there, message.parts)
+            return []
         if isinstance(message, w.LinkBeat):
             if message.ordinal > self._judged_through:
                 return self._down(now_ms)  # a receipt was lost
@@ -203,8 +218,16 @@ class OutgoingLink:
         self.refusal, self._hello_wait_ms = None, HELLO_WAIT_MS
         self._credit = welcome.credit_bytes
         self._named.clear()
-        self._ordinal = 0
+        self._ordinal = self._parts = self._parts_there = 0
+        self._asks_state = welcome.takes_state
         return self._find()
+
+    def _asked_for_state(self, now_ms: int) -> list[LinkEffect]:
+        """The destination has nothing, and chose this log to begin with."""
+        self._asks_state = self.state != "stating"
+        if self.state == "sending":
+            self._again_ms = now_ms
+        return []
 
     def _find(self) -> list[LinkEffect]:
         """Reads again from where the destination is."""
@@ -218,15 +241,24 @@ class OutgoingLink:
             return []
         self.state = "sending"
         self._cursor = found.cursor
-        self.selection.found(found.crcs)
-        return self._moved()
+        self.selection.found(found.cursor.position, found.crcs, found.below)
+        asked, self._asks_state = self._asks_state, False
+        if asked and self.selection.missing:
+            self.state, self._parts, self._stated = "stating", 0, False
+            self._state_from = found.cursor.position
+            return []
+        self._state_from = None
+        answer = [SayOn(self.link, w.NoState(self.session))] if asked else []
+        return [*answer, *self._moved()]
 
     def _states(self, statement: w.Statement, now_ms: int) -> list[LinkEffect]:
-        sources = self.peer.sources
+        sources, generation = self.peer.sources, self.peer.generation
         if not self.peer.take(statement, whole=False):
             return []
-        if sources - self.peer.sources and self.state == "sending":
-            self._again_ms = now_ms  # what it was to get from them has to go from here
+        lost = sources - self.peer.sources  # what it was to get from them has to go from here
+        raised = generation != self.peer.generation  # its older ones go there from now on
+        if self.state == "sending" and (lost or raised or self.selection.overcome):
+            self._again_ms = now_ms
         return self._moved()
 
     def _receipt(self, receipt: w.LinkReceipt, now_ms: int) -> list[LinkEffect]:
@@ -246,7 +278,7 @@ class OutgoingLink:
                 continue
             if sent.origin not in self.selection.stopped:
                 effects.append(self._note("replication.record_refused", item.reason))
-            self.selection.stopped[sent.origin] = item.code
+            self.selection.was_refused(sent.origin, sent.last, item.code)
             self._again_ms = now_ms + AGAIN_MS
         effects += self._moved()
         return [*effects, *self.pause(now_ms)] if self.paused else effects
@@ -269,9 +301,12 @@ class OutgoingLink:
 
     # -- the log ------------------------------------------------------------------------------
 
-    def next_read(self, persisted: int) -> ReadLink | None:
+    def next_read(self, persisted: int) -> ReadLink | ReadState | None:
         """The next read, below the durable end of the log."""
         cursor = self._cursor
+        if self.state == "stating":
+            full = self._stated or self._parts - self._parts_there >= STATE_WINDOW
+            return None if self.paused or full else ReadState(self.link, self.session)
         if self.state != "sending" or cursor is None or cursor.position >= persisted:
             return None
         if self.paused or self._held is not None or self._bytes >= self._credit:
@@ -296,9 +331,33 @@ class OutgoingLink:
         self._held = None
         return self._send(block, names), set()
 
+    def read_state(self, block: StateBlock, now_ms: int) -> list[LinkEffect]:
+        """Sends a part of the state that the destination begins with."""
+        if self.state != "stating" or block.read.session != self.session:
+            return []
+        if block.problem:
+            self.state, self._again_ms, self._asks_state = "sending", now_ms + AGAIN_MS, True
+            return [self._note("replication.no_state", block.problem)]
+        if not block.body:
+            return []
+        part = w.StatePart(self.session, self._parts, block.last)
+        self._parts += 1
+        self._stated = block.last  # the session ends when the destination has them
+        return [SayOn(self.link, part, [block.body])]
+
+    def skip(self, origins: Iterable[Origin]) -> list[LinkEffect]:
+        """A person gives up ranges that are skippable; the destination writes that, and says so."""
+        ranges = [(origin, *self.selection.skippable[origin]) for origin in origins]
+        return [
+            SayOn(self.link, w.SkipRange(self.session, *origin, first, last))
+            for origin, first, last in ranges
+        ]
+
     def read_failed(self, now_ms: int) -> None:
         """The log could not be read: again in a while."""
-        if self.state == "finding":
+        if self.state == "stating":
+            self._asks_state = True
+        if self.state in ("finding", "stating"):
             self.state = "sending"
         self._again_ms = now_ms + AGAIN_MS
 
@@ -325,6 +384,8 @@ class OutgoingLink:
                 continue
             if item.kind == KIND_STATE:
                 self.selection.proved(item)
+            elif item.kind == KIND_ORIGIN:
+                self.selection.skipped(item)
             record = None if item.kind in STAYS else self.selection.judged(item)
             if record is not None:
                 if item.publisher and item.publisher not in self._named:
@@ -361,6 +422,13 @@ class OutgoingLink:
         return self.selection.stopped
 
     @property
+    def needs(self) -> int:
+        """The log is needed from this position on: the destination may have lost what the mark
+        counted, and gets it again."""
+        needed = [self.mark, self._state_from, self._cursor and self._cursor.position]
+        return min(position for position in needed if position is not None)
+
+    @property
     def on_the_way_bytes(self) -> int:
         """Sent and not judged yet."""
         return self._bytes
@@ -369,4 +437,4 @@ class OutgoingLink:
         """Asserts what is always true."""
         assert self._bytes == sum(sent.size for sent in self._sent)
         assert len(self.selection.pending) <= PENDING_MAX + w.RECORDS_MAX
-        assert self.state in ("down", "greeting", "finding", "sending")
+        assert self.state in ("down", "greeting", "finding", "sending", "stating")

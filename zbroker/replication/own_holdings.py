@@ -18,6 +18,7 @@ class OwnHoldings:
     def __init__(self, instance: int) -> None:
         self.instance = instance
         self.known = False
+        self.takes_state = False  # the log is empty, and was never open
         self.generation = 0
         self.started_ns = 0
         self.counter = 0  # of the newest change

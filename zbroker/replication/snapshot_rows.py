@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import DecodeError, Raw, Struct, msgpack
 
 from zbroker.ids import Origin
 
 _ORIGINS: Final = "origins"
+_MISSING: Final = "missing"
+_MESSAGES, _BEGUN = 3, 4  # in a row: up to which message; and when the segment began
+_LAST, _WHY, _AT = 3, 4, 5  # in a row of what is missing
 _CRC: Final = 7  # in a row, then the position of the record that has it; releases before have none
 
 #: position of the newest record that travels, and CRC of its content, -1 if that is not known
@@ -24,12 +27,46 @@ class _Part(Struct):
 
 _PART: Final = msgpack.Decoder(_Part)
 _ROWS: Final = msgpack.Decoder(list[list[int]])
+_LISTS: Final = msgpack.Decoder(list[list[Any]])
 
 
 def first_part(body: bytes | memoryview) -> Rows | None:
     """The rows of a first part, which are of the log before it; None of another part."""
     part = _decoded(body)
     return _rows(part) if part is not None and part.part == 0 else None
+
+
+class HeadRows(NamedTuple):
+    """What a first part says of the log before it. messages: the newest of each origin.
+
+    begun: those before its segment, None if that is not known. missing: up to where messages are
+    not in the log at all, with the position where that is written.
+    """
+
+    messages: dict[Origin, int]
+    begun: dict[Origin, int] | None
+    missing: list[tuple[Origin, int, str, int]]
+
+
+def head(body: bytes | memoryview, first: int) -> HeadRows | None:
+    """The same of a first part in the segment that begins at `first`; None of another part."""
+    part = _decoded(body)
+    if part is None or part.part != 0:
+        return None
+    try:
+        rows = _LISTS.decode(part.folds[_ORIGINS])
+        messages = {Origin(r[0], r[1]): r[_MESSAGES] for r in rows}
+        known = part.through == first or all(r[_BEGUN] >= 0 for r in rows)
+        begun = None
+        if known:
+            begun = messages if part.through == first else {
+                Origin(r[0], r[1]): r[_BEGUN] for r in rows
+            }  # fmt: skip
+        found = _LISTS.decode(part.folds[_MISSING]) if _MISSING in part.folds else []
+        missing = [(Origin(r[0], r[1]), r[_LAST], r[_WHY], r[_AT]) for r in found]
+        return HeadRows(messages, begun, missing)
+    except (DecodeError, KeyError, IndexError, TypeError):
+        return None
 
 
 def _decoded(body: bytes | memoryview) -> _Part | None:

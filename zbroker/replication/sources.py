@@ -27,9 +27,10 @@ from zbroker.replication.holdings import Holdings
 from zbroker.replication.incoming_link import CREDIT_BYTES, IncomingLink, last_of
 from zbroker.replication.outgoing_link import SILENCE_MS
 from zbroker.replication.own_holdings import OwnHoldings
+from zbroker.replication.state_choice import StateChoice
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
-from zbroker.wire.replicas import PeerHolds, ReplicationRow
+from zbroker.wire.replicas import PeerHolds, ReplicationRow, StateTaken
 
 RIGHT: Final = "replicate"
 _COPY: Final = "one is a copy; give the copy an id of its own, or remove it"
@@ -39,7 +40,7 @@ class FromSource(Struct, gc=False):
     """A source says something on its connection. key: of that, in Z85; "" without CURVE."""
 
     rid: bytes
-    message: w.LinkHello | w.SendUnits | w.LinkBeat
+    message: w.ToDestination
     bodies: Sequence[bytes | memoryview] = ()
     key: str = ""
 
@@ -66,7 +67,7 @@ class Sources:
 
     def __init__(
         self, settings: ReplicationSettings, own: OwnHoldings,
-        ask_origins: Callable[[bytes], Effect], number: Callable[[], int],
+        ask_origins: Callable[[bytes | None], Effect], number: Callable[[], int],
     ) -> None:  # fmt: skip
         """ask_origins: what the journal holds, for a link. number: of the next link session."""
         self._settings, self._own = settings, own
@@ -78,6 +79,7 @@ class Sources:
         self._ordinal = 1  # of the next record to the journal
         self._forwarded: deque[Forwarded] = deque()  # what it has not answered yet
         self._confirmed = 0
+        self.beginning = StateChoice(settings, own, self.links)
 
     # -- what sources say ---------------------------------------------------------------------
 
@@ -96,9 +98,16 @@ class Sources:
             link.heard_counter = max(link.heard_counter, message.heard)
             if message.ordinal > link.received or w.wrong(message.statement):
                 return self._lost(link)
+            link.lacks = frozenset(message.lacks)
+            self._tell()
             changed = link.peer.take(message.statement, whole=False)
             return self._answers(link) if changed else []
-        return self._units(link, message, event.bodies)
+        if isinstance(message, w.SendUnits):
+            return self._units(link, message, event.bodies)
+        effects = self.beginning.heard(link, message, event.bodies)
+        if isinstance(message, w.SkipRange) and effects:
+            effects.append(self._ask_origins(None))  # after it: the row has changed
+        return effects
 
     def bad_frame(self, event: BadFrame) -> Sequence[Effect]:
         """Nothing that came after it counts, either."""
@@ -213,7 +222,7 @@ class Sources:
 
     def journal_begins(self, journal: int) -> list[Effect]:
         """Another journal listens: records on their way to the one before may be lost."""
-        self.journal = journal
+        self.journal = self.beginning.journal = journal
         self._forwarded.clear()
         return self._end_all("the journal is another one")
 
@@ -235,7 +244,7 @@ class Sources:
         settings = self._settings
         welcome = w.LinkWelcome(
             link.session, FEATURE_LEVEL, settings.name, settings.group, self._own.statement(),
-            CREDIT_BYTES,
+            CREDIT_BYTES, self.beginning.takes(link),
         )  # fmt: skip
         text = f"{link.name} sends its log here now"
         note = Note("replication.source_up", text, "info", {"link": link.name})
@@ -261,13 +270,31 @@ class Sources:
         if not self.journal:
             return []
         generations = peer.generations_of(self._settings.instance)
-        return [Say(JOURNAL, PeerHolds(self.journal, name, generations))]
+        rows = [] if self.beginning.is_open else [*peer.rows.values()]
+        return [Say(JOURNAL, PeerHolds(self.journal, name, generations, rows))]
+
+    def state_taken(self, taken: StateTaken) -> list[Effect]:
+        """A part of a state is in the journal, or it was refused."""
+        link = next((one for one in self.links.values() if one.number == taken.link), None)
+        if link is None:
+            return []
+        if taken.code:
+            self.beginning.refused(link)
+            text = f"{link.name} sent a state that is not taken: {taken.reason}; another is asked"
+            note = Note("replication.state_refused", text, values={"link": link.name})
+            return [note, *self._ended(link, taken.reason)]
+        answer = Answer(link.rid, w.StateReceipt(link.session, taken.parts, taken.done))
+        if not taken.done:
+            return [answer]
+        text = f"the log begins with the state of {link.name}"
+        note = Note("replication.state_taken", text, "info", {"link": link.name})
+        return [note, answer, *self._end_all("the log has a state now; say Hello again")]
 
     # -- time ---------------------------------------------------------------------------------
 
     def tick(self, now_ms: int, *, drained: bool) -> list[Effect]:
         """Beats; sources of which nothing is heard are forgotten."""
-        effects: list[Effect] = []
+        effects: list[Effect] = [*self.beginning.tick(now_ms)]
         if drained:
             silent = [
                 rid for rid, link in self.links.items() if now_ms - link.heard_ms > SILENCE_MS
@@ -287,7 +314,8 @@ class Sources:
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do."""
-        times = [link.heard_ms + SILENCE_MS + 1 for link in self.links.values()]
+        times = [self.beginning.next_wake_ms]
+        times += [link.heard_ms + SILENCE_MS + 1 for link in self.links.values()]
         times += [link.beat_ms for link in self.links.values() if link.welcomed]
         return min(times, default=None)
 
@@ -311,7 +339,8 @@ class Sources:
         return [effect for link in [*self.links.values()] for effect in self._ended(link, reason)]
 
     def _tell(self) -> None:
-        self._own.receives_from(one.instance for one in self.links.values() if one.welcomed)
+        live = (one for one in self.links.values() if one.welcomed)
+        self._own.receives_from(one.instance for one in live if one.instance not in one.lacks)
 
     def rows(self) -> list[ReplicationRow]:
         """For people."""

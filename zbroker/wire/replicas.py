@@ -3,7 +3,11 @@
 replication                                     journal
     AskOrigins{}                      ->  OriginRows{rows}          after the sync
     AskPublishers{ids}                ->  PublisherNames{rows}      after the sync
-    PeerHolds{peer, generations}      ->
+    PeerHolds{peer, generations, rows} ->
+    AskFirstStart{}                   ->  FirstStartRow{phase, text}
+    TakeState{part, last} + body      ->  StateTaken{parts, done}   the last one after the sync
+    FollowLog{}, BeginFresh{}         ->
+    SkipMissing{origin, first, last}  ->
     OpenLink, Replicate, JournalReceipt, Holds: see zbroker.wire.internal
 
 replication                                     admin
@@ -28,11 +32,15 @@ class AskOrigins(JournalRequest, tag="ask_origins"):
 
 
 class OriginRows(Correlated, tag="origin_rows"):
-    """rows: how far each origin is durable, also the own generations of this instance."""
+    """rows: how far each origin is durable, also the own generations of this instance.
+
+    takes_state: the log is empty, and was never open: it may begin with the state of another one.
+    """
 
     generation: int
     started_ns: int
     rows: list[OriginPosition]
+    takes_state: bool = False
 
 
 class AskPublishers(JournalRequest, tag="ask_publishers"):
@@ -61,6 +69,80 @@ class PeerHolds(InternalMessage, tag="peer_holds"):
     incarnation: int
     peer: str
     generations: list[tuple[int, int]]
+    rows: list[OriginPosition] = field(
+        default_factory=list
+    )  # of all instances, while this one is not open
+
+
+class MissingRange(Struct, array_like=True, gc=False):
+    """Positions of an origin that are not in this log: why is "state" or "skipped"."""
+
+    instance: int
+    generation: int
+    first: int
+    last: int
+    why: str
+
+
+class AskFirstStart(JournalRequest, tag="ask_first_start"):
+    """Is the log open to publishers, or does it get something first?"""
+
+
+class FirstStartRow(Correlated, tag="first_start_row"):
+    """phase: see zbroker.journal.first_start.
+
+    missing: peers that did not answer. text: for people, "" if it is open. bytes: of the state that
+    came so far. ranges: of origins, that are not in this log.
+    """
+
+    phase: str
+    missing: list[str] = field(default_factory=list)
+    text: str = ""
+    bytes: int = 0
+    ranges: list[MissingRange] = field(default_factory=list)
+
+
+class TakeState(InternalMessage, tag="take_state"):
+    """A part of the state of a source, over the link session with this number. The body is a frame.
+    Answered by StateTaken."""
+
+    incarnation: int
+    link: int
+    part: int
+    last: bool = False
+
+
+class StateTaken(InternalMessage, tag="state_taken"):
+    """So many parts are here; done: all of it is durable. With a code it was refused."""
+
+    link: int
+    parts: int
+    done: bool = False
+    code: str = ""
+    reason: str = ""
+
+
+class FollowLog(InternalMessage, tag="follow_log"):
+    """The source that was asked for a state has everything in its log: it begins there."""
+
+    incarnation: int
+
+
+class BeginFresh(InternalMessage, tag="begin_fresh"):
+    """A person says that this log is a new one: nothing has to come first."""
+
+    incarnation: int
+
+
+class SkipMissing(InternalMessage, tag="skip_missing"):
+    """A person at the source of this link session gave up a range of an origin."""
+
+    incarnation: int
+    link: int
+    instance: int
+    generation: int
+    first: int
+    last: int
 
 
 class Replicated(InternalMessage, tag="replicated"):
@@ -108,27 +190,35 @@ class ReplicationRow(Struct, omit_defaults=True):
 
 class Links(Correlated, tag="links"):
     """rows: all links. needed, through: as in Replicated; needed is None without synchronous
-    destinations. origins: how far each origin is durable here."""
+    destinations. origins: how far each origin is durable here. phase, waits: of the first start of
+    this log, see FirstStartRow; ranges: not in it."""
 
     rows: list[ReplicationRow]
     persisted: int
     through: int = 0
     needed: int | None = None
     origins: list[OriginPosition] = field(default_factory=list)
+    phase: str = "open"
+    waits: str = ""
+    state_bytes: int = 0
+    ranges: list[MissingRange] = field(default_factory=list)
 
 
-LinkAction = Literal["pause", "resume", "downgrade", "upgrade"]
+LinkAction = Literal["pause", "resume", "downgrade", "upgrade", "skip", "fresh"]
 
 
 class ChangeLink(Correlated, tag="change_link"):
-    """Pause or resume the link to a destination, or begin or cease to wait for it.
+    """Pause or resume the link to a destination, or begin or cease to wait for it: until the next
+    such request, or the end of the process.
 
-    It holds until the next such request or the end of the process. dry_run: only say what would be.
+    skip: give up what the destination lacks of `origin` and this log does not have; "" of all.
+    fresh: this log begins as a new one; `link` is "". dry_run: only say what would be.
     """
 
     what: LinkAction
     link: str
     dry_run: bool = False
+    origin: str = ""
 
 
 class LinkChanged(Refusable, tag="link_changed"):
@@ -140,5 +230,14 @@ class LinkChanged(Refusable, tag="link_changed"):
 LinkQuestion = AskLinks | ChangeLink
 LinkAnswer = Links | LinkChanged
 
-ToJournal = AskOrigins | AskPublishers | PeerHolds
-FromJournal = OriginRows | PublisherNames
+ToJournal = (
+    AskOrigins
+    | AskPublishers
+    | PeerHolds
+    | AskFirstStart
+    | TakeState
+    | FollowLog
+    | BeginFresh
+    | SkipMissing
+)
+FromJournal = OriginRows | PublisherNames | FirstStartRow | StateTaken

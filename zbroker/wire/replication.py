@@ -6,6 +6,10 @@
         SendUnits{ordinal, records} + bodies  ->
                                           <-  LinkReceipt{items}       after the destination's sync
         LinkBeat{rows}                    <->                          what changed of a statement
+                                          <-  AskState{}               if its log is empty
+        StatePart{part} + body            ->                           or NoState{}: send the log
+                                          <-  StateReceipt{parts}
+        SkipRange{origin, first, last}    ->                           answered by its row in a beat
                                           <-  LinkEnded{reason}        say Hello again
 
 Maps with string keys; unknown keys are ignored and new ones have a default, so that two releases
@@ -29,6 +33,7 @@ RECORDS_MAX: Final = 1_000  # of one SendUnits
 #: a log draws a number above all that it hears of, and some by chance: there has to be room
 GENERATION_MAX: Final = (1 << 32) - 1 - (1 << 16)
 _Generation = Annotated[int, Meta(ge=0, le=GENERATION_MAX)]
+STATE_PARTS_MAX: Final = 256
 INSTANCE_MAX: Final = (1 << 64) - 1
 _Instance = int  # see `wrong`
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -87,7 +92,10 @@ class LinkHello(LinkMessage, tag="link_hello"):
 
 
 class LinkWelcome(LinkMessage, tag="link_welcome"):
-    """destination -> source. credit_bytes: bodies that may be on their way without a receipt."""
+    """destination -> source. credit_bytes: bodies that may be on their way without a receipt.
+
+    takes_state: its log is empty, and it asks for the state of this source, as with AskState.
+    """
 
     session: U63
     feature_level: int
@@ -95,6 +103,7 @@ class LinkWelcome(LinkMessage, tag="link_welcome"):
     group: str
     statement: Statement
     credit_bytes: U63
+    takes_state: bool = False
 
 
 class LinkRefused(LinkMessage, tag="link_refused"):
@@ -137,13 +146,60 @@ class LinkBeat(LinkMessage, tag="link_beat"):
 
     statement: rows that changed since the one that the other end has heard. heard: the counter of
     its newest statement that came here. ordinal: of the newest record that was sent, or that a
-    receipt was about: the other end notices by it that something was lost between them.
+    receipt was about: the other end notices by it that something was lost between them. lacks: of a
+    source: instances of which its log lacks something that it should send, so others have to.
     """
 
     session: U63
     statement: Statement
     heard: U63 = 0
     ordinal: U63 = 0
+    lacks: Annotated[list[_Instance], Meta(max_length=ROWS_MAX)] = []
+
+
+class AskState(LinkMessage, tag="ask_state"):
+    """destination -> source: the log here is empty; send what it cannot get from yours any more.
+
+    Answered by NoState, or by the parts of a state.
+    """
+
+    session: U63
+
+
+class NoState(LinkMessage, tag="no_state"):
+    """source -> destination: no state is needed, this log has everything that it ever had."""
+
+    session: U63
+
+
+class StatePart(LinkMessage, tag="state_part"):
+    """source -> destination: a part of its state at one place of its log; the body is a frame.
+
+    It goes on as if the destination had all records before that place, once it said `done`.
+    """
+
+    session: U63
+    part: Annotated[int, Meta(ge=0, lt=STATE_PARTS_MAX)]
+    last: bool = False
+
+
+class StateReceipt(LinkMessage, tag="state_receipt"):
+    """destination -> source: so many parts came. done: the state is durable; the session ends."""
+
+    session: U63
+    parts: U63
+    done: bool = False
+
+
+class SkipRange(LinkMessage, tag="skip_range"):
+    """source -> destination: a person gave up these positions of an origin. The destination writes
+    that they are missing there, and goes on after them; its row says that it did."""
+
+    session: U63
+    instance: _Instance
+    generation: _Generation
+    first: U63
+    last: U63
 
 
 class LinkEnded(LinkMessage, tag="link_ended"):
@@ -161,5 +217,5 @@ def wrong(statement: Statement) -> str:
     return ""
 
 
-ToDestination = LinkHello | SendUnits | LinkBeat
-ToSource = LinkWelcome | LinkRefused | LinkReceipt | LinkBeat | LinkEnded
+ToDestination = LinkHello | SendUnits | LinkBeat | NoState | StatePart | SkipRange
+ToSource = LinkWelcome | LinkRefused | LinkReceipt | LinkBeat | LinkEnded | AskState | StateReceipt

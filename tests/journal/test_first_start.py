@@ -1,0 +1,96 @@
+"""When an empty log is open to publishers: who is asked, what comes first."""
+
+from __future__ import annotations
+
+from zbroker.ids import Origin
+from zbroker.journal.first_start import WAIT_MS, FirstPhase, FirstStart
+
+B, C = Origin(2, 1), Origin(3, 1)
+
+
+def high(**held: int) -> object:
+    at = {B: held.get("b", 0), C: held.get("c", 0)}
+    return lambda origin: at[origin]
+
+
+def asking(*, empty: bool = True) -> FirstStart:
+    return FirstStart(["b", "c"], opened=False, empty=empty)
+
+
+def tick(start: FirstStart, now_ms: int = 0, **held: int) -> FirstPhase:
+    start.tick(now_ms, high(**held))  # type: ignore[arg-type]
+    return start.phase
+
+
+def test_a_log_without_peers_or_that_was_open_asks_nobody() -> None:
+    assert FirstStart([], opened=False, empty=True).is_open
+    assert FirstStart(["b"], opened=True, empty=True).is_open
+
+
+def test_it_opens_fresh_when_all_answered_and_none_holds_anything() -> None:
+    start = asking()
+    start.heard("b", {B: 0})
+    assert tick(start, 10 * WAIT_MS) is FirstPhase.ASKING
+    assert "c did not answer" in start.text(lambda _: 0)
+    start.heard("c", {})
+    assert tick(start) is FirstPhase.OPEN
+    assert start.fresh
+
+
+def test_one_that_holds_something_is_enough_after_a_while() -> None:
+    start = asking()
+    start.heard("b", {B: 7})
+    assert tick(start, 0) is FirstPhase.ASKING
+    assert tick(start, WAIT_MS - 1) is FirstPhase.ASKING
+    assert tick(start, WAIT_MS) is FirstPhase.FILLING
+    assert not start.places
+
+
+def test_after_the_state_it_follows_until_it_has_what_all_held() -> None:
+    start = asking()
+    start.heard("b", {B: 7})
+    start.heard("c", {B: 5, C: 3})
+    assert tick(start) is FirstPhase.FILLING
+    assert start.follow()
+    assert start.places
+    assert tick(start, b=7, c=2) is FirstPhase.FOLLOWING
+    assert "1 positions are missing" in start.text(lambda o: {B: 7, C: 2}[o])
+    assert tick(start, b=7, c=3) is FirstPhase.OPEN
+    assert not start.fresh
+
+
+def test_what_a_peer_takes_meanwhile_is_not_waited_for() -> None:
+    start = asking()
+    start.heard("b", {B: 7})
+    start.heard("c", {})
+    tick(start)
+    start.follow()
+    start.heard("b", {B: 900})
+    assert tick(start, b=7) is FirstPhase.OPEN
+
+
+def test_a_peer_that_was_set_back_is_waited_for_as_it_is_now() -> None:
+    start = asking()
+    start.heard("b", {B: 7})
+    start.heard("c", {})
+    tick(start)
+    start.follow()
+    start.heard("b", {B: 4})
+    assert tick(start, b=4) is FirstPhase.OPEN
+
+
+def test_a_start_in_the_middle_takes_no_state_and_follows() -> None:
+    start = asking(empty=False)
+    assert start.places
+    assert not start.takes_state
+    start.heard("b", {B: 7})
+    start.heard("c", {})
+    assert tick(start, b=2) is FirstPhase.FOLLOWING
+
+
+def test_a_person_opens_it() -> None:
+    start = asking()
+    assert start.begin_fresh()
+    assert start.is_open
+    assert not start.takes_state
+    assert not start.begin_fresh()

@@ -1,0 +1,235 @@
+"""Instances whose disks are lost and begin empty, while retention removes what all of them hold.
+
+Programs without a publish store are among the publishers: such a one begins where the instance says
+that its log ends. It goes on anywhere, so an empty instance must not let it in before it knows what
+the others hold. Every acknowledgement waits for all destinations here: then any instance that was
+ever open knows of each message that was acknowledged.
+
+Safety: nothing acknowledged is lost, or taken for something else, while one disk is left.
+Liveness: all come to hold the same of each origin, from where their logs begin on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from tests.sim import lost_hosts_bugs
+from tests.sim.disk import SimDisk
+from tests.sim.journal_process import SimNote
+from tests.sim.many_world import HEAL_MS, Instance, InstanceJournal, ManyWorld, Publisher
+from tests.sim.two_nodes import Message, Violation, messages
+from zbroker.ids import Origin
+from zbroker.journal.core import JournalCore
+from zbroker.journal.retention import Kept, RemovalLimits
+from zbroker.journal.segment_removal import remove_through
+from zbroker.log.format import KIND_PUBLISH
+from zbroker.log.places import SegmentPlaces
+from zbroker.log.reader import Log
+from zbroker.wire import internal as m
+
+SKIP_AFTER_MS: Final = 20_000  # of the end: then a person gives up what nobody has
+
+
+class MemoryPublisher(Publisher):
+    """A program without a publish store: after a restart it knows only what a logon says."""
+
+    def restart(self) -> None:
+        if not self.unacked:
+            self.leave()
+            self.sequence = self.discarded = 0
+
+    def opened(self, answer: m.Opened) -> None:
+        super().opened(answer)
+        self.discarded = max(self.discarded, answer.acked)
+
+
+class LosingJournal(InstanceJournal):
+    """Its log is held for the destinations, as the config does it."""
+
+    def plant_core(self, core: JournalCore) -> None:
+        super().plant_core(core)
+        core.retention.log_start._readers["replication"] = None
+        if self.world.bug in lost_hosts_bugs.JOURNALS:
+            lost_hosts_bugs.JOURNALS[self.world.bug](core)
+
+
+class LosingInstance(Instance):
+    """removed: messages that retention removed here since the disk is there."""
+
+    journal_of = LosingJournal
+
+    def __init__(self, world: ManyWorld, name: str, number: int) -> None:
+        super().__init__(world, name, number)
+        self.removed: set[Message] = set()
+
+    def lose_disk(self, *, new_id: bool) -> None:
+        """The host burns; another one takes its name."""
+        others = [one for one in self.world.instances.values() if one is not self]
+        before, kept = self.durable(), set[Message]()
+        for other in others:
+            kept |= other.durable()
+        if not all(one.journal is not None and one.journal.core.first.is_open for one in others):
+            return  # one that is whole stays
+        self.held_once |= before
+        self.kill_journal(power=False)
+        self.kill_replication()
+        self.disk, self.note, self.removed = SimDisk(self.rng), SimNote(), set()
+        if new_id:
+            self.id, self._image = self.id + 0x10, None  # the copy of the disk is another instance
+        self.world.events.append("host replaced" if new_id else "new disk")
+        self.world.lost |= before - kept
+        self.start()
+
+    def remove_old(self) -> None:
+        """Segments that nothing needs go, as retention has it."""
+        node = self.journal
+        if node is None or node.core._committing or node.core._raising is not None:
+            return
+        core, commit = node.core, node.core.commit
+        with self.undisturbed_disk():
+            log = Log(disk=self.disk)
+            ends = [*(one.position for one in log.starts), commit.persisted][1:]
+            segments = [
+                Kept(one.serial, one.position, end, 1)
+                for one, end in zip(log.starts, ends, strict=True)
+            ]
+            limits = RemovalLimits(commit.serial - 1, commit.state_serial, commit.serial)
+            plan = core.retention.log_start.plan(segments, limits)
+            if not plan.segments or plan.log_start > commit.persisted:
+                return
+            before = self.durable()
+            self.held_once |= before
+            core.retention.log_start.raise_to(plan)
+            commit.log_start = plan.log_start
+            last = plan.segments[-1].serial
+            node.writer.keep_from(last + 1)
+            remove_through(SegmentPlaces(self.disk, None), last)
+            core.retention.log_start.gone(last)
+            self._held, self._read_to = {}, 0
+            self.removed |= before - self.durable()
+            self.world.events.append("removed")
+
+    @property
+    def missing(self) -> dict[Origin, int]:
+        """What its log says that it does not have."""
+        assert self.journal is not None
+        return self.journal.core.commit.sessions.missing.below()
+
+
+class LostHostsWorld(ManyWorld):
+    """One seed's history."""
+
+    instance_of = LosingInstance
+
+    def __init__(self, seed: int, bug: str = "") -> None:
+        super().__init__(seed, bug, Random(seed).choice((2, 3, 3, 4)))
+        self.sync_needed = len(self.instances)
+        self.publishers += [MemoryPublisher(f"m{n}", True) for n in range(self.rng.choice((1, 2)))]
+        self.skips = 0
+
+    def step(self) -> None:
+        instance: Any = self.rng.choice(list(self.instances.values()))
+        memory = [one for one in self.publishers if isinstance(one, MemoryPublisher)]
+        program = self.rng.choice(memory)
+        acts: list[tuple[int, Callable[[], object]]] = [
+            (20, super().step),
+            (3, lambda: self.new_segment(instance)),
+            (4, instance.remove_old),
+            (2, lambda: instance.lose_disk(new_id=self.rng.random() < 0.6)),
+            (3, program.restart),
+            (4, lambda: self.fail_over(program)),
+        ]
+        weights = [weight for weight, _ in acts]
+        self.rng.choices(acts, weights)[0][1]()
+
+    def new_segment(self, instance: Instance) -> None:
+        if instance.journal is not None and instance.journal.core.first.is_open:
+            instance.journal.core.raise_generation()
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        self.at.after(SKIP_AFTER_MS, self._give_up)
+        super().heal()
+
+    def _give_up(self) -> None:
+        """A person skips what no other instance has sent."""
+        for instance in self.instances.values():
+            if instance.replication is None:
+                continue
+            for link in instance.replication.core.outgoing.values():
+                origins = [*link.selection.missing] if link.state == "sending" else []
+                self.skips += len(origins)
+                for effect in link.skip(origins):
+                    instance.replication._say_on(effect)
+        self.at.after(HEAL_MS // 30, self._give_up)
+
+    def _rests(self) -> bool:
+        if any(publisher.unacked for publisher in self.publishers):
+            return False
+        found: Any = self.instances.values()
+        if not all(one.journal and one.journal.core.first.is_open for one in found):
+            return False
+        return not any(self._lacks(one, other) for one in found for other in found)
+
+    def _lacks(self, one: Any, other: Any) -> list[Message]:
+        """What `one` should have of what the other has."""
+        held, below = one.held(), one.missing
+        return [
+            message for message, at in other.held().items()
+            if message not in held and message not in one.removed
+            and at.position > below.get(at.origin, 0)
+        ]  # fmt: skip
+
+    def verdict(self) -> None:
+        found: Any = list(self.instances.values())
+        every: dict[Message, bytes] = {}
+        removed = set[Message]()
+        for instance in found:
+            removed |= instance.removed
+            for message, at in instance.held().items():
+                payload = every.setdefault(message, at.payload)
+                self.demand(payload == at.payload, f"{message} differs at {instance.name}")
+            self._check_order(instance)
+        for publisher in self.publishers:
+            for sequence, payload in publisher.acked.items():
+                message = publisher.id, sequence
+                if message in self.lost or (message not in every and message in removed):
+                    continue
+                self.demand(message in every, f"{publisher.name} {sequence} was lost")
+                self.demand(every[message] == payload, f"{publisher.name} {sequence} is another")
+
+    def _check_order(self, instance: Instance) -> None:
+        """Each origin in its order, from where the log has it."""
+        seen: dict[Origin, int] = {}
+        for batch in instance.batches():
+            self.demand(
+                batch.origin_position > seen.get(batch.origin, 0),
+                f"{instance.name}: {batch.origin} order",
+            )
+            seen[batch.origin] = batch.origin_position + batch.taken - 1
+            if batch.kind == KIND_PUBLISH:
+                self.demand(bool(messages(batch)), "an empty batch")
+
+    def acknowledged(
+        self, instance: Instance, publisher: Publisher, sequence: int, need: int
+    ) -> None:
+        """As many hold it as the rule says, or begin after it: then they counted it before."""
+        message = publisher.id, sequence
+        found: Any = self.instances
+        others = [found[name] for name in instance.destinations]
+        everyone: Any = [instance, *others]
+        at = next((h for h in (one.held().get(message) for one in found.values()) if h), None)
+        counts = [
+            one.name for one in everyone
+            if one.journal is None or message in one.held() or message in one.held_once
+            or (at is not None and at.position <= one.missing.get(at.origin, 0))
+        ]  # fmt: skip
+        self.demand(
+            len(counts) > need, f"{message} acknowledged at {instance.name}, held by {counts}"
+        )
+
+
+__all__ = ["LostHostsWorld", "Violation"]
