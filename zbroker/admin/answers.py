@@ -108,6 +108,7 @@ class Answers:
             "/points": parts.queues.set_point,
             "/points/remove": parts.queues.remove_point,
             "/replication/drain": parts.drains.post,
+            "/replication/fresh": parts.links.fresh,
         }
 
     def reply(self, path: str, query: str = "") -> Reply:

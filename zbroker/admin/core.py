@@ -26,8 +26,9 @@
     POST /queues/NAME/...     create, alter, delete, purge, requeue
     POST /points              {"name", "at"?}
     POST /points/remove       {"name"}, "dry_run"?
-    POST /replication/NAME/.. pause, resume, downgrade, upgrade
     POST /replication/drain   {"wait_s"?, "off"?, "dry_run"?}
+    POST /replication/NAME/.. pause, resume, downgrade, upgrade, skip
+    POST /replication/fresh   {"dry_run"?}: this log begins as a new one
 
 Only peers on loopback are answered, and only when the Host header names this machine's loopback: a
 web page that points its own name at 127.0.0.1 would otherwise read it from the user's browser. A
@@ -78,6 +79,7 @@ WRITES: Final = (
     "/points",
     "/points/remove",
     "/replication/drain",
+    "/replication/fresh",
 )
 QUEUE_READS: Final = ("consumers", "browse", "explain")
 QUEUE_WRITES: Final = ("create", "alter", "delete", "purge", "requeue")
@@ -85,7 +87,7 @@ QUEUE_PATHS: Final = (
     "/queues/NAME",
     *(f"/queues/NAME/{what}" for what in (*QUEUE_READS, *QUEUE_WRITES)),
 )
-LINK_WRITES: Final = ("pause", "resume", "downgrade", "upgrade")
+LINK_WRITES: Final = ("pause", "resume", "downgrade", "upgrade", "skip")
 LINK_PATHS: Final = tuple(f"/replication/NAME/{what}" for what in LINK_WRITES)
 NAME_MAX_CHARS: Final = 255
 SEE: Final = "see docs/reference/admin.md"

@@ -9,13 +9,13 @@ from typing import Any, Final, NamedTuple
 from zbroker.admin.documents import row_document
 from zbroker.admin.link_alarms import GRACE_MS, NO_LINKS, LinkObservation, is_up
 from zbroker.admin.process_link import PeriodicThread, ReplicationLink
-from zbroker.admin.requests import EmptyRequest, LinkRequest, parse, parse_query
+from zbroker.admin.requests import EmptyRequest, FreshRequest, LinkRequest, parse, parse_query
 from zbroker.admin.retention import SegmentView
 from zbroker.clock import Clock
 from zbroker.config.replication import DestinationConfig
 from zbroker.errors import Bug, ClientError, StorageError
 from zbroker.limits import U63_MAX
-from zbroker.wire.replicas import ChangeLink, Links, ReplicationRow
+from zbroker.wire.replicas import ChangeLink, Links, MissingRange, ReplicationRow
 from zbroker.wire.replication import OriginPosition
 
 Document = dict[str, Any]
@@ -25,7 +25,7 @@ STALE_MS: Final = 10_000  # older rows are not reported as if they were current
 SEGMENTS_MS: Final = 10_000  # how often it is looked up how much of the log a link needs
 #: keys of a row that say something of links to destinations only
 _OUTGOING: Final = ("mark", "lag", "on_the_way_bytes")
-_CHANGES: Final = ("pause", "resume", "downgrade", "upgrade")
+_CHANGES: Final = ("pause", "resume", "downgrade", "upgrade", "skip")
 
 
 class LinkReports:
@@ -51,6 +51,10 @@ class LinkReports:
             "through": None if said.needed is None or said.through == U63_MAX else said.through,
             "links": [self._row(row, needs.get(row.name)) for row in rows],
             "origins": [_origin(row) for row in said.origins],
+            "phase": said.phase,
+            "waits": said.waits,
+            "state_bytes": said.state_bytes,
+            "missing": [_missing(row) for row in said.ranges],
         }
 
     def _row(self, row: ReplicationRow, needs: int | None) -> Document:
@@ -67,9 +71,15 @@ class LinkReports:
         ask = parse(LinkRequest, body)
         for known in _CHANGES:
             if what == known:
-                done = self._link.change(ChangeLink(0, known, name, ask.dry_run))
+                done = self._link.change(ChangeLink(0, known, name, ask.dry_run, ask.origin))
                 return {"link": name, "dry_run": ask.dry_run, "text": done.text}
         raise Bug(f"core let {what!r} in")
+
+    def fresh(self, body: bytes) -> Document:
+        """POST /replication/fresh; it is done when this returns. Raises: ClientError."""
+        ask = parse(FreshRequest, body)
+        done = self._link.change(ChangeLink(0, "fresh", "", ask.dry_run))
+        return {"dry_run": ask.dry_run, "text": done.text}
 
     def summary(self) -> Document:
         """All links together, for the status; empty where the config has none.
@@ -102,6 +112,11 @@ def outgoing(rows: Iterable[ReplicationRow]) -> list[ReplicationRow]:
 
 def _origin(row: OriginPosition) -> Document:
     return {"origin": f"{row.instance:016x}.{row.generation}", "position": row.position}
+
+
+def _missing(row: MissingRange) -> Document:
+    origin = f"{row.instance:016x}.{row.generation}"
+    return {"origin": origin, "first": row.first, "last": row.last, "why": row.why}
 
 
 class _Stop(NamedTuple):

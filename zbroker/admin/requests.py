@@ -219,7 +219,14 @@ class DigestsQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LinkRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """A change to a link: it is in the path."""
+    """A change to a link: it is in the path. origin: of a skip; "": of all that may be skipped."""
+
+    dry_run: bool = False
+    origin: str = ""
+
+
+class FreshRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The log of this instance begins as a new one."""
 
     dry_run: bool = False
 

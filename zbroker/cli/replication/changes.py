@@ -1,7 +1,8 @@
-"""`zbroker-admin replication pause | resume | downgrade | upgrade`: changes to a link.
+"""`zbroker-admin replication pause | resume | downgrade | upgrade | skip | fresh`: changes links.
 
-Answer: `link`, `dry_run`, `text`: what follows from it. Nothing of it is written to the config:
-each holds until the opposite, or until the replication process ends.
+Answer: `link` (not of fresh), `dry_run`, `text`: what follows from it. Nothing of it is written to
+the config. A skip and a fresh log are for ever; the others hold until the opposite, or until the
+replication process ends.
 
     zbroker-admin --data-dir /var/lib/zbroker replication pause b
     zbroker-admin replication downgrade b --dry-run
@@ -79,10 +80,43 @@ def upgrade(target: Target, name: str, dry_run: bool) -> None:
     _change(target, name, "upgrade", dry_run)
 
 
-def _change(target: Target, name: str, what: str, dry_run: bool) -> None:
+@click.command(cls=AdminCommand)
+@name_argument
+@click.argument("origin", default="")
+@dry_run_option
+def skip(target: Target, name: str, origin: str, dry_run: bool) -> None:
+    """Give up what the destination NAME lacks of ORIGIN, and cannot get from here.
+
+    That is what retention removed here before it got there (`expired`), or a record that it refuses
+    for good. Without ORIGIN all of these. First let another instance send it: that happens by
+    itself while one has it. The destination goes on after the range, and lists it as missing.
+
+    Example: zbroker-admin replication skip b 10b714bc24174273.5 --dry-run
+    """
+    _change(target, name, "skip", dry_run, {"origin": origin})
+
+
+@click.command(cls=AdminCommand)
+@dry_run_option
+def fresh(target: Target, dry_run: bool) -> None:
+    """Let this instance begin with an empty log, without what its peers may hold.
+
+    An empty log waits until its peers have answered, and gets what they hold. If one of them is
+    gone for good, or all of them are new, this lets publishers in at once.
+
+    Example: zbroker-admin replication fresh --dry-run
+    """
+    found = target.admin().tell("/replication/fresh", {"dry_run": dry_run})
+    marked = " (dry run)" if found["dry_run"] else ""
+    show.answer(target.as_json, found, f"fresh{marked}: {found['text']}")
+
+
+def _change(
+    target: Target, name: str, what: str, dry_run: bool, more: dict[str, str] | None = None
+) -> None:
     if not name:
         raise click.UsageError("the name of a destination is not empty")
     path = f"/replication/{quote(name, safe='')}/{what}"
-    found = target.admin().tell(path, {"dry_run": dry_run})
+    found = target.admin().tell(path, {"dry_run": dry_run, **(more or {})})
     marked = " (dry run)" if found["dry_run"] else ""
     show.answer(target.as_json, found, f"{found['link']}: {what}{marked}: {found['text']}")

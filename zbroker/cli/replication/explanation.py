@@ -14,12 +14,16 @@ _STATES: Final = {
     "greeting": "{name}: Hello was said, and the instance there has not answered yet. If that "
     "lasts, look whether it runs, and whether this host reaches {to}",
     "finding": "{name}: it is looked up where the destination has to go on in this log",
+    "stating": "{name}: its log is empty, and it gets the state of this one first",
     "paused": "{name}: an operator paused it, and nothing is sent. The log here is kept from "
     "position {mark} on. Go on with: zbroker-admin replication resume {name}",
     "opening": "from {name}: it has said Hello, and the journal here is asked how much it holds",
     "receiving": "from {name}: it sends its log, and messages from there are stored here",
 }
 _STOPPED: Final = {
+    "expired": "{name} lacks messages that were removed from the log here, or never were in it. "
+    "Another instance that has them sends them by itself. If none has: zbroker-admin replication "
+    "skip {name}",
     "fork": "the two instances have different messages under this origin, so one of them is a "
     "copy, or was put back from one. Keep both data directories, and start the wrong one again on "
     "a new data directory",

@@ -1,4 +1,4 @@
-"""`zbroker-admin replication ls | info`: looks at links; changes nothing.
+"""`zbroker-admin replication ls | info | missing`: looks at links; changes nothing.
 
 Answer of `ls`: the document of GET /replication; of `info`: `links`, those with this name, and
 `lines`: what their states mean, and what to do.
@@ -30,6 +30,9 @@ COLUMNS: Final = show.columns(
 _SIZES: Final = ("on_the_way_bytes", "log_bytes")
 EMPTY: Final = "there is no link; see [[destination]] and listen.replication in the config"
 
+MISSING: Final = show.columns("origin:0 first:0 last:0 why:0")
+NOTHING: Final = "nothing is missing: the log has each origin from its beginning"
+
 name_argument = click.argument("name", shell_complete=complete_link)
 
 
@@ -44,7 +47,24 @@ def ls(target: Target) -> None:
     Example: zbroker-admin replication ls
     """
     found = target.ask("/replication")
+    if found.get("waits") and not target.as_json:
+        click.echo(f"not open to publishers: {found['waits']}", err=True)
     show.listing(target.as_json, found, COLUMNS, [shown(row) for row in found["links"]], EMPTY)
+
+
+@click.command(cls=AdminCommand)
+def missing(target: Target) -> None:
+    """List the ranges of origins that are not in the log of this instance.
+
+    `state`: the log began with the state of another instance, and has nothing of before. `skipped`:
+    a person gave the range up. A subscriber that was before its end gets bookmark_expired here.
+
+    Example: zbroker-admin replication missing
+    """
+    found = target.ask("/replication")
+    rows = found["missing"]
+    document = {"missing": rows}
+    show.listing(target.as_json, document, MISSING, rows, NOTHING)
 
 
 @click.command(cls=AdminCommand)
