@@ -17,6 +17,7 @@ import zmq
 from tests.process.load import batches_of, until, until_running
 from zbroker import sockets
 from zbroker.client import connect
+from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.local import LocalBroker, Settings
 from zbroker.log.format import KIND_PUBLISH, Batch
@@ -64,6 +65,20 @@ class Peer:
     def running(self) -> LocalBroker:
         assert self.broker is not None, f"{self.name} is down"
         return self.broker
+
+    def is_open(self) -> bool:
+        """Whether publishers may log on."""
+        return self.links().phase == "open"
+
+    def begin_fresh(self) -> None:
+        """A person says that its log is a new one; peers that are away are not waited for."""
+
+        def opened() -> bool:
+            with suppress(ZBrokerError):
+                self.running.ask("/replication/fresh", {})
+            return self.is_open()
+
+        until(opened, f"{self.name} to begin", WAIT_S)
 
     def kill(self) -> None:
         """SIGKILL to the supervisor, which takes its processes along."""

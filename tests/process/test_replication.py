@@ -261,6 +261,7 @@ def test_the_log_is_kept_for_an_instance_that_is_away() -> None:
     with Instances(2, more=segments, starts=False) as instances:
         a, b = instances.peers
         a.start()
+        a.begin_fresh()
         count = 0
         with connect(a.url, "p") as client:
             while a.running.status()["journal"]["stated"] < 4:
@@ -319,6 +320,7 @@ def test_a_link_needs_keys_and_the_right(tmp_path: Path) -> None:
             }  # fmt: skip
             peer.settings["destination"][0]["server_key"] = pairs[other].public
             peer.start()
+            peer.begin_fresh()  # the other one refuses it, which is no answer
 
         def open_client(peer: Peer) -> Client:
             mine = Credentials(key=tmp_path / "program.key_secret", server=pairs[peer.name].public)
