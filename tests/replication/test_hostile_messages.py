@@ -37,6 +37,9 @@ TO_DESTINATION: list[w.LinkMessage] = [
     w.LinkHello(w.PROTOCOL, 1, 2, "there", "g", statement(2, HELD, [THIRD.instance])),
     w.SendUnits(1, 1, [RECORD]),
     w.LinkBeat(1, statement(2, HELD, [THIRD.instance]), 1, 0),
+    w.NoState(1),
+    w.StatePart(1, 0, True),
+    w.SkipRange(1, *THIRD, 10, 12),
 ]
 TO_SOURCE: list[w.LinkMessage] = [
     w.LinkWelcome(1, 1, "there", "g", statement(2, HELD, [THIRD.instance]), 1 << 20),
@@ -44,6 +47,8 @@ TO_SOURCE: list[w.LinkMessage] = [
     w.LinkReceipt(1, 0, 1, [w.LinkItem(1, "fork", "two")]),
     w.LinkBeat(1, statement(2, HELD, [THIRD.instance]), 1, 0),
     w.LinkEnded(1, "over"),
+    w.AskState(1),
+    w.StateReceipt(1, 1, True),
 ]
 
 
