@@ -93,7 +93,7 @@ def test_parts_come_in_order_over_one_link() -> None:
     assert states.take(one, 0, part(last=False), last=False) is None
     refusal = states.take(link(), 1, part(1), last=True)
     assert refusal is not None
-    assert refusal[0] == "bad_field"
+    assert refusal[0] == "dropped"
     assert states.parts == 0, "it begins again"
 
 

@@ -108,7 +108,7 @@ class StateReceiver:
             self.forget()
             self._from = link
         if link is not self._from or part != len(self._parts):
-            return self._refused("bad_field", "the parts of a state come in order, over one link")
+            return self._refused("dropped", "the parts of a state come in order, over one link")
         if link.digest or not link.brings_everything:
             reason = "a state is of all topics, and this source may not bring all of them"
             return self._refused("not_entitled", reason)

@@ -279,7 +279,8 @@ class Sources:
         if link is None:
             return []
         if taken.code:
-            self.beginning.refused(link)
+            if taken.code != "dropped":
+                self.beginning.refused(link)
             text = f"{link.name} sent a state that is not taken: {taken.reason}; another is asked"
             note = Note("replication.state_refused", text, values={"link": link.name})
             return [note, *self._ended(link, taken.reason)]
@@ -295,6 +296,8 @@ class Sources:
     def tick(self, now_ms: int, *, drained: bool) -> list[Effect]:
         """Beats; sources of which nothing is heard are forgotten."""
         effects: list[Effect] = [*self.beginning.tick(now_ms)]
+        if (stalled := self.beginning.stalled(now_ms)) is not None:
+            effects += self._ended(stalled, "the state that was asked for does not come")
         if drained:
             silent = [
                 rid for rid, link in self.links.items() if now_ms - link.heard_ms > SILENCE_MS

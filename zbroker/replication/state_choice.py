@@ -36,6 +36,7 @@ from zbroker.wire.replicas import (
 
 FILLING: Final = "filling"
 OPEN: Final = "open"
+STALLED_MS: Final = 20 * BEAT_MS
 OPEN_MS: Final = 10 * BEAT_MS  # then only a person changes something
 
 
@@ -52,6 +53,7 @@ class StateChoice:
         self._asked: IncomingLink | None = None
         self._refused: set[int] = set()  # sources whose state is not taken
         self._ask_ms = 0
+        self._progress: tuple[tuple[int, int], int] | None = None  # link and bytes, since when
 
     @property
     def is_open(self) -> bool:
@@ -140,6 +142,17 @@ class StateChoice:
             return
         answer.phase, answer.waits, answer.state_bytes = row.phase, row.text, row.bytes
         answer.ranges = row.ranges
+
+    def stalled(self, now_ms: int) -> IncomingLink | None:
+        """The source that was asked and of which nothing more comes: its session is to end."""
+        row, asked = self.row, self._asked
+        if row is None or row.phase != FILLING or asked is None or not self._is_asking:
+            self._progress = None
+            return None
+        at = asked.number, row.bytes
+        if self._progress is None or self._progress[0] != at:
+            self._progress = at, now_ms
+        return asked if now_ms - self._progress[1] > STALLED_MS else None
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Asks the journal again, while it is not open."""
