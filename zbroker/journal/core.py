@@ -24,6 +24,7 @@ from zbroker.ids import Origin
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
 from zbroker.journal.effects import Effect
+from zbroker.journal.generation_closer import GenerationCloser
 from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.retention import RetentionRequests, RetentionSettings
@@ -54,6 +55,7 @@ class JournalCore:
             commit.want_state()  # the last process ended before the one of this segment was whole
         self.commit, self.retention = commit, RetentionRequests(commit, retention)
         self.question = StartQuestion(settings.peers, end.proof)
+        self.closing = GenerationCloser(settings.peers)
         commit.decided, commit.fenced = not self.question.open, self.question.open
         self._group: je.WriteGroup | None = None  # that is being written or synced
         self._committing = self._ready = self._stopping = False
@@ -193,7 +195,22 @@ class JournalCore:
         if not self._keeping and (conflicts := self.commit.take_conflicts()):
             self._keeping = True
             effects.append(je.KeepConflicts(conflicts))
+        self._close_generations()
         return effects
+
+    def _close_generations(self) -> None:
+        """Those of which no peer can bring more; the records travel like others."""
+        commit, origins = self.commit, self.commit.sessions.origins
+        if (
+            not commit.settings.peers
+            or commit.fenced
+            or not commit.accepting
+            or self._raising is not None
+        ):
+            return
+        rows, closed = origins.open_generations(), origins.closed.generations_of(origins.instance)
+        for each in self.closing.closable(commit.generation, rows, closed, ()):
+            commit.close_generation(each)
 
     # -- a new generation ---------------------------------------------------------------------
 
@@ -204,13 +221,14 @@ class JournalCore:
     def _peers_answered(self, event: ev.PeersAnswered) -> Effects:
         high = self.commit.sessions.origins.high(self.origin)
         self._decided(self.question.heard(event.answers, self.origin, high))
+        self.closing.heard(event.answers)
         return ()
 
     def _peer_holds(self, _rid: bytes, said: PeerHolds) -> Effects:
         if said.incarnation != self.commit.settings.incarnation:
             return ()
         return self._peers_answered(
-            ev.PeersAnswered([PeerAnswer(said.peer, dict(said.generations))])
+            ev.PeersAnswered([PeerAnswer(said.peer, dict(said.generations), 0, said.asked_in)])
         )
 
     def _decided(self, raises: bool) -> None:

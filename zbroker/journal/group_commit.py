@@ -25,6 +25,7 @@ from zbroker.engine.effects import Answer
 from zbroker.errors import Bug, ClientError
 from zbroker.ids import Origin
 from zbroker.journal.effects import PublishWatermarks, WriteGroup
+from zbroker.journal.generation_closer import ClosableGeneration
 from zbroker.journal.group_builder import (
     BATCH_BYTES,
     DISK_FULL,
@@ -35,6 +36,7 @@ from zbroker.journal.group_builder import (
     LogEnd,
     columns_bytes,
 )
+from zbroker.journal.origin_rows import travelling
 from zbroker.journal.record_judge import RecordUnit
 from zbroker.journal.replicas import CoveredBy, Replicas, Widened
 from zbroker.journal.replicated_stages import is_commit
@@ -44,7 +46,7 @@ from zbroker.journal.stages import abort_of
 from zbroker.journal.units import CommitPlacer, CommitUnit, Units, units_of
 from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
 from zbroker.log import records
-from zbroker.log.format import KIND_ABORT, SEQUENCED
+from zbroker.log.format import KIND_ABORT, KIND_CLOSED, SEQUENCED
 from zbroker.wire import internal as m
 from zbroker.wire.replicas import (
     AskOrigins,
@@ -53,7 +55,6 @@ from zbroker.wire.replicas import (
     PublisherName,
     PublisherNames,
 )
-from zbroker.wire.replication import OriginPosition
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRows
 
@@ -88,7 +89,16 @@ Question = m.Open | m.Close | AskNamed | CommitStages | AbortStages | AskOrigins
 #: An item in line for a group: its sender; an entry, record, unit or control record, or a
 #: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
 #: into several holes). A plain tuple, since there is one for each batch.
-Item = m.Entry | RecordUnit | CoveredBy | Widened | CommitUnit | Control | Question
+Item = (
+    m.Entry
+    | RecordUnit
+    | CoveredBy
+    | Widened
+    | CommitUnit
+    | Control
+    | ClosableGeneration
+    | Question
+)
 Waiting = tuple[Requester, Item, int, Body, int]
 
 
@@ -125,6 +135,7 @@ class GroupCommit(GroupBuilder):
         self._queue: deque[Waiting] = deque()
         self._queued_bytes = 0
         self._requesters: dict[bytes, Requester] = {}
+        self._closing: set[int] = set()  # generations in line to be closed
         self._own = Requester(b"", "journal", settings.incarnation)  # of control records
         self._in_flight: deque[InFlight] = deque()
 
@@ -219,6 +230,24 @@ class GroupCommit(GroupBuilder):
         self._queue.append((self._own, Widened(origin, digest), 0, b"", BATCH_BYTES))
         self._queued_bytes += BATCH_BYTES
 
+    def close_generation(self, what: ClosableGeneration) -> None:
+        """After what waits, an older generation of this instance is closed."""
+        assert not self.fenced, "a caller looks at it first"
+        if what.generation not in self._closing:
+            self._closing.add(what.generation)
+            self._queue.append((self._own, what, 0, b"", BATCH_BYTES))
+            self._queued_bytes += BATCH_BYTES
+
+    def _own_record(self, what: Control | ClosableGeneration) -> None:
+        if isinstance(what, Control):
+            self.control(*what)
+            return
+        self._closing.discard(what.generation)
+        record = what.record(self.sessions.origins, self.generation)
+        if record is not None:
+            self.control(KIND_CLOSED, records.encode(record))
+            self._replicas.closed()
+
     def _commit(self, requester: Requester, commit: CommitUnits, bodies: list[Body]) -> None:
         self._confirmed(requester, commit.confirmed)
         for ordinal, unit in enumerate(units_of(commit, bodies), commit.ordinal):
@@ -298,8 +327,8 @@ class GroupCommit(GroupBuilder):
             elif isinstance(what, CommitUnit):
                 items.append((requester, self._units.place(ordinal, what, fits=needs <= left)))
                 left -= needs if not items[-1][1].code else 0
-            elif isinstance(what, Control):
-                self.control(*what)
+            elif isinstance(what, Control | ClosableGeneration):
+                self._own_record(what)
                 left -= needs
             elif isinstance(what, CoveredBy):
                 self._replicas.cover(what)
@@ -348,14 +377,7 @@ class GroupCommit(GroupBuilder):
     def _origin_rows(self, ask: AskOrigins) -> OriginRows:
         origins = self.sessions.origins
         origins.note_own(self.batches, self.generation)
-        rows = []
-        for row in origins.rows():
-            own = row.instance == self.settings.instance  # its names and states are nowhere else
-            at = row.crc_at if own or row.crc >= 0 else row.position
-            if at:
-                said = row.instance, row.generation, at, row.digest, row.since
-                rows.append(OriginPosition(*said))
-        return OriginRows(ask.cid, self.generation, 0, rows)
+        return OriginRows(ask.cid, self.generation, 0, *travelling(origins))
 
     def _open(self, ask: m.Open) -> m.Opened:
         try:
@@ -403,8 +425,7 @@ class GroupCommit(GroupBuilder):
         self.written = position
         origins = self.sessions.origins
         if self.serial != origins.begun_serial:  # its first group: what it began with
-            origins.begun, origins.begun_serial = self._before, self.serial
-            origins.stored_begun = self._stored_before
+            origins.segment_began(self.serial, self._before, self._stored_before)
         self.sessions.stages.written(self.serial)
         self._snapshots.written(position, self.serial)
 
@@ -450,6 +471,7 @@ class GroupCommit(GroupBuilder):
             m.Watermarks(
                 self.settings.incarnation, self.settings.instance, self.generation, self.log_start,
                 self.written, self.persisted, self.serial, self.log_time, self.raised,
+                self.sessions.origins.closed.changes,
             ),
             of_commit,
         )  # fmt: skip

@@ -249,6 +249,9 @@ class ReplicationCore:
         if self.own.known and marks.generation != self.own.generation:
             self.own.lost()
             return [*effects, self._ask_origins(None)]
+        if self.own.known and marks.closed != self.own.closings:
+            self.own.closings = marks.closed
+            effects = [*effects, self._ask_origins(None)]
         if self.own.known:
             here = Origin(marks.instance, marks.generation)
             self.own.raised(here, marks.persisted - 1, 0)
@@ -258,8 +261,12 @@ class ReplicationCore:
         if begun.cid not in self._begins:
             return []
         rid = self._begins.pop(begun.cid)
-        self.own.begin(begun.generation, begun.started_ns, begun.rows)
-        return self.sources.begun(rid, now) if rid is not None else []
+        self.own.begin(begun.generation, begun.started_ns, begun.rows, begun.closed)
+        effects = [
+            effect for name, link in self.outgoing.items()
+            for effect in self._from_link(name, link.generation_began(now.mono_ms))
+        ]  # fmt: skip
+        return [*effects, *self.sources.begun(rid, now)] if rid is not None else effects
 
     def _receipt(self, receipt: m.JournalReceipt, now: Now) -> Sequence[Effect]:
         if receipt.incarnation != self._journal.welcomed_by:
@@ -278,9 +285,9 @@ class ReplicationCore:
         link, message = self.outgoing[event.link], event.message
         effects = self._from_link(event.link, link.heard(message, now.mono_ms))
         if isinstance(message, w.LinkWelcome) and link.state == "finding":
-            return [*effects, *self.sources.peer_holds(event.link, link.peer)]
+            return [*effects, *self.sources.peer_holds(event.link, link.peer, link.asked_in)]
         if isinstance(message, w.LinkBeat) and message.statement.rows and link.state != "down":
-            return [*effects, *self.sources.peer_holds(event.link, link.peer)]
+            return [*effects, *self.sources.peer_holds(event.link, link.peer, link.asked_in)]
         return effects
 
     def _found(self, found: StartFound, now: Now) -> Sequence[Effect]:

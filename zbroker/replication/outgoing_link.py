@@ -34,6 +34,7 @@ from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS, MIB, U63_MAX
 from zbroker.log.format import (
     FLAG_UNIT,
+    KIND_CLOSED,
     KIND_NOOP,
     KIND_STATE,
     KIND_TIE,
@@ -42,6 +43,7 @@ from zbroker.log.format import (
 )
 from zbroker.log.reader import Cursor, Gap
 from zbroker.replication.contract import LinkIdentity
+from zbroker.replication.damaged_range import DamagedRange
 from zbroker.replication.effects import (
     CloseLink,
     ConnectLink,
@@ -57,7 +59,6 @@ from zbroker.replication.holdings import Holdings
 from zbroker.replication.incoming_link import last_of
 from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.replication.records import OnTheWay, name_record, record_of, size_of
-from zbroker.replication.snapshot_rows import Rows, SnapshotRows
 from zbroker.wire import replication as w
 from zbroker.wire.internal import Record
 
@@ -69,7 +70,7 @@ PENDING_MAX: Final = 10_000
 READ_BYTES: Final = 1 * MIB
 SEND_BYTES: Final = 1 * MIB  # in one message, unless one unit is larger: beats have to pass
 _DAMAGE: Final = Origin(0, 0)  # of all that a damaged range had
-_NO_MARK: Final = frozenset({KIND_TIE, KIND_NOOP})  # no client waits for them
+_NO_MARK: Final = frozenset({KIND_TIE, KIND_NOOP, KIND_CLOSED})  # no client waits for them
 
 
 class _Pending(NamedTuple):
@@ -92,6 +93,7 @@ class OutgoingLink:
         self.state = "down"
         self.session = 0
         self.mark = 0
+        self.asked_in = 0  # generation of this instance when the session began
         self.paused = False  # by hand
         self.peer = Holdings()
         self.refusal: w.LinkRefused | None = None  # of the last Hello
@@ -115,8 +117,7 @@ class OutgoingLink:
         self._named: set[int] = set()  # publishers, in this session
         self._unit: list[Sent] = []  # that is not complete yet
         self._held: LinkBlock | None = None  # until its publishers' names are known
-        self._gap: SnapshotRows | None = None  # a damaged range was read: the snapshot after it
-        self._whole: set[Origin] = set()  # of which nothing is missing since then
+        self._damage = DamagedRange()
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -151,6 +152,7 @@ class OutgoingLink:
 
     def _say_hello(self, now_ms: int, wall_ns: int) -> list[LinkEffect]:
         self.session = max(self.session + 1, wall_ns // 1_000)
+        self.asked_in = self._own.generation
         self.state, self._heard_ms = "greeting", now_ms
         self._heard_counter = self._judged_through = 0
         hello = w.LinkHello(
@@ -165,6 +167,15 @@ class OutgoingLink:
         if self._sent:
             return []
         return [*self._down(now_ms), CloseLink(self.link)]
+
+    def generation_began(self, now_ms: int) -> list[LinkEffect]:
+        """Asks again how much of the older ones the destination has: what it said may have been of
+        a generation that went on. Its Hello ends what is on its way of that."""
+        if self.state == "down" or self.paused or self.asked_in >= self._own.generation:
+            return []
+        effects = self._down(now_ms)
+        self._hello_ms, self._hello_wait_ms = now_ms, HELLO_WAIT_MS
+        return effects
 
     def resume(self, now_ms: int) -> None:
         """Goes on, with a Hello at once if the session has ended."""
@@ -195,8 +206,7 @@ class OutgoingLink:
         self._cursor = self._again_ms = self._held = None
         self._pending.clear()
         self._unit = []
-        self._gap = None
-        self._whole.clear()
+        self._damage.forget()
 
     def _beat(self, now_ms: int) -> LinkEffect:
         self._beat_ms = now_ms + BEAT_MS
@@ -245,9 +255,16 @@ class OutgoingLink:
         self.stopped.clear()
         self._given.clear()
         self._compared.clear()
-        held = {origin: self.peer.position(origin, self._digest) for origin in self.peer.rows}
-        self._passed = dict(held)
-        return [FindStart(self.link, self.session, held)]
+        self._passed = {origin: self._holds(origin) for origin in self.peer.rows}
+        old = {one: end for one, end in self._own.closed.items() if self.peer.has_all_of(one)}
+        return [FindStart(self.link, self.session, {**old, **self.peer.closed, **self._passed})]
+
+    def _holds(self, origin: Origin) -> int:
+        """Up to where the destination has what this link sends of an origin."""
+        position = self.peer.position(origin, self._digest)
+        if not position and origin in self._own.closed and self.peer.has_all_of(origin):
+            return self._own.closed[origin]
+        return position
 
     def found(self, found: StartFound) -> list[LinkEffect]:
         """Everything of each origin before the cursor is there already."""
@@ -307,11 +324,8 @@ class OutgoingLink:
 
     def _covers(self, pending: _Pending) -> bool:
         if pending.origin != _DAMAGE:
-            return self.peer.position(pending.origin, self._digest) >= pending.last
-        rows = self._gap.complete if self._gap is not None else None
-        return rows is not None and all(
-            self.peer.position(origin, self._digest) >= at for origin, (at, _) in rows.items()
-        )
+            return self._holds(pending.origin) >= pending.last
+        return self._damage.is_covered(self._holds)
 
     # -- the log ------------------------------------------------------------------------------
 
@@ -368,8 +382,8 @@ class OutgoingLink:
             if isinstance(item, Gap):
                 self._damaged(item)
                 continue
-            if item.kind == KIND_STATE and self._gap is not None:
-                self._proved(self._gap, item)
+            if item.kind == KIND_STATE:
+                self._proved(item)
             record = None if item.kind in STAYS else self._judged(item)
             if record is not None:
                 if item.publisher and item.publisher not in self._named:
@@ -396,7 +410,7 @@ class OutgoingLink:
             if last == after:
                 self._crcs[origin] = (last, batch.content_crc)
             return None
-        held = max(self.peer.position(origin, self._digest), self._given.get(origin, 0))
+        held = max(self._holds(origin), self._given.get(origin, 0))
         covered = last <= held
         crc = self._crcs.get(origin, (0, -1))
         self._passed[origin] = last
@@ -420,33 +434,19 @@ class OutgoingLink:
         return self._given_as(batch, last, after, None)
 
     def _damaged(self, gap: Gap) -> None:
-        self._gap = SnapshotRows()
-        self._whole.clear()
+        self._damage.begin()
         self._unit = []
         self._pending.append(_Pending(gap.first, _DAMAGE, 0))
 
-    def _proved(self, gap: SnapshotRows, batch: Batch) -> None:
-        """A part of a state snapshot after a damaged range."""
-        if gap.complete is not None or not gap.add(batch.body):
-            return
-        rows: Rows = gap.complete or {}
-        for origin, (at, crc) in rows.items():
+    def _proved(self, batch: Batch) -> None:
+        """A part of a state snapshot; it counts after a damaged range."""
+        for origin, (at, crc) in self._damage.proved(batch.body).items():
             if self._passed.get(origin, 0) < at:
                 self._passed[origin], self._crcs[origin] = at, (at, crc)
 
-    def _is_whole(self, origin: Origin, held: int) -> bool:
-        """Whether the destination lacks nothing of this origin that was in the damaged range."""
-        if self._gap is None or origin in self._whole:
-            return True
-        rows = self._gap.complete
-        if rows is None or held < rows.get(origin, (0, 0))[0]:
-            return False
-        self._whole.add(origin)
-        return True
-
     def _goes(self, origin: Origin, held: int) -> bool:
         """Whether records of this origin are sent from here now."""
-        if not self._is_whole(origin, held):
+        if not self._damage.is_whole(origin, held):
             self.stopped.setdefault(origin, "gap")
         if origin in self.stopped:
             return False
@@ -464,7 +464,7 @@ class OutgoingLink:
         take the first record of a generation for the end of them (zbroker.journal.link_sessions).
         """
         return not any(
-            at > max(self.peer.position(one, self._digest), self._given.get(one, 0))
+            at > max(self._holds(one), self._given.get(one, 0))
             for one, at in self._passed.items()
             if (origin.instance, 0) <= one < origin
             and self.stopped.get(one) != "fork"  # a new generation is the way out of it

@@ -256,12 +256,12 @@ class Sources:
         here = (link for link in judged.values() if self.links.get(link.rid) is link)
         return [Answer(link.rid, link.receipt()) for link in here]
 
-    def peer_holds(self, name: str, peer: Holdings) -> list[Effect]:
-        """The journal hears how much of its own a peer holds."""
+    def peer_holds(self, name: str, peer: Holdings, asked_in: int = 0) -> list[Effect]:
+        """The journal hears how much of its own a peer holds. asked_in: see PeerHolds."""
         if not self.journal:
             return []
         generations = peer.generations_of(self._settings.instance)
-        return [Say(JOURNAL, PeerHolds(self.journal, name, generations))]
+        return [Say(JOURNAL, PeerHolds(self.journal, name, generations, asked_in))]
 
     # -- time ---------------------------------------------------------------------------------
 

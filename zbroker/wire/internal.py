@@ -372,6 +372,7 @@ class Watermarks(InternalMessage, tag="marks"):
 
     serial: the segment that has the write head. log_time_ns: newest log time given.
     raised: generations that this journal began since its start, each with its first position.
+    closed: how many generations, of any instance, were closed here since then.
     """
 
     incarnation: int
@@ -383,6 +384,7 @@ class Watermarks(InternalMessage, tag="marks"):
     serial: int
     log_time_ns: int
     raised: list[tuple[int, int]] = []
+    closed: int = 0
 
 
 # -- what is not recorded ---------------------------------------------------------------------

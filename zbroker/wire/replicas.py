@@ -20,7 +20,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from zbroker.wire.internal import Correlated, InternalMessage, JournalRequest, Refusable
-from zbroker.wire.replication import OriginPosition
+from zbroker.wire.replication import ClosedGeneration, OriginPosition
 
 
 class AskOrigins(JournalRequest, tag="ask_origins"):
@@ -28,11 +28,13 @@ class AskOrigins(JournalRequest, tag="ask_origins"):
 
 
 class OriginRows(Correlated, tag="origin_rows"):
-    """rows: how far each origin is durable, also the own generations of this instance."""
+    """rows: how far each origin is durable, also the own generations of this instance. closed:
+    generations that have ended, which have no row."""
 
     generation: int
     started_ns: int
     rows: list[OriginPosition]
+    closed: list[ClosedGeneration] = field(default_factory=list)
 
 
 class AskPublishers(JournalRequest, tag="ask_publishers"):
@@ -56,11 +58,15 @@ class PublisherNames(Correlated, tag="publisher_names"):
 
 
 class PeerHolds(InternalMessage, tag="peer_holds"):
-    """A peer says how far it has generations of this instance: [generation, position] of each."""
+    """A peer says how far it has generations of this instance: [generation, position] of each.
+
+    asked_in: the generation of this instance when its link to the peer began.
+    """
 
     incarnation: int
     peer: str
     generations: list[tuple[int, int]]
+    asked_in: int = 0
 
 
 class Replicated(InternalMessage, tag="replicated"):
