@@ -36,6 +36,10 @@ GOLDEN = [
         "a8706f736974696f6e2aa3637263ceaabbccdd",
     ),
     (
+        records.ForgottenRecord("b"),
+        "81a470656572a162",
+    ),
+    (
         records.ClosedRecord(7, 42),
         "82aa67656e65726174696f6e07a3656e642a",
     ),

@@ -388,10 +388,9 @@ def test_a_new_generation_asks_again_what_the_destination_has() -> None:
     link = Link()
     link.connect()
     assert link.end.asked_in == HERE.generation
-    assert link.end.generation_began(link.now_ms) == []
     link.own.begin(HERE.generation + 1, 1, [])
     session = link.end.session
-    link.end.generation_began(link.now_ms)
+    link.end.ask_again(link.now_ms)
     assert link.end.state == "down"
     link.tick()
     assert (link.end.state, link.end.session > session) == ("greeting", True)

@@ -26,7 +26,7 @@
     POST /queues/NAME/...     create, alter, delete, purge, requeue
     POST /points              {"name", "at"?}
     POST /points/remove       {"name"}, "dry_run"?
-    POST /replication/NAME/.. pause, resume, downgrade, upgrade
+    POST /replication/NAME/.. pause, resume, downgrade, upgrade, forget
     POST /replication/drain   {"wait_s"?, "off"?, "dry_run"?}
 
 Only peers on loopback are answered, and only when the Host header names this machine's loopback: a
@@ -85,7 +85,7 @@ QUEUE_PATHS: Final = (
     "/queues/NAME",
     *(f"/queues/NAME/{what}" for what in (*QUEUE_READS, *QUEUE_WRITES)),
 )
-LINK_WRITES: Final = ("pause", "resume", "downgrade", "upgrade")
+LINK_WRITES: Final = ("pause", "resume", "downgrade", "upgrade", "forget")
 LINK_PATHS: Final = tuple(f"/replication/NAME/{what}" for what in LINK_WRITES)
 NAME_MAX_CHARS: Final = 255
 SEE: Final = "see docs/reference/admin.md"

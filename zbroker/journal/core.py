@@ -31,9 +31,11 @@ from zbroker.journal.retention import RetentionRequests, RetentionSettings
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.start_question import PeerAnswer, StartQuestion
 from zbroker.limits import BEAT_MS
+from zbroker.log import records
+from zbroker.log.format import KIND_FORGOTTEN
 from zbroker.log.generations import drawn
 from zbroker.wire import internal as m
-from zbroker.wire.replicas import PeerHolds
+from zbroker.wire.replicas import ForgetPeer, PeerHolds
 
 __all__ = ["JournalCore", "JournalSettings", "LogEnd", "RetentionSettings"]
 
@@ -72,6 +74,7 @@ class JournalCore:
             m.Locate: self._locate,
             m.Holds: self._holds,
             PeerHolds: self._peer_holds,
+            ForgetPeer: self._forget,
             **dict.fromkeys(self.retention.requests, self._ask),
         }
         self._handlers: dict[type, Callable[[Any], Effects]] = {
@@ -208,8 +211,12 @@ class JournalCore:
             or self._raising is not None
         ):
             return
+        forgotten = commit.sessions.forgotten_peers.names
+        for peer in [one for one in forgotten if self.closing.has_answered(one, 1)]:
+            back = records.ForgottenRecord(peer, forgotten=False)
+            commit.append_control(KIND_FORGOTTEN, records.encode(back))
         rows, closed = origins.open_generations(), origins.closed.generations_of(origins.instance)
-        for each in self.closing.closable(commit.generation, rows, closed, ()):
+        for each in self.closing.closable(commit.generation, rows, closed, forgotten):
             commit.close_generation(each)
 
     # -- a new generation ---------------------------------------------------------------------
@@ -230,6 +237,11 @@ class JournalCore:
         return self._peers_answered(
             ev.PeersAnswered([PeerAnswer(said.peer, dict(said.generations), 0, said.asked_in)])
         )
+
+    def _forget(self, rid: bytes, ask: ForgetPeer) -> Effects:
+        if ask.incarnation == self.commit.settings.incarnation:
+            self.closing.forget(ask.peer)
+        return self.commit.receive(rid, ask, [])
 
     def _decided(self, raises: bool) -> None:
         if raises:

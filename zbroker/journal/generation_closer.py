@@ -47,6 +47,10 @@ class GenerationCloser:
             for generation, position in answer.holds.items():
                 self._held[generation] = max(position, self._held.get(generation, 0))
 
+    def forget(self, peer: str) -> None:
+        """What it answered before counts no more."""
+        self._asked_in.pop(peer, None)
+
     def has_answered(self, peer: str, here: int) -> bool:
         """Whether a peer has said what it holds since generation `here` began."""
         return self._asked_in.get(peer, 0) >= here

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from zbroker.engine.effects import Answer
@@ -40,21 +39,16 @@ from zbroker.journal.origin_rows import travelling
 from zbroker.journal.record_judge import RecordUnit
 from zbroker.journal.replicas import CoveredBy, Replicas, Widened
 from zbroker.journal.replicated_stages import is_commit
+from zbroker.journal.requesters import Requester, demand
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.snapshot import SnapshotWriter
 from zbroker.journal.stages import abort_of
 from zbroker.journal.units import CommitPlacer, CommitUnit, Units, units_of
 from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
 from zbroker.log import records
-from zbroker.log.format import KIND_ABORT, KIND_CLOSED, SEQUENCED
+from zbroker.log.format import KIND_ABORT, KIND_CLOSED, KIND_FORGOTTEN, SEQUENCED
 from zbroker.wire import internal as m
-from zbroker.wire.replicas import (
-    AskOrigins,
-    AskPublishers,
-    OriginRows,
-    PublisherName,
-    PublisherNames,
-)
+from zbroker.wire import replicas as w
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRows
 
@@ -65,18 +59,6 @@ ABORTED_MAX: Final = 100  # stages that one request may end while the disk is ne
 _GROUP_BYTES: Final = 1024  # a group's header, and zeros up to where it may begin
 
 
-@dataclass(slots=True)
-class Requester:
-    """A process that appends: only the newest connection of each one is listened to."""
-
-    rid: bytes
-    process: str
-    incarnation: int
-    number: int = 0  # of its Hello
-    unconfirmed: deque[m.ReceiptItem] = field(default_factory=deque)
-    fresh: int = 0  # items at the right end that were not sent yet
-
-
 class Control(NamedTuple):
     """A control record of this instance: its kind and its body."""
 
@@ -84,7 +66,16 @@ class Control(NamedTuple):
     body: bytes
 
 
-Question = m.Open | m.Close | AskNamed | CommitStages | AbortStages | AskOrigins | AskPublishers
+Question = (
+    m.Open
+    | m.Close
+    | AskNamed
+    | CommitStages
+    | AbortStages
+    | w.AskOrigins
+    | w.AskPublishers
+    | w.ForgetPeer
+)
 
 #: An item in line for a group: its sender; an entry, record, unit or control record, or a
 #: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
@@ -151,13 +142,13 @@ class GroupCommit(GroupBuilder):
         if isinstance(message, m.Append):
             self._append(requester, message, bodies)
         elif isinstance(message, m.Replicate):
-            _demand(requester, REPLICATION)
+            demand(requester, REPLICATION)
             self._replicate(requester, message, bodies)
         elif isinstance(message, m.OpenLink):
-            _demand(requester, REPLICATION)
+            demand(requester, REPLICATION)
             return [Answer(rid, self._replicas.links.open(message))]
         elif isinstance(message, CommitUnits):
-            _demand(requester, QUEUES)
+            demand(requester, QUEUES)
             self._commit(requester, message, bodies)
         elif isinstance(message, Question):
             return self._question(requester, message)
@@ -168,10 +159,10 @@ class GroupCommit(GroupBuilder):
     def _question(self, requester: Requester, ask: Question) -> list[Effect]:
         """It waits in line, after what was sent before it."""
         if isinstance(ask, AskNamed):
-            _demand(requester, QUEUES)
-        elif isinstance(ask, AskOrigins | AskPublishers):
-            _demand(requester, REPLICATION)
-        if isinstance(ask, AskOrigins) and not self.decided:
+            demand(requester, QUEUES)
+        elif isinstance(ask, w.AskOrigins | w.AskPublishers | w.ForgetPeer):
+            demand(requester, REPLICATION)
+        if isinstance(ask, w.AskOrigins) and not self.decided:
             return [Answer(requester.rid, self._origin_rows(ask))]  # nothing is placed before that
         self._queue.append((requester, ask, 0, b"", 0))
         return []
@@ -353,7 +344,9 @@ class GroupCommit(GroupBuilder):
 
     def _answer(
         self, ask: Question
-    ) -> m.Opened | NamedRows | StagesDone | OriginRows | PublisherNames | None:
+    ) -> (
+        m.Opened | NamedRows | StagesDone | w.OriginRows | w.PublisherNames | w.PeerForgotten | None
+    ):
         """Its answer is durable when it leaves; None for a Close, which has none."""
         if isinstance(ask, m.Open):
             return self._open(ask)
@@ -365,19 +358,21 @@ class GroupCommit(GroupBuilder):
             return self._commits.place(ask)
         if isinstance(ask, AbortStages):
             return self._abort(ask)
-        if isinstance(ask, AskOrigins):
+        if isinstance(ask, w.AskOrigins):
             return self._origin_rows(ask)
-        if isinstance(ask, AskPublishers):
+        if isinstance(ask, w.ForgetPeer):
+            return self._forget(ask)
+        if isinstance(ask, w.AskPublishers):
             known = (self.sessions.get(one) for one in ask.ids)
-            rows = [PublisherName(k.id, k.name, k.principal) for k in known if k is not None]
-            return PublisherNames(ask.cid, rows)
+            rows = [w.PublisherName(k.id, k.name, k.principal) for k in known if k is not None]
+            return w.PublisherNames(ask.cid, rows)
         self.sessions.close(ask.name, ask.session)
         return None
 
-    def _origin_rows(self, ask: AskOrigins) -> OriginRows:
+    def _origin_rows(self, ask: w.AskOrigins) -> w.OriginRows:
         origins = self.sessions.origins
         origins.note_own(self.batches, self.generation)
-        return OriginRows(ask.cid, self.generation, 0, *travelling(origins))
+        return w.OriginRows(ask.cid, self.generation, 0, *travelling(self.sessions))
 
     def _open(self, ask: m.Open) -> m.Opened:
         try:
@@ -388,6 +383,13 @@ class GroupCommit(GroupBuilder):
             ask.cid, ask.name, known.id, known.session, known.high, known.unbroken,
             known.last_position,
         )  # fmt: skip
+
+    def _forget(self, ask: w.ForgetPeer) -> w.PeerForgotten:
+        if self.fenced:
+            return w.PeerForgotten(ask.cid, code="not_ready", reason=NOT_READY)
+        if ask.peer not in self.sessions.forgotten_peers.names:
+            self.control(KIND_FORGOTTEN, records.encode(records.ForgottenRecord(ask.peer)))
+        return w.PeerForgotten(ask.cid)
 
     def _abort(self, ask: AbortStages) -> StagesDone:
         keys = self.sessions.stages.known(ask.principal, dict.fromkeys(ask.stages))
@@ -471,7 +473,7 @@ class GroupCommit(GroupBuilder):
             m.Watermarks(
                 self.settings.incarnation, self.settings.instance, self.generation, self.log_start,
                 self.written, self.persisted, self.serial, self.log_time, self.raised,
-                self.sessions.origins.closed.changes,
+                self.sessions.origins.closed.changes + self.sessions.forgotten_peers.changes,
             ),
             of_commit,
         )  # fmt: skip
@@ -499,8 +501,3 @@ class GroupCommit(GroupBuilder):
 def _pair(entries: Sequence[object], bodies: list[Body]) -> None:
     if len(bodies) != len(entries):
         raise Bug(f"{len(entries)} entries came with {len(bodies)} bodies")
-
-
-def _demand(requester: Requester, process: str) -> None:
-    if requester.process != process:
-        raise Bug(f"{requester.process} sent what only {process} may send")

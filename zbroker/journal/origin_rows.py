@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from zbroker.journal.origins import Origins
+from zbroker.journal.sessions import Sessions
 from zbroker.wire.replication import ClosedGeneration, OriginPosition
 
 
-def travelling(origins: Origins) -> tuple[list[OriginPosition], list[ClosedGeneration]]:
-    """How far each origin is here, counted by records that travel; and which have ended, where."""
-    rows = []
+def travelling(
+    sessions: Sessions,
+) -> tuple[list[OriginPosition], list[ClosedGeneration], list[str], int]:
+    """How far each origin is here, counted by records that travel; which have ended, where; the
+    forgotten peers; how many generations of this instance are open, without the newest."""
+    rows, origins = [], sessions.origins
     for row in origins.rows():
         own = row.instance == origins.instance  # its names and states are nowhere else
         at = row.crc_at if own or row.crc >= 0 else row.position
         if at:
             said = row.instance, row.generation, at, row.digest, row.since
             rows.append(OriginPosition(*said))
-    return rows, [ClosedGeneration(*row.origin, row.end) for row in origins.closed]
+    closed = [ClosedGeneration(*row.origin, row.end) for row in origins.closed]
+    older = max(0, len(origins.open_generations()) - 1)
+    return rows, closed, sorted(sessions.forgotten_peers.names), older

@@ -28,6 +28,7 @@ from msgspec import Struct
 from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
 from zbroker.journal import holes
+from zbroker.journal.forgotten_peers import ForgottenPeers
 from zbroker.journal.holes import Hole, Holes, Run
 from zbroker.journal.named_records import NamedRecords
 from zbroker.journal.origins import Origins
@@ -128,7 +129,7 @@ def refusal(code: str, reason: str) -> Verdict:
 
 class Sessions:
     """The publisher table of one journal; `origins`: how far each is here; `named`: names;
-    `stages`: parts that wait for a commit.
+    `stages`: parts that wait for a commit; `forgotten_peers`: those that are not waited for.
 
     instance: whose journal this is; sessions of other origins end none of its own.
     forgotten: holes with something in them that were given up.
@@ -138,6 +139,7 @@ class Sessions:
         self.origins = Origins(instance)
         self.named = NamedRecords()
         self.stages = Stages(self.origins)
+        self.forgotten_peers = ForgottenPeers()
         self.forgotten = 0
         self._publishers: dict[int, PublisherState] = {}
         self._names: Counter[str] = Counter()  # in the log, by principal

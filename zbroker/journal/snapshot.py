@@ -37,6 +37,7 @@ from msgspec import DecodeError, Raw, Struct, msgpack
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.journal.closed_generations import ClosedRow
+from zbroker.journal.forgotten_peers import ForgottenRow
 from zbroker.journal.group_builder import GroupBuilder
 from zbroker.journal.origins import OriginRow, Tie
 from zbroker.journal.sessions import PublisherRow, Sessions
@@ -112,6 +113,14 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
             list[EndedRow],
             stages.ended_rows,
             stages.learn_ended,
+            always=False,
+            optional=True,
+        ),
+        FoldCodec(
+            "forgotten",
+            list[ForgottenRow],
+            sessions.forgotten_peers.rows,
+            sessions.forgotten_peers.fold_row,
             always=False,
             optional=True,
         ),

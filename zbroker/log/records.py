@@ -3,7 +3,7 @@
 Maps with string keys, in msgpack: unknown keys are ignored, new ones have a default. State records
 are in snapshot.py; a tie and a noop have no body, all of them is in the batch header.
 
-    KIND_PUBLISHER, _POINT, _PURGE, _ABORT, _ORIGIN, _CLOSED   one struct each
+    KIND_PUBLISHER, _POINT, _PURGE, _ABORT, _ORIGIN, _CLOSED, _FORGOTTEN   one struct each
     KIND_WIRING   one definition made, changed or deleted: DefinitionRecord
     KIND_QUEUE    what became of messages of one queue: QueueRecord, with any number of facts
 
@@ -99,12 +99,21 @@ class ClosedRecord(Struct, omit_defaults=True):
     end: int = 0
 
 
+class ForgottenRecord(Struct, omit_defaults=True):
+    """Body of a KIND_FORGOTTEN record: whether the generations of this instance are closed without
+    the answer of this peer."""
+
+    peer: str
+    forgotten: bool = True
+
+
 PUBLISHER: Final = msgpack.Decoder(PublisherRecord)
 POINT: Final = msgpack.Decoder(PointRecord)
 PURGE: Final = msgpack.Decoder(PurgeRecord)
 ABORT: Final = msgpack.Decoder(AbortRecord)
 ORIGIN: Final = msgpack.Decoder(OriginRecord)
 CLOSED: Final = msgpack.Decoder(ClosedRecord)
+FORGOTTEN: Final = msgpack.Decoder(ForgottenRecord)
 
 encode = msgpack.encode
 

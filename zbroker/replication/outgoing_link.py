@@ -168,10 +168,10 @@ class OutgoingLink:
             return []
         return [*self._down(now_ms), CloseLink(self.link)]
 
-    def generation_began(self, now_ms: int) -> list[LinkEffect]:
-        """Asks again how much of the older ones the destination has: what it said may have been of
-        a generation that went on. Its Hello ends what is on its way of that."""
-        if self.state == "down" or self.paused or self.asked_in >= self._own.generation:
+    def ask_again(self, now_ms: int) -> list[LinkEffect]:
+        """Says Hello again: what the destination said may have been of a generation that went on,
+        or another journal has to hear it. The Hello ends what is on its way there."""
+        if self.state == "down" or self.paused:
             return []
         effects = self._down(now_ms)
         self._hello_ms, self._hello_wait_ms = now_ms, HELLO_WAIT_MS

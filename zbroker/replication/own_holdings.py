@@ -32,6 +32,8 @@ class OwnHoldings:
         self.sources: frozenset[int] = frozenset()
         self.closed: dict[Origin, int] = {}
         self.closings = 0
+        self.forgotten: frozenset[str] = frozenset()
+        self.open_generations = 0  # of this instance, without the newest
         self._said_closed: list[ClosedGeneration] = []
         self._closed_counter = 0  # of their newest change
         self._rows: dict[Origin, OriginPosition] = {}

@@ -372,7 +372,7 @@ class Watermarks(InternalMessage, tag="marks"):
 
     serial: the segment that has the write head. log_time_ns: newest log time given.
     raised: generations that this journal began since its start, each with its first position.
-    closed: how many generations, of any instance, were closed here since then.
+    closed: how often a generation was closed here since then, or a peer forgotten.
     """
 
     incarnation: int

@@ -4,6 +4,7 @@ replication                                     journal
     AskOrigins{}                      ->  OriginRows{rows}          after the sync
     AskPublishers{ids}                ->  PublisherNames{rows}      after the sync
     PeerHolds{peer, generations}      ->
+    ForgetPeer{peer}                  ->  PeerForgotten{}           after the sync
     OpenLink, Replicate, JournalReceipt, Holds: see zbroker.wire.internal
 
 replication                                     admin
@@ -29,12 +30,25 @@ class AskOrigins(JournalRequest, tag="ask_origins"):
 
 class OriginRows(Correlated, tag="origin_rows"):
     """rows: how far each origin is durable, also the own generations of this instance. closed:
-    generations that have ended, which have no row."""
+    generations that have ended, which have no row. forgotten: peers that are not waited for.
+    open_generations: of this instance, that are not closed, without the newest."""
 
     generation: int
     started_ns: int
     rows: list[OriginPosition]
     closed: list[ClosedGeneration] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    open_generations: int = 0
+
+
+class ForgetPeer(JournalRequest, tag="forget_peer"):
+    """Generations of this instance are closed without the answer of this peer, until it answers."""
+
+    peer: str
+
+
+class PeerForgotten(Refusable, tag="peer_forgotten"):
+    """That is durable."""
 
 
 class AskPublishers(JournalRequest, tag="ask_publishers"):
@@ -93,7 +107,8 @@ class ReplicationRow(Struct, omit_defaults=True):
     lag: local positions from there to the durable end of the log. stopped: origins that are not
     sent on, `<instance hex>.<generation>`, and why. problem: what the other end refused last.
     paused: by hand, also while what is on its way is still awaited. by_hand: it was downgraded by a
-    person, and stays so.
+    person, and stays so. unanswered: it has not said how much of this instance it holds since the
+    newest generation began. forgotten: that is not waited for.
     """
 
     name: str
@@ -110,26 +125,31 @@ class ReplicationRow(Struct, omit_defaults=True):
     problem: str = ""
     paused: bool = False
     by_hand: bool = False
+    unanswered: bool = False
+    forgotten: bool = False
 
 
 class Links(Correlated, tag="links"):
     """rows: all links. needed, through: as in Replicated; needed is None without synchronous
-    destinations. origins: how far each origin is durable here."""
+    destinations. origins: how far each origin is durable here. open_generations: as in
+    OriginRows."""
 
     rows: list[ReplicationRow]
     persisted: int
     through: int = 0
     needed: int | None = None
     origins: list[OriginPosition] = field(default_factory=list)
+    open_generations: int = 0
 
 
-LinkAction = Literal["pause", "resume", "downgrade", "upgrade"]
+LinkAction = Literal["pause", "resume", "downgrade", "upgrade", "forget"]
 
 
 class ChangeLink(Correlated, tag="change_link"):
-    """Pause or resume the link to a destination, or begin or cease to wait for it.
+    """Pause or resume the link to a destination, begin or cease to wait for it, or forget it.
 
-    It holds until the next such request or the end of the process. dry_run: only say what would be.
+    All but the last hold until the next such request or the end of the process. dry_run: only say
+    what would be.
     """
 
     what: LinkAction
@@ -146,5 +166,5 @@ class LinkChanged(Refusable, tag="link_changed"):
 LinkQuestion = AskLinks | ChangeLink
 LinkAnswer = Links | LinkChanged
 
-ToJournal = AskOrigins | AskPublishers | PeerHolds
-FromJournal = OriginRows | PublisherNames
+ToJournal = AskOrigins | AskPublishers | PeerHolds | ForgetPeer
+FromJournal = OriginRows | PublisherNames | PeerForgotten

@@ -18,7 +18,7 @@ COMMANDS: Final = {
     **commands("zbroker.cli.replication.queries:*", "ls info"),
     **commands("zbroker.cli.replication.lag:*", "lag"),
     **commands("zbroker.cli.replication.compare:*", "compare"),
-    **commands("zbroker.cli.replication.changes:*", "pause resume downgrade upgrade"),
+    **commands("zbroker.cli.replication.changes:*", "pause resume downgrade upgrade forget"),
     **commands("zbroker.cli.replication.drain:*", "drain"),
     **commands("zbroker.cli.replication.configs:*", "validate"),
 }

@@ -1,7 +1,8 @@
-"""`zbroker-admin replication pause | resume | downgrade | upgrade`: changes to a link.
+"""`zbroker-admin replication pause | resume | downgrade | upgrade | forget`: changes to a link.
 
 Answer: `link`, `dry_run`, `text`: what follows from it. Nothing of it is written to the config:
-each holds until the opposite, or until the replication process ends.
+each holds until the opposite, or until the replication process ends; `forget` is in the log, and
+holds until the destination answers.
 
     zbroker-admin --data-dir /var/lib/zbroker replication pause b
     zbroker-admin replication downgrade b --dry-run
@@ -77,6 +78,22 @@ def upgrade(target: Target, name: str, dry_run: bool) -> None:
     Example: zbroker-admin replication upgrade b
     """
     _change(target, name, "upgrade", dry_run)
+
+
+@click.command(cls=AdminCommand)
+@name_argument
+@dry_run_option
+def forget(target: Target, name: str, dry_run: bool) -> None:
+    """Wait no more for the answer of the destination NAME, whose host is gone for good.
+
+    Each start of this instance without it begins a generation, and these are kept until all
+    destinations have answered. They are closed without it now, and no log is kept for it. Messages
+    that only its disk has are lost: if it comes back with some, they are refused (fork). It holds
+    after restarts, until the destination answers.
+
+    Example: zbroker-admin replication forget b --dry-run
+    """
+    _change(target, name, "forget", dry_run)
 
 
 def _change(target: Target, name: str, what: str, dry_run: bool) -> None:
