@@ -260,3 +260,5 @@ def plant_journal(bug: str, core: JournalCore) -> None:
         GENERATIONS[bug](core)
     elif bug in many_generation_bugs.JOURNALS:
         many_generation_bugs.JOURNALS[bug](core)
+    elif bug in many_generation_bugs.REBOOTS:
+        many_generation_bugs.REBOOTS[bug](core)
