@@ -67,15 +67,9 @@ class Control(NamedTuple):
 
 
 Question = (
-    m.Open
-    | m.Close
-    | AskNamed
-    | CommitStages
-    | AbortStages
-    | w.AskOrigins
-    | w.AskPublishers
-    | w.ForgetPeer
-)
+    m.Open | m.Close | AskNamed | CommitStages | AbortStages
+    | w.AskOrigins | w.AskPublishers | w.ForgetPeer
+)  # fmt: skip
 
 #: An item in line for a group: its sender; an entry, record, unit or control record, or a
 #: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls

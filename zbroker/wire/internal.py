@@ -372,7 +372,6 @@ class Watermarks(InternalMessage, tag="marks"):
 
     serial: the segment that has the write head. log_time_ns: newest log time given.
     raised: generations that this journal began since its start, each with its first position.
-    closed: how often a generation was closed here since then, or a peer forgotten.
     """
 
     incarnation: int
@@ -384,7 +383,7 @@ class Watermarks(InternalMessage, tag="marks"):
     serial: int
     log_time_ns: int
     raised: list[tuple[int, int]] = []
-    closed: int = 0
+    closed: int = 0  # changes when generations were closed, or peers forgotten, since then
 
 
 # -- what is not recorded ---------------------------------------------------------------------
@@ -465,8 +464,7 @@ class Record(Struct, array_like=True, gc=False):
     whose `after` is not here yet is refused with `origin_gap`, as a batch by its `prev`; so is the
     first one of a generation while something that was refused of an older one is missing.
     after_crc: content CRC of the record before it, which the first one after a connect says: if
-    that here is another, two histories have one name, `fork`; None: the sender does not have it any
-    more.
+    that here is another, two histories have one name, `fork`; None: the sender has none.
     seq, prev, count, skip, cut, flags, crc: as in the batch header (zbroker.log.format).
     log_time, columns: the times that it got at its origin.
     A publisher record names its publisher, for this link session, and is not part of its origin's
