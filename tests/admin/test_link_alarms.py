@@ -20,6 +20,23 @@ PAUSED = link("b", state="paused", paused=True, lag=9)
 WEAK = link("b", downgraded=True)
 
 
+@pytest.mark.parametrize(
+    ("row", "open_generations", "expected"),
+    [
+        (link("b", unanswered=True), 31, []),
+        (link("b", unanswered=True), 32, ["generations_open"]),
+        (link("b", unanswered=True, forgotten=True), 32, []),
+        (link("b"), 32, []),
+    ],
+)
+def test_generations_that_wait_for_a_host_name_it(
+    row: ReplicationRow, open_generations: int, expected: list[str]
+) -> None:
+    found = link_findings(seen(row, open_generations=open_generations), LIMIT)
+    assert [one.code for one in found] == expected
+    assert all("forget b" in one.next for one in found)
+
+
 def seen(*rows: ReplicationRow, needed: int | None = 1, **more: Any) -> LinkObservation:
     down = {row.name: GRACE_MS for row in rows if not is_up(row)}
     return LinkObservation(rows, needed, **{"down_ms": down, **more})

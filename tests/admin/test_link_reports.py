@@ -19,10 +19,12 @@ from zbroker.wire.replicas import ChangeLink, LinkChanged
 
 KEYS = {
     "name", "direction", "state", "instance", "to", "mode", "paused", "downgraded", "by_hand",
+    "unanswered", "forgotten",
     "mark", "lag", "on_the_way_bytes", "log_bytes", "stopped", "problem",
 }  # fmt: skip
 SUMMARY_KEYS = {
     "destinations", "up", "sources", "lag", "paused", "downgraded", "stopped", "needed",
+    "open_generations",
 }  # fmt: skip
 TO = ["tcp://10.0.0.2:9104"]
 RAW = Copy(archived=False, packed=False, bytes=100)
@@ -172,7 +174,7 @@ def test_the_summary_is_of_the_last_look() -> None:
     bench.look()
     assert bench.links.summary() == {
         "destinations": 2, "up": 1, "sources": 1, "lag": 7, "paused": 1, "downgraded": 1,
-        "stopped": 1, "needed": 1,
+        "stopped": 1, "needed": 1, "open_generations": 0,
     }  # fmt: skip
 
 

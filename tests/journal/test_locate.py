@@ -271,7 +271,7 @@ def test_a_generation_without_a_record_is_known_when_its_segment_is_removed(
     where = Where(build.INSTANCE, whole.core.generation, whole.recovered.log_start, 4)
     locator = Locator(whole.log, Index(tmp_path / "index", build.INSTANCE), whole.core.sessions)
     found = locator.locate(1, format_vector({Origin(build.INSTANCE, 1): 36}), where)
-    assert (found.code, found.position) == ("", 2), "the first message"
+    assert (found.code, found.position) == ("", 1), "where the next generation begins"
 
 
 @pytest.mark.parametrize("foreign", [False, True])

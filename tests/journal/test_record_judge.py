@@ -35,6 +35,7 @@ from zbroker.log import records
 from zbroker.log.format import (
     FLAG_SHOWS,
     FLAG_UNIT,
+    KIND_CLOSED,
     KIND_NOOP,
     KIND_ORIGIN,
     KIND_PUBLISH,
@@ -501,3 +502,90 @@ def test_of_a_record_only_what_may_be_here_already_is_refused(core: GroupCommit)
     assert [(b.kind, b.sequence) for b in batches[:2]] == [(KIND_TIE, 2), (KIND_PUBLISH, 3)]
     assert (item.code, item.high, batches[2].kind) == ("hole_given_up", 5, KIND_ORIGIN)
     assert row(core, Origin(7, 1)).since == 2
+
+
+# -- closed generations -----------------------------------------------------------------------
+
+
+def close(core: GroupCommit, end: int, at: int = 30, after: int = 0) -> m.ReceiptItem:
+    """The peer closes its generation 1 in its generation 2."""
+    body = records.encode(records.ClosedRecord(1, end))
+    said = Record(KIND_CLOSED, THERE, 2, at, after, WALL, crc=at)
+    return give(core, said, body=body)[1][0]
+
+
+def test_a_generation_is_closed_after_all_of_it_is_here(core: GroupCommit) -> None:
+    give(core, record(1, 1, at=12))
+    item = close(core, 13)
+    assert (item.code, "up to 12" in item.reason) == ("origin_gap", True)
+    give(core, record(2, 1, at=13, after=12))
+    assert close(core, 13).code == ""
+    assert ORIGIN in core.sessions.origins.closed
+    assert close(core, 13).code == ""  # again
+
+
+def test_of_a_closed_generation_only_duplicates_come(core: GroupCommit) -> None:
+    give(core, record(1, 2, at=12))
+    close(core, 13)
+    batches, items = give(core, record(1, 2, at=12), record(3, 1, at=14, after=13))
+    assert batches == []
+    assert [(i.code, i.duplicate) for i in items] == [("", 2), ("fork", 0)]
+    assert "closed at 13" in items[1].reason
+    cover(core, 20, after=13)
+    core.group(WALL)
+    assert core.sessions.origins.high(ORIGIN) == 13
+
+
+def test_the_fast_way_is_closed_with_it(core: GroupCommit) -> None:
+    """The next record of the newest origin is hardly looked at."""
+    give(core, record(1, 1, at=12))
+    give(core, record(2, 1, at=13, after=12))
+    close(core, 13)
+    assert codes(give(core, record(3, 1, at=14, after=13))[1]) == ["fork"]
+
+
+def test_a_log_that_has_more_than_the_end_is_another_history(core: GroupCommit) -> None:
+    give(core, record(1, 1, at=12))
+    item = close(core, 11)
+    assert (item.code, "new data directory" in item.reason) == ("fork", True)
+    assert ORIGIN in core.sessions.origins.open_rows
+
+
+def test_a_generation_that_ended_elsewhere_is_another_history(core: GroupCommit) -> None:
+    give(core, record(1, 1, at=12))
+    assert close(core, 12).code == ""
+    assert close(core, 13, at=31, after=30).code == "fork"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff",
+        records.encode(records.ClosedRecord(2, 5)),
+        records.encode(records.ClosedRecord(-1, 5)),
+        records.encode(records.ClosedRecord(1, -5)),
+        records.encode(records.ClosedRecord(1, U63_MAX + 1)),
+    ],
+)
+def test_a_closing_record_that_cannot_be_is_refused(core: GroupCommit, body: bytes) -> None:
+    said = Record(KIND_CLOSED, THERE, 2, 30, 0, WALL)
+    assert codes(give(core, said, body=body)[1]) == ["bad_field"]
+
+
+def test_a_closing_record_is_a_unit_by_itself(core: GroupCommit) -> None:
+    body = records.encode(records.ClosedRecord(1))
+    two = [Record(KIND_CLOSED, THERE, 2, at, at - 1, WALL, flags=FLAG_UNIT) for at in (1, 2)]
+    two[1].flags = 0
+    assert codes(give(core, *two, body=body)[1]) == ["bad_field", "bad_field"]
+
+
+def test_a_refused_record_of_a_closed_generation_holds_up_no_newer_one(core: GroupCommit) -> None:
+    give(core, record(1, 1, at=12))
+    assert codes(give(core, record(3, 1, at=14, after=13))[1]) == ["origin_gap"]
+    open_link(core, 2, peer=7)
+    give(core, record(2, 1, at=13, after=12), record(3, 1, at=14, after=13), link=2)
+    give(core, Record(KIND_CLOSED, THERE, 2, 30, 0, WALL), link=2,
+         body=records.encode(records.ClosedRecord(1, 14)))  # fmt: skip
+    newer = record(4, 1, at=40)
+    newer.generation = 3
+    assert codes(give(core, newer)[1]) == [""]

@@ -36,6 +36,14 @@ GOLDEN = [
         "a8706f736974696f6e2aa3637263ceaabbccdd",
     ),
     (
+        records.ForgottenRecord("b"),
+        "81a470656572a162",
+    ),
+    (
+        records.ClosedRecord(7, 42),
+        "82aa67656e65726174696f6e07a3656e642a",
+    ),
+    (
         records.AbortRecord([("alice", "t")], [Origin(9, 1)]),
         "82a67374616765739192a5616c696365a174a76f726967696e7391920901",
     ),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.replication.build import HERE, THIRD, statement
+from zbroker.ids import Origin
 from zbroker.replication.holdings import Holdings
+from zbroker.wire import replication as w
 from zbroker.wire.replication import OriginPosition
 
 
@@ -51,3 +53,31 @@ def test_a_receipt_raises_a_row_and_never_lowers_it() -> None:
     held.received(HERE, 5, 0)
     held.received(HERE, 3, 0)
     assert held.position(HERE, 0) == 5
+
+
+def closed(*generations: int) -> list[w.ClosedGeneration]:
+    return [w.ClosedGeneration(HERE.instance, one, 10 * one) for one in generations]
+
+
+def test_a_closed_generation_is_held_up_to_its_end() -> None:
+    held = Holdings()
+    said = statement(1, {HERE: 5})
+    said.closed = closed(4, HERE.generation)
+    held.take(said, whole=True)
+    assert held.position(HERE, 0) == 50  # also where the row is older
+    assert held.position(Origin(HERE.instance, 4), 7) == 40
+    assert sorted(held.generations_of(HERE.instance)) == [(4, 40), (5, 50)]
+    held.take(statement(2, {THIRD: 1}), whole=False)
+    assert held.position(HERE, 0) == 50
+    held.take(statement(3, {}), whole=True)
+    assert held.position(HERE, 0) == 0
+
+
+def test_one_older_than_all_that_a_statement_can_name_is_there() -> None:
+    held = Holdings()
+    said = statement(1, {})
+    said.closed = closed(*range(10, 10 + w.CLOSED_SAID_MAX))
+    held.take(said, whole=True)
+    assert held.has_all_of(Origin(HERE.instance, 9))
+    assert not held.has_all_of(Origin(HERE.instance, 80))
+    assert not held.has_all_of(Origin(THIRD.instance, 9))

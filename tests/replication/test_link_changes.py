@@ -10,12 +10,22 @@ from tests.replication.build import HERE, Link, batch, records
 from tests.replication.test_core import Process
 from zbroker.engine import events as ev
 from zbroker.engine.effects import Note, Tell
-from zbroker.limits import U63_MAX
+from zbroker.limits import BEAT_MS, U63_MAX
 from zbroker.replication.effects import CloseLink, ConnectLink, PublishMark, SayOn
 from zbroker.replication.link_rows import row_of
 from zbroker.replication.outgoing_link import AGAIN_MS, SILENCE_MS
 from zbroker.wire import replication as w
-from zbroker.wire.replicas import AskLinks, ChangeLink, LinkAction, LinkChanged, Links
+from zbroker.wire.internal import Holds
+from zbroker.wire.replicas import (
+    AskLinks,
+    ChangeLink,
+    ForgetPeer,
+    LinkAction,
+    LinkChanged,
+    Links,
+    OriginRows,
+    PeerForgotten,
+)
 
 RID = b"admin"
 
@@ -232,3 +242,56 @@ def test_an_asynchronous_destination_cannot_be_downgraded(what: LinkAction) -> N
     answer = change(process, what)
     assert (answer.code, "is asynchronous" in answer.reason) == ("bad_field", True)
     assert "lagging" not in change(process, "pause").text
+
+
+# -- a destination that is gone for good ----------------------------------------------------------
+
+
+def test_the_journal_writes_down_what_is_forgotten_before_it_is_answered() -> None:
+    process = Process("there")
+    process.welcomed()
+    effects = process.hears(ev.Asked(RID, ChangeLink(7, "forget", "there")))
+    assert not [one for one in effects if isinstance(one, Tell)]
+    [asked] = [one for one in process.said() if isinstance(one, ForgetPeer)]
+    tell, _ = process.hears(PeerForgotten(asked.cid))
+    assert (tell.rid, tell.answer.cid, tell.answer.code) == (RID, 7, "")
+    assert "messages that only there holds are lost" in tell.answer.text
+    assert process.hears(PeerForgotten(asked.cid)) == []
+
+
+def test_a_refusal_of_the_journal_is_the_answer() -> None:
+    process = Process("there")
+    process.welcomed()
+    process.hears(ev.Asked(RID, ChangeLink(7, "forget", "there")))
+    [asked] = [one for one in process.said() if isinstance(one, ForgetPeer)]
+    tell, _ = process.hears(PeerForgotten(asked.cid, code="not_ready", reason="undecided"))
+    assert (tell.answer.code, tell.answer.reason) == ("not_ready", "undecided")
+
+
+def test_without_a_journal_nothing_is_forgotten() -> None:
+    process = Process("there")
+    assert change(process, "forget").code == "not_ready"
+
+
+def test_a_destination_that_answers_is_not_gone() -> None:
+    process = Process("there")
+    process.welcomed()
+    process.core.outgoing["there"].state = "finding"
+    assert change(process, "forget").code == "bad_field"
+
+
+def test_no_log_is_kept_for_a_forgotten_destination_until_it_is_back() -> None:
+    process = Process("there", "other")
+    process.welcomed()
+    asked = process.said()[-1]
+    rows = OriginRows(asked.cid, HERE.generation, 1, [], [], ["there"], 33)
+    process.core._begins[asked.cid] = None
+    process.hears(rows)
+    found = [one for one in process.tick(BEAT_MS) if isinstance(getattr(one, "message", 0), Holds)]
+    assert [holding.what for holding in found[-1].message.holdings] == ["other"]
+    (tell,) = process.hears(ev.Asked(RID, AskLinks(8)))
+    assert tell.answer.open_generations == 33
+    assert [(r.forgotten, r.unanswered) for r in tell.answer.rows] == [(True, True), (False, True)]
+    process.core.own.forgotten = frozenset({"there", "other"})
+    found = [one for one in process.tick(BEAT_MS) if isinstance(getattr(one, "message", 0), Holds)]
+    assert found[-1].message.holdings == []

@@ -339,3 +339,59 @@ def test_messages_of_an_older_session_are_dropped() -> None:
     link.reads(batch(1))
     link.hears(w.LinkReceipt(link.end.session - 1, 0, 2))
     assert link.end.mark == 1
+
+
+# -- closed generations -----------------------------------------------------------------------
+
+OLDER = Origin(HERE.instance, 4)
+
+
+def closes(link: Link, end: int, generation: int = 4) -> list[FindStart]:
+    """The destination says that this generation ended there."""
+    link.tick()
+    said = statement(1, {HERE: 3})
+    said.closed = [w.ClosedGeneration(HERE.instance, generation, end)]
+    effects = link.hears(w.LinkWelcome(link.end.session, 1, "there", "g", said, 1 << 20))
+    return [effect for effect in effects if isinstance(effect, FindStart)]
+
+
+def test_a_closed_generation_is_not_sent_again() -> None:
+    link = Link()
+    [find] = closes(link, 9)
+    assert find.held == {OLDER: 9, HERE: 3}
+    link.begins(find)
+    assert link.reads(batch(1, OLDER, at=9)) == []
+    assert link.marks[-1] == 2
+
+
+def test_what_is_beyond_its_end_is_sent_and_refused_there() -> None:
+    link = Link()
+    link.begins(closes(link, 9)[0])
+    assert records(link.reads(batch(1, OLDER, at=9), batch(2, OLDER, at=10))) == [(1, 10, 9)]
+
+
+def test_one_that_both_ends_have_closed_long_ago_is_there() -> None:
+    link = Link()
+    link.own.begin(HERE.generation, 1, [], [w.ClosedGeneration(*OLDER, 9)])
+    link.tick()
+    said = statement(1, {})
+    numbers = range(100, 100 + w.CLOSED_SAID_MAX)
+    said.closed = [w.ClosedGeneration(HERE.instance, one, 5) for one in numbers]
+    effects = link.hears(w.LinkWelcome(link.end.session, 1, "there", "g", said, 1 << 20))
+    (find,) = (effect for effect in effects if isinstance(effect, FindStart))
+    assert find.held[OLDER] == 9
+    link.begins(find)
+    assert link.reads(batch(1, OLDER, at=9)) == []
+
+
+def test_a_new_generation_asks_again_what_the_destination_has() -> None:
+    link = Link()
+    link.connect()
+    assert link.end.asked_in == HERE.generation
+    link.own.begin(HERE.generation + 1, 1, [])
+    session = link.end.session
+    link.end.ask_again(link.now_ms)
+    assert link.end.state == "down"
+    link.tick()
+    assert (link.end.state, link.end.session > session) == ("greeting", True)
+    assert link.end.asked_in == HERE.generation + 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.replication.build import HERE, THIRD
+from zbroker.ids import Origin
 from zbroker.replication.own_holdings import OwnHoldings
-from zbroker.wire.replication import OriginPosition
+from zbroker.wire.replication import CLOSED_SAID_MAX, ClosedGeneration, OriginPosition
 
 
 def rows(own: OwnHoldings, since: int | None = None) -> list[tuple[int, int]]:
@@ -44,3 +45,15 @@ def test_another_journal_says_it_all_again() -> None:
     own.begin(5, 2, [OriginPosition(*THIRD, 7)])
     assert own.known
     assert own.position(THIRD) == 7
+
+
+def test_closed_generations_are_told_once_the_newest_of_each_instance() -> None:
+    own = OwnHoldings(HERE.instance)
+    many = [ClosedGeneration(HERE.instance, one, 9) for one in range(1, CLOSED_SAID_MAX + 2)]
+    own.begin(500, 1, [], [*many, ClosedGeneration(THIRD.instance, 1, 4)])
+    said = own.statement()
+    assert len(said.closed) == CLOSED_SAID_MAX + 1
+    assert min(one.generation for one in said.closed if one.instance == HERE.instance) == 2
+    assert own.changed(0).closed == said.closed
+    assert own.changed(said.counter).closed == []
+    assert own.closed[Origin(HERE.instance, 1)] == 9

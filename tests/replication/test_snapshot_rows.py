@@ -44,3 +44,10 @@ def test_a_snapshot_with_a_missing_part_is_never_complete() -> None:
     assert not found.add(part(2, last=True))
     assert not found.add(part(1, through=5, last=True))
     assert found.complete is None
+
+
+def test_closed_generations_count_up_to_their_ends() -> None:
+    """A destination that lacks one of them has to be sent it."""
+    folds = {"origins": ROWS, "closed": [[1, 4, 3, 5, 7, 3, 3, 3, 3, 3]]}
+    found = first_part(msgpack.encode({"v": 1, "through": 4, "part": 0, "folds": folds}))
+    assert found == {Origin(1, 4): (3, -1), Origin(1, 5): (7, -1), Origin(2, 6): (9, 77)}

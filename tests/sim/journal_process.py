@@ -36,6 +36,7 @@ from zbroker.journal.startup import core_of
 from zbroker.journal.synced_note import GroupEnd
 from zbroker.limits import SEGMENT_BYTES
 from zbroker.log.disk import Disk
+from zbroker.log.format import Batch
 from zbroker.log.recovery import Recovered, recover
 from zbroker.log.segments import random_salt
 from zbroker.log.writer import Writer
@@ -201,6 +202,16 @@ class SimJournal:
         return sent
 
 
+class CountedFold(LogFold):
+    """batches: how many of the log it has read."""
+
+    batches = 0
+
+    def __call__(self, batch: Batch, serial: int) -> None:
+        self.batches += 1
+        super().__call__(batch, serial)
+
+
 class JournalProcess(SimJournal):
     """The same over a disk: recovery and writer are the product's own, too."""
 
@@ -208,7 +219,7 @@ class JournalProcess(SimJournal):
         self, disk: Disk, settings: JournalSettings, start: Start, readers: tuple[str, ...] = ()
     ) -> None:
         disk.lock()
-        self.disk, self.clock, self.fold = disk, start.clock, LogFold(settings.instance)
+        self.disk, self.clock, self.fold = disk, start.clock, CountedFold(settings.instance)
         self.recovered: Recovered = recover(
             disk, settings.instance, archive=start.archive, accept_loss=start.accept_loss,
             on_batch=self.fold, begin=self.fold.begin, clock=start.clock,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from tests.sim import many_generation_bugs
 from tests.sim.two_nodes import plant_core
 from zbroker.delivery.core import DeliveryCore
 from zbroker.delivery.points import Point
@@ -192,7 +193,7 @@ def _control_records_count(core: JournalCore) -> None:
         ]  # fmt: skip
         return OriginRows(ask.cid, commit.generation, 0, found)
 
-    commit._origin_rows = rows  # type: ignore[method-assign]
+    commit._answers._origin_rows = rows  # type: ignore[method-assign]
 
 
 GENERATIONS: Final[dict[str, Callable[[JournalCore], None]]] = {
@@ -247,7 +248,10 @@ def located(bug: str, found: Located) -> Located:
 
 JOURNALS: Final = ("no ties", "no chain of an origin", "late not flagged")
 WRITERS: Final = ("ack before sync",)
-ALL: Final = (*CORES, *LOGS, *GENERATIONS, *DELIVERIES, TIES, STARTS, *JOURNALS, *WRITERS)
+ALL: Final = (
+    *CORES, *LOGS, *GENERATIONS, *DELIVERIES, TIES, STARTS, *JOURNALS, *WRITERS,
+    *many_generation_bugs.ALL,
+)  # fmt: skip
 
 
 def plant_journal(bug: str, core: JournalCore) -> None:
@@ -256,3 +260,7 @@ def plant_journal(bug: str, core: JournalCore) -> None:
         plant_core(bug, core.commit)
     elif bug in GENERATIONS:
         GENERATIONS[bug](core)
+    elif bug in many_generation_bugs.JOURNALS:
+        many_generation_bugs.JOURNALS[bug](core)
+    elif bug in many_generation_bugs.REBOOTS:
+        many_generation_bugs.REBOOTS[bug](core)

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from tests.sim import many_bugs
+from tests.sim import many_bugs, many_generations
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.journal_process import SimNote
 from tests.sim.many_journal import INGEST, InstanceJournal
@@ -548,7 +548,8 @@ class ManyWorld:
                 return
         waits = {p.name: p.unacked[:2] for p in self.publishers if p.unacked}
         held = set(next(iter(self.instances.values())).held())
-        lack = {one.name: sorted(one.lacks(held))[:3] for one in self.subscribers}
+        lack: dict[str, Any] = {one.name: sorted(one.lacks(held))[:3] for one in self.subscribers}
+        lack |= many_generations.still_open(self)
         raise Violation(f"it does not come to rest: {waits}, {lack}, {self._vectors()}")
 
     def _rests(self) -> bool:
@@ -556,7 +557,8 @@ class ManyWorld:
             return False
         first, *others = (set(instance.held()) for instance in self.instances.values())
         equal = all(other == first for other in others)
-        return equal and not any(one.lacks(first) for one in self.subscribers)
+        served = not any(one.lacks(first) for one in self.subscribers)
+        return equal and served and not many_generations.still_open(self)
 
     def _vectors(self) -> dict[str, Any]:
         return {

@@ -14,6 +14,7 @@ from zbroker.admin import words
 from zbroker.admin.alarms import AlarmFinding, few
 from zbroker.wire.replicas import ReplicationRow
 
+OPEN_GENERATIONS_MAX: Final = 32  # a month of daily reboots
 GRACE_MS: Final = 10_000  # a restart of the other instance, and the Hello after it
 
 _HERE_ONLY: Final = (
@@ -29,7 +30,8 @@ class LinkObservation(NamedTuple):
 
     needed: synchronous destinations that acknowledgements wait for; None: there are none. down_ms:
     for how long a link is without a session, by name. stopped: origins that stay stopped, and why,
-    by name. log_bytes: of sealed segments that are kept for a link, by name.
+    by name. log_bytes: of sealed segments that are kept for a link, by name. open_generations: of
+    this instance, that wait for the answers of destinations.
     """
 
     rows: Rows = ()
@@ -37,6 +39,7 @@ class LinkObservation(NamedTuple):
     down_ms: Mapping[str, int] = {}
     stopped: Mapping[str, Mapping[str, str]] = {}
     log_bytes: Mapping[str, int] = {}
+    open_generations: int = 0
 
 
 NO_LINKS: Final = LinkObservation()
@@ -74,6 +77,7 @@ def link_findings(seen: LinkObservation, bytes_max: int) -> list[AlarmFinding]:
         _down(seen, [row for row in others if not row.paused]),
         _paused([row for row in others if row.paused]),
         _late(seen, bytes_max),
+        _unanswered(seen),
     ]
     return [finding for finding in found if finding is not None]
 
@@ -180,6 +184,21 @@ def _late(seen: LinkObservation, bytes_max: int) -> AlarmFinding | None:
         f"zbroker-admin replication info {rows[0].name}: is the network or the disk there too "
         "slow? If it is gone for good, take its [[destination]] out of the config",
     )  # fmt: skip
+
+
+def _unanswered(seen: LinkObservation) -> AlarmFinding | None:
+    rows = [row for row in seen.rows if row.unanswered and not row.forgotten]
+    if seen.open_generations < OPEN_GENERATIONS_MAX or not rows:
+        return None
+    return AlarmFinding(
+        "generations_open",
+        f"{seen.open_generations} generations of this instance wait for an answer of "
+        f"{few([row.name for row in rows])}",
+        "nothing is lost; each start without these hosts adds one, and tables, bookmarks and what "
+        "instances say to each other grow",
+        f"bring {rows[0].name} back; if its host is gone for good: zbroker-admin replication "
+        f"forget {rows[0].name}",
+    )
 
 
 def _destinations(count: int) -> str:

@@ -25,7 +25,7 @@ STALE_MS: Final = 10_000  # older rows are not reported as if they were current
 SEGMENTS_MS: Final = 10_000  # how often it is looked up how much of the log a link needs
 #: keys of a row that say something of links to destinations only
 _OUTGOING: Final = ("mark", "lag", "on_the_way_bytes")
-_CHANGES: Final = ("pause", "resume", "downgrade", "upgrade", "skip")
+_CHANGES: Final = ("pause", "resume", "downgrade", "upgrade", "skip", "forget")
 
 
 class LinkReports:
@@ -89,7 +89,9 @@ class LinkReports:
         if not self._link.on:
             return {}
         said = self.watch.newest()
-        keys = ("up", "sources", "lag", "paused", "downgraded", "stopped", "needed")
+        keys = (
+            "up", "sources", "lag", "paused", "downgraded", "stopped", "needed", "open_generations"
+        )  # fmt: skip
         numbers: Document = dict.fromkeys(keys)
         if said is not None:
             out = outgoing(said.rows)
@@ -101,6 +103,7 @@ class LinkReports:
                 "downgraded": sum(row.downgraded for row in out),
                 "stopped": sum(len(row.stopped) for row in out),
                 "needed": said.needed,
+                "open_generations": said.open_generations,
             }
         return {"destinations": len(self._to), **numbers}
 
@@ -210,7 +213,8 @@ class LinkWatch(PeriodicThread):
             down_ms = {name: now_ms - since_ms for name, since_ms in self._down_ms.items()}
             stopped = {name: _lasting(stops, now_ms) for name, stops in self._stops.items()}
         rows = outgoing(said.rows)
-        return LinkObservation(rows, said.needed, down_ms, stopped, self.needs(rows))
+        needs = self.needs(rows)
+        return LinkObservation(rows, said.needed, down_ms, stopped, needs, said.open_generations)
 
 
 def _kept(segments: Iterable[SegmentView], row: ReplicationRow) -> int:

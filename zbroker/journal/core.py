@@ -25,12 +25,15 @@ from zbroker.journal import effects as je
 from zbroker.journal import events as ev
 from zbroker.journal.effects import Effect
 from zbroker.journal.first_start import WAIT_MS, FirstPhase, FirstStart
+from zbroker.journal.generation_closer import GenerationCloser
 from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.retention import RetentionRequests, RetentionSettings
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.start_question import PeerAnswer, StartQuestion
 from zbroker.limits import BEAT_MS
+from zbroker.log import records
+from zbroker.log.format import KIND_FORGOTTEN
 from zbroker.log.generations import drawn
 from zbroker.wire import internal as m
 from zbroker.wire.replicas import (
@@ -38,6 +41,7 @@ from zbroker.wire.replicas import (
     BeginFresh,
     FirstStartRow,
     FollowLog,
+    ForgetPeer,
     MissingRange,
     PeerHolds,
 )
@@ -65,6 +69,7 @@ class JournalCore:
         self.first = FirstStart(settings.peers, opened=end.opened, empty=commit.sessions.is_empty)
         self._first_said = FirstPhase.OPEN
         self._patience_ms: int | None = None  # when it is said that peers do not answer
+        self.closing = GenerationCloser(settings.peers)
         self._gate()
         self._group: je.WriteGroup | None = None  # that is being written or synced
         self._committing = self._ready = self._stopping = False
@@ -84,6 +89,7 @@ class JournalCore:
             AskFirstStart: self._first_start,
             FollowLog: self._follow_log,
             BeginFresh: self._begin_fresh,
+            ForgetPeer: self._forget,
             **dict.fromkeys(self.retention.requests, self._ask),
         }
         self._handlers: dict[type, Callable[[Any], Effects]] = {
@@ -210,7 +216,26 @@ class JournalCore:
         if not self._keeping and (conflicts := self.commit.take_conflicts()):
             self._keeping = True
             effects.append(je.KeepConflicts(conflicts))
+        self._close_generations()
         return effects
+
+    def _close_generations(self) -> None:
+        """Those of which no peer can bring more; the records travel like others."""
+        commit, origins = self.commit, self.commit.sessions.origins
+        if (
+            not commit.settings.peers
+            or commit.fenced
+            or not commit.accepting
+            or self._raising is not None
+        ):
+            return
+        forgotten = commit.sessions.forgotten_peers.names
+        for peer in [one for one in forgotten if self.closing.has_answered(one, 1)]:
+            back = records.ForgottenRecord(peer, forgotten=False)
+            commit.append_control(KIND_FORGOTTEN, records.encode(back))
+        rows, closed = origins.open_generations(), origins.closed.generations_of(origins.instance)
+        for each in self.closing.closable(commit.generation, rows, closed, forgotten):
+            commit.close_generation(each)
 
     # -- a new generation ---------------------------------------------------------------------
 
@@ -224,13 +249,14 @@ class JournalCore:
                 self.first.heard(answer.peer, event.rows.get(answer.peer, {}))
         high = self.commit.sessions.origins.high(self.origin)
         self._decided(self.question.heard(event.answers, self.origin, high))
+        self.closing.heard(event.answers)
         return ()
 
     def _peer_holds(self, _rid: bytes, said: PeerHolds) -> Effects:
         if said.incarnation != self.commit.settings.incarnation:
             return ()
         rows = {Origin(r.instance, r.generation): r.position for r in said.rows if not r.digest}
-        answer = PeerAnswer(said.peer, dict(said.generations))
+        answer = PeerAnswer(said.peer, dict(said.generations), 0, said.asked_in)
         return self._peers_answered(ev.PeersAnswered([answer], {said.peer: rows}))
 
     # -- a first start ------------------------------------------------------------------------
@@ -287,6 +313,11 @@ class JournalCore:
         if said.incarnation == self.commit.settings.incarnation and self.first.begin_fresh():
             self._gate()
         return ()
+
+    def _forget(self, rid: bytes, ask: ForgetPeer) -> Effects:
+        if ask.incarnation == self.commit.settings.incarnation:
+            self.closing.forget(ask.peer)
+        return self.commit.receive(rid, ask, [])
 
     def _decided(self, raises: bool) -> None:
         if raises:

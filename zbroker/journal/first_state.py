@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from zbroker.errors import StorageError
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal import snapshot
+from zbroker.journal.closed_generations import ClosedRow
 from zbroker.journal.group_builder import BATCH_BYTES, Body, GroupBuilder
 from zbroker.journal.link_sessions import LinkSession, Refusal, owner_of
 from zbroker.journal.missing_ranges import MissingRow
@@ -48,6 +49,7 @@ _TAKEN: Final = snapshot.TAKEN
 
 _FORMS: Final[dict[str, msgpack.Decoder[Any]]] = {
     "origins": msgpack.Decoder(list[OriginRow]),
+    "closed": msgpack.Decoder(list[ClosedRow]),
     "publishers": msgpack.Decoder(list[PublisherRow]),
     "apps": msgpack.Decoder(list[AppRow]),
 }
@@ -58,6 +60,7 @@ class FirstState(NamedTuple):
 
     source: int
     origins: list[OriginRow]
+    closed: list[ClosedRow]
     publishers: list[PublisherRow]
     apps: list[AppRow]
     bytes: int
@@ -163,11 +166,13 @@ def learn(state: FirstState, sessions: Sessions, position: int) -> None:
     """
     for origin in state.origins:
         sessions.origins.fold_row(origin)
-        if origin.position:
-            row = MissingRow(
-                origin.instance, origin.generation, 1, origin.position, "state", position
-            )
-            sessions.missing.note(row)
+    for row in state.closed:
+        sessions.origins.fold_closed_row(row)
+    ends = [(one.instance, one.generation, one.position) for one in state.origins]
+    ends += [(*row.origin, row.end) for row in state.closed]
+    for instance, generation, end in ends:
+        if end:
+            sessions.missing.note(MissingRow(instance, generation, 1, end, "state", position))
     for publisher in state.publishers:
         sessions.fold_row(replace(publisher, high_position=position))
     for app in state.apps:
@@ -204,15 +209,18 @@ def _judged(source: int, parts: list[bytes], here: Origin) -> FirstState:
             except (DecodeError, UnicodeDecodeError) as error:
                 raise _Wrong(f"rows of {name}: {error}") from None
     origins = [_origin(row, source) for row in rows["origins"]]
+    closed = [_closed(row) for row in rows["closed"]]
     publishers = [_publisher(row, here) for row in rows["publishers"]]
     apps = [_app(row) for row in rows["apps"]]
-    for each in (origins, publishers):
-        keys = [(r.instance, r.generation) if isinstance(r, OriginRow) else r.id for r in each]
+    names = [(row.instance, row.generation) for row in origins] + [row.origin for row in closed]
+    for keys in (names, [row.id for row in publishers]):
         if len(set(keys)) < len(keys):
             raise _Wrong("a row is there twice")
-    if any((row.instance, row.generation) >= here and row.instance == here[0] for row in origins):
+    newest = [(row.instance, row.generation) for row in origins]
+    newest += [(row.instance, row.by_generation) for row in closed]
+    if any(one >= here and one[0] == here.instance for one in newest):
         raise _Wrong("it has records of this instance that are newer than its own generation")
-    return FirstState(source, origins, publishers, apps, sum(map(len, parts)))
+    return FirstState(source, origins, closed, publishers, apps, sum(map(len, parts)))
 
 
 def _folds(part: bytes, number: int, *, last: bool) -> dict[str, Raw]:
@@ -243,6 +251,18 @@ def _origin(row: OriginRow, source: int) -> OriginRow:
     return OriginRow(
         row.instance, row.generation, position, position, -1, 0, position + 1, row.crc,
         row.crc_at if row.crc >= 0 else 0, position, -1,
+    )  # fmt: skip
+
+
+def _closed(row: ClosedRow) -> ClosedRow:
+    """The same row as it is here, likewise."""
+    known = 0 < row.instance <= INSTANCE_MAX and 0 <= row.generation < row.by_generation
+    _demand(known and row.by_generation <= GENERATION_MAX, "a generation that cannot be")
+    numbers = (row.end, row.by_position, row.position)
+    _demand(all(0 <= number <= _SAFE for number in numbers), "a position that cannot be")
+    return ClosedRow(
+        row.instance, row.generation, row.end, row.by_generation, row.by_position, row.end,
+        row.end, -1, row.end, -1,
     )  # fmt: skip
 
 

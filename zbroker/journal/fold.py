@@ -21,6 +21,8 @@ from zbroker.log import references
 from zbroker.log.format import (
     FLAG_SHOWS,
     KIND_ABORT,
+    KIND_CLOSED,
+    KIND_FORGOTTEN,
     KIND_NOOP,
     KIND_ORIGIN,
     KIND_PUBLISHER,
@@ -124,6 +126,10 @@ class LogFold:
             self.sessions.stages.fold_abort(batch)
         elif batch.kind == KIND_ORIGIN:
             self._origin(batch)
+        elif batch.kind == KIND_FORGOTTEN:
+            self.sessions.forgotten_peers.fold(batch)
+        elif batch.kind == KIND_CLOSED:
+            self.sessions.origins.fold_closed(batch)
         elif batch.kind in named_records.KINDS:
             self.sessions.named.fold(batch)
         elif batch.kind not in _KNOWN and not batch.kind & STEP_OVER:

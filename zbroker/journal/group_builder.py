@@ -45,6 +45,8 @@ from zbroker.log.format import (
     FLAG_LATE,
     FLAG_ZSTD,
     KIND_ABORT,
+    KIND_CLOSED,
+    KIND_FORGOTTEN,
     KIND_PUBLISH,
     KIND_PUBLISHER,
     KIND_STAGED,
@@ -336,6 +338,10 @@ class GroupBuilder:
             self.sessions.named.fold(batch)
         elif batch.kind == KIND_ABORT:
             self.sessions.stages.fold_abort(batch)
+        elif batch.kind == KIND_FORGOTTEN:
+            self.sessions.forgotten_peers.fold(batch)
+        elif batch.kind == KIND_CLOSED:
+            self.sessions.origins.fold_closed(batch)
 
     # -- control records of this instance -----------------------------------------------------
 

@@ -20,61 +20,45 @@ from collections import deque
 from typing import Final
 
 from zbroker.engine.effects import Answer
-from zbroker.errors import ClientError
 from zbroker.ids import Origin
 from zbroker.journal.effects import PublishWatermarks, WriteGroup
 from zbroker.journal.first_state import FirstState, StateReceiver
+from zbroker.journal.generation_closer import ClosableGeneration
 from zbroker.journal.group_builder import (
     BATCH_BYTES,
-    DISK_FULL,
-    NOT_READY,
     Body,
     GroupBuilder,
     JournalSettings,
     LogEnd,
     columns_bytes,
 )
+from zbroker.journal.question_answers import Question, QuestionAnswers
 from zbroker.journal.record_judge import RecordUnit
 from zbroker.journal.replicas import CoveredBy, Replicas, Widened
 from zbroker.journal.replicated_stages import is_commit
 from zbroker.journal.requesters import Control, InFlight, Requester, demand, pair
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.snapshot import SnapshotWriter
-from zbroker.journal.stages import abort_of
-from zbroker.journal.units import CommitPlacer, CommitUnit, Units, units_of
+from zbroker.journal.units import CommitUnit, Units, units_of
 from zbroker.limits import GROUP_BUFFERS_MAX, GROUP_MAX_BYTES, STATE_BODY_BYTES, U63_MAX
 from zbroker.log import records
-from zbroker.log.format import KIND_ABORT, SEQUENCED
+from zbroker.log.format import KIND_CLOSED, SEQUENCED
 from zbroker.wire import internal as m
-from zbroker.wire.replicas import (
-    AskOrigins,
-    AskPublishers,
-    OriginRows,
-    PublisherName,
-    PublisherNames,
-    SkipMissing,
-    StateTaken,
-    TakeState,
-)
-from zbroker.wire.replication import OriginPosition
-from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
-from zbroker.wire.units import AskNamed, CommitUnits, NamedRows
+from zbroker.wire import replicas as w
+from zbroker.wire.units import AskNamed, CommitUnits
 
 REPLICATION: Final = "replication"  # the process that may append records of other instances
 QUEUES: Final = "queues"  # the process that may commit units
-ABORTED_MAX: Final = 100  # stages that one request may end while the disk is nearly full
 
 _GROUP_BYTES: Final = 1024  # a group's header, and zeros up to where it may begin
 
-
-Question = m.Open | m.Close | AskNamed | CommitStages | AbortStages | AskOrigins | AskPublishers
 
 #: An item in line for a group: its sender; an entry, record, unit or control record, or a
 #: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
 #: into several holes). A plain tuple, since there is one for each batch.
 Item = (
-    m.Entry | RecordUnit | CoveredBy | Widened | CommitUnit | Control | Question | FirstState
-    | SkipMissing
+    m.Entry | RecordUnit | CoveredBy | Widened | CommitUnit | Control | ClosableGeneration
+    | Question | FirstState | w.SkipMissing
 )  # fmt: skip
 Waiting = tuple[Requester, Item, int, Body, int]
 
@@ -98,13 +82,14 @@ class GroupCommit(GroupBuilder):
         self._stored_before: dict[Origin, int] = {}
         self._replicas = Replicas(self)
         self._units = Units(self)
-        self._commits = CommitPlacer(self)
+        self._answers = QuestionAnswers(self)
         self._snapshots = SnapshotWriter(self)
         self.states = StateReceiver(self)
         self.began_with_state = False  # in this process
         self._queue: deque[Waiting] = deque()
         self._queued_bytes = 0
         self._requesters: dict[bytes, Requester] = {}
+        self._closing: set[int] = set()  # generations in line to be closed
         self._own = Requester(b"", "journal", settings.incarnation)  # of control records
         self._in_flight: deque[InFlight] = deque()
 
@@ -125,7 +110,7 @@ class GroupCommit(GroupBuilder):
         elif isinstance(message, m.OpenLink):
             demand(requester, REPLICATION)
             return [Answer(rid, self._replicas.links.open(message))]
-        elif isinstance(message, TakeState | SkipMissing):
+        elif isinstance(message, w.TakeState | w.SkipMissing):
             demand(requester, REPLICATION)
             return self._of_link(requester, message, bodies)
         elif isinstance(message, CommitUnits):
@@ -141,13 +126,15 @@ class GroupCommit(GroupBuilder):
         """It waits in line, after what was sent before it."""
         if isinstance(ask, AskNamed):
             demand(requester, QUEUES)
-        elif isinstance(ask, AskOrigins | AskPublishers):
+        elif isinstance(ask, w.AskOrigins | w.AskPublishers | w.ForgetPeer):
             demand(requester, REPLICATION)
         if isinstance(ask, m.Open) and self.waits:
             refused = m.Opened(ask.cid, ask.name, code="not_ready", reason=self.waits)
             return [Answer(requester.rid, refused)]
-        if isinstance(ask, AskOrigins | AskNamed) and not self.decided:
-            answer = self._answer(ask)  # nothing is placed before that, and it may take long
+        if isinstance(ask, w.AskOrigins | AskNamed) and not self.decided:
+            answer = self._answers.answer(
+                ask
+            )  # nothing is placed before that, and it may take long
             return [Answer(requester.rid, answer)] if answer is not None else []
         self._queue.append((requester, ask, 0, b"", 0))
         return []
@@ -199,10 +186,10 @@ class GroupCommit(GroupBuilder):
         self._queue.extend((requester, what, 0, b"", 0) for what in self._replicas.covers(sent))
 
     def _of_link(
-        self, requester: Requester, ask: TakeState | SkipMissing, bodies: list[Body]
+        self, requester: Requester, ask: w.TakeState | w.SkipMissing, bodies: list[Body]
     ) -> list[Effect]:
         """The last part of a state is answered after the sync."""
-        if isinstance(ask, SkipMissing):
+        if isinstance(ask, w.SkipMissing):
             self._wait(requester, ask, 0, BATCH_BYTES)
             return []
         pair([ask], bodies)
@@ -212,23 +199,40 @@ class GroupCommit(GroupBuilder):
             self._wait(requester, found, ask.link, found.size)
             return []
         code, reason = found or ("", "")
-        taken = StateTaken(ask.link, self.states.parts, code=code, reason=reason)
+        taken = w.StateTaken(ask.link, self.states.parts, code=code, reason=reason)
         return [Answer(requester.rid, taken)]
 
     def _wait(self, requester: Requester, what: Item, ordinal: int, size: int) -> None:
         self._queue.append((requester, what, ordinal, b"", size))
         self._queued_bytes += size
 
-    def _begin_with(self, state: FirstState, link: int) -> StateTaken:
+    def _begin_with(self, state: FirstState, link: int) -> w.StateTaken:
         code, reason = self.states.place(state) or ("", "")
         self.began_with_state = self.began_with_state or not code
-        return StateTaken(link, 0, done=not code, code=code, reason=reason)
+        return w.StateTaken(link, 0, done=not code, code=code, reason=reason)
 
     def widen(self, origin: Origin, digest: int) -> None:
         """After what waits, records of `origin` are taken under another digest. Those that the
         older filter wanted stay, and its row begins after them."""
         assert self.decided, "a caller looks at it first"
         self._wait(self._own, Widened(origin, digest), 0, BATCH_BYTES)
+
+    def close_generation(self, what: ClosableGeneration) -> None:
+        """After what waits, an older generation of this instance is closed."""
+        assert not self.fenced, "a caller looks at it first"
+        if what.generation not in self._closing:
+            self._closing.add(what.generation)
+            self._wait(self._own, what, 0, BATCH_BYTES)
+
+    def _own_record(self, what: Control | ClosableGeneration) -> None:
+        if isinstance(what, Control):
+            self.control(*what)
+            return
+        self._closing.discard(what.generation)
+        record = what.record(self.sessions.origins, self.generation)
+        if record is not None:
+            self.control(KIND_CLOSED, records.encode(record))
+            self._replicas.closed()
 
     def _commit(self, requester: Requester, commit: CommitUnits, bodies: list[Body]) -> None:
         self._confirmed(requester, commit.confirmed)
@@ -321,22 +325,28 @@ class GroupCommit(GroupBuilder):
 
     def _place_other(
         self,
-        what: CoveredBy | Widened | Control | Question | FirstState | SkipMissing,
+        what: CoveredBy
+        | Widened
+        | Control
+        | ClosableGeneration
+        | Question
+        | FirstState
+        | w.SkipMissing,
         ordinal: int,
     ) -> m.InternalMessage | None:
         """Places a rare item. Returns: its answer, which leaves after the sync."""
-        if isinstance(what, Control):
-            self.control(*what)
+        if isinstance(what, Control | ClosableGeneration):
+            self._own_record(what)
         elif isinstance(what, CoveredBy):
             self._replicas.cover(what)
         elif isinstance(what, Widened):
             self._replicas.widen(what)
-        elif isinstance(what, SkipMissing):
+        elif isinstance(what, w.SkipMissing):
             self._replicas.skip(what)
         elif isinstance(what, FirstState):
             return self._begin_with(what, ordinal)
         else:
-            return self._answer(what)
+            return self._answers.answer(what)
         return None
 
     def _left_for_units(self, stated: int) -> int:
@@ -344,63 +354,6 @@ class GroupCommit(GroupBuilder):
         if self.accepting:
             return U63_MAX
         return self.left_bytes - _GROUP_BYTES - stated - self._snapshots.reserved
-
-    def _answer(
-        self, ask: Question
-    ) -> m.Opened | NamedRows | StagesDone | OriginRows | PublisherNames | None:
-        """Its answer is durable when it leaves; None for a Close, which has none."""
-        if isinstance(ask, m.Open):
-            return self._open(ask)
-        if isinstance(ask, AskNamed):
-            named = self.sessions.named
-            wiring, points = list(named.wiring.rows()), list(named.points.rows())
-            return NamedRows(ask.cid, self.next_position, wiring, points)
-        if isinstance(ask, CommitStages):
-            return self._commits.place(ask)
-        if isinstance(ask, AbortStages):
-            return self._abort(ask)
-        if isinstance(ask, AskOrigins):
-            return self._origin_rows(ask)
-        if isinstance(ask, AskPublishers):
-            known = (self.sessions.get(one) for one in ask.ids)
-            rows = [PublisherName(k.id, k.name, k.principal) for k in known if k is not None]
-            return PublisherNames(ask.cid, rows)
-        self.sessions.close(ask.name, ask.session)
-        return None
-
-    def _origin_rows(self, ask: AskOrigins) -> OriginRows:
-        origins = self.sessions.origins
-        origins.note_own(self.batches, self.generation)
-        rows = []
-        for row in origins.rows():
-            own = row.instance == self.settings.instance  # its names and states are nowhere else
-            at = row.crc_at if own or row.crc >= 0 else row.position
-            if at:
-                said = row.instance, row.generation, at, row.digest, row.since
-                rows.append(OriginPosition(*said))
-        takes_state = self.takes_state and self.sessions.is_empty
-        return OriginRows(ask.cid, self.generation, 0, rows, takes_state)
-
-    def _open(self, ask: m.Open) -> m.Opened:
-        try:
-            known = self.sessions.open(ask.name, ask.principal, self.wall_ns)
-        except ClientError as error:
-            return m.Opened(ask.cid, ask.name, code=error.code, reason=error.reason)
-        return m.Opened(
-            ask.cid, ask.name, known.id, known.session, known.high, known.unbroken,
-            known.last_position,
-        )  # fmt: skip
-
-    def _abort(self, ask: AbortStages) -> StagesDone:
-        keys = self.sessions.stages.known(ask.principal, dict.fromkeys(ask.stages))
-        if not keys:
-            return StagesDone(ask.cid)  # stages that are not here need no record
-        if self.fenced:
-            return StagesDone(ask.cid, code="not_ready", reason=NOT_READY)
-        if not self.accepting and len(keys) > ABORTED_MAX:
-            return StagesDone(ask.cid, code="disk_full", reason=DISK_FULL)
-        self.control(KIND_ABORT, records.encode(abort_of(keys)))
-        return StagesDone(ask.cid)
 
     @property
     def _origin(self) -> Origin:
@@ -432,8 +385,7 @@ class GroupCommit(GroupBuilder):
         self.written = position
         origins = self.sessions.origins
         if self.serial != origins.begun_serial:  # its first group: what it began with
-            origins.begun, origins.begun_serial = self._before, self.serial
-            origins.stored_begun = self._stored_before
+            origins.segment_began(self.serial, self._before, self._stored_before)
         self.sessions.stages.written(self.serial)
         self._snapshots.written(position, self.serial)
 
@@ -480,6 +432,7 @@ class GroupCommit(GroupBuilder):
             m.Watermarks(
                 self.settings.incarnation, self.settings.instance, self.generation, self.log_start,
                 self.written, self.persisted, self.serial, self.log_time, self.raised, self.travels,
+                self.sessions.origins.closed.changes + self.sessions.forgotten_peers.changes,
             ),
             of_commit,
         )  # fmt: skip

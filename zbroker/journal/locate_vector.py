@@ -56,6 +56,7 @@ class Vectors:
 
         Raises: ClientError bookmark_expired, bookmark_pending or bookmark_not_found.
         """
+        vector = self._filled(vector, now)
         if now.fenced:
             self._check_returned(vector, now)
         if not self._look.sessions.origins.foreign:
@@ -85,9 +86,12 @@ class Vectors:
         After a vector of this log alone that is also all of the older generations, and the runs of
         messages that it covers by another origin than the one that they have here.
         """
+        vector = self._filled(vector, now)
         own = _of_instance(vector, now.instance)
         if own and not self._look.sessions.origins.foreign:
-            return PlaceVector(position, self._with_older(own))
+            return PlaceVector(
+                position, self._look.sessions.origins.closed.compact(self._with_older(own))
+            )
         tied = list(tied_runs(vector, self._look.sessions.origins.ties, position))
         return PlaceVector(position, vector, tied, mixed=True)
 
@@ -106,9 +110,13 @@ class Vectors:
             if head is None or start.position < now.log_start:
                 continue
             if head.position <= position:
-                return PlaceVector(head.position, head.seen)
+                return PlaceVector(
+                    head.position, self._look.sessions.origins.closed.compact(head.seen)
+                )
             if head.begun is not None:
-                return PlaceVector(start.position, head.begun)
+                return PlaceVector(
+                    start.position, self._look.sessions.origins.closed.compact(head.begun)
+                )
         return self.passed_before_log(now)
 
     def passed_before_log(self, now: Where) -> PlaceVector:
@@ -118,6 +126,17 @@ class Vectors:
     def messages(self, now: Where) -> Vector:
         """The messages before the end."""
         return now.messages if now.messages is not None else self._look.sessions.origins.messages
+
+    def _filled(self, vector: Vector, now: Where) -> Vector:
+        """With what it covers of closed generations, which it need not name."""
+        closed = self._look.sessions.origins.closed
+        if not len(closed):
+            return vector
+        for instance in {origin.instance for origin in vector}:
+            newest = max(origin for origin in vector if origin.instance == instance)
+            if newest.generation < closed.newest_forgotten(instance):
+                raise _expired(now)  # it is not known any more how far that one went
+        return closed.fill(vector)
 
     def _check_returned(self, vector: Vector, now: Where) -> None:
         """A fenced instance does not know yet how much its peers hold of its older generations.
@@ -153,7 +172,7 @@ class Vectors:
 
     def _with_older(self, vector: Vector) -> Vector:
         """With what this log holds of the generations before the newest one of an own vector."""
-        newest, messages = max(vector), self._look.sessions.origins.messages
+        newest, messages = max(vector), self._look.sessions.origins.all_messages
         older = {origin: at for origin, at in messages.items() if origin < newest}
         return {**vector, **{one: max(at, vector.get(one, 0)) for one, at in older.items()}}
 
@@ -217,7 +236,7 @@ class Vectors:
         """The first message that the vector does not cover."""
         if not dominates(vector, self._below_log_start(now)):
             raise _expired(now)
-        messages = self._look.sessions.origins.messages
+        messages = self._look.sessions.origins.all_messages
         left = (origin for origin, last in messages.items() if last > vector.get(origin, 0))
         starts = (self._before(origin, vector.get(origin, 0), now)[0] for origin in left)
         start = max(min(starts, default=now.persisted), now.log_start)
@@ -244,7 +263,9 @@ class Vectors:
         return own and (latest or at < history.end(origin.generation))
 
     def _after(self, origin: Origin, at: int, now: Where) -> int:
-        if self._is_own(origin, min(at, self._look.sessions.origins.messages.get(origin, 0)), now):
+        if self._is_own(
+            origin, min(at, self._look.sessions.origins.all_messages.get(origin, 0)), now
+        ):
             return self._own(origin, at + 1, now)
         first, last = self._before(origin, at - 1, now)
         for batch in self._near(first, last):
@@ -328,7 +349,7 @@ class Vectors:
 
     def _look_below(self, now: Where) -> Vector:
         """Exact if the oldest segment's snapshot says how it began, else rather too much."""
-        through, seen = now.persisted, self._look.sessions.origins.stored
+        through, seen = now.persisted, self._look.sessions.origins.all_stored
         starts = self._look.log.starts
         ends = [start.position for start in starts[1:]] + [now.persisted]
         head = next((head for end in ends if (head := self._head(end, now)) is not None), None)

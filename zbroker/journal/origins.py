@@ -18,16 +18,18 @@ vector that counts the message under its other origin would have it delivered, o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
 
 from zbroker.ids import Origin
+from zbroker.journal.closed_generations import ClosedGenerations, ClosedRow
 from zbroker.limits import U63_MAX
 from zbroker.log.format import KIND_PUBLISH, KIND_TIE, STAYS, Batch
 from zbroker.log.generations import Generations
-from zbroker.log.records import OriginRecord
+from zbroker.log.records import CLOSED, OriginRecord
 
 _MESSAGES: Final = (KIND_PUBLISH, KIND_TIE)
 TIES_MAX: Final = 10_000  # the newest; each is a batch that two instances accepted
@@ -109,6 +111,7 @@ class Origins:
     def __init__(self, instance: int = 0) -> None:
         self.instance = instance
         self.history = Generations()  # of this instance, as its segments say
+        self.closed = ClosedGenerations()
         self.ties: list[Tie] = []
         self.forgotten = 0
         self.begun: dict[Origin, int] | None = {}  # `messages` when the newest segment began
@@ -135,12 +138,59 @@ class Origins:
                 seen.stored = max(seen.stored, last)
 
     def of(self, origin: Origin) -> Seen:
-        """The row of an origin; an empty one if it is new."""
+        """The row of an origin; an empty one if it is new. A closed generation has none: changes
+        of the answer are lost."""
+        if origin in self.closed:
+            return self.get(origin)
         return self._seen.setdefault(origin, Seen())
 
     def get(self, origin: Origin) -> Seen:
         """The same without a change: it is to be read only."""
+        if (row := self.closed.get(origin)) is not None:
+            return Seen(row.end, row.messages, crc_at=row.end, stored=row.stored)
         return self._seen.get(origin) or Seen()
+
+    @property
+    def open_rows(self) -> dict[Origin, Seen]:
+        """The rows that may rise; to be read only."""
+        return self._seen
+
+    def open_generations(self) -> dict[int, Seen]:
+        """The rows of the generations of this instance that are not closed."""
+        seen = self._seen.items()
+        return {origin.generation: row for origin, row in seen if origin.instance == self.instance}
+
+    def fold_closed(self, batch: Batch) -> None:
+        """Learns from a closing record. One whose body is damaged leaves the row as it is."""
+        with suppress(DecodeError, UnicodeDecodeError):
+            record = CLOSED.decode(batch.body)
+            self.close(Origin(batch.origin_instance, record.generation), record.end, batch)
+
+    def close(self, origin: Origin, end: int, by: Batch) -> None:
+        """A generation has ended. Vectors that pass the record which says so need no entry for it,
+        so they have one for that record, also if no message follows it."""
+        if origin in self.closed:
+            return
+        seen = self._seen.pop(origin, Seen())
+        begun, stored_begun = (
+            (-1, -1) if self.begun is None
+            else (self.begun.get(origin, 0), self.stored_begun.get(origin, 0))
+        )  # fmt: skip
+        self.closed.add(
+            ClosedRow(
+                *origin, end, by.origin_generation, by.origin_position, seen.position,
+                seen.messages, begun, seen.stored, stored_begun,
+            )
+        )  # fmt: skip
+        closing = self.of(by.origin)
+        closing.messages = max(closing.messages, by.origin_position)
+        self._run, self._of_run = Origin(0, 0), Seen()
+
+    def fold_closed_row(self, row: ClosedRow) -> None:
+        """Learns from a snapshot, as of its place."""
+        self.closed.add(row)
+        self._seen.pop(row.origin, None)
+        self._run, self._of_run = Origin(0, 0), Seen()
 
     def declare(self, record: OriginRecord) -> None:
         """What a row means from here on. The CRC of another filter's newest record says nothing."""
@@ -158,7 +208,7 @@ class Origins:
         When their segments are removed, nothing else says that they were of this log.
         """
         for generation, first in begins:
-            self.of(Origin(self.instance, generation))
+            self.of(Origin(self.instance, generation))  # of a closed one that changes nothing
             self.history.begin(generation, first)
 
     def note_own(self, batches: Sequence[Batch], generation: int) -> None:
@@ -171,7 +221,15 @@ class Origins:
 
     def begin_segment(self, serial: int) -> None:
         """Batches that are folded from now on are in segment `serial`, which begins here."""
-        self.begun_serial, self.begun, self.stored_begun = serial, self.messages, self.stored
+        self.segment_began(serial, self.messages, self.stored)
+
+    def segment_began(
+        self, serial: int, messages: dict[Origin, int], stored: dict[Origin, int]
+    ) -> None:
+        """The newest segment is `serial`; before its first batch the open generations were here up
+        to these positions."""
+        self.begun_serial, self.begun, self.stored_begun = serial, messages, stored
+        self.closed.segment_begins(messages, stored)
 
     def high(self, origin: Origin) -> int:
         """Records of this origin up to here were seen; 0 if none was."""
@@ -179,12 +237,14 @@ class Origins:
 
     @property
     def vector(self) -> dict[Origin, int]:
-        """How far the log goes, per origin; a peer that knows it sends what follows."""
-        return {origin: seen.position for origin, seen in self._seen.items()}
+        """How far the log goes, per origin, also of closed generations."""
+        closed = {row.origin: row.position for row in self.closed}
+        return closed | {origin: seen.position for origin, seen in self._seen.items()}
 
     @property
     def messages(self) -> dict[Origin, int]:
-        """The vector of a subscriber that has read the whole log."""
+        """The vector of a subscriber that has read the whole log. Closed generations are left out:
+        see ClosedGenerations.fill."""
         return {origin: seen.messages for origin, seen in self._seen.items() if seen.messages}
 
     @property
@@ -193,13 +253,23 @@ class Origins:
         return {origin: seen.stored for origin, seen in self._seen.items() if seen.stored}
 
     @property
+    def all_messages(self) -> dict[Origin, int]:
+        """`messages`, with closed generations."""
+        return {row.origin: row.messages for row in self.closed if row.messages} | self.messages
+
+    @property
+    def all_stored(self) -> dict[Origin, int]:
+        """`stored`, with closed generations."""
+        return {row.origin: row.stored for row in self.closed if row.stored} | self.stored
+
+    @property
     def foreign(self) -> bool:
         """True if anything came from a peer, also if that is of an older own generation: what a
         disk that was set back had lost."""
         ends = self.history.end if self.history.begins else lambda _: U63_MAX
         return any(
-            origin.instance != self.instance or seen.position >= max(1, ends(origin.generation))
-            for origin, seen in self._seen.items()
+            origin.instance != self.instance or position >= max(1, ends(origin.generation))
+            for origin, position in self.vector.items()
         )
 
     @property
@@ -242,7 +312,7 @@ class Origins:
 
     def fold_row(self, row: OriginRow) -> None:
         """Learns from a snapshot, as of its place. Positions only rise."""
-        seen = self.of(Origin(row.instance, row.generation))
+        seen = self.of(Origin(row.instance, row.generation))  # of a closed one it changes nothing
         seen.position = max(seen.position, row.position)
         seen.messages = max(seen.messages, row.messages)
         seen.stored = max(seen.stored, row.of_stored)

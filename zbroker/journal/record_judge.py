@@ -16,6 +16,8 @@ from __future__ import annotations
 from copy import copy
 from typing import Final, NamedTuple
 
+from msgspec import DecodeError
+
 from zbroker.errors import ClientError
 from zbroker.ids import Origin
 from zbroker.journal.group_builder import DISK_FULL, NOT_READY, Body, GroupBuilder
@@ -23,9 +25,11 @@ from zbroker.journal.link_sessions import LinkSession, Refusal, owner_of
 from zbroker.journal.origins import Seen
 from zbroker.journal.record_bounds import outside
 from zbroker.limits import GROUP_MAX_BYTES, U63_MAX
+from zbroker.log import records
 from zbroker.log.format import (
     FLAG_SHOWS,
     FLAG_UNIT,
+    KIND_CLOSED,
     KIND_PUBLISH,
     KIND_STAGED,
     KIND_TIE,
@@ -38,6 +42,11 @@ from zbroker.log.format import (
 from zbroker.wire.internal import Record
 
 _COPIED: Final = frozenset(TRAVELS) - STAYS
+_ALONE: Final = frozenset({KIND_STAGED, KIND_CLOSED})
+_WAY_OUT: Final = (
+    "keep the data directory that has more, publish again what only that one has, and start its "
+    "instance again on a new data directory"
+)
 _OF_PUBLISHERS: Final = SEQUENCED | {KIND_TIE}
 
 
@@ -68,7 +77,9 @@ class RecordJudge:
         if given[-1].flags & FLAG_UNIT:
             return "bad_field", "a unit must be whole in its message"
         if len(given) == 1:
-            return self._judge(link, given[0], origin, seen, fits)
+            refusal = self._judge(link, given[0], origin, seen, fits)
+            closes = given[0].kind == KIND_CLOSED and given[0].last > seen.position
+            return refusal or (self.closing(given[0], unit.bodies[0]) if closes else None)
         if unit.size - max(map(len, unit.bodies)) > GROUP_MAX_BYTES:
             reason = f"a unit has at most {GROUP_MAX_BYTES} bytes besides its largest record"
             return "too_large", reason
@@ -77,8 +88,8 @@ class RecordJudge:
         for record in given:
             if (record.instance, record.generation) != origin:
                 return "bad_field", "the records of a unit have one origin"
-            if record.kind == KIND_STAGED or record.flags & FLAG_SHOWS:
-                return "bad_field", "a staged part or a commit is a unit by itself"
+            if record.kind in _ALONE or record.flags & FLAG_SHOWS:
+                return "bad_field", "a staged part, a commit or a closing is a unit by itself"
             refusal = self._judge(link, record, origin, ahead, fits)
             if refusal is not None:
                 return refusal
@@ -122,6 +133,8 @@ class RecordJudge:
         if link.refuses_origin(instance):
             reason = f"this peer may not bring records of {instance:016x}; give it that right"
             return "not_entitled", reason
+        if (closed := self._to.sessions.origins.closed.get(origin)) is not None:
+            return _beyond(closed.end, origin, last)
         to = self._to
         if (
             instance == to.settings.instance
@@ -136,6 +149,33 @@ class RecordJudge:
             return "digest_differs", (
                 f"{_text(origin)} is here under the filter {seen.digest:016x}, this link has "
                 f"{link.digest:016x}; give both links one filter, or take the origin over one"
+            )
+        return None
+
+    def closing(self, record: Record, body: Body) -> Refusal | None:
+        """Why an older generation of this record's instance cannot be closed by it here yet."""
+        try:
+            said = records.CLOSED.decode(body)
+        except (DecodeError, UnicodeDecodeError) as error:
+            return "bad_field", f"not a closing record: {error}"
+        if not 0 <= said.generation < record.generation or not 0 <= said.end <= U63_MAX:
+            return "bad_field", "a record closes an older generation of its own instance"
+        origins = self._to.sessions.origins
+        origin = Origin(record.instance, said.generation)
+        closed, seen = origins.closed.get(origin), origins.get(origin)
+        if closed is not None and closed.end != said.end:
+            reason = f"{_text(origin)} has ended at {closed.end} here, and at {said.end} there"
+            return "fork", f"{reason}: two histories have this name; {_WAY_OUT}"
+        if seen.crc_at > said.end:
+            return "fork", (
+                f"this log holds {_text(origin)} up to {seen.crc_at}, and its instance has closed "
+                f"it at {said.end}, without an answer from here: no other instance will take "
+                f"what is beyond that; {_WAY_OUT}"
+            )
+        if seen.position < said.end:
+            return "origin_gap", (
+                f"this log holds {_text(origin)} up to {seen.position}, and it ends at {said.end}; "
+                "send the rest of it first"
             )
         return None
 
@@ -204,6 +244,16 @@ class RecordJudge:
                 reason = f"messages {first} to {record.seq} of {name!r} are not all here"
                 return "origin_gap", f"{reason}; send those first that have another origin, too"
         return None
+
+
+def _beyond(end: int, origin: Origin, last: int) -> Refusal | None:
+    """Why a record up to `last` of a closed generation is not taken."""
+    if last <= end:
+        return None
+    return "fork", (
+        f"{_text(origin)} was closed at {end}, and the sender has a record of it up to {last}: it "
+        f"was away, and was not waited for; {_WAY_OUT}"
+    )
 
 
 def _text(origin: Origin) -> str:

@@ -56,6 +56,7 @@ from zbroker.log.format import (
     COLUMN_ORIGIN_TIME,
     FLAG_UNIT,
     FLAG_ZSTD,
+    KIND_CLOSED,
     KIND_ORIGIN,
     KIND_PUBLISH,
     KIND_PUBLISHER,
@@ -146,7 +147,7 @@ class Replicas:
         if refusal is not None:
             link.refused(origin, given[-1].last, refusal[0])
             return [self._refused(ordinal + n, seen.position, *refusal) for n in range(len(given))]
-        self._prepare(link, origin, given, seen)
+        self._prepare(link, origin, given if given[-1].last > seen.position else [], seen)
         begun = len(self._to.batches)
         items = [
             self._place(number, record, body, origin)
@@ -158,7 +159,8 @@ class Replicas:
             self._declare(self._doubtful)
         if items[-1].code:  # a staged part or a commit, alone; or messages that the row covers
             link.refused(origin, given[-1].last, items[-1].code)
-        if origin != (self._to.settings.instance, self._to.generation):
+        here = self._to.settings.instance, self._to.generation
+        if origin != here and origin not in self._origins.closed:
             self._run = (link, *origin, self._origins.of(origin))
         return items
 
@@ -234,10 +236,18 @@ class Replicas:
         batch = self._copy(record, body)
         self._to.put(batch)
         self._origins.fold(batch)
+        if record.kind == KIND_CLOSED:
+            self.closed()
         return self._answer(ordinal, record, 0)
+
+    def closed(self) -> None:
+        """A generation was closed, which may be the one that comes now."""
+        self._run = (None, 0, 0, Seen())
 
     def widen(self, widened: Widened) -> None:
         """Records that are here stay; from here on those are taken that this digest wants."""
+        if widened.origin in self._origins.closed:
+            return
         seen = self._origins.of(widened.origin)
         if seen.digest != widened.digest:
             since = seen.position + 1 if seen.position else 0

@@ -36,6 +36,8 @@ from msgspec import DecodeError, Raw, Struct, msgpack
 
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
+from zbroker.journal.closed_generations import ClosedRow
+from zbroker.journal.forgotten_peers import ForgottenRow
 from zbroker.journal.group_builder import GroupBuilder
 from zbroker.journal.missing_ranges import MissingRow
 from zbroker.journal.origins import OriginRow, Tie
@@ -48,6 +50,7 @@ from zbroker.wire.units import NamedRow
 VERSION: Final = 1
 TAKEN: Final = "taken"  # the fold of a snapshot that is the state of another instance
 _ORIGINS: Final = msgpack.Decoder(list[OriginRow])
+_CLOSED: Final = msgpack.Decoder(list[ClosedRow])
 _PART_BYTES_GUESS: Final = 256  # of a body, besides its rows
 _ROW_SHARE: Final = 8  # a part ends with the row that brings it into its last eighth
 
@@ -95,6 +98,13 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
     return [
         FoldCodec("origins", list[OriginRow], origins.rows, origins.fold_row),
         FoldCodec(
+            "closed",
+            list[ClosedRow],
+            lambda: list(origins.closed),
+            origins.fold_closed_row,
+            always=False,
+        ),
+        FoldCodec(
             "missing",
             list[MissingRow],
             sessions.missing.rows,
@@ -113,6 +123,14 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
             list[EndedRow],
             stages.ended_rows,
             stages.learn_ended,
+            always=False,
+            optional=True,
+        ),
+        FoldCodec(
+            "forgotten",
+            list[ForgottenRow],
+            sessions.forgotten_peers.rows,
+            sessions.forgotten_peers.fold_row,
             always=False,
             optional=True,
         ),
@@ -204,9 +222,20 @@ def learn(body: Body, parts_of: list[FoldCodec]) -> None:
 
 
 def origins(body: Body) -> list[OriginRow] | None:
-    """What a first part says of origins."""
+    """What a first part says of origins, with those of closed generations."""
     rows = body.folds.get("origins")
-    return _ORIGINS.decode(rows) if rows is not None else None
+    if rows is None:
+        return None
+    closed = body.folds.get("closed")
+    over = _CLOSED.decode(closed) if closed is not None else ()
+    return [*(_closed(row) for row in over), *_ORIGINS.decode(rows)]
+
+
+def _closed(row: ClosedRow) -> OriginRow:
+    return OriginRow(
+        row.instance, row.generation, row.position, row.messages, row.begun, 0, 0, -1, 0,
+        row.stored, row.stored_begun,
+    )  # fmt: skip
 
 
 class Begun(NamedTuple):

@@ -26,11 +26,15 @@ ANSWER_MS: Final = 2_000  # publishers wait no longer for an answer
 
 
 class PeerAnswer(NamedTuple):
-    """How far a peer has each generation of this instance, and the highest one it ever saw."""
+    """How far a peer has each generation of this instance, and the highest one it ever saw.
+
+    asked_in: the generation of this instance when it was asked.
+    """
 
     peer: str
     holds: Mapping[int, int]
     generation: int = 0
+    asked_in: int = 0
 
 
 class Decision(Enum):

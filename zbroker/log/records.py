@@ -3,7 +3,7 @@
 Maps with string keys, in msgpack: unknown keys are ignored, new ones have a default. State records
 are in snapshot.py; a tie and a noop have no body, all of them is in the batch header.
 
-    KIND_PUBLISHER, _POINT, _PURGE, _ABORT, _ORIGIN   one struct each
+    KIND_PUBLISHER, _POINT, _PURGE, _ABORT, _ORIGIN, _CLOSED, _FORGOTTEN   one struct each
     KIND_WIRING   one definition made, changed or deleted: DefinitionRecord
     KIND_QUEUE    what became of messages of one queue: QueueRecord, with any number of facts
 
@@ -90,11 +90,32 @@ class OriginRecord(Struct, omit_defaults=True):
     skipped: int = 0
 
 
+class ClosedRecord(Struct, omit_defaults=True):
+    """Body of a KIND_CLOSED record: a generation of the instance that wrote it has ended.
+
+    There is no record of it beyond the origin position `end`, and all up to there is in each log
+    before this record. 0: it had none that travels.
+    """
+
+    generation: int
+    end: int = 0
+
+
+class ForgottenRecord(Struct, omit_defaults=True):
+    """Body of a KIND_FORGOTTEN record: whether the generations of this instance are closed without
+    the answer of this peer."""
+
+    peer: str
+    forgotten: bool = True
+
+
 PUBLISHER: Final = msgpack.Decoder(PublisherRecord)
 POINT: Final = msgpack.Decoder(PointRecord)
 PURGE: Final = msgpack.Decoder(PurgeRecord)
 ABORT: Final = msgpack.Decoder(AbortRecord)
 ORIGIN: Final = msgpack.Decoder(OriginRecord)
+CLOSED: Final = msgpack.Decoder(ClosedRecord)
+FORGOTTEN: Final = msgpack.Decoder(ForgottenRecord)
 
 encode = msgpack.encode
 

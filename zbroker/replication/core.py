@@ -51,8 +51,11 @@ from zbroker.wire.replicas import (
     AskPublishers,
     ChangeLink,
     FirstStartRow,
+    ForgetPeer,
+    LinkChanged,
     Links,
     OriginRows,
+    PeerForgotten,
     PublisherNames,
     Replicated,
     StateTaken,
@@ -75,7 +78,7 @@ class DestinationBroke(Struct, gc=False):
 
 Event = (
     m.Welcome | m.UnknownRequester | m.Watermarks | m.JournalReceipt | m.LinkOpened | OriginRows
-    | PublisherNames | FirstStartRow | StateTaken | StateBlock
+    | PublisherNames | PeerForgotten | FirstStartRow | StateTaken | StateBlock
     | FromSource | BadFrame | FromDestination | DestinationBroke | StartFound | LinkBlock
     | MarkSubscribed | ReadFailed | Gone | ev.RulesChanged | ev.Unauthenticated | ev.Asked
     | ev.StopAsked
@@ -107,10 +110,12 @@ class ReplicationCore:
         self._begins: dict[int, bytes | None] = {}  # cid: connection of an incoming link, or none
         self._names: dict[int, tuple[str, str]] = {}
         self._asked_names: set[int] = set()
+        self._forgets: dict[int, tuple[bytes, LinkChanged]] = {}  # answers, once that is durable
         self._turns = 0  # whose link reads next
         self._beat_ms = 0
         self._published: Replicated | None = None
         self._ready = False
+        self._another = False  # journal, which has not said yet what it holds
         self._handlers: dict[type, Callable[[Any, Now], Sequence[Effect]]] = {
             m.Welcome: self._welcome,
             m.UnknownRequester: self._unknown,
@@ -119,6 +124,7 @@ class ReplicationCore:
             m.LinkOpened: lambda event, _: self.sources.opened(event),
             OriginRows: self._begun,
             PublisherNames: self._named,
+            PeerForgotten: self._forgotten,
             FromSource: lambda event, now: self.sources.heard(event, now),
             BadFrame: lambda event, _: self.sources.bad_frame(event),
             FromDestination: self._destination,
@@ -184,7 +190,10 @@ class ReplicationCore:
         if self._log_start == self._held_at and not again:
             return []
         self._held_at = self._log_start
-        lowest = sorted((link.needs, name) for name, link in self.outgoing.items())
+        lowest = sorted(
+            (link.needs, name) for name, link in self.outgoing.items()
+            if name not in self.own.forgotten or link.state in ("finding", "sending")
+        )  # fmt: skip
         wall_ms = now.wall_ns // MS_NS
         for mark, name in lowest:
             if name not in self._held_since or self._held_since[name][0] != mark:
@@ -193,7 +202,8 @@ class ReplicationCore:
             m.Holding("replication", name, mark, self._held_since[name][1])
             for mark, name in lowest[:HOLDINGS_MAX]
         ]
-        return [Say(JOURNAL, m.Holds(journal, self._log_start, lowest[0][0], holdings))]
+        low = lowest[0][0] if lowest else self.persisted
+        return [Say(JOURNAL, m.Holds(journal, self._log_start, low, holdings))]
 
     def next_read(self) -> ReadLink | ReadState | None:
         """The next block for one of the links, in turn."""
@@ -227,6 +237,7 @@ class ReplicationCore:
         for link in self.outgoing.values():
             link.mark = min(link.mark, welcome.persisted)
         self.durability.journal_begins(welcome.persisted)
+        self._another = True
         wanted = {one for link in self.outgoing.values() for one in link.unnamed(self._names)}
         ended = self.sources.journal_begins(welcome.incarnation)
         ready = [] if self._ready else [e.Ready()]
@@ -256,6 +267,9 @@ class ReplicationCore:
         if self.own.known and marks.generation != self.own.generation:
             self.own.lost()
             return [*effects, self._ask_origins(None)]
+        if self.own.known and marks.closed != self.own.closings:
+            self.own.closings = marks.closed
+            effects = [*effects, self._ask_origins(None)]
         if self.own.known and marks.travels:
             here = Origin(marks.instance, marks.generation)
             self.own.raised(here, marks.travels, 0)
@@ -265,9 +279,17 @@ class ReplicationCore:
         if begun.cid not in self._begins:
             return []
         rid = self._begins.pop(begun.cid)
-        self.own.begin(begun.generation, begun.started_ns, begun.rows)
+        self.own.begin(begun.generation, begun.started_ns, begun.rows, begun.closed)
         self.own.takes_state = begun.takes_state
-        return self.sources.begun(rid, now) if rid is not None else []
+        self.own.forgotten = frozenset(begun.forgotten)
+        self.own.open_generations = begun.open_generations
+        effects = [
+            effect for name, link in self.outgoing.items()
+            if self._another or link.asked_in < begun.generation
+            for effect in self._from_link(name, link.ask_again(now.mono_ms))
+        ]  # fmt: skip
+        self._another = False
+        return [*effects, *self.sources.begun(rid, now)] if rid is not None else effects
 
     def _first_start(self, row: FirstStartRow, now: Now) -> Sequence[Effect]:
         """The journal says whether its log is open, or gets something first."""
@@ -294,9 +316,9 @@ class ReplicationCore:
         link, message = self.outgoing[event.link], event.message
         effects = self._from_link(event.link, link.heard(message, now.mono_ms))
         if isinstance(message, w.LinkWelcome) and link.state == "finding":
-            return [*effects, *self.sources.peer_holds(event.link, link.peer)]
+            return [*effects, *self.sources.peer_holds(event.link, link.peer, link.asked_in)]
         if isinstance(message, w.LinkBeat) and message.statement.rows and link.state != "down":
-            return [*effects, *self.sources.peer_holds(event.link, link.peer)]
+            return [*effects, *self.sources.peer_holds(event.link, link.peer, link.asked_in)]
         return effects
 
     def _found(self, found: StartFound, now: Now) -> Sequence[Effect]:
@@ -335,6 +357,23 @@ class ReplicationCore:
 
     # -- for people ---------------------------------------------------------------------------
 
+    def _forget(self, rid: bytes, link: str, answer: LinkChanged) -> list[Effect]:
+        """The journal keeps it; it is done when that says so."""
+        if not self._journal.welcomed_by:
+            reason = "the journal does not answer now; ask again"
+            return [e.Tell(rid, LinkChanged(answer.cid, code="not_ready", reason=reason))]
+        cid = next(self._cids)
+        self._forgets[cid] = rid, answer
+        return [Say(JOURNAL, ForgetPeer(cid, self._journal.welcomed_by, link))]
+
+    def _forgotten(self, said: PeerForgotten, now: Now) -> Sequence[Effect]:
+        if said.cid not in self._forgets:
+            return []
+        rid, answer = self._forgets.pop(said.cid)
+        if said.code:
+            answer = LinkChanged(answer.cid, code=said.code, reason=said.reason)
+        return [e.Tell(rid, answer), self._ask_origins(None)]
+
     def _asked(self, asked: ev.Asked, now: Now) -> Sequence[Effect]:
         ask: AskLinks | ChangeLink = asked.question
         if isinstance(ask, ChangeLink) and ask.what == "fresh":
@@ -342,6 +381,8 @@ class ReplicationCore:
             return [*begins, e.Tell(asked.rid, changed)]
         if isinstance(ask, ChangeLink):
             decided, changed = self._changes.change(ask, now.mono_ms)
+            if ask.what == "forget" and not changed.code and not ask.dry_run:
+                return self._forget(asked.rid, ask.link, changed)
             effects = self._from_link(ask.link, decided)
             return [*effects, *self._publish(again=False), e.Tell(asked.rid, changed)]
         durability, rows = self.durability, self.sources.rows()
@@ -350,10 +391,14 @@ class ReplicationCore:
             row = row_of(link, self.persisted)
             row.mode = "sync" if rules[name].sync else "async"
             row.downgraded, row.by_hand = durability.downgraded(name), durability.by_hand(name)
+            answered = link.state in ("finding", "sending")
+            row.unanswered = not answered or link.asked_in < self.own.generation
+            row.forgotten = name in self.own.forgotten
             rows.append(row)
         needed = durability.needed if durability.asked else None
         origins = self.own.statement().rows
         answer = Links(ask.cid, rows, self.persisted, durability.through, needed, origins)
+        answer.open_generations = self.own.open_generations
         self.sources.beginning.explain(answer)
         return [e.Tell(asked.rid, answer)]
 

@@ -8,16 +8,18 @@ Source: the design of replication, rule 4.
 from __future__ import annotations
 
 from zbroker.ids import Origin
-from zbroker.wire.replication import OriginPosition, Statement
+from zbroker.wire.replication import CLOSED_SAID_MAX, OriginPosition, Statement
 
 
 class Holdings:
-    """The newest statement of one instance. sources: instances that send to it now."""
+    """The newest statement of one instance. sources: instances that send to it now. closed: where
+    generations ended that are whole there."""
 
     def __init__(self) -> None:
         self.instance = self.generation = 0
         self.rows: dict[Origin, OriginPosition] = {}
         self.sources: frozenset[int] = frozenset()
+        self.closed: dict[Origin, int] = {}
         self._newest = (0, 0)  # start of the journal that spoke, and its counter
 
     @property
@@ -40,21 +42,31 @@ class Holdings:
         if not whole and (said <= self._newest or said[0] != self._newest[0]):
             return False
         if whole:
-            self.rows = {}
+            self.rows, self.closed = {}, {}
         self.instance, self._newest = statement.instance, said
         self.generation = statement.generation
         self.sources = frozenset(statement.sources)
+        if statement.closed:
+            ends = ((Origin(one.instance, one.generation), one.end) for one in statement.closed)
+            self.closed = dict(ends)
         for row in statement.rows:
             self.rows[Origin(row.instance, row.generation)] = row
         return True
 
     def generations_of(self, instance: int) -> list[tuple[int, int]]:
         """How far it has each generation of an instance."""
-        rows = self.rows.items()
-        return [(o.generation, row.position) for o, row in rows if o.instance == instance]
+        held = {o: row.position for o, row in self.rows.items()} | self.closed
+        return [(o.generation, at) for o, at in held.items() if o.instance == instance]
+
+    def has_all_of(self, origin: Origin) -> bool:
+        """Whether a generation that is closed here is so old that a statement need not name it."""
+        said = [one.generation for one in self.closed if one.instance == origin.instance]
+        return len(said) >= CLOSED_SAID_MAX and origin.generation < min(said)
 
     def position(self, origin: Origin, digest: int) -> int:
         """Up to where it holds what this filter wants of an origin; 0 if by another filter."""
+        if (end := self.closed.get(origin)) is not None:
+            return end
         row = self.rows.get(origin)
         return row.position if row is not None and row.digest == digest else 0
 

@@ -1,6 +1,7 @@
-"""Changes that a person makes to a link: paused and resumed, downgraded and upgraded. Pure.
+"""Changes that a person makes to a link: paused, resumed, downgraded, upgraded, forgotten. Pure.
 
-None is written anywhere: the next start of the process begins as the config says.
+None but the last is written anywhere: the next start of the process begins as the config says. A
+forgotten destination is in the log, so the core has the journal write it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from zbroker.replication.effects import LinkEffect
 from zbroker.replication.outgoing_link import OutgoingLink
 from zbroker.wire.replicas import ChangeLink, LinkAction, LinkChanged
 
+FORGOTTEN: Final = (
+    "generations of this instance are closed without its answer, and no log is kept for it, until "
+    "it answers, also after a restart; messages that only {name} holds are lost: if it comes back "
+    "with some, they are refused (fork). Take its [[destination]] out of the config"
+)
 UNTIL: Final = "this ends with the replication process"
 
 
@@ -28,12 +34,14 @@ class LinkChanges:
             "resume": _resume,
             "downgrade": lambda link, _: durability.set_downgraded(link.link, on=True),
             "upgrade": lambda link, _: durability.set_downgraded(link.link, on=False),
+            "forget": lambda _link, _: [],
         }
         self._texts: dict[LinkAction, Callable[[str], str]] = {
             "pause": self._paused,
             "resume": self._resumed,
             "downgrade": self._downgraded,
             "upgrade": self._upgraded,
+            "forget": lambda name: FORGOTTEN.format(name=name),
         }
 
     def change(self, ask: ChangeLink, now_ms: int) -> tuple[Sequence[LinkEffect], LinkChanged]:
@@ -45,6 +53,9 @@ class LinkChanges:
             return [], LinkChanged(ask.cid, code="not_found", reason=reason)
         if ask.what in ("downgrade", "upgrade") and not self._durability.is_sync(ask.link):
             reason = f"{ask.link} is asynchronous: no acknowledgement waits for it"
+            return [], LinkChanged(ask.cid, code="bad_field", reason=reason)
+        if ask.what == "forget" and link.state in ("finding", "sending"):
+            reason = f"{ask.link} answers: it is not gone, and what it holds comes from there"
             return [], LinkChanged(ask.cid, code="bad_field", reason=reason)
         if ask.what == "skip":
             return self._skip(link, ask)

@@ -24,12 +24,13 @@ from typing import Final, NamedTuple
 from msgspec import DecodeError
 
 from zbroker.ids import Origin
-from zbroker.log.format import KIND_NOOP, KIND_TIE, Batch
+from zbroker.log.format import KIND_CLOSED, KIND_NOOP, KIND_TIE, Batch
 from zbroker.log.reader import Gap
 from zbroker.log.records import ORIGIN
+from zbroker.replication.damaged_range import DamagedRange
 from zbroker.replication.holdings import Holdings
+from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.replication.records import record_of
-from zbroker.replication.snapshot_rows import Rows, SnapshotRows
 from zbroker.wire.internal import Record
 
 EXPIRED: Final = "expired"
@@ -39,7 +40,7 @@ PASSING: Final = frozenset(
     {"disk_full", "not_ready", "dropped", "origin_gap", "name_missing", "fork", "digest_differs"}
 )
 _DAMAGE: Final = Origin(0, 0)  # of all that a damaged range had
-_NO_MARK: Final = frozenset({KIND_TIE, KIND_NOOP})  # no client waits for them
+_NO_MARK: Final = frozenset({KIND_TIE, KIND_NOOP, KIND_CLOSED})  # no client waits for them
 
 
 class Pending(NamedTuple):
@@ -61,8 +62,8 @@ class LinkSelection:
     which the destination lacks something that this log does not have.
     """
 
-    def __init__(self, instance: int, peer: Holdings, digest: int) -> None:
-        self._instance, self._peer, self._digest = instance, peer, digest
+    def __init__(self, own: OwnHoldings, peer: Holdings, digest: int) -> None:
+        self._own, self._peer, self._digest = own, peer, digest
         self.pending: deque[Pending] = deque()
         self.stopped: dict[Origin, str] = {}
         self.missing: dict[Origin, tuple[int, int]] = {}
@@ -71,14 +72,12 @@ class LinkSelection:
         self._given: dict[Origin, int] = {}  # the newest one that was sent
         self._crcs: dict[Origin, tuple[int, int]] = {}  # of the newest one read: position, CRC
         self._compared: set[Origin] = set()  # whose first record of this session was sent
-        self._gap: SnapshotRows | None = None  # a damaged range was read: the snapshot after it
-        self._whole: set[Origin] = set()  # of which nothing is missing since then
+        self._damage = DamagedRange()
 
     def forget(self) -> None:
         """Reading is over, or begins again."""
         self.pending.clear()
-        self._gap = None
-        self._whole.clear()
+        self._damage.forget()
 
     def begin(self) -> dict[Origin, int]:
         """It begins where the destination is, which is returned."""
@@ -86,9 +85,16 @@ class LinkSelection:
         self.missing.clear()
         self._given.clear()
         self._compared.clear()
-        rows = self._peer.rows
-        self._passed = {origin: self._peer.position(origin, self._digest) for origin in rows}
-        return dict(self._passed)
+        self._passed = {origin: self._holds(origin) for origin in self._peer.rows}
+        old = {one: end for one, end in self._own.closed.items() if self._peer.has_all_of(one)}
+        return {**old, **self._peer.closed, **self._passed}
+
+    def _holds(self, origin: Origin) -> int:
+        """Up to where the destination has what this link sends of an origin."""
+        position = self._peer.position(origin, self._digest)
+        if not position and origin in self._own.closed and self._peer.has_all_of(origin):
+            return self._own.closed[origin]
+        return position
 
     def found(
         self, position: int, crcs: Mapping[Origin, tuple[int, int]], below: Mapping[Origin, int]
@@ -101,7 +107,7 @@ class LinkSelection:
 
     def _lacks(self, position: int, origin: Origin, last: int) -> None:
         """What this log has of an origin from `position` on begins after `last`."""
-        held = self._peer.position(origin, self._digest)
+        held = self._holds(origin)
         if self._passed.get(origin, 0) > last or not last:
             return
         self._passed[origin], self._crcs[origin] = last, (last, -1)
@@ -126,7 +132,7 @@ class LinkSelection:
     def was_refused(self, origin: Origin, last: int, code: str) -> None:
         """A record that ends at `last` was not taken there."""
         if origin not in self.stopped and code not in PASSING:
-            self.refused[origin] = self._peer.position(origin, self._digest) + 1, last
+            self.refused[origin] = self._holds(origin) + 1, last
         self.stopped[origin] = code
 
     @property
@@ -142,7 +148,7 @@ class LinkSelection:
         return any(self._has(one, last) for one, (_, last) in ranges.items())
 
     def _has(self, origin: Origin, last: int) -> bool:
-        return self._peer.position(origin, self._digest) >= last
+        return self._holds(origin) >= last
 
     def covered(self) -> None:
         """Forgets what is pending as far as the destination holds it by now."""
@@ -152,11 +158,8 @@ class LinkSelection:
 
     def _covers(self, pending: Pending) -> bool:
         if pending.origin != _DAMAGE:
-            return self._peer.position(pending.origin, self._digest) >= pending.last
-        rows = self._gap.complete if self._gap is not None else None
-        return rows is not None and all(
-            self._peer.position(origin, self._digest) >= at for origin, (at, _) in rows.items()
-        )
+            return self._holds(pending.origin) >= pending.last
+        return self._damage.is_covered(self._holds)
 
     def judged(self, batch: Batch) -> Sent | None:
         """The record of a batch if it has to be sent; else it is noted."""
@@ -166,7 +169,7 @@ class LinkSelection:
             if last == after:
                 self._crcs[origin] = (last, batch.content_crc)
             return None
-        held = max(self._peer.position(origin, self._digest), self._given.get(origin, 0))
+        held = max(self._holds(origin), self._given.get(origin, 0))
         covered = last <= held
         crc = self._crcs.get(origin, (0, -1))
         self._passed[origin] = last
@@ -191,40 +194,25 @@ class LinkSelection:
 
     def damaged(self, gap: Gap) -> None:
         """A range of the log cannot be read."""
-        self._gap = SnapshotRows()
-        self._whole.clear()
+        self._damage.begin()
         self.pending.append(Pending(gap.first, _DAMAGE, 0))
 
     def proved(self, batch: Batch) -> None:
-        """A part of a state snapshot after a damaged range."""
-        gap = self._gap
-        if gap is None or gap.complete is not None or not gap.add(batch.body):
-            return
-        rows: Rows = gap.complete or {}
-        for origin, (at, crc) in rows.items():
+        """A part of a state snapshot; it counts after a damaged range."""
+        for origin, (at, crc) in self._damage.proved(batch.body).items():
             if self._passed.get(origin, 0) < at:
                 self._passed[origin], self._crcs[origin] = at, (at, crc)
 
-    def _is_whole(self, origin: Origin, held: int) -> bool:
-        """Whether the destination lacks nothing of this origin that was in the damaged range."""
-        if self._gap is None or origin in self._whole:
-            return True
-        rows = self._gap.complete
-        if rows is None or held < rows.get(origin, (0, 0))[0]:
-            return False
-        self._whole.add(origin)
-        return True
-
     def _goes(self, origin: Origin, held: int) -> bool:
         """Whether records of this origin are sent from here now."""
-        if not self._is_whole(origin, held):
+        if not self._damage.is_whole(origin, held):
             self.stopped.setdefault(origin, GAP)
         if origin in self.stopped:
             return False
         if origin.instance == self._peer.instance:
             goes = origin.generation < self._peer.generation
         else:
-            own = origin.instance == self._instance
+            own = origin.instance == self._own.instance
             goes = own or origin.instance not in self._peer.sources
         if goes and not held and not self._older_went(origin):
             self.stopped[origin], goes = GAP, False
@@ -235,7 +223,7 @@ class LinkSelection:
         take the first record of a generation for the end of them (zbroker.journal.link_sessions).
         """
         return not any(
-            at > max(self._peer.position(one, self._digest), self._given.get(one, 0))
+            at > max(self._holds(one), self._given.get(one, 0))
             for one, at in self._passed.items()
             if (origin.instance, 0) <= one < origin
             and self.stopped.get(one) != "fork"  # a new generation is the way out of it

@@ -74,10 +74,11 @@ class OutgoingLink:
         self.state = "down"
         self.session = 0
         self.mark = 0
+        self.asked_in = 0  # generation of this instance when the session began
         self.paused = False  # by hand
         self.peer = Holdings()
         self.refusal: w.LinkRefused | None = None  # of the last Hello
-        self.selection = LinkSelection(mine.instance, self.peer, digest)
+        self.selection = LinkSelection(own, self.peer, digest)
         self._hello_ms: int = 0
         self._hello_wait_ms = HELLO_WAIT_MS
         self._heard_ms = self._beat_ms = 0
@@ -130,6 +131,7 @@ class OutgoingLink:
 
     def _say_hello(self, now_ms: int, wall_ns: int) -> list[LinkEffect]:
         self.session = max(self.session + 1, wall_ns // 1_000)
+        self.asked_in = self._own.generation
         self.state, self._heard_ms = "greeting", now_ms
         self._heard_counter = self._judged_through = 0
         hello = w.LinkHello(
@@ -144,6 +146,15 @@ class OutgoingLink:
         if self._sent:
             return []
         return [*self._down(now_ms), CloseLink(self.link)]
+
+    def ask_again(self, now_ms: int) -> list[LinkEffect]:
+        """Says Hello again: what the destination said may have been of a generation that went on,
+        or another journal has to hear it. The Hello ends what is on its way there."""
+        if self.state == "down" or self.paused:
+            return []
+        effects = self._down(now_ms)
+        self._hello_ms, self._hello_wait_ms = now_ms, HELLO_WAIT_MS
+        return effects
 
     def resume(self, now_ms: int) -> None:
         """Goes on, with a Hello at once if the session has ended."""

@@ -6,14 +6,22 @@ what is durable counts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from zbroker.ids import Origin
-from zbroker.wire.replication import OriginPosition, Statement
+from zbroker.wire.replication import (
+    CLOSED_SAID_MAX,
+    ROWS_MAX,
+    ClosedGeneration,
+    OriginPosition,
+    Statement,
+)
 
 
 class OwnHoldings:
-    """The rows of this instance's log. known: the journal has said them."""
+    """The rows of this instance's log. known: the journal has said them. closed: where generations
+    ended that are whole here. closings: how often the journal has closed one."""
 
     def __init__(self, instance: int) -> None:
         self.instance = instance
@@ -23,16 +31,32 @@ class OwnHoldings:
         self.started_ns = 0
         self.counter = 0  # of the newest change
         self.sources: frozenset[int] = frozenset()
+        self.closed: dict[Origin, int] = {}
+        self.closings = 0
+        self.forgotten: frozenset[str] = frozenset()
+        self.open_generations = 0  # of this instance, without the newest
+        self._said_closed: list[ClosedGeneration] = []
+        self._closed_counter = 0  # of their newest change
         self._rows: dict[Origin, OriginPosition] = {}
         self._changed: dict[Origin, int] = {}  # counter of the newest change of each
 
-    def begin(self, generation: int, started_ns: int, rows: Iterable[OriginPosition]) -> None:
+    def begin(
+        self,
+        generation: int,
+        started_ns: int,
+        rows: Iterable[OriginPosition],
+        closed: Iterable[ClosedGeneration] = (),
+    ) -> None:
         """A journal says all of it; what another process of it said before counts no more."""
         self.known, self.generation, self.started_ns = True, generation, started_ns
         self._rows.clear()
         self._changed.clear()
         for row in rows:
             self._note(Origin(row.instance, row.generation), row)
+        ends = list(closed)
+        self.closed = {Origin(one.instance, one.generation): one.end for one in ends}
+        self.counter += 1
+        self._said_closed, self._closed_counter = _newest(ends), self.counter
 
     def lost(self) -> None:
         """The journal is gone: what it said may be more than its successor has."""
@@ -64,15 +88,27 @@ class OwnHoldings:
 
     def statement(self) -> Statement:
         """All of it."""
-        return self._of(list(self._rows.values()))
+        return self._of(list(self._rows.values()), self._said_closed)
 
     def changed(self, since: int) -> Statement:
         """What changed after the statement with this counter."""
-        return self._of([self._rows[o] for o, counter in self._changed.items() if counter > since])
+        rows = [self._rows[o] for o, counter in self._changed.items() if counter > since]
+        return self._of(rows, self._said_closed if self._closed_counter > since else [])
 
-    def _of(self, rows: list[OriginPosition]) -> Statement:
+    def _of(self, rows: list[OriginPosition], closed: list[ClosedGeneration]) -> Statement:
         self.counter += 1  # a repeated one is newer than what another link forwarded
         return Statement(
             self.instance, self.generation, self.started_ns, self.counter, rows,
-            sorted(self.sources),
+            sorted(self.sources), closed,
         )  # fmt: skip
+
+
+def _newest(ends: list[ClosedGeneration]) -> list[ClosedGeneration]:
+    """Those that a statement names."""
+    said: Counter[int] = Counter()
+    found: list[ClosedGeneration] = []
+    for one in sorted(ends, key=lambda each: -each.generation):
+        if said[one.instance] < CLOSED_SAID_MAX and len(found) < ROWS_MAX:
+            said[one.instance] += 1
+            found.append(one)
+    return found

@@ -12,6 +12,7 @@ _ORIGINS: Final = "origins"
 _MISSING: Final = "missing"
 _MESSAGES, _BEGUN = 3, 4  # in a row: up to which message; and when the segment began
 _LAST, _WHY, _AT = 3, 4, 5  # in a row of what is missing
+_CLOSED: Final = "closed"  # their rows begin with instance, generation, end
 _CRC: Final = 7  # in a row, then the position of the record that has it; releases before have none
 
 #: position of the newest record that travels, and CRC of its content, -1 if that is not known
@@ -79,7 +80,9 @@ def _decoded(body: bytes | memoryview) -> _Part | None:
 def _rows(part: _Part) -> Rows | None:
     try:
         rows = _ROWS.decode(part.folds[_ORIGINS])
-        return {
+        closed = _ROWS.decode(part.folds[_CLOSED]) if _CLOSED in part.folds else []
+        ended: Rows = {Origin(r[0], r[1]): (r[2], -1) for r in closed}
+        return ended | {
             Origin(r[0], r[1]): (r[_CRC + 1], r[_CRC]) if len(r) > _CRC + 1 and r[_CRC] >= 0
             else (r[2], -1)
             for r in rows

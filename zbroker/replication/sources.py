@@ -265,13 +265,13 @@ class Sources:
         here = (link for link in judged.values() if self.links.get(link.rid) is link)
         return [Answer(link.rid, link.receipt()) for link in here]
 
-    def peer_holds(self, name: str, peer: Holdings) -> list[Effect]:
-        """The journal hears how much of its own a peer holds."""
+    def peer_holds(self, name: str, peer: Holdings, asked_in: int = 0) -> list[Effect]:
+        """The journal hears how much of its own a peer holds. asked_in: see PeerHolds."""
         if not self.journal:
             return []
         generations = peer.generations_of(self._settings.instance)
         rows = [] if self.beginning.is_open else [*peer.rows.values()]
-        return [Say(JOURNAL, PeerHolds(self.journal, name, generations, rows))]
+        return [Say(JOURNAL, PeerHolds(self.journal, name, generations, rows, asked_in))]
 
     def state_taken(self, taken: StateTaken) -> list[Effect]:
         """A part of a state is in the journal, or it was refused."""

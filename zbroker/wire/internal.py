@@ -192,10 +192,8 @@ class Covered(Struct, array_like=True, gc=False):
 
 
 class Replicate(Batches, tag="replicate"):
-    """replication -> journal: like Append, with records of link session `link`. Records whose flags
-    say so belong to one unit with the next one; a unit is whole in one message. Refused ones are
-    sent again, in order. covered: what holds after these records.
-    """
+    """replication -> journal: like Append, with records of link session `link`, in whole units, as
+    their flags say. Refused ones are sent again, in order. covered: what holds after these."""
 
     records: list[Record]
     link: int
@@ -370,9 +368,9 @@ class Done(Refusable, tag="done"):
 class Watermarks(InternalMessage, tag="marks"):
     """journal -> everybody, one frame. Each mark is a position below which something holds.
 
-    serial: the segment that has the write head. log_time_ns: newest log time given.
-    raised: generations that this journal began since its start, each with its first position.
-    travels: the newest durable record of this generation that goes to other instances; 0: none.
+    serial: the segment that has the write head. log_time_ns: newest log time given. raised: number,
+    first position of generations begun since the start. travels: the newest durable record of this
+    one that goes to other instances, or 0. closed: changes when any is closed or a peer forgotten.
     """
 
     incarnation: int
@@ -385,6 +383,7 @@ class Watermarks(InternalMessage, tag="marks"):
     log_time_ns: int
     raised: list[tuple[int, int]] = []
     travels: int = 0
+    closed: int = 0
 
 
 # -- what is not recorded ---------------------------------------------------------------------
@@ -465,8 +464,7 @@ class Record(Struct, array_like=True, gc=False):
     whose `after` is not here yet is refused with `origin_gap`, as a batch by its `prev`; so is the
     first one of a generation while something that was refused of an older one is missing.
     after_crc: content CRC of the record before it, which the first one after a connect says: if
-    that here is another, two histories have one name, `fork`; None: the sender does not have it any
-    more.
+    that here is another, two histories have one name, `fork`; None: the sender has none.
     seq, prev, count, skip, cut, flags, crc: as in the batch header (zbroker.log.format).
     log_time, columns: the times that it got at its origin.
     A publisher record names its publisher, for this link session, and is not part of its origin's

@@ -8,6 +8,7 @@ replication                                     journal
     TakeState{part, last} + body      ->  StateTaken{parts, done}   the last one after the sync
     FollowLog{}, BeginFresh{}         ->
     SkipMissing{origin, first, last}  ->
+    ForgetPeer{peer}                  ->  PeerForgotten{}           after the sync
     OpenLink, Replicate, JournalReceipt, Holds: see zbroker.wire.internal
 
 replication                                     admin
@@ -24,7 +25,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from zbroker.wire.internal import Correlated, InternalMessage, JournalRequest, Refusable
-from zbroker.wire.replication import OriginPosition
+from zbroker.wire.replication import ClosedGeneration, OriginPosition
 
 
 class AskOrigins(JournalRequest, tag="ask_origins"):
@@ -32,15 +33,28 @@ class AskOrigins(JournalRequest, tag="ask_origins"):
 
 
 class OriginRows(Correlated, tag="origin_rows"):
-    """rows: how far each origin is durable, also the own generations of this instance.
-
-    takes_state: the log is empty, and was never open: it may begin with the state of another one.
-    """
+    """rows: how far each origin is durable, also the own generations of this instance. closed:
+    generations that have ended, which have no row. forgotten: peers that are not waited for.
+    open_generations: of this instance, that are not closed, without the newest. takes_state: the
+    log is empty, and was never open: it may begin with the state of another one."""
 
     generation: int
     started_ns: int
     rows: list[OriginPosition]
+    closed: list[ClosedGeneration] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    open_generations: int = 0
     takes_state: bool = False
+
+
+class ForgetPeer(JournalRequest, tag="forget_peer"):
+    """Generations of this instance are closed without the answer of this peer, until it answers."""
+
+    peer: str
+
+
+class PeerForgotten(Refusable, tag="peer_forgotten"):
+    """That is durable."""
 
 
 class AskPublishers(JournalRequest, tag="ask_publishers"):
@@ -64,14 +78,16 @@ class PublisherNames(Correlated, tag="publisher_names"):
 
 
 class PeerHolds(InternalMessage, tag="peer_holds"):
-    """A peer says how far it has generations of this instance: [generation, position] of each."""
+    """A peer says how far it has generations of this instance: [generation, position] of each.
+
+    asked_in: the generation of this instance when its link to the peer began.
+    """
 
     incarnation: int
     peer: str
     generations: list[tuple[int, int]]
-    rows: list[OriginPosition] = field(
-        default_factory=list
-    )  # of all instances, while this one is not open
+    rows: list[OriginPosition] = field(default_factory=list)  # while this one is not open
+    asked_in: int = 0
 
 
 class MissingRange(Struct, array_like=True, gc=False):
@@ -169,7 +185,8 @@ class ReplicationRow(Struct, omit_defaults=True):
     lag: local positions from there to the durable end of the log. stopped: origins that are not
     sent on, `<instance hex>.<generation>`, and why. problem: what the other end refused last.
     paused: by hand, also while what is on its way is still awaited. by_hand: it was downgraded by a
-    person, and stays so.
+    person, and stays so. unanswered: it has not said how much of this instance it holds since the
+    newest generation began. forgotten: that is not waited for.
     """
 
     name: str
@@ -186,12 +203,14 @@ class ReplicationRow(Struct, omit_defaults=True):
     problem: str = ""
     paused: bool = False
     by_hand: bool = False
+    unanswered: bool = False
+    forgotten: bool = False
 
 
 class Links(Correlated, tag="links"):
     """rows: all links. needed, through: as in Replicated; needed is None without synchronous
     destinations. origins: how far each origin is durable here. phase, waits: of the first start of
-    this log, see FirstStartRow; ranges: not in it."""
+    this log, see FirstStartRow; ranges: not in it. open_generations: as in OriginRows."""
 
     rows: list[ReplicationRow]
     persisted: int
@@ -202,15 +221,17 @@ class Links(Correlated, tag="links"):
     waits: str = ""
     state_bytes: int = 0
     ranges: list[MissingRange] = field(default_factory=list)
+    open_generations: int = 0
 
 
-LinkAction = Literal["pause", "resume", "downgrade", "upgrade", "skip", "fresh"]
+LinkAction = Literal["pause", "resume", "downgrade", "upgrade", "skip", "forget", "fresh"]
 
 
 class ChangeLink(Correlated, tag="change_link"):
     """Pause or resume the link to a destination, or begin or cease to wait for it: until the next
     such request, or the end of the process.
 
+    forget: generations are closed without the answer of the destination, until it answers.
     skip: give up what the destination lacks of `origin` and this log does not have; "" of all.
     fresh: this log begins as a new one; `link` is "". dry_run: only say what would be.
     """
@@ -231,13 +252,7 @@ LinkQuestion = AskLinks | ChangeLink
 LinkAnswer = Links | LinkChanged
 
 ToJournal = (
-    AskOrigins
-    | AskPublishers
-    | PeerHolds
-    | AskFirstStart
-    | TakeState
-    | FollowLog
-    | BeginFresh
-    | SkipMissing
-)
-FromJournal = OriginRows | PublisherNames | FirstStartRow | StateTaken
+    AskOrigins | AskPublishers | PeerHolds | ForgetPeer | AskFirstStart | TakeState | FollowLog
+    | BeginFresh | SkipMissing
+)  # fmt: skip
+FromJournal = OriginRows | PublisherNames | PeerForgotten | FirstStartRow | StateTaken

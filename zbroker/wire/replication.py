@@ -29,6 +29,7 @@ from zbroker.wire.messages import U63
 
 PROTOCOL: Final = 1
 ROWS_MAX: Final = 10_000  # of one statement: an origin each
+CLOSED_SAID_MAX: Final = 64  # closed generations of one instance in a statement
 RECORDS_MAX: Final = 1_000  # of one SendUnits
 #: a log draws a number above all that it hears of, and some by chance: there has to be room
 GENERATION_MAX: Final = (1 << 32) - 1 - (1 << 16)
@@ -58,6 +59,14 @@ class OriginPosition(Struct, array_like=True, gc=False):
     begins: U63 = 0
 
 
+class ClosedGeneration(Struct, array_like=True, gc=False):
+    """There is nothing of this generation beyond `end`, and all up to there is here, durably."""
+
+    instance: _Instance
+    generation: _Generation
+    end: U63
+
+
 Rows = Annotated[list[OriginPosition], Meta(max_length=ROWS_MAX)]
 
 
@@ -66,6 +75,7 @@ class Statement(Struct, array_like=True, gc=False):
 
     started_ns: when its journal began, as its start record says. rows: all of them in a Hello or
     Welcome, those that changed in a beat. sources: instances that send to it on a live link now.
+    closed: the newest CLOSED_SAID_MAX of each instance; none in a beat: they are as before.
     """
 
     instance: _Instance
@@ -74,6 +84,7 @@ class Statement(Struct, array_like=True, gc=False):
     counter: U63
     rows: Rows
     sources: Annotated[list[_Instance], Meta(max_length=ROWS_MAX)] = []
+    closed: Annotated[list[ClosedGeneration], Meta(max_length=ROWS_MAX)] = []
 
 
 class LinkHello(LinkMessage, tag="link_hello"):
@@ -211,7 +222,9 @@ class LinkEnded(LinkMessage, tag="link_ended"):
 
 def wrong(statement: Statement) -> str:
     """Which number of a statement cannot be; "" if all can. A decoder has no bounds of 64 bits."""
-    named = [statement.instance, *statement.sources, *(row.instance for row in statement.rows)]
+    closed = (one.instance for one in statement.closed)
+    rows = (row.instance for row in statement.rows)
+    named = [statement.instance, *statement.sources, *rows, *closed]
     if not all(0 < instance <= INSTANCE_MAX for instance in named):
         return f"an instance id is 1 to {INSTANCE_MAX}"
     return ""

@@ -39,6 +39,8 @@ KINDS: Final[dict[int, tuple[str, msgspec.msgpack.Decoder[Any] | None]]] = {
     f.KIND_STAGED: ("staged", None),
     f.KIND_ABORT: ("abort", records.ABORT),
     f.KIND_ORIGIN: ("origin", records.ORIGIN),
+    f.KIND_CLOSED: ("closed", records.CLOSED),
+    f.KIND_FORGOTTEN: ("forgotten", records.FORGOTTEN),
 }
 FACTS: Final[dict[type[records.Fact], str]] = {
     records.MessagesGone: "gone",

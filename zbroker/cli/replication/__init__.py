@@ -18,7 +18,9 @@ COMMANDS: Final = {
     **commands("zbroker.cli.replication.queries:*", "ls info missing"),
     **commands("zbroker.cli.replication.lag:*", "lag"),
     **commands("zbroker.cli.replication.compare:*", "compare"),
-    **commands("zbroker.cli.replication.changes:*", "pause resume downgrade upgrade skip fresh"),
+    **commands(
+        "zbroker.cli.replication.changes:*", "pause resume downgrade upgrade skip forget fresh"
+    ),
     **commands("zbroker.cli.replication.drain:*", "drain"),
     **commands("zbroker.cli.replication.configs:*", "validate"),
 }

@@ -1,8 +1,8 @@
-"""`zbroker-admin replication pause | resume | downgrade | upgrade | skip | fresh`: changes links.
+"""`zbroker-admin replication pause | resume | downgrade | upgrade | skip | forget | fresh`.
 
 Answer: `link` (not of fresh), `dry_run`, `text`: what follows from it. Nothing of it is written to
-the config. A skip and a fresh log are for ever; the others hold until the opposite, or until the
-replication process ends.
+the config. A skip and a fresh log are for ever, `forget` is in the log and holds until the
+destination answers; the others hold until the opposite, or until the replication process ends.
 
     zbroker-admin --data-dir /var/lib/zbroker replication pause b
     zbroker-admin replication downgrade b --dry-run
@@ -109,6 +109,22 @@ def fresh(target: Target, dry_run: bool) -> None:
     found = target.admin().tell("/replication/fresh", {"dry_run": dry_run})
     marked = " (dry run)" if found["dry_run"] else ""
     show.answer(target.as_json, found, f"fresh{marked}: {found['text']}")
+
+
+@click.command(cls=AdminCommand)
+@name_argument
+@dry_run_option
+def forget(target: Target, name: str, dry_run: bool) -> None:
+    """Wait no more for the answer of the destination NAME, whose host is gone for good.
+
+    Each start of this instance without it begins a generation, and these are kept until all
+    destinations have answered. They are closed without it now, and no log is kept for it. Messages
+    that only its disk has are lost: if it comes back with some, they are refused (fork). It holds
+    after restarts, until the destination answers.
+
+    Example: zbroker-admin replication forget b --dry-run
+    """
+    _change(target, name, "forget", dry_run)
 
 
 def _change(

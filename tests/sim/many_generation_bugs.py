@@ -1,0 +1,56 @@
+"""Bugs planted in how generations are closed: each must be found by some seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from zbroker.journal.core import JournalCore
+
+
+def _closed_before_the_tail(core: JournalCore) -> None:
+    """A closing record is placed while a part of its generation is missing."""
+    judge: Any = core.commit._replicas._judge
+    closing = judge.closing
+
+    def without(record: Any, body: Any) -> Any:
+        refusal = closing(record, body)
+        return None if refusal is not None and refusal[0] == "origin_gap" else refusal
+
+    judge.closing = without
+
+
+def _closed_too_early(core: JournalCore) -> None:
+    """It is not waited for the answers of all peers."""
+    closable = core.closing.closable
+
+    def without(here: int, rows: Any, closed: Any, forgotten: Any) -> Any:
+        return closable(here, rows, closed, core.commit.settings.peers)
+
+    core.closing.closable = without  # type: ignore[method-assign]
+
+
+def _not_filled_in(core: JournalCore) -> None:
+    """A vector without an entry for a closed generation has seen nothing of it."""
+    core.commit.sessions.origins.closed.fill = dict  # type: ignore[method-assign,assignment]
+
+
+def _not_remembered(core: JournalCore) -> None:
+    """A restart does not know that a peer was forgotten."""
+    core.commit.sessions.forgotten_peers.names.clear()
+
+
+JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
+    "closed before its tail is here": _closed_before_the_tail,
+    "closed before all peers answered": _closed_too_early,
+}
+REBOOTS: Final[dict[str, Callable[[JournalCore], None]]] = {
+    "a dropped entry is not filled in": _not_filled_in,
+    "forgotten peers are not remembered": _not_remembered,
+}
+#: days, and whether the absent one comes back
+OF_REBOOTS: Final = {
+    "a dropped entry is not filled in": (40, True),
+    "forgotten peers are not remembered": (100, False),
+}
+ALL: Final = (*JOURNALS,)

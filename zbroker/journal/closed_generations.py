@@ -1,0 +1,117 @@
+"""Generations of which there will be no more: what the journal still has to know of them. Pure.
+
+An instance begins a generation where its peers may hold more of it than its own log does. Once they
+have all answered, and what they held is back, it writes a record: of this generation there is
+nothing beyond `end`. In each log that record is after everything up to there. From then on the
+generation needs no row that rises, no entry in a vector, and no line in what peers say to each
+other; a record of it is a duplicate, or of a history that no other instance has (`fork`).
+
+A vector without an entry for such a generation has passed it if its entry for the generation that
+closed it is at or beyond the closing record: `fill` puts the entry back. CLOSED_MAX of each
+instance are kept, so that old bookmarks stay good; a log of a start a day has that many after
+three years.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from zbroker.ids import Origin
+
+CLOSED_MAX: Final = 1_000  # of one instance; the oldest go
+
+
+class ClosedRow(Struct, array_like=True, gc=False):
+    """A closed generation in a state snapshot. by_generation, by_position: the record that closed
+    it, in a later generation of the same instance. Other fields as in the row that it had."""
+
+    instance: int
+    generation: int
+    end: int
+    by_generation: int
+    by_position: int
+    position: int
+    messages: int
+    begun: int
+    stored: int
+    stored_begun: int
+
+    @property
+    def origin(self) -> Origin:
+        """Whose row it was."""
+        return Origin(self.instance, self.generation)
+
+    @property
+    def by(self) -> Origin:
+        """The origin of the record that closed it."""
+        return Origin(self.instance, self.by_generation)
+
+
+class ClosedGenerations:
+    """Those of one log, in the order in which they were closed."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Origin, ClosedRow] = {}
+        self._count: dict[int, int] = {}  # of each instance
+        self.changes = 0  # since the start
+
+    def __contains__(self, origin: Origin) -> bool:
+        return origin in self._rows
+
+    def __iter__(self) -> Iterator[ClosedRow]:
+        return iter(self._rows.values())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, origin: Origin) -> ClosedRow | None:
+        """The row of a closed generation; None of one that is open, or unknown."""
+        return self._rows.get(origin)
+
+    def add(self, row: ClosedRow) -> None:
+        """It is closed. One that is known is replaced, as by a snapshot."""
+        if row.origin not in self._rows:
+            self._count[row.instance] = self._count.get(row.instance, 0) + 1
+        self._rows[row.origin] = row
+        self.changes += 1
+        if self._count[row.instance] > CLOSED_MAX:
+            oldest = next(one for one in self._rows if one.instance == row.instance)
+            del self._rows[oldest]
+            self._count[row.instance] -= 1
+
+    def generations_of(self, instance: int) -> list[int]:
+        """The closed generations of an instance."""
+        return [origin.generation for origin in self._rows if origin.instance == instance]
+
+    def newest_forgotten(self, instance: int) -> int:
+        """Generations of the instance below this one may have been closed, and forgotten; 0: none
+        was."""
+        if self._count.get(instance, 0) < CLOSED_MAX:
+            return 0
+        return min(one.generation for one in self._rows if one.instance == instance)
+
+    def segment_begins(self, messages: Mapping[Origin, int], stored: Mapping[Origin, int]) -> None:
+        """A segment has begun, and the open generations were here up to these positions."""
+        for origin, row in self._rows.items():
+            row.begun = messages.get(origin, row.messages)
+            row.stored_begun = stored.get(origin, row.stored)
+
+    def fill(self, vector: Mapping[Origin, int]) -> dict[Origin, int]:
+        """The vector with its entries for the closed generations that it has passed."""
+        filled = dict(vector)
+        for row in reversed(self._rows.values()):
+            if row.origin not in filled and filled.get(row.by, 0) >= row.by_position:
+                filled[row.origin] = max(row.end, row.position)
+        return filled
+
+    def compact(self, vector: Mapping[Origin, int]) -> dict[Origin, int]:
+        """The vector without the entries that `fill` puts back."""
+        left = dict(vector)
+        for row in self._rows.values():
+            passed = left.get(row.by, 0) >= row.by_position
+            if passed and left.get(row.origin, 0) >= row.messages:
+                left.pop(row.origin, None)
+        return left
