@@ -155,8 +155,8 @@ def test_messages_of_a_queue_are_replicated_too() -> None:
     with Instances(2, destination=SYNC, starts=False) as instances:
         a, b = instances.peers
         a.settings["queue"] = [{"name": "work", "topic": "t"}]
-        a.start()
         b.start()
+        a.start()  # its queue is defined once the two know that both are new
         with connect(a.url, "p") as client:
             publish(client, SOME)
             client.flush(timeout=WAIT_S)
