@@ -75,6 +75,7 @@ class LosingInstance(Instance):
         self.held_once |= before
         self.kill_journal(power=False)
         self.kill_replication()
+        self.kill_delivery()
         self.disk, self.note, self.removed = SimDisk(self.rng), SimNote(), set()
         if new_id:
             self.id, self._image = self.id + 0x10, None  # the copy of the disk is another instance
