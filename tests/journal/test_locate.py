@@ -174,6 +174,16 @@ def test_a_vector_of_another_instance_that_covers_nothing_is_the_begin(bench: Be
     assert bench.locate(format_vector(both), "").position == 5
 
 
+@pytest.mark.seed("002-29")
+def test_what_peers_may_bring_yet_is_waited_for(bench: Bench) -> None:
+    """As at a new instance, which has heard nothing of the one where a subscriber was."""
+    locator = Locator(Log(bench.directory / "journal"), bench.index, bench.fold.sessions)
+    vector = format_vector({Origin(INSTANCE + 1, 1): 3})
+    for replicates, code in ((True, "bookmark_pending"), (False, "bookmark_not_found")):
+        where = Where(INSTANCE, 1, 1, bench.core.persisted, replicates=replicates)
+        assert locator.locate(1, vector, where).code == code
+
+
 def test_a_point_below_the_log_start_is_expired(bench: Bench) -> None:
     record = PointRecord("old", format_vector({Origin(INSTANCE, 1): 2}))
     bench.fold.sessions.named.points.learn(NamedRow("old", 3, encode(record)))

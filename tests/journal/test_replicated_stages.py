@@ -485,3 +485,16 @@ def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> No
         except (AssertionError, LookupError):
             return
     pytest.fail(f"{bug!r} was not found within {SEEDS_OF_BUG} seeds")
+
+
+def test_a_commit_waits_for_one_that_may_come_back() -> None:
+    """Else the same app and batch could be committed twice, on both sides of a lost tail."""
+    whole = Whole()
+    whole.stage("t1", b"a")
+    waits = [True]
+    whole.core.commits_wait = lambda: waits[0]
+    assert whole.commit_stages("app", 1, t1=1).code == "not_ready"
+    waits[0] = False
+    assert whole.commit_stages("app", 1, t1=1).code == ""
+    waits[0] = True
+    assert whole.commit_stages("app", 1, t1=1).already, "it is here"

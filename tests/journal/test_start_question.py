@@ -62,6 +62,22 @@ def test_an_end_that_is_known_to_be_lost_needs_no_answer() -> None:
     assert question.state is Decision.RAISED
 
 
+@pytest.mark.parametrize("proved", [Proof.LOST, Proof.UNKNOWN])
+def test_commits_wait_for_peers_as_long_as_a_start_may(proved: Proof) -> None:
+    """Also where the generation began at once: what was lost may have the same commit."""
+    question = StartQuestion(("b", "c"), proved)
+    assert question.unheard(1_000)
+    question.tick(1_000)
+    question.heard([says("b", 100)], HERE, 100)
+    assert question.unheard(999 + ANSWER_MS)
+    assert not question.unheard(1_000 + ANSWER_MS)
+    heard = StartQuestion(("b",), proved)
+    heard.heard([says("b", 100)], HERE, 100)
+    assert not heard.unheard(0)
+    assert not StartQuestion(("b",), Proof.PROVED).unheard(0)
+    assert not StartQuestion((), proved).unheard(0)
+
+
 @pytest.mark.parametrize("answer", [says("b", 3, generation=8), says("b", highest=8)])
 def test_a_peer_that_saw_a_later_generation_knows_more(answer: PeerAnswer) -> None:
     """The disk is older than that one; a peer remembers a generation that was closed, too."""

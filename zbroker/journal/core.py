@@ -70,6 +70,7 @@ class JournalCore:
         self._first_said = FirstPhase.OPEN
         self._patience_ms: int | None = None  # when it is said that peers do not answer
         self.closing = GenerationCloser(settings.peers)
+        commit.commits_wait = self._commits_wait
         self._gate()
         self._group: je.WriteGroup | None = None  # that is being written or synced
         self._committing = self._ready = self._stopping = False
@@ -138,8 +139,8 @@ class JournalCore:
         commit = self.commit
         where = je.Where(
             commit.settings.instance, commit.generation, commit.log_start, commit.persisted,
-            commit.fenced or (bool(commit.settings.peers) and self._returning()),
-            *commit.durable_origins,
+            commit.fenced or self._returning(), *commit.durable_origins,
+            replicates=bool(commit.settings.peers),
         )  # fmt: skip
         return [je.LocatePoint(rid, ask, where)]
 
@@ -326,9 +327,15 @@ class JournalCore:
 
     def _returning(self) -> bool:
         """Peers hold records of older generations that are not back yet."""
+        if not self.commit.settings.peers:
+            return False
         vector, here = self.commit.sessions.origins.vector, self.origin
         high = {o.generation: at for o, at in vector.items() if o.instance == here.instance}
         return bool(self.question.returning(high, here.generation))
+
+    def _commits_wait(self) -> bool:
+        """A commit of the same app and batch may be among what peers hold, and comes back."""
+        return self.question.unheard(self._now.mono_ms) or self._returning()
 
     @property
     def _may_raise(self) -> bool:

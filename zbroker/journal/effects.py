@@ -22,7 +22,7 @@ class Where:
 
     fenced: peers may hold more of this instance than it does itself (group_builder.Placing).
     reached, messages: how far the durable log goes, per origin, in records and in messages; None:
-    as far as the log was folded.
+    as far as the log was folded. replicates: what is not here of another origin may come yet.
     """
 
     instance: int
@@ -32,6 +32,7 @@ class Where:
     fenced: bool = False
     reached: dict[Origin, int] | None = None
     messages: dict[Origin, int] | None = None
+    replicates: bool = False
 
 
 # -- the log --------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ sequences that the log lacks: `skip` and `cut` say which of its messages count.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from itertools import accumulate, chain
 from typing import Final, NamedTuple, Protocol
 
@@ -161,6 +162,7 @@ class GroupBuilder:
         self.accepting = True
         self.decided, self.fenced = True, False
         self.waits = ""  # why no publisher may log on yet
+        self.commits_wait: Callable[[], bool] = lambda: False  # of stages: one may come from a peer
         self.takes_state = False  # see first_start.py
         self.state_fits = True
         self.left_bytes = U63_MAX

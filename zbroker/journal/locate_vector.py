@@ -61,8 +61,7 @@ class Vectors:
             self._check_returned(vector, now)
         if not self._look.sessions.origins.foreign:
             if any(origin.instance != now.instance and at for origin, at in vector.items()):
-                text = format_vector(vector)
-                raise ClientError("bookmark_not_found", f"{text!r} is not of this log")
+                raise _stranger(format_vector(vector), now)
             own = _of_instance(vector, now.instance)
             return self._of_own(own, now) if own else self._first_left(vector, now)
         self._check_reached(vector, now)
@@ -226,7 +225,9 @@ class Vectors:
             newest, seen = max(generations, default=-1), known.get(origin, 0)
             if position <= seen or newest > origin.generation:
                 continue
-            if newest < 0 or (origin.instance == now.instance and newest < origin.generation):
+            if newest < 0:
+                raise _stranger(str(origin), now)
+            if origin.instance == now.instance and newest < origin.generation:
                 raise ClientError("bookmark_not_found", f"{origin} is not in this log")
             raise ClientError(
                 "bookmark_pending", f"the log holds {origin} up to {seen}, not up to {position}"
@@ -376,6 +377,13 @@ def _is_of(batch: Batch, origin: Origin) -> bool:
 
 def _unknown(origin: Origin) -> ClientError:
     return ClientError("bookmark_not_found", f"{origin} is not of this log")
+
+
+def _stranger(text: str, now: Where) -> ClientError:
+    """Nothing of an instance is here: yet, where there are peers, as in a new one beside them."""
+    if now.replicates:
+        return ClientError("bookmark_pending", f"nothing of {text} is here yet; peers may bring it")
+    return ClientError("bookmark_not_found", f"{text!r} is not of this log")
 
 
 def _expired(now: Where) -> ClientError:

@@ -55,6 +55,7 @@ class StartQuestion:
         self._missing = set(peers)
         self._lost = bool(self._missing) and proved is Proof.LOST
         sure = not self._missing or proved is Proof.PROVED
+        self._sure = sure
         self.state = Decision.CONFIRMED if sure else Decision.UNDECIDED
         self._until_ms: int | None = None
         self._held: dict[int, int] = {}  # of each generation, by any peer
@@ -98,6 +99,15 @@ class StartQuestion:
         if now_ms < self._until_ms:
             return False
         return self._raised(f"no answer of {', '.join(sorted(self._missing))}")
+
+    def unheard(self, now_ms: int) -> bool:
+        """Whether peers may say soon that they hold what this log has lost, also where it is
+        decided without them."""
+        if self._sure or not self._missing:
+            return False
+        if self._until_ms is None:
+            self._until_ms = now_ms + ANSWER_MS
+        return now_ms < self._until_ms
 
     def _raised(self, why: str) -> bool:
         self.state, self.why = Decision.RAISED, why

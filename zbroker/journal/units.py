@@ -72,6 +72,7 @@ MESSAGES_MAX: Final = (1 << 32) - 1  # of one commit, as are the next two
 PARTS_MAX: Final = 1_000_000
 TOPICS_MAX: Final = 10_000
 
+_RETURNING: Final = "peers may hold a commit of this instance that comes back first; ask again"
 _HELD: Final = "a unit that was sent before it was refused for now"
 _CONTROL: Final = frozenset({KIND_QUEUE, KIND_WIRING, KIND_POINT, KIND_PURGE})
 
@@ -252,6 +253,8 @@ class CommitPlacer:
             return StagesDone(ask.cid, *place, already=True)
         if not ask.stages:
             return StagesDone(ask.cid)
+        if self._to.commits_wait():
+            return StagesDone(ask.cid, code="not_ready", reason=_RETURNING)
         try:
             chosen = self._chosen(ask)
             if ask.asks_topics:
