@@ -108,7 +108,7 @@ def test_a_synchronous_destination_that_is_away_says_that_publishers_wait() -> N
 def test_a_refusal_is_part_of_why_a_link_is_down() -> None:
     row = link("c", state="down", mode="async", problem="another protocol")
     found = finding(seen(row, needed=None), "link_down")
-    assert found.what == "no link to c for 10 s, it refused: another protocol"
+    assert found.what == "no link to c for 10 s, problem: another protocol"
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def _unreachable(seen: LinkObservation, rows: Rows, reached: int) -> AlarmFindin
 def _away(seen: LinkObservation, row: ReplicationRow) -> str:
     if row.paused:
         return f"{row.name} is paused by hand"
-    why = f", it refused: {row.problem}" if row.problem else ""
+    why = f", problem: {row.problem}" if row.problem else ""
     return f"no link to {row.name} for {words.duration(seen.down_ms.get(row.name, 0))}{why}"
 
 

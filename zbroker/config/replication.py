@@ -15,13 +15,13 @@ class DestinationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     Both send to each other if each has such a table for the other one.
 
     name: The `instance.name` of that instance.
-    to: Its `listen.replication`; of several addresses one after the other is tried:
+    to: Its `listen.replication`; several addresses are tried one after the other:
         ["tcp://10.0.0.2:9104"].
     server_key: Its public key, with security on.
-    mode: "sync": a message is acknowledged when it is durable there, too; "async": that is
-        not waited for.
-    downgrade_after: A synchronous destination that lags for so long is not waited for until it has
-        caught up; 0 is never: then publishers wait for it however long that takes.
+    mode: "sync": a message is acknowledged when it is durable there, too; "async": acknowledgements
+        do not wait for it.
+    downgrade_after: After lagging for this time, a synchronous destination is not waited for until
+        it has caught up; 0: acknowledgements always wait for it.
     """
 
     name: Name
@@ -34,9 +34,9 @@ class DestinationConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class ReplicationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """What an acknowledgement waits for, where there are synchronous destinations.
 
-    sync_needed: At so many synchronous destinations a message is durable before it is
-        acknowledged; 0: at all of them. 1 of two is a quorum that no single failure stalls.
-    min_sync: At so many even if the others were downgraded; then publishers wait.
+    sync_needed: How many synchronous destinations must have a message before it is acknowledged; 0:
+        all of them. 1 of two is a quorum that no single failure stalls.
+    min_sync: How many of them are waited for even if they are downgraded: publishers then wait.
     """
 
     sync_needed: Natural = 0

@@ -22,7 +22,7 @@ class Where:
 
     fenced: peers may hold more of this instance than it does itself (group_builder.Placing).
     reached, messages: how far the durable log goes, per origin, in records and in messages; None:
-    as far as the log was folded. replicates: what is not here of another origin may come yet.
+    as far as the log was folded. replicates: peers may bring more of other origins.
     """
 
     instance: int

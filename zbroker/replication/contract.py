@@ -21,7 +21,7 @@ class LinkIdentity(NamedTuple):
     feature_level: int
 
     def another(self, link: str, welcome: LinkWelcome) -> str:
-        """Why who answers is not the destination that the config names; "" if it is."""
+        """Why the instance that answered is not the destination of the config; "" if it is."""
         if reason := wrong(welcome.statement):
             return reason
         if welcome.name != link:

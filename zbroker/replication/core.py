@@ -307,7 +307,9 @@ class ReplicationCore:
     def _read_failed(self, failed: ReadFailed, now: Now) -> Sequence[Effect]:
         """The link begins to read again, later."""
         self.outgoing[failed.of.link].read_failed(now.mono_ms)
-        text = f"the log could not be read for {failed.of.link}: {failed.error}; tried again soon"
+        link = failed.of.link
+        why = f"the log could not be read for {link}: {failed.error}"
+        text = f"{why}; nothing is sent to it meanwhile; tried again soon"
         return [Note("replication.read_failed", text, values={"link": failed.of.link})]
 
     # -- links to destinations ----------------------------------------------------------------
@@ -355,7 +357,7 @@ class ReplicationCore:
             for effect in self._from_link(name, link.go_on(self._names))
         ]  # fmt: skip
 
-    # -- for people ---------------------------------------------------------------------------
+    # -- for operators ---------------------------------------------------------------------------
 
     def _forget(self, rid: bytes, link: str, answer: LinkChanged) -> list[Effect]:
         """The journal keeps it; it is done when that says so."""

@@ -2,7 +2,7 @@
 
     waited for --what was durable here downgrade_ms ago is not there--> downgraded
     downgraded --all that was durable here CAUGHT_UP_MS ago is there--> waited for
-    any --a person says so--> downgraded until a person upgrades it
+    any --an operator says so--> downgraded until a person upgrades it
 
 `through` is a position: everything that a client waits for below it is durable at as many
 synchronous destinations as the config asks for; if none is waited for, it is U63_MAX. A mark counts
@@ -96,7 +96,7 @@ class Durability:
     def set_downgraded(self, name: str, *, on: bool) -> list[Note]:
         """A person downgrades a synchronous destination, until further notice, or upgrades it.
 
-        Nothing is said if it is so already. One that lags is waited for from now on.
+        No note if it is so already. One that lags is waited for from now on.
         """
         one = self._sync[name]
         before, one.by_hand = one.downgraded, on
@@ -117,7 +117,7 @@ class Durability:
             one.since_ms = None
 
     def tick(self, now_ms: int, persisted: int) -> list[Note]:
-        """Downgrades who lags for too long, and upgrades who has caught up."""
+        """Downgrades destinations that lag for too long, and upgrades those that have caught up."""
         return [
             note for one in self._sync.values() if one.rule.downgrade_ms and not one.by_hand
             for note in self._look(one, now_ms, persisted)
@@ -133,7 +133,9 @@ class Durability:
             if one.downgraded and (soon or one.since_ms is None):
                 return self._change(one, "upgraded", "acknowledgements wait for it again")
         elif not one.downgraded and lagged_ms >= one.rule.downgrade_ms:
-            means = f"it lags by {lagged_ms} ms, and is not waited for until it has caught up"
+            means = (
+                f"it has lagged for {lagged_ms} ms, and is not waited for until it has caught up"
+            )
             return self._change(one, "downgraded", means)
         return []
 

@@ -97,8 +97,8 @@ class LinkChanges:
             if self._durability.is_sync(name) and not self._durability.downgraded(name) else ""
         )  # fmt: skip
         return (
-            f"nothing is sent to it after what is on its way; {waits}the log is kept from its mark "
-            f"on; {UNTIL}"
+            f"records on their way are finished, then nothing more is sent to it; {waits}the log is "
+            f"kept from its mark on; {UNTIL}"
         )
 
     def _resumed(self, name: str) -> str:
@@ -113,7 +113,7 @@ class LinkChanges:
 
     def _upgraded(self, name: str) -> str:
         needed, mark = self._durability.needed_after(name), self._links[name].mark
-        return f"{_waits(needed)}; it holds everything that it wants below position {mark}"
+        return f"{_waits(needed)}; everything below this position is durable there: {mark}"
 
 
 def _text(origin: Origin) -> str:

@@ -165,7 +165,8 @@ class OutgoingLink:
         """The destination sent a frame that is not a message of a link."""
         if self.state == "down":
             return []
-        text = f"{self.link} is not understood: {reason}; the link begins again"
+        wrong = f"{self.link} sent an invalid message: {reason}"
+        text = f"{wrong}; the link connects again, nothing is lost"
         return [
             *self._down(now_ms),
             Note("replication.not_understood", text, values={"link": self.link}),
@@ -224,7 +225,9 @@ class OutgoingLink:
     def _welcomed(self, welcome: w.LinkWelcome, now_ms: int) -> list[LinkEffect]:
         if reason := self._mine.another(self.link, welcome):
             self.refusal = w.LinkRefused(self.session, "wrong_destination", reason)
-            return [*self._down(now_ms), self._note("replication.wrong_destination", reason)]
+            text = f"not {self.link}: {reason}; nothing is sent, and nothing is lost here"
+            wrong = Note("replication.wrong_destination", text, values={"link": self.link})
+            return [*self._down(now_ms), wrong]
         self.peer.take(welcome.statement, whole=True)
         self.refusal, self._hello_wait_ms = None, HELLO_WAIT_MS
         self._credit = welcome.credit_bytes
@@ -348,7 +351,8 @@ class OutgoingLink:
             return []
         if block.problem:
             self.state, self._again_ms, self._asks_state = "sending", now_ms + AGAIN_MS, True
-            return [self._note("replication.no_state", block.problem)]
+            text = f"{self.link} cannot begin with the state of this log: {block.problem}"
+            return [Note("replication.no_state", text, values={"link": self.link})]
         if not block.body:
             return []
         part = w.StatePart(self.session, self._parts, block.last)

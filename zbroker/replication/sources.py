@@ -90,9 +90,11 @@ class Sources:
             return self._hello(event, message, now)
         link = self.links.get(event.rid)
         if link is None or link.session != message.session or not link.welcomed:
-            return [Answer(event.rid, w.LinkEnded(message.session, "say Hello first"))]
+            return [
+                Answer(event.rid, w.LinkEnded(message.session, "no Hello on this connection yet"))
+            ]
         if link.key != event.key:
-            return self._ended(link, "this connection said Hello with another key")
+            return self._ended(link, "the key is not that of the Hello")
         link.heard_ms = now.mono_ms
         if isinstance(message, w.LinkBeat):
             link.heard_counter = max(link.heard_counter, message.heard)
@@ -124,7 +126,14 @@ class Sources:
         except ClientError as error:
             return [Answer(rid, w.LinkRefused(hello.session, error.code, error.reason))]
         if not self.journal:
-            return [Answer(rid, w.LinkEnded(hello.session, "the journal does not listen yet"))]
+            return [
+                Answer(
+                    rid,
+                    w.LinkEnded(
+                        hello.session, "the journal is not ready yet; the link is tried again"
+                    ),
+                )
+            ]
         source = hello.statement.instance
         old = next((one for one in self.links.values() if one.instance == source), None)
         if old is not None and (old.key, old.name) != (event.key, hello.name):
@@ -186,7 +195,7 @@ class Sources:
             raise ClientError("not_entitled", reason)
         patterns = permit.patterns()
         if patterns is None:
-            reason = f"a `deny` with `{RIGHT}` is not possible: a link has allowed topics only"
+            reason = f"a `deny` for `{RIGHT}` is not supported: list the allowed topics"
             raise ClientError("not_entitled", reason)
         return patterns
 
@@ -224,7 +233,7 @@ class Sources:
         """Another journal listens: records on their way to the one before may be lost."""
         self.journal = self.beginning.journal = journal
         self._forwarded.clear()
-        return self._end_all("the journal is another one")
+        return self._end_all("the journal was restarted; records on their way are sent again")
 
     def opened(self, opened: m.LinkOpened) -> list[Effect]:
         """Refused by the journal: so is the source."""
@@ -325,7 +334,7 @@ class Sources:
     # -- the end ------------------------------------------------------------------------------
 
     def _lost(self, link: IncomingLink) -> list[Effect]:
-        return self._ended(link, "something was lost on the way")
+        return self._ended(link, "a message of this link was lost; the source sends it again")
 
     def _ended(self, link: IncomingLink, reason: str) -> list[Effect]:
         ended = w.LinkEnded(link.session, reason[:1_000])

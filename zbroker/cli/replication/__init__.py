@@ -28,4 +28,4 @@ COMMANDS: Final = {
 
 @click.group(cls=LazyGroup, table=COMMANDS)
 def replication() -> None:
-    """See how other instances get this log and this one theirs; compare; change links."""
+    """Show and change the links to other instances; compare their logs."""
