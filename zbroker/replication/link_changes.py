@@ -97,8 +97,8 @@ class LinkChanges:
             if self._durability.is_sync(name) and not self._durability.downgraded(name) else ""
         )  # fmt: skip
         return (
-            f"records on their way are finished, then nothing more is sent to it; {waits}the log is "
-            f"kept from its mark on; {UNTIL}"
+            f"records on their way are finished, then nothing more is sent to it; {waits}"
+            f"the log is kept from its mark on; {UNTIL}"
         )
 
     def _resumed(self, name: str) -> str:

@@ -54,10 +54,10 @@ _MEANS: Final = {
 def compare(target: Target, urls: tuple[str, ...], tokens: tuple[Path, ...]) -> None:
     """Say whether instances hold the same messages, and where they begin to differ.
 
-    For each origin: how far each instance holds it, which one is newer, how many messages it has
-    less than others, and the first position at which they differ. Messages published meanwhile are not
-    looked at. A message counts by publisher, sequence and the CRC of its content; whether a body is
-    damaged on its disk is found by journal verify.
+    For each origin: how far each instance holds it, which one is newer, how many messages it
+    has less than others, and the first position at which they differ. Messages published
+    meanwhile are not looked at. A message counts by publisher, sequence and the CRC of its
+    content; whether a body is damaged on its disk is found by journal verify.
 
     Example: zbroker-admin replication compare http://127.0.0.1:9105 http://127.0.0.1:9205
     """
