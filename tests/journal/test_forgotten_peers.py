@@ -15,7 +15,7 @@ from zbroker.journal.start_question import PeerAnswer
 from zbroker.limits import BEAT_MS
 from zbroker.log.format import KIND_CLOSED, KIND_FORGOTTEN
 from zbroker.wire import internal as m
-from zbroker.wire.replicas import BeginFresh, ForgetPeer, PeerForgotten
+from zbroker.wire.replicas import AskOrigins, BeginFresh, ForgetPeer, OriginRows, PeerForgotten
 
 LINK, MINE = b"\0link", 77
 
@@ -120,3 +120,11 @@ def test_rows_of_a_snapshot_come_to_the_same() -> None:
     peers.fold_row(ForgottenRow("c"))
     peers.fold_row(ForgottenRow("b"))
     assert list(peers.rows()) == [ForgottenRow("b"), ForgottenRow("c")]
+
+
+def test_a_journal_says_when_it_began() -> None:
+    """Of two starts of one instance the later one sends: see zbroker.replication.sources."""
+    process = start(SimDisk(random.Random(1)))
+    process.hear(LINK, AskOrigins(3, MINE))
+    [rows] = [a.message for a in process.commit() if isinstance(a.message, OriginRows)]
+    assert rows.started_ns == process.now().wall_ns - process.now_ms * 1_000_000 + BEAT_MS * 10**6

@@ -198,7 +198,7 @@ class JournalCore:
         self._now = now
         effects: list[Effect] = []
         if not self._ready:
-            self._ready = True
+            self._ready, self.commit.started_ns = True, now.wall_ns
             effects.append(e.Ready())
         if now.mono_ms >= self._beat_ms:
             self._beat_ms = now.mono_ms + BEAT_MS

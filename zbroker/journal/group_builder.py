@@ -161,6 +161,7 @@ class GroupBuilder:
         self.log_time = end.last_log_time
         self.accepting = True
         self.decided, self.fenced = True, False
+        self.started_ns = 0  # when this journal began to serve
         self.waits = ""  # why no publisher may log on yet
         self.commits_wait: Callable[[], bool] = lambda: False  # of stages: one may come from a peer
         self.takes_state = False  # see first_start.py

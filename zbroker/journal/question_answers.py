@@ -63,11 +63,11 @@ class QuestionAnswers:
         return None
 
     def _origin_rows(self, ask: w.AskOrigins) -> w.OriginRows:
-        origins = self._to.sessions.origins
-        origins.note_own(self._to.batches, self._to.generation)
-        takes_state = self._to.takes_state and self._to.sessions.is_empty
+        to = self._to
+        to.sessions.origins.note_own(to.batches, to.generation)
+        takes_state = to.takes_state and to.sessions.is_empty
         return w.OriginRows(
-            ask.cid, self._to.generation, 0, *travelling(self._to.sessions), takes_state
+            ask.cid, to.generation, to.started_ns, *travelling(to.sessions), takes_state
         )
 
     def _open(self, ask: m.Open) -> m.Opened:
