@@ -19,6 +19,7 @@ HARNESSES = (
 STEPS = frozenset({"beat", "group", "handle", "synced", "tick", "written_to"})
 ALLOWED = {
     "sim/world.py": {"handle", "tick"},  # a client's core has no turn of its own there yet
+    "sim/many_subscribers.py": {"handle", "tick"},  # likewise
     "sim/ports.py": {"handle", "tick"},  # passes on what the turn calls, and judges the order
     "sim/ingest_process.py": {"handle"},  # a planted bug: completions in the middle of effects
     "sim/queues_bugs.py": {"handle"},  # the same

@@ -51,7 +51,12 @@ TABLE: Final = {
     "zbroker/filters/content_filter.py": Place(
         3, "clients", "named fields only; see formats/decoder.py"
     ),
+    # what other instances send
+    "zbroker/journal/first_state.py": Place(
+        5, "clients", "a state of 64 MiB, from a peer with the right; typed, each row bounded"
+    ),
     # HTTP, and what operators write
+    "zbroker/control/log_comparison.py": Place(1, "operators", "answers of admins; typed"),
     "zbroker/admin/requests.py": Place(3, "operators", "64 KiB, the body of a request; typed"),
     "zbroker/config/tree.py": Place(1, "operators", "a value of a file or a request; typed"),
     "zbroker/toml_source.py": Place(3, "operators", "1 MiB, a file that is named; typed"),
@@ -69,10 +74,10 @@ TABLE: Final = {
     "zbroker/log/generations.py": Place(1, "broker", SEGMENT),
     "zbroker/journal/named_records.py": Place(2, "broker", SEGMENT),
     "zbroker/log/owner.py": Place(1, "broker", OWN_FILE),
-    "zbroker/log/records.py": Place(8, "broker", SEGMENT),
+    "zbroker/log/records.py": Place(10, "broker", SEGMENT),
     "zbroker/log/references.py": Place(1, "broker", SEGMENT),
-    "zbroker/replication/snapshot_rows.py": Place(2, "broker", SEGMENT),
-    "zbroker/journal/snapshot.py": Place(3, "broker", SEGMENT),
+    "zbroker/replication/snapshot_rows.py": Place(3, "broker", SEGMENT),
+    "zbroker/journal/snapshot.py": Place(4, "broker", SEGMENT),
     "zbroker/log/summaries.py": Place(1, "broker", SEGMENT),
     "zbroker/cli/journal/rows.py": Place(2, "broker", SEGMENT),
     "zbroker/known_log.py": Place(1, "broker", OWN_FILE),

@@ -131,7 +131,8 @@ class StateChoice:
         if ask.dry_run:
             return [], LinkChanged(ask.cid, text)
         self._ask_ms = 0
-        note = Note("replication.fresh", f"an operator asked for a fresh log: {text}")
+        asked = f"an operator asked for a fresh log: {text}"
+        note = Note("replication.fresh", asked, values={"phase": self.row.phase})
         return [note, Say(JOURNAL, BeginFresh(self.journal))], LinkChanged(ask.cid, text)
 
     def explain(self, answer: Links) -> None:

@@ -203,6 +203,7 @@ class PublisherCore(Connection):
         if self._seeks_another(high, now_ms):
             error = broker_behind(self.store.recorded, high)
             refusal = Error(error.code, error.reason, error.hint)
+            self._reconnect.attempt = 0  # all that it answers is that it lacks something
             return self._logon_refused(refusal, now_ms, again=True)
         effects = self._check_behind(high)
         if self.state is Phase.ENDED:
