@@ -288,9 +288,9 @@ class Sources:
         if link is None:
             return []
         if taken.code:
-            if taken.code != "dropped":
+            if taken.code not in ("dropped", "disk_full"):  # these pass; it is asked again
                 self.beginning.refused(link)
-            text = f"{link.name} sent a state that is not taken: {taken.reason}; another is asked"
+            text = f"{link.name} sent a state that is not taken: {taken.reason}; one is asked again"
             note = Note("replication.state_refused", text, values={"link": link.name})
             return [note, *self._ended(link, taken.reason)]
         answer = Answer(link.rid, w.StateReceipt(link.session, taken.parts, taken.done))
