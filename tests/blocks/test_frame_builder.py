@@ -62,7 +62,10 @@ def test_an_origin_is_named_only_if_it_is_another():
     block = block_of(batch)
     [part] = MAKER.some(block, 0, _span(2, 3), (True,), zstd=False)
     assert decoded(part).origin == (9, 2, 501)
-    [own] = FrameBuilder(Origin(9, 2)).some(block, 0, _span(2, 3), (True,), zstd=False)
+    [back] = FrameBuilder(Origin(9, 2)).some(block, 0, _span(2, 3), (True,), zstd=False)
+    assert decoded(back).origin == (9, 2, 501), "it was lost here, and came back from a peer"
+    batch.origin_position = batch.position
+    [own] = FrameBuilder(Origin(9, 2)).some(block_of(batch), 0, _span(2, 3), (True,), zstd=False)
     assert decoded(own).origin is None
 
 

@@ -127,7 +127,6 @@ class LostHostsWorld(ManyWorld):
     def __init__(self, seed: int, bug: str = "") -> None:
         super().__init__(seed, bug, Random(seed).choice((2, 3, 3, 4)))
         self.sync_needed = len(self.instances)
-        self.subscribers = []  # what they may see twice where disks are lost is not decided
         self.publishers += [MemoryPublisher(f"m{n}", True) for n in range(self.rng.choice((1, 2)))]
         self.skips = 0
 

@@ -160,7 +160,8 @@ class Block:
 
 
 class FrameBuilder:
-    """Makes messages of batches. `here`: positions of this origin need no `origin` in a header.
+    """Makes messages of batches. `here`: positions of this origin need no `origin` in a header, but
+    for those that were lost here and came back from a peer: they have another place in this log.
 
     kind: what a message is, for a subscription or for a consumer of a queue.
     """
@@ -240,7 +241,7 @@ class FrameBuilder:
             "", first.publisher, first.sequence, held.time_ns, 1, first.position, held.topic,
             crc=crc32c(body), columns=held.extra,
         )  # fmt: skip
-        if first.origin is not None and Origin(*first.origin[:2]) != self._here:
+        if first.origin is not None and first.origin != (*self._here, first.position):
             msg.origin = first.origin
         return _part(msg, body)
 
@@ -289,7 +290,7 @@ class FrameBuilder:
         )  # fmt: skip
         if batch.origin_instance:
             origin = (batch.origin_instance, batch.origin_generation)
-            if origin != self._here:
+            if origin != self._here or batch.origin_position != batch.position:
                 msg.origin = (*origin, batch.origin_position + ahead)
         return msg
 
