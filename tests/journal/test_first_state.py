@@ -13,6 +13,7 @@ from tests.sim.disk import SimDisk
 from tests.sim.journal_process import JournalProcess, Start
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal import snapshot
+from zbroker.journal.closed_generations import ClosedRow
 from zbroker.journal.first_state import FirstState, StateReceiver
 from zbroker.journal.group_builder import JournalSettings
 from zbroker.journal.holes import Hole
@@ -26,6 +27,7 @@ SOURCE = 0xB
 P = PublisherRow(publisher_id("p"), "p", "", 40, 99, 5, 6, 5, 0, 0, 0, [Hole(3, 4, 4)])
 ORIGIN = OriginRow(SOURCE, 7, 120, 100, 0, 0, 0, 55, 100, 100, 0)
 APP = AppRow("app", 3, 50, 2)
+CLOSED = ClosedRow(SOURCE, 6, 70, 7, 80, 75, 70, 12, 70, 12)
 
 
 def process() -> JournalProcess:
@@ -44,28 +46,34 @@ def part(number: int = 0, *, last: bool = True, **folds: list[Any]) -> bytes:
 
 
 def whole() -> bytes:
-    return part(origins=[ORIGIN], publishers=[P], apps=[APP])
+    return part(origins=[ORIGIN], publishers=[P], apps=[APP], closed=[CLOSED])
+
+
+def taken(at: JournalProcess) -> FirstState:
+    """What is judged of it."""
+    state = at.core.commit.states.take(link(), 0, whole(), last=True)
+    assert isinstance(state, FirstState)
+    return state
 
 
 def test_what_travels_is_taken_without_positions_of_the_other_log() -> None:
-    at = process()
-    state = at.core.commit.states.take(link(), 0, whole(), last=True)
-    assert isinstance(state, FirstState)
-    [row], [publisher] = state.origins, state.publishers
+    state = taken(process())
+    [row], [closed], [publisher] = state.origins, state.closed, state.publishers
+    assert (closed.end, closed.by, closed.by_position) == (70, Origin(SOURCE, 7), 80)
+    assert (closed.position, closed.messages, closed.begun) == (70, 70, -1)
     assert (row.position, row.messages, row.since) == (100, 100, 101)
     assert (publisher.high, publisher.high_position, publisher.session) == (40, 0, 0)
 
 
 def test_it_is_in_the_log_as_one_unit_and_comes_back_from_there() -> None:
     at = process()
-    commit = at.core.commit
-    state = commit.states.take(link(), 0, whole(), last=True)
-    assert isinstance(state, FirstState)
+    state, commit = taken(at), at.core.commit
     commit.begin(1)
     assert commit.states.place(state) is None
     sessions = commit.sessions
     assert sessions.origins.high(Origin(SOURCE, 7)) == 100
-    assert sessions.missing.below() == {Origin(SOURCE, 7): 100}
+    assert sessions.missing.below() == {Origin(SOURCE, 7): 100, Origin(SOURCE, 6): 70}
+    assert Origin(SOURCE, 6) in sessions.origins.closed
     known = sessions.get(P.id)
     assert known is not None
     assert (known.high, known.holes) == (40, [Hole(3, 4, 4)])
@@ -77,9 +85,7 @@ def test_it_is_in_the_log_as_one_unit_and_comes_back_from_there() -> None:
 
 def test_a_log_with_records_takes_none() -> None:
     at = process()
-    commit = at.core.commit
-    state = commit.states.take(link(), 0, whole(), last=True)
-    assert isinstance(state, FirstState)
+    state, commit = taken(at), at.core.commit
     commit.begin(1)
     assert commit.states.place(state) is None
     refusal = commit.states.place(state)
@@ -119,6 +125,11 @@ def test_a_source_with_a_right_for_some_topics_gives_no_state() -> None:
         part(origins=[OriginRow(SOURCE, 1 << 32, 1)]),
         part(origins=[ORIGIN, ORIGIN]),
         part(origins=[OriginRow(build.INSTANCE, 1 << 30, 9)]),
+        part(closed=[ClosedRow(SOURCE, 7, 1, 7, 9, 0, 0, 0, 0, 0)]),
+        part(closed=[ClosedRow(SOURCE, 6, 1 << 63, 7, 9, 0, 0, 0, 0, 0)]),
+        part(closed=[ClosedRow(build.INSTANCE, 6, 1, 1 << 31, 9, 0, 0, 0, 0, 0)]),
+        part(closed=[CLOSED, CLOSED]),
+        part(closed=[CLOSED], origins=[OriginRow(SOURCE, 6, 1)]),
         part(publishers=[P, P]),
         part(publishers=[PublisherRow(1, "p", "", 4, 0, 0, 0, 0)]),
         part(publishers=[PublisherRow(P.id, "p", "", 1 << 63, 0, 0, 0, 0)]),

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from tests.sim.lives import ProcessLife
 from tests.sim.net import Net
-from tests.sim.ports import JournalLink, Killed, Listener, Mailbox, Ordered, draw, mortal
+from tests.sim.ports import JournalLink, Listener, Mailbox, Ordered
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.blocks.read_request import Read
 from zbroker.delivery.contract import CloseFiles, Effect, GrantLive, LiveReceived, PlanRanges
 from zbroker.delivery.core import DeliveryCore, DeliverySettings
 from zbroker.delivery.ports import BlocksPort, PlansPort
-from zbroker.engine.contract import Limit, Now, TurnPlan
+from zbroker.engine.contract import Now
 from zbroker.engine.effects import Follow, ForgetBlocks, Reconnect, Say, Send
-from zbroker.engine.turn import Turn
 from zbroker.log.disk import Disk
 from zbroker.log.reader import Log
 from zbroker.wire import codec
@@ -33,7 +33,6 @@ DELIVERY, LIVE = "tcp-delivery", "ipc-live"
 JOURNAL, WATERMARKS_AT = "ipc-journal", "ipc-marks"
 KEY = b"k" * 32
 CLIENTS_MAX = 100
-POLL_MS = 20  # it sleeps no longer
 ANSWER_MS = (0, 1, 10)  # until a look-up is answered
 
 
@@ -81,13 +80,11 @@ class JudgedCore(Ordered):
         return effects
 
 
-class DeliveryNode:
-    """One life of the process. turn: the class that drives it."""
-
-    turn: type[Turn[Any, Any]] = Turn
+class DeliveryNode(ProcessLife):
+    """One life of the process."""
 
     def __init__(self, world: RecordingWorld) -> None:
-        self.world, self.alive = world, True
+        super().__init__(world, world)
         self.taken: list[tuple[int, int, str, bytes]] = []  # of what is not recorded
         self.incarnation = next(world.incarnations)
         recording = world.recording
@@ -96,14 +93,8 @@ class DeliveryNode:
         self.clients, self.live = Listener(world.net, DELIVERY), LiveListener(world.net)
         self._plans = PlansPort(lambda: Log(disk=world.disk), world.clock)
         self._log = BlocksPort(lambda: DiskReader(world.disk))
-        judged = JudgedCore(self)
-        performers = judged.performers(mortal(self._performers(), self._point))
-        sources: list[Any] = [self.journal, self.clients, self._plans, self.live]
-        self._plan = TurnPlan(
-            [(each, Limit(1)) for each in sources], (Read, *get_args(Effect)), read_slice_ms=1_000
-        )
-        self._turn = self.turn(judged, self._plan, performers, lambda: self.now)
-        world.at.after(0, self._next_turn)
+        sources = [self.journal, self.clients, self._plans, self.live]
+        self.begin(JudgedCore(self), sources, (Read, *get_args(Effect)), self._performers())
 
     @property
     def now(self) -> Now:
@@ -121,30 +112,8 @@ class DeliveryNode:
         }  # fmt: skip
         return performers
 
-    # -- one turn -----------------------------------------------------------------------------
-
-    def _next_turn(self) -> None:
-        world = self.world
-        if not self.alive:
-            return
-        draw(self._plan, world.rng)
-        try:
-            with world.undisturbed_disk():
-                wait_ms = self._turn.run({})
-        except Killed:
-            world.kill_delivery()
-            return
-        self.core.check()
-        if wait_ms == 0:
-            world.at.after(world.rng.choice((0, 0, 1, 5)), self._next_turn)
-        else:
-            world.at.after(POLL_MS if wait_ms is None else min(wait_ms, POLL_MS), self._next_turn)
-
-    def _point(self, _boundary: str = "") -> None:
-        """It may die here."""
-        self.world.deaths -= 1
-        if self.world.deaths == 0:
-            raise Killed
+    def kill(self) -> None:
+        self.world.kill_delivery()
 
     # -- performers ---------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
 from tests.sim.delivery_process import KEY, DiskReader
+from tests.sim.lives import ProcessLife
 from tests.sim.net import Pipe
-from tests.sim.ports import JournalLink, Killed, Listener, Mailbox, Ordered, draw, mortal
+from tests.sim.ports import JournalLink, Listener, Mailbox, Ordered
 from tests.sim.two_nodes import Message
 from zbroker.blocks.read_request import Read
 from zbroker.client.effects import Connect, Connected, GetToken, Lost, MessagesArrived, NewToken
@@ -23,9 +24,8 @@ from zbroker.client.subscriber.feed import End, Feed, FeedBatch
 from zbroker.delivery.contract import CloseFiles, Effect, FindPassed, PlanRanges
 from zbroker.delivery.core import DeliveryCore, DeliverySettings
 from zbroker.delivery.ports import BlocksPort, PlansPort
-from zbroker.engine.contract import Limit, Now, TurnPlan
+from zbroker.engine.contract import Now
 from zbroker.engine.effects import Follow, ForgetBlocks, Note, Reconnect, Say, Send
-from zbroker.engine.turn import Turn
 from zbroker.ids import EPOCH, NOW, Origin, format_bookmark, format_vector
 from zbroker.log.reader import Log
 from zbroker.recording import Recording
@@ -36,7 +36,6 @@ from zbroker.wire.replicas import Replicated
 if TYPE_CHECKING:
     from tests.sim.many_world import Instance, ManyWorld
 
-POLL_MS = 20
 CREDIT = 2_000
 WAIT_S = 1.0  # for what is not here yet; then another instance is tried
 PATIENCE_MS = 4_000  # of a program whose subscription does not begin
@@ -47,13 +46,12 @@ def delivery_of(name: str) -> str:
     return f"tcp-delivery-{name}"
 
 
-class InstanceDelivery:
-    """The delivery process of one instance: one life."""
-
-    turn: type[Turn[Any, Any]] = Turn
+class InstanceDelivery(ProcessLife):
+    """The delivery process of one instance."""
 
     def __init__(self, instance: Instance) -> None:
-        self.instance, self.world, self.alive = instance, instance.world, True
+        super().__init__(instance.world, instance)
+        self.instance = instance
         world, name = self.world, instance.name
         settings = DeliverySettings(
             KEY, 100, next(world.incarnations), Recording([]), replicated=instance.needed > 0
@@ -65,13 +63,8 @@ class InstanceDelivery:
         self._log = BlocksPort(lambda: DiskReader(instance.disk))
         world.plant_delivery(self.core)
         judged = Ordered(self.core, lambda wrong: world.demand(False, wrong))
-        performers = judged.performers(mortal(self._performers(), self._point))
-        sources: list[Any] = [self.journal, self.clients, self._plans, self.marks]
-        self._plan = TurnPlan(
-            [(each, Limit(1)) for each in sources], (Read, *get_args(Effect)), read_slice_ms=1_000
-        )
-        self._turn = self.turn(judged, self._plan, performers, lambda: self.now)
-        world.at.after(0, self._next_turn)
+        sources = [self.journal, self.clients, self._plans, self.marks]
+        self.begin(judged, sources, (Read, *get_args(Effect)), self._performers())
 
     @property
     def now(self) -> Now:
@@ -88,28 +81,8 @@ class InstanceDelivery:
             Note: lambda effect: self.world.noted(self.instance, effect),
         }  # fmt: skip
 
-    def _next_turn(self) -> None:
-        world = self.world
-        if not self.alive:
-            return
-        draw(self._plan, world.rng)
-        try:
-            with self.instance.undisturbed_disk():
-                wait_ms = self._turn.run({})
-        except Killed:
-            self.instance.kill_delivery()
-            return
-        self.core.check()
-        if wait_ms == 0:
-            world.at.after(world.rng.choice((0, 0, 1, 5)), self._next_turn)
-        else:
-            world.at.after(POLL_MS if wait_ms is None else min(wait_ms, POLL_MS), self._next_turn)
-
-    def _point(self, _boundary: str = "") -> None:
-        """It may die here."""
-        self.instance.deaths -= 1
-        if self.instance.deaths == 0:
-            raise Killed
+    def kill(self) -> None:
+        self.instance.kill_delivery()
 
     def _forget(self, effect: ForgetBlocks) -> None:
         self._log.forget(effect)

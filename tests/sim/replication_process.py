@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
+from tests.sim.lives import ProcessLife
 from tests.sim.net import Pipe
-from tests.sim.ports import JournalLink, Killed, Mailbox, Ordered, draw, mortal
-from zbroker.engine.contract import Limit, Now, TurnPlan
+from tests.sim.ports import JournalLink, Mailbox, Ordered
+from zbroker.engine.contract import Now
 from zbroker.engine.effects import (
     Answer,
     Exit,
@@ -25,7 +26,6 @@ from zbroker.engine.effects import (
     Tell,
 )
 from zbroker.engine.events import Gone
-from zbroker.engine.turn import Turn
 from zbroker.log.reader import Log
 from zbroker.replication.contract import ReplicationSettings
 from zbroker.replication.core import FromDestination, ReplicationCore
@@ -48,21 +48,18 @@ from zbroker.wire import codec
 if TYPE_CHECKING:
     from tests.sim.many_world import Instance
 
-POLL_MS = 20
-
 
 def links_of(name: str) -> str:
     """Where an instance listens for links."""
     return f"tcp-links-{name}"
 
 
-class ReplicationNode:
+class ReplicationNode(ProcessLife):
     """One life of the process."""
 
-    turn: type[Turn[Any, Any]] = Turn
-
     def __init__(self, instance: Instance) -> None:
-        self.instance, self.world, self.alive = instance, instance.world, True
+        super().__init__(instance.world, instance)
+        self.instance = instance
         world, name = self.world, instance.name
         sync = instance.needed > 0
         rules = [DestinationRule(each, sync=sync) for each in instance.destinations]
@@ -81,14 +78,8 @@ class ReplicationNode:
         )
         world.plant_replication(self.core, self._log)
         judged = Ordered(self.core, lambda wrong: world.demand(False, wrong))
-        performers = judged.performers(mortal(self._performers(), self._point))
-        sources: list[Any] = [self.journal, self.sources, self.answers]
-        self._plan = TurnPlan(
-            [(each, Limit(1)) for each in sources], (ReadLink, ReadState, *get_args(Effect)),
-            read_slice_ms=1_000,
-        )  # fmt: skip
-        self._turn = self.turn(judged, self._plan, performers, lambda: self.now)
-        world.at.after(0, self._next_turn)
+        sources = [self.journal, self.sources, self.answers]
+        self.begin(judged, sources, (ReadLink, ReadState, *get_args(Effect)), self._performers())
 
     @property
     def now(self) -> Now:
@@ -106,28 +97,8 @@ class ReplicationNode:
             Note: lambda effect: self.world.noted(self.instance, effect),
         }  # fmt: skip
 
-    def _next_turn(self) -> None:
-        world = self.world
-        if not self.alive:
-            return
-        draw(self._plan, world.rng)
-        try:
-            with self.instance.undisturbed_disk():
-                wait_ms = self._turn.run({})
-        except Killed:
-            self.instance.kill_replication()
-            return
-        self.core.check()
-        if wait_ms == 0:
-            world.at.after(world.rng.choice((0, 0, 1, 5)), self._next_turn)
-        else:
-            world.at.after(POLL_MS if wait_ms is None else min(wait_ms, POLL_MS), self._next_turn)
-
-    def _point(self, _boundary: str = "") -> None:
-        """It may die here."""
-        self.instance.deaths -= 1
-        if self.instance.deaths == 0:
-            raise Killed
+    def kill(self) -> None:
+        self.instance.kill_replication()
 
     # -- links --------------------------------------------------------------------------------
 

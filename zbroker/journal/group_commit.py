@@ -278,7 +278,7 @@ class GroupCommit(GroupBuilder):
         Call `written_to` after the write and `synced` after the sync, in the order of the groups.
         Call only `synced` after None.
         """
-        self._reached = self.sessions.origins.vector
+        self._reached = self.sessions.origins.open_vector
         self._before = self.sessions.origins.messages
         self._stored_before = self.sessions.origins.stored
         self.begin(wall_ns)
@@ -373,9 +373,10 @@ class GroupCommit(GroupBuilder):
     @property
     def durable_origins(self) -> tuple[dict[Origin, int], dict[Origin, int]]:
         """How far each origin is durable here: in records, and in messages."""
+        origins = self.sessions.origins
         if self._in_flight:
-            return dict(self._reached), dict(self._before)
-        return self.sessions.origins.vector, self.sessions.origins.messages
+            return origins.with_closed(self._reached), dict(self._before)
+        return origins.vector, origins.messages
 
     def written_to(self, position: int, serial: int) -> None:
         """The group that ends at `position` is in this segment's file, and not durable yet."""

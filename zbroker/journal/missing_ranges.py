@@ -8,15 +8,14 @@ other instance gets them from here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from zbroker.ids import Origin
 
 Why = Literal["state", "skipped"]
-RANGES_MAX = 10_000  # each is a decision of a person, or an origin of a first state
+RANGES_MAX: Final = 10_000  # each is a decision of a person, or an origin of a first state
 
 
 class MissingRow(Struct, array_like=True, gc=False, frozen=True):
@@ -68,8 +67,3 @@ class MissingRanges:
 def merged(one: dict[Origin, int], other: dict[Origin, int]) -> dict[Origin, int]:
     """The vector that covers what either of the two covers."""
     return {origin: max(one.get(origin, 0), other.get(origin, 0)) for origin in {*one, *other}}
-
-
-def skipped(rows: Iterable[MissingRow]) -> int:
-    """How many of these a person gave up."""
-    return sum(row.why == "skipped" for row in rows)

@@ -17,7 +17,7 @@ vector that counts the message under its other origin would have it delivered, o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -238,8 +238,16 @@ class Origins:
     @property
     def vector(self) -> dict[Origin, int]:
         """How far the log goes, per origin, also of closed generations."""
-        closed = {row.origin: row.position for row in self.closed}
-        return closed | {origin: seen.position for origin, seen in self._seen.items()}
+        return self.with_closed(self.open_vector)
+
+    def with_closed(self, vector: Mapping[Origin, int]) -> dict[Origin, int]:
+        """A vector of open generations, and the closed ones."""
+        return {row.origin: row.position for row in self.closed} | dict(vector)
+
+    @property
+    def open_vector(self) -> dict[Origin, int]:
+        """The same without closed generations, of which there may be many: for each group."""
+        return {origin: seen.position for origin, seen in self._seen.items()}
 
     @property
     def messages(self) -> dict[Origin, int]:

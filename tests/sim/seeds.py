@@ -1,0 +1,40 @@
+"""One history of a world from its seed; a failure says how to see it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from tests.sim.two_nodes import Violation
+
+
+class SeededWorld(Protocol):
+    """What has a history."""
+
+    def run(self) -> None:
+        """All of it."""
+
+
+W = TypeVar("W", bound=SeededWorld)
+
+
+def run(make: Callable[[int, str], W], file: str, seed: int, bug: str = "") -> W:
+    """make: of a seed, and the bug that is planted. file: the test. Raises: Violation."""
+    world = make(seed, bug)
+    try:
+        world.run()
+    except AssertionError as error:
+        test = f"tests/sim/{Path(file).name}"
+        again = f"ZB_FIRST_SEED={seed} ZB_SEEDS=1 python -m pytest {test}"
+        raise Violation(f"seed {seed}: {error}\nreplay: {again}") from error
+    return world
+
+
+def breaks(make: Callable[[int, str], W], file: str, seed: int, bug: str) -> bool:
+    """Whether this seed finds a planted bug."""
+    try:
+        run(make, file, seed, bug)
+    except Violation:
+        return True
+    return False
