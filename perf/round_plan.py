@@ -17,7 +17,7 @@ class Plan:
     rounds: int = 5
     messages: int = 1_000_000
     one_by_one: int = 1_000
-    rates: tuple[int, ...] = (1_000, 10_000, 50_000)
+    rates: tuple[int, ...] = (1_000, 10_000, 50_000, 200_000)
     steady_s: float = 4.0
     warm_s: float = 1.0  # of these seconds, and not counted
     workloads: tuple[str, ...] = WORKLOADS
