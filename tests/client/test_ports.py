@@ -50,6 +50,9 @@ class FakeLink:
         assert not self.closed
         return self.answers.pop(0) if self.answers else None
 
+    def has_more(self):
+        return bool(self.answers)
+
     def events(self):
         happened, self.happened = self.happened, []
         return happened

@@ -106,6 +106,10 @@ class ClientLink:
             return answer, frames[1].buffer if len(frames) > 1 else b""
         return None
 
+    def has_more(self) -> bool:
+        """Whether `receive` would find something; that costs less than to find nothing."""
+        return sockets.has_more(self.socket)
+
     def answers(self, until: float) -> Iterator[AnyAnswer | AnyQueuesAnswer]:
         """Answers until that time of the monotonic clock, or until the connection is lost."""
         while (left := until - time.monotonic()) > 0:

@@ -88,7 +88,9 @@ class LinkPort:
 
     def _answers(self, link: ClientLink, limit: Limit) -> Iterator[Event]:
         size = 0
-        for _ in range(limit.count):
+        for number in range(limit.count):
+            if number == 1 and not link.has_more():
+                return
             received = link.receive()
             if received is None:
                 return

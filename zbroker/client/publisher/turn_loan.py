@@ -16,6 +16,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from typing import Final
 
 from zbroker.client.ports import WakingPoller, wait_limit_ms
@@ -27,6 +28,9 @@ LOAN_MS: Final = 20  # so late what came without a wait for it is read, once
 #: what a signal may have for the main thread to borrow: no code of the program
 _HARMLESS: Final = (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler)
 _SIGNALS: Final = signal.valid_signals()
+#: `signal.signal` without its enums: they cost 7 us a call, which is two for each turn
+_set_handler: Final = import_module("_signal").signal
+_SIGINT: Final = int(signal.SIGINT)
 
 
 class TurnLoan:
@@ -74,7 +78,7 @@ class TurnLoan:
 
     def _have_turn(self, ready: Ready) -> bool:
         in_main, cut = self._in_main, list[int]()
-        before = signal.signal(signal.SIGINT, lambda *_: cut.append(1)) if in_main else None
+        before = _set_handler(_SIGINT, lambda *_: cut.append(1)) if in_main else None
         try:
             self._wait_ms = self._turn(ready)
         except Exception as error:
@@ -82,7 +86,7 @@ class TurnLoan:
             self.recall()
         finally:
             if in_main:
-                signal.signal(signal.SIGINT, before)
+                _set_handler(_SIGINT, before)
         if cut:
             signal.raise_signal(signal.SIGINT)
         return self._wait_ms != 0
