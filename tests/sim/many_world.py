@@ -332,7 +332,7 @@ class Instance:
     def batches(self, start: int = 0) -> list[Batch]:
         """Everything durable, with bodies."""
         journal = self.journal
-        if journal is None:
+        if journal is None or start >= journal.core.persisted:
             return []
         with self.undisturbed_disk():
             log = Log(disk=self.disk)
