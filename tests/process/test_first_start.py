@@ -86,3 +86,27 @@ def test_a_host_that_burned_is_replaced_by_an_empty_one() -> None:
         assert publish(b, "p", 5) > high, "it goes on after what the log of a has"
         until(lambda: b.messages().keys() <= a.messages().keys(), "what b took at a", WAIT_S)
         assert set(b.messages().values()) == {1}
+
+
+def test_a_host_is_added_by_a_restart_of_each_of_the_others() -> None:
+    """The steps of docs/howto/add-a-host.md."""
+    with Instances(3, starts=False) as instances:
+        a, b, c = instances.peers
+        whole = {peer: peer.settings["destination"] for peer in (a, b)}
+        for peer in (a, b):
+            peer.settings["destination"] = [one for one in whole[peer] if one["name"] != c.name]
+            peer.start()
+        for peer in (a, b):
+            until(peer.is_open, f"{peer.name} to open", WAIT_S)
+        publish(a, "p", 40)
+        c.start()
+        until(lambda: "did not answer" in admin(c, "ls"), "what it waits for", WAIT_S)
+        for number, peer in enumerate((a, b), 1):
+            peer.close()
+            peer.settings["destination"] = whole[peer]
+            peer.start()
+            until(peer.is_open, f"{peer.name} to open again", WAIT_S)
+            publish(peer, "p", number)
+        until(c.is_open, f"{c.name} to open", WAIT_S)
+        publish(c, "p", 3)
+        instances.until_equal(46)
