@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -15,7 +15,7 @@ from zbroker.client.effects import Effect, GetToken, NewToken, raised
 from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
 from zbroker.client.ports import Calls, LinkPort, turn_of
 from zbroker.client.publisher.publisher import LogonResult, PublisherPort
-from zbroker.engine.contract import Performers
+from zbroker.engine.contract import Limit, Performers, Source
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.wire import codec
@@ -146,6 +146,7 @@ class Transport(Generic[K]):
 
     _lock: AbstractContextManager[Any]  # its owner may take it again
     _link: LinkPort
+    _sources: Sequence[tuple[Source, Limit]] = ()  # besides the connection
 
     def __init__(self, listeners: ListenerEndpoints, core: K) -> None:
         self._listeners = listeners
@@ -159,7 +160,8 @@ class Transport(Generic[K]):
 
     def _renew_turn(self) -> None:
         token: Performers = {GetToken: self._listeners.token}
-        self._turn = turn_of(self.core, self._link, self._calls, self._listeners.now, token)
+        now, more = self._listeners.now, self._sources
+        self._turn = turn_of(self.core, self._link, self._calls, now, token, more)
 
     # -- what a port adds ---------------------------------------------------------------------
 

@@ -48,7 +48,6 @@ def test_the_largest_command_fits_a_header():
 SOME = st.sets(st.integers(1, 40), min_size=1, max_size=8)
 STEP = st.one_of(
     st.tuples(st.just("add"), st.sampled_from(VERBS), SOME),
-    st.tuples(st.just("add_one"), st.sampled_from(VERBS), st.integers(1, 40)),
     st.tuples(st.sampled_from(["due", "lost"])),
     st.tuples(st.just("settled"), st.integers(0, 5)),
     st.tuples(st.just("refused"), st.integers(0, 5), st.booleans()),
@@ -68,10 +67,6 @@ class Model:
     def add(self, verb, positions):
         self.settling.add(verb, BitMap64(positions))
         self.merge(verb, positions)
-
-    def add_one(self, verb, position):
-        self.settling.add_one(verb, position)
-        self.merge(verb, {position})
 
     def due(self):
         for command in due(self.settling, self.cids):

@@ -28,6 +28,9 @@ class Wired:
     def _resubscribed(self):
         self.reported += 1
 
+    def ack(self, message):
+        self.settle(ACK, (message,))
+
     def settle(self, verb, messages):
         """As a line does it, for `message.ack()`."""
         self.core.settle(verb, messages, self.now)

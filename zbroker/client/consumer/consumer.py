@@ -150,7 +150,7 @@ class BaseConsumer:
         Raises: ZBrokerError "timeout"; what the broker refused since the last flush; what ended it.
         """
         self._check_here()
-        port, number = self._port, self._port.core.settling.number
+        port, number = self._port, self._port.read(lambda core: core.settling.number)
         if not await port.until(lambda: self._is_through(number), end_of(timeout)):
             what = f"{self.unsettled} messages are not settled after {timeout} s"
             raise ZBrokerError("timeout", what)

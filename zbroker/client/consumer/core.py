@@ -31,6 +31,7 @@ from zbroker.client.consumer.settlement import (
     Verb,
     Whose,
 )
+from zbroker.client.consumer.single_acks import Acked
 from zbroker.client.effects import Effect, Event, MessagesArrived, SendCommand, raised
 from zbroker.engine.contract import Now
 from zbroker.errors import TEMPORARY, ZBrokerError
@@ -127,20 +128,20 @@ class ConsumerCore(TokenConnection):
             self._note(verb, mine)
         elif verb.kind == "extend":
             self._lengthen(verb, mine, now_ms)
-        elif len(mine) == 1 and not self.held.lost:
-            if self.held.settle_one(mine[0]._at):
-                self.settling.add_one(self._meant(verb), mine[0]._at)
         elif found := self.held.settle(positions_of(mine), ours=verb.kind != "ack"):
             self.settling.add(self._meant(verb), found)
 
-    def ack_one(self, message: QueueMessage) -> bool:
-        """`settle` of an ack of one message; False, and nothing is done, if that has more to do."""
-        held, at = self.held, message._at
-        mine = message._head.epoch == self._epoch and not held.lost
-        if not mine or self.state is Phase.ENDED or not held.settle_one(at):
-            return False
-        self.settling.add_one(ACK, at)
-        return True
+    def handle(self, event: Event | Acked, now: Now) -> list[Effect]:
+        """Also what follows from acks of single messages."""
+        if isinstance(event, Acked):
+            self.acked(event.messages, now.mono_ms)
+            return []
+        return super().handle(event, now)
+
+    def acked(self, messages: Sequence[QueueMessage], now_ms: int) -> None:
+        """As `settle` with an ack; what had ended before the turn takes none."""
+        if self.state is not Phase.ENDED:
+            self.settle(ACK, messages, now_ms)
 
     def _meant(self, verb: Verb) -> Verb:
         """A message that is gone cannot go back: all that is left is its place in the backlog."""

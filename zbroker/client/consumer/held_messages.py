@@ -91,13 +91,6 @@ class HeldMessages:
                 found -= gone
         return found
 
-    def settle_one(self, position: int) -> bool:
-        """The same for one message, where none is lost."""
-        if position not in self.in_hand:
-            return False
-        self.in_hand.discard(position)
-        return True
-
     def drop(self, positions: BitMap64) -> int:
         """They leave the line. Returns: the bytes of batches that are used up by that."""
         self.waiting -= positions

@@ -78,15 +78,6 @@ class PendingSettlements:
         else:
             part.positions |= positions
 
-    def add_one(self, verb: Verb, position: int) -> None:
-        """The same for a single message."""
-        part = self._open.get(verb)
-        if part is None:
-            self.add(verb, BitMap64((position,)))
-        else:
-            self.number += 1
-            part.positions.add(position)
-
     def refuse(self, error: ZBrokerError) -> None:
         """Something that was asked for cannot be done any more."""
         self.refusal = self.refusal or error

@@ -22,9 +22,10 @@ from zbroker.client.connection import Phase
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import ACK, Verb
+from zbroker.client.consumer.single_acks import SingleAcks
 from zbroker.client.endpoints import ListenerEndpoints, Transport
 from zbroker.client.link import CLOSE_LINGER_MS
-from zbroker.client.ports import PolledLink, WakingPoller, defect, wait_limit_ms
+from zbroker.client.ports import ONE, PolledLink, WakingPoller, defect, wait_limit_ms
 from zbroker.client.waits import left_until
 from zbroker.engine.contract import Ready
 from zbroker.errors import ZBrokerError
@@ -43,6 +44,8 @@ class ConsumerTransport(Transport[ConsumerCore]):
         jitter, heartbeat_s = random.Random().random, listeners.publisher.heartbeat_s
         core = ConsumerCore(command, self, jitter, heartbeat_s, resubscribed)
         super().__init__(listeners, core)
+        self._acks = SingleAcks()
+        self._sources = ((self._acks, ONE),)
         self.error: ZBrokerError | None = None  # what ended the client, or a defect of this
         self.halted = False  # nothing more is handed out
 
@@ -56,13 +59,27 @@ class ConsumerTransport(Transport[ConsumerCore]):
 
     # -- what the program does ----------------------------------------------------------------
 
+    def ack(self, message: QueueMessage) -> None:
+        """One message is done. Raises: ZBrokerError, what ended the consumer."""
+        if self._acks.add(message):
+            with self._lock:
+                self._soon()
+        if self.error is not None or self._ended:
+            self.settle(ACK, (message,))  # raises
+
     def settle(self, verb: Verb, messages: Sequence[QueueMessage]) -> None:
         """Notes it, to be sent soon. Raises: ZBrokerError, what ended the consumer."""
         with self._lock:
             if self.error is not None:
                 raise self.error
-            if verb is not ACK or len(messages) > 1 or not self.core.ack_one(messages[0]):
-                self.core.settle(verb, messages, self._listeners.now_ms())
+            self._note_acks()
+            self.core.settle(verb, messages, self._listeners.now_ms())
+            self._soon()
+
+    def _note_acks(self) -> None:
+        """What the program does next comes after the acks before it."""
+        if messages := self._acks.take():
+            self.core.acked(messages, self._listeners.now_ms())
             self._soon()
 
     async def take(self, most: int | None, end: float | None = None) -> list[QueueMessage] | None:
@@ -96,6 +113,7 @@ class ConsumerTransport(Transport[ConsumerCore]):
     def read(self, at: Callable[[ConsumerCore], T]) -> T:
         """What `at` says of the core, while nothing changes it."""
         with self._lock:
+            self._note_acks()
             return at(self.core)
 
     def halt(self) -> None:
@@ -107,6 +125,7 @@ class ConsumerTransport(Transport[ConsumerCore]):
     async def cancel(self, end: float | None) -> None:
         """Has the broker end it, and waits until it has, at the latest until the time `end`."""
         with self._lock:
+            self._note_acks()
             self._do(self.core.cancel(self._listeners.now_ms()))
         await self.until(lambda: self.core.is_cancelled or self.over, end)
 
@@ -114,6 +133,7 @@ class ConsumerTransport(Transport[ConsumerCore]):
         """Sends what is left, and gives back what is held."""
         with self._lock:
             self.halted = True
+            self._note_acks()
             self._do(self.core.leave(self._listeners.now_ms()))
             self._close_if_over()
             self.look()
