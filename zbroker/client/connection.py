@@ -191,7 +191,9 @@ class Connection:
 
 
 ANSWER_MS: Final = 15_000  # a process waits ten seconds for its journal, then says so
-COUNTED_MS: Final = 60_000  # how long the broker may take a lost connection of ours for living
+REFUSED_MS: Final = 60_000  # how long what was there before a loss may be refused
+#: such refusals: a lost connection counts as living; what was seen elsewhere is not here yet
+PASSING: Final = frozenset({"too_many", "resource_locked", "bookmark_pending"})
 TOKEN_WAIT_MS: Final = 20  # how often it is looked whether there is a new session
 TOKENS_MAX: Final = 3  # refused one after the other: it is not about their age
 
@@ -328,10 +330,10 @@ class TokenConnection(Connection):
         self._cids += 1
         return str(self._cids)
 
-    def _counted(self, error: Error, now_ms: int) -> bool:
-        """True if the broker may have refused it for a lost connection of ours that counts."""
-        recent = self._lost_ms is not None and now_ms - self._lost_ms < COUNTED_MS
-        return recent and error.code in ("too_many", "resource_locked")
+    def _passes(self, error: Error, now_ms: int) -> bool:
+        """True if a refusal of what was there before the connection was lost ends by itself."""
+        recent = self._lost_ms is not None and now_ms - self._lost_ms < REFUSED_MS
+        return recent and error.code in PASSING
 
     def _is_back(self, now_ms: int) -> bool:
         """It is live with all that it is for. Returns: whether it had been lost before."""

@@ -7,7 +7,7 @@ import pytest
 from tests.client.consumer.listener_model import QueueListener
 from tests.client.consumer.wired import ACK, EXTEND, HERE, Verb, Wired, ends, the
 from tests.client.times import at
-from zbroker.client.connection import ANSWER_MS, COUNTED_MS, Phase
+from zbroker.client.connection import ANSWER_MS, REFUSED_MS, Phase
 from zbroker.client.consumer.settlement import AGAIN_MS, RUNS_MAX
 from zbroker.client.effects import Connect, Lost, MessagesArrived
 from zbroker.errors import ZBrokerError
@@ -549,7 +549,7 @@ def test_a_refusal_is_an_error_once_no_lost_connection_can_be_the_reason(code, l
     first = Wired(QueueListener(**listener), **given)
     later = Wired(QueueListener(**listener), **given).live(1)
     later.lose()
-    later.listener.now += COUNTED_MS
+    later.listener.now += REFUSED_MS
     for world in (first, later):
         world.listener.code = code
         world.connect()

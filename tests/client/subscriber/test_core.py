@@ -6,7 +6,7 @@ import pytest
 
 from tests.client.times import at
 from tests.client.wired import HERE, HERE_TEXT, Wired, commands, subscribe, the, wired
-from zbroker.client.connection import COUNTED_MS, TOKENS_MAX, Phase
+from zbroker.client.connection import REFUSED_MS, TOKENS_MAX, Phase
 from zbroker.client.effects import Connect, Connected, Lost, MessagesArrived, NewToken, SendCommand
 from zbroker.client.subscriber.feed import Feed, FeedState
 from zbroker.client.subscriber.requests import REQUESTS_MAX
@@ -138,12 +138,29 @@ def test_a_budget_that_its_lost_connection_may_use_is_waited_for(what):
     assert world.feed.error is None
 
 
-def test_a_budget_that_stays_used_up_is_an_error():
+@pytest.mark.parametrize("code", ["too_many", "bookmark_pending"])
+def test_what_is_refused_for_too_long_is_an_error(code):
     world, _ = wired()
     (asked,) = world.lose()
-    world.now += COUNTED_MS
-    world.handle(Error("too_many", "full", cid=asked.cid, sid=asked.sid))
-    assert world.read() == ["too_many"]
+    world.now += REFUSED_MS
+    world.handle(Error(code, "no", cid=asked.cid, sid=asked.sid))
+    assert world.read() == [code]
+
+
+def test_what_another_instance_does_not_have_yet_is_waited_for():
+    """It saw messages that are still on their way there; a first subscription is told at once."""
+    world, _ = wired()
+    (asked,) = world.lose()
+    assert world.handle(Error("bookmark_pending", "not yet", cid=asked.cid, sid=asked.sid)) == []
+    assert world.feed.error is None
+    world.now = world.connection.next_wake_ms()
+    assert world.connection.tick(at(world.now), drained=True) == [Connect()]
+    world.live()
+    assert world.feed.error is None
+    first = Wired(subscribe())
+    (asked,) = first.log_on()
+    first.handle(Error("bookmark_pending", "not yet", cid=asked.cid))
+    assert first.read() == ["bookmark_pending"]
 
 
 def test_a_budget_that_was_used_up_before_is_an_error_at_once():

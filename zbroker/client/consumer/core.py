@@ -364,7 +364,7 @@ class ConsumerCore(TokenConnection):
         mine = error.cid == self._asked_cid or (error.cid is None and error.sid == self._sid)
         if not whole and not mine:
             return []  # about something that is over
-        if again or (not self.live and self._counted(error, now_ms)):
+        if again or (not self.live and self._passes(error, now_ms)):
             return self._lose(now_ms)
         return self._fail(raised(error))
 

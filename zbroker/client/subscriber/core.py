@@ -212,7 +212,7 @@ class SubscriberCore(TokenConnection):
             return []  # about something that is over
         about = [feed] if feed is not None else list(self.feeds.values())
         was_there = any(one.accepted for one in about)
-        if error.code in TEMPORARY or (was_there and self._counted(error, now_ms)):
+        if error.code in TEMPORARY or (was_there and self._passes(error, now_ms)):
             return self._lose(now_ms)
         for one in about:
             self._fail(one, raised(error))
