@@ -192,7 +192,7 @@ class Connection:
 
 ANSWER_MS: Final = 15_000  # a process waits ten seconds for its journal, then says so
 REFUSED_MS: Final = 60_000  # how long what was there before a loss may be refused
-#: such refusals: a lost connection counts as living; what was seen elsewhere is not here yet
+#: such refusals: a lost connection counts as living, a message seen elsewhere is not here yet
 PASSING: Final = frozenset({"too_many", "resource_locked", "bookmark_pending"})
 TOKEN_WAIT_MS: Final = 20  # how often it is looked whether there is a new session
 TOKENS_MAX: Final = 3  # refused one after the other: it is not about their age
@@ -331,7 +331,7 @@ class TokenConnection(Connection):
         return str(self._cids)
 
     def _passes(self, error: Error, now_ms: int) -> bool:
-        """True if a refusal of what was there before the connection was lost ends by itself."""
+        """True if a refusal of a command that was accepted before the loss ends by itself."""
         recent = self._lost_ms is not None and now_ms - self._lost_ms < REFUSED_MS
         return recent and error.code in PASSING
 

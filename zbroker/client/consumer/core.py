@@ -139,7 +139,7 @@ class ConsumerCore(TokenConnection):
         return super().handle(event, now)
 
     def acked(self, messages: Sequence[QueueMessage], now_ms: int) -> None:
-        """As `settle` with an ack; what had ended before the turn takes none."""
+        """As `settle` with an ack; a consumer that has ended takes none."""
         if self.state is not Phase.ENDED:
             self.settle(ACK, messages, now_ms)
 

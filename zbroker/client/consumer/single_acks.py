@@ -19,7 +19,7 @@ class Acked(Struct, gc=False):
 
 
 class SingleAcks:
-    """A source of the turn. What is done to the list is atomic: threads may do it at once."""
+    """A source of the turn. Each change of the list is atomic: threads may make them at once."""
 
     drained = True
 
@@ -39,7 +39,7 @@ class SingleAcks:
         """All of them. From here on whoever adds one calls for a turn again."""
         self._called = False
         found = self._messages[:]
-        del self._messages[: len(found)]  # others may have come behind them
+        del self._messages[: len(found)]  # more may have come meanwhile
         return found
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[Acked]:

@@ -77,7 +77,7 @@ class ConsumerTransport(Transport[ConsumerCore]):
             self._soon()
 
     def _note_acks(self) -> None:
-        """What the program does next comes after the acks before it."""
+        """To be called before anything else that the program does: acks before it count first."""
         if messages := self._acks.take():
             self.core.acked(messages, self._listeners.now_ms())
             self._soon()
