@@ -27,7 +27,7 @@ from zbroker.journal.events import (
     Written,
 )
 from zbroker.journal.sessions import Sessions
-from zbroker.journal.start_question import ANSWER_MS, PeerAnswer
+from zbroker.journal.start_question import ANSWER_MS, UNPROVED, PeerAnswer
 from zbroker.journal.synced_note import GroupEnd, Proof
 from zbroker.limits import BEAT_MS, STATE_BODY_BYTES, U63_MAX
 from zbroker.log.format import KIND_STATE, crc32c
@@ -365,6 +365,9 @@ def test_until_it_is_decided_nothing_is_placed_and_what_came_waits() -> None:
     assert at.core.next_wake_ms() == BEAT_MS
     assert at.hear(PeersAnswered([PeerAnswer("b", {1: 0})])) == []
     assert at.core.next_wake_ms() == 0
+    assert kinds(at.tick())[-1] is je.BeginGeneration
+    [note, *_] = at.hear(GenerationBegun(2))
+    assert (note.level, UNPROVED in note.text) == ("info", True), "each reboot is such a start"
     assert je.Reserve in kinds(at.tick())
 
 
@@ -421,7 +424,10 @@ def test_after_a_kill_no_peer_is_asked() -> None:
     disk.crash()
     again = process(disk, note)
     assert not again.core.question.open
-    assert again.recovered.generation == 1
+    begun = again.recovered.generation
+    again._turn.hear(PeersAnswered([PeerAnswer("b", {begun: 1})]))
+    again.commit()
+    assert again.core.origin.generation == begun, "nothing was lost"
 
 
 def test_a_kill_between_a_group_and_its_note_asks_nobody_either() -> None:
@@ -432,6 +438,16 @@ def test_a_kill_between_a_group_and_its_note_asks_nobody_either() -> None:
     disk.crash()
     note.before = GroupEnd(*before)
     assert not process(disk, note).core.question.open
+
+
+def test_after_a_reboot_a_generation_begins_although_all_peers_confirm_the_end() -> None:
+    disk, _ = noted()
+    disk.crash()
+    again = process(disk, SimNote())
+    before = again.recovered.generation
+    again._turn.hear(PeersAnswered([PeerAnswer("b", {before: 1})]))
+    again.turn()
+    assert again.core.origin.generation > before
 
 
 def test_after_a_reboot_and_on_a_disk_that_was_set_back_peers_are_asked() -> None:

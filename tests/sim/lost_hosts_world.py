@@ -67,12 +67,10 @@ class LosingInstance(Instance):
     def lose_disk(self, *, new_id: bool) -> None:
         """The host burns; another one takes its name."""
         others = [one for one in self.world.instances.values() if one is not self]
-        before, kept = self.durable(), set[Message]()
-        for other in others:
-            kept |= other.durable()
+        before = self.durable()
         if not all(one.journal is not None and one.journal.core.first.is_open for one in others):
             return  # one that is whole stays
-        self.held_once |= before
+        self.held_once |= before.messages
         self.kill_journal(power=False)
         self.kill_replication()
         self.kill_delivery()
@@ -80,7 +78,7 @@ class LosingInstance(Instance):
         if new_id:
             self.id, self._image = self.id + 0x10, None  # the copy of the disk is another instance
         self.world.events.append("host replaced" if new_id else "new disk")
-        self.world.lost |= before - kept
+        self.world.note_lost(before)
         self.start()
 
     def remove_old(self) -> None:
@@ -100,7 +98,7 @@ class LosingInstance(Instance):
             plan = core.retention.log_start.plan(segments, limits)
             if not plan.segments or plan.log_start > commit.persisted:
                 return
-            before = self.durable()
+            before = set(self.held())
             self.held_once |= before
             core.retention.log_start.raise_to(plan)
             commit.log_start = plan.log_start
@@ -109,7 +107,7 @@ class LosingInstance(Instance):
             remove_through(SegmentPlaces(self.disk, None), last)
             core.retention.log_start.gone(last)
             self._held, self._read_to = {}, 0
-            self.removed |= before - self.durable()
+            self.removed |= before - set(self.held())
             self.world.events.append("removed")
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from zbroker.journal.core import JournalCore
+from zbroker.journal.start_question import UNPROVED, Decision
 
 
 def _closed_before_the_tail(core: JournalCore) -> None:
@@ -30,6 +31,22 @@ def _closed_too_early(core: JournalCore) -> None:
     core.closing.closable = without  # type: ignore[method-assign]
 
 
+def _confirmed_by_all(core: JournalCore) -> None:
+    """A start without a proof goes on where peers hold no more: positions that only a lost disk had
+    given are given again."""
+    question: Any = core.question
+    heard = question.heard
+
+    def without(answers: Any, here: Any, high: int) -> Any:
+        raises = heard(answers, here, high)
+        if not raises or question.why != UNPROVED:
+            return raises
+        question.state = Decision.CONFIRMED
+        return False
+
+    question.heard = without
+
+
 def _not_filled_in(core: JournalCore) -> None:
     """A vector without an entry for a closed generation has seen nothing of it."""
     core.commit.sessions.origins.closed.fill = dict  # type: ignore[method-assign,assignment]
@@ -43,6 +60,7 @@ def _not_remembered(core: JournalCore) -> None:
 JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
     "closed before its tail is here": _closed_before_the_tail,
     "closed before all peers answered": _closed_too_early,
+    "a start that all peers confirm goes on": _confirmed_by_all,
 }
 REBOOTS: Final[dict[str, Callable[[JournalCore], None]]] = {
     "a dropped entry is not filled in": _not_filled_in,

@@ -248,24 +248,14 @@ class Subscriber:
         where = self.at.name if self.at is not None else "-"
         if self.fully:
             world.demand(world.is_replicated(message), f"{self.name} sees {message} too early")
-        if not self.is_void:
+        if message not in world.misplaced:  # else it is a new one, with another origin
             once, wanted = self.seen[message] == 1, message not in self.not_wanted
             world.demand(once, f"{self.name} sees {message} twice, at {where}")
             world.demand(wanted, f"{self.name} sees {message}: it is too old")
 
-    @property
-    def is_void(self) -> bool:
-        """Its vector names positions that only one disk had, and that are gone with it: the host
-        may give them to other messages. A fully durable subscriber passes none of these after its
-        start.
-        """
-        lost = self.world.lost
-        old = not lost.isdisjoint(self.not_wanted)
-        safe = self.fully and self.world.sync_needed > 0
-        return old or (not safe and not lost.isdisjoint(self.seen.keys()))
-
     def lacks(self, held: set[Message]) -> set[Message]:
-        """What it should have seen and did not."""
-        if not self.begun or self.is_void:
+        """What it should have seen and did not. Its vector may name positions that only one disk
+        had, and that are gone with it: they are not given again."""
+        if not self.begun:
             return set()
         return held - self.not_wanted - self.seen.keys()

@@ -23,6 +23,7 @@ import msgspec
 from tests.sim import many_bugs, many_generations
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.journal_process import SimNote
+from tests.sim.many_disks import DiskContent, content_of
 from tests.sim.many_journal import INGEST, InstanceJournal
 from tests.sim.many_publishers import Publisher, Sent
 from tests.sim.many_subscribers import InstanceDelivery, Subscriber
@@ -203,7 +204,7 @@ class Instance:
         if image is None and not empty:
             return
         before = self.durable()
-        self.held_once |= before
+        self.held_once |= before.messages
         self.kill_journal(power=False)
         self.kill_replication()
         self.kill_delivery()
@@ -211,25 +212,12 @@ class Instance:
         self.note = SimNote()
         self.world.events.append("new disk" if empty else "old disk")
         self.start()
-        kept = set(self.held())
-        for other in self.world.instances.values():
-            kept |= other.durable()
-        self.world.lost |= before - kept
+        self.world.note_lost(before)
 
-    def durable(self) -> set[Message]:
-        """What its log holds, also while it is down."""
-        if self.journal is not None:
-            return set(self.held())
+    def durable(self) -> DiskContent:
+        """What its disk holds, also while it is down."""
         with self.undisturbed_disk():
-            log = Log(disk=self.disk)
-            cursor, found = log.seek(log.first_position), set[Message]()
-            while True:
-                items, after = log.read(cursor, 1 << 40, 1 << 20)
-                batches = [item for item in items if isinstance(item, Batch)]
-                found |= {m for b in batches if b.kind == KIND_PUBLISH for m, _ in messages(b)}
-                if after == cursor or not items:
-                    return found
-                cursor = after
+            return content_of(self.disk, self.journal.core.persisted if self.journal else 1 << 40)
 
     # -- publishers ---------------------------------------------------------------------------
 
@@ -388,6 +376,7 @@ class ManyWorld:
         self.notes: list[str] = []
         self.cuts: set[tuple[str, str]] = set()
         self.lost: set[Message] = set()  # with the disks that had them
+        self.misplaced: set[Message] = set()  # those, or that one of their origins is known no more
         names = NAMES[: instances or self.rng.choice((2, 3, 3, 4, 5))]
         self.instances = {
             name: self.instance_of(self, name, 0xA0 + n) for n, name in enumerate(names)
@@ -415,6 +404,13 @@ class ManyWorld:
     def demand(self, holds: bool, otherwise: str) -> None:
         if not holds:
             raise Violation(otherwise)
+
+    def note_lost(self, before: DiskContent) -> None:
+        """A disk with this content is gone."""
+        left = [one.durable() for one in self.instances.values()]
+        self.lost |= before.messages.difference(*(one.messages for one in left))
+        nowhere = before.origins.difference(*(one.origins for one in left))
+        self.misplaced |= {message for message, _ in nowhere}
 
     def plant_replication(self, core: ReplicationCore, log: LinkLog) -> None:
         """A bug of the replication process."""
@@ -486,6 +482,7 @@ class ManyWorld:
             (3, instance.fill_disk),
             (2, self.victim.keep_image),
             (1, lambda: self.victim.restore(empty=self.rng.random() < 0.3)),
+            (1, self.lose_a_tail),
         ]
         weights = [weight for weight, _ in acts]
         self.rng.choices(acts, weights)[0][1]()
@@ -520,6 +517,29 @@ class ManyWorld:
         self.cuts.add((a, b))
         if self.rng.random() < 0.5:
             self.cuts.add((b, a))
+
+    def lose_a_tail(self) -> None:
+        """One host alone gets messages, and subscribers read them there; then it is set back."""
+        victim, now_ms = self.victim, self.at.now_ms
+        victim.start()
+        victim.keep_image()
+        others = [name for name in self.instances if name != victim.name]
+        self.cuts |= {
+            pair for name in others for pair in ((name, victim.name), (victim.name, name))
+        }
+        publisher = self.rng.choice(self.publishers)
+        publisher.leave()
+        victim.open(publisher)
+        for one in self.subscribers:
+            one.fail_over(victim)
+        while self.at.now_ms < now_ms + 600:
+            self.publish(publisher)
+            self.at.run_until(self.at.now_ms + 100)
+            for one in self.subscribers:
+                one.step()
+        if self.rng.random() < 0.7:
+            victim.restore(empty=False)
+            self.cuts.clear()
 
     def state(self, instance: Instance) -> None:
         if instance.journal is not None:

@@ -30,7 +30,7 @@ from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.retention import RetentionRequests, RetentionSettings
 from zbroker.journal.sessions import Sessions
-from zbroker.journal.start_question import PeerAnswer, StartQuestion
+from zbroker.journal.start_question import UNPROVED, PeerAnswer, StartQuestion
 from zbroker.limits import BEAT_MS
 from zbroker.log import records
 from zbroker.log.format import KIND_FORGOTTEN
@@ -368,6 +368,8 @@ class JournalCore:
         )
         values = {"generation": commit.generation, "position": commit.written}
         note = e.Note("journal.generation_raised", text, values=values)
+        if self.question.why == UNPROVED:
+            note.level = "info"  # each reboot is such a start
         return [note, commit.watermarks(), commit.watermarks(of_commit=True)]
 
     # -- between two commits ------------------------------------------------------------------

@@ -1,12 +1,15 @@
-"""The question of a start: do peers hold more of this instance than it does itself? Pure.
+"""The question of a start: where does this log end, and what do peers hold beyond it? Pure.
 
-    UNDECIDED --all peers answered, none knows more--> CONFIRMED
-              --one knows more, or ANSWER_MS are over--> RAISED: a new generation begins
+    UNDECIDED --all peers answered, one knows more, or ANSWER_MS are over--> RAISED
+    CONFIRMED from the start on: a note proves the end, or there are no peers
 
 While it is undecided no record of any origin is placed: it would take a position that a record may
-have which only a peer holds. A note that proves the end (synced_note.py) needs no answer. Each
-later answer is the same question, for a host that was set back without a start: a peer that knows
-more then has a generation begun before the next record.
+have which only a peer holds. Without a note that proves the end (synced_note.py) a generation
+begins, also where no peer holds more: the host may have been set back to an older disk, and
+subscribers may know positions that only the lost disk gave. The answers are awaited because the
+new number has to be above all that peers have seen. Each later answer is the same question, for a
+host that was set back without a start: a peer that knows more then has a generation begun before
+the next record.
 
 What peers hold of older generations comes back from them, as records of another origin. A publisher
 whose acknowledged messages are among those would send them again as new ones: `returning` says for
@@ -23,6 +26,9 @@ from zbroker.ids import Origin
 from zbroker.journal.synced_note import Proof
 
 ANSWER_MS: Final = 2_000  # publishers wait no longer for an answer
+UNPROVED: Final = (
+    "no note in memory proves that this is where the log was durable last, as after a reboot"
+)
 
 
 class PeerAnswer(NamedTuple):
@@ -84,8 +90,8 @@ class StartQuestion:
             more = more or newest > here.generation or answer.holds.get(here.generation, 0) > high
         if more:
             return self._raised("a peer holds more of this instance than its own log")
-        if self.open and not self._missing and not self._lost:
-            self.state = Decision.CONFIRMED
+        if self.open and not self._missing:
+            return self._raised(UNPROVED)
         return False
 
     def tick(self, now_ms: int) -> bool:
