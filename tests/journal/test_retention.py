@@ -92,6 +92,36 @@ def test_a_plan_without_a_queue_leaves_others_of_that_name_out_of_it() -> None:
     assert serials(heard(150).plan(LOG, ALL._replace(without="work"))) == []
 
 
+def replicated(lowest: int) -> LogStart:
+    """A log whose destinations lack what is at `lowest` and after it."""
+    log_start = LogStart(100, ("replication",))
+    log_start.heard("replication", holds(100, lowest))
+    return log_start
+
+
+@pytest.mark.parametrize(
+    ("lowest", "expected"),
+    [(U63_MAX, [1, 2, 3]), (350, [1]), (300, [1]), (299, []), (150, [])],
+)
+def test_one_segment_before_what_destinations_lack_stays(lowest: int, expected: list[int]) -> None:
+    """Its snapshot is before that, so a new instance begins with it and gets the rest."""
+    plan = replicated(lowest).plan(LOG, ALL)
+    assert serials(plan) == expected
+    if 300 <= lowest < U63_MAX:
+        assert plan.blocked == "segment 2 has the state that an empty instance begins with"
+
+
+def test_a_segment_without_a_snapshot_keeps_only_what_is_needed_anyway() -> None:
+    """The newest snapshot is in an older segment: that one stays because of it."""
+    plan = replicated(U63_MAX).plan(LOG, ALL._replace(stated=3))
+    assert serials(plan) == [1, 2]
+    assert plan.blocked == "no complete state snapshot is after segment 3 yet"
+
+
+def test_a_log_of_one_segment_keeps_it() -> None:
+    assert serials(replicated(U63_MAX).plan(LOG[:1], ALL._replace(stated=1, open=1))) == []
+
+
 def test_what_is_gone_already_is_no_reason_to_complain() -> None:
     plan = heard().plan(LOG[2:], ALL._replace(through=2))
     assert (serials(plan), plan.log_start, plan.blocked) == ([], 100, "")
