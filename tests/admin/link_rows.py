@@ -7,7 +7,14 @@ from typing import Any
 import msgspec
 
 from zbroker.admin.process_link import ReplicationLink
-from zbroker.wire.replicas import AskLinks, ChangeLink, LinkChanged, Links, ReplicationRow
+from zbroker.wire.replicas import (
+    AskLinks,
+    ChangeLink,
+    LinkChanged,
+    Links,
+    MissingRange,
+    ReplicationRow,
+)
 from zbroker.wire.replication import OriginPosition
 
 
@@ -35,6 +42,7 @@ class FakeReplication:
         self.through = 90
         self.changed = LinkChanged(0, "done")
         self.silent = False
+        self.ranges: list[MissingRange] = []
         self.asked: list[Any] = []
         link: Any = self
         self.link = ReplicationLink(link, on=on)
@@ -52,4 +60,6 @@ class FakeReplication:
 
     def _links(self, ask: AskLinks) -> Links:
         origins = [OriginPosition(0xA, 5, 89), OriginPosition(0xB, 6, 40)]
-        return Links(ask.cid, list(self.rows), 90, self.through, self.needed, origins)
+        return Links(
+            ask.cid, list(self.rows), 90, self.through, self.needed, origins, ranges=self.ranges
+        )

@@ -15,7 +15,7 @@ from zbroker.admin.retention import Copy, SegmentView
 from zbroker.config.replication import DestinationConfig
 from zbroker.errors import Bug, ClientError, StorageError
 from zbroker.limits import U63_MAX
-from zbroker.wire.replicas import ChangeLink, LinkChanged
+from zbroker.wire.replicas import ChangeLink, LinkChanged, MissingRange
 
 KEYS = {
     "name", "direction", "state", "instance", "to", "mode", "paused", "downgraded", "by_hand",
@@ -176,6 +176,16 @@ def test_the_summary_is_of_the_last_look() -> None:
         "destinations": 2, "up": 1, "sources": 1, "lag": 7, "paused": 1, "downgraded": 1,
         "stopped": 1, "needed": 1, "open_generations": 0,
     }  # fmt: skip
+
+
+def test_missing_ranges_are_counted_by_origin() -> None:
+    bench = Bench(link())
+    bench.process.ranges = [
+        MissingRange(0xA, 5, 1, 9, "state"), MissingRange(0xA, 5, 20, 30, "skipped"),
+        MissingRange(0xB, 6, 4, 4, "skipped"),
+    ]  # fmt: skip
+    bench.look()
+    assert bench.watch.seen().missing == {"000000000000000a.5": 2, "000000000000000b.6": 1}
 
 
 def test_what_is_old_is_not_reported() -> None:

@@ -33,7 +33,7 @@ STATS: dict[str, dict[str, Any]] = {
     "delivery": {"messages_out": 7, "clients": 1, "subscriptions": 2, "lag_max": 11},
     "delivery-2": {"messages_out": 8, "clients": 2, "subscriptions": 1, "lag_max": 4},
 }  # fmt: skip
-BOUNDED = {"room", "door", "code", "state", "queue", "link"}
+BOUNDED = {"room", "door", "code", "state", "queue", "link", "origin"}
 
 Found = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -170,6 +170,16 @@ def test_links_are_reported_by_destination() -> None:
     ):  # fmt: skip
         assert one(found, f"zbroker_replication_{name}", link="b") == of_b
         assert one(found, f"zbroker_replication_{name}", link="c") == of_c
+    assert {label for _, labels in found for label, _ in labels} <= BOUNDED
+
+
+def test_missing_ranges_are_counted_by_origin_also_without_destinations() -> None:
+    missing = {f"a.{n}": n for n in range(1, metrics.ORIGINS_MAX + 3)}
+    found = samples(metrics.text({}, STATUS, {}, links=LinkObservation(missing=missing)))
+    shown = {key: n for key, n in found.items() if key[0].endswith("origin_missing_ranges")}
+    assert len(shown) == metrics.ORIGINS_MAX
+    assert min(shown.values()) == 3, "those that have most"
+    assert one(found, "zbroker_replication_missing_ranges") == sum(missing.values())
     assert {label for _, labels in found for label, _ in labels} <= BOUNDED
 
 

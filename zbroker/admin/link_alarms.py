@@ -31,7 +31,8 @@ class LinkObservation(NamedTuple):
     needed: synchronous destinations that acknowledgements wait for; None: there are none. down_ms:
     for how long a link is without a session, by name. stopped: origins that stay stopped, and why,
     by name. log_bytes: of sealed segments that are kept for a link, by name. open_generations: of
-    this instance, that wait for the answers of destinations.
+    this instance, that wait for the answers of destinations. missing: how many ranges of each
+    origin are not in this log, by `<instance hex>.<generation>`.
     """
 
     rows: Rows = ()
@@ -40,6 +41,7 @@ class LinkObservation(NamedTuple):
     stopped: Mapping[str, Mapping[str, str]] = {}
     log_bytes: Mapping[str, int] = {}
     open_generations: int = 0
+    missing: Mapping[str, int] = {}
 
 
 NO_LINKS: Final = LinkObservation()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -114,12 +115,15 @@ def outgoing(rows: Iterable[ReplicationRow]) -> list[ReplicationRow]:
 
 
 def _origin(row: OriginPosition) -> Document:
-    return {"origin": f"{row.instance:016x}.{row.generation}", "position": row.position}
+    return {"origin": _origin_text(row), "position": row.position}
 
 
 def _missing(row: MissingRange) -> Document:
-    origin = f"{row.instance:016x}.{row.generation}"
-    return {"origin": origin, "first": row.first, "last": row.last, "why": row.why}
+    return {"origin": _origin_text(row), "first": row.first, "last": row.last, "why": row.why}
+
+
+def _origin_text(row: OriginPosition | MissingRange) -> str:
+    return f"{row.instance:016x}.{row.generation}"
 
 
 class _Stop(NamedTuple):
@@ -214,7 +218,10 @@ class LinkWatch(PeriodicThread):
             stopped = {name: _lasting(stops, now_ms) for name, stops in self._stops.items()}
         rows = outgoing(said.rows)
         needs = self.needs(rows)
-        return LinkObservation(rows, said.needed, down_ms, stopped, needs, said.open_generations)
+        missing = Counter(_origin_text(row) for row in said.ranges)
+        return LinkObservation(
+            rows, said.needed, down_ms, stopped, needs, said.open_generations, missing
+        )
 
 
 def _kept(segments: Iterable[SegmentView], row: ReplicationRow) -> int:

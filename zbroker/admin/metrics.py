@@ -1,9 +1,9 @@
 """GET /metrics: the numbers of /status for Prometheus, in its text format.
 
 Labels are few and bounded: `room`, `door`, `code`, `state`, `queue` (QUEUES_MAX of them at most),
-and `link` (destinations of the config). Nothing that a client chooses (names, topics, filters)
-becomes one; queues and destinations are named by operators. A counter begins at 0 with its process,
-as Prometheus expects.
+`link` (destinations of the config), and `origin` (ORIGINS_MAX of them at most). Nothing that a
+client chooses (names, topics, filters) becomes one; queues and destinations are named by operators.
+A counter begins at 0 with its process, as Prometheus expects.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ QUEUE_GAUGES: Final = (
     ("queue_memory_bytes", "memory_bytes", "Memory that the state of the queue takes."),
 )
 QUEUES_MAX: Final = 500  # with series of their own, by name; zbroker_queues counts all
+ORIGINS_MAX: Final = 100  # with missing ranges: those with most of them; a sum counts all
 LINK_GAUGES: Final = (
     ("lag", "lag", "Positions of the log that the destination lacks."),
     ("on_the_way_bytes", "on_the_way_bytes", "Bytes that were sent and are not answered yet."),
@@ -224,6 +225,7 @@ def _queues(rows: Sequence[QueueRow], now_ns: int) -> Iterator[Metric]:
 
 def _links(seen: LinkObservation) -> Iterator[Metric]:
     """Links to destinations. Other instances choose the names of those from them: no label."""
+    yield from _missing(seen.missing)
     if not seen.rows:
         return
     up = {row.name: float(is_up(row)) for row in seen.rows}
@@ -235,6 +237,17 @@ def _links(seen: LinkObservation) -> Iterator[Metric]:
     yield _gauges("replication_stopped_origins", "Origins that are not sent.", "link", stopped)
     kept = {row.name: float(seen.log_bytes.get(row.name, 0)) for row in seen.rows}
     yield _gauges("replication_log_bytes", "Bytes of the log kept for the link.", "link", kept)
+
+
+def _missing(ranges: Mapping[str, int]) -> Iterator[Metric]:
+    """Also of an instance that only receives."""
+    if not ranges:
+        return
+    every = float(sum(ranges.values()))
+    yield _gauge("replication_missing_ranges", "Ranges that are not in this log.", every)
+    most = sorted(ranges.items(), key=lambda item: (-item[1], item[0]))[:ORIGINS_MAX]
+    what = "Ranges of the origin that are not in this log."
+    yield _gauges("replication_origin_missing_ranges", what, "origin", dict(most))
 
 
 def _number(value: object) -> float:
