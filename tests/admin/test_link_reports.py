@@ -21,6 +21,7 @@ KEYS = {
     "name", "direction", "state", "instance", "to", "mode", "paused", "downgraded", "by_hand",
     "unanswered", "forgotten",
     "mark", "lag", "on_the_way_bytes", "log_bytes", "stopped", "problem",
+    "address",
 }  # fmt: skip
 SUMMARY_KEYS = {
     "destinations", "up", "sources", "lag", "paused", "downgraded", "stopped", "needed",
@@ -84,9 +85,11 @@ def test_links_are_reported_destinations_first() -> None:
 
 
 def test_a_link_says_where_it_goes() -> None:
-    first, second = Bench(link(), source()).all()["links"]
-    assert (first["to"], first["instance"]) == (TO, "000000000000000b")
-    assert (second["to"], second["mark"], second["lag"]) == ([], None, None)
+    row = source(address="10.0.0.2:40112", lag=7)
+    first, second = Bench(link(), row).all()["links"]
+    assert (first["to"], first["instance"], first["address"]) == (TO, "000000000000000b", None)
+    assert (second["to"], second["mark"], second["on_the_way_bytes"]) == ([], None, None)
+    assert (second["address"], second["lag"]) == ("10.0.0.2:40112", 7)
 
 
 def test_a_destination_that_never_answered_has_no_instance() -> None:

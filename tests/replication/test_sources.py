@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.access.build import KEYS, rules
-from tests.replication.build import HERE, THERE, statement
+from tests.replication.build import HERE, THERE, THIRD, statement
 from tests.replication.test_core import SOURCE, Process, answers
 from zbroker.access.core import Access
 from zbroker.engine.effects import Answer, Say
@@ -21,6 +21,7 @@ from zbroker.replication.sources import BadFrame, FromSource
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
 from zbroker.wire.replicas import PeerHolds
+from zbroker.wire.replication import OriginPosition
 
 MAY = """
 [principal.there]
@@ -196,3 +197,27 @@ def test_without_security_everything_may_come() -> None:
     (opened,) = said_to_journal(effects, m.OpenLink)
     assert opened.topics == [".*"]
     assert Access.off().permit("", "replicate").patterns() == [".*"]
+
+
+def test_a_link_from_a_source_shows_its_address_and_what_it_holds_that_is_not_here() -> None:
+    process = Process()
+    settings = process.core.settings
+    process.core = ReplicationCore(settings, lambda rid: (f"10.0.0.2:{len(rid)}", 7))
+    process.welcomed(rows=[OriginPosition(*THERE, 40), OriginPosition(*HERE, 90)])
+    held = {THERE: 50, THIRD: 7, HERE: 80}
+    hello = w.LinkHello(w.PROTOCOL, 1, 1, "there", "g", statement(1, held))
+    process.hears(FromSource(SOURCE, hello))
+    process.begun([OriginPosition(*THERE, 40), OriginPosition(*HERE, 90)])
+    (row,) = process.core.sources.rows()
+    assert (row.address, row.state) == (f"10.0.0.2:{len(SOURCE)}", "receiving")
+    assert row.lag == 10 + 7, "what is here as far counts nothing"
+
+
+def test_a_generation_that_is_closed_here_is_not_lacking() -> None:
+    process = Process()
+    process.welcomed()
+    hello = w.LinkHello(w.PROTOCOL, 1, 1, "there", "g", statement(1, {THIRD: 7}))
+    process.hears(FromSource(SOURCE, hello))
+    process.core.own.closed[THIRD] = 7
+    (row,) = process.core.sources.rows()
+    assert row.lag == 0

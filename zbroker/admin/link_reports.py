@@ -25,7 +25,7 @@ Segments = Callable[[], Sequence[SegmentView]]
 STALE_MS: Final = 10_000  # older rows are not reported as if they were current
 SEGMENTS_MS: Final = 10_000  # how often it is looked up how much of the log a link needs
 #: keys of a row that say something of links to destinations only
-_OUTGOING: Final = ("mark", "lag", "on_the_way_bytes")
+_OUTGOING: Final = ("mark", "on_the_way_bytes")
 _CHANGES: Final = ("pause", "resume", "downgrade", "upgrade", "skip", "forget")
 
 
@@ -64,6 +64,7 @@ class LinkReports:
             row, "address", "instance",
             instance=f"{row.instance:016x}" if row.instance else "",
             to=self._to.get(row.name, []) if goes else [], log_bytes=needs if goes else None,
+            address=None if goes else row.address,
         )  # fmt: skip
         return found if goes else found | dict.fromkeys(_OUTGOING)
 

@@ -60,6 +60,7 @@ from zbroker.wire.replicas import (
     Replicated,
     StateTaken,
 )
+from zbroker.wire.surveys import Peers, unknown
 
 
 class FromDestination(Struct, gc=False):
@@ -88,7 +89,8 @@ Event = (
 class ReplicationCore:
     """The links of one instance."""
 
-    def __init__(self, settings: ReplicationSettings) -> None:
+    def __init__(self, settings: ReplicationSettings, peers: Peers = unknown) -> None:
+        """peers: addresses of connections of sources."""
         self.settings = settings
         mine = LinkIdentity(settings.instance, settings.name, settings.group, FEATURE_LEVEL)
         self.own = OwnHoldings(settings.instance)
@@ -98,7 +100,9 @@ class ReplicationCore:
         self.durability = Durability(settings.destinations, settings.sync_needed, settings.min_sync)
         self._changes = LinkChanges(self.outgoing, self.durability)
         self._cids = count(1)
-        self.sources = Sources(settings, self.own, self._ask_origins, lambda: next(self._cids))
+        self.sources = Sources(
+            settings, self.own, self._ask_origins, lambda: next(self._cids), peers
+        )
         self.persisted = 0
         self._log_start = 0
         self._held_at = -1  # log start of the newest Holds to the journal

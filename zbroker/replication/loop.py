@@ -44,6 +44,7 @@ from zbroker.server.process_loop import ONE, READ_SLICE_MS, ProcessLoop
 from zbroker.server.public_listener import PublicListener
 from zbroker.server.security import server_curve
 from zbroker.wire import codec
+from zbroker.wire.surveys import unknown
 
 BURST: Final = Limit(100, 4 * MIB)  # messages of one turn from all sources
 READS_MAX: Final = 100  # blocks of one turn: the slice of time ends before
@@ -87,7 +88,8 @@ class ReplicationLoop(ProcessLoop):
                 e.LoggedOn: listener.logged_on,
                 e.LoggedOff: listener.logged_off,
             }
-        core = ReplicationCore(settings)
+        peers = listener.connections.peer if listener is not None else unknown
+        core = ReplicationCore(settings, peers)
         log = LinkLog(lambda: Log(paths.journal, paths.archive), lambda: core.persisted)
         states = StateReader(
             lambda: Log(paths.journal, paths.archive), lambda: core.persisted, paths.instance

@@ -31,6 +31,7 @@ from zbroker.replication.state_choice import StateChoice
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
 from zbroker.wire.replicas import PeerHolds, ReplicationRow, StateTaken
+from zbroker.wire.surveys import Peers, unknown
 
 RIGHT: Final = "replicate"
 _COPY: Final = "one is a copy; give the copy an id of its own, or remove it"
@@ -68,9 +69,11 @@ class Sources:
     def __init__(
         self, settings: ReplicationSettings, own: OwnHoldings,
         ask_origins: Callable[[bytes | None], Effect], number: Callable[[], int],
+        peers: Peers = unknown,
     ) -> None:  # fmt: skip
-        """ask_origins: what the journal holds, for a link. number: of the next link session."""
-        self._settings, self._own = settings, own
+        """ask_origins: what the journal holds, for a link. number: of the next link session.
+        peers: addresses of connections."""
+        self._settings, self._own, self._peers = settings, own, peers
         self._ask_origins, self._number = ask_origins, number
         self.links: dict[bytes, IncomingLink] = {}
         self.access: Access = settings.access
@@ -358,7 +361,15 @@ class Sources:
         """For people."""
         return [
             ReplicationRow(
-                link.name, "in", "receiving" if link.welcomed else "opening", link.instance
+                link.name, "in", "receiving" if link.welcomed else "opening", link.instance,
+                self._peers(link.rid)[0], lag=self._lag(link),
             )
             for link in self.links.values()
-        ]
+        ]  # fmt: skip
+
+    def _lag(self, link: IncomingLink) -> int:
+        """Positions of all origins that the source holds, as it said last, and this log does not.
+        A generation that is closed here has no row, and nothing of it is missing."""
+        own = self._own
+        rows = (at for at in link.peer.rows.items() if at[0] not in own.closed)
+        return sum(max(0, row.position - own.position(origin)) for origin, row in rows)

@@ -181,9 +181,11 @@ class ReplicationRow(Struct, omit_defaults=True):
     """One link. direction: "out" to a destination, "in" from a source. state: of an outgoing link
     down, greeting, finding, sending or paused; of an incoming one opening or receiving.
 
-    mark: everything that the destination wants below this local position is durable there.
-    lag: local positions from there to the durable end of the log. stopped: origins that are not
-    sent on, `<instance hex>.<generation>`, and why. problem: what the other end refused last.
+    address: of a source. mark: everything that the destination wants below this local position is
+    durable there. lag: local positions from there to the durable end of the log; of an incoming
+    link the positions of all origins that the source has said it holds, and this log does not.
+    stopped: origins that are not sent on, `<instance hex>.<generation>`, and why. problem: what the
+    other end refused last.
     paused: by hand, also while what is on its way is still awaited. by_hand: it was downgraded by a
     person, and stays so. unanswered: it has not said how much of this instance it holds since the
     newest generation began. forgotten: that is not waited for.

@@ -14,11 +14,11 @@ OUT: dict[str, Any] = {
     "name": "b", "direction": "out", "state": "sending", "instance": "10b714bc24174273",
     "to": ["tcp://10.0.0.2:9104"], "mode": "sync", "paused": False, "downgraded": False,
     "by_hand": False, "mark": 5300, "lag": 12, "on_the_way_bytes": 4096, "log_bytes": 0,
-    "stopped": {}, "problem": "",
+    "stopped": {}, "problem": "", "address": None,
 }  # fmt: skip
 IN: dict[str, Any] = OUT | {
-    "direction": "in", "state": "receiving", "to": [], "mode": "", "mark": None, "lag": None,
-    "on_the_way_bytes": None, "log_bytes": None,
+    "direction": "in", "state": "receiving", "to": [], "mode": "", "mark": None, "lag": 7,
+    "on_the_way_bytes": None, "log_bytes": None, "address": "10.0.0.2:40112",
 }  # fmt: skip
 ALL = "GET /replication"
 

@@ -24,7 +24,7 @@ Document = dict[str, Any]
 
 COLUMNS: Final = show.columns(
     "name:0 direction:0 state:0 mode:1 downgraded:2 lag:0 mark:4 on_the_way_bytes:5 log_bytes:3 "
-    "stopped:2 problem:6",
+    "stopped:2 problem:6 address:7",
     sizes="on_the_way_bytes log_bytes",
 )
 _SIZES: Final = ("on_the_way_bytes", "log_bytes")
@@ -42,7 +42,8 @@ def ls(target: Target) -> None:
 
     `out` is a destination of the config, `in` an instance that sends its log here. `lag` counts the
     positions of the log here that a destination lacks, `log bytes` is what is kept of the log for
-    it. `stopped` origins are not sent from here: info says why.
+    it; `lag` of an instance that sends here counts the positions that it holds and this one does
+    not. `stopped` origins are not sent from here: info says why.
 
     Example: zbroker-admin replication ls
     """
