@@ -213,7 +213,9 @@ class RecordJudge:
                     f"this log holds a record of {_text(origin)} at {seen.crc_at}, and the sender "
                     f"has none after {record.after}; take this one from another peer"
                 )
-            if (refusal := self._fork(origin, seen, record.after_crc)) is not None:
+            # after a range that was given up, or covered, the CRC is not that of the record before
+            same = record.after == seen.crc_at
+            if same and (refusal := self._fork(origin, seen, record.after_crc)) is not None:
                 return refusal
         if not self._to.accepting and not (fits and record.kind not in SEQUENCED):
             return "disk_full", DISK_FULL

@@ -130,10 +130,11 @@ class LinkSelection:
         return sorted(set(ours))
 
     def was_refused(self, origin: Origin, last: int, code: str) -> None:
-        """A record that ends at `last` was not taken there."""
+        """A record that ends at `last` was not taken there. The first refusal is the reason: the
+        records after it are refused because that one is missing."""
         if origin not in self.stopped and code not in PASSING:
             self.refused[origin] = self._holds(origin) + 1, last
-        self.stopped[origin] = code
+        self.stopped.setdefault(origin, code)
 
     @property
     def skippable(self) -> dict[Origin, tuple[int, int]]:
