@@ -12,7 +12,7 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,9 @@ NAMES: Final = "abc"
 LISTENERS: Final = ("ingest", "delivery", "queues", "admin", "replication")
 ONE_BY_ONE: Final = 2_000
 KILLS: Final = 20
+FREEZES: Final = 5
+HEARTBEAT_S: Final = 1.0
+DOWNGRADE_S: Final = 2
 STUCK_S: Final = 600.0
 POLL_S: Final = 0.02
 P95: Final = 95
@@ -101,7 +104,10 @@ def instances(setup: Setup, count: int, mode: str = "async", **more: Any) -> Ite
 
 def everything(setup: Setup) -> list[Result]:
     """Latency and throughput beside a destination, the link alone, a mesh, and failover."""
-    return [*_beside(setup), *_catching_up(setup), *_mesh(setup), *_failover(setup)]
+    return [
+        *_beside(setup), *_catching_up(setup), *_mesh(setup), *_failover(setup), *_frozen(setup),
+        *_downgraded(setup),
+    ]  # fmt: skip
 
 
 def _until(done: Callable[[], bool], what: str) -> None:
@@ -114,12 +120,13 @@ def _until(done: Callable[[], bool], what: str) -> None:
 
 def _linked(peer: Peer) -> bool:
     links = peer.running.ask("/replication")["links"]
-    return all(link["state"] == "sending" for link in links if link["direction"] == "out")
+    out = [link for link in links if link["direction"] == "out"]
+    return all(link["state"] == "sending" and not link["downgraded"] for link in out)
 
 
 def _lag(peer: Peer) -> int:
     links = peer.running.ask("/replication")["links"]
-    return max(link["lag"] for link in links if link["direction"] == "out")
+    return max(int(link["lag"]) for link in links if link["direction"] == "out")
 
 
 # -- beside a destination ---------------------------------------------------------------------
@@ -252,28 +259,82 @@ def _failover(setup: Setup) -> list[Result]:
     """From kill -9 of an instance to the next acknowledged message, by the other one."""
     found: list[float] = []
     setup.tell(f"{KILLS} kills")
-    with instances(setup, 2, "sync", replication={"sync_needed": 1, "min_sync": 0}) as peers:
+    with _quorum(setup, "500ms") as peers:
+        for number in range(KILLS):
+            with _client(peers, number) as client:
+                killed = peers[number % 2].kill()
+                found.append(_acked_after_ms(client, killed))
+            peers[number % 2].close()
+            peers[number % 2].start()
+    return [_within_a_second(f"failover, p95 of {KILLS}", found)]
+
+
+def _frozen(setup: Setup) -> list[Result]:
+    """From when the client's heartbeats ran out: its instance is frozen, with all processes."""
+    found: list[float] = []
+    setup.tell(f"{FREEZES} freezes")
+    with _quorum(setup, "500ms") as peers:
+        for number in range(FREEZES):
+            pids = peers[number % 2].running.pids.values()
+            with _client(peers, number, heartbeat=HEARTBEAT_S) as client:
+                frozen = time.perf_counter()
+                _signal(pids, signal.SIGSTOP)
+                try:
+                    found.append(_acked_after_ms(client, frozen + 2 * HEARTBEAT_S))
+                finally:
+                    _signal(pids, signal.SIGCONT)
+    return [_within_a_second(f"frozen, p95 of {FREEZES}, after two heartbeats", found)]
+
+
+def _downgraded(setup: Setup) -> list[Result]:
+    """From when the destination that is gone is downgraded, where all of them are waited for."""
+    found: list[float] = []
+    setup.tell(f"{FREEZES} downgrades")
+    with _quorum(setup, f"{DOWNGRADE_S}s") as (here, other):
+        for number in range(FREEZES):
+            with _client([here, other], 2 * number) as client:
+                killed = other.kill()
+                found.append(_acked_after_ms(client, killed + DOWNGRADE_S))
+            other.close()
+            other.start()
+    return [_within_a_second(f"all wanted, p95 of {FREEZES}, after the downgrade", found)]
+
+
+@contextmanager
+def _quorum(setup: Setup, downgrade_after: str) -> Iterator[list[Peer]]:
+    """Two instances, each of which waits for the other one; started."""
+    with instances(setup, 2, "sync") as peers:
         for peer in peers:
             for destination in peer.settings["destination"]:
-                destination["downgrade_after"] = "500ms"
+                destination["downgrade_after"] = downgrade_after
             peer.start()
-        urls = [peer.running.url for peer in peers]
-        for number in range(KILLS):
-            victim = peers[number % 2]
-            for peer in peers:  # else it is downgraded, and the other one may lack a message
-                _until(lambda: _linked(peer) and _lag(peer) == 0, "the link")  # noqa: B023
-            ordered = [urls[number % 2], urls[1 - number % 2]]
-            with zbroker.connect(ordered, name=f"perf-{number}") as client:
-                client.publish("perf", b"before").wait(STUCK_S)
-                killed = victim.kill()
-                client.publish("perf", b"after").wait(STUCK_S)
-                found.append((time.perf_counter() - killed) * 1e3)
-                victim.close()
-            victim.start()
+        yield peers
+
+
+@contextmanager
+def _client(peers: list[Peer], first: int, **options: Any) -> Iterator[zbroker.client.Client]:
+    """One that has published at the first of two, when all links are up and nothing is missing."""
+    for peer in peers:  # else it is downgraded, and the other one may lack a message
+        _until(lambda: _linked(peer) and _lag(peer) == 0, "the link")  # noqa: B023
+    urls = [peers[(first + n) % 2].running.url for n in range(2)]
+    with zbroker.connect(urls, name=f"perf-{first}", **options) as client:
+        client.publish("perf", b"before").wait(STUCK_S)
+        yield client
+
+
+def _acked_after_ms(client: zbroker.client.Client, since: float) -> float:
+    client.publish("perf", b"after").wait(STUCK_S)
+    return (time.perf_counter() - since) * 1e3
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        os.kill(pid, number)
+
+
+def _within_a_second(name: str, found: list[float]) -> Result:
     p95 = statistics.quantiles(found, n=100)[P95 - 1]
-    return [
-        Result(
-            f"failover, p95 of {KILLS}", "ms", [p95], [1_000.0], "a second", "<= 1,000",
-            lower_is_better=True, notes={"p50": statistics.median(found), "max": max(found)},
-        )
-    ]  # fmt: skip
+    return Result(
+        name, "ms", [p95], [1_000.0], "a second", "<= 1,000", lower_is_better=True,
+        notes={"p50": statistics.median(found), "max": max(found)},
+    )  # fmt: skip
