@@ -16,6 +16,10 @@ from zbroker.server import security
 
 ROOT = Path(__file__).parent.parent
 DESTINATION = "[[destination]]\nname = 'b'\nto = ['tcp://h:9104']\n"
+TWO_LISTS = (
+    f"{DESTINATION}mode = 'sync'\ntopics = ['orders']\n"
+    "[[destination]]\nname = 'c'\nto = ['tcp://i:9104']\nmode = 'sync'\n"
+)
 EXAMPLE = ROOT / "conf" / "zbroker.example.toml"
 
 
@@ -206,6 +210,9 @@ def test_overrides_win_over_the_file() -> None:
         (f"[security]\nkey = 'k'\naccess = 'a'\n{DESTINATION}", "z.toml:4", "public key"),
         (f"{DESTINATION}[replication]\nsync_needed = 1", "z.toml:5: ", "there are 0 synchronous"),
         (f"{DESTINATION}mode = 'sync'\n[replication]\nmin_sync = 2", "z.toml:6: ", "there are 1"),
+        (f"{DESTINATION}topics = ['']", "z.toml:4: ", "printable"),
+        (f"{TWO_LISTS}[replication]\nsync_needed = 1", "z.toml:11: ", "different topics"),
+        (f"{TWO_LISTS}[replication]\nmin_sync = 1", "z.toml:11: ", "different topics"),
     ],
 )
 def test_an_error_says_where_and_what_instead(text: str, where: str, part: str) -> None:

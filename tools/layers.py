@@ -16,6 +16,7 @@ _VALUES: Final = (
     "zbroker.ids",
     "zbroker.known_log",
     "zbroker.limits",
+    "zbroker.link_topics",
     "zbroker.memory_notes",
     "zbroker.paths",
     "zbroker.recording",
@@ -69,6 +70,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.memory_notes": (),
     "zbroker.toml_source": ("zbroker.errors",),
     "zbroker.topics": ("zbroker.errors", "zbroker.ids", "zbroker.limits"),
+    "zbroker.link_topics": ("zbroker.errors", "zbroker.limits", "zbroker.topics"),
     "zbroker.recording": (
         "zbroker.errors",
         "zbroker.filters",

@@ -42,6 +42,7 @@ class FakeReplication:
         self.through = 90
         self.changed = LinkChanged(0, "done")
         self.silent = False
+        self.origins = [OriginPosition(0xA, 5, 89), OriginPosition(0xB, 6, 40)]
         self.ranges: list[MissingRange] = []
         self.asked: list[Any] = []
         link: Any = self
@@ -59,7 +60,7 @@ class FakeReplication:
         return {"replication": reply}
 
     def _links(self, ask: AskLinks) -> Links:
-        origins = [OriginPosition(0xA, 5, 89), OriginPosition(0xB, 6, 40)]
         return Links(
-            ask.cid, list(self.rows), 90, self.through, self.needed, origins, ranges=self.ranges
-        )
+            ask.cid, list(self.rows), 90, self.through, self.needed, self.origins,
+            ranges=self.ranges,
+        )  # fmt: skip

@@ -16,12 +16,13 @@ from zbroker.config.replication import DestinationConfig
 from zbroker.errors import Bug, ClientError, StorageError
 from zbroker.limits import U63_MAX
 from zbroker.wire.replicas import ChangeLink, LinkChanged, MissingRange
+from zbroker.wire.replication import OriginPosition
 
 KEYS = {
     "name", "direction", "state", "instance", "to", "mode", "paused", "downgraded", "by_hand",
     "unanswered", "forgotten",
     "mark", "lag", "on_the_way_bytes", "log_bytes", "stopped", "problem",
-    "address",
+    "address", "topics",
 }  # fmt: skip
 SUMMARY_KEYS = {
     "destinations", "up", "sources", "lag", "paused", "downgraded", "stopped", "needed",
@@ -79,9 +80,23 @@ def test_links_are_reported_destinations_first() -> None:
     assert (found["replicates"], found["persisted"]) == (True, 90)
     assert (found["needed"], found["through"]) == (1, 90)
     assert found["origins"] == [
-        {"origin": "000000000000000a.5", "position": 89},
-        {"origin": "000000000000000b.6", "position": 40},
+        {"origin": "000000000000000a.5", "position": 89, "topics": "", "since": 0},
+        {"origin": "000000000000000b.6", "position": 40, "topics": "", "since": 0},
     ]
+
+
+def test_what_older_topics_left_out_is_missing() -> None:
+    changed = OriginPosition(11, 6, 40, 7, begins=21)
+    state = OriginPosition(12, 6, 40, 0, begins=31)
+    bench = Bench(link(topics=["orders"]))
+    bench.process.origins = [changed, state]
+    bench.process.ranges = [MissingRange(12, 6, 1, 30, "state")]
+    found = bench.all()
+    assert found["links"][0]["topics"] == ["orders"]
+    assert found["origins"][0]["topics"] == "0000000000000007"
+    assert [(row["origin"][-3:], row["last"], row["why"]) for row in found["missing"]] == [
+        ("c.6", 30, "state"), ("b.6", 20, "topics"),
+    ]  # fmt: skip
 
 
 def test_a_link_says_where_it_goes() -> None:

@@ -29,6 +29,7 @@ from tests.journal.linked import (
 from tests.journal.whole import Whole, table
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal.group_commit import GroupCommit
+from zbroker.journal.origin_rows import travelling
 from zbroker.journal.origins import OriginRow
 from zbroker.limits import GROUP_MAX_BYTES, U63_MAX
 from zbroker.log import records
@@ -49,6 +50,8 @@ from zbroker.log.format import (
 from zbroker.wire import codec
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Record
+from zbroker.wire.replicas import SkipMissing
+from zbroker.wire.replication import OriginPosition
 
 ORIGIN = Origin(THERE, 1)
 ORDERS, ALL = 0xABC, 0
@@ -88,7 +91,7 @@ def test_a_filtered_row_does_not_swallow_what_another_way_brings(core: GroupComm
     cover(core, 20, after=12)
     [item] = give(core, record(2, 1, at=15, after=12), link=2)[1]
     assert item.code == "digest_differs"
-    assert "filter" in item.reason
+    assert "topics" in item.reason
     assert give(core, record(2, 1, at=21, after=20))[1][0].code == ""
 
 
@@ -134,12 +137,69 @@ def test_a_covered_position_needs_the_chain_and_the_right(
 def test_widening_begins_a_declared_gap(core: GroupCommit) -> None:
     open_link(core, 1, digest=ORDERS)
     give(core, record(1, 1, at=12))
-    core.widen(ORIGIN, ALL)
-    give(core, record(2, 1, at=13, after=12))  # in line behind it: under the older digest
-    assert row(core) == OriginRow(THERE, 1, 12, 12, 0, ALL, 13, -1, 0)
     open_link(core, 2, digest=ALL)
+    give(core, record(1, 1, at=12), link=2)
+    assert row(core) == OriginRow(THERE, 1, 12, 12, 0, ORDERS, 0, 1, 12), "nothing new came"
     assert codes(give(core, record(2, 1, at=15, after=12), link=2)[1]) == [""]
-    assert row(core) == OriginRow(THERE, 1, 15, 15, 0, ALL, 13, 2, 15)
+    assert row(core) == OriginRow(THERE, 1, 15, 15, 0, ALL, 13, 2, 15, mixed=True)
+
+
+def test_only_an_instance_itself_changes_the_topics_of_its_origins(core: GroupCommit) -> None:
+    open_link(core, 1, digest=ORDERS)
+    open_link(core, 2, peer=7, digest=ALL)
+    give(core, record(1, 1, at=12))
+    cover(core, 12, after=12, link=2)
+    core.group(WALL)
+    assert row(core).digest == ORDERS
+    open_link(core, 3, digest=ALL)
+    cover(core, 12, after=12, link=3)
+    core.group(WALL)
+    assert row(core) == OriginRow(THERE, 1, 12, 12, 0, ALL, 13, -1, 0, mixed=True)
+
+
+def test_a_person_has_an_origin_taken_under_the_topics_of_another_link(core: GroupCommit) -> None:
+    open_link(core, 1, digest=ORDERS)
+    open_link(core, 2, peer=7, digest=ALL)
+    give(core, record(1, 1, at=12))
+    core.receive(LINK, SkipMissing(MINE, 2, *ORIGIN, 13, 12), [])
+    core.group(WALL)
+    assert row(core) == OriginRow(THERE, 1, 12, 12, 0, ALL, 13, -1, 0, mixed=True)
+    assert codes(give(core, record(2, 1, at=15, after=12), link=2)[1]) == [""]
+
+
+def test_what_is_kept_of_a_covered_row_is_in_the_log(core: GroupCommit) -> None:
+    open_link(core, 1, digest=ORDERS)
+    give(core, record(1, 1, at=12))
+    keep = m.Covered(*ORIGIN, 12, 20, keep=True)
+    core.receive(LINK, m.Replicate(MINE, 1, 0, [], 1, [keep]), [])
+    group = core.group(WALL)
+    assert group is not None
+    (said,) = group.batches
+    assert records.ORIGIN.decode(said.body) == records.OriginRecord(THERE, 1, ORDERS, 0, 20)
+    assert row(core) == OriginRow(THERE, 1, 20, 12, 0, ORDERS, 0, 1, 12)
+    cover(core, 30, after=12)
+    core.group(WALL)
+    rows, *_ = travelling(core.sessions)
+    assert rows == [OriginPosition(*ORIGIN, 30, ORDERS, 0, 20)]
+    core.receive(LINK, m.Replicate(MINE, 1, 0, [], 1, [keep]), [])
+    assert core.group(WALL) is None, "it is in the log already"
+
+
+def test_records_of_this_instance_come_back_whole_over_any_link(core: GroupCommit) -> None:
+    open_link(core, 1, digest=ORDERS)
+    core.generation = 5
+    lost = msgspec.structs.replace(record(1, 1, at=12), instance=HERE, generation=1)
+    assert codes(give(core, lost)[1]) == [""]
+    assert row(core, Origin(HERE, 1)).digest == ALL
+
+
+def test_the_crc_of_another_record_than_the_newest_here_says_nothing(core: GroupCommit) -> None:
+    """The row went on by what topics leave out: the record there is not here."""
+    open_link(core, 1, digest=ORDERS)
+    give(core, record(1, 1, at=12))
+    cover(core, 20, after=12)
+    assert codes(give(core, record(2, 1, at=21, after=20, after_crc=999))[1]) == [""]
+    assert codes(give(core, record(3, 1, at=22, after=21, after_crc=999))[1]) == ["fork"]
 
 
 def test_rows_are_the_same_after_a_restart_and_from_a_snapshot() -> None:
@@ -148,12 +208,11 @@ def test_rows_are_the_same_after_a_restart_and_from_a_snapshot() -> None:
     whole.hear(LINK, m.OpenLink(1, 77, THERE, 2, [".*"], [".*"], ORDERS))
     for link, one in ((2, record(1, 1, at=12)), (2, record(2, 1, at=14, after=12))):
         whole.hear(LINK, m.Replicate(77, 1, 0, [one], link), [b"body"])
-    whole.core.widen(ORIGIN, ALL)
     whole.commit()
     whole.hear(LINK, m.OpenLink(1, 77, THERE, 3, [".*"], [".*"], ALL))
     whole.hear(LINK, m.Replicate(77, 1, 0, [record(3, 1, at=17, after=14)], 3), [b"body"])
     whole.commit()
-    expected = OriginRow(THERE, 1, 17, 17, 0, ALL, 15, 3, 17)
+    expected = OriginRow(THERE, 1, 17, 17, 0, ALL, 15, 3, 17, mixed=True)
     assert row(whole.core) == expected
     origins = table(whole.core.sessions)[1]
     whole.restart()

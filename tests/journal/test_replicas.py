@@ -108,6 +108,15 @@ def test_what_is_here_with_another_origin_is_tied_and_the_rest_stored(core: Grou
     assert [b.taken for b in batches] == [2, 1, 3, 1, 3]
 
 
+def test_a_tie_has_the_topic_of_its_messages(core: GroupCommit) -> None:
+    """A link with topics sends those of messages that it carries."""
+    publish(core, 1, 3)
+    index = Columns(index=array("H", [0, 0, 1]).tobytes())
+    batches, _ = give(core, record(1, 3, at=50, topics=["orders", "trades"], columns=index))
+    assert shape(batches) == [(KIND_TIE, 2, 1, 0, 51, False), (KIND_TIE, 3, 0, 0, 52, False)]
+    assert [batch.topics for batch in batches] == [["orders"], ["trades"]]
+
+
 def test_a_record_that_comes_again_is_a_duplicate_and_writes_nothing(core: GroupCommit) -> None:
     give(core, record(1, 3, at=40))
     batches, [item] = give(core, record(1, 3, at=40))

@@ -27,8 +27,14 @@ from zbroker.wire.units import NamedRow
 
 ROW = PublisherRow(7, "p", "alice", 90, 55, 3, 4, 2, 9, 60, 12, [Hole(20, 29, 25)])
 GOLDEN = (
-    "85a17601a77468726f7567684da47061727400a5666f6c647383a76f726967696e73919b09010100ff0000ff0000ffa4"
-    "7469657390aa7075626c697368657273919c07a170a5616c6963655a37030402093c0c9193141d19a46c617374c3"
+    "85a17601a77468726f7567684da47061727400a5666f6c647383a76f726967696e73919c09010100ff00"
+    "00ff0000ffc2a47469657390aa7075626c697368657273919c07a170a5616c6963655a37030402093c0c"
+    "9193141d19a46c617374c3"
+)
+BEFORE_MIXED = (
+    "85a17601a77468726f7567684da47061727400a5666f6c647383a76f726967696e73919b09010100ff00"
+    "00ff0000ffa47469657390aa7075626c697368657273919c07a170a5616c6963655a37030402093c0c91"
+    "93141d19a46c617374c3"
 )
 BEFORE_STORED = (  # ties counted as what is stored
     "85a17601a77468726f7567684da47061727400a5666f6c647383a76f726967696e73919909010100ff0000ff00a47469"
@@ -70,6 +76,12 @@ def test_a_snapshot_of_before_is_read_as_one_of_everything(golden: str) -> None:
         HERE, 1, 1, 0, -1, digest=0, since=0, crc=-1, crc_at=0, stored=-1, stored_begun=-1
     )
     assert snapshot.origins(body) == [expected]
+
+
+def test_a_row_of_before_had_no_other_topics() -> None:
+    body = snapshot.decode(bytes.fromhex(BEFORE_MIXED))
+    assert body is not None
+    assert snapshot.origins(body) == [OriginRow(HERE, 1, 1, 0, -1, stored=0, mixed=False)]
 
 
 def test_what_a_snapshot_of_before_calls_messages_counts_as_stored() -> None:

@@ -336,6 +336,56 @@ def test_a_link_needs_keys_and_the_right(tmp_path: Path) -> None:
             assert [bytes(one.data) for one in found] == [b"%d" % n for n in range(SOME)]
 
 
+@pytest.mark.seed("000-41")
+def test_a_copy_gets_the_topics_of_its_link_and_more_after_a_change() -> None:
+    """An acknowledgement waits for it where it wants the message; the two others hold everything.
+    What a commit shows goes there as messages."""
+    with Instances(3, destination=SYNC, starts=False) as instances:
+        a, b, c = instances.peers
+        for peer in (a, b):
+            for table in peer.settings["destination"]:
+                if table["name"] == "c":
+                    table["topics"] = ["orders", "prices.*"]
+        c.settings["destination"] = []
+        for peer in (a, b, c):
+            peer.start()
+        until(lambda: sends(a), "the links", WAIT_S)
+
+        def topics(peer: Peer) -> set[str]:
+            return {topic for batch in peer.batches() for topic in batch.topics}
+
+        with connect(a.url, "p") as client:
+            for _ in range(SOME):
+                for topic in ("orders", "trades", "prices.eu"):
+                    client.publish(topic, topic.encode(), timeout=WAIT_S)
+            client.flush(timeout=WAIT_S)
+            with stopped(c, "journal"):
+                client.publish("trades", b"more", timeout=WAIT_S)
+                client.flush(timeout=WAIT_S)
+                client.publish("orders", b"more", timeout=WAIT_S)
+                with pytest.raises(ZBrokerError):
+                    client.flush(timeout=2)
+            client.flush(timeout=WAIT_S)
+            assert len(c.messages()) == 2 * SOME + 1
+            assert topics(c) == {"orders", "prices.eu"}
+            until(lambda: len(b.messages()) == 3 * SOME + 2, "the whole copy", WAIT_S)
+            (row,) = (one for one in a.links().rows if one.name == "c")
+            assert row.topics == ["orders", "prices.*"]
+        a.kill()
+        for table in a.settings["destination"]:
+            table.pop("topics", None)
+        a.start()
+        with connect(a.url, "p") as client:
+            client.publish("trades", b"after", timeout=WAIT_S)
+            client.flush(timeout=WAIT_S)
+        assert topics(c) == {"orders", "prices.eu", "trades"}
+        assert len(c.messages()) == 2 * SOME + 2
+        missing = CliRunner().invoke(
+            main, ["--json", "--data-dir", str(c.data), "replication", "missing"]
+        )
+        assert '"why":"topics"' in missing.stdout.replace(" ", "")
+
+
 @pytest.mark.seed("002-29")
 def test_a_subscriber_of_three_instances_sees_each_message_once() -> None:
     """It begins now, in the middle of what there is, and goes to the next one again and again: as a

@@ -7,6 +7,7 @@ from typing import Any
 
 from zbroker.checksums import crc32c
 from zbroker.ids import Origin
+from zbroker.link_topics import EVERYTHING, LinkTopics
 from zbroker.log.format import KIND_PUBLISH, Batch
 from zbroker.log.reader import Cursor, Gap
 from zbroker.replication.contract import LinkIdentity
@@ -30,14 +31,14 @@ NAMES = {77: ("pricer", "ann")}
 
 def batch(
     position: int, origin: Origin = HERE, at: int = 0, count: int = 1, flags: int = 0,
-    kind: int = KIND_PUBLISH,
+    kind: int = KIND_PUBLISH, topic: str = "t",
 ) -> Batch:  # fmt: skip
     """A batch at a position of this log, with an origin and its position there."""
     at = at or position
     body = f"{origin}{at}".encode()
     return Batch(
-        kind, position, 77, 1, at, at - 1, count, at, ["t"], body, crc32c(body), len(body), 0,
-        flags, *origin, at,
+        kind, position, 77, 1, at, at - 1, count, at, [topic] * bool(topic), body, crc32c(body),
+        len(body), 0, flags, *origin, at,
     )  # fmt: skip
 
 
@@ -50,10 +51,11 @@ def statement(counter: int, rows: dict[Origin, int], sources: Sequence[int] = ()
 class Link:
     """A sending end, its effects so far, and a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, topics: LinkTopics = EVERYTHING) -> None:
         self.own = OwnHoldings(HERE.instance)
         self.own.begin(HERE.generation, 1, [])
-        self.end = OutgoingLink("there", LinkIdentity(HERE.instance, "here", "g", 1), self.own)
+        mine = LinkIdentity(HERE.instance, "here", "g", 1)
+        self.end = OutgoingLink("there", mine, self.own, topics)
         self.now_ms = 0
         self.effects: list[LinkEffect] = []
         self.counter = 1

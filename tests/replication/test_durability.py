@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zbroker.engine.effects import Note
 from zbroker.limits import U63_MAX
+from zbroker.link_topics import LinkTopics
 from zbroker.replication.durability import CAUGHT_UP_MS, DestinationRule, Durability
 
 SYNC = [DestinationRule("b", sync=True), DestinationRule("c", sync=True), DestinationRule("d")]
@@ -34,6 +35,22 @@ def test_a_quorum_waits_for_the_fastest() -> None:
     durability.moved("b", 10)
     durability.moved("c", 7)
     assert (durability.needed, durability.through) == (1, 10)
+
+
+def test_with_different_topics_each_one_is_waited_for_that_is_not_downgraded() -> None:
+    """The mark of a destination passes what it does not want: the highest one proves nothing."""
+    rules = [
+        DestinationRule("b", sync=True, topics=LinkTopics(["orders"])),
+        DestinationRule("c", sync=True),
+    ]
+    durability = Durability(rules)
+    durability.moved("b", 10)
+    durability.moved("c", 7)
+    assert durability.through == 7
+    durability.set_downgraded("b", on=True)
+    assert (durability.needed, durability.through) == (1, 7)
+    durability.set_downgraded("c", on=True)
+    assert (durability.needed, durability.through) == (0, U63_MAX)
 
 
 def test_a_destination_that_lags_for_too_long_is_downgraded() -> None:

@@ -10,17 +10,18 @@ from tests.access.build import KEYS, rules
 from tests.replication.build import HERE, THERE, THIRD, statement
 from tests.replication.test_core import SOURCE, Process, answers
 from zbroker.access.core import Access
-from zbroker.engine.effects import Answer, Say
+from zbroker.engine.effects import Answer, Note, Say
 from zbroker.engine.events import Gone, RulesChanged
 from zbroker.errors import ClientError
 from zbroker.ids import Origin
+from zbroker.link_topics import EVERYTHING, LinkTopics
 from zbroker.replication.contract import ReplicationSettings
 from zbroker.replication.core import ReplicationCore
 from zbroker.replication.durability import DestinationRule
 from zbroker.replication.sources import BadFrame, FromSource
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
-from zbroker.wire.replicas import PeerHolds
+from zbroker.wire.replicas import AskOrigins, FirstStartRow, FollowLog, OriginRows, PeerHolds
 from zbroker.wire.replication import OriginPosition
 
 MAY = """
@@ -157,6 +158,118 @@ def test_only_a_destination_says_how_much_of_this_instance_it_holds() -> None:
         effects = process.hello(KEYS[1], name=name, said=claims, rid=name.encode())
         assert said_to_journal(effects, m.OpenLink)
         assert not said_to_journal(effects, PeerHolds)
+
+
+# -- topics -----------------------------------------------------------------------------------
+
+
+ORDERS = LinkTopics(["orders"])
+
+
+class Told(Process):
+    """What the log holds is said to a source that has connected."""
+
+    def __init__(self, back: LinkTopics = EVERYTHING, text: str = "") -> None:
+        super().__init__()
+        rule = DestinationRule("there", key=KEYS[0] if text else "", topics=back)
+        access = rules(text) if text else Access.off()
+        self.core = ReplicationCore(
+            ReplicationSettings(HERE.instance, "here", "g", 50, [rule], access=access)
+        )
+        self.welcomed()
+
+    def hello(
+        self, topics: LinkTopics = ORDERS, digest: int | None = None, *, rows: Any = (),
+        held: Any = (), session: int = 1, key: str = "",
+    ) -> list[Any]:  # fmt: skip
+        said = w.Statement(*THERE, 1, session, list(held))
+        digest = topics.digest if digest is None else digest
+        hello = w.LinkHello(w.PROTOCOL, 1, session, "there", "g", said, digest, [*topics.patterns])
+        effects = self.hears(FromSource(SOURCE, hello, key=key))
+        (ask,) = said_to_journal(effects, AskOrigins) or [None]
+        if ask is None:
+            return effects
+        return effects + self.hears(OriginRows(ask.cid, HERE.generation, 1, list(rows)))
+
+
+def notes(effects: list[Any]) -> dict[str, str]:
+    return {one.name: one.text for one in effects if isinstance(one, Note)}
+
+
+def test_the_journal_hears_by_which_topics_records_come() -> None:
+    (ask,) = said_to_journal(Told().hello(), m.OpenLink)
+    assert ask.digest == ORDERS.digest
+
+
+def test_a_digest_of_other_topics_is_refused() -> None:
+    (refused,) = answers(Told().hello(digest=7), w.LinkRefused)
+    assert refused.code == "bad_field"
+
+
+def test_topics_that_are_sent_back_otherwise_are_said() -> None:
+    assert "orders" in notes(Told().hello())["replication.topics_differ"]
+    assert notes(Told(ORDERS).hello()).keys() == {"replication.source_up"}
+
+
+def test_a_change_of_topics_is_said_with_the_place() -> None:
+    row = OriginPosition(*THERE, 9)
+    text = notes(Told(ORDERS).hello(rows=[row]))["replication.topics_changed"]
+    assert f"{THERE.instance:016x}.{THERE.generation} after 9" in text
+
+
+@pytest.mark.parametrize(("topics", "said"), [(["orders"], False), (["orders", "x"], True)])
+def test_a_right_for_fewer_topics_is_said(topics: list[str], said: bool) -> None:
+    effects = Told(text=MAY + ALLOWED).hello(LinkTopics(topics), key=KEYS[0])
+    assert ("replication.right_narrower" in notes(effects)) is said
+
+
+def test_what_is_covered_goes_to_the_journal() -> None:
+    told = Told()
+    told.hello()
+    covered = m.Covered(*THERE, 3, 9)
+    effects = told.hears(FromSource(SOURCE, w.SendUnits(1, 1, [], [covered])))
+    (replicate,) = said_to_journal(effects, m.Replicate)
+    assert replicate.covered == [covered]
+    assert not said_to_journal(effects, AskOrigins)
+    kept = m.Covered(*THERE, 3, 9, keep=True)
+    effects = told.hears(FromSource(SOURCE, w.SendUnits(1, 1, [], [kept])))
+    assert said_to_journal(effects, AskOrigins), "its row has changed for good"
+
+
+def test_links_say_their_topics() -> None:
+    told = Told()
+    told.hello()
+    (row,) = told.core.sources.rows()
+    assert row.topics == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("topics", "digest", "said"),
+    [(EVERYTHING, 0, "ask"), (ORDERS, 0, "follow"), (EVERYTHING, ORDERS.digest, "follow")],
+)
+def test_an_empty_log_takes_a_state_of_all_topics_only(
+    topics: LinkTopics, digest: int, said: str
+) -> None:
+    told = Told()
+    told.hello(topics, held=[OriginPosition(*THERE, 9, digest)])
+    journal = told.core.sources.journal
+    effects = told.hears(FirstStartRow(0, "filling"))
+    assert bool(answers(effects, w.AskState)) is (said == "ask")
+    assert said_to_journal(effects, FollowLog) == [FollowLog(journal)] * (said == "follow")
+
+
+def test_another_peer_is_awaited_before_a_log_begins_without_a_state() -> None:
+    told = Told()
+    told.hello(held=[OriginPosition(*THERE, 9)])
+    assert not said_to_journal(told.hears(FirstStartRow(0, "filling", ["other"])), FollowLog)
+
+
+def test_what_a_peer_holds_under_topics_does_not_come_back() -> None:
+    told = Told()
+    held = [OriginPosition(HERE.instance, 4, 9, ORDERS.digest), OriginPosition(*HERE, 3)]
+    (said,) = said_to_journal(told.hello(held=held), PeerHolds)
+    assert sorted(said.generations) == [(4, 9), (HERE.generation, 3)]
+    assert said.whole == [(HERE.generation, 3)]
 
 
 def test_a_generation_above_which_none_can_be_drawn_is_no_generation() -> None:

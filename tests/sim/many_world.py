@@ -43,11 +43,13 @@ from zbroker.engine.effects import Note
 from zbroker.ids import Origin
 from zbroker.ingest.replication_gate import Outstanding, ReplicationGate, Settled
 from zbroker.journal import events as ev
+from zbroker.link_topics import EVERYTHING, LinkTopics
 from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap, Log
 from zbroker.replication.core import ReplicationCore
 from zbroker.replication.log_port import LinkLog
 from zbroker.wire import internal as m
+from zbroker.wire.messages import Columns
 from zbroker.wire.replicas import Replicated
 
 NAMES = "abcde"
@@ -81,6 +83,10 @@ class Instance:
         self.clock = Clock(self.wall_ns, lambda: world.at.now_ms)
         self._image: SimDisk | None = None
         self.held_once: set[Message] = set()  # by disks that this host has no more
+
+    def topics_for(self, destination: str) -> LinkTopics:
+        """What a destination gets."""
+        return EVERYTHING
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -245,8 +251,10 @@ class Instance:
             first, last = run[0][0], run[-1][0]
             prev = publisher.chain if publisher.says_prev else publisher.used.before(first)
             publisher.used.use(first, last)
+            topics, columns = self.world.topics_of([sequence for sequence, _ in run])
             entry = m.Entry(
-                publisher.id, publisher.session, first, len(run), prev, crc32c(body), None, ["t"]
+                publisher.id, publisher.session, first, len(run), prev, crc32c(body), None, topics,
+                columns=columns,
             )  # fmt: skip
             ordinal = next(self._next)
             self._ordinals[ordinal] = Sent(publisher, publisher.session, last)
@@ -506,6 +514,10 @@ class ManyWorld:
             publisher.unacked.append((publisher.sequence, payload))
         if publisher.at is not None:
             publisher.at.send(publisher)
+
+    def topics_of(self, sequences: list[int]) -> tuple[list[str], Columns | None]:
+        """Of a batch of messages: its topics, and which of them each one has."""
+        return ["t"], None
 
     def fail_over(self, publisher: Publisher) -> None:
         """Logs on anywhere, also where it is."""

@@ -62,7 +62,10 @@ class ReplicationNode(ProcessLife):
         self.instance = instance
         world, name = self.world, instance.name
         sync = instance.needed > 0
-        rules = [DestinationRule(each, sync=sync) for each in instance.destinations]
+        rules = [
+            DestinationRule(each, sync=sync, topics=instance.topics_for(each))
+            for each in instance.destinations
+        ]
         self.core = ReplicationCore(
             ReplicationSettings(
                 instance.id, name, "g", next(world.incarnations), rules, instance.needed

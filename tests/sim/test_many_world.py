@@ -7,9 +7,10 @@ import os
 
 import pytest
 
-from tests.sim import many_bugs
+from tests.sim import many_bugs, topics_bugs
 from tests.sim.many_world import ManyWorld
 from tests.sim.seeds import breaks, run
+from tests.sim.topics_world import TopicsWorld
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
@@ -24,6 +25,24 @@ def test_no_history_of_many_instances_breaks_a_promise() -> None:
     if SEEDS >= 100:
         killed = {"power cut", "journal killed", "replication killed"}
         assert faults >= {*killed, "old disk", "new disk"}
+
+
+@pytest.mark.timeout(0)
+def test_no_history_with_a_copy_under_topics_breaks_a_promise() -> None:
+    faults: set[str] = set()
+    for seed in range(FIRST, FIRST + SEEDS):
+        faults.update(run(TopicsWorld, __file__, seed).events)
+    if SEEDS >= 100:
+        assert faults >= {"power cut", "old disk", "new disk", "topics changed"}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("bug", topics_bugs.ALL)
+def test_a_planted_bug_of_topics_is_found(bug: str) -> None:
+    assert any(breaks(TopicsWorld, __file__, seed, bug) for seed in range(PLANTED_SEEDS)), (
+        "no seed finds it"
+    )
 
 
 @pytest.mark.long

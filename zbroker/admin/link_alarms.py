@@ -54,6 +54,8 @@ def is_up(row: ReplicationRow) -> bool:
 
 #: why an origin is stopped: what to do
 _STOPPED: Final = {
+    "digest_differs": "the destination has it under other topics, or this log has: give all links "
+    "of it the same topics, or have it taken from here with zbroker-admin replication skip",
     "fork": "the two instances have different messages under one origin, so one is a copy, or was "
     "put back from one: keep both data directories, and start the wrong one again on a new one",
     "gap": "the log here is damaged: zbroker-admin journal verify names the place; the destination "

@@ -55,7 +55,7 @@ class LinkReports:
             "phase": said.phase,
             "waits": said.waits,
             "state_bytes": said.state_bytes,
-            "missing": [_missing(row) for row in said.ranges],
+            "missing": [*map(_missing, said.ranges), *_left_out(said)],
         }
 
     def _row(self, row: ReplicationRow, needs: int | None) -> Document:
@@ -116,7 +116,19 @@ def outgoing(rows: Iterable[ReplicationRow]) -> list[ReplicationRow]:
 
 
 def _origin(row: OriginPosition) -> Document:
-    return {"origin": _origin_text(row), "position": row.position}
+    digest = f"{row.digest:016x}" if row.digest else ""
+    said = {"origin": _origin_text(row), "position": row.position}
+    return said | {"topics": digest, "since": row.begins}
+
+
+def _left_out(said: Links) -> list[Document]:
+    """Origins whose topics were changed: what the older ones left out is not here."""
+    known = {(row.instance, row.generation, row.last) for row in said.ranges}
+    return [
+        _missing(MissingRange(row.instance, row.generation, 1, row.begins - 1, "topics"))
+        for row in said.origins
+        if row.begins > 1 and (row.instance, row.generation, row.begins - 1) not in known
+    ]
 
 
 def _missing(row: MissingRange) -> Document:

@@ -22,6 +22,8 @@ class DestinationConfig(Struct, frozen=True, forbid_unknown_fields=True):
         do not wait for it.
     downgrade_after: After lagging for this time, a synchronous destination is not waited for until
         it has caught up; 0: acknowledgements always wait for it.
+    topics: The topics that it gets; `*` is any text: ["orders", "trades.*"]. [] is all.
+        A change is a gap there: what an older list left out before it does not come.
     """
 
     name: Name
@@ -29,6 +31,7 @@ class DestinationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     server_key: str = ""
     mode: Literal["async", "sync"] = "async"
     downgrade_after: Annotated[Duration, Meta(extra=DURATION)] = 0
+    topics: list[str] = []
 
 
 class ReplicationConfig(Struct, frozen=True, forbid_unknown_fields=True):

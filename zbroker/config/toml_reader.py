@@ -14,6 +14,7 @@ from zbroker.config.tree import Config, Section, clashes, fields, sections
 from zbroker.endpoints import check_connect, check_listen, is_loopback
 from zbroker.errors import ClientError, ConfigError, ZBrokerError
 from zbroker.limits import CONFIG_MAX_BYTES
+from zbroker.link_topics import LinkTopics
 from zbroker.recording import BadRule, Recording
 from zbroker.toml_source import KeyPath, TomlSource, dotted
 
@@ -181,6 +182,7 @@ def _check_queues(config: Config, recording: Recording, source: TomlSource) -> N
 
 def _check_replication(config: Config, source: TomlSource) -> None:
     named: set[str] = set()
+    topics: dict[str, LinkTopics] = {}
     for index, one in enumerate(config.destination):
         blame = partial(_refuse, source, "destination", index)
         for address in one.to:
@@ -201,11 +203,35 @@ def _check_replication(config: Config, source: TomlSource) -> None:
             blame(
                 "downgrade_after", "nothing waits for an asynchronous destination", "take it away"
             )
+        topics[one.name] = _topics(one.topics, partial(blame, "topics"))
     sync = sum(one.mode == "sync" for one in config.destination)
     for key in ("sync_needed", "min_sync"):
         if (value := getattr(config.replication, key)) > sync:
             reason = f"`replication.{key}` is {value}, there are {sync} synchronous destinations"
             source.fail(("replication", key), reason, 'give more of them mode = "sync"')
+    _check_numbers(config, topics, source)
+
+
+def _topics(texts: list[str], blame: Callable[[str, str], object]) -> LinkTopics:
+    try:
+        return LinkTopics(texts)
+    except ClientError as error:
+        blame(error.reason, 'write names, or patterns with *: ["orders", "trades.*"]')
+        raise
+
+
+def _check_numbers(config: Config, topics: dict[str, LinkTopics], source: TomlSource) -> None:
+    """A number of destinations needs the same topics at each of the synchronous ones."""
+    kinds = [topics[one.name] for one in config.destination if one.mode == "sync"]
+    sync, differ = len(kinds), len(set(kinds)) > 1
+    if differ and (0 < config.replication.sync_needed < sync or config.replication.min_sync):
+        key = "min_sync" if config.replication.min_sync else "sync_needed"
+        reason = (
+            f"with `replication.{key}` any of the synchronous destinations may be counted, and "
+            "they get different topics"
+        )
+        hint = "give them the same topics, or wait for all of them: take it away"
+        source.fail(("replication", key), reason, hint)
 
 
 def _describe(path: KeyPath) -> str:

@@ -26,7 +26,8 @@ CLOSED_MAX: Final = 1_000  # of one instance; the oldest go
 
 class ClosedRow(Struct, array_like=True, gc=False):
     """A closed generation in a state snapshot. by_generation, by_position: the record that closed
-    it, in a later generation of the same instance. Other fields as in the row that it had."""
+    it, in a later generation of the same instance. Other fields as in the row that it had; digest:
+    1 if it was of several."""
 
     instance: int
     generation: int
@@ -38,6 +39,7 @@ class ClosedRow(Struct, array_like=True, gc=False):
     begun: int
     stored: int
     stored_begun: int
+    digest: int = 0
 
     @property
     def origin(self) -> Origin:

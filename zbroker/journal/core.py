@@ -257,7 +257,8 @@ class JournalCore:
         if said.incarnation != self.commit.settings.incarnation:
             return ()
         rows = {Origin(r.instance, r.generation): r.position for r in said.rows if not r.digest}
-        answer = PeerAnswer(said.peer, dict(said.generations), 0, said.asked_in)
+        whole = None if said.whole is None else dict(said.whole)
+        answer = PeerAnswer(said.peer, dict(said.generations), 0, said.asked_in, whole)
         return self._peers_answered(ev.PeersAnswered([answer], {said.peer: rows}))
 
     # -- a first start ------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from zbroker.journal.group_builder import (
 )
 from zbroker.journal.question_answers import Question, QuestionAnswers
 from zbroker.journal.record_judge import RecordUnit
-from zbroker.journal.replicas import CoveredBy, Replicas, Widened
+from zbroker.journal.replicas import CoveredBy, Replicas
 from zbroker.journal.replicated_stages import is_commit
 from zbroker.journal.requesters import Control, InFlight, Requester, demand, pair
 from zbroker.journal.sessions import Sessions
@@ -57,7 +57,7 @@ _GROUP_BYTES: Final = 1024  # a group's header, and zeros up to where it may beg
 #: question; its ordinal and body; the bytes of log that it takes at most (more only where it falls
 #: into several holes). A plain tuple, since there is one for each batch.
 Item = (
-    m.Entry | RecordUnit | CoveredBy | Widened | CommitUnit | Control | ClosableGeneration
+    m.Entry | RecordUnit | CoveredBy | CommitUnit | Control | ClosableGeneration
     | Question | FirstState | w.SkipMissing
 )  # fmt: skip
 Waiting = tuple[Requester, Item, int, Body, int]
@@ -211,12 +211,6 @@ class GroupCommit(GroupBuilder):
         self.began_with_state = self.began_with_state or not code
         return w.StateTaken(link, 0, done=not code, code=code, reason=reason)
 
-    def widen(self, origin: Origin, digest: int) -> None:
-        """After what waits, records of `origin` are taken under another digest. Those that the
-        older filter wanted stay, and its row begins after them."""
-        assert self.decided, "a caller looks at it first"
-        self._wait(self._own, Widened(origin, digest), 0, BATCH_BYTES)
-
     def close_generation(self, what: ClosableGeneration) -> None:
         """After what waits, an older generation of this instance is closed."""
         assert not self.fenced, "a caller looks at it first"
@@ -325,13 +319,7 @@ class GroupCommit(GroupBuilder):
 
     def _place_other(
         self,
-        what: CoveredBy
-        | Widened
-        | Control
-        | ClosableGeneration
-        | Question
-        | FirstState
-        | w.SkipMissing,
+        what: CoveredBy | Control | ClosableGeneration | Question | FirstState | w.SkipMissing,
         ordinal: int,
     ) -> m.InternalMessage | None:
         """Places a rare item. Returns: its answer, which leaves after the sync."""
@@ -339,8 +327,6 @@ class GroupCommit(GroupBuilder):
             self._own_record(what)
         elif isinstance(what, CoveredBy):
             self._replicas.cover(what)
-        elif isinstance(what, Widened):
-            self._replicas.widen(what)
         elif isinstance(what, w.SkipMissing):
             self._replicas.skip(what)
         elif isinstance(what, FirstState):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zbroker.ids import Origin
 from zbroker.journal.sessions import Sessions
 from zbroker.wire.replication import ClosedGeneration, OriginPosition
 
@@ -14,10 +15,13 @@ def travelling(
     rows, origins = [], sessions.origins
     for row in origins.rows():
         own = row.instance == origins.instance  # its names and states are nowhere else
-        at = row.crc_at if own or row.crc >= 0 else row.position
+        at = row.crc_at if own or (row.crc >= 0 and not row.digest) else row.position
         if at:
+            kept = 0
+            if row.digest:  # what its topics leave out may have moved it
+                kept = max(origins.get(Origin(row.instance, row.generation)).kept, row.crc_at)
             said = row.instance, row.generation, at, row.digest, row.since
-            rows.append(OriginPosition(*said))
-    closed = [ClosedGeneration(*row.origin, row.end) for row in origins.closed]
+            rows.append(OriginPosition(*said, kept if kept < at else 0))
+    closed = [ClosedGeneration(*row.origin, row.end, row.digest) for row in origins.closed]
     older = max(0, len(origins.open_generations()) - 1)
     return rows, closed, sorted(sessions.forgotten_peers.names), older

@@ -42,7 +42,7 @@ class OriginRow(Struct, array_like=True, gc=False):
     begun: messages, when the snapshot's segment began; -1 if that is not known. crc: content CRC of
     the newest record that travels, which ends at `crc_at`; -1: not known, as in older snapshots.
     stored, stored_begun: as `messages` and `begun`, without ties, whose messages are here with
-    another origin; -1 in snapshots of before.
+    another origin; -1 in snapshots of before. mixed: it was under other digests before.
     """
 
     instance: int
@@ -56,6 +56,7 @@ class OriginRow(Struct, array_like=True, gc=False):
     crc_at: int = 0
     stored: int = -1
     stored_begun: int = -1
+    mixed: bool = False
 
     @property
     def of_stored(self) -> int:
@@ -99,6 +100,8 @@ class Seen:
     crc: int = -1
     crc_at: int = 0
     stored: int = 0
+    mixed: bool = False
+    kept: int = 0  # the position as the log says it, without what was covered since
 
 
 class Origins:
@@ -179,7 +182,7 @@ class Origins:
         self.closed.add(
             ClosedRow(
                 *origin, end, by.origin_generation, by.origin_position, seen.position,
-                seen.messages, begun, seen.stored, stored_begun,
+                seen.messages, begun, seen.stored, stored_begun, int(seen.mixed) or seen.digest,
             )
         )  # fmt: skip
         closing = self.of(by.origin)
@@ -197,8 +200,10 @@ class Origins:
         seen = self.of(Origin(record.instance, record.generation))
         if record.digest != seen.digest:
             seen.crc, seen.crc_at = -1, 0
+            seen.mixed = seen.mixed or seen.position > 0
         seen.digest, seen.since = record.digest, record.since
         seen.position = max(seen.position, record.position)
+        seen.kept = max(seen.kept, record.position)
         if record.crc >= 0 and record.position > seen.crc_at:
             seen.crc, seen.crc_at = record.crc, record.position
 
@@ -315,16 +320,17 @@ class Origins:
             stored_then = self.stored_begun.get(origin, 0) if known else -1
             yield OriginRow(
                 *origin, seen.position, seen.messages, then, seen.digest, seen.since, seen.crc,
-                seen.crc_at, seen.stored, stored_then,
+                seen.crc_at, seen.stored, stored_then, seen.mixed,
             )  # fmt: skip
 
     def fold_row(self, row: OriginRow) -> None:
         """Learns from a snapshot, as of its place. Positions only rise."""
         seen = self.of(Origin(row.instance, row.generation))  # of a closed one it changes nothing
         seen.position = max(seen.position, row.position)
+        seen.kept = max(seen.kept, row.position)
         seen.messages = max(seen.messages, row.messages)
         seen.stored = max(seen.stored, row.of_stored)
-        seen.digest, seen.since = row.digest, row.since
+        seen.digest, seen.since, seen.mixed = row.digest, row.since, row.mixed
         if row.crc_at > seen.crc_at:
             seen.crc, seen.crc_at = row.crc, row.crc_at
 

@@ -47,6 +47,7 @@ _WAY_OUT: Final = (
     "keep the data directory that has more, publish again what only that one has, and start its "
     "instance again on a new data directory"
 )
+OTHER_TOPICS: Final = "digest_differs"
 _OF_PUBLISHERS: Final = SEQUENCED | {KIND_TIE}
 
 
@@ -84,7 +85,7 @@ class RecordJudge:
             reason = f"a unit has at most {GROUP_MAX_BYTES} bytes besides its largest record"
             return "too_large", reason
         ahead = copy(seen)
-        ahead.digest = seen.digest if seen.position else link.digest
+        ahead.digest = self.digest_of(link, origin)
         for record in given:
             if (record.instance, record.generation) != origin:
                 return "bad_field", "the records of a unit have one origin"
@@ -145,12 +146,19 @@ class RecordJudge:
                 f"a peer holds position {last} of generation {generation}, this log ends at "
                 f"{seen.position}: its end is lost; fetch it back in a new generation"
             )
-        if seen.position and seen.digest != link.digest:
-            return "digest_differs", (
-                f"{_text(origin)} is here under the filter {seen.digest:016x}, this link has "
-                f"{link.digest:016x}; give both links one filter, or take the origin over one"
+        digest = self.digest_of(link, origin)
+        if seen.position and seen.digest != digest and instance != link.peer:
+            return OTHER_TOPICS, (
+                f"{_text(origin)} is here under the topics {seen.digest:016x}, this link has "
+                f"{digest:016x} (0: all); give both links the same topics, take the origin over "
+                "one of them, or have it taken under these: zbroker-admin replication skip"
             )
         return None
+
+    def digest_of(self, link: LinkSession, origin: Origin) -> int:
+        """Under which digest an origin comes over a link. What this instance gave comes back
+        whole; and an instance changes the topics of its own origins, which is a declared gap."""
+        return 0 if origin.instance == self._to.settings.instance else link.digest
 
     def closing(self, record: Record, body: Body) -> Refusal | None:
         """Why an older generation of this record's instance cannot be closed by it here yet."""

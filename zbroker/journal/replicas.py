@@ -13,7 +13,7 @@ first stores such a publisher. Snapshots and meanings of rows are never sent.
 
 Where holes of a publisher were given up, it is not known whether a message in them is here. Such
 messages are refused, but the origin goes on: its row says from then on that what lies before is not
-all here (a declared gap, as after a filter was widened).
+all here (a declared gap, as after the topics of a link were changed).
 
 Log time never goes back here. A message keeps its time at its origin as far as that allows: it is
 raised to that of the message before it, and, unless publishers give the times, lowered to this
@@ -26,6 +26,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from msgspec import DecodeError
@@ -47,7 +48,7 @@ from zbroker.journal.link_sessions import (
 )
 from zbroker.journal.origins import Seen
 from zbroker.journal.record_bounds import outside
-from zbroker.journal.record_judge import RecordJudge, RecordUnit
+from zbroker.journal.record_judge import OTHER_TOPICS, RecordJudge, RecordUnit
 from zbroker.journal.replicated_stages import ReplicatedStages, is_commit
 from zbroker.journal.sessions import SESSION_MAX, PublisherState, Recent
 from zbroker.limits import BATCH_COUNT_MAX, U63_MAX
@@ -68,6 +69,7 @@ from zbroker.log.format import (
     kept_crc,
 )
 from zbroker.wire import internal as m
+from zbroker.wire.bodies import topic_indexes
 from zbroker.wire.internal import Covered, Record
 from zbroker.wire.messages import Columns
 from zbroker.wire.replicas import SkipMissing
@@ -87,13 +89,6 @@ class CoveredBy(NamedTuple):
 
     link: LinkSession
     covered: Covered
-
-
-class Widened(NamedTuple):
-    """An origin is taken under another digest from here on."""
-
-    origin: Origin
-    digest: int
 
 
 class Replicas:
@@ -147,7 +142,8 @@ class Replicas:
         if refusal is not None:
             link.refused(origin, given[-1].last, refusal[0])
             return [self._refused(ordinal + n, seen.position, *refusal) for n in range(len(given))]
-        self._prepare(link, origin, given if given[-1].last > seen.position else [], seen)
+        new = given[-1].last > seen.position
+        self._prepare(link, origin, given if new else [], seen, changes=new)
         begun = len(self._to.batches)
         items = [
             self._place(number, record, body, origin)
@@ -197,11 +193,14 @@ class Replicas:
 
     # -- placing ------------------------------------------------------------------------------
 
-    def _prepare(self, link: LinkSession, origin: Origin, given: list[Record], seen: Seen) -> None:
-        """What must be in the log before a unit: names, and under which digest its origin is."""
+    def _prepare(
+        self, link: LinkSession, origin: Origin, given: list[Record], seen: Seen, *, changes: bool
+    ) -> None:
+        """What must be in the log before a unit: names, and under which digest its origin is.
+        changes: it has something that is not here."""
         self._doubtful = None
-        if not seen.position and link.digest != seen.digest:
-            self._declare(records.OriginRecord(*origin, link.digest))
+        if changes or not seen.position:
+            self._take_under(origin, self._judge.digest_of(link, origin))
         for record in given if link.names else ():
             if record.kind in SEQUENCED and (name := link.names.pop(record.publisher, None)):
                 known = self._to.sessions.adopt(record.publisher, name.name, name.principal)
@@ -244,16 +243,13 @@ class Replicas:
         """A generation was closed, which may be the one that comes now."""
         self._run = (None, 0, 0, Seen())
 
-    def widen(self, widened: Widened) -> None:
+    def _take_under(self, origin: Origin, digest: int) -> None:
         """Records that are here stay; from here on those are taken that this digest wants."""
-        if widened.origin in self._origins.closed:
+        if origin in self._origins.closed or self._origins.get(origin).digest == digest:
             return
-        seen = self._origins.of(widened.origin)
-        if seen.digest != widened.digest:
-            since = seen.position + 1 if seen.position else 0
-            self._declare(
-                records.OriginRecord(*widened.origin, widened.digest, since, seen.position)
-            )
+        seen = self._origins.of(origin)
+        since = seen.position + 1 if seen.position else 0
+        self._declare(records.OriginRecord(*origin, digest, since, seen.position))
 
     def cover(self, by: CoveredBy) -> None:
         """The position moves without a record. What the link may not say changes nothing."""
@@ -265,9 +261,16 @@ class Replicas:
         judge = self._judge
         if judge.beyond_right(link, origin, position, seen) or judge.too_early(link, origin, seen):
             self._to.refused += 1
-        elif seen.crc_at <= covered.after <= seen.position < position <= U63_MAX:
-            self._prepare(link, origin, [], seen)
-            self._origins.of(origin).position = position
+        elif seen.crc_at <= covered.after <= seen.position <= position <= U63_MAX:
+            changes = seen.digest != judge.digest_of(link, origin)
+            moves = position > seen.position or changes
+            if not moves and not (covered.keep and position > seen.kept):
+                return
+            self._prepare(link, origin, [], seen, changes=moves)
+            row = self._origins.of(origin)
+            row.position = position
+            if covered.keep:
+                self._declare(records.OriginRecord(*origin, row.digest, row.since, position))
 
     def skip(self, ask: SkipMissing) -> None:
         """A person gave up a range at the source: it is missing from here on. Where the log has
@@ -277,11 +280,16 @@ class Replicas:
         if link is None or link.ended or not self._to.decided or not _is_origin(origin):
             return
         seen = self._origins.get(origin)
-        if self._judge.beyond_right(link, origin, ask.last, seen) or not ask.last <= _SAFE:
+        refusal = self._judge.beyond_right(link, origin, ask.last, seen)
+        digest = self._judge.digest_of(link, origin)
+        if refusal is not None and refusal[0] == OTHER_TOPICS and ask.last == seen.position:
+            self._take_under(origin, digest)  # a person wants it by the topics of this link
+            link.skipped(origin, ask.last)
+        elif refusal is not None or not ask.last <= _SAFE:
             self._to.refused += 1
         elif ask.first <= seen.position + 1 <= ask.last:
             gap = records.OriginRecord(
-                *origin, link.digest, ask.last + 1, ask.last, skipped=seen.position + 1
+                *origin, digest, ask.last + 1, ask.last, skipped=seen.position + 1
             )
             link.skipped(origin, ask.last)
             self._declare(gap)
@@ -382,16 +390,17 @@ class Replicas:
         return replace(columns, time=times.tobytes()), times[-1], extra
 
     def _tie(self, record: Record, run: Run) -> None:
-        """Writes that messages which are here already have this origin, too."""
-        begin, end = run
-        batch = Batch(
-            KIND_TIE, self._to.next_position, record.publisher, record.session, end, begin - 1,
-            end - begin + 1, self._to.now(), [], b"", 0, 0, end - begin, 0, record.instance,
-            record.generation, record.position + end - record.seq, None,
-            [content_column(kept_crc(record.extra, record.crc))],
-        )  # fmt: skip
-        self._to.put(batch)
-        self._origins.fold(batch)
+        """Writes that messages which are here already have this origin, too: one record for each
+        run of a topic, so that a link sends those of the messages that it carries."""
+        for topic, begin, end in _topic_runs(record, run):
+            batch = Batch(
+                KIND_TIE, self._to.next_position, record.publisher, record.session, end, begin - 1,
+                end - begin + 1, self._to.now(), [topic], b"", 0, 0, end - begin, 0,
+                record.instance, record.generation, record.position + end - record.seq, None,
+                [content_column(kept_crc(record.extra, record.crc))],
+            )  # fmt: skip
+            self._to.put(batch)
+            self._origins.fold(batch)
 
     def _compare(self, record: Record, body: Body, known: PublisherState, begins: int) -> None:
         """The same sequences with another content, from two instances that both accepted them."""
@@ -405,6 +414,20 @@ class Replicas:
                     )  # fmt: skip
                     self._to.conflict(entry, body, recent.last_position)
                 return
+
+
+def _topic_runs(record: Record, run: Run) -> list[tuple[str, int, int]]:
+    """A run of messages of a record by their topics: each with its first and last sequence."""
+    begin, end = run
+    if len(record.topics) == 1:
+        return [(record.topics[0], begin, end)]
+    index = topic_indexes(record.columns, record.count)
+    body = record.seq - record.skip  # sequence of the first message
+    found: list[tuple[str, int, int]] = []
+    for number, places in groupby(range(begin, end + 1), lambda at: index[at - body]):
+        of_topic = list(places)
+        found.append((record.topics[number], of_topic[0], of_topic[-1]))
+    return found
 
 
 def _is_origin(origin: Origin) -> bool:

@@ -34,13 +34,20 @@ UNPROVED: Final = (
 class PeerAnswer(NamedTuple):
     """How far a peer has each generation of this instance, and the highest one it ever saw.
 
-    asked_in: the generation of this instance when it was asked.
+    asked_in: the generation of this instance when it was asked. whole: the same of those that it
+    has with all topics, which can come back; None: all of them.
     """
 
     peer: str
     holds: Mapping[int, int]
     generation: int = 0
     asked_in: int = 0
+    whole: Mapping[int, int] | None = None
+
+    @property
+    def returns(self) -> Mapping[int, int]:
+        """What can come back from it."""
+        return self.holds if self.whole is None else self.whole
 
 
 class Decision(Enum):
@@ -83,7 +90,7 @@ class StartQuestion:
         more = False
         for answer in answers:
             self._missing.discard(answer.peer)
-            for generation, position in answer.holds.items():
+            for generation, position in answer.returns.items():
                 self._held[generation] = max(position, self._held.get(generation, 0))
             newest = max(answer.generation, *answer.holds, 0)
             self.highest = max(self.highest, newest)

@@ -95,7 +95,8 @@ class ReplicationCore:
         mine = LinkIdentity(settings.instance, settings.name, settings.group, FEATURE_LEVEL)
         self.own = OwnHoldings(settings.instance)
         self.outgoing = {
-            rule.name: OutgoingLink(rule.name, mine, self.own) for rule in settings.destinations
+            rule.name: OutgoingLink(rule.name, mine, self.own, rule.topics)
+            for rule in settings.destinations
         }
         self.durability = Durability(settings.destinations, settings.sync_needed, settings.min_sync)
         self._changes = LinkChanges(self.outgoing, self.durability)

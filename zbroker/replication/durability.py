@@ -5,8 +5,9 @@
     any --an operator says so--> downgraded until a person upgrades it
 
 `through` is a position: everything that a client waits for below it is durable at as many
-synchronous destinations as the config asks for; if none is waited for, it is U63_MAX. A mark counts
-for the journal whose positions it is of, so all marks are lowered to what a new journal has.
+synchronous destinations as the config asks for; if none is waited for, it is U63_MAX. A mark passes
+what its destination does not want: where topics differ, all are waited for that are not downgraded.
+A mark counts for the journal whose positions it is of, so all are lowered to what a new one has.
 Source: requirement 002, "Synchronous", "downgrade"; the design of replication, rule 5.
 """
 
@@ -18,17 +19,20 @@ from typing import Final, NamedTuple
 
 from zbroker.engine.effects import Note
 from zbroker.limits import BEAT_MS, U63_MAX
+from zbroker.link_topics import EVERYTHING, LinkTopics
 
 CAUGHT_UP_MS: Final = BEAT_MS
 
 
 class DestinationRule(NamedTuple):
-    """A destination in the config. downgrade_ms: 0 is never. key: its public key, in Z85."""
+    """A destination in the config. downgrade_ms: 0 is never. key: its public key, in Z85. topics:
+    that it gets."""
 
     name: str
     sync: bool = False
     downgrade_ms: int = 0
     key: str = ""
+    topics: LinkTopics = EVERYTHING
 
 
 @dataclass(slots=True)
@@ -53,6 +57,7 @@ class Durability:
         """sync_needed: destinations; 0: all of the synchronous ones."""
         self._sync = {rule.name: _Synchronous(rule) for rule in rules if rule.sync}
         self._needed = sync_needed or len(self._sync)
+        self._differ = len({one.rule.topics for one in self._sync.values()}) > 1
         self._min = min_sync
 
     @property
@@ -79,6 +84,8 @@ class Durability:
         needed = self.needed
         if not needed:
             return U63_MAX
+        if self._differ:  # the config has no number then: each one is waited for that is not down
+            return min(one.mark for one in self._sync.values() if not one.downgraded)
         return sorted((one.mark for one in self._sync.values()), reverse=True)[needed - 1]
 
     def is_sync(self, name: str) -> bool:

@@ -51,13 +51,15 @@ class FindStart(Struct, gc=False):
 
 
 class ReadLink(NamedTuple):
-    """Whole batches from `cursor` on, below `limit`, as they are in the log: see LinkBlock."""
+    """Whole batches from `cursor` on, below `limit`: see LinkBlock. stored: as they are in the log;
+    else with what commits show in place of these."""
 
     link: str
     session: int
     cursor: Cursor
     limit: int
     max_bytes: int
+    stored: bool = True
 
 
 class ReadState(NamedTuple):

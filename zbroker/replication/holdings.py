@@ -20,6 +20,7 @@ class Holdings:
         self.rows: dict[Origin, OriginPosition] = {}
         self.sources: frozenset[int] = frozenset()
         self.closed: dict[Origin, int] = {}
+        self._closed_whole = True  # of all topics
         self._newest = (0, 0)  # start of the journal that spoke, and its counter
 
     @property
@@ -42,13 +43,14 @@ class Holdings:
         if not whole and (said <= self._newest or said[0] != self._newest[0]):
             return False
         if whole:
-            self.rows, self.closed = {}, {}
+            self.rows, self.closed, self._closed_whole = {}, {}, True
         self.instance, self._newest = statement.instance, said
         self.generation = statement.generation
         self.sources = frozenset(statement.sources)
         if statement.closed:
             ends = ((Origin(one.instance, one.generation), one.end) for one in statement.closed)
             self.closed = dict(ends)
+            self._closed_whole = not any(one.digest for one in statement.closed)
         for row in statement.rows:
             self.rows[Origin(row.instance, row.generation)] = row
         return True
@@ -64,11 +66,34 @@ class Holdings:
         return len(said) >= CLOSED_SAID_MAX and origin.generation < min(said)
 
     def position(self, origin: Origin, digest: int) -> int:
-        """Up to where it holds what this filter wants of an origin; 0 if by another filter."""
+        """Up to where it holds what the topics with this digest want of an origin; 0 if it has it
+        under others. A row of everything has that of all topics."""
         if (end := self.closed.get(origin)) is not None:
             return end
         row = self.rows.get(origin)
-        return row.position if row is not None and row.digest == digest else 0
+        return row.position if row is not None and row.digest in (0, digest) else 0
+
+    def any_position(self, origin: Origin) -> int:
+        """The same, whatever its topics are."""
+        if (end := self.closed.get(origin)) is not None:
+            return end
+        row = self.rows.get(origin)
+        return row.position if row is not None else 0
+
+    def safe_position(self, origin: Origin) -> int:
+        """The same as it is after a crash there, at least."""
+        row = self.rows.get(origin)
+        return row.safe if row is not None else self.closed.get(origin, 0)
+
+    def whole_of(self, instance: int) -> list[tuple[int, int]]:
+        """How far it has each generation of an instance with all topics: that can come back."""
+        rows = {o: row.position for o, row in self.rows.items() if not row.digest} | self.closed
+        return [(o.generation, at) for o, at in rows.items() if o.instance == instance]
+
+    @property
+    def is_whole(self) -> bool:
+        """True if it has no origin under some topics only."""
+        return self._closed_whole and not any(row.digest for row in self.rows.values())
 
     def received(self, origin: Origin, position: int, digest: int) -> None:
         """A receipt says that a record is durable there."""
@@ -77,3 +102,7 @@ class Holdings:
             self.rows[origin] = OriginPosition(*origin, position, digest)
         elif row.digest == digest:
             row.position = max(row.position, position)
+            row.kept = row.kept and max(row.kept, position)
+        elif position > row.position:  # it is taken under these topics from there on
+            begins = row.position + 1 if row.position else 0
+            self.rows[origin] = OriginPosition(*origin, position, digest, begins)

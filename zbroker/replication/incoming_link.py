@@ -27,6 +27,7 @@ class IncomingLink:
         self.key = key
         self.rid, self.session, self.number, self.name = rid, hello.session, number, hello.name
         self.instance, self.digest = hello.statement.instance, hello.digest
+        self.carries = hello.topics  # none: all
         self.peer = Holdings()
         self.peer.take(hello.statement, whole=True)
         self.topics: list[str] = []  # patterns of those that it may bring

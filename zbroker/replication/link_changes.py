@@ -78,7 +78,7 @@ class LinkChanges:
             )
             return [], LinkChanged(ask.cid, code="not_found", reason=reason)
         found = [(name, *link.selection.skippable[ranges[name]]) for name in chosen]
-        listed = "; ".join(f"{name} {first} to {last}" for name, first, last in found)
+        listed = "; ".join(map(_listed, found))
         text = (
             f"{link.link} goes on without {listed}: these messages never get there from here; its "
             "log says that they are missing, and `zbroker-admin replication missing` lists them"
@@ -114,6 +114,14 @@ class LinkChanges:
     def _upgraded(self, name: str) -> str:
         needed, mark = self._durability.needed_after(name), self._links[name].mark
         return f"{_waits(needed)}; everything below this position is durable there: {mark}"
+
+
+def _listed(found: tuple[str, int, int]) -> str:
+    """A range; one without positions: what other topics left out of the origin."""
+    name, first, last = found
+    if last < first:
+        return f"what of {name} before {first} is of these topics and not there yet"
+    return f"{name} {first} to {last}"
 
 
 def _text(origin: Origin) -> str:

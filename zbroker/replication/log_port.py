@@ -106,7 +106,9 @@ class LinkLog:
     def read(self, read: ReadLink) -> LinkBlock | ReadFailed:
         """Whole batches, as they are in the log."""
         try:
-            items, after = self._log.read(read.cursor, read.limit, read.max_bytes, stored=True)
+            items, after = self._log.read(
+                read.cursor, read.limit, read.max_bytes, stored=read.stored
+            )
         except StorageError as error:
             return ReadFailed(read, error)
         return LinkBlock(read, items, after)

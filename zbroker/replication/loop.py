@@ -23,6 +23,7 @@ from zbroker import sockets
 from zbroker.engine import effects as e
 from zbroker.engine.contract import Limit, Performers, Source, TurnPlan
 from zbroker.limits import MIB
+from zbroker.link_topics import LinkTopics
 from zbroker.log.reader import Log
 from zbroker.replication import effects as re
 from zbroker.replication.contract import ReplicationSettings
@@ -70,8 +71,8 @@ class ReplicationLoop(ProcessLoop):
         self._listener = _listener(process, self.poller)
         settings = ReplicationSettings(
             paths.instance, config.instance.name, config.instance.group, process.incarnation,
-            [DestinationRule(one.name, one.mode == "sync", one.downgrade_after, one.server_key)
-             for one in config.destination],
+            [DestinationRule(one.name, one.mode == "sync", one.downgrade_after, one.server_key,
+                             LinkTopics(one.topics)) for one in config.destination],
             config.replication.sync_needed, config.replication.min_sync,
         )  # fmt: skip
         sources: list[tuple[Source, Limit]] = [(self._journal, ONE), (destinations, ONE)]

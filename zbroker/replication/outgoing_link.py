@@ -26,8 +26,10 @@ from typing import Final
 from zbroker.engine.effects import Note
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS, MIB, U63_MAX
+from zbroker.link_topics import EVERYTHING, LinkTopics
 from zbroker.log.format import (
     FLAG_UNIT,
+    KIND_CLOSED,
     KIND_ORIGIN,
     KIND_STATE,
     STAYS,
@@ -50,10 +52,19 @@ from zbroker.replication.effects import (
 )
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.incoming_link import last_of
-from zbroker.replication.link_selection import LinkSelection, Sent
+from zbroker.replication.link_selection import LinkSelection
 from zbroker.replication.own_holdings import OwnHoldings
-from zbroker.replication.records import OnTheWay, name_record, size_of
+from zbroker.replication.records import (
+    SEND_BYTES,
+    SEND_RECORDS,
+    OnTheWay,
+    Sent,
+    messages_of,
+    name_record,
+    size_of,
+)
 from zbroker.wire import replication as w
+from zbroker.wire.internal import Covered
 
 SILENCE_MS: Final = 6 * BEAT_MS
 HELLO_WAIT_MS: Final = 500  # and twice as long after each failure,
@@ -62,15 +73,16 @@ AGAIN_MS: Final = 1_000  # after a refusal of a record
 PENDING_MAX: Final = 10_000
 STATE_WINDOW: Final = 8  # parts of a state on their way
 READ_BYTES: Final = 1 * MIB
-SEND_BYTES: Final = 1 * MIB  # in one message, unless one unit is larger: beats have to pass
 Names = Mapping[int, tuple[str, str]]  # of publishers: name and principal
 
 
 class OutgoingLink:
     """The link to one destination. mark: everything that it wants below is durable there."""
 
-    def __init__(self, link: str, mine: LinkIdentity, own: OwnHoldings, digest: int = 0) -> None:
-        self.link, self._mine, self._own, self._digest = link, mine, own, digest
+    def __init__(
+        self, link: str, mine: LinkIdentity, own: OwnHoldings, topics: LinkTopics = EVERYTHING
+    ) -> None:
+        self.link, self._mine, self._own, self.topics = link, mine, own, topics
         self.state = "down"
         self.session = 0
         self.mark = 0
@@ -78,7 +90,7 @@ class OutgoingLink:
         self.paused = False  # by hand
         self.peer = Holdings()
         self.refusal: w.LinkRefused | None = None  # of the last Hello
-        self.selection = LinkSelection(own, self.peer, digest)
+        self.selection = LinkSelection(own, self.peer, topics)
         self._hello_ms: int = 0
         self._hello_wait_ms = HELLO_WAIT_MS
         self._heard_ms = self._beat_ms = 0
@@ -113,6 +125,8 @@ class OutgoingLink:
             effects += self._find()
         if now_ms >= self._beat_ms and self.state != "greeting":
             effects.append(self._beat(now_ms))
+            if self.state == "sending" and (changes := self.selection.changes()):
+                effects.append(self._units([], changes))  # it may not have been ready for them
         return effects
 
     def next_wake_ms(self) -> int:
@@ -136,7 +150,7 @@ class OutgoingLink:
         self._heard_counter = self._judged_through = 0
         hello = w.LinkHello(
             w.PROTOCOL, self._mine.feature_level, self.session, self._mine.name, self._mine.group,
-            self._own.statement(), self._digest,
+            self._own.statement(), self.topics.digest, [*self.topics.patterns],
         )  # fmt: skip
         return [ConnectLink(self.link), SayOn(self.link, hello)]
 
@@ -263,6 +277,14 @@ class OutgoingLink:
             return []
         self._state_from = None
         answer = [SayOn(self.link, w.NoState(self.session))] if asked else []
+        if changes := self.selection.changes():
+            which = ", ".join(self.topics.patterns) or "all"
+            text = (
+                f"{self.link} gets other topics than before: {which}; what the older ones left "
+                "out up to now does not go there, and `replication missing` there lists it"
+            )
+            note = Note("replication.topics_changed", text, values={"link": self.link})
+            return [*answer, note, self._units([], changes), *self._moved()]
         return [*answer, *self._moved()]
 
     def _states(self, statement: w.Statement, now_ms: int) -> list[LinkEffect]:
@@ -288,7 +310,7 @@ class OutgoingLink:
             if item is None and not sent.last:
                 continue  # a name
             if item is None:
-                self.peer.received(sent.origin, sent.last, self._digest)
+                self.peer.received(sent.origin, sent.last, self.selection.digest_of(sent.origin))
                 continue
             if sent.origin not in self.selection.stopped:
                 effects.append(self._note("replication.record_refused", item.reason))
@@ -305,8 +327,8 @@ class OutgoingLink:
         """Where the mark is now."""
         self.selection.covered()
         pending = self.selection.pending
-        if self.state != "sending" or self._cursor is None:
-            return []
+        if self.state != "sending" or self._cursor is None or self.selection.changes():
+            return []  # what a row of other topics says does not count
         reached = pending[0].position if pending else self._cursor.position
         if reached <= self.mark:
             return []
@@ -327,7 +349,8 @@ class OutgoingLink:
             return None
         if len(self.selection.pending) >= PENDING_MAX or self._again_ms is not None:
             return None
-        return ReadLink(self.link, self.session, cursor, persisted, READ_BYTES)
+        whole = self.topics.is_everything  # else commits are sent as the messages that they show
+        return ReadLink(self.link, self.session, cursor, persisted, READ_BYTES, whole)
 
     def read(self, block: LinkBlock, names: Names) -> tuple[list[LinkEffect], set[int]]:
         """Sends what the destination lacks of a block.
@@ -379,7 +402,11 @@ class OutgoingLink:
     def unnamed(self, names: Names) -> set[int]:
         """Publishers whose names are needed before the block in hand can be sent."""
         items = self._held.items if self._held is not None else ()
-        found = {i.publisher for i in items if isinstance(i, Batch) and i.kind not in STAYS}
+        wants = self.selection.may_want
+        found = {
+            i.publisher for i in items
+            if isinstance(i, Batch) and i.kind not in STAYS and wants(i)
+        }  # fmt: skip
         return found - names.keys() - {0}
 
     def go_on(self, names: Names) -> list[LinkEffect]:
@@ -391,35 +418,50 @@ class OutgoingLink:
         self._cursor = block.after
         effects: list[LinkEffect] = []
         ready: list[Sent] = []
-        size = 0
+        size = 0  # of these, at least
         for item in block.items:
             if isinstance(item, Gap):
                 self.selection.damaged(item)
                 self._unit = []
                 continue
-            if item.kind == KIND_STATE:
-                self.selection.proved(item)
-            elif item.kind == KIND_ORIGIN:
-                self.selection.skipped(item)
-            record = None if item.kind in STAYS else self.selection.judged(item)
-            if record is not None:
-                if item.publisher and item.publisher not in self._named:
-                    self._named.add(item.publisher)
-                    self._unit.append(name_record(item.publisher, *names[item.publisher]))
-                self._unit.append(record)
+            records = self._judged(item, names)
+            if records and item.kind == KIND_CLOSED and (covered := self._covered(ready)):
+                effects.append(covered)  # it counts after its generation is covered
+                ready, size = [], 0
+            self._unit += records
             if self._unit and not item.flags & FLAG_UNIT:
                 self._unit[-1][0].flags &= ~FLAG_UNIT  # what stays here may have been its end
                 ready += self._unit
-                size += sum(size_of(*sent) for sent in self._unit)
                 self._unit = []
-            if size >= SEND_BYTES or len(ready) >= w.RECORDS_MAX // 2:
-                effects.append(self._units(ready))
-                ready, size = [], 0
-        if ready:
+                size += sum(size_of(*sent) for sent in records)
+                if size >= SEND_BYTES or len(ready) >= SEND_RECORDS:
+                    *full, ready = messages_of(ready)
+                    effects += map(self._units, full)
+                    size = sum(size_of(*sent) for sent in ready)
+        if covered := self._covered(ready):
+            effects.append(covered)
+        elif ready:
             effects.append(self._units(ready))
         return [*effects, *self._moved()]
 
-    def _units(self, records: Sequence[Sent]) -> LinkEffect:
+    def _judged(self, item: Batch, names: Names) -> list[Sent]:
+        """The records of a batch that are sent, after the name of their publisher if it is new."""
+        if item.kind == KIND_STATE:
+            self.selection.proved(item)
+        elif item.kind == KIND_ORIGIN:
+            self.selection.skipped(item)
+        records = [] if item.kind in STAYS else self.selection.judged(item)
+        if not records or not item.publisher or item.publisher in self._named:
+            return records
+        self._named.add(item.publisher)
+        return [name_record(item.publisher, *names[item.publisher]), *records]
+
+    def _covered(self, ready: Sequence[Sent]) -> LinkEffect | None:
+        """Sends these, with what the topics left out before the next one, if there is any."""
+        covered = [] if self._unit else self.selection.covered_there()
+        return self._units(ready, covered) if covered else None
+
+    def _units(self, records: Sequence[Sent], covered: Sequence[Covered] = ()) -> LinkEffect:
         first = self._ordinal + 1
         for record, body in records:
             self._ordinal += 1
@@ -428,7 +470,7 @@ class OutgoingLink:
             self._sent.append(OnTheWay(self._ordinal, origin, last_of(record), size))
             self._bytes += size
         sent = [record for record, _ in records]
-        units = w.SendUnits(self.session, first, sent)
+        units = w.SendUnits(self.session, first, sent, [*covered])
         return SayOn(self.link, units, [body for _, body in records])
 
     @property
@@ -441,6 +483,7 @@ class OutgoingLink:
         """The log is needed from this position on: the destination may have lost what the mark
         counted, and gets it again."""
         needed = [self.mark, self._state_from, self._cursor and self._cursor.position]
+        needed.append(self.selection.unkept)
         return min(position for position in needed if position is not None)
 
     @property

@@ -32,6 +32,7 @@ class OwnHoldings:
         self.counter = 0  # of the newest change
         self.sources: frozenset[int] = frozenset()
         self.closed: dict[Origin, int] = {}
+        self.closed_under: dict[Origin, int] = {}  # digests of their topics
         self.closings = 0
         self.forgotten: frozenset[str] = frozenset()
         self.open_generations = 0  # of this instance, without the newest
@@ -55,6 +56,7 @@ class OwnHoldings:
             self._note(Origin(row.instance, row.generation), row)
         ends = list(closed)
         self.closed = {Origin(one.instance, one.generation): one.end for one in ends}
+        self.closed_under = {Origin(one.instance, one.generation): one.digest for one in ends}
         self.counter += 1
         self._said_closed, self._closed_counter = _newest(ends), self.counter
 
@@ -63,11 +65,22 @@ class OwnHoldings:
         self.known = False
 
     def raised(self, origin: Origin, position: int, digest: int) -> None:
-        """Records of an origin are durable here up to this position."""
+        """Records of an origin are durable here up to this position, under these topics."""
         row = self._rows.get(origin)
         if row is None or row.position < position:
             begins = row.begins if row is not None else 0
+            if row is not None and row.position and row.digest != digest:
+                begins = row.position + 1
             self._note(origin, OriginPosition(*origin, position, digest, begins))
+
+    def row(self, origin: Origin) -> OriginPosition | None:
+        """How far an origin is here, and under which topics."""
+        return self._rows.get(origin)
+
+    def digest(self, origin: Origin) -> int:
+        """The topics under which an origin is here, also one that is closed."""
+        row = self._rows.get(origin)
+        return row.digest if row is not None else self.closed_under.get(origin, 0)
 
     def receives_from(self, sources: Iterable[int]) -> None:
         """Instances whose records come on a live link."""

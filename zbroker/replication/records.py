@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import astuple, replace
 
 from zbroker.checksums import crc32c
 from zbroker.ids import Origin
+from zbroker.limits import MIB
 from zbroker.log import records, references
 from zbroker.log.format import (
     COLUMN_CONTENT_CRC,
     COLUMN_ORIGIN_TIME,
     FLAG_LATE,
     FLAG_SHOWS,
+    FLAG_UNIT,
     KIND_PUBLISHER,
     Batch,
 )
 from zbroker.wire.internal import Record
+from zbroker.wire.replication import RECORDS_MAX
 
 RECORD_BYTES: Final = 400  # of its fields in a header, roughly
+SEND_BYTES: Final = 1 * MIB  # in one message, unless one unit is larger: beats have to pass
+SEND_RECORDS: Final = RECORDS_MAX // 2  # likewise
+Sent = tuple[Record, bytes | memoryview]
 
 
 def record_of(batch: Batch, after: int, after_crc: int | None) -> tuple[Record, bytes | memoryview]:
@@ -74,3 +81,17 @@ def size_of(record: Record, body: bytes | memoryview) -> int:
     columns = () if record.columns is None else astuple(record.columns)
     extra = sum(len(data) for _, data in record.extra) + sum(len(data or b"") for data in columns)
     return len(body) + RECORD_BYTES + extra
+
+
+def messages_of(records: Sequence[Sent]) -> list[list[Sent]]:
+    """Records as they are sent together: units are never divided. The last one has room."""
+    found: list[list[Sent]] = [[]]
+    size = 0
+    for sent in records:
+        found[-1].append(sent)
+        size += size_of(*sent)
+        full = size >= SEND_BYTES or len(found[-1]) >= SEND_RECORDS
+        if full and not sent[0].flags & FLAG_UNIT:
+            found.append([])
+            size = 0
+    return found

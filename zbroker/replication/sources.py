@@ -21,10 +21,12 @@ from zbroker.engine.effects import JOURNAL, Answer, LoggedOff, LoggedOn, Note, S
 from zbroker.errors import ClientError
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS
+from zbroker.link_topics import LinkTopics
 from zbroker.replication.contract import FEATURE_LEVEL, ReplicationSettings
 from zbroker.replication.effects import Effect
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.incoming_link import CREDIT_BYTES, IncomingLink, last_of
+from zbroker.replication.link_agreement import LinkAgreement
 from zbroker.replication.outgoing_link import SILENCE_MS
 from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.replication.state_choice import StateChoice
@@ -83,6 +85,7 @@ class Sources:
         self._forwarded: deque[Forwarded] = deque()  # what it has not answered yet
         self._confirmed = 0
         self.beginning = StateChoice(settings, own, self.links)
+        self.agreement = LinkAgreement(settings, own)
 
     # -- what sources say ---------------------------------------------------------------------
 
@@ -154,7 +157,7 @@ class Sources:
         number = self._number()
         link = self.links[rid] = IncomingLink(rid, event.key, hello, number, now.mono_ms)
         link.topics = topics
-        ask = m.OpenLink(number, self.journal, source, number, topics, [".*"])
+        ask = m.OpenLink(number, self.journal, source, number, topics, [".*"], link.digest)
         said = self._answers(link)
         return [*effects, *said, LoggedOn(rid), Say(JOURNAL, ask), self._ask_origins(rid)]
 
@@ -183,6 +186,8 @@ class Sources:
         if hello.protocol != w.PROTOCOL:
             reason = f"protocol {hello.protocol} is not known here, {w.PROTOCOL} is"
             raise ClientError("unknown_version", reason)
+        if LinkTopics(hello.topics).digest != hello.digest:
+            raise ClientError("bad_field", "the digest of the link is not that of its topics")
         if hello.statement.instance == self._settings.instance:
             reason = (
                 f"{hello.name} and {self._settings.name} have the same instance id: one is a copy; "
@@ -225,10 +230,18 @@ class Sources:
             forwarded = Forwarded(ordinal, link, units.ordinal + number, origin, last_of(record))
             self._forwarded.append(forwarded)
         replicate = m.Replicate(
-            self.journal, self._ordinal, self._confirmed, units.records, link.number
+            self.journal, self._ordinal, self._confirmed, units.records, link.number, units.covered
         )
         self._ordinal += len(units.records)
-        return [Say(JOURNAL, replicate, bodies)]
+        said: list[Effect] = [Say(JOURNAL, replicate, bodies)]
+        if any(covered.keep or self._changes(link, covered) for covered in units.covered):
+            said.append(self._ask_origins(None))  # its row says that it is kept, or by what topics
+        return said
+
+    def _changes(self, link: IncomingLink, covered: m.Covered) -> bool:
+        """Whether the row of an origin gets the topics of this link."""
+        row = self._own.row(Origin(covered.instance, covered.generation))
+        return row is not None and row.digest != link.digest and covered.instance == link.instance
 
     # -- what the journal says ----------------------------------------------------------------
 
@@ -258,9 +271,10 @@ class Sources:
             link.session, FEATURE_LEVEL, settings.name, settings.group, self._own.statement(),
             CREDIT_BYTES, self.beginning.takes(link),
         )  # fmt: skip
-        text = f"{link.name} sends its log here now"
+        which = f" (topics: {', '.join(link.carries)})" if link.carries else ""
+        text = f"{link.name} sends its log here now{which}"
         note = Note("replication.source_up", text, "info", {"link": link.name})
-        return [Answer(link.rid, welcome), note]
+        return [Answer(link.rid, welcome), note, *self.agreement.notes(link)]
 
     def receipt(self, receipt: m.JournalReceipt) -> list[Effect]:
         """Records are durable here, or were refused."""
@@ -271,7 +285,9 @@ class Sources:
             forwarded = self._forwarded.popleft()
             self._confirmed = item.ordinal
             if not item.code and forwarded.last:
-                self._own.raised(forwarded.origin, forwarded.last, forwarded.link.digest)
+                own = forwarded.origin.instance == self._own.instance  # it comes back whole
+                digest = 0 if own else forwarded.link.digest
+                self._own.raised(forwarded.origin, forwarded.last, digest)
             forwarded.link.judged(forwarded.link_ordinal, item)
             judged[forwarded.link.rid] = forwarded.link
         here = (link for link in judged.values() if self.links.get(link.rid) is link)
@@ -282,8 +298,9 @@ class Sources:
         if not self.journal:
             return []
         generations = peer.generations_of(self._settings.instance)
+        whole = None if peer.is_whole else peer.whole_of(self._settings.instance)
         rows = [] if self.beginning.is_open else [*peer.rows.values()]
-        return [Say(JOURNAL, PeerHolds(self.journal, name, generations, rows, asked_in))]
+        return [Say(JOURNAL, PeerHolds(self.journal, name, generations, rows, asked_in, whole))]
 
     def state_taken(self, taken: StateTaken) -> list[Effect]:
         """A part of a state is in the journal, or it was refused."""
@@ -362,7 +379,7 @@ class Sources:
         return [
             ReplicationRow(
                 link.name, "in", "receiving" if link.welcomed else "opening", link.instance,
-                self._peers(link.rid)[0], lag=self._lag(link),
+                self._peers(link.rid)[0], lag=self._lag(link), topics=[*link.carries],
             )
             for link in self.links.values()
         ]  # fmt: skip

@@ -6,8 +6,10 @@
 An instance without destinations has no peer to ask before its publishers log on. If its log is
 empty when a source says Hello, that one is asked.
 
-The state of one source is taken, since two states are not of one moment. When its link ends in the
-middle, the next choice begins again; a source whose state was refused is not asked again.
+A source that sends some topics only, or holds an origin under some, has no state for this: the log
+begins with what such sources send. The state of one source is taken, since two states are not of
+one moment. When its link ends in the middle, the next choice begins again; a source whose state was
+refused is not asked again.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class StateChoice:
         """Whether a source that is welcomed now is asked for its state with that."""
         if self._waits_for_peers or not self._own.takes_state:
             return False
-        if self._is_asking or not self._holds(link):
+        if self._is_asking or not self._holds(link) or not _has_state(link):
             return False
         self._asked = link
         return True
@@ -79,9 +81,11 @@ class StateChoice:
         if row is None or row.phase != FILLING or self._is_asking:
             return []
         able = [link for link in self._links.values() if link.welcomed and self._holds(link)]
-        best = max(able, key=_held, default=None)
+        best = max(filter(_has_state, able), key=_held, default=None)
         if best is None:
-            return []
+            # without a state there are the logs themselves; another source may still answer
+            begins = able and not row.missing
+            return [Say(JOURNAL, FollowLog(self.journal))] if begins else []
         self._asked = best
         return [Answer(best.rid, w.AskState(best.session))]
 
@@ -166,6 +170,12 @@ class StateChoice:
     def next_wake_ms(self) -> int:
         """When `tick` has something to do."""
         return self._ask_ms
+
+
+def _has_state(link: IncomingLink) -> bool:
+    """A state is of all topics: of a source that sends all of them, and holds all of each origin;
+    the sequences of publishers would count what is not here."""
+    return not link.digest and link.peer.is_whole
 
 
 def _held(link: IncomingLink) -> int:

@@ -183,12 +183,16 @@ class LinkOpened(Refusable, tag="link_opened"):
 
 
 class Covered(Struct, array_like=True, gc=False):
-    """The sender has nothing of this origin for us between `after` and `position`."""
+    """The sender has nothing of this origin for us between `after` and `position`.
+
+    keep: it is to be known after a crash, too, since the sender is about to forget what was there.
+    """
 
     instance: int
     generation: int
     after: int
     position: int
+    keep: bool = False
 
 
 class Replicate(Batches, tag="replicate"):

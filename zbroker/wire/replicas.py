@@ -80,7 +80,8 @@ class PublisherNames(Correlated, tag="publisher_names"):
 class PeerHolds(InternalMessage, tag="peer_holds"):
     """A peer says how far it has generations of this instance: [generation, position] of each.
 
-    asked_in: the generation of this instance when its link to the peer began.
+    asked_in: the generation of this instance when its link to the peer began. whole: the same of
+    those that it has with all topics; None: all are.
     """
 
     incarnation: int
@@ -88,10 +89,12 @@ class PeerHolds(InternalMessage, tag="peer_holds"):
     generations: list[tuple[int, int]]
     rows: list[OriginPosition] = field(default_factory=list)  # while this one is not open
     asked_in: int = 0
+    whole: list[tuple[int, int]] | None = None
 
 
 class MissingRange(Struct, array_like=True, gc=False):
-    """Positions of an origin that are not in this log: why is "state" or "skipped"."""
+    """Positions of an origin that are not in this log: why is "state" or "skipped"; or not all of
+    them, "topics"."""
 
     instance: int
     generation: int
@@ -188,7 +191,7 @@ class ReplicationRow(Struct, omit_defaults=True):
     other end refused last.
     paused: by hand, also while what is on its way is still awaited. by_hand: it was downgraded by a
     person, and stays so. unanswered: it has not said how much of this instance it holds since the
-    newest generation began. forgotten: that is not waited for.
+    newest generation began. forgotten: that is not waited for. topics: of the link; none: all.
     """
 
     name: str
@@ -207,6 +210,7 @@ class ReplicationRow(Struct, omit_defaults=True):
     by_hand: bool = False
     unanswered: bool = False
     forgotten: bool = False
+    topics: list[str] = []
 
 
 class Links(Correlated, tag="links"):

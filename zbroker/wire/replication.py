@@ -24,7 +24,9 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from zbroker.wire.internal import Record
+from zbroker.limits import TOPIC_MAX_BYTES
+from zbroker.link_topics import PATTERNS_MAX
+from zbroker.wire.internal import Covered, Record
 from zbroker.wire.messages import U63
 
 PROTOCOL: Final = 1
@@ -40,6 +42,7 @@ _Instance = int  # see `wrong`
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
 _Code = Annotated[str, Meta(max_length=64)]
 _Reason = Annotated[str, Meta(max_length=1_000)]
+_Topic = Annotated[str, Meta(min_length=1, max_length=2 * TOPIC_MAX_BYTES + 1)]
 
 
 class LinkMessage(Struct, tag_field="cmd", omit_defaults=True, gc=False):
@@ -47,9 +50,10 @@ class LinkMessage(Struct, tag_field="cmd", omit_defaults=True, gc=False):
 
 
 class OriginPosition(Struct, array_like=True, gc=False):
-    """Everything that the filter with this digest wants of an origin, from `begins` to `position`.
+    """Everything that the topics with this digest want of an origin, from `begins` to `position`.
 
-    digest 0: all of it. Only what is durable counts.
+    digest 0: all of it. Only what is durable counts; what the topics leave out is not written each
+    time, so after a crash the position may be lower, but not below `kept`; 0: the same.
     """
 
     instance: _Instance
@@ -57,14 +61,22 @@ class OriginPosition(Struct, array_like=True, gc=False):
     position: U63
     digest: U63 = 0
     begins: U63 = 0
+    kept: U63 = 0
+
+    @property
+    def safe(self) -> int:
+        """The position that it does not go below."""
+        return self.kept or self.position
 
 
 class ClosedGeneration(Struct, array_like=True, gc=False):
-    """There is nothing of this generation beyond `end`, and all up to there is here, durably."""
+    """There is nothing of this generation beyond `end`, and all up to there that the topics with
+    this digest want is here, durably; 1: of several."""
 
     instance: _Instance
     generation: _Generation
     end: U63
+    digest: U63 = 0
 
 
 Rows = Annotated[list[OriginPosition], Meta(max_length=ROWS_MAX)]
@@ -90,7 +102,8 @@ class Statement(Struct, array_like=True, gc=False):
 class LinkHello(LinkMessage, tag="link_hello"):
     """source -> destination, first on each socket. Answered by LinkWelcome or LinkRefused.
 
-    digest: of the filter of this link; 0: it sends everything that travels.
+    digest: of the topics of this link (zbroker.link_topics); 0: it sends everything that travels.
+    topics: these, as patterns; none: all.
     """
 
     protocol: int
@@ -100,6 +113,7 @@ class LinkHello(LinkMessage, tag="link_hello"):
     group: str
     statement: Statement
     digest: U63 = 0
+    topics: Annotated[list[_Topic], Meta(max_length=PATTERNS_MAX)] = []
 
 
 class LinkWelcome(LinkMessage, tag="link_welcome"):
@@ -127,11 +141,13 @@ class LinkRefused(LinkMessage, tag="link_refused"):
 
 class SendUnits(LinkMessage, tag="units"):
     """source -> destination: records in the order of the source's log; their bodies are the frames
-    after the header. Record i has ordinal `ordinal + i`; units are never divided."""
+    after the header. Record i has ordinal `ordinal + i`; units are never divided. covered: what the
+    topics of the link leave out, after these records."""
 
     session: U63
     ordinal: U63
     records: Annotated[list[Record], Meta(max_length=RECORDS_MAX)]
+    covered: Annotated[list[Covered], Meta(max_length=ROWS_MAX)] = []
 
 
 class LinkItem(Struct, array_like=True, gc=False):

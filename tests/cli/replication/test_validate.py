@@ -85,6 +85,27 @@ def test_a_quorum_has_to_pass_on_what_it_holds(tmp_path: Path) -> None:
     assert found(validate(a, b, c)) == []
 
 
+def test_two_ways_have_the_same_topics(tmp_path: Path) -> None:
+    b = config(tmp_path, "b", listens(), sends("a"))
+    a = config(tmp_path, "a", listens(), sends("b", 'topics = ["orders"]\n'))
+    [(level, instance, text)] = found(validate(a, b))
+    assert (level, instance, text) == ("warning", "a", "a sends orders to b, and gets all topics")
+    same = config(tmp_path, "a", listens(), sends("b", 'topics = ["*", "orders"]\n'))
+    assert found(validate(same, b)) == []
+
+
+def test_an_audit_copy_has_its_topics_from_one_source_or_the_same_of_all(tmp_path: Path) -> None:
+    topics = 'topics = ["orders"]\n'
+    audit = config(tmp_path, "audit", listens())
+    a = config(tmp_path, "a", listens(), sends("b"), sends("audit", topics))
+    b = config(tmp_path, "b", listens(), sends("a"), sends("audit", topics))
+    texts = [text for _, _, text in found(validate(a, b, audit))]
+    assert texts == [f"audit does not send its log back to {one}" for one in "ab"]
+    b = config(tmp_path, "b", listens(), sends("a"), sends("audit"))
+    *_, last = found(validate(a, b, audit))
+    assert "audit gets different topics from its sources (a: orders; b: all topics)" in last[2]
+
+
 def test_a_file_that_is_missing_or_twice_is_said(tmp_path: Path) -> None:
     a = config(tmp_path, "a", listens(), sends("b"))
     [(level, _, text)] = found(validate(a))
@@ -104,15 +125,18 @@ def test_keys_and_rights_are_compared(tmp_path: Path) -> None:
     """Wrong keys, no right, and security at one end only."""
     pairs = {name: keys.make(tmp_path / name) for name in "ab"}
 
-    def secured(name: str, to: str, key: str, role: str) -> str:
+    def secured(name: str, to: str, key: str, role: str, more: str = "") -> str:
         other = pairs[to].public
         (tmp_path / f"{name}.access").write_text(
             f'[principal.{to}]\nkeys = ["{other}"]\nroles = ["{role}"]\n'
             '[[role.copies.allow]]\nactions = ["replicate"]\ntopics = ["*"]\n'
+            '[[role.some.allow]]\nactions = ["replicate"]\ntopics = ["orders*"]\n'
+            '[[role.denied.allow]]\nactions = ["replicate"]\ntopics = ["*"]\n'
+            '[[role.denied.deny]]\nactions = ["replicate"]\ntopics = ["trades"]\n'
             '[[role.reader.allow]]\nactions = ["subscribe"]\n'
         )
         return config(
-            tmp_path, name, listens(), sends(to, f'server_key = "{key}"\n'), "[security]",
+            tmp_path, name, listens(), sends(to, f'server_key = "{key}"\n{more}'), "[security]",
             f'key = "{tmp_path / name}.key_secret"', f'access = "{tmp_path / name}.access"',
         )  # fmt: skip
 
@@ -124,6 +148,15 @@ def test_keys_and_rights_are_compared(tmp_path: Path) -> None:
         ("a", "b permits nothing to a: no role of its key has `replicate`"),
         ("b", "`server_key` of the destination a is not the public key of a"),
     }
+    narrow = secured("b", "a", pairs["a"].public, "some")
+    [(level, _, text)] = found(validate(a, narrow))
+    assert (level, "it lacks *" in text) == ("error", True)
+    orders = 'topics = ["orders", "orders.*"]\n'
+    fits = secured("a", "b", pairs["b"].public, "copies", orders)
+    assert "fewer topics" not in str(found(validate(fits, narrow)))
+    a = secured("a", "b", pairs["b"].public, "copies")
+    [(level, _, text)] = found(validate(a, secured("b", "a", pairs["a"].public, "denied")))
+    assert (level, "refuses the link" in text) == ("error", True)
     without = config(tmp_path, "b", listens(), sends("a"))
     assert all("security is off at b only" in text for _, _, text in found(validate(a, without)))
     (tmp_path / "a.key_secret").unlink()

@@ -27,6 +27,9 @@ _STOPPED: Final = {
     "fork": "the two instances have different messages under this origin, so one of them is a "
     "copy, or was put back from one. Keep both data directories, and start the wrong one again on "
     "a new data directory",
+    "digest_differs": "{name} holds it under other topics than those of this link, or this log "
+    "does. It goes there over one link, or over links with the same topics. To have {name} take it "
+    "from here from now on: zbroker-admin replication skip {name} ORIGIN",
     "gap": "the log here is damaged before this place: zbroker-admin journal verify. {name} has to "
     "get these messages from another instance",
 }
@@ -43,7 +46,9 @@ def explained(link: Link, needed: int | None) -> list[str]:
     """
     if link["direction"] == "in":
         return [_STATES[link["state"]].format_map(link)]
-    return [_state(link), *_problem(link), *_waiting(link, needed), *_stopped(link)]
+    return [
+        _state(link), *_topics(link), *_problem(link), *_waiting(link, needed), *_stopped(link)
+    ]  # fmt: skip
 
 
 def _state(link: Link) -> str:
@@ -60,6 +65,14 @@ def _state(link: Link) -> str:
         f"{link['name']}: it lacks {link['lag']} positions of this log, from {link['mark']} on; "
         "they are being sent"
     )
+
+
+def _topics(link: Link) -> Iterator[str]:
+    if link.get("topics"):
+        yield (
+            f"{link['name']} gets these topics only: {', '.join(link['topics'])}. Staged "
+            "batches go there message by message, so readers there may see a part of a commit"
+        )
 
 
 def _problem(link: Link) -> Iterator[str]:

@@ -23,8 +23,8 @@ from zbroker.errors import ZBrokerError
 Document = dict[str, Any]
 
 COLUMNS: Final = show.columns(
-    "name:0 direction:0 state:0 mode:1 downgraded:2 lag:0 mark:4 on_the_way_bytes:5 log_bytes:3 "
-    "stopped:2 problem:6 address:7",
+    "name:0 direction:0 state:0 mode:1 topics:2 downgraded:2 lag:0 mark:4 on_the_way_bytes:5 "
+    "log_bytes:3 stopped:2 problem:6 address:7",
     sizes="on_the_way_bytes log_bytes",
 )
 _SIZES: Final = ("on_the_way_bytes", "log_bytes")
@@ -43,7 +43,8 @@ def ls(target: Target) -> None:
     `out` is a destination of the config, `in` an instance that sends its log here. `lag` counts the
     positions of the log here that a destination lacks, `log bytes` is what is kept of the log for
     it; `lag` of an instance that sends here counts the positions that it holds and this one does
-    not. `stopped` origins are not sent from here: info says why.
+    not. `stopped` origins are not sent from here: info says why. `topics` are those that a link
+    carries, empty: all; a link with topics sends staged batches as messages, not all at once.
 
     Example: zbroker-admin replication ls
     """
@@ -59,6 +60,8 @@ def missing(target: Target) -> None:
 
     `state`: the log began with the state of another instance, and has nothing of before. `skipped`:
     a person gave the range up. A subscriber that was before its end gets bookmark_expired here.
+    `topics`: the topics of the link were changed there, or holes were given up; before that not all
+    is here that the link wants now.
 
     Example: zbroker-admin replication missing
     """
@@ -104,7 +107,10 @@ def named(found: Document, name: str, direction: str = "") -> list[Document]:
 def shown(row: Document) -> Document:
     """A row of the table: how a downgrade came about, and how many origins are stopped."""
     downgraded = "by hand" if row["by_hand"] else row["downgraded"] or None
-    return {**row, "downgraded": downgraded, "stopped": len(row["stopped"]) or None}
+    topics = ", ".join(row.get("topics", [])) or None
+    return {
+        **row, "downgraded": downgraded, "stopped": len(row["stopped"]) or None, "topics": topics
+    }  # fmt: skip
 
 
 def _stopped(link: Document) -> list[str]:

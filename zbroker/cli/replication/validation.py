@@ -6,13 +6,15 @@ Each config is right by itself when it comes here; a mismatch is between two or 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Final, NamedTuple
 
 from zbroker import endpoints
 from zbroker.access.core import Access
 from zbroker.config import Config, DestinationConfig
 from zbroker.errors import ClientError
+from zbroker.link_topics import ANY, LinkTopics
+from zbroker.topics import TopicPattern
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -59,6 +61,8 @@ def mismatches(hosts: list[Host]) -> list[ConfigMismatch]:
         for rule in host.config.destination:
             found += _link(host, rule, by_name.get(rule.name))
     found += [one for a, b in permutations(hosts, 2) for one in _recorded(a, b)]
+    found += [one for a, b in combinations(hosts, 2) for one in _both_ways(a, b)]
+    found += [one for host in hosts for one in _several_lists(hosts, host.name)]
     return sorted(found, key=lambda one: one.level != ERROR)
 
 
@@ -127,6 +131,8 @@ def _security(host: Host, rule: DestinationConfig, there: Host) -> Iterator[Conf
         text = f"{other} permits nothing to {name}: no role of its key has `{RIGHT}`"
         fix = f"add a principal with the key {host.public} to {there.config.security.access}"
         yield ConfigMismatch(ERROR, name, text, fix)
+    elif host.public and there.access is not None:
+        yield from _narrower(host, rule, there.access)
 
 
 def _may_send(access: Access, key: str) -> bool:
@@ -134,6 +140,59 @@ def _may_send(access: Access, key: str) -> bool:
         return access.may(access.identify(key, None), RIGHT)
     except ClientError:
         return False  # no principal has this key
+
+
+def _narrower(host: Host, rule: DestinationConfig, access: Access) -> Iterator[ConfigMismatch]:
+    """A right for fewer topics than the link carries stops at the first record of another one."""
+    patterns = access.permit(access.identify(host.public, None), RIGHT).patterns()
+    if patterns is None:
+        text = f"a `deny` for `{RIGHT}` at {rule.name} refuses the link as a whole"
+        yield ConfigMismatch(ERROR, host.name, text, "list the allowed topics instead")
+        return
+    permitted = [TopicPattern(pattern) for pattern in patterns]
+    wanted = LinkTopics(rule.topics).patterns or (ANY,)
+    beyond = [one for one in wanted if not any(fits(one) for fits in permitted)]
+    if beyond:
+        text = (
+            f"{rule.name} permits fewer topics to {host.name} than the link carries: it lacks "
+            f"{', '.join(beyond)}, so the first record of another topic stops an origin"
+        )
+        fix = f"permit these topics there, or take them out of `topics` of {rule.name}"
+        yield ConfigMismatch(ERROR, host.name, text, fix)
+
+
+def _both_ways(one: Host, other: Host) -> Iterator[ConfigMismatch]:
+    """Two that send to each other hold the same only if they send the same topics."""
+    there, back = _topics(one, other.name), _topics(other, one.name)
+    if there is not None and back is not None and there != back:
+        text = f"{one.name} sends {_text(there)} to {other.name}, and gets {_text(back)}"
+        fix = (
+            "write the same `topics` in both [[destination]] tables; else programs of topics that "
+            "only one of them has must not go to the other"
+        )
+        yield ConfigMismatch(WARNING, one.name, text, fix)
+
+
+def _several_lists(hosts: list[Host], name: str) -> Iterator[ConfigMismatch]:
+    """Sources with different topics do not pass on what another one published."""
+    lists = {host.name: found for host in hosts if (found := _topics(host, name)) is not None}
+    if len(set(lists.values())) > 1:
+        listed = "; ".join(f"{source}: {_text(topics)}" for source, topics in lists.items())
+        text = (
+            f"{name} gets different topics from its sources ({listed}): while the link of one of "
+            f"them is down, the others do not send what it published (digest_differs)"
+        )
+        fix = f"write the same `topics` for {name} at all of them"
+        yield ConfigMismatch(WARNING, name, text, fix)
+
+
+def _topics(host: Host, destination: str) -> LinkTopics | None:
+    rules = [rule for rule in host.config.destination if rule.name == destination]
+    return LinkTopics(rules[0].topics) if rules else None
+
+
+def _text(topics: LinkTopics) -> str:
+    return ", ".join(topics.patterns) or "all topics"
 
 
 def _recorded(host: Host, there: Host) -> Iterator[ConfigMismatch]:

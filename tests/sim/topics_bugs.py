@@ -1,0 +1,85 @@
+"""Bugs of links with topics, planted in the simulated instances: each must be found by a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from zbroker.ids import Origin
+from zbroker.journal.core import JournalCore
+from zbroker.log import records
+from zbroker.log.format import STAYS, Batch
+from zbroker.replication.link_selection import Pending
+from zbroker.wire.internal import Covered
+
+
+def _any_row_counts(link: Any) -> None:
+    """A mark counts a row of other topics."""
+    link.peer.position = lambda origin, _digest: link.peer.any_position(origin)
+
+
+def _passed_on_as_whole(link: Any) -> None:
+    """A copy under some topics goes on over a link of all."""
+    link.selection._look_at_own = lambda _origin, _held: None
+
+
+def _unwanted_holds_the_mark(link: Any) -> None:
+    selection = link.selection
+    judged = selection.judged
+
+    def with_all(batch: Batch) -> Any:
+        origin, last = batch.origin, batch.origin_position + batch.taken - 1
+        new = last > max(selection._passed.get(origin, 0), selection._holds(origin))
+        sent = judged(batch)
+        if new and not sent and batch.kind not in STAYS and batch.topics:
+            selection.pending.append(Pending(batch.position, origin, last))
+        return sent
+
+    selection.judged = with_all
+
+
+def _after_is_what_was_read(link: Any) -> None:
+    """`after` names a record that is not wanted."""
+    selection = link.selection
+    passes = selection._passes
+
+    def with_chain(batch: Batch, origin: Origin) -> None:
+        passes(batch, origin)
+        selection._chain[origin] = selection._passed[origin], -1
+
+    selection._passes = with_chain
+
+
+def _covered_is_what_was_read(link: Any) -> None:
+    """It is said to be covered, whatever did not go there from here."""
+    selection = link.selection
+
+    def cover(found: dict[Origin, Covered], origin: Origin, last: int) -> None:
+        found[origin] = Covered(*origin, link.peer.any_position(origin), last)
+
+    selection._cover = cover
+
+
+def _no_gap(core: JournalCore) -> None:
+    """Other topics count from the beginning on."""
+    replicas: Any = core.commit._replicas
+
+    def take_under(origin: Origin, digest: int) -> None:
+        seen = replicas._origins.of(origin)
+        if seen.digest != digest and origin not in replicas._origins.closed:
+            replicas._declare(records.OriginRecord(*origin, digest, 0, seen.position))
+
+    replicas._take_under = take_under
+
+
+LINKS: Final[dict[str, Callable[[Any], None]]] = {
+    "a mark counts a row of other topics": _any_row_counts,
+    "a copy under topics is passed on as whole": _passed_on_as_whole,
+    "what is not wanted holds the mark": _unwanted_holds_the_mark,
+    "after names what is not wanted": _after_is_what_was_read,
+    "what did not go is covered": _covered_is_what_was_read,
+}
+JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
+    "other topics begin no gap": _no_gap,
+}
+ALL: Final = (*LINKS, *JOURNALS)

@@ -1,0 +1,128 @@
+"""The part of a batch that a link with topics carries. Pure.
+
+    no topic is wanted     nothing
+    all are                the batch as it is
+    some are               each run of wanted messages as a batch of its own, with these messages
+                           only, at their positions and sequences
+
+A run keeps the CRC of the whole body as its origin wrote it (content CRC), so every instance can
+compare it. A batch with more runs than PARTS_MAX, or with columns that are not known here, goes as
+it is: then a destination gets more than it wants.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from msgspec.structs import replace
+
+from zbroker.checksums import crc32c
+from zbroker.errors import ClientError
+from zbroker.limits import STORED_MAX_BYTES
+from zbroker.link_topics import LinkTopics
+from zbroker.log.format import (
+    COLUMN_CONTENT_CRC,
+    COLUMN_ORIGIN_TIME,
+    FLAG_SHOWS,
+    FLAG_UNIT,
+    FLAG_ZSTD,
+    KIND_PUBLISH,
+    KIND_STAGED,
+    Batch,
+    content_column,
+)
+from zbroker.wire import bodies
+from zbroker.wire.messages import Columns
+
+PARTS_MAX: Final = 10_000  # each costs a record of its own
+UNIT_PARTS_MAX: Final = 250  # of a batch in a unit, which is one message
+_TIME_BYTES: Final = 8
+_KNOWN: Final = frozenset({COLUMN_CONTENT_CRC, COLUMN_ORIGIN_TIME})
+
+
+def wanted_parts(batch: Batch, wants: LinkTopics) -> list[Batch]:
+    """What of a batch these topics want, in order; its body is there."""
+    topics = batch.topics
+    if batch.kind == KIND_STAGED:
+        return []  # the messages come where they are committed
+    if wants.all_of(topics):
+        return [batch]
+    if not wants.any_of(topics):
+        return []
+    if batch.kind != KIND_PUBLISH or batch.flags & FLAG_SHOWS:
+        return [batch]
+    if not all(tag in _KNOWN for tag, _ in batch.extra):
+        return [batch]
+    runs = list(_runs(batch, wants))
+    if len(runs) > (UNIT_PARTS_MAX if batch.flags & FLAG_UNIT else PARTS_MAX):
+        return [batch]
+    try:
+        return _cut(batch, runs)
+    except ClientError:
+        return [batch]  # a body that cannot be read is sent as it is stored
+
+
+def _runs(batch: Batch, wants: LinkTopics) -> Iterator[tuple[int, int]]:
+    """First and end of each run of wanted messages, by their places in the body."""
+    wanted = [wants(topic) for topic in batch.topics]
+    index = bodies.topic_indexes(batch.columns, batch.count)
+    places = range(batch.skip, batch.count - batch.cut)
+    for is_wanted, run in groupby(places, lambda place: wanted[index[place]]):
+        if is_wanted:
+            found = list(run)
+            yield found[0], found[-1] + 1
+
+
+def _cut(batch: Batch, runs: Sequence[tuple[int, int]]) -> list[Batch]:
+    """Raises: ClientError, if the body or a column cannot be read."""
+    codec = bodies.CODEC_ZSTD if batch.flags & FLAG_ZSTD else None
+    messages = bodies.unpack(batch.body, codec, batch.count, STORED_MAX_BYTES)
+    index = bodies.topic_indexes(batch.columns, batch.count)
+    extras = bodies.extras(batch.columns, batch.count)
+    parts: list[Batch] = []
+    for first, end in runs:
+        body = bodies.pack(messages[first:end])
+        ahead = first - batch.skip
+        topics, columns, last_ns = _columns(batch, index, first, end)
+        if extras is not None:
+            columns = columns or Columns()
+            extras.put(columns, range(first, end))
+        parts.append(
+            replace(
+                batch, position=batch.position + ahead, sequence=batch.sequence + ahead,
+                prev=batch.sequence + ahead - 1 if ahead else batch.prev, count=end - first,
+                skip=0, cut=0, log_time=last_ns, topics=topics, body=body, body_crc=crc32c(body),
+                body_length=len(body), flags=batch.flags & ~FLAG_ZSTD,
+                origin_position=batch.origin_position + ahead,
+                columns=None if columns == Columns() else columns,
+                extra=[*_times(batch, first, end), content_column(batch.content_crc)],
+            )
+        )  # fmt: skip
+    return parts
+
+
+def _columns(
+    batch: Batch, index: Sequence[int], first: int, end: int
+) -> tuple[list[str], Columns | None, int]:
+    """Topics, columns without keys and headers, and log time of a run."""
+    used = list(dict.fromkeys(index[first:end]))
+    topics = [batch.topics[number] for number in used]
+    found, last_ns = Columns(), batch.log_time
+    if len(used) > 1:
+        places = {number: place for place, number in enumerate(used)}
+        found.index = bodies.to_little(array("H", [places[one] for one in index[first:end]]))
+    if batch.columns is not None and batch.columns.time is not None:
+        times = bodies.times(batch.columns.time)[first:end]
+        found.time, last_ns = bodies.to_little(times), times[-1]
+    return topics, None if found == Columns() else found, last_ns
+
+
+def _times(batch: Batch, first: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """The column with times at the origin: one for each message, or one for all."""
+    for tag, data in batch.extra:
+        if tag == COLUMN_ORIGIN_TIME:
+            each = len(data) == _TIME_BYTES * batch.count and batch.count > 1
+            yield tag, data[_TIME_BYTES * first : _TIME_BYTES * end] if each else data
