@@ -338,7 +338,7 @@ def test_a_link_needs_keys_and_the_right(tmp_path: Path) -> None:
 
 @pytest.mark.seed("000-41")
 def test_a_copy_gets_the_topics_of_its_link_and_more_after_a_change() -> None:
-    """An acknowledgement waits for it where it wants the message; the two others hold everything."""
+    """An acknowledgement waits for it where it wants the message; the others hold everything."""
     with Instances(3, destination=SYNC, starts=False) as instances:
         a, b, c = instances.peers
         for peer in (a, b):

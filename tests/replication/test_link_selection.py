@@ -12,6 +12,7 @@ from zbroker.log.format import KIND_CLOSED, KIND_STAGED, KIND_TIE, Batch
 from zbroker.log.reader import Gap
 from zbroker.replication.effects import FindStart, Note, SayOn
 from zbroker.replication.link_selection import KEEP_BYTES
+from zbroker.replication.outgoing_link import HELLO_WAIT_MS, SILENCE_MS
 from zbroker.wire import bodies
 from zbroker.wire import replication as w
 from zbroker.wire.internal import Covered
@@ -300,6 +301,21 @@ def test_the_log_is_kept_for_what_the_destination_may_forget() -> None:
     assert (link.end.mark, link.end.needs) == (4, 2)
     link.says(row(HERE, 3))
     assert link.end.needs == 4
+
+
+def test_it_is_kept_while_the_link_is_down() -> None:
+    """The destination may have crashed."""
+    link = Filtered()
+    link.holds()
+    link.reads(order(1))
+    link.receipt(2)
+    link.reads(trade(2))
+    link.tick(SILENCE_MS + 1)
+    assert (link.end.state, link.end.mark, link.end.needs) == ("down", 3, 2)
+    link.tick(HELLO_WAIT_MS)
+    link.holds(row(HERE, 2))
+    link.reads(order(1), trade(2))
+    assert link.end.needs == 3
 
 
 def test_a_row_says_how_much_of_it_is_safe() -> None:

@@ -91,7 +91,6 @@ class LinkSelection:
         """Reading is over, or begins again."""
         self.pending.clear()
         self._left_out.clear()
-        self._unkept.clear()
         self._damage.forget()
 
     def begin(self) -> dict[Origin, int]:
@@ -101,7 +100,6 @@ class LinkSelection:
         self._given.clear()
         self._compared.clear()
         self._left_out.clear()
-        self._unkept.clear()
         self._passed = {origin: self._reached(origin) for origin in self._peer.rows}
         self._chain = {origin: (self._known_from(origin), -1) for origin in self._passed}
         for origin in self._peer.rows:
@@ -160,6 +158,7 @@ class LinkSelection:
         """It begins to read at `position`. crcs: of the newest record of each origin before that.
         below: up to where messages of each one are not in this log."""
         self._crcs = dict(crcs)
+        self._unkept.clear()  # only now: a link that is down may be one whose destination crashed
         for origin, (at, crc) in crcs.items():
             row = self._own.row(origin)
             if row is not None and row.digest and at > self._chain.get(origin, (0, -1))[0]:
