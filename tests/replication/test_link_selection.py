@@ -46,7 +46,7 @@ class Filtered(Link):
         """The destination is there with these rows; it reads from position 1."""
         self.tick()
         said = w.Statement(*THERE, 1, self.counter, [*rows], [*sources])
-        effects = self.hears(w.LinkWelcome(self.end.session, 1, "there", "g", said, 1 << 20))
+        effects = self.hears(w.LinkWelcome(self.end.session, 2, "there", "g", said, 1 << 20))
         (find,) = (one for one in effects if isinstance(one, FindStart))
         self.find = find
         before = len(self.effects)
@@ -69,6 +69,15 @@ def test_the_hello_names_the_topics() -> None:
     assert isinstance(said, SayOn)
     assert isinstance(said.message, w.LinkHello)
     assert (said.message.digest, said.message.topics) == (ORDERS.digest, ["orders"])
+
+
+def test_a_release_that_does_not_know_topics_gets_nothing() -> None:
+    """It would count the records as everything."""
+    link = Filtered()
+    link.tick()
+    said = w.Statement(*THERE, 1, 1, [])
+    link.hears(w.LinkWelcome(link.end.session, 1, "there", "g", said, 1 << 20))
+    assert (link.end.state, link.end.refusal is not None) == ("down", True)
 
 
 def test_after_is_the_wanted_record_before() -> None:

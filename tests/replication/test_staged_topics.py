@@ -25,7 +25,7 @@ def sent(at: Whole, topics: LinkTopics) -> list[w.SendUnits]:
     link = OutgoingLink("there", LinkIdentity(at.instance, "here", "g", 1), own, topics)
     link.tick(0, 1)
     said = w.Statement(*THERE, 1, 1, [])
-    effects = link.heard(w.LinkWelcome(link.session, 1, "there", "g", said, 1 << 20), 0)
+    effects = link.heard(w.LinkWelcome(link.session, 2, "there", "g", said, 1 << 20), 0)
     (find,) = (one for one in effects if isinstance(one, FindStart))
     log = LinkLog(lambda: Log(disk=at.disk), lambda: at.core.persisted)
     found, names, messages = log.find(find), dict[int, tuple[str, str]](), list[w.SendUnits]()

@@ -9,7 +9,8 @@ from zbroker.access.core import Access
 from zbroker.replication.durability import DestinationRule
 from zbroker.wire.replication import LinkWelcome, wrong
 
-FEATURE_LEVEL: Final = 1
+FEATURE_LEVEL: Final = 2
+TOPICS_LEVEL: Final = 2  # lower ones count what comes over a link with topics as everything
 
 
 class LinkIdentity(NamedTuple):
@@ -20,10 +21,15 @@ class LinkIdentity(NamedTuple):
     group: str
     feature_level: int
 
-    def another(self, link: str, welcome: LinkWelcome) -> str:
+    def another(self, link: str, welcome: LinkWelcome, *, all_topics: bool = True) -> str:
         """Why the instance that answered is not the destination of the config; "" if it is."""
         if reason := wrong(welcome.statement):
             return reason
+        if not all_topics and welcome.feature_level < TOPICS_LEVEL:
+            return (
+                "the release there does not know `destination.topics`, and would count them as "
+                "everything; update it first, or take them away"
+            )
         if welcome.name != link:
             return f"the instance there is called {welcome.name!r}; change `destination.to`"
         if welcome.statement.instance == self.instance:

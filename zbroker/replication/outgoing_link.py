@@ -237,7 +237,8 @@ class OutgoingLink:
         return []
 
     def _welcomed(self, welcome: w.LinkWelcome, now_ms: int) -> list[LinkEffect]:
-        if reason := self._mine.another(self.link, welcome):
+        whole = self.topics.is_everything
+        if reason := self._mine.another(self.link, welcome, all_topics=whole):
             self.refusal = w.LinkRefused(self.session, "wrong_destination", reason)
             text = f"not {self.link}: {reason}; nothing is sent, and nothing is lost here"
             wrong = Note("replication.wrong_destination", text, values={"link": self.link})
