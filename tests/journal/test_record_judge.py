@@ -141,7 +141,7 @@ def test_widening_begins_a_declared_gap(core: GroupCommit) -> None:
     give(core, record(1, 1, at=12), link=2)
     assert row(core) == OriginRow(THERE, 1, 12, 12, 0, ORDERS, 0, 1, 12), "nothing new came"
     assert codes(give(core, record(2, 1, at=15, after=12), link=2)[1]) == [""]
-    assert row(core) == OriginRow(THERE, 1, 15, 15, 0, ALL, 13, 2, 15, mixed=True)
+    assert row(core) == OriginRow(THERE, 1, 15, 15, 0, ALL, 13, 2, 15, mixed=1)
 
 
 def test_only_an_instance_itself_changes_the_topics_of_its_origins(core: GroupCommit) -> None:
@@ -154,7 +154,7 @@ def test_only_an_instance_itself_changes_the_topics_of_its_origins(core: GroupCo
     open_link(core, 3, digest=ALL)
     cover(core, 12, after=12, link=3)
     core.group(WALL)
-    assert row(core) == OriginRow(THERE, 1, 12, 12, 0, ALL, 13, -1, 0, mixed=True)
+    assert row(core) == OriginRow(THERE, 1, 12, 12, 0, ALL, 13, -1, 0, mixed=1)
 
 
 def test_a_person_has_an_origin_taken_under_the_topics_of_another_link(core: GroupCommit) -> None:
@@ -163,7 +163,7 @@ def test_a_person_has_an_origin_taken_under_the_topics_of_another_link(core: Gro
     give(core, record(1, 1, at=12))
     core.receive(LINK, SkipMissing(MINE, 2, *ORIGIN, 13, 12), [])
     core.group(WALL)
-    assert row(core) == OriginRow(THERE, 1, 12, 12, 0, ALL, 13, -1, 0, mixed=True)
+    assert row(core) == OriginRow(THERE, 1, 12, 12, 0, ALL, 13, -1, 0, mixed=1)
     assert codes(give(core, record(2, 1, at=15, after=12), link=2)[1]) == [""]
 
 
@@ -212,7 +212,7 @@ def test_rows_are_the_same_after_a_restart_and_from_a_snapshot() -> None:
     whole.hear(LINK, m.OpenLink(1, 77, THERE, 3, [".*"], [".*"], ALL))
     whole.hear(LINK, m.Replicate(77, 1, 0, [record(3, 1, at=17, after=14)], 3), [b"body"])
     whole.commit()
-    expected = OriginRow(THERE, 1, 17, 17, 0, ALL, 15, 3, 17, mixed=True)
+    expected = OriginRow(THERE, 1, 17, 17, 0, ALL, 15, 3, 17, mixed=1)
     assert row(whole.core) == expected
     origins = table(whole.core.sessions)[1]
     whole.restart()

@@ -226,11 +226,13 @@ def test_a_right_for_fewer_topics_is_said(topics: list[str], said: bool) -> None
 def test_what_is_covered_goes_to_the_journal() -> None:
     told = Told()
     told.hello()
+    told.core.sources.links[SOURCE].peer.rows[THERE] = OriginPosition(*THERE, 9)
     covered = m.Covered(*THERE, 3, 9)
     effects = told.hears(FromSource(SOURCE, w.SendUnits(1, 1, [], [covered])))
     (replicate,) = said_to_journal(effects, m.Replicate)
     assert replicate.covered == [covered]
     assert not said_to_journal(effects, AskOrigins)
+    assert told.core.sources.rows()[0].lag == 0, "what the topics leave out is not lacked"
     kept = m.Covered(*THERE, 3, 9, keep=True)
     effects = told.hears(FromSource(SOURCE, w.SendUnits(1, 1, [], [kept])))
     assert said_to_journal(effects, AskOrigins), "its row has changed for good"

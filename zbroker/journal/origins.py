@@ -42,7 +42,8 @@ class OriginRow(Struct, array_like=True, gc=False):
     begun: messages, when the snapshot's segment began; -1 if that is not known. crc: content CRC of
     the newest record that travels, which ends at `crc_at`; -1: not known, as in older snapshots.
     stored, stored_begun: as `messages` and `begun`, without ties, whose messages are here with
-    another origin; -1 in snapshots of before. mixed: it was under other digests before.
+    another origin; -1 in snapshots of before. mixed: 1 if it was under other digests before; a
+    number, as readers of snapshots decode all fields as one.
     """
 
     instance: int
@@ -56,7 +57,7 @@ class OriginRow(Struct, array_like=True, gc=False):
     crc_at: int = 0
     stored: int = -1
     stored_begun: int = -1
-    mixed: bool = False
+    mixed: int = 0
 
     @property
     def of_stored(self) -> int:
@@ -100,7 +101,7 @@ class Seen:
     crc: int = -1
     crc_at: int = 0
     stored: int = 0
-    mixed: bool = False
+    mixed: int = 0
     kept: int = 0  # the position as the log says it, without what was covered since
 
 
@@ -182,7 +183,7 @@ class Origins:
         self.closed.add(
             ClosedRow(
                 *origin, end, by.origin_generation, by.origin_position, seen.position,
-                seen.messages, begun, seen.stored, stored_begun, int(seen.mixed) or seen.digest,
+                seen.messages, begun, seen.stored, stored_begun, seen.mixed or seen.digest,
             )
         )  # fmt: skip
         closing = self.of(by.origin)
@@ -200,7 +201,7 @@ class Origins:
         seen = self.of(Origin(record.instance, record.generation))
         if record.digest != seen.digest:
             seen.crc, seen.crc_at = -1, 0
-            seen.mixed = seen.mixed or seen.position > 0
+            seen.mixed = seen.mixed or int(seen.position > 0)
         seen.digest, seen.since = record.digest, record.since
         seen.position = max(seen.position, record.position)
         seen.kept = max(seen.kept, record.position)

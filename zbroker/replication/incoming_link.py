@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from zbroker.ids import Origin
 from zbroker.replication.holdings import Holdings
 from zbroker.wire import replication as w
 from zbroker.wire.internal import ReceiptItem, Record
@@ -28,6 +29,7 @@ class IncomingLink:
         self.rid, self.session, self.number, self.name = rid, hello.session, number, hello.name
         self.instance, self.digest = hello.statement.instance, hello.digest
         self.carries = hello.topics  # none: all
+        self.covered: dict[Origin, int] = {}  # what these leave out, up to here; for people
         self.peer = Holdings()
         self.peer.take(hello.statement, whole=True)
         self.topics: list[str] = []  # patterns of those that it may bring

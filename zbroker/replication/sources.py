@@ -234,6 +234,8 @@ class Sources:
             self.journal, self._ordinal, self._confirmed, units.records, link.number, units.covered
         )
         self._ordinal += len(units.records)
+        for one in units.covered:
+            link.covered[Origin(one.instance, one.generation)] = one.position
         said: list[Effect] = [Say(JOURNAL, replicate, bodies)]
         if any(covered.keep or self._changes(link, covered) for covered in units.covered):
             said.append(self._ask_origins(None))  # its row says that it is kept, or by what topics
@@ -390,4 +392,7 @@ class Sources:
         A generation that is closed here has no row, and nothing of it is missing."""
         own = self._own
         rows = (at for at in link.peer.rows.items() if at[0] not in own.closed)
-        return sum(max(0, row.position - own.position(origin)) for origin, row in rows)
+        return sum(
+            max(0, row.position - max(own.position(origin), link.covered.get(origin, 0)))
+            for origin, row in rows
+        )

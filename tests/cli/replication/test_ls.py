@@ -27,7 +27,9 @@ def test_each_link_is_a_line(fake: FakeAdmin) -> None:
         "on_the_way_bytes=4096 log_bytes=0 stopped=- problem=- address=-"
     )
     assert 'downgraded="by hand"' in second
-    assert third.startswith("name=b direction=in state=receiving mode=- topics=- downgraded=- lag=7 ")
+    assert third.startswith(
+        "name=b direction=in state=receiving mode=- topics=- downgraded=- lag=7 "
+    )
     assert third.endswith(" address=10.0.0.2:40112")
 
 
