@@ -8,7 +8,7 @@ from tests.replication.build import HERE, THERE, THIRD, Link, batch, records, un
 from zbroker.ids import Origin
 from zbroker.link_topics import LinkTopics
 from zbroker.log import records as control
-from zbroker.log.format import KIND_CLOSED, KIND_STAGED, KIND_TIE, Batch
+from zbroker.log.format import KIND_CLOSED, KIND_ORIGIN, KIND_STAGED, KIND_TIE, Batch
 from zbroker.log.reader import Gap
 from zbroker.replication.effects import FindStart, Note, SayOn
 from zbroker.replication.link_selection import KEEP_BYTES
@@ -216,6 +216,30 @@ def test_a_copy_under_topics_is_not_passed_on_as_whole() -> None:
     assert records(link.reads(order(1, THIRD, 9), order(2))) == [(1, 2, 0)]
     assert link.end.stopped == {THIRD: "digest_differs"}
     assert link.end.mark == 1
+
+
+def test_a_copy_whose_receipt_did_not_come_yet_is_not_passed_on_as_whole() -> None:
+    """The log says under which topics it takes an origin, and is read before that is confirmed."""
+    link = Link()
+    link.connect()
+    said = batch(1, kind=KIND_ORIGIN, topic="")
+    said.body = control.encode(control.OriginRecord(*THIRD, ORDERS.digest))
+    assert records(link.reads(said, order(2, THIRD, 9))) == []
+    assert link.end.stopped == {THIRD: "digest_differs"}
+    link.own.raised(THIRD, 9, ORDERS.digest)
+    link.beats({})
+    assert link.end.next_read(10) is None, "it begins again: the journal has said something else"
+
+
+def test_an_origin_of_which_the_journal_said_nothing_yet_does_not_go() -> None:
+    link = Link()
+    link.tick()
+    said = w.Statement(*THERE, 1, 1, [])
+    effects = link.hears(w.LinkWelcome(link.end.session, 2, "there", "g", said, 1 << 20))
+    (find,) = (one for one in effects if isinstance(one, FindStart))
+    link.begins(find, {THIRD: (8, 1)})
+    assert records(link.reads(order(1, THIRD, 9))) == []
+    assert link.end.stopped == {THIRD: "digest_differs"}
 
 
 def test_a_closed_copy_under_topics_is_not_passed_on_as_whole() -> None:

@@ -120,6 +120,9 @@ class TopicsWorld(ManyWorld):
         publisher.leave()
         self.rng.choice(self.wholes).open(publisher)
 
+    def lose_a_tail(self) -> None:
+        """The copy gets no messages of its own: see `fail_over`."""
+
     def step(self) -> None:
         super().step()
         if self.changes and self.rng.random() < 0.05:

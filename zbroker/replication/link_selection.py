@@ -82,6 +82,9 @@ class LinkSelection:
         self._chain: dict[Origin, tuple[int, int]] = {}  # likewise, of the newest wanted one
         #: read and not wanted since it was said last: the first local position, and up to where
         self._left_out: dict[Origin, tuple[int, int]] = {}
+        self._declared: dict[Origin, int] = {}  # digests that this log says, as it was read
+        self._before: frozenset[Origin] = frozenset()  # origins that it had where reading began
+        self._under: dict[Origin, int] = {}  # digests here of those that stopped for that
         self._left_bytes = 0  # since the destination was asked to keep that
         self._unkept: deque[Pending] = deque()  # what it may not know after a crash
         self._compared: set[Origin] = set()  # whose first record of this session was sent
@@ -100,6 +103,8 @@ class LinkSelection:
         self._given.clear()
         self._compared.clear()
         self._left_out.clear()
+        self._declared.clear()
+        self._under.clear()
         self._passed = {origin: self._reached(origin) for origin in self._peer.rows}
         self._chain = {origin: (self._known_from(origin), -1) for origin in self._passed}
         for origin in self._peer.rows:
@@ -157,7 +162,7 @@ class LinkSelection:
     ) -> None:
         """It begins to read at `position`. crcs: of the newest record of each origin before that.
         below: up to where messages of each one are not in this log."""
-        self._crcs = dict(crcs)
+        self._crcs, self._before = dict(crcs), frozenset(crcs)
         self._unkept.clear()  # only now: a link that is down may be one whose destination crashed
         for origin, (at, crc) in crcs.items():
             row = self._own.row(origin)
@@ -181,8 +186,9 @@ class LinkSelection:
         """This log says what the row of an origin means: something may never have been here."""
         with suppress(DecodeError, UnicodeDecodeError):
             record = ORIGIN.decode(batch.body)
+            origin = Origin(record.instance, record.generation)
+            self._declared[origin] = record.digest
             if record.skipped:
-                origin = Origin(record.instance, record.generation)
                 self._lacks(batch.position, origin, record.position)
 
     @property
@@ -212,8 +218,13 @@ class LinkSelection:
     def overcome(self) -> bool:
         """The destination is beyond such a range, or takes an origin under these topics now."""
         ranges = {**self.refused, **self.missing}
-        if any(w == OTHER_TOPICS and self._peer.rows[o].digest == self.digest_of(o)
-               for o, w in self.stopped.items() if o in self._peer.rows):  # fmt: skip
+        if any(
+            w == OTHER_TOPICS and self._peer.rows[o].digest == self.digest_of(o)
+            for o, w in self.stopped.items()
+            if o in self._peer.rows and o not in self._under
+        ):
+            return True  # fmt: skip
+        if any(self._row_digest(o) != was for o, was in self._under.items()):
             return True
         self.refused = {one: at for one, at in self.refused.items() if not self._has(one, at[1])}
         return any(self._has(one, last) for one, (_, last) in ranges.items())
@@ -297,7 +308,7 @@ class LinkSelection:
 
     def _is_whole_here(self, origin: Origin) -> bool:
         """Whether every place that a row may name of an origin is the end of a record here."""
-        return not self._own.digest(origin)
+        return not self._digest_here(origin)
 
     # -- what the topics leave out ----------------------------------------------------------------
 
@@ -379,11 +390,23 @@ class LinkSelection:
         """An origin goes on from the copy here if that has what this link sends of it."""
         if origin.instance == self._own.instance:
             return
-        row = self._own.row(origin)
-        if self._own.digest(origin) not in (0, self.digest_of(origin)):
+        row, here = self._own.row(origin), self._digest_here(origin)
+        if here not in (0, self.digest_of(origin)):
             self.stopped.setdefault(origin, OTHER_TOPICS)
+            self._under[origin] = self._row_digest(origin)
         elif row is not None and held + 1 < row.begins and origin not in self.stopped:
             self.stopped[origin], self.missing[origin] = EXPIRED, (held + 1, row.begins - 1)
+
+    def _digest_here(self, origin: Origin) -> int:
+        """The topics under which this log has an origin where it is read now. A log is read before
+        the receipts of what is in it came: what it says of a row counts first."""
+        return self._declared.get(origin, self._row_digest(origin))
+
+    def _row_digest(self, origin: Origin) -> int:
+        """The same as the journal said it last; -1: not yet."""
+        own = self._own
+        known = own.row(origin) is not None or origin in own.closed or origin not in self._before
+        return own.digest(origin) if known or origin.instance == own.instance else -1
 
     def _older_went(self, origin: Origin) -> bool:
         """Whether what this log had of older generations is there, or on its way: readers there
