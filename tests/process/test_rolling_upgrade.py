@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 LEVEL = f"FEATURE_LEVEL: Final = {FEATURE_LEVEL}"
 SOME = 50
+END = b"end"
 
 
 class Build:
@@ -69,14 +70,15 @@ class Program:
             while not self._over.wait(0.01):
                 client.publish("t", b"%d" % (self.sent + 1), timeout=WAIT_S)
                 self.sent += 1
+            client.publish("t", END, timeout=WAIT_S)
             client.flush(timeout=WAIT_S)
 
     def _read(self) -> None:
         with connect(self._urls, timeout=WAIT_S) as client:
             for message in client.subscribe("t", since="epoch"):
-                self.seen.append(int(message.data))
-                if self._over.is_set() and len(self.seen) >= self.sent:
+                if message.data == END:
                     return
+                self.seen.append(int(message.data))
 
     def goes_on(self) -> None:
         """Returns when more was acknowledged, and seen."""
@@ -110,4 +112,4 @@ def test_instances_are_upgraded_one_after_the_other(tmp_path: Path) -> None:
         assert not old.used
         program.end()
         assert program.seen == list(range(1, program.sent + 1))
-        instances.until_equal(program.sent)
+        instances.until_equal(program.sent + 1)
