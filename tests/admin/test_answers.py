@@ -26,6 +26,7 @@ from zbroker.errors import ClientError
 from zbroker.wire import internal as m
 from zbroker.wire import queue_surveys as q
 from zbroker.wire.replicas import ChangeLink
+from zbroker.wire.supervision import Status
 
 SEGMENT_KEYS = {
     "serial", "place", "packed", "first", "end", "first_time", "last_time", "bytes", "size", "open",
@@ -49,12 +50,10 @@ class Supervisor:
         self.silent = False
         self.state = "ready"
 
-    def ask(
-        self, _kind: object, _question: object, _processes: object
-    ) -> dict[str, m.Status | None]:
+    def ask(self, _kind: object, _question: object, _processes: object) -> dict[str, Status | None]:
         process: dict[str, Any] = {"room": "journal", "stats": self.stats}
         queues: dict[str, Any] = {"room": "queues", "uptime_s": 7_200}
-        status = m.Status(1, self.state, [process, queues])
+        status = Status(1, self.state, [process, queues])
         return {"supervisor": None if self.silent else status}
 
 

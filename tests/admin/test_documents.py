@@ -16,7 +16,7 @@ from zbroker.admin.documents import (
 )
 from zbroker.config.queues import QueueConfig
 from zbroker.errors import ClientError
-from zbroker.wire.internal import Status
+from zbroker.wire.supervision import Status
 
 ALARM = {"code": "disk_80"}
 RATES = {"messages_in_s": 3.5}

@@ -13,7 +13,7 @@ from zbroker.engine.contract import Now, TurnPlan
 from zbroker.engine.effects import Exit, Ready
 from zbroker.engine.events import RulesChanged, StopAsked
 from zbroker.engine.turn import Turn
-from zbroker.wire.internal import Status
+from zbroker.wire.supervision import Status
 
 BEGIN_MS = 50_000
 

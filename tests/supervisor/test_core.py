@@ -16,7 +16,7 @@ from zbroker.engine.events import Asked, StopAsked
 from zbroker.engine.turn import Turn
 from zbroker.errors import Bug
 from zbroker.supervisor import core as c
-from zbroker.wire import internal as m
+from zbroker.wire.supervision import AskStatus, Beat, Status
 
 
 class World:
@@ -85,7 +85,7 @@ class World:
 
     def beat(self, name: str, state: str = "ready", endpoint: str = "", pid: int = 0) -> None:
         pid = pid or self.pids[name]
-        self.hear(Asked(b"%d" % pid, m.Beat(name, pid, 1, state, "", endpoint, {})))
+        self.hear(Asked(b"%d" % pid, Beat(name, pid, 1, state, "", endpoint, {})))
 
     def exit(self, name: str, status: int = 0) -> None:
         self.hear(c.ChildEnded(self.pids.pop(name), status))
@@ -507,9 +507,9 @@ def test_a_process_that_was_given_up_is_killed(running: World) -> None:
 def test_status_has_every_process(running: World) -> None:
     running.now_ms += 3_000
     running.exit("ingest", 1)
-    running.hear(Asked(b"admin", m.AskStatus(7)))
+    running.hear(Asked(b"admin", AskStatus(7)))
     [reported] = [effect for effect in running.decided if isinstance(effect, Tell)]
-    assert isinstance(reported.answer, m.Status)
+    assert isinstance(reported.answer, Status)
     assert (reported.rid, reported.answer.cid, reported.answer.state) == (b"admin", 7, "degraded")
     rows = {row["room"]: row for row in reported.answer.processes}
     assert list(rows) == ["supervisor", "journal", "ingest", "delivery", "admin"]

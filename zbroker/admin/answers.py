@@ -30,6 +30,7 @@ from zbroker.admin.worker import AdminWorker
 from zbroker.clock import format_time
 from zbroker.errors import ClientError, StorageError
 from zbroker.wire import internal as m
+from zbroker.wire.supervision import Status
 
 JSON: Final = "application/json"
 
@@ -160,13 +161,13 @@ class Answers:
         """What all processes report, and the alarms."""
         return self._document(self._status())
 
-    def _status(self) -> m.Status:
+    def _status(self) -> Status:
         status = self._parts.sampling.status()
         if status is None:
             raise ClientError("not_ready", "the supervisor does not answer", "try again")
         return status
 
-    def _document(self, status: m.Status) -> Document:
+    def _document(self, status: Status) -> Document:
         try:
             running = json.loads(self._tools.paths.running.read_text())
         except (OSError, ValueError):
@@ -188,11 +189,11 @@ class Answers:
             "on": file.access.on, "access_version": file.version, "problem": file.problem
         }  # fmt: skip
 
-    def watch(self, status: m.Status | None) -> int:
+    def watch(self, status: Status | None) -> int:
         """Looks for alarms and logs those that begin or end; how many there are."""
         return len(self._alarms if status is None else self._look(status))
 
-    def _look(self, status: m.Status) -> list[Alarm]:
+    def _look(self, status: Status) -> list[Alarm]:
         log, worker = self._tools.log, self._worker
         try:
             disks = worker.survey.disks()
@@ -318,7 +319,7 @@ class Answers:
         return {}
 
 
-def _up_ms(status: m.Status) -> int:
+def _up_ms(status: Status) -> int:
     """How long the queues process has run."""
     processes = {str(one["room"]): one for one in status.processes}
     return int(float(str(processes.get(QUEUES, {}).get("uptime_s") or 0)) * 1_000)

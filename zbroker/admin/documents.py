@@ -15,8 +15,8 @@ from zbroker.config.tree import fields
 from zbroker.errors import ClientError
 from zbroker.toml_source import did_you_mean
 from zbroker.wire import queue_surveys as q
-from zbroker.wire.internal import Status
 from zbroker.wire.queue_messages import BrowsedRow
+from zbroker.wire.supervision import Status
 
 COUNTERS: Final = q.QueueCounters.__struct_fields__
 #: numbers of a row that are added up over all queues

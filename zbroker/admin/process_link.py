@@ -22,10 +22,10 @@ from zbroker.admin.rates import Rings
 from zbroker.clock import Clock
 from zbroker.errors import ClientError
 from zbroker.wire import codec
-from zbroker.wire import internal as m
 from zbroker.wire import queue_surveys as q
 from zbroker.wire import replicas as r
 from zbroker.wire import surveys as s
+from zbroker.wire.supervision import AskStatus, Status
 
 ANSWER_MAX_MS: Final = 2_000  # a process answers in one turn; a silent one is named instead
 ASKING_MAX: Final = 8  # questions at once: each has sockets of its own
@@ -38,13 +38,13 @@ STOP_WAIT_S: Final = 1.0  # then the process ends all the same: unfinished copie
 SUPERVISOR: Final = "supervisor"
 
 Context = zmq.Context[zmq.Socket[bytes]]
-Question = s.Question | s.IngestQuestion | q.QueuesQuestion | r.LinkQuestion | m.AskStatus
-_ANSWERS: Final = msgspec.msgpack.Decoder(s.Answer | q.QueuesAnswer | r.LinkAnswer | m.Status)
+Question = s.Question | s.IngestQuestion | q.QueuesQuestion | r.LinkQuestion | AskStatus
+_ANSWERS: Final = msgspec.msgpack.Decoder(s.Answer | q.QueuesAnswer | r.LinkAnswer | Status)
 A = TypeVar(
     "A",
     s.Subscriptions, s.Topics, s.Clients, s.Disconnected, s.RefusalRows, s.IngestDrained,
     q.Queues, q.Consumers, q.Explained, q.Browsed, q.Changed, q.Points, r.Links, r.LinkChanged,
-    m.Status,
+    Status,
 )  # fmt: skip
 
 
@@ -239,14 +239,14 @@ class Sampler:
         self._rings = Rings()
         self._lock = threading.Lock()  # of the rings
 
-    def status(self) -> m.Status | None:
+    def status(self) -> Status | None:
         """The state of all processes; None if the supervisor does not answer in time."""
         try:
-            return self._supervisor.ask(m.Status, m.AskStatus(0), [SUPERVISOR])[SUPERVISOR]
+            return self._supervisor.ask(Status, AskStatus(0), [SUPERVISOR])[SUPERVISOR]
         except ClientError:
             return None
 
-    def take(self) -> m.Status | None:
+    def take(self) -> Status | None:
         """Asks; None if the supervisor is silent: then this second has no sample."""
         status = self.status()
         if status is not None:

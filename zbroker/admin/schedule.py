@@ -9,7 +9,7 @@ from msgspec import Struct
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Exit, Ready
 from zbroker.engine.events import RulesChanged, StopAsked
-from zbroker.wire.internal import Status
+from zbroker.wire.supervision import Status
 
 SAMPLE_MS: Final = 1_000  # how often processes are asked how they are
 WATCH_MS: Final = 5_000  # how often alarms are looked for without a request

@@ -37,7 +37,7 @@ from zbroker.recording import Recording
 from zbroker.server.disconnects_file import DisconnectsFile
 from zbroker.server.process import Process
 from zbroker.server.public_listener import access_file
-from zbroker.wire import internal as m
+from zbroker.wire.supervision import Status
 
 
 class AdminServices:
@@ -110,7 +110,7 @@ class AdminServices:
     def _persisted(self) -> int:
         return self._worker.survey.holders().persisted
 
-    def sample(self) -> m.Status | None:
+    def sample(self) -> Status | None:
         """The work of each second. Returns: the state of all processes, if it is known.
 
         Raises: Bug, if the thread that answers HTTP has ended.
@@ -119,7 +119,7 @@ class AdminServices:
         self._audit.tick()
         return self._sampler.take()
 
-    def watch(self, status: m.Status | None) -> int:
+    def watch(self, status: Status | None) -> int:
         """Logs the alarms that begin or end. Returns: how many there are."""
         return self._answers.watch(status)
 

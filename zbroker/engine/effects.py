@@ -13,9 +13,9 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from zbroker.engine.events import NotSent
-    from zbroker.wire.internal import Status
     from zbroker.wire.queue_surveys import QueuesAnswer
     from zbroker.wire.replicas import LinkAnswer
+    from zbroker.wire.supervision import Status
     from zbroker.wire.surveys import Answer as SurveyAnswer
 
 JOURNAL: Final = "journal"  # links: the DEALER to the journal,

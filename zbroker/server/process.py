@@ -33,7 +33,7 @@ from zbroker.errors import ConfigError
 from zbroker.limits import BEAT_MS, MIB
 from zbroker.paths import Paths
 from zbroker.wire import codec
-from zbroker.wire.internal import Beat, Stop
+from zbroker.wire.supervision import Beat, Stop
 
 EX_OK: Final = 0
 EX_CONFIG: Final = 78  # sysexits: a wrong config is not retried

@@ -25,7 +25,7 @@ from zbroker.engine.contract import Now
 from zbroker.engine.effects import Exit, Note, Tell
 from zbroker.engine.events import Asked, StopAsked
 from zbroker.errors import Bug
-from zbroker.wire import internal as m
+from zbroker.wire.supervision import AskStatus, Beat, Status
 
 EX_OK: Final = 0
 EX_BUG: Final = 70  # sysexits: an internal error; also a process that ended without being asked
@@ -237,10 +237,10 @@ class SupervisorCore:
 
     def _asked(self, event: Asked, now_ms: int) -> list[Effect]:
         """A beat of a process, or the admin's question."""
-        if isinstance(event.question, m.AskStatus):
-            status = m.Status(event.question.cid, self.state(), self.status(now_ms))
+        if isinstance(event.question, AskStatus):
+            status = Status(event.question.cid, self.state(), self.status(now_ms))
             return [Tell(event.rid, status)]
-        beat: m.Beat = event.question
+        beat: Beat = event.question
         process = self.processes.get(beat.process)
         if process is None or beat.pid != process.pid:
             return []  # of a process that was started by hand, or is gone

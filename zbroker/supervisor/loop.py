@@ -37,7 +37,7 @@ from zbroker.supervisor.held_ports import HeldPorts
 from zbroker.supervisor.processes import PROCESSES, ProcessPlan, processes_of
 from zbroker.supervisor.signals import SignalsPort
 from zbroker.wire import codec
-from zbroker.wire import internal as m
+from zbroker.wire.supervision import Stop
 
 NAME: Final = "supervisor"
 
@@ -113,7 +113,7 @@ class SupervisorLoop(TurnLoop):
 
     def _ask_stop(self, effect: c.AskStop) -> None:
         """By message, which wakes its loop; by signal, when it has not said anything yet."""
-        if not effect.rid or not self._endpoint.send(effect.rid, m.Stop()):
+        if not effect.rid or not self._endpoint.send(effect.rid, Stop()):
             self._children.stop(effect)
 
     def close(self) -> None:

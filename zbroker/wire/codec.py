@@ -17,6 +17,7 @@ from zbroker.wire import (
     replicas,
     replication,
     stages,
+    supervision,
     units,
 )
 
@@ -44,8 +45,8 @@ REPLICATED: Final = msgpack.Decoder(replicas.Replicated)
 LINK_QUESTIONS: Final = msgpack.Decoder(replicas.LinkQuestion)
 TO_LIVE: Final = msgpack.Decoder(internal.ToLive)
 FROM_LIVE: Final = msgpack.Decoder(internal.LiveCredit)
-TO_SUPERVISOR: Final = msgpack.Decoder(internal.ToSupervisor)
-FROM_SUPERVISOR: Final = msgpack.Decoder(internal.FromSupervisor)
+TO_SUPERVISOR: Final = msgpack.Decoder(supervision.ToSupervisor)
+FROM_SUPERVISOR: Final = msgpack.Decoder(supervision.FromSupervisor)
 
 
 class _Replicate(internal.Batches, tag="replicate"):

@@ -415,38 +415,6 @@ class LiveCredit(InternalMessage, tag="grant"):
     credit_bytes: int
 
 
-# -- supervisor -------------------------------------------------------------------------------
-
-
-class Beat(InternalMessage, tag="beat"):
-    """process -> supervisor, every BEAT_MS. state: starting, ready, stopping. stats: for status."""
-
-    process: str = field(name="room")
-    pid: int
-    incarnation: int
-    state: str
-    progress: str = ""
-    endpoint: str = ""
-    stats: dict[str, int | float | str] = {}
-
-
-class Stop(InternalMessage, tag="stop"):
-    """supervisor -> process: finish what was accepted, then exit 0."""
-
-
-class AskStatus(Correlated, tag="ask_status"):
-    """admin -> supervisor. Answered by Status."""
-
-
-class Status(Correlated, tag="status"):
-    """supervisor -> admin: one Beat-like map per process, with restarts and uptime."""
-
-    state: str
-    processes: list[dict[str, int | float | str | dict[str, int | float | str]]] = field(
-        name="rooms"
-    )
-
-
 ToJournal = (
     Hello | Open | Close | Append | OpenLink | Replicate | Confirm | Locate
     | Holds | Lease | AskHolders | Remove | Retire | Reindex
@@ -456,8 +424,6 @@ FromJournal = (
     | Done
 )  # fmt: skip
 ToLive = Hello | Live
-ToSupervisor = Beat | AskStatus
-FromSupervisor = Stop | Status
 
 
 class Record(Struct, array_like=True, gc=False):
