@@ -9,18 +9,6 @@ from zbroker.journal.core import JournalCore
 from zbroker.journal.start_question import UNPROVED, Decision
 
 
-def _closed_before_the_tail(core: JournalCore) -> None:
-    """A closing record is placed while a part of its generation is missing."""
-    judge: Any = core.commit._replicas._judge
-    closing = judge.closing
-
-    def without(record: Any, body: Any) -> Any:
-        refusal = closing(record, body)
-        return None if refusal is not None and refusal[0] == "origin_gap" else refusal
-
-    judge.closing = without
-
-
 def _closed_too_early(core: JournalCore) -> None:
     """It is not waited for the answers of all peers."""
     closable = core.closing.closable
@@ -58,7 +46,6 @@ def _not_remembered(core: JournalCore) -> None:
 
 
 JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
-    "closed before its tail is here": _closed_before_the_tail,
     "closed before all peers answered": _closed_too_early,
     "a start that all peers confirm goes on": _confirmed_by_all,
 }
@@ -69,6 +56,6 @@ REBOOTS: Final[dict[str, Callable[[JournalCore], None]]] = {
 #: days, and whether the absent one comes back
 OF_REBOOTS: Final = {
     "a dropped entry is not filled in": (40, True),
-    "forgotten peers are not remembered": (100, False),
+    "forgotten peers are not remembered": (180, False),
 }
 ALL: Final = (*JOURNALS,)
