@@ -23,8 +23,9 @@ from zbroker.journal import snapshot
 from zbroker.journal.named_records import NamedRecords, name_of
 from zbroker.journal.sessions import Sessions
 from zbroker.limits import STATE_BODY_BYTES
-from zbroker.log.format import KIND_POINT, KIND_WIRING, Batch
-from zbroker.log.records import WIRING
+from zbroker.log.format import KIND_DEFINITION, KIND_POINT, KIND_WIRING, Batch
+from zbroker.log.queue_records import DEFINITION, QueueDeclaration, ReplicatedDefinition, Version
+from zbroker.log.records import WIRING, encode
 from zbroker.wire import internal as m
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRow
 
@@ -268,3 +269,79 @@ def test_a_record_of_a_definition_is_a_control_record() -> None:
     whole.units([(part, body)])
     [batch] = whole.batches()
     assert (batch.kind, batch.taken, batch.topics, batch.publisher) == (KIND_WIRING, 1, [], 0)
+
+
+HERE, OTHER = (9, 1), (8, 1)
+LIFE = QueueDeclaration(1_000, *HERE)
+
+
+def definition(
+    number: int, by: tuple[int, int] = HERE, life: QueueDeclaration = LIFE, *, ends: bool = False
+) -> bytes:
+    made = None if ends else {"name": "q", "lease": number}
+    return encode(ReplicatedDefinition("q", life, Version(number, *by), definition=made))
+
+
+def kept(*bodies: bytes) -> list[tuple[int, bool]]:
+    """Number of each life's definition, and whether it is one, after these records."""
+    named = NamedRecords()
+    for position, body in enumerate(bodies, 1):
+        named.fold(record(position, KIND_DEFINITION, body))
+    found = [DEFINITION.decode(row.body) for row in named.definitions.rows()]
+    return [(one.version.number, one.definition is not None) for one in found]
+
+
+def test_the_highest_version_of_a_definition_holds_in_any_order() -> None:
+    one, two = definition(1), definition(2)
+    assert kept(one, two) == kept(two, one) == [(2, True)]
+
+
+def test_of_equal_numbers_the_higher_instance_holds() -> None:
+    mine, theirs = definition(2, HERE), definition(2, OTHER)
+    for order in ((mine, theirs), (theirs, mine)):
+        named = NamedRecords()
+        for position, body in enumerate(order, 1):
+            named.fold(record(position, KIND_DEFINITION, body))
+        [row] = named.definitions.rows()
+        assert DEFINITION.decode(row.body).version.instance == HERE[0]
+
+
+def test_the_end_of_a_life_is_final_whatever_the_numbers() -> None:
+    end, later = definition(2, ends=True), definition(7)
+    assert kept(end, later) == kept(later, end) == [(2, False)]
+
+
+def test_lives_of_one_name_are_kept_side_by_side() -> None:
+    assert kept(definition(1), definition(5, life=QueueDeclaration(2_000, *OTHER))) == [
+        (1, True), (5, True),
+    ]  # fmt: skip
+
+
+def test_a_definition_that_cannot_be_read_changes_nothing() -> None:
+    named = NamedRecords()
+    named.fold(record(1, KIND_DEFINITION, b"\xc1"))
+    assert (list(named.definitions.rows()), named.definitions.changes) == ([], 0)
+
+
+def test_definitions_are_in_snapshots() -> None:
+    sessions, again = Sessions(), Sessions()
+    sessions.named.fold(record(3, KIND_DEFINITION, definition(4)))
+    cutter = snapshot.Cutter(snapshot.folds(sessions), 9)
+    body = snapshot.decode(cutter.cut())
+    assert body is not None
+    snapshot.learn(body, snapshot.folds(again))
+    assert list(again.named.definitions.rows()) == list(sessions.named.definitions.rows())
+
+
+def test_a_log_without_replicated_queues_has_the_snapshots_of_before() -> None:
+    body = snapshot.decode(snapshot.Cutter(snapshot.folds(Sessions()), 9).cut())
+    assert body is not None
+    assert "definitions" not in body.folds
+
+
+def test_watermarks_say_that_definitions_changed() -> None:
+    whole = Whole()
+    before = whole.core.watermarks().message.definitions
+    whole.units([control(KIND_DEFINITION, definition(1))])
+    assert whole.core.watermarks().message.definitions == before + 1
+    assert [row.body for row in whole.named().definitions] == [definition(1)]

@@ -37,6 +37,7 @@ from zbroker.log.format import (
     FLAG_SHOWS,
     FLAG_UNIT,
     KIND_CLOSED,
+    KIND_DEFINITION,
     KIND_NOOP,
     KIND_ORIGIN,
     KIND_PUBLISH,
@@ -44,6 +45,7 @@ from zbroker.log.format import (
     KIND_QUEUE,
     KIND_STATE,
     KIND_TIE,
+    OF_QUEUES,
     STEP_OVER,
     content_column,
 )
@@ -459,7 +461,20 @@ def hostile() -> list[tuple[str, Any]]:
     return table + [("short", n) for n in range(len(FIELDS))]
 
 
-@pytest.mark.parametrize("kind", [KIND_PUBLISH, KIND_TIE, KIND_NOOP, KIND_QUEUE, STEP_OVER | 99])
+@pytest.mark.parametrize("kind", sorted(OF_QUEUES))
+def test_records_of_replicated_queues_come_from_peers_that_may_bring_everything(kind: int) -> None:
+    core = make()
+    one = Record(kind, THERE, 1, 7, 0, WALL)
+    open_link(core, 1, topics=["t"])
+    assert codes(give(core, one)[1]) == ["not_entitled"]
+    open_link(core, 2)
+    batches, items = give(core, one, link=2)
+    assert (codes(items), [batch.kind for batch in batches]) == ([""], [kind])
+
+
+@pytest.mark.parametrize(
+    "kind", [KIND_PUBLISH, KIND_TIE, KIND_NOOP, KIND_QUEUE, KIND_DEFINITION, STEP_OVER | 99]
+)
 def test_no_wrong_field_of_a_record_ends_the_journal_or_is_believed(kind: int) -> None:
     """What is taken has a right place in the chain; a record that is right goes on behind it."""
     good = record(4, 1, at=41, after=40)

@@ -25,6 +25,8 @@ from zbroker.log.format import (
     KIND_FORGOTTEN,
     KIND_NOOP,
     KIND_ORIGIN,
+    KIND_OUTCOMES,
+    KIND_OWNERSHIP,
     KIND_PUBLISHER,
     KIND_PURGE,
     KIND_QUEUE,
@@ -39,7 +41,9 @@ from zbroker.log.format import (
 from zbroker.log.reader import Cursor, Log
 from zbroker.log.records import ORIGIN, PUBLISHER
 
-_KNOWN: Final = frozenset({KIND_NOOP, KIND_PURGE, KIND_QUEUE, KIND_TIE})  # that change nothing here
+_KNOWN: Final = frozenset(  # that change nothing here
+    {KIND_NOOP, KIND_PURGE, KIND_QUEUE, KIND_TIE, KIND_OUTCOMES, KIND_OWNERSHIP}
+)
 STATE_MISSING: Final = (
     "the oldest segments were removed and no complete state snapshot is left: publishers whose "
     "messages were all removed are unknown, so what they send again of those is stored again; so "

@@ -420,6 +420,7 @@ class GroupCommit(GroupBuilder):
                 self.settings.incarnation, self.settings.instance, self.generation, self.log_start,
                 self.written, self.persisted, self.serial, self.log_time, self.raised, self.travels,
                 self.sessions.origins.closed.changes + self.sessions.forgotten_peers.changes,
+                self.sessions.named.definitions.changes,
             ),
             of_commit,
         )  # fmt: skip

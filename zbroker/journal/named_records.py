@@ -2,8 +2,10 @@
 
     wiring   definitions; also of deleted ones, since one that is made again must begin a new epoch
     points   named places; those that were removed are forgotten
+    definitions   of replicated queues: of each life the one with the highest version, or its end.
+                  Instances read the records in different orders, and keep the same one
 
-Both are folded from the log, like publishers, and are in state snapshots, so they outlive the
+All are folded from the log, like publishers, and are in state snapshots, so they outlive the
 segments that they were written in. A body is kept as it was written: what it says besides its name
 is for its reader to know. A record whose body is damaged, or has no name, changes nothing.
 """
@@ -15,10 +17,17 @@ from typing import Any, Final
 
 from msgspec import DecodeError, Struct, msgpack
 
-from zbroker.log.format import KIND_POINT, KIND_WIRING, Batch
+from zbroker.log.format import KIND_DEFINITION, KIND_POINT, KIND_WIRING, Batch
+from zbroker.log.queue_records import (
+    DEFINITION,
+    QueueDeclaration,
+    ReplicatedDefinition,
+    decoded,
+    newer,
+)
 from zbroker.wire.units import NamedRow
 
-KINDS: Final = frozenset({KIND_WIRING, KIND_POINT})
+KINDS: Final = frozenset({KIND_WIRING, KIND_POINT, KIND_DEFINITION})
 
 
 class _OfName(Struct):
@@ -65,15 +74,43 @@ class NewestRows(dict[str, NamedRow]):
                 yield row
 
 
+class DefinitionRows:
+    """The row that holds of each life of a replicated queue. changes: how often one did."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self._rows: dict[tuple[str, QueueDeclaration], tuple[ReplicatedDefinition, NamedRow]] = {}
+
+    def learn(self, row: NamedRow) -> None:
+        """It replaces what is known of its life, unless that is newer, or its end."""
+        record = decoded(DEFINITION, row.body)
+        if record is None or not record.name:
+            return
+        key = record.name, record.life
+        before = self._rows.get(key)
+        if before is None or newer(record, before[0]):
+            self._rows[key] = record, row
+            self.changes += 1
+
+    def rows(self) -> Iterator[NamedRow]:
+        """By name and life, each as of the moment it is asked for."""
+        for key in sorted(self._rows):
+            yield self._rows[key][1]
+
+
 class NamedRecords:
     """The named rows of one log."""
 
     def __init__(self) -> None:
         self.wiring = NewestRows()
         self.points = NewestRows()
+        self.definitions = DefinitionRows()
 
     def fold(self, batch: Batch) -> None:
         """Learns from one record of these KINDS, in log order."""
+        if batch.kind == KIND_DEFINITION:
+            self.definitions.learn(NamedRow("", batch.position, bytes(batch.body)))
+            return
         name = name_of(batch.body)
         if name and is_removal(batch.kind, batch.body):
             self.points.pop(name, None)

@@ -46,7 +46,8 @@ class QuestionAnswers:
         if isinstance(ask, AskNamed):
             named = self._to.sessions.named
             wiring, points = list(named.wiring.rows()), list(named.points.rows())
-            return NamedRows(ask.cid, self._to.next_position, wiring, points)
+            definitions = list(named.definitions.rows())
+            return NamedRows(ask.cid, self._to.next_position, wiring, points, definitions)
         if isinstance(ask, CommitStages):
             return self.commits.place(ask)
         if isinstance(ask, AbortStages):

@@ -33,6 +33,7 @@ from zbroker.log.format import (
     KIND_PUBLISH,
     KIND_STAGED,
     KIND_TIE,
+    OF_QUEUES,
     SEQUENCED,
     STAYS,
     STEP_OVER,
@@ -48,6 +49,10 @@ _WAY_OUT: Final = (
     "instance again on a new data directory"
 )
 OTHER_TOPICS: Final = "digest_differs"
+_NOT_OF_QUEUES: Final = (
+    "this peer may bring some topics only, and records of replicated queues are about any of them; "
+    'give its role the right `replicate` for topics = ["*"], or keep its queues local'
+)
 _OF_PUBLISHERS: Final = SEQUENCED | {KIND_TIE}
 
 
@@ -119,12 +124,19 @@ class RecordJudge:
             return "bad_field", "`prev` of a record must be below its `seq`"
         if (refusal := self.beyond_right(link, origin, last, seen)) is not None:
             return refusal
-        if (refusal := link.refuses_topics(record.topics)) is not None:
+        if (refusal := self._beyond_topics(link, record)) is not None:
             return refusal
         if record.position <= seen.crc_at <= last:
             crc = kept_crc(record.extra, record.crc)
             return self._fork(origin, seen, crc) or self._of_new(link, record, origin, seen, fits)
         return self._of_new(link, record, origin, seen, fits)
+
+    @staticmethod
+    def _beyond_topics(link: LinkSession, record: Record) -> Refusal | None:
+        """What a peer may not bring, by its topics. Records of queues are about any of them."""
+        if record.kind in OF_QUEUES and not link.brings_everything:
+            return "not_entitled", _NOT_OF_QUEUES
+        return link.refuses_topics(record.topics)
 
     def beyond_right(
         self, link: LinkSession, origin: Origin, last: int, seen: Seen

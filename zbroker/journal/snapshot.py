@@ -95,6 +95,7 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
     """Those of this release. Small ones first: a look for a vector needs the first part only."""
     origins, named = sessions.origins, sessions.named
     wiring, points, stages = named.wiring, named.points, sessions.stages
+    definitions = named.definitions
     return [
         FoldCodec("origins", list[OriginRow], origins.rows, origins.fold_row),
         FoldCodec(
@@ -115,6 +116,7 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
         FoldCodec("ties", list[Tie], lambda: list(origins.ties), origins.tie),
         FoldCodec("wiring", list[NamedRow], wiring.rows, wiring.learn, always=False),
         FoldCodec("points", list[NamedRow], points.rows, points.learn, always=False),
+        FoldCodec("definitions", list[NamedRow], definitions.rows, definitions.learn, always=False),
         FoldCodec("links", list[LinkRow], stages.link_rows, stages.learn_link, always=False),
         FoldCodec("apps", list[AppRow], stages.app_rows, stages.learn_app, always=False),
         FoldCodec("stages", list[StageRow], stages.rows, stages.learn, always=False),

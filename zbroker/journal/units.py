@@ -1,7 +1,7 @@
 """How units of the queue process and commits of staged messages enter a group. Pure.
 
     unit     parts that land side by side in one group, or not at all
-               control part   one record: a fact of a queue, a definition, a point, a purge
+               control part   one record: facts of a queue, a definition, a point, a purge
                publish part   messages, with the next sequences of "$broker.<instance>.<generation>"
     commit   one batch that shows staged messages, of "$staged.<app>.<instance>.<generation>"
 
@@ -53,6 +53,9 @@ from zbroker.log import references
 from zbroker.log.format import (
     FLAG_SHOWS,
     FLAG_UNIT,
+    KIND_DEFINITION,
+    KIND_OUTCOMES,
+    KIND_OWNERSHIP,
     KIND_POINT,
     KIND_PUBLISH,
     KIND_PURGE,
@@ -74,7 +77,9 @@ TOPICS_MAX: Final = 10_000
 
 _RETURNING: Final = "peers may hold a commit of this instance that comes back first; ask again"
 _HELD: Final = "a unit that was sent before it was refused for now"
-_CONTROL: Final = frozenset({KIND_QUEUE, KIND_WIRING, KIND_POINT, KIND_PURGE})
+_CONTROL: Final = frozenset({
+    KIND_QUEUE, KIND_WIRING, KIND_POINT, KIND_PURGE, KIND_DEFINITION, KIND_OUTCOMES, KIND_OWNERSHIP,
+})  # fmt: skip
 
 
 class CommitUnit(NamedTuple):

@@ -72,16 +72,20 @@ KIND_ABORT: Final = STEP_OVER | 11
 KIND_ORIGIN: Final = 12  # what an origin's row means from here on: records.OriginRecord
 KIND_CLOSED: Final = 13  # an older generation of its instance has ended: records.ClosedRecord
 KIND_FORGOTTEN: Final = STEP_OVER | 14  # a peer is not waited for: records.ForgottenRecord
+KIND_DEFINITION: Final = 20  # of a replicated queue; its body, and those of the next two: see
+KIND_OUTCOMES: Final = 21  # zbroker.log.queue_records
+KIND_OWNERSHIP: Final = 22
 #: to other instances, which write records of their own for names; states are of one log, and so
-#: are queues, with their points and purges, as long as each queue belongs to one instance
+#: are the records of local queues, and points and purges
 TRAVELS: Final[dict[int, Literal["yes", "no", "as another form"]]] = {
     KIND_PUBLISH: "yes", KIND_PUBLISHER: "as another form", KIND_STATE: "no", KIND_POINT: "no",
     KIND_PURGE: "no", KIND_NOOP: "yes", KIND_TIE: "yes", KIND_QUEUE: "no", KIND_WIRING: "no",
     KIND_STAGED: "yes", KIND_ABORT: "yes", KIND_ORIGIN: "no", KIND_CLOSED: "yes",
-    KIND_FORGOTTEN: "no",
+    KIND_FORGOTTEN: "no", KIND_DEFINITION: "yes", KIND_OUTCOMES: "yes", KIND_OWNERSHIP: "yes",
 }  # fmt: skip
 COMMIT_TRAVELS: Final = "as another form"  # with FLAG_SHOWS: see references.encode_by_identity
 STAYS: Final = frozenset(kind for kind, travels in TRAVELS.items() if travels != "yes")
+OF_QUEUES: Final = frozenset({KIND_DEFINITION, KIND_OUTCOMES, KIND_OWNERSHIP})  # replicated ones
 SEQUENCED: Final = frozenset({KIND_PUBLISH, KIND_STAGED})  # these take sequences
 
 FLAG_ZSTD: Final = 1

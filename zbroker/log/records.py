@@ -198,7 +198,13 @@ class Noted(Fact, tag=6):
     where: bytes
 
 
-AnyFact = MessagesGone | Failed | Horizon | BarrierDelivered | Returned | Noted
+class GoneEarly(Fact, tag=7):
+    """Of a replicated queue: they were acknowledged by a record that was here before they were."""
+
+    where: bytes
+
+
+AnyFact = MessagesGone | Failed | Horizon | BarrierDelivered | Returned | Noted | GoneEarly
 
 
 class QueueRecord(Struct, omit_defaults=True):

@@ -372,10 +372,9 @@ class Done(Refusable, tag="done"):
 class Watermarks(InternalMessage, tag="marks"):
     """journal -> everybody, one frame. Each mark is a position below which something holds.
 
-    serial: the segment that has the write head. log_time_ns: newest log time given. raised: number,
-    first position of generations begun since the start. travels: the newest durable record of this
-    one that goes to other instances, or 0. closed: changes when any is closed or a peer forgotten.
-    """
+    serial: the segment with the write head. log_time_ns: newest log time given. raised: number,
+    first position of generations begun since the start. travels: newest durable record of this one
+    that goes to others, or 0. closed, definitions: change with generations and queues of all."""
 
     incarnation: int
     instance: int
@@ -388,6 +387,7 @@ class Watermarks(InternalMessage, tag="marks"):
     raised: list[tuple[int, int]] = []
     travels: int = 0
     closed: int = 0
+    definitions: int = 0
 
 
 # -- what is not recorded ---------------------------------------------------------------------

@@ -201,6 +201,19 @@ class Define(Correlated, tag="define"):
     dry_run: bool = False
 
 
+class TakeOver(Correlated, tag="take_over"):
+    """admin -> queues. The messages of a replicated queue that belong to `instance`, which is away,
+    are to belong to the one that is asked. Answered by Changed.
+
+    may_duplicate: also of an at-most-once queue, of which some may be delivered twice then.
+    """
+
+    queue: str
+    instance: int
+    may_duplicate: bool = False
+    dry_run: bool = False
+
+
 class SetPoint(Correlated, tag="set_point"):
     """admin -> queues. Names the place after the last durable message, or position `at` does."""
 
@@ -249,7 +262,7 @@ class Changed(Correlated, tag="changed"):
 
 QueuesQuestion = (
     AskQueues | AskConsumers | Explain | BrowseQueue | Purge | Requeue | Define | SetPoint
-    | RemovePoint | AskPoints
+    | RemovePoint | AskPoints | TakeOver
 )  # fmt: skip
 QueuesAnswer = Queues | Consumers | Explained | Browsed | Changed | Points
 

@@ -14,7 +14,7 @@ names its unit), and sends the others again. So the journal compares nothing.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from zbroker.wire.internal import Batches, Correlated, JournalRequest
 from zbroker.wire.messages import Columns
@@ -55,7 +55,10 @@ class AskNamed(JournalRequest, tag="ask_named"):
 
 
 class NamedRow(Struct, array_like=True, gc=False):
-    """The newest record of one name: its position, and its body as it was written."""
+    """The newest record of one name: its position, and its body as it was written.
+
+    Of a definition of a replicated queue the name is in the body alone.
+    """
 
     name: str
     position: int
@@ -64,6 +67,7 @@ class NamedRow(Struct, array_like=True, gc=False):
 
 class NamedRows(Correlated, tag="named"):
     """journal -> queues: durable. wiring: of KIND_WIRING, points: of KIND_POINT, by name.
+    definitions: of KIND_DEFINITION, by life.
 
     position: everything before it is in here; records from there on are in the log.
     """
@@ -71,6 +75,7 @@ class NamedRows(Correlated, tag="named"):
     position: int
     wiring: list[NamedRow]
     points: list[NamedRow]
+    definitions: list[NamedRow] = field(default_factory=list)
 
 
 ToJournal = CommitUnits | AskNamed

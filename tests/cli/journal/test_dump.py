@@ -24,6 +24,7 @@ from tests.cli.journals import (
 )
 from zbroker.cli.admin_main import main
 from zbroker.log import format as f
+from zbroker.log import queue_records as r
 from zbroker.log import records
 from zbroker.log import records as q
 from zbroker.server.spawn import command
@@ -113,6 +114,27 @@ def test_facts_of_queues_are_shown_with_runs_of_positions(maker: Maker) -> None:
         {"fact": "horizon", "position": 9},
     ]
     assert row["facts"][3]["positions"] == [[n, n + 1] for n in range(0, 400, 2)]
+
+
+def test_records_of_replicated_queues_name_messages_by_origin(maker: Maker) -> None:
+    life, where = r.QueueDeclaration(7, 9, 1), [r.OriginSet(9, 1, [5, 2, 3, 1])]
+    made = r.ReplicatedDefinition("work", life, r.Version(2, 8, 1), begins=[r.VectorEntry(8, 1, 4)])
+    gone = r.OutcomesRecord("work", life, 2, 3, r.packed([r.OriginsGone(where)]))
+    moved = r.OutcomesRecord("work", life, 2, 4, r.packed([r.Moved(where, 8, 1)]))
+    for kind, record in (
+        (f.KIND_DEFINITION, made), (f.KIND_OUTCOMES, gone), (f.KIND_OWNERSHIP, moved),
+    ):  # fmt: skip
+        maker.batch([b""], kind=kind, body=q.encode(record), topics=[])
+    rows = dumped(maker)
+    assert [row["kind"] for row in rows] == ["definition", "outcomes", "ownership"]
+    assert {row["life"] for row in rows} == {"0000000000000009.1.7"}
+    assert rows[0]["begins"] == ["0000000000000008.1.4"]
+    runs = {"0000000000000009.1": [[5, 7], [10, 11]]}
+    assert rows[1]["facts"] == [{"fact": "gone", "where": runs, "why": "acked"}]
+    assert rows[2]["facts"] == [{
+        "fact": "moved", "where": runs, "to": f"{8:016x}", "number": 1, "takeover": False,
+        "seen": False,
+    }]  # fmt: skip
 
 
 @pytest.mark.parametrize(

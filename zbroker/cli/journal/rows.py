@@ -19,7 +19,7 @@ from zbroker.ids import format_bookmark
 from zbroker.journal import snapshot
 from zbroker.limits import MIB, STORED_MAX_BYTES
 from zbroker.log import format as f
-from zbroker.log import records
+from zbroker.log import queue_records, records
 from zbroker.wire import bodies
 from zbroker.wire.bodies import text_or_base64
 
@@ -41,6 +41,9 @@ KINDS: Final[dict[int, tuple[str, msgspec.msgpack.Decoder[Any] | None]]] = {
     f.KIND_ORIGIN: ("origin", records.ORIGIN),
     f.KIND_CLOSED: ("closed", records.CLOSED),
     f.KIND_FORGOTTEN: ("forgotten", records.FORGOTTEN),
+    f.KIND_DEFINITION: ("definition", queue_records.DEFINITION),
+    f.KIND_OUTCOMES: ("outcomes", queue_records.OUTCOMES),
+    f.KIND_OWNERSHIP: ("ownership", queue_records.OUTCOMES),
 }
 FACTS: Final[dict[type[records.Fact], str]] = {
     records.MessagesGone: "gone",
@@ -49,6 +52,12 @@ FACTS: Final[dict[type[records.Fact], str]] = {
     records.BarrierDelivered: "barrier_delivered",
     records.Returned: "returned",
     records.Noted: "noted",
+    records.GoneEarly: "gone_early",
+}
+QUEUE_FACTS: Final[dict[type[queue_records.QueueFact], str]] = {
+    queue_records.OriginsGone: "gone",
+    queue_records.OriginsFailed: "failed",
+    queue_records.Moved: "moved",
 }
 FLAGS: Final = {
     f.FLAG_ZSTD: "zstd", f.FLAG_LATE: "late", f.FLAG_SHOWS: "shows", f.FLAG_UNIT: "unit",
@@ -144,12 +153,47 @@ def _content(batch: f.Batch) -> dict[str, Any] | None:
         if batch.kind == f.KIND_QUEUE:
             found["facts"] = [_fact(fact) for fact in found["facts"]]
             found["by"] = f"{found['by']:016x}"
+        elif batch.kind in f.OF_QUEUES:
+            found |= _of_replicated(decoder.decode(batch.body))
         return found
     part = snapshot.decode(batch.body) if batch.kind == f.KIND_STATE else None
     if part is None:
         return None
     rows = {name: len(msgspec.msgpack.decode(rows)) for name, rows in part.folds.items()}
     return {"through": part.through, "part": part.part, "last": part.last, "folds": rows}
+
+
+def _of_replicated(
+    record: queue_records.ReplicatedDefinition | queue_records.OutcomesRecord,
+) -> dict[str, Any]:
+    """What is shown in another way than it is packed. Raises: ValueError."""
+    found: dict[str, Any] = {
+        "by": f"{record.by:016x}", "life": _origin(*record.life[1:], record.life.created_ns)
+    }  # fmt: skip
+    if isinstance(record, queue_records.OutcomesRecord):
+        found["facts"] = [_queue_fact(fact) for fact in queue_records.facts_of(record)]
+    else:
+        found["version"] = _origin(*record.version[1:], record.version.number)
+        found["begins"] = [_origin(*entry) for entry in record.begins]
+    return found
+
+
+def _origin(instance: int, generation: int, position: int) -> str:
+    return f"{instance:016x}.{generation}.{position}"
+
+
+def _queue_fact(fact: queue_records.AnyQueueFact) -> dict[str, Any]:
+    """One fact; its messages by origin, as runs [first, end). Raises: ValueError."""
+    content = {"fact": QUEUE_FACTS[type(fact)], **msgspec.structs.asdict(fact)}
+    content["where"] = {
+        f"{one.instance:016x}.{one.generation}": [
+            list(run) for run in records.runs_of(one.positions)
+        ]
+        for one in fact.where
+    }
+    if "to" in content:
+        content["to"] = f"{content['to']:016x}"
+    return content
 
 
 def _fact(fact: records.AnyFact) -> dict[str, Any]:
