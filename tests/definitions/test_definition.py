@@ -187,3 +187,26 @@ def test_a_contradiction_is_refused_with_its_reason(
 )
 def test_what_goes_together_is_not_refused(keys: dict[str, Any]) -> None:
     refuse_impossible(queue(**keys))
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"scope": "distributed", "kind": "replayable"}, "scope"),
+        ({"scope": "distributed", "group_key": "/a"}, "group_key"),
+        ({"scope": "distributed", "initial_owner": "a"}, "initial_owner"),
+        ({"scope": "local", "initial_owner": "a"}, "initial_owner"),
+        ({"scope": "group-local"}, "initial_owner"),
+    ],
+)
+def test_a_scope_that_contradicts_other_settings_is_refused(
+    settings: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(BadQueue) as raised:
+        compile_queue(QueueConfig("q", **settings))
+    assert raised.value.key == key
+    assert raised.value.hint
+
+
+def test_a_group_local_queue_may_have_a_group_key() -> None:
+    compile_queue(QueueConfig("q", scope="group-local", initial_owner="a", group_key="/a"))

@@ -151,7 +151,7 @@ def test_sizes_and_durations_are_taken_as_in_the_file() -> None:
         ({"name": "q", "retry_delay": ["x"]}, "retry_delay", "'x' is not a duration"),
         ({"name": "q", "retry_delay": [1, [2]]}, "retry_delay", "Expected `int`"),
         ({"name": "q", "fairness": "never"}, "fairness", "'never'"),
-        ({"name": "q", "scope": "distributed"}, "scope", "'distributed'"),
+        ({"name": "q", "scope": "everywhere"}, "scope", "'everywhere'"),
     ],
 )
 def test_a_wrong_table_is_refused_with_its_key(table: dict[str, Any], key: str, part: str) -> None:

@@ -31,8 +31,16 @@ from zbroker.engine.events import Asked, Commands, Gone, ReadFailed
 from zbroker.engine.turn import Turn
 from zbroker.errors import ClientError, StorageError
 from zbroker.ids import EPOCH, NOW, Origin, format_bookmark, is_vector, parse_bookmark, parse_vector
-from zbroker.journal.named_records import is_removal, name_of
-from zbroker.log.format import KIND_NOOP, KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_WIRING, Batch
+from zbroker.journal.named_records import DefinitionRows, is_removal, name_of
+from zbroker.log.format import (
+    KIND_DEFINITION,
+    KIND_NOOP,
+    KIND_POINT,
+    KIND_PUBLISH,
+    KIND_QUEUE,
+    KIND_WIRING,
+    Batch,
+)
 from zbroker.log.reader import Cursor
 from zbroker.log.records import QUEUE, AnyFact, ends_of
 from zbroker.queues.core import AGAIN_MS, QueuesCore
@@ -114,6 +122,7 @@ class Bench:
         self.persisted = 1
         self.journal = JOURNAL
         self.generations, self.raised = [(HERE.generation, 1)], []
+        self.definitions = 0
         self.origin = HERE
         self.incarnation = PROCESS
         self.now = Now(0, WALL_NS)
@@ -138,7 +147,7 @@ class Bench:
             self.welcome()
 
     def _begin(self, saved: dict[tuple[str, int], SavedQueue]) -> None:
-        self.manager = QueueRegistry(self.incarnation, self.configs, self.record)
+        self.manager = QueueRegistry(self.incarnation, self.configs, self.record, "me")
         self.saved = saved
         settings = ListenerSettings(
             KEY, self.clients_max, self.incarnation, self.record, self.access, self.budget
@@ -259,7 +268,14 @@ class Bench:
 
     def _watermarks(self) -> Watermarks:
         extent = self.log_start, self.position, self.persisted
-        return Watermarks(self.journal, *self.origin, *extent, 1, 0, self.raised)
+        return Watermarks(
+            self.journal, *self.origin, *extent, 1, 0, self.raised, definitions=self.definitions
+        )
+
+    def watermarks_say(self, *, definitions: int) -> None:
+        """Definitions of replicated queues have changed so often."""
+        self.definitions = definitions
+        self.persist()
 
     def fold(self) -> None:
         """The log is read as far as it may be."""
@@ -320,7 +336,12 @@ class Bench:
 
     def named(self, ask: AskNamed) -> NamedRows:
         """What the journal says is defined."""
-        return NamedRows(ask.cid, self.position, self._rows(KIND_WIRING), self._rows(KIND_POINT))
+        definitions = DefinitionRows()
+        for one in self.log:
+            if one.kind == KIND_DEFINITION:
+                definitions.learn(NamedRow("", one.position, bytes(one.body)))
+        wiring, points = self._rows(KIND_WIRING), self._rows(KIND_POINT)
+        return NamedRows(ask.cid, self.position, wiring, points, list(definitions.rows()))
 
     def _rows(self, kind: int) -> list[NamedRow]:
         found = {

@@ -29,7 +29,8 @@ from zbroker.log.records import (
     encode,
     pack_positions,
 )
-from zbroker.queues.registry import Changes, QueueRegistry, SavedQueue
+from zbroker.queues.changes import Changes
+from zbroker.queues.registry import QueueRegistry, SavedQueue
 from zbroker.queues.snapshots import Snapshots
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome

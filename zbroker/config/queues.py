@@ -47,7 +47,10 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         drops its oldest messages, as a purge does; 0: unlimited.
     size_alarm: Alarm if it holds more of the log; 0 is none.
     idle_alarm: Alarm if it has messages and no consumer takes one that long; 0 is none.
-    scope: "local": the queue belongs to this instance alone.
+    scope: "local": the queue belongs to this instance alone; "distributed": all instances
+        have it, and each offers what was published to it; "group-local": one of them
+        offers what was published anywhere.
+    initial_owner: Of a group-local queue: the name of the instance that offers.
     """
 
     name: Name
@@ -76,4 +79,5 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     max_hold: Bytes = 0
     size_alarm: Bytes = 10 << 30
     idle_alarm: Duration = 3_600_000
-    scope: Literal["local"] = "local"
+    scope: Literal["local", "distributed", "group-local"] = "local"
+    initial_owner: str = ""

@@ -181,11 +181,29 @@ def refuse_impossible(config: QueueConfig) -> None:
 
 
 def _contradictions(config: QueueConfig) -> Iterator[_Contradiction]:
+    yield from _of_scope(config)
     if config.kind == "replayable":
         yield from _of_replayable(config)
     else:
         yield from _of_at_most_once(config) if config.semantics == "at-most-once" else ()
         yield from _of_work(config)
+
+
+def _of_scope(config: QueueConfig) -> Iterator[_Contradiction]:
+    replicated, scope = config.scope != "local", config.scope
+    if replicated and config.kind == "replayable":
+        reason = f"a replayable queue has no scope {scope!r}: each instance reads its own log"
+        yield "scope", reason, "leave it out: its topics are replicated, and it may be on each host"
+    if scope == "distributed" and config.group_key:
+        reason = '`group_key` does not go with scope "distributed": messages of one key would be '
+        hint = 'write scope = "group-local": one instance offers all of them'
+        yield "group_key", reason + "offered by several instances at a time", hint
+    if scope == "group-local" and not config.initial_owner:
+        reason = 'scope "group-local" needs an `initial_owner`'
+        yield "initial_owner", reason, "name the instance that offers its messages (instance.name)"
+    if scope != "group-local" and config.initial_owner:
+        reason = f"`initial_owner` does not go with scope {scope!r}"
+        yield "initial_owner", reason, 'leave it out, or write scope = "group-local"'
 
 
 def _of_replayable(config: QueueConfig) -> Iterator[_Contradiction]:

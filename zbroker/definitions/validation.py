@@ -16,7 +16,7 @@ from zbroker.toml_source import did_you_mean, split_error
 #: What a declaration of a queue keeps: with another value the log would be read as another queue.
 FIXED: Final = (
     "name", "topic", "regex", "kind", "filter", "recovery_point", "priority", "group_key",
-    "barrier", "semantics", "scope",
+    "barrier", "semantics", "scope", "initial_owner",
 )  # fmt: skip
 
 

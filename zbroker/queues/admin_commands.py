@@ -6,14 +6,14 @@ there. Source: queues.md; interface.md, `zbroker-admin queue` and `point`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import to_builtins
 from pyroaring import BitMap64
 
 from zbroker.config import QueueConfig
-from zbroker.definitions import changed, check_queues, read_table
+from zbroker.definitions import changed, check_queues, compile_queue, read_table
 from zbroker.engine.effects import Tell
 from zbroker.errors import ClientError
 from zbroker.filters import Filter, compile_at_once
@@ -21,12 +21,14 @@ from zbroker.ids import NOW, Cut, format_bookmark, format_vector
 from zbroker.limits import MIB, NAME_MAX_BYTES
 from zbroker.log import records
 from zbroker.log.format import KIND_POINT, KIND_PURGE
+from zbroker.log.queue_records import ReplicatedDefinition
 from zbroker.log.records import DefinitionRecord, Returned, pack_positions
 from zbroker.queues import reports
 from zbroker.queues.commits import Done
 from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.effects import Inspect, Inspected, InspectedMessage, Reenter, Reentered
+from zbroker.queues.owner_moves import OwnerMoves
 from zbroker.queues.queue_state import FACTS_MAX, QueueState, after_all
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.work.queue import Queue
@@ -53,8 +55,9 @@ class AdminCommands:
     """`ask`: questions and changes of operators; `browse`: of clients."""
 
     def __init__(
-        self, shared: QueuesContext, consumers: ConsumerRegistry, recording: Recording
-    ) -> None:
+        self, shared: QueuesContext, consumers: ConsumerRegistry, recording: Recording,
+        moves: OwnerMoves,
+    ) -> None:  # fmt: skip
         self._shared = shared
         self._consumers = consumers
         self._recording = recording
@@ -71,6 +74,7 @@ class AdminCommands:
             s.SetPoint: self._set_point,
             s.RemovePoint: self._remove_point,
             s.AskPoints: self._points,
+            s.TakeOver: moves.take_over,
         }
 
     def ask(self, rid: bytes, question: s.QueuesQuestion) -> None:
@@ -90,14 +94,14 @@ class AdminCommands:
 
     def _reply_at(
         self, rid: bytes, question: s.QueuesQuestion, place: tuple[str, Cut],
-        find: Callable[[int], s.QueuesAnswer | None],
+        find: Callable[[Located], s.QueuesAnswer | None],
     ) -> None:  # fmt: skip
-        """The same with the position of a place in the log, once the journal has said it."""
+        """The same with a place in the log, once the journal has said it."""
 
         def found(located: Located) -> s.QueuesAnswer | None:
             if located.code:
                 raise ClientError(located.code, located.reason)
-            return find(located.position)
+            return find(located)
 
         text, cut = place
         self._shared.locate(
@@ -150,8 +154,8 @@ class AdminCommands:
         if not ask.bookmark:
             return reports.explain(self._shared, one, ask)
 
-        def explain(position: int) -> s.Explained:
-            ask.position = position
+        def explain(located: Located) -> s.Explained:
+            ask.position = located.position
             return reports.explain(self._shared, one, ask)
 
         self._reply_at(rid, ask, (ask.bookmark, "at"), explain)
@@ -171,8 +175,11 @@ class AdminCommands:
         if isinstance(one.queue, Replayable):
             return self._purge_replayable(rid, ask, one.queue, min(before, one.folded))
         if ask.dry_run:
-            return s.Changed(ask.cid, len(one.queue.purgeable(before, leased=ask.leased)), before)
-        outcomes = [part for each in one.queue.purge(before, ask.leased) for part in _parts(each)]
+            found = one.queue.purgeable(before, ask.leased, owned=ask.dead_letters)
+            return s.Changed(ask.cid, len(found), before)
+        # only the owner makes a dead letter of a message
+        purged = one.queue.purge(before, ask.leased, owned=ask.dead_letters)
+        outcomes = [part for each in purged for part in _parts(each)]
         if ask.dead_letters:
             outcomes = [part._replace(why="forced", letter=FORCED) for part in outcomes]
         count = sum(len(each.positions) for each in outcomes)
@@ -207,6 +214,9 @@ class AdminCommands:
         one.check_ready()
         if not isinstance(one.queue, Queue):
             raise ClientError("bad_queue", "a replayable queue gives nothing up")
+        if one.replicated is not None:
+            text = "what left a replicated queue is gone on every instance, and cannot come back"
+            raise ClientError("bad_queue", text, "publish its dead letters to the topic again")
         if not ask.bookmarks:
             count = min(max(0, ask.limit), REQUEUED_MAX, len(one.dead))
             return self._bring_back(rid, ask, one, one.dead[len(one.dead) - count :])
@@ -267,9 +277,11 @@ class AdminCommands:
         running = manager.running.get(ask.name)
         if running is None:
             raise ClientError("unknown_queue", f"there is no queue {ask.name[:64]!r}")
-        if running.definition.source == "config":
+        if running.definition.source == "config" and not self._only_of_a_peer(running):
             text = f"queue {ask.name!r} is defined in the config file: it is changed there"
             raise ClientError("bad_queue", text, "edit the [[queue]] table and restart")
+        if running.replicated is not None:
+            return self._define_replicated(rid, ask, running)
         record = manager.rows[ask.name]
         new = DefinitionRecord(ask.name, record.life, "admin", record.created, record.begins)
         if ask.what == "alter":
@@ -277,23 +289,41 @@ class AdminCommands:
             config = changed(running.definition.config, ask.definition)
             self._check(config)
             new.definition = to_builtins(config)
-        return self._commit(rid, ask, new)
+        return self._commit(rid, ask, [new])
+
+    def _only_of_a_peer(self, one: QueueState) -> bool:
+        """The config of another instance has it, and this one's has not."""
+        return one.replicated is not None and not self._shared.manager.is_configured(one.name)
+
+    def _define_replicated(self, rid: bytes, ask: s.Define, one: QueueState) -> s.Changed | None:
+        """The same for a queue that other instances have, too: they read the record."""
+        replicated = self._shared.manager.replicated
+        if ask.what == "delete":
+            return self._commit(rid, ask, replicated.deleted(ask.name))
+        config = changed(one.definition.config, ask.definition)
+        self._check(config)
+        return self._commit(rid, ask, [replicated.altered(config, "admin")])
 
     def _create(self, rid: bytes, ask: s.Define) -> s.Changed | None:
         manager = self._shared.manager
         self._check_new(ask.name)
-        if len(manager.rows) >= QUEUES_MAX:
+        if len(manager.rows) + len(manager.replicated.definitions) >= QUEUES_MAX:
             raise ClientError("too_many", f"an instance knows at most {QUEUES_MAX} queues")
         config = read_table({**ask.definition, "name": ask.name})
         self._check(config)
-        if config.recovery_point in ("epoch", "now"):
-            return self._commit(rid, ask, manager.created(config, "admin"))
+        replicated = config.scope != "local"
+        if config.recovery_point in ("epoch", "now") and not replicated:
+            return self._commit(rid, ask, [manager.created(config, "admin")])
 
-        def create(position: int) -> s.Changed | None:
+        def create(located: Located) -> s.Changed | None:
             self._check_new(ask.name)
-            return self._commit(rid, ask, manager.created(config, "admin", position))
+            if replicated:
+                record = manager.replicated.created(config, "admin", located)
+                return self._commit(rid, ask, [record])
+            return self._commit(rid, ask, [manager.created(config, "admin", located.position)])
 
-        self._reply_at(rid, ask, (config.recovery_point, ""), create)
+        begins = compile_queue(config).begins if replicated else config.recovery_point
+        self._reply_at(rid, ask, (begins, ""), create)
         return None
 
     def _check_new(self, name: str) -> None:
@@ -308,19 +338,26 @@ class AdminCommands:
         ]  # fmt: skip
         check_queues([*others, config], self._recording)
 
-    def _commit(self, rid: bytes, ask: s.Define, record: DefinitionRecord) -> s.Changed | None:
+    def _commit(
+        self, rid: bytes, ask: s.Define, made: Sequence[DefinitionRecord | ReplicatedDefinition]
+    ) -> s.Changed | None:
         """Raises: ClientError not_ready: a record is made of what holds, so one at a time is."""
-        if record.name in self._changing:
-            raise ClientError("not_ready", f"queue {record.name!r} is being changed; try again")
+        if ask.name in self._changing:
+            raise ClientError("not_ready", f"queue {ask.name!r} is being changed; try again")
         if ask.dry_run:
             return s.Changed(ask.cid)
+        left = len(made)
 
         def done(code: str, reason: str, position: int) -> None:
-            self._changing.discard(record.name)
-            self._tell(rid, s.Changed(ask.cid, position=position, code=code, reason=reason))
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self._changing.discard(ask.name)
+                self._tell(rid, s.Changed(ask.cid, position=position, code=code, reason=reason))
 
-        self._changing.add(record.name)
-        self._shared.manager.define(record, done)
+        self._changing.add(ask.name)
+        for record in made:
+            self._shared.manager.define(record, done)
         return None
 
     # -- points -------------------------------------------------------------------------------
@@ -332,7 +369,7 @@ class AdminCommands:
         if len(manager.points) >= POINTS_MAX and ask.name not in manager.points:
             raise ClientError("too_many", f"an instance knows at most {POINTS_MAX} points")
         if not ask.at:  # the end of the log: where no queue runs, only the journal knows it
-            self._reply_at(rid, ask, (NOW, ""), lambda end: self._add_point(rid, ask, end))
+            self._reply_at(rid, ask, (NOW, ""), lambda end: self._add_point(rid, ask, end.position))
             return
         persisted = manager.following.persisted
         if not manager.log_start <= ask.at <= persisted:

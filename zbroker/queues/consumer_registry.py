@@ -193,9 +193,14 @@ class ConsumerRegistry:
                 self.end(reader, expired(one.name, one.queue))
         for one in manager.ended:
             error = ClientError("unknown_queue", f"queue {one.name!r} was deleted")
+            if one.met:
+                error = ClientError("not_ready", f"queue {one.name!r} is read again; consume again")
+            after = manager.running.get(one.name)  # another queue of that name
             for consumer in list(shared.of.get(one.name, {}).values()):
-                self.end(consumer, error)
-            one.abandon("unknown_queue")
+                if after is None or not after.queue.has(consumer.key):
+                    shared.remove(consumer)
+                    shared.refuse(consumer.rid, error, sid=consumer.sid)
+            one.abandon(error.code)
             shared.note_use(one)
         manager.overtaken.clear()
         manager.ended.clear()

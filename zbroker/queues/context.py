@@ -127,13 +127,18 @@ class QueuesContext:
         self.manager.changes.note(one.name)
         runs = self.manager.running.get(one.name) is one
         for found, those in (
-            (runs and (one.queue.lowest is not None or bool(one.returning)), self.holding),
+            (runs and self._holds(one), self.holding),
             (runs and (one.counts.entered > 0 or one.taken_ms is not None), self.used),
         ):
             if found:
                 those[one.name] = one
             else:
                 those.pop(one.name, None)
+
+    @staticmethod
+    def _holds(one: QueueState) -> bool:
+        """It needs the log from before where it was read to."""
+        return one.queue.lowest is not None or bool(one.returning) or one.held is not None
 
     def go_on(self) -> None:
         """Those whose messages could not be read are tried again when it is time."""

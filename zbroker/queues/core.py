@@ -30,6 +30,7 @@ from zbroker.queues.dead_letters import DeadLetters
 from zbroker.queues.dispatch import Dispatcher
 from zbroker.queues.effects import Effect, Give, LogReading, TrackDeliveries
 from zbroker.queues.journal_client import JournalClient
+from zbroker.queues.owner_moves import OwnerMoves
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.settlement import Settlement
@@ -66,13 +67,15 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self.consumers = ConsumerRegistry(self.shared)
         self._dead_letters = DeadLetters(self.shared)
         self._dispatcher = Dispatcher(self.shared, self.consumers)
-        self._admin = AdminCommands(self.shared, self.consumers, settings.recording)
+        self._moves = OwnerMoves(self.shared)
+        self._admin = AdminCommands(self.shared, self.consumers, settings.recording, self._moves)
         self._settlement = Settlement(self.shared, self.consumers)
         self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
         self._later: Later[Give | LogReading] = Later()  # what could not be read
         self._saves = SaveSchedule(manager)
         manager.changed, manager.locate = self.shared.touch, self.shared.locate
+        manager.wall_ns = lambda: self.shared.now.wall_ns
         self.commands |= {
             q.Consume: self.consumers.consume,
             q.Cancel: self.consumers.cancel,
@@ -107,6 +110,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             qe.TablesSaved: self._saves.saved,
             qe.Given: self._dispatcher.given,
             qe.Unsent: self._unsent,
+            qe.TransferRequest: self._moves.wanted,
             qe.Examined: shared.answered,
             qe.Searched: shared.answered,
             qe.Reentered: shared.answered,
@@ -199,6 +203,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self.shared.now = now
         effects: list[Effect] = [*self.journal.session.tick(now.mono_ms)]
         self._look_at_times(now, drained)
+        self._moves.tick(now)
         for what in self._later.due(now.mono_ms):
             if isinstance(what, Give):
                 self._dispatcher.again(what)
@@ -276,7 +281,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             return 0
         wakes = [
             self.journal.next_wake_ms(), self._later.next_wake_ms, self.manager.commits.wake_ms(),
-            *self._wakes_ms.values(),
+            self._moves.next_wake_ms(), *self._wakes_ms.values(),
         ]  # fmt: skip
         if self.shared.connections:
             wakes.append(self.shared.connections.heartbeats.due_ms)
@@ -299,6 +304,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
         """Asserts what is always true."""
         for one in self.manager.running.values():
             one.queue.check()
+            if one.replicated is not None:
+                one.replicated.check()
         held = {
             consumer.key
             for connection in self.shared.connections.values()

@@ -204,6 +204,14 @@ class TablesSaved(Struct, gc=False):
     error: str = ""
 
 
+class TransferRequest(Struct, gc=False):
+    """Another instance can take so many messages that belong to this one."""
+
+    queue: str
+    instance: int
+    count: int
+
+
 class Segments(Struct, gc=False):
     """The segments of the log, oldest first; some may have been removed."""
 

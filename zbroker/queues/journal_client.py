@@ -67,6 +67,7 @@ class JournalClient:
         self._holds_ms = self._let_go_ms = self._log_start_reported = 0
         self._making_reported = False
         self._started = False
+        self._definitions = 0  # the newest watermarks that a question was asked for
 
     def start(self) -> list[Effect]:
         """How far the start is, until all queues are read as far as the log was durable then."""
@@ -88,7 +89,10 @@ class JournalClient:
             for begin in watermarks.raised:
                 self._manager.history.begin(*begin)
             self._heard(here, watermarks.log_start, watermarks.persisted)
-            return ()
+            if watermarks.definitions == self._definitions or not self._manager.known:
+                return ()
+            self._definitions = watermarks.definitions
+            return [Say(JOURNAL, AskNamed(0, watermarks.incarnation))]
         return self.over()
 
     def over(self) -> Sequence[Effect]:

@@ -9,6 +9,8 @@ All queues follow the end of the log, new ones catch up by themselves first:
 
     new queue --a walk of its own--> reaches another walk --> one walk for both
 
+    origin of a replicated queue that was stopped --a walk alone--> reaches the queue: it goes on
+
 Each walk reads blocks in turn. A queue takes nothing twice, so two walks may be merged wherever one
 has passed the other.
 """
@@ -23,9 +25,20 @@ from msgspec.msgpack import Decoder
 
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import Read
+from zbroker.ids import Origin
 from zbroker.limits import KIB, TOPICS_MAX
 from zbroker.log import records as r
-from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_PURGE, KIND_QUEUE, KIND_WIRING, Batch
+from zbroker.log.format import (
+    KIND_DEFINITION,
+    KIND_POINT,
+    KIND_PUBLISH,
+    KIND_PURGE,
+    KIND_QUEUE,
+    KIND_WIRING,
+    OF_QUEUES,
+    Batch,
+)
+from zbroker.log.queue_records import DEFINITION, OUTCOMES
 from zbroker.log.reader import Cursor
 from zbroker.log.records import POINT, PURGE
 from zbroker.queues.queue_state import QueueState, Walk
@@ -49,6 +62,8 @@ class QueueFold:
         self._following, self._commits = manager.following, manager.commits
         self.index = TopicIndex()
         self.awaited: dict[str, int] = {}  # by queue: something is to be done when it was read
+        self.replicated: dict[str, QueueState] = {}
+        self._alone: dict[int, str] = {}  # walks of origins that are read again, for which queue
 
     def read(self, key: int, block: Block) -> None:
         """A block for one walk; its queues take what is new to them."""
@@ -57,6 +72,22 @@ class QueueFold:
             return
         walk, joined = read
         touched: dict[str, QueueState] = {}
+        if walk.alone is not None:
+            for item in block.items:
+                if isinstance(item, Batch):
+                    self._again(item, walk, *walk.alone, touched)
+        else:
+            self._fold(block, walk, touched)
+        if joined is not walk:
+            self._join(walk, joined)
+        if self.replicated:
+            self._catch_up(walk)
+        self._touched(touched)
+        self._look_who_waits()
+        self.settle_doubts()
+
+    def _fold(self, block: Block, walk: Walk, touched: dict[str, QueueState]) -> None:
+        tracking = [one for one in self.replicated.values() if one.walk is walk]
         for at, item in enumerate(block.items):
             if not isinstance(item, Batch):
                 continue
@@ -67,19 +98,67 @@ class QueueFold:
                         touched[one.name] = one
             else:
                 self._record(item, walk, touched)
-        if joined is not walk:
-            self._join(walk, joined)
+            if tracking:
+                self._track(item, tracking, touched)
+
+    @staticmethod
+    def _track(item: Batch, tracking: Sequence[QueueState], touched: dict[str, QueueState]) -> None:
+        """Replicated queues have to know how far each origin was read."""
+        for one in tracking:
+            new = one.replicated is not None and item.end_position > one.ahead
+            if new and one.replicated.read(item):  # type: ignore[union-attr]
+                touched[one.name] = one
+
+    def _touched(self, touched: dict[str, QueueState]) -> None:
+        """Something became of messages of these queues."""
         for one in touched.values():
             if one.waiters:
                 one.waited()
+            one.write_again()
             self._manager.changed(one)
-        self._look_who_waits()
-        self.settle_doubts()
+
+    def _again(
+        self, item: Batch, walk: Walk, name: str, origin: Origin, touched: dict[str, QueueState]
+    ) -> None:
+        """A record of an origin that was stopped, as far as the queue was read."""
+        one = self.replicated.get(name)
+        if one is None or one.replicated is None or item.kind not in OF_QUEUES:
+            return
+        if item.origin != origin or item.position >= one.folded or walk.key not in self._alone:
+            return
+        record = _decoded(OUTCOMES, item) if item.kind != KIND_DEFINITION else None
+        if record is None or record.queue != name or record.life not in one.replicated.view.lives:
+            return
+        touched[name] = one
+        if not one.replicated.record(item, record, again=True):
+            self._end_alone(walk.key)
+
+    def _catch_up(self, walk: Walk) -> None:
+        """Origins that were stopped are read again, when there is room for what may wait."""
+        if walk.alone is not None and walk.key in self._alone:
+            one = self.replicated.get(walk.alone[0])
+            if one is not None and one.replicated is not None and walk.position >= one.folded:
+                one.replicated.caught_up(walk.alone[1])
+                one = None
+            if one is None:
+                self._end_alone(walk.key)
+        for one in self.replicated.values():
+            found = one.replicated.catch_up() if one.replicated is not None else None
+            if found is not None and one.name not in self._alone.values():
+                begun = self._following.begin_alone(one.name, *found)
+                self._alone[begun.key] = one.name
+
+    def _end_alone(self, key: int) -> None:
+        del self._alone[key]
+        self._following.walks.pop(key, None)
 
     def begin(self, one: QueueState) -> None:
         """It reads the log from where it was folded to."""
         one.walk = self._following.begin(one.name, one.ahead)
         self.index.add(one)
+        if one.replicated is not None:
+            self.replicated[one.name] = one
+            one.write_again()
         if not self._begin_to_offer(one):
             self.awaited[one.name] = one.ready_at
         self._manager.changed(one)
@@ -89,6 +168,8 @@ class QueueFold:
         self._following.end(one.name)
         self.index.remove(one)
         self.awaited.pop(one.name, None)
+        self.replicated.pop(one.name, None)
+        self._alone = {key: name for key, name in self._alone.items() if name != one.name}
 
     def _join(self, walk: Walk, joined: Walk) -> None:
         for name in walk.members:
@@ -120,6 +201,10 @@ class QueueFold:
             self._purged(batch, walk, touched)
         elif batch.kind in (KIND_WIRING, KIND_POINT) and self._commits.doubtful_from is not None:
             self._found(batch)
+        elif batch.kind == KIND_DEFINITION:
+            self._defined(batch)
+        elif batch.kind in OF_QUEUES:
+            self._outcomes(batch, walk, touched)
 
     def welcomed(self, journal: int, written: int) -> None:
         """A journal whose log ends at `written`: units under way are looked for there."""
@@ -143,6 +228,26 @@ class QueueFold:
         record = (r.WIRING if batch.kind == KIND_WIRING else POINT).decode(batch.body)
         self._commits.found(record.by, record.unit, batch.position)
 
+    def _defined(self, batch: Batch) -> None:
+        """A replicated queue, here or at a peer. What is known already changes nothing."""
+        record = _decoded(DEFINITION, batch)
+        if record is not None:
+            if self._manager.is_own(batch):
+                self._commits.found(record.by, record.unit, batch.position)
+            self._manager.replicated.learn(record, batch.position)
+
+    def _outcomes(self, batch: Batch, walk: Walk, touched: dict[str, QueueState]) -> None:
+        record = _decoded(OUTCOMES, batch)
+        if record is None:
+            return
+        if self._manager.is_own(batch):
+            self._commits.found(record.by, record.unit, batch.position)
+        one = self._mine(record.queue, batch, walk)
+        if one is None or one.replicated is None or record.life not in one.replicated.view.lives:
+            return
+        one.replicated.record(batch, record)
+        touched[one.name] = one
+
     def _mine(self, name: str, batch: Batch, walk: Walk) -> QueueState | None:
         """The queue with this name, if the record is new to it."""
         one = self._manager.running.get(name)
@@ -154,7 +259,7 @@ class QueueFold:
             return  # its positions are not those of this log
         self._commits.found(record.by, record.unit, batch.position)
         one = self._mine(record.queue, batch, walk)
-        if one is not None and one.definition.declaration == record.life:
+        if one is not None and one.records_of_life(record.life):
             touched[one.name] = one
             for fact in record.facts:
                 one.apply(fact)
@@ -185,7 +290,8 @@ class LogFollowers:
 
     def begin(self, member: str, position: int) -> Walk:
         """`member` reads from `position` on; with those who are there already, if there are."""
-        walk = next((one for one in self.walks.values() if one.position == position), None)
+        walks = (one for one in self.walks.values() if one.alone is None)
+        walk = next((one for one in walks if one.position == position), None)
         if walk is None:
             self._last_key += 1
             walk = Walk(self._last_key, Cursor(0, 0, position), position)
@@ -193,11 +299,18 @@ class LogFollowers:
         walk.members.add(member)
         return walk
 
+    def begin_alone(self, member: str, origin: Origin, position: int) -> Walk:
+        """Records of this origin are read again from `position` on; no other walk joins that."""
+        self._last_key += 1
+        walk = Walk(self._last_key, Cursor(0, 0, position), position, alone=(member, origin))
+        self.walks[walk.key] = walk
+        return walk
+
     def end(self, member: str) -> None:
         """It reads no more."""
         for walk in list(self.walks.values()):
             walk.members.discard(member)
-            if not walk.members:
+            if not walk.members and (walk.alone is None or walk.alone[0] == member):
                 del self.walks[walk.key]
 
     def next_read(self) -> Read | None:
@@ -220,9 +333,14 @@ class LogFollowers:
             return None
         before = walk.position
         walk.cursor, walk.position, walk.seek = block.next, block.next.position, False
+        others = () if walk.alone is not None else self.walks.values()
         passed = next(
-            (one for one in self.walks.values() if before < one.position <= walk.position), walk
-        )
+            (
+                one for one in others
+                if one.alone is None and before < one.position <= walk.position
+            ),
+            walk,
+        )  # fmt: skip
         if passed is not walk:
             passed.members |= walk.members
             del self.walks[walk.key]

@@ -52,7 +52,9 @@ class QueuesLoop(ListenerLoop):
             self.token_key, config.limits.clients, process.incarnation, self.recording, self.access,
             budget_of(config.limits), self.disconnects,
         )  # fmt: skip
-        manager = QueueRegistry(process.incarnation, config.queue, self.recording)
+        manager = QueueRegistry(
+            process.incarnation, config.queue, self.recording, config.instance.name
+        )
         self._saving = TableWriter(Path(paths.queues), process.clock)
         self._delivered = Delivered(paths.queues / "sent.id")
         self._work = LogWork(

@@ -14,12 +14,14 @@ from pyroaring import BitMap64
 from zbroker.definitions import Definition
 from zbroker.definitions.intake import QueueIntake
 from zbroker.errors import ClientError
+from zbroker.ids import Origin
 from zbroker.log.format import Batch
 from zbroker.log.reader import Cursor
 from zbroker.log.records import (
     AnyFact,
     BarrierDelivered,
     Failed,
+    GoneEarly,
     Horizon,
     MessagesGone,
     Noted,
@@ -29,6 +31,7 @@ from zbroker.log.records import (
 )
 from zbroker.queues.effects import Give
 from zbroker.queues.replayable import Replayable
+from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import span
 from zbroker.queues.work.values import Arrivals, Outcome
@@ -84,13 +87,17 @@ class QueueCounts(QueueCounters):
 
 @dataclass(slots=True)
 class Walk:
-    """One cursor and the queues that read with it. `position`: the log before it was read."""
+    """One cursor and the queues that read with it. `position`: the log before it was read.
+
+    alone: it reads the records of one origin again for this replicated queue, and nothing else.
+    """
 
     key: int
     cursor: Cursor
     position: int
     seek: bool = True
     members: set[str] = field(default_factory=set)
+    alone: tuple[str, Origin] | None = None
 
 
 class Ages:
@@ -179,6 +186,9 @@ class QueueState:
     dead: BitMap64 = field(default_factory=BitMap64)  # given up, and may be brought back
     returning: BitMap64 = field(default_factory=BitMap64)  # of these, what is on its way back
     returned: BitMap64 = field(default_factory=BitMap64)  # came back, and may be at any position
+    replicated: ReplicatedQueue | None = None  # other instances have it, too
+    met: bool = False  # it ended since two instances had defined it, and is read again
+    rewriting: int = 0  # so many of its early facts are on their way to the log again
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -196,8 +206,20 @@ class QueueState:
     @property
     def lowest(self) -> int:
         """It needs the log from there on."""
-        lows = (self.queue.lowest, self.returning.min() if self.returning else None, self.folded)
+        lows = (self.queue.lowest, self.returning.min() if self.returning else None, self.folded,
+                self.held)  # fmt: skip
         return min(low for low in lows if low is not None)
+
+    @property
+    def held(self) -> int | None:
+        """It needs the log from there on for the facts of a replicated queue."""
+        return None if self.replicated is None else self.replicated.needs
+
+    def records_of_life(self, life: int) -> bool:
+        """True if records of this log with that number are about this declaration."""
+        if self.replicated is not None:
+            return life in self.replicated.view.declarations
+        return life == self.definition.declaration
 
     @property
     def oldest_ns(self) -> int | None:
@@ -223,7 +245,14 @@ class QueueState:
             return False
         if batch.position < self.ahead:
             entered = entered.part(span(self.ahead, batch.end_position))
+        replicated = self.replicated
+        if replicated is not None:
+            entered = replicated.entering(batch, entered)
+            if entered is None:
+                return False
         self.queue.entered(entered)
+        if replicated is not None:
+            replicated.entered(batch, entered)
         self.ages.add(batch.position, batch.log_time, len(batch.body))
         self.counts.entered += len(entered.positions)
         return True
@@ -239,6 +268,8 @@ class QueueState:
             self.ready, self.wanted_horizon = True, self.horizon
             if isinstance(self.queue, Queue):
                 self.queue.suspect(self.suspected_to)
+                if self.replicated is not None:
+                    self.queue.flag(self.replicated.flagged)
 
     def check_ready(self) -> None:
         """Raises: ClientError not_ready, as long as it is not known what is in the queue."""
@@ -282,6 +313,23 @@ class QueueState:
             if ending is not None:
                 ending(code)
 
+    def write_again(self) -> None:
+        """What was acknowledged before it came gets a fact behind it, which outlives the log before
+        that. It is held until then."""
+        replicated = self.replicated
+        if replicated is None or self.rewriting or not replicated.unwritten:
+            return
+        count = self.rewriting = len(replicated.unwritten)
+        parts = [part for _, part in replicated.unwritten]
+
+        def landed(code: str) -> None:
+            self.rewriting = 0
+            if not code:
+                del replicated.unwritten[:count]
+
+        self.facts.append(GoneEarly(_packed(parts)))
+        self.endings.append(landed)
+
     def apply(self, fact: AnyFact) -> None:
         """Something that the log says of this queue."""
         queue = self.queue
@@ -300,7 +348,9 @@ class QueueState:
             where = unpack_positions(fact.where)
             queue.failed(where, fact.why, fact.due_ns, fact.delay_ms)
         elif isinstance(fact, BarrierDelivered):
-            queue.gone(BitMap64([fact.position]))  # it went to every consumer
+            self._left(BitMap64([fact.position]))  # it went to every consumer
+        elif isinstance(fact, GoneEarly):
+            self._left(unpack_positions(fact.where))
         elif isinstance(fact, Returned):
             positions = unpack_positions(fact.where)
             priorities = array("Q", fact.priorities) if fact.priorities else None
@@ -310,9 +360,15 @@ class QueueState:
             self.returned |= positions
             queue.returned(positions, Arrivals(positions, priorities, groups))
 
+    def _left(self, positions: BitMap64) -> None:
+        """They left the queue here, whatever becomes of them elsewhere."""
+        self.queue.gone(positions)
+        if self.replicated is not None:
+            self.replicated.left(positions)
+
 
 def facts_of(outcomes: list[Outcome]) -> list[AnyFact]:
-    """The facts that outcomes are, as few as can be."""
+    """The facts that outcomes are, as few as can be. Those of local queues, or of this log."""
     gone: dict[str, list[BitMap64]] = defaultdict(list)
     failed: dict[tuple[str, int, int], list[BitMap64]] = defaultdict(list)
     noted: list[BitMap64] = []

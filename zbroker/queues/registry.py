@@ -23,14 +23,20 @@ from zbroker.engine.effects import Note
 from zbroker.errors import ClientError, ConfigError, unknown_point
 from zbroker.ids import Origin, parse_vector
 from zbroker.log import records as r
-from zbroker.log.format import KIND_QUEUE, KIND_WIRING, Batch
+from zbroker.log.format import KIND_DEFINITION, KIND_QUEUE, KIND_WIRING, Batch
 from zbroker.log.generations import Generations
+from zbroker.log.queue_records import ReplicatedDefinition
 from zbroker.log.records import POINT, PointRecord
+from zbroker.queues.changes import Changes
 from zbroker.queues.commits import Body, Commits, PendingUnit, control
 from zbroker.queues.effects import Effect
 from zbroker.queues.log_fold import LogFollowers, QueueFold
 from zbroker.queues.queue_state import AHEAD, Ending, Entry, QueueState, facts_of
 from zbroker.queues.replayable import Replayable
+from zbroker.queues.replicated.declarations import QueueView
+from zbroker.queues.replicated.fact_records import UnitStamp, records_of
+from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
+from zbroker.queues.replicated_registry import ReplicatedRegistry
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import below, without
 from zbroker.recording import Recording
@@ -59,13 +65,15 @@ class QueueRegistry:
     """`running`: by name. `rows`: newest definition record of every name, also of those not run."""
 
     def __init__(
-        self, incarnation: int, configs: Iterable[QueueConfig], recording: Recording
+        self, incarnation: int, configs: Iterable[QueueConfig], recording: Recording, name: str = ""
     ) -> None:
+        """name: of this instance."""
         self.commits = Commits(incarnation)
         self.following = LogFollowers()
         self.folding = QueueFold(self)
         self.changes = Changes()
         self.running: dict[str, QueueState] = {}
+        self.replicated = ReplicatedRegistry(self, name)
         self.rows: dict[str, r.DefinitionRecord] = {}
         self.points: dict[str, PointRow] = {}
         self.here: Origin | None = None
@@ -79,7 +87,8 @@ class QueueRegistry:
         self.began: list[QueueState] = []  # offer from now on: deliveries are to be noted
         self.overtaken: list[QueueState] = []  # purged ahead of their consumers, which are to end
         self.changed: Callable[[QueueState], None] = lambda one: None
-        self.locate: Callable[[str, Callable[[Located], None]], None]  # set by the core
+        self.locate: Callable[[str, Callable[[Located], None]], None]  # set by the core,
+        self.wall_ns: Callable[[], int]  # as this
         self.notes: list[Effect] = []
         self._configs = {one.name: one for one in configs}
         self.making: set[str] = set()  # queues whose first definition has not landed yet
@@ -108,6 +117,7 @@ class QueueRegistry:
             self.point_set(POINT.decode(row.body), row.position)
         for row in named.wiring:
             self.rows[row.name] = _placed(r.WIRING.decode(row.body), row.position)
+        self.replicated.named(named.definitions)
         if self.known:
             return
         self.known = True
@@ -124,14 +134,23 @@ class QueueRegistry:
                     f"queue {name!r} is not in the config any more: it is not run, its state stays"
                 )
                 self.notes.append(Note("queues.not_configured", text, values={"queue": name}))
+        self.replicated.begin()
         for config in self._configs.values():
             self._configure(config)
         self._saved = {}
 
+    def is_configured(self, name: str) -> bool:
+        """The config of this instance has a queue with this name."""
+        return name in self._configs
+
     def _configure(self, config: QueueConfig) -> None:
         record = self.rows.get(config.name)
         if record is None or record.definition is None:
-            self._create(config)
+            view = self.replicated.definitions.view(config.name)
+            if config.scope != "local" or view is not None:
+                self.replicated.configure(config)
+            else:
+                self._create(config)
             return
         old = convert(record.definition, QueueConfig)
         if old == config and config.name in self.running:
@@ -150,7 +169,7 @@ class QueueRegistry:
 
     def _typed(self, record: r.DefinitionRecord) -> bool:
         """False: a release that recorded no types wrote it; it has those of the config now."""
-        now = self._types_of(_compiled(record))
+        now = self.types_of(_compiled(record))
         if record.types is None:
             record.types = now
             return now is None
@@ -192,13 +211,13 @@ class QueueRegistry:
         declaration = 1 if before is None else before.life + 1
         if begins is None:
             begins = NOW if config.recovery_point == "now" else self.log_start
-        types = self._types_of(compile_queue(config))
+        types = self.types_of(compile_queue(config))
         definition = to_builtins(config)
         return r.DefinitionRecord(
             config.name, declaration, source, 0, begins, definition, types=types
         )
 
-    def _types_of(self, definition: Definition) -> list[TopicType] | None:
+    def types_of(self, definition: Definition) -> list[TopicType] | None:
         """What a definition that is made now records; None: it looks into no message."""
         config = definition.config
         if not definition.needs_payload:
@@ -206,7 +225,9 @@ class QueueRegistry:
         return self._recording.types_of(config.topic or config.name, regex=config.regex)
 
     def define(
-        self, record: r.DefinitionRecord, done: Callable[[str, str, int], None] | None = None
+        self,
+        record: r.DefinitionRecord | ReplicatedDefinition,
+        done: Callable[[str, str, int], None] | None = None,
     ) -> None:
         """Commits a definition; it holds as soon as it has landed."""
         if record.definition is not None and record.name not in self.running:
@@ -214,54 +235,71 @@ class QueueRegistry:
 
         def landed(code: str, reason: str, position: int) -> None:
             self.making.discard(record.name)
-            if not code:
+            if not code and isinstance(record, ReplicatedDefinition):
+                self.replicated.learn(record, position)
+            elif not code and isinstance(record, r.DefinitionRecord):
                 self._wired(record, position)
             if done is not None:
                 done(code, reason, position)
 
-        self.commits.add_record(KIND_WIRING, record, landed)
+        replicated = isinstance(record, ReplicatedDefinition)
+        self.commits.add_record(KIND_DEFINITION if replicated else KIND_WIRING, record, landed)
 
     def _wired(self, record: r.DefinitionRecord, position: int) -> None:
         self.rows[record.name] = _placed(record, position)
         one = self.running.get(record.name)
         if record.definition is None:
             if one is not None:
-                self._end(one)
+                self.end(one)
         elif one is None:
             self._begin(record)
         else:
-            self._alter(one, record)
+            self.alter(one, _compiled(record))
 
     def _begin(self, record: r.DefinitionRecord) -> None:
         assert record.definition is not None
-        definition = _compiled(record)
-        one = self._restored(definition)
+        self.begin(_compiled(record), max(record.begins, self.log_start))
+
+    def begin(self, definition: Definition, folded: int, view: QueueView | None = None) -> None:
+        """A queue runs, from where the tables have it, else from position `folded` on. view: of a
+        replicated one."""
+        config, declaration = definition.config, definition.declaration
+        one = self._restored(definition, view)
         if one is None:
-            one = self._made(definition, max(record.begins, self.log_start))
-            if record.created < self.log_start:  # the record of its horizon may be removed
+            one = self._made(definition, folded, view)
+            if definition.created < self.log_start:  # the record of its horizon may be removed
                 one.horizon = self.log_start + AHEAD
         one.ready_at = self.following.persisted
-        one.noted = self._noted(record.name, record.life)
-        self.running[record.name] = one
+        one.noted = self._noted(config.name, declaration)
+        self.running[config.name] = one
         self.folding.begin(one)
 
-    def _made(self, definition: Definition, folded: int) -> QueueState:
+    def _made(
+        self, definition: Definition, folded: int, view: QueueView | None = None
+    ) -> QueueState:
         config = definition.config
         queue = Replayable() if config.kind == "replayable" else Queue(config)
-        return QueueState(definition, queue, QueueIntake(definition, definition.type_of), folded)
+        one = QueueState(definition, queue, QueueIntake(definition, definition.type_of), folded)
+        if view is not None and isinstance(queue, Queue):
+            assert self.here is not None, "a Welcome came before"
+            initial = self.replicated.is_initial(config)
+            one.replicated = ReplicatedQueue(self.here.instance, queue, view, initial)
+        return one
 
-    def _restored(self, definition: Definition) -> QueueState | None:
+    def _restored(self, definition: Definition, view: QueueView | None) -> QueueState | None:
         """The queue as the tables have it; None: they do not, or cannot be used."""
         name = definition.config.name
         saved = self._saved.get((name, definition.declaration))
         if saved is None or saved.position < self.log_start:
             return None  # what it does not know is not in the log any more, either
-        one = self._made(definition, saved.position)
+        one = self._made(definition, saved.position, view)
         rows = dict(saved.rows)
         try:
             one.ages.load(rows.pop("ages"))
             one.dead = BitMap64.deserialize(rows.pop("dead"))
             one.forget_dead(self.log_start)
+            if one.replicated is not None:
+                one.replicated.load(rows)
             one.queue.load(rows)
         except (LookupError, ValueError) as error:
             text = f"queue {name!r}: {error}; its state is read from the log again, nothing is lost"
@@ -271,14 +309,16 @@ class QueueRegistry:
         one.horizon = saved.horizon
         return one
 
-    def _alter(self, one: QueueState, record: r.DefinitionRecord) -> None:
-        one.definition, one.idle_row = _compiled(record), None
+    def alter(self, one: QueueState, definition: Definition) -> None:
+        """A queue that runs has other settings."""
+        one.definition, one.idle_row = definition, None
         self.changes.note(one.name)
         one.entering = QueueIntake(one.definition, one.definition.type_of)
         if isinstance(one.queue, Queue):
             one.queue.config = one.definition.config
 
-    def _end(self, one: QueueState) -> None:
+    def end(self, one: QueueState) -> None:
+        """A queue runs no more."""
         del self.running[one.name]
         self.folding.end(one)
         self.ended.append(one)
@@ -375,10 +415,9 @@ class QueueRegistry:
     ) -> None:  # fmt: skip
         """A unit: dead letters, if there are some, and one record with these facts."""
         number = self.commits.number()
-        declaration, incarnation = one.definition.declaration, self.commits.incarnation
-        body = r.encode(r.QueueRecord(one.name, declaration, incarnation, number, facts))
-        parts = [control(KIND_QUEUE, body)]
-        bodies: list[Body] = [body]
+        made = self._records(one, facts, UnitStamp(self.commits.incarnation, number))
+        parts = [control(kind, body) for kind, body in made]
+        bodies: list[Body] = [body for _, body in made]
         if letters is not None:
             parts, bodies = [letters[0], *parts], [letters[1], *bodies]
 
@@ -398,6 +437,15 @@ class QueueRegistry:
             self.changed(one)
 
         self.commits.add(PendingUnit(parts, bodies, done, number))
+
+    @staticmethod
+    def _records(
+        one: QueueState, facts: list[r.AnyFact], written: UnitStamp
+    ) -> list[tuple[int, bytes]]:
+        if one.replicated is not None:
+            return records_of(one.replicated, facts, written)
+        record = r.QueueRecord(one.name, one.definition.declaration, *written, facts)
+        return [(KIND_QUEUE, r.encode(record))]
 
 
 def _compiled(record: r.DefinitionRecord) -> Definition:
@@ -422,34 +470,3 @@ def _placed(record: r.DefinitionRecord, position: int) -> r.DefinitionRecord:
     if record.begins == NOW:
         record.begins = position
     return record
-
-
-class Changes:
-    """Which queues changed since a reader looked last, so that unchanged ones cost nothing.
-
-    A reader keeps the number of its look, and later changes are found by it, however many readers
-    there are.
-    """
-
-    def __init__(self) -> None:
-        self._number = 1
-        self._changed: dict[str, int] = {}  # the last one to change is at the end
-
-    def note(self, name: str) -> None:
-        """Something of this queue changed, or it is new, or gone."""
-        self._changed.pop(name, None)
-        self._changed[name] = self._number
-
-    def look(self) -> int:
-        """The number of this look: what changed until now is known with it."""
-        self._number += 1
-        return self._number - 1
-
-    def since(self, look: int) -> list[str]:
-        """What changed after that look, the newest change first."""
-        found: list[str] = []
-        for name in reversed(self._changed):
-            if self._changed[name] <= look:
-                break
-            found.append(name)
-        return found

@@ -98,6 +98,10 @@ class Replayable:
         """Everything from there on, in order. A client that comes again replaces itself."""
         self.reader = ReplayReader(key, client, min(position, until), until)
 
+    def has(self, key: int) -> bool:
+        """Whether this is the consumer."""
+        return self.reader is not None and self.reader.key == key
+
     def leave(self, key: int) -> None:
         """The consumer is gone; the next one says where it begins."""
         if self.reader is not None and self.reader.key == key:

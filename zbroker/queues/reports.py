@@ -24,6 +24,7 @@ _SENTENCES: Final = {
     "delayed": "it waits for its delay to be over",
     "going": "it is done; that is on its way to the disk",
     "waiting": "something before it has to be done first",
+    "elsewhere": "another instance owns it, and offers it there",
     "acked": "it was acknowledged, and is kept",
     "kept": "it is kept",
     "gone": "it is not in the queue: it never entered, was done, or was purged",

@@ -79,6 +79,8 @@ def position_of(saved: int, upto: int, persisted: int) -> int | None:
 def _saved(one: QueueState) -> SavedQueue:
     rows = one.queue.dump()
     rows[AGES], rows[DEAD] = one.ages.dump(), bytes(one.dead.serialize())
+    if one.replicated is not None:
+        rows |= one.replicated.dump()
     return SavedQueue(one.folded, one.horizon, rows)
 
 

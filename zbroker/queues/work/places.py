@@ -7,9 +7,10 @@
                 +------- time ------------------------------- delayed
 
     overdue: expired, and the next tick says so. A barrier is apart until all before it are gone.
+    foreign: of a replicated queue, what belongs to another instance. It is not offered here.
 
 Each message of the queue is in one of: ready.standing, leases.leased, delays.waiting, overdue,
-going, standing_barriers.
+going, standing_barriers, standing_foreign.
 
 `dump_state` gives the state as bytes, for tables that only make the start fast. Leases, outcomes on
 their way and what the process alone knows are not in it. Numbers are in the byte order of the
@@ -40,7 +41,8 @@ class MessagePlaces:
     """here: all that did not go. going: an outcome is on its way to the log; failing: of these,
     that they come back; both: that they come back, and that they are gone; were_leased: that were
     with a consumer. expired: all that are past their expiry, in whatever place; overdue: of these,
-    those that no consumer has and that no outcome is about yet.
+    those that no consumer has and that no outcome is about yet. foreign: see above, also what is
+    going.
     """
 
     def __init__(self, ready: ReadyMessages) -> None:
@@ -56,6 +58,7 @@ class MessagePlaces:
         self.were_leased = BitMap64()
         self.expired = BitMap64()
         self.overdue = BitMap64()
+        self.foreign = BitMap64()
 
     # -- in and out ---------------------------------------------------------------------------
 
@@ -86,6 +89,8 @@ class MessagePlaces:
             remove(self.barriers, found)
         if self.expired:
             remove(self.expired, found)
+        if self.foreign:
+            remove(self.foreign, found)
         self.delays.drop(found)
         remove(self.here, found)
         self.ready.forget(found)
@@ -175,6 +180,8 @@ class MessagePlaces:
         """They may be offered again, at their time if they have one, unless they are of no use any
         more."""
         self.leases.forget(positions)
+        if self.foreign:
+            positions = without(positions, self.foreign)
         if self.expired:
             late = positions & self.expired
             insert(self.overdue, late)
@@ -186,6 +193,23 @@ class MessagePlaces:
         if positions:
             self.ready.add(positions)
 
+    # -- owners -------------------------------------------------------------------------------
+
+    def disown(self, positions: BitMap64) -> BitMap64:
+        """They belong to another instance. Returns: those that were leased."""
+        found = without(positions & self.here, self.foreign)
+        leased = self.pull(without(found, self.going))
+        insert(self.foreign, found)
+        return leased
+
+    def own(self, positions: BitMap64) -> BitMap64:
+        """They belong to this instance. Returns: those that did not before."""
+        found = positions & self.foreign
+        if found:
+            remove(self.foreign, found)
+            self.back(without(found, self.going))
+        return found
+
     # -- time ---------------------------------------------------------------------------------
 
     def notice(self, now: Now) -> None:
@@ -195,6 +219,8 @@ class MessagePlaces:
             late = self.expiring.over(now.wall_ns)
             insert(self.expired, late)
             idle = without(without(late, self.going), self.leases.leased)
+            if self.foreign:
+                idle = without(idle, self.foreign)
             self.ready.discard(idle)
             self.delays.drop(late)
             insert(self.overdue, idle)
@@ -231,7 +257,7 @@ class MessagePlaces:
         """Roughly."""
         sets = (
             self.here, self.barriers, self.going, self.failing, self.both, self.were_leased,
-            self.expired, self.overdue,
+            self.expired, self.overdue, self.foreign,
         )  # fmt: skip
         parts = (self.ready, self.leases, self.delays, self.expiring)
         return bytes_of(*sets) + sum(part.memory_bytes() for part in parts)
@@ -239,10 +265,11 @@ class MessagePlaces:
     def check(self) -> None:
         """Asserts what is always true."""
         standing_barriers = self.barriers - self.going - self.overdue
+        standing_foreign = self.foreign - self.going - self.barriers
         whole = BitMap64()
         for part in (
             self.ready.standing, self.leases.leased, self.delays.waiting, self.overdue,
-            self.going, standing_barriers,
+            self.going, standing_barriers, standing_foreign,
         ):  # fmt: skip
             assert part.isdisjoint(whole)
             whole |= part
@@ -253,7 +280,9 @@ class MessagePlaces:
         assert self.barriers.issubset(self.here)
         assert self.overdue.issubset(self.expired)
         assert self.expired.issubset(self.here)
-        assert self.expired.issubset(self.overdue | self.going | self.leases.leased)
+        assert self.foreign.issubset(self.here)
+        assert self.foreign.isdisjoint(self.overdue)
+        assert self.expired.issubset(self.overdue | self.going | self.leases.leased | self.foreign)
         self.ready.check(self.here)
         self.leases.check(self.ready.standing)
         self.delays.check()
@@ -270,6 +299,8 @@ def dump_state(places: MessagePlaces, counting: DeliveryCounts) -> dict[str, byt
         "runs": places.expiring.dump(),
     }
     rows["delayed"], rows["dues"], rows["longest_delay"] = places.delays.dump()
+    if places.foreign:
+        rows["foreign"] = _bytes(places.foreign)
     known = places.ready.dump()
     if known is not None:
         rows["known"], rows["numbers"] = known
@@ -293,10 +324,12 @@ def _load(rows: Mapping[str, bytes], places: MessagePlaces, counting: DeliveryCo
     insert(places.here, BitMap64.deserialize(rows["here"]))
     insert(places.barriers, BitMap64.deserialize(rows["barriers"]))
     insert(places.expired, BitMap64.deserialize(rows["expired"]))
+    if "foreign" in rows:
+        insert(places.foreign, BitMap64.deserialize(rows["foreign"]))
     places.delays.load(rows["delayed"], rows["dues"], rows.get("longest_delay"))
-    insert(places.overdue, places.expired)
-    timed = places.delays.wait(places.delays.dues.known.copy())
-    standing = places.here - places.barriers - places.overdue - timed
+    insert(places.overdue, places.expired - places.foreign)
+    timed = places.delays.wait(places.delays.dues.known - places.foreign)
+    standing = places.here - places.barriers - places.overdue - timed - places.foreign
     known = (rows["known"], rows["numbers"]) if "known" in rows else None
     places.ready.load(known, standing)
     places.expiring.load(rows["runs"])
@@ -304,7 +337,7 @@ def _load(rows: Mapping[str, bytes], places: MessagePlaces, counting: DeliveryCo
     _load_tally(rows, "cancels", counting.cancels)
     for part in (
         places.barriers, places.expired, places.delays.waiting, counting.failures.counted,
-        counting.cancels.counted,
+        counting.cancels.counted, places.foreign,
     ):  # fmt: skip
         if without(part, places.here):
             raise ValueError("tables contradict each other")

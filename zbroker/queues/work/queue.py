@@ -1,6 +1,6 @@
 """One queue: a fold of the log, and what is done meanwhile. Pure; time comes in.
 
-    fold   entered, gone, failed, returned, suspect: true, in order, no time
+    fold   entered, gone, failed, returned, suspect, own, disown: true, in order, no time
     work   join, offer, settle, tick ...: decides, and says what is to be committed (Outcome)
 
     acked, rejected, purged, unreadable -----------------------------------------> gone
@@ -29,7 +29,7 @@ from zbroker.queues.work.offers import Offers, once
 from zbroker.queues.work.places import MessagePlaces, dump_state, load_state
 from zbroker.queues.work.ranked import Ranked
 from zbroker.queues.work.ready import ReadyMessages
-from zbroker.queues.work.sets import below, insert, remove, without
+from zbroker.queues.work.sets import below, insert, lowest, remove, without
 from zbroker.queues.work.values import Arrivals, Numbers, Offer, Outcome, SettleResult, Standing
 
 
@@ -91,6 +91,47 @@ class Queue:
         if not self._once:
             self.counting.suspects = below(self.here, position)
 
+    def flag(self, positions: BitMap64) -> None:
+        """Another instance may have delivered them, and that counts."""
+        if not self._once:
+            insert(self.counting.suspects, positions & self.here)
+
+    def disown(self, positions: BitMap64) -> BitMap64:
+        """They belong to another instance: they are not offered here. Who has some may still
+        acknowledge them. Returns: those that consumers have."""
+        self._free(positions)
+        return self.places.disown(positions)
+
+    def own(self, positions: BitMap64) -> None:
+        """They belong to this instance from here on."""
+        self.places.own(positions)
+
+    def can_take(self) -> bool:
+        """Whether a consumer can take a message that can be offered."""
+        return reasons.can_take(self)
+
+    def grant(self, limit: int, among: BitMap64 | None = None) -> list[Outcome]:
+        """The oldest messages that can be offered, of those `among` these, are to go to another
+        instance. From now on they are offered to no consumer here."""
+        if self.config.group_key:
+            return []  # the next one of a key would not wait for that
+        ready, stop = self.places.ready, self.places.offered_before
+        if among is None:
+            found = ready.candidates(limit, stop, 0)
+        else:
+            found = lowest(among & ready.standing, limit, stop)
+        if not found:
+            return []
+        self.places.pull(found)
+        self.places.going_to_fail(found)
+        return [Outcome(found, "granted", "granted")]
+
+    def granted(self, positions: BitMap64) -> None:
+        """The fold read that these were given away, whether that holds or not."""
+        places = self.places
+        gone = places.going - places.failing  # acknowledged meanwhile
+        places.back(places.failed(without(positions & self.here, gone), 0, 0))
+
     def unreadable(self, positions: BitMap64) -> list[Outcome]:
         """They are to go, since they cannot be read."""
         if self._once:
@@ -112,6 +153,10 @@ class Queue:
         self.consumers.join(key, client, granted, filtered, adapts=adapts)
         self._watch()
         return granted
+
+    def has(self, key: int) -> bool:
+        """Whether this consumer takes part."""
+        return key in self.consumers.by_key
 
     def leave(self, key: int) -> None:
         """It ends: what it holds comes back at once, flagged and not counted."""
@@ -221,6 +266,9 @@ class Queue:
         elif verb == "release":
             outcomes = self._fail(found, "cancelled", now, delay_ms, holder)
         elif verb == "reject":
+            if self.places.foreign:  # only the owner gives up a message
+                found = without(found, self.places.foreign)
+                taken = freed + len(found)
             outcomes = self._finish(found, "rejected", reason or "rejected", holder)
         else:
             outcomes = self._finish(found, "acked", holder=holder)
@@ -230,7 +278,8 @@ class Queue:
         """Its unit was refused: they can be offered again."""
         if self._once:
             self.consumers.free(outcome.positions)
-        found, delivered = self.places.undone(outcome.positions, outcome.fate)
+        fate = "failed" if outcome.fate == "granted" else outcome.fate
+        found, delivered = self.places.undone(outcome.positions, fate)
         self.counting.uncounted.add(delivered)
         self.places.back(found)
 
@@ -257,14 +306,17 @@ class Queue:
         wakes += [now.ahead_ms(due_ns - now.steady_ns)] if due_ns is not None else []
         return min(wakes, default=None)
 
-    def purge(self, before: int, leased: bool) -> list[Outcome]:
-        """Removes all messages before a position; 0: all. leased: also those of consumers."""
-        return self._finish(self.purgeable(before, leased), "purged")
+    def purge(self, before: int, leased: bool, *, owned: bool = False) -> list[Outcome]:
+        """Removes all messages before a position; 0: all. leased: also those of consumers. owned:
+        only those that belong to this instance."""
+        return self._finish(self.purgeable(before, leased, owned=owned), "purged")
 
-    def purgeable(self, before: int, leased: bool) -> BitMap64:
+    def purgeable(self, before: int, leased: bool, *, owned: bool = False) -> BitMap64:
         """The messages that `purge` takes."""
         found = below(self.here, before) if before else self.here.copy()
         found = self.places.open_to(found, failing=False)
+        if owned:
+            found = without(found, self.places.foreign)
         return found if leased else without(found, self.places.leases.leased)
 
     # -- look ---------------------------------------------------------------------------------

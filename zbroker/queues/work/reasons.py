@@ -24,6 +24,8 @@ def where(queue: Queue, position: int, now: Now) -> Standing:
         owner = queue.consumers.owner(position)
         state, due, deliveries = "leased", places.leases.end(position), deliveries + 1
         consumer = owner.key if owner is not None else None
+    elif position in places.foreign and position not in places.barriers:
+        state = "elsewhere"
     elif position in places.delays.waiting:
         due_ns = places.delays.due(position)
         state, due = "delayed", None if due_ns is None else now.ahead_ms(due_ns - now.steady_ns)
@@ -75,6 +77,14 @@ def _none_can(queue: Queue) -> list[str]:
     return ["what can be offered fits no filter of a consumer that has room"]
 
 
+def can_take(queue: Queue) -> bool:
+    """True if a consumer has room for what can be offered, as far as its filter was compared."""
+    config, many = queue.config, queue.consumers.current()
+    if config.max_backlog and queue.consumers.held() >= config.max_backlog:
+        return False
+    return any(one.credit and one.spare > 0 and _fits(queue, one) for one in many)
+
+
 def _fits(queue: Queue, one: QueueConsumer) -> bool:
     """True if something can be offered to it, as far as its filter was compared."""
     places = queue.places
@@ -95,6 +105,8 @@ def _nothing_ready(queue: Queue, now: Now) -> list[str]:
         lines.append(
             f"{numbers.delayed} messages are delayed; the first one is due {_in(first, now)}"
         )
+    if places.foreign:
+        lines.append(f"{len(places.foreign)} messages belong to other instances")
     waiting = places.ready.waiting(places.offered_before)
     if waiting:
         lines.append(f"{waiting} messages wait for another one of their group key")

@@ -58,8 +58,9 @@ class Outcome(NamedTuple):
     """A decision to be committed; its positions are going until the fold reads it, or `undo`.
 
     why: of "gone": acked rejected purged sent unreadable time_limit max_deliveries max_cancels; of
-    "failed": cancelled lease_ended. due_ns: of "failed": not offered again before this wall time,
-    0: at once. letter: of "gone": the text of the dead letter to be made of each; "": none.
+    "failed": cancelled lease_ended; of "granted", which goes to another instance: granted.
+    due_ns: of "failed": not offered again before this wall time, 0: at once. letter: of "gone": the
+    text of the dead letter to be made of each; "": none.
     delay_ms: of "failed": how long that is from when it was decided.
     """
 
@@ -93,7 +94,8 @@ class SettleResult(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """The state of one message: ready leased delayed going waiting gone; replayable: acked kept.
+    """The state of one message: ready leased delayed going waiting elsewhere gone; replayable:
+    acked kept.
 
     due: monotonic ms at which a lease or delay is over; None: there is none, or it has no end.
     deliveries: with the one that lasts. failures: releases and ended leases.

@@ -1,0 +1,81 @@
+"""Facts wait for their messages, by origin and position; the bound counts what waits."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from zbroker.ids import Origin
+from zbroker.log.queue_records import Moved, OriginsFailed, OriginsGone
+from zbroker.queues.replicated.early_facts import EarlyFact, EarlyFacts
+from zbroker.queues.replicated.ownership import OwnerClaim
+
+A, B = Origin(1, 1), Origin(2, 1)
+CLAIM = OwnerClaim(1, False, 3, 1, 9, 4)
+
+
+def gone(*positions: int, at: int = 1) -> EarlyFact:
+    return EarlyFact(OriginsGone([]), BitMap64(positions), at)
+
+
+def failed(*positions: int, at: int = 1) -> EarlyFact:
+    return EarlyFact(OriginsFailed([], "lease_ended"), BitMap64(positions), at)
+
+
+def test_what_waited_comes_as_far_as_the_log_was_read() -> None:
+    early = EarlyFacts()
+    early.add(A, gone(5, 6, 9, at=3))
+    early.add(A, failed(5, 9, at=4))
+    taken, others, since = early.take(A, 6)
+    assert (taken, since) == (BitMap64([5, 6]), 3)
+    assert [one.positions for one in others] == [BitMap64([5])]
+    assert early.waits(A)
+    taken, others, _ = early.take(A, 100)
+    assert (taken, [one.positions for one in others]) == (BitMap64([9]), [BitMap64([9])])
+    assert not early.waits(A)
+    early.check()
+    assert early.bytes == 0
+
+
+def test_the_log_is_needed_from_the_oldest_fact_on() -> None:
+    early = EarlyFacts()
+    assert early.lowest is None
+    early.add(A, gone(5, at=30))
+    early.add(B, gone(5, at=20))
+    early.add(A, gone(6, at=40))
+    assert early.lowest == 20
+    early.take(B, 5)
+    assert early.lowest == 30
+
+
+def test_acknowledgements_of_an_origin_are_one_set() -> None:
+    early = EarlyFacts()
+    early.add(A, gone(*range(1_000)))
+    before = early.bytes
+    for first in range(1_000, 100_000, 1_000):
+        early.add(A, gone(*range(first, first + 1_000)))
+    assert early.bytes < 20 * before
+    early.check()
+
+
+def test_it_is_full_at_its_bound_and_has_room_at_half_of_it() -> None:
+    early = EarlyFacts(max_bytes=3_000)
+    number = 0
+    while not early.full:
+        number += 1
+        early.add(A, failed(number))
+    early.take(A, 1)
+    assert not early.full
+    assert not early.roomy
+    early.take(A, number // 2 + 1)
+    assert early.roomy
+
+
+def test_a_dump_is_the_same_again() -> None:
+    early, again = EarlyFacts(), EarlyFacts()
+    early.add(A, gone(5, 6, at=3))
+    early.add(B, EarlyFact(Moved([], 4, 1), BitMap64([8]), 5, CLAIM))
+    again.load(early.dump())
+    assert (again.dump(), again.bytes, again.lowest) == (early.dump(), early.bytes, 3)
+    again.check()
+    [one] = again.take(B, 8)[1]
+    assert (one.claim, one.at) == (CLAIM, 5)

@@ -1,0 +1,148 @@
+"""Messages of replicated queues change their owner: given, given back, taken over. Pure.
+
+    TransferRequest --no consumer here can take them--> granted --landed, read--> another's
+    granted to this instance, and no consumer takes them for a lease --> back to who gave them
+    TakeOver --an owner is away, says a person--> this instance's, flagged
+
+From the moment of the decision on the owner offers them to nobody; the other instance offers them
+when it has read the record. A request that is not granted has no answer: it comes again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyroaring import BitMap64
+
+from zbroker.engine.contract import Now
+from zbroker.engine.effects import Tell
+from zbroker.errors import ClientError
+from zbroker.queues.commits import PendingUnit, control
+from zbroker.queues.context import QueuesContext
+from zbroker.queues.effects import TransferRequest
+from zbroker.queues.queue_state import Ending, QueueState
+from zbroker.queues.replicated.fact_records import UnitStamp, moves_of
+from zbroker.queues.replicated.ownership import OwnerClaim
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Outcome
+from zbroker.wire import queue_surveys as s
+
+GRANT_MAX: Final = 1_000  # messages of one record
+LOOK_MS: Final = 1_000  # how often it is looked what was granted and not used
+UNUSED_MS: Final = 30_000  # of a queue without leases
+
+
+class OwnerMoves:
+    """Decides about the owners of messages."""
+
+    def __init__(self, shared: QueuesContext) -> None:
+        self._shared = shared
+        self._since: dict[tuple[str, OwnerClaim], int] = {}  # when it was seen first
+        self._look_ms = 0
+
+    # -- another instance asks for some ------------------------------------------------------------
+
+    def wanted(self, event: TransferRequest) -> None:
+        """An instance could take so many messages."""
+        one = self._shared.manager.running.get(event.queue)
+        if one is None or one.replicated is None or not isinstance(one.queue, Queue):
+            return
+        busy = not one.ready or self._shared.manager.commits.full
+        if busy or event.instance == one.replicated.me or one.queue.can_take():
+            return
+        for outcome in one.queue.grant(min(event.count, GRANT_MAX)):
+            self._give(one, outcome, event.instance)
+
+    # -- what was granted here and is not used ------------------------------------------------
+
+    def tick(self, now: Now) -> None:
+        """Gives back what no consumer took for as long as a lease."""
+        replicated = self._shared.manager.folding.replicated
+        if not replicated or now.mono_ms < self._look_ms:
+            return
+        self._look_ms = now.mono_ms + LOOK_MS
+        since, self._since = self._since, {}
+        for one in replicated.values():
+            if one.ready and isinstance(one.queue, Queue) and not one.queue.can_take():
+                self._give_back(one, one.queue, since, now)
+
+    def _give_back(
+        self, one: QueueState, queue: Queue, since: dict[tuple[str, OwnerClaim], int], now: Now
+    ) -> None:
+        assert one.replicated is not None
+        lease_ms = one.definition.config.lease or UNUSED_MS
+        for claim, part in one.replicated.ownership.granted():
+            unused = part & queue.places.ready.standing
+            if not unused:
+                continue
+            key = one.name, claim
+            begun = self._since[key] = since.get(key, now.mono_ms)
+            if now.mono_ms - begun < lease_ms:
+                continue
+            for outcome in queue.grant(GRANT_MAX, unused):
+                self._give(one, outcome, claim.instance)
+
+    def next_wake_ms(self) -> int | None:
+        """When there may be something to give back."""
+        many = self._shared.manager.folding.replicated.values()
+        claimed = any(one.replicated and one.replicated.ownership.claimed for one in many)
+        return self._look_ms if claimed else None
+
+    # -- records --------------------------------------------------------------------------------
+
+    def _give(self, one: QueueState, outcome: Outcome, to: int) -> None:
+        """Messages are to belong to another instance."""
+        assert isinstance(one.queue, Queue)
+        seen = one.queue.counting.before(outcome.positions)
+
+        def done(code: str) -> None:
+            if code:
+                one.queue.undo(outcome)
+
+        self._move(one, outcome.positions, to, seen, done)
+
+    def _move(
+        self, one: QueueState, positions: BitMap64, to: int, seen: BitMap64, then: Ending, *,
+        takeover: bool = False,
+    ) -> None:  # fmt: skip
+        """seen: those that may have been delivered."""
+        assert one.replicated is not None
+        manager = self._shared.manager
+        stamp = UnitStamp(manager.commits.incarnation, manager.commits.number())
+        kind, body = moves_of(one.replicated, positions, to, seen, stamp, takeover=takeover)
+
+        def done(code: str, _reason: str, _position: int) -> None:
+            then(code)
+            manager.changed(one)
+
+        manager.commits.add(PendingUnit([control(kind, body)], [body], done, stamp.unit))
+
+    # -- an owner is away ---------------------------------------------------------------------
+
+    def take_over(self, rid: bytes, ask: s.TakeOver) -> s.Changed | None:
+        """A person says so. Raises: ClientError."""
+        one = self._shared.running(ask.queue)
+        one.check_ready()
+        replicated = one.replicated
+        if replicated is None:
+            raise ClientError(
+                "bad_queue", f"queue {ask.queue!r} is local: no other instance has it"
+            )
+        if ask.instance == replicated.me:
+            raise ClientError(
+                "bad_field", "key `instance`: this instance owns its messages already"
+            )
+        if one.definition.config.semantics == "at-most-once" and not ask.may_duplicate:
+            text = f"queue {ask.queue!r} is at-most-once, and the owner may have delivered some"
+            raise ClientError("bad_queue", text, "say --may-duplicate, or wait for the owner")
+        taken = replicated.ownership.owners(one.queue.here).get(ask.instance)
+        if ask.dry_run or not taken:
+            return s.Changed(ask.cid, len(taken or ()))
+        answer = s.Changed(ask.cid, len(taken))
+
+        def done(code: str) -> None:
+            answer.code, answer.reason = code, code and "it could not be written"
+            self._shared.out.append(Tell(rid, answer))
+
+        self._move(one, taken, replicated.me, taken, done, takeover=True)
+        return None

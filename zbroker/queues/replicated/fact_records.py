@@ -1,0 +1,87 @@
+"""What is written of a replicated queue: by origin, what all instances need. Pure.
+
+gone, failed            KIND_OUTCOMES, by origin: to all instances
+horizon, barrier, early KIND_QUEUE, by position: they are about this log alone
+granted                 KIND_OWNERSHIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+
+from zbroker.log.format import KIND_OUTCOMES, KIND_OWNERSHIP, KIND_QUEUE
+from zbroker.log.queue_records import (
+    AnyQueueFact,
+    Moved,
+    OriginSet,
+    OriginsFailed,
+    OriginsGone,
+    OutcomesRecord,
+    packed,
+    steps_of,
+)
+from zbroker.log.records import AnyFact, Failed, MessagesGone, QueueRecord, encode, unpack_positions
+from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
+
+
+class UnitStamp(NamedTuple):
+    """By which process, and the number of its unit."""
+
+    by: int
+    unit: int
+
+
+def records_of(
+    one: ReplicatedQueue, facts: Iterable[AnyFact], written: UnitStamp
+) -> list[tuple[int, bytes]]:
+    """Kinds and bodies of the records that say these facts; at least one."""
+    here: list[AnyFact] = []
+    everywhere: list[AnyQueueFact] = []
+    for fact in facts:
+        if isinstance(fact, MessagesGone):
+            everywhere.append(OriginsGone(_named(one, fact.where), fact.why))
+        elif isinstance(fact, Failed):
+            where = _named(one, fact.where)
+            everywhere.append(OriginsFailed(where, fact.why, fact.due_ns, fact.delay_ms))
+        else:
+            here.append(fact)
+    made = []
+    if here or not everywhere:
+        record = QueueRecord(one.view.name, one.view.declaration, *written, here)
+        made.append((KIND_QUEUE, encode(record)))
+    if everywhere:
+        made.append((KIND_OUTCOMES, _outcomes(one, everywhere, written)))
+    return made
+
+
+def moves_of(
+    one: ReplicatedQueue, positions: BitMap64, to: int, seen: BitMap64, written: UnitStamp,
+    *, takeover: bool = False,
+) -> tuple[int, bytes]:  # fmt: skip
+    """Kind and body of the record that gives messages to an instance. seen: those of them that may
+    have been delivered."""
+    facts = []
+    for number, held in sorted(one.ownership.numbers(positions).items()):
+        for part, flagged in ((held - seen, False), (held & seen, True)):
+            if part:
+                where = origins_of(one, part)
+                facts.append(Moved(where, to, number + 1, takeover, flagged))
+    return KIND_OWNERSHIP, _outcomes(one, facts, written)
+
+
+def _outcomes(one: ReplicatedQueue, facts: Iterable[AnyQueueFact], written: UnitStamp) -> bytes:
+    record = OutcomesRecord(one.view.name, one.view.life, *written, packed(facts))
+    return encode(record)
+
+
+def _named(one: ReplicatedQueue, where: bytes) -> list[OriginSet]:
+    return origins_of(one, unpack_positions(where))
+
+
+def origins_of(one: ReplicatedQueue, positions: BitMap64) -> list[OriginSet]:
+    """Messages of this log by origin."""
+    named = one.runs.names(positions)
+    return [OriginSet(*origin, steps_of(part)) for origin, part in sorted(named.items())]
