@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from msgspec import to_builtins
+from msgspec import Raw, to_builtins
 from pyroaring import BitMap64
 
 from tests.queues.bench import HERE, Bench, Got
@@ -96,7 +96,7 @@ class Shared(Bench):
         return [r.OUTCOMES.decode(one.body) for one in own]
 
     @property
-    def here(self) -> BitMap64:
+    def messages(self) -> BitMap64:
         return self.manager.running["q"].queue.here
 
     @property
@@ -128,7 +128,7 @@ def test_only_what_was_published_here_is_offered_here(bench: Shared) -> None:
     bench.consume()
     theirs, mine = bench.from_peer(2), bench.many(2)
     assert bench.got() == mine
-    assert bench.here == BitMap64(theirs + mine)
+    assert bench.messages == BitMap64(theirs + mine)
 
 
 def test_the_initial_owner_offers_what_was_published_anywhere() -> None:
@@ -155,7 +155,7 @@ def test_what_another_one_took_over_is_not_offered_any_more(bench: Shared) -> No
     bench.move(named(mine, HERE), THERE.instance, takeover=True, seen=True)
     bench.consume()
     assert bench.got() == []
-    assert bench.here == BitMap64(mine)
+    assert bench.messages == BitMap64(mine)
 
 
 def test_an_acknowledgement_counts_whoever_owns_the_message_by_then(bench: Shared) -> None:
@@ -164,7 +164,7 @@ def test_an_acknowledgement_counts_whoever_owns_the_message_by_then(bench: Share
     bench.move(named([one], HERE), THERE.instance, takeover=True, seen=True)
     bench.ack(one)
     assert bench.last().taken == 1
-    assert not bench.here
+    assert not bench.messages
     assert bench.outcomes() == [gone([one], HERE)]
 
 
@@ -183,7 +183,7 @@ def test_a_lease_that_ends_at_an_instance_that_owns_no_more_brings_nothing_back(
 def test_only_the_owner_gives_a_message_up(bench: Shared) -> None:
     [one] = bench.from_peer(1)
     bench.settle(q.RejectMessages, [one], None, queue="q")
-    assert (bench.last().taken, bench.here) == (0, BitMap64([one]))
+    assert (bench.last().taken, bench.messages) == (0, BitMap64([one]))
 
 
 def test_expiry_is_decided_by_the_owner() -> None:
@@ -192,9 +192,9 @@ def test_expiry_is_decided_by_the_owner() -> None:
     mine = bench.many(1)
     bench.pass_ms(5_000)
     assert bench.outcomes() == [r.OriginsGone(named(mine, HERE), "time_limit")]
-    assert len(bench.here) == 1
+    assert len(bench.messages) == 1
     bench.move(named([1]))
-    assert not bench.here
+    assert not bench.messages
 
 
 def test_a_barrier_waits_for_all_before_it_here_whoever_owns_them() -> None:
@@ -205,7 +205,7 @@ def test_a_barrier_waits_for_all_before_it_here_whoever_owns_them() -> None:
     assert bench.got() == []
     bench.facts_of(gone([1]))
     assert bench.seen() == [Got(barrier, barrier=True)]
-    assert not bench.here
+    assert not bench.messages
     assert bench.outcomes() == []
 
 
@@ -225,7 +225,7 @@ def test_a_message_of_a_peer_may_be_acknowledged_here(bench: Shared) -> None:
     [one, _] = bench.from_peer(2, at=40)
     bench.ack(sid=None, queue="q", bookmarks=[bench.bookmark(one)])
     assert bench.outcomes() == [gone([40])]
-    assert len(bench.here) == 1
+    assert len(bench.messages) == 1
 
 
 def test_failures_go_to_all_instances(bench: Shared) -> None:
@@ -261,7 +261,7 @@ def test_a_refused_acknowledgement_leaves_the_message(bench: Shared) -> None:
     bench.holding = True
     bench.ack(one)
     bench.refuse()
-    assert bench.here == BitMap64([one])
+    assert bench.messages == BitMap64([one])
 
 
 # -- what is read -----------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_an_acknowledgement_may_come_before_its_message(bench: Shared) -> None:
     bench.consume()
     bench.facts_of(gone([4]), origin=THIRD)
     bench.from_peer(5)
-    assert len(bench.here) == 4
+    assert len(bench.messages) == 4
     bench.move(named([4, 5]), takeover=True, origin=THIRD)
     assert len(bench.got()) == 1
 
@@ -313,7 +313,7 @@ def test_without_tables_what_was_acknowledged_early_stays_gone(bench: Shared) ->
     bench.log_start = one
     bench.log[:begin] = [each for each in bench.log[:begin] if each.kind == KIND_DEFINITION]
     bench.restart()
-    assert not bench.here
+    assert not bench.messages
 
 
 def test_an_early_change_of_owner_holds_the_log_while_its_message_is_here(bench: Shared) -> None:
@@ -341,10 +341,10 @@ def test_a_fact_of_a_newer_release_is_stepped_over_alone(bench: Shared) -> None:
     mine = bench.many(1)
     view = bench.manager.replicated.definitions.view("q")
     assert view is not None
-    newer = r.Raw(encode([77, []]))
+    newer = Raw(encode([77, []]))
     record = r.OutcomesRecord("q", view.life, 1, 1, [newer, *r.packed([gone(mine, HERE)])])
     bench.arrives(KIND_OUTCOMES, encode(record))
-    assert not bench.here
+    assert not bench.messages
 
 
 @pytest.mark.parametrize("body", [b"\xc1", encode({"queue": 5}), encode([])])
@@ -359,7 +359,7 @@ def test_a_body_that_cannot_be_read_ends_nothing(bench: Shared, body: bytes) -> 
 def test_positions_that_are_none_change_nothing(bench: Shared) -> None:
     mine = bench.many(1)
     bench.facts_of(r.OriginsGone([r.OriginSet(*HERE, [0, 5]), r.OriginSet(*HERE, [1])]))
-    assert bench.here == BitMap64(mine)
+    assert bench.messages == BitMap64(mine)
 
 
 # -- the bound of what waits ------------------------------------------------------------------
@@ -379,11 +379,11 @@ def test_what_may_not_wait_any_more_is_read_again_when_there_is_room(
     assert one.replicated.stopped == {THIRD: at}
     assert one.lowest <= at
     bench.from_peer(9)
-    assert len(bench.here) == 9  # behind it nothing of that origin counts for now
+    assert len(bench.messages) == 9  # behind it nothing of that origin counts for now
     bench.from_peer(11)
     assert one.replicated.stopped == {}
-    assert len(bench.here) == 17
-    assert one.queue.where(max(bench.here) - 2, bench.now).failures == 3
+    assert len(bench.messages) == 17
+    assert one.queue.where(max(bench.messages) - 2, bench.now).failures == 3
 
 
 def test_other_origins_go_on_while_one_is_stopped(
@@ -396,7 +396,7 @@ def test_other_origins_go_on_while_one_is_stopped(
     bench.facts_of(gone([50]), origin=THIRD)
     assert one.replicated.stopped
     bench.facts_of(gone(mine[:1], HERE))
-    assert bench.here == BitMap64(mine[1:])
+    assert bench.messages == BitMap64(mine[1:])
     assert early_facts.EARLY_MAX_BYTES > 1 << 20
 
 
@@ -427,15 +427,15 @@ def test_what_the_loser_leased_comes_back_flagged_if_it_comes_back(bench: Shared
     tie(bench, one, LOWER, 7)
     bench.ack(one)
     assert bench.last().taken == 1
-    assert not bench.here
+    assert not bench.messages
 
 
 def test_a_fact_may_name_a_message_by_its_other_origin(bench: Shared) -> None:
     [one] = bench.many(1)
     bench.facts_of(gone([7], THIRD))
-    assert bench.here
+    assert bench.messages
     tie(bench, one, THIRD, 7)
-    assert not bench.here
+    assert not bench.messages
 
 
 # -- starts -----------------------------------------------------------------------------------
@@ -447,15 +447,15 @@ def test_the_tables_have_all_of_it(bench: Shared) -> None:
     mine = bench.many(2)
     bench.move(named([1]), seen=True)
     bench.move(named(mine[:1], HERE), THERE.instance, takeover=True, seen=True, origin=THIRD)
-    here, before = bench.here.copy(), bench.tables()
+    here, before = bench.messages.copy(), bench.tables()
     bench.restart(before)
-    assert bench.here == here
+    assert bench.messages == here
     bench.logon()
     bench.consume()
     assert bench.got() == [min(here), mine[1]]
     assert bench.seen()[0].deliveries == 2
     bench.from_peer(5)
-    assert len(bench.here) == len(here) + 4
+    assert len(bench.messages) == len(here) + 4
 
 
 def test_tables_of_a_queue_that_begins_elsewhere_are_not_used(bench: Shared) -> None:
@@ -473,7 +473,7 @@ def test_tables_of_a_queue_that_begins_elsewhere_are_not_used(bench: Shared) -> 
             one.body = encode(record)
     assert other.life.created_ns == key[1]
     bench.restart(saved)
-    assert len(bench.here) == 1
+    assert len(bench.messages) == 1
     assert "queues.tables_unusable" in [note.name for note in bench.notes]
 
 
@@ -483,10 +483,10 @@ def test_without_tables_the_log_gives_the_same(bench: Shared) -> None:
     mine = bench.many(2)
     bench.move(named([1]), seen=True)
     bench.facts_of(gone(mine[:1], HERE))
-    here = bench.here.copy()
+    here = bench.messages.copy()
     foreign = bench.manager.running["q"].queue.places.foreign.copy()  # type: ignore[union-attr]
     bench.restart()
-    assert bench.here == here
+    assert bench.messages == here
     assert bench.manager.running["q"].queue.places.foreign == foreign  # type: ignore[union-attr]
 
 
@@ -543,7 +543,7 @@ def test_two_lives_that_meet_are_one_queue(bench: Shared) -> None:
     bench.from_peer(1)
     bench.facts_of(gone([bench.at[THERE]]), life=before)
     bench.facts_of(gone(mine, HERE), life=LIFE)
-    assert not bench.here
+    assert not bench.messages
     assert "queues.lives_met" not in [note.name for note in bench.notes]
 
 
@@ -557,9 +557,9 @@ def test_where_lives_that_meet_began_at_two_places_the_queue_is_read_again() -> 
     bench.restart()
     bench.logon()
     bench.consume()
-    assert len(bench.here) == 0
+    assert len(bench.messages) == 0
     bench.arrives(KIND_DEFINITION, definition(begins=[r.VectorEntry(*THERE, 1)]))
-    assert len(bench.here) == 2
+    assert len(bench.messages) == 2
     assert "queues.lives_met" in [note.name for note in bench.notes]
     assert bench.codes() == ["not_ready"]
 
@@ -694,7 +694,7 @@ def test_an_acknowledgement_while_it_is_being_given_counts(bench: Shared) -> Non
     bench.settle(q.Settle, [one], None, queue="q")
     bench.land()
     bench.land()
-    assert not bench.here
+    assert not bench.messages
     assert bench.last().taken == 1
 
 
@@ -705,7 +705,19 @@ def test_what_was_given_and_no_consumer_takes_goes_back(bench: Shared) -> None:
     bench.pass_ms(20_000)
     assert moves(bench) == []
     bench.pass_ms(20_000)
-    assert moves(bench) == [r.Moved(named([1, 2]), THERE.instance, 2)]
+    assert moves(bench) == [r.Moved(named([1, 2]), THERE.instance, 2, back=True)]
+
+
+def test_what_came_back_stays(bench: Shared) -> None:
+    mine = bench.many(1)
+    wants(bench)
+    back = r.Moved(named(mine, HERE), HERE.instance, 2, back=True)
+    bench.facts_of(back)
+    for _ in range(5):
+        bench.pass_ms(20_000)
+    assert len(moves(bench)) == 1
+    bench.consume()
+    assert bench.got() == mine
 
 
 def test_a_wish_for_a_queue_that_is_none_of_several_instances_changes_nothing() -> None:
@@ -759,3 +771,20 @@ def test_explain_says_that_messages_belong_to_others(bench: Shared) -> None:
     lines = bench.ask(s.Explain(1, "q")).lines
     assert "1 messages belong to other instances" in lines
     assert bench.ask(s.Explain(1, "q", position=one)).state == "elsewhere"
+
+
+def test_a_fact_of_a_life_that_is_not_known_yet_counts_once_it_is(bench: Shared) -> None:
+    """It came over a faster link than the definition, which is of another instance."""
+    mine = bench.many(2)
+    bench.facts_of(gone(mine[:1], HERE), origin=THIRD, life=LIFE)
+    bench.facts_of(gone(mine[1:], HERE), origin=THIRD)
+    assert bench.messages == BitMap64(mine)
+    bench.arrives(KIND_DEFINITION, definition())
+    assert not bench.messages
+
+
+def test_a_fact_of_a_life_that_has_ended_counts_for_no_other(bench: Shared) -> None:
+    mine = bench.many(1)
+    bench.arrives(KIND_DEFINITION, definition(ends=True))
+    bench.facts_of(gone(mine, HERE), life=LIFE)
+    assert bench.messages == BitMap64(mine)

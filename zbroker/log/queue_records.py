@@ -108,13 +108,14 @@ class Moved(QueueFact, tag=3):
     """They belong to the instance `to`. number: of the ownership, one more than it was held under.
 
     takeover: by hand, from an instance that is away; else the owner gave them. seen: they may have
-    been delivered before.
+    been delivered before. back: the owner had no use for them, and gives them back.
     """
 
     to: int
     number: int
     takeover: bool = False
     seen: bool = False
+    back: bool = False
 
 
 AnyQueueFact = OriginsGone | OriginsFailed | Moved

@@ -110,7 +110,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             qe.TablesSaved: self._saves.saved,
             qe.Given: self._dispatcher.given,
             qe.Unsent: self._unsent,
-            qe.TransferRequest: self._moves.wanted,
+            qe.TransferRequest: self._moves.request,
             qe.Examined: shared.answered,
             qe.Searched: shared.answered,
             qe.Reentered: shared.answered,

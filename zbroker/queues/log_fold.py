@@ -127,7 +127,7 @@ class QueueFold:
         if item.origin != origin or item.position >= one.folded or walk.key not in self._alone:
             return
         record = _decoded(OUTCOMES, item) if item.kind != KIND_DEFINITION else None
-        if record is None or record.queue != name or record.life not in one.replicated.view.lives:
+        if record is None or record.queue != name:
             return
         touched[name] = one
         if not one.replicated.record(item, record, again=True):
@@ -243,7 +243,7 @@ class QueueFold:
         if self._manager.is_own(batch):
             self._commits.found(record.by, record.unit, batch.position)
         one = self._mine(record.queue, batch, walk)
-        if one is None or one.replicated is None or record.life not in one.replicated.view.lives:
+        if one is None or one.replicated is None:
             return
         one.replicated.record(batch, record)
         touched[one.name] = one

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyroaring import BitMap64
-
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Tell
 from zbroker.errors import ClientError
@@ -21,7 +19,7 @@ from zbroker.queues.commits import PendingUnit, control
 from zbroker.queues.context import QueuesContext
 from zbroker.queues.effects import TransferRequest
 from zbroker.queues.queue_state import Ending, QueueState
-from zbroker.queues.replicated.fact_records import UnitStamp, moves_of
+from zbroker.queues.replicated.fact_records import Move, UnitStamp, moves_of
 from zbroker.queues.replicated.ownership import OwnerClaim
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
@@ -42,7 +40,7 @@ class OwnerMoves:
 
     # -- another instance asks for some ------------------------------------------------------------
 
-    def wanted(self, event: TransferRequest) -> None:
+    def request(self, event: TransferRequest) -> None:
         """An instance could take so many messages."""
         one = self._shared.manager.running.get(event.queue)
         if one is None or one.replicated is None or not isinstance(one.queue, Queue):
@@ -80,7 +78,7 @@ class OwnerMoves:
             if now.mono_ms - begun < lease_ms:
                 continue
             for outcome in queue.grant(GRANT_MAX, unused):
-                self._give(one, outcome, claim.instance)
+                self._give(one, outcome, claim.instance, back=True)
 
     def next_wake_ms(self) -> int | None:
         """When there may be something to give back."""
@@ -90,7 +88,7 @@ class OwnerMoves:
 
     # -- records --------------------------------------------------------------------------------
 
-    def _give(self, one: QueueState, outcome: Outcome, to: int) -> None:
+    def _give(self, one: QueueState, outcome: Outcome, to: int, *, back: bool = False) -> None:
         """Messages are to belong to another instance."""
         assert isinstance(one.queue, Queue)
         seen = one.queue.counting.before(outcome.positions)
@@ -99,17 +97,13 @@ class OwnerMoves:
             if code:
                 one.queue.undo(outcome)
 
-        self._move(one, outcome.positions, to, seen, done)
+        self._commit(one, Move(outcome.positions, to, seen, back=back), done)
 
-    def _move(
-        self, one: QueueState, positions: BitMap64, to: int, seen: BitMap64, then: Ending, *,
-        takeover: bool = False,
-    ) -> None:  # fmt: skip
-        """seen: those that may have been delivered."""
+    def _commit(self, one: QueueState, move: Move, then: Ending) -> None:
         assert one.replicated is not None
         manager = self._shared.manager
         stamp = UnitStamp(manager.commits.incarnation, manager.commits.number())
-        kind, body = moves_of(one.replicated, positions, to, seen, stamp, takeover=takeover)
+        kind, body = moves_of(one.replicated, move, stamp)
 
         def done(code: str, _reason: str, _position: int) -> None:
             then(code)
@@ -144,5 +138,5 @@ class OwnerMoves:
             answer.code, answer.reason = code, code and "it could not be written"
             self._shared.out.append(Tell(rid, answer))
 
-        self._move(one, taken, replicated.me, taken, done, takeover=True)
+        self._commit(one, Move(taken, replicated.me, taken, takeover=True), done)
         return None

@@ -50,7 +50,9 @@ class Snapshots:
         whole = not self._look
         if whole:
             self._keys.clear()
-        names = list(manager.running) if whole else manager.changes.since(self._look)
+        # a replicated queue knows how far each origin was read, so each block changes it
+        changed = {*manager.changes.since(self._look), *manager.folding.replicated}
+        names = list(manager.running) if whole else sorted(changed)
         self._look = manager.changes.look()
         found = Snapshot(whole, _upto(manager), {}, {}, [])
         for name in names:

@@ -133,7 +133,7 @@ def test_records_of_replicated_queues_name_messages_by_origin(maker: Maker) -> N
     assert rows[1]["facts"] == [{"fact": "gone", "where": runs, "why": "acked"}]
     assert rows[2]["facts"] == [{
         "fact": "moved", "where": runs, "to": f"{8:016x}", "number": 1, "takeover": False,
-        "seen": False,
+        "seen": False, "back": False,
     }]  # fmt: skip
 
 

@@ -40,8 +40,8 @@ def views(*records: ReplicatedDefinition) -> QueueView | None:
 def test_the_earlier_life_is_the_queue() -> None:
     view = views(made(FIRST), made(SECOND, by=B))
     assert view is not None
-    assert (view.life, view.lives) == (FIRST, {FIRST, SECOND})
-    assert (view.declaration, view.declarations) == (100, {100, 200})
+    assert (view.life, view.lives) == (FIRST, frozenset({FIRST, SECOND}))
+    assert (view.declaration, view.declarations) == (100, frozenset({100, 200}))
 
 
 def test_of_two_lives_of_one_moment_the_lower_instance_is_the_queue() -> None:
@@ -71,7 +71,7 @@ def test_an_origin_that_one_life_does_not_name_begins_with_its_log() -> None:
 def test_a_deletion_ends_the_life_that_it_names() -> None:
     view = views(made(FIRST), made(SECOND, lease=2), ended(FIRST))
     assert view is not None
-    assert (view.life, view.lives) == (SECOND, {SECOND})
+    assert (view.life, view.lives) == (SECOND, frozenset({SECOND}))
     assert views(made(FIRST), made(SECOND), ended(FIRST), ended(SECOND)) is None
 
 

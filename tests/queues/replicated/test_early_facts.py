@@ -38,13 +38,14 @@ def test_what_waited_comes_as_far_as_the_log_was_read() -> None:
 
 def test_the_log_is_needed_from_the_oldest_fact_on() -> None:
     early = EarlyFacts()
-    assert early.lowest is None
+    lows = [early.lowest]
     early.add(A, gone(5, at=30))
     early.add(B, gone(5, at=20))
     early.add(A, gone(6, at=40))
-    assert early.lowest == 20
+    lows.append(early.lowest)
     early.take(B, 5)
-    assert early.lowest == 30
+    lows.append(early.lowest)
+    assert lows == [None, 20, 30]
 
 
 def test_acknowledgements_of_an_origin_are_one_set() -> None:
@@ -60,14 +61,16 @@ def test_acknowledgements_of_an_origin_are_one_set() -> None:
 def test_it_is_full_at_its_bound_and_has_room_at_half_of_it() -> None:
     early = EarlyFacts(max_bytes=3_000)
     number = 0
+    seen = []
     while not early.full:
         number += 1
         early.add(A, failed(number))
+    seen.append((early.full, early.roomy))
     early.take(A, 1)
-    assert not early.full
-    assert not early.roomy
+    seen.append((early.full, early.roomy))
     early.take(A, number // 2 + 1)
-    assert early.roomy
+    seen.append((early.full, early.roomy))
+    assert seen == [(True, False), (False, False), (False, True)]
 
 
 def test_a_dump_is_the_same_again() -> None:

@@ -26,7 +26,8 @@ from zbroker.topics import TopicType
 
 
 class QueueView(NamedTuple):
-    """A queue as it is now. lives: all that have not ended; the lowest is `life`."""
+    """A queue as it is now. lives: all that have not ended; the lowest is `life`. ended: those that
+    have."""
 
     name: str
     life: QueueDeclaration
@@ -35,6 +36,7 @@ class QueueView(NamedTuple):
     source: str
     types: list[TopicType] | None
     begins: Vector
+    ended: frozenset[QueueDeclaration] = frozenset()
 
     @property
     def declaration(self) -> int:
@@ -64,7 +66,8 @@ class ReplicatedDefinitions:
 
     def view(self, name: str) -> QueueView | None:
         """The queue with this name; None: there is none, or not any more."""
-        rows = [row for row in self._rows.get(name, {}).values() if row.definition is not None]
+        known = self._rows.get(name, {})
+        rows = [row for row in known.values() if row.definition is not None]
         if not rows:
             return None
         newest = max(rows, key=lambda row: row.version)
@@ -72,7 +75,7 @@ class ReplicatedDefinitions:
         lives = frozenset(row.life for row in rows)
         return QueueView(
             name, min(lives), lives, newest.definition, newest.source, newest.types,
-            _lower(row.begins for row in rows),
+            _lower(row.begins for row in rows), frozenset(known) - lives,
         )  # fmt: skip
 
     def next_version(self, name: str, here: Origin) -> Version:

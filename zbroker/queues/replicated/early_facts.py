@@ -35,9 +35,9 @@ class EarlyFact(NamedTuple):
 class EarlyFacts:
     """Those of one queue. bytes: of memory, roughly."""
 
-    def __init__(self, max_bytes: int = EARLY_MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int | None = None) -> None:
         self.bytes = 0
-        self._max_bytes = max_bytes
+        self._max_bytes = EARLY_MAX_BYTES if max_bytes is None else max_bytes
         self._gone: dict[Origin, BitMap64] = {}
         self._others: dict[Origin, list[EarlyFact]] = {}
         self._since: dict[Origin, int] = {}  # where the oldest of them may be in this log

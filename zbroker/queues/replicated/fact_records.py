@@ -57,18 +57,25 @@ def records_of(
     return made
 
 
-def moves_of(
-    one: ReplicatedQueue, positions: BitMap64, to: int, seen: BitMap64, written: UnitStamp,
-    *, takeover: bool = False,
-) -> tuple[int, bytes]:  # fmt: skip
-    """Kind and body of the record that gives messages to an instance. seen: those of them that may
-    have been delivered."""
+class Move(NamedTuple):
+    """Messages change their owner. seen: those of them that may have been delivered; takeover,
+    back: see zbroker.log.queue_records.Moved."""
+
+    positions: BitMap64
+    to: int
+    seen: BitMap64
+    takeover: bool = False
+    back: bool = False
+
+
+def moves_of(one: ReplicatedQueue, move: Move, written: UnitStamp) -> tuple[int, bytes]:
+    """Kind and body of the record that says so."""
     facts = []
-    for number, held in sorted(one.ownership.numbers(positions).items()):
-        for part, flagged in ((held - seen, False), (held & seen, True)):
+    for number, held in sorted(one.ownership.numbers(move.positions).items()):
+        for part, flagged in ((held - move.seen, False), (held & move.seen, True)):
             if part:
                 where = origins_of(one, part)
-                facts.append(Moved(where, to, number + 1, takeover, flagged))
+                facts.append(Moved(where, move.to, number + 1, move.takeover, flagged, move.back))
     return KIND_OWNERSHIP, _outcomes(one, facts, written)
 
 

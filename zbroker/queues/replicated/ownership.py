@@ -28,6 +28,7 @@ class OwnerClaim(NamedTuple):
     """What a record says of some messages; the highest one holds.
 
     instance, generation, position: of the record. to: the instance that owns them from then on.
+    back: see Moved.
     """
 
     number: int
@@ -36,6 +37,7 @@ class OwnerClaim(NamedTuple):
     generation: int
     position: int
     to: int
+    back: bool = False
 
 
 class Ownership:
@@ -159,10 +161,11 @@ class Ownership:
         return next(claim.number for claim, part in self._claims.items() if position in part)
 
     def granted(self) -> list[tuple[OwnerClaim, BitMap64]]:
-        """What other instances gave this one."""
+        """What other instances gave this one, but for what had been its own."""
         return [
             (claim, part) for claim, part in self._claims.items()
-            if claim.to == self._me and not claim.takeover and claim.instance != self._me
+            if claim.to == self._me and claim.instance != self._me
+            and not claim.takeover and not claim.back
         ]  # fmt: skip
 
     def drop(self, positions: BitMap64) -> None:
@@ -216,5 +219,5 @@ class Ownership:
 
 
 _Dump = tuple[
-    list[tuple[int, bool, int, int, int, int, bytes]], list[tuple[int, bytes]]
+    list[tuple[int, bool, int, int, int, int, bool, bytes]], list[tuple[int, bytes]]
 ]  # fmt: skip

@@ -9,7 +9,8 @@ is durable, and as long as any other early fact is about a message of the queue,
 from the fact on.
 
 When no more facts may wait, the records of their origin wait in the log instead: that origin is
-stopped, as behind a slow link, and is read again from there when there is room.
+stopped, as behind a slow link, and is read again from there when there is room. So is one whose
+record names a life of the queue of which nothing is known yet: its definition is of another origin.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from zbroker.log.queue_records import (
     OriginsFailed,
     OriginsGone,
     OutcomesRecord,
+    QueueDeclaration,
     facts_of,
     origins_of_state,
 )
@@ -67,6 +69,7 @@ class ReplicatedQueue:
         self.early = EarlyFacts()
         self.unwritten: list[tuple[int, BitMap64]] = []
         self.stopped: dict[Origin, int] = {}
+        self._awaits: dict[Origin, QueueDeclaration] = {}  # of those, which one has to be known
         self.flagged = BitMap64()
         self._read: dict[Origin, int] = {}  # how far the log was read, by origin
         self._pinned: list[tuple[int, BitMap64]] = []  # early facts about messages that are here
@@ -154,6 +157,11 @@ class ReplicatedQueue:
         origin = batch.origin
         if origin in self.stopped and not again:
             return True
+        if record.life not in self.view.lives:
+            if record.life in self.view.ended:
+                return True
+            self.stopped[origin], self._awaits[origin] = batch.position, record.life
+            return False
         claim_at = (origin.instance, origin.generation, batch.origin_position)
         known = [one for fact in facts_of(record) for one in self._known(fact)]
         if self.early.full and any(one.early for one in known):
@@ -164,7 +172,7 @@ class ReplicatedQueue:
             if isinstance(fact, Moved):
                 if batch.kind != KIND_OWNERSHIP or fact.number <= 0:
                     continue
-                claim = OwnerClaim(fact.number, fact.takeover, *claim_at, fact.to)
+                claim = OwnerClaim(fact.number, fact.takeover, *claim_at, fact.to, fact.back)
             local = self.runs.local(one.origin, one.here) & self._queue.here
             if local:
                 self._apply(fact, local, claim)
@@ -221,8 +229,13 @@ class ReplicatedQueue:
         """An origin that may be read again, and from where; None: there is none, or no room."""
         if not self.stopped or not self.early.roomy:
             return None
-        origin = min(self.stopped, key=self.stopped.__getitem__)
-        return origin, self.stopped[origin]
+        known = self.view.lives | self.view.ended
+        self._awaits = {one: life for one, life in self._awaits.items() if life not in known}
+        due = [(at, origin) for origin, at in self.stopped.items() if origin not in self._awaits]
+        if not due:
+            return None
+        at, origin = min(due)
+        return origin, at
 
     def caught_up(self, origin: Origin) -> None:
         """Its records were read again, up to where the log was read for the queue."""

@@ -1,0 +1,235 @@
+"""Bugs planted in the replicated queues of the simulated instances: each must be found.
+
+A host that is set back, and barriers, are not in the world: see tests.queues.test_replicated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyroaring import BitMap64
+
+from zbroker.log.queue_records import Moved, OriginsGone, ReplicatedDefinition
+from zbroker.queues import owner_moves
+from zbroker.queues.core import QueuesCore
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.replicated.ownership import OwnerClaim
+from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
+from zbroker.queues.work.queue import Queue
+
+Change = Callable[[QueueState, ReplicatedQueue, Any], None]
+
+
+def plant(bug: str, core: QueuesCore) -> None:
+    """Makes a core do something wrong; "": nothing."""
+    if bug in CORES:
+        CORES[bug](core)
+    elif bug in QUEUES:
+        _made(core, QUEUES[bug])
+
+
+def _made(core: Any, change: Change) -> None:
+    """Each replicated queue is changed before it reads anything."""
+    make = core.manager._made
+
+    def made(*given: Any) -> QueueState:
+        one: QueueState = make(*given)
+        if one.replicated is not None and isinstance(one.queue, Queue):
+            change(one, one.replicated, one.queue)
+        return one
+
+    core.manager._made = made
+
+
+# -- numbers and owners -----------------------------------------------------------------------
+
+
+def _number_of_the_owner(one: QueueState, replicated: Any, queue: Any) -> None:
+    """The number counts what an instance gave, not what happened to the message."""
+    gave = 0
+
+    def numbers(positions: BitMap64) -> dict[int, BitMap64]:
+        nonlocal gave
+        gave += 1
+        return {gave: positions.copy()}
+
+    replicated.ownership.numbers = numbers
+
+
+def _equal_numbers(one: QueueState, replicated: Any, queue: Any) -> None:
+    """Of equal numbers the one that is read later holds."""
+    apply = replicated.ownership.apply
+    count = 0
+
+    def later(claim: OwnerClaim, positions: BitMap64) -> BitMap64:
+        nonlocal count
+        count += 1
+        found: BitMap64 = apply(claim._replace(takeover=False, instance=count), positions)
+        return found
+
+    replicated.ownership.apply = later
+    replicated.ownership.granted = list
+    first = replicated.ownership._first
+    replicated.ownership._first = lambda positions: _Any(first(positions))
+
+
+class _Any(dict[int, BitMap64]):
+    """Whoever gave it was the owner."""
+
+    def get(self, key: Any, default: Any = None) -> Any:  # type: ignore[override]
+        return BitMap64.union(BitMap64(), *self.values())
+
+
+def _tie_ignored(one: QueueState, replicated: Any, queue: Any) -> None:
+    replicated.ownership.tie = lambda instance, positions: BitMap64()
+
+
+def _grant_by_the_loser(one: QueueState, replicated: Any, queue: Any) -> None:
+    """What the loser of a tie gave away holds."""
+    first = replicated.ownership._first
+    replicated.ownership._first = lambda positions: _Any(first(positions))
+
+
+def _believes_its_intention(core: Any) -> None:
+    """What is to be given belongs to the other one before it is in the log."""
+    commit = core._moves._commit
+
+    def committed(one: QueueState, move: Any, then: Any) -> None:
+        commit(one, move, then)
+        assert one.replicated is not None
+        if not move.takeover:
+            claim = OwnerClaim(1, False, one.replicated.me, 1, 1 << 40, move.to)
+            one.replicated.ownership.apply(claim, move.positions)
+
+    core._moves._commit = committed
+
+
+def _offers_what_it_gives(core: Any) -> None:
+    """What is being given is offered here, too."""
+
+    def plain(one: QueueState, replicated: Any, queue: Any) -> None:
+        grant = queue.grant
+
+        def granted(*given: Any) -> Any:
+            outcomes = grant(*given)
+            for outcome in outcomes:
+                queue.undo(outcome)
+            return outcomes
+
+        queue.grant = granted
+        queue.disown = lambda positions: BitMap64()
+
+    _made(core, plain)
+
+
+def _offers_before_it_has_read(core: Any) -> None:
+    """Whoever asked for messages offers them at once."""
+    wanted = core._moves.request
+
+    def request(event: Any) -> None:
+        wanted(event)
+        one = core.manager.running.get(event.queue)
+        if one is not None and one.replicated is not None:
+            one.queue.own(one.queue.places.foreign)
+
+    core._moves.request = request
+    core._handlers[owner_moves.TransferRequest] = request
+
+
+# -- facts ------------------------------------------------------------------------------------
+
+
+def _without(kind: type, when: Callable[[Any, Any], bool]) -> Change:
+    """Facts of this kind are not applied in some cases."""
+
+    def change(one: QueueState, replicated: Any, queue: Any) -> None:
+        apply = replicated._apply
+
+        def applied(fact: Any, local: BitMap64, claim: Any) -> None:
+            if not (isinstance(fact, kind) and when(replicated, fact)):
+                apply(fact, local, claim)
+
+        replicated._apply = applied
+
+    return change
+
+
+def _acknowledgements_fenced(one: QueueState, replicated: Any, queue: Any) -> None:
+    """What a consumer says of a message that belongs to another instance does not count."""
+    settle = queue.settle
+
+    def fenced(key: Any, positions: BitMap64, *given: Any, **more: Any) -> Any:
+        return settle(key, positions - queue.places.foreign, *given, **more)
+
+    queue.settle = fenced
+
+
+def _early_dropped(one: QueueState, replicated: Any, queue: Any) -> None:
+    add = replicated.early.add
+    replicated.early.add = lambda origin, early: (
+        None if isinstance(early.fact, OriginsGone) else add(origin, early)
+    )
+
+
+def _stopped_is_dropped(one: QueueState, replicated: Any, queue: Any) -> None:
+    """An origin that was stopped goes on behind the record that did not fit."""
+    record = replicated.record
+
+    def dropped(batch: Any, said: Any, **more: Any) -> bool:
+        record(batch, said, **more)
+        replicated.stopped.clear()
+        return True
+
+    replicated.record = dropped
+
+
+def _flags_lost(one: QueueState, replicated: Any, queue: Any) -> None:
+    """What may have been delivered elsewhere is not flagged."""
+    replicated._flag = lambda local: None
+
+
+def _by_local_position(one: QueueState, replicated: Any, queue: Any) -> None:
+    """Facts of peers are taken for positions of this log."""
+    replicated.runs.local = lambda origin, positions: positions.copy()
+
+
+# -- definitions ------------------------------------------------------------------------------
+
+
+def _two_lives(core: Any) -> None:
+    """A queue of the config stays the one that this instance made."""
+    replicated = core.manager.replicated
+    learn = replicated.learn
+
+    def own(record: ReplicatedDefinition, position: int) -> None:
+        if core.manager.here is not None and record.life.instance == core.manager.here.instance:
+            learn(record, position)
+
+    replicated.learn = own
+
+
+QUEUES: Final[dict[str, Change]] = {
+    "numbers are of the owner": _number_of_the_owner,
+    "of equal numbers the later one holds": _equal_numbers,
+    "ties change no owner": _tie_ignored,
+    "what the loser of a tie gave holds": _grant_by_the_loser,
+    "acknowledgements are fenced": _acknowledgements_fenced,
+    "early acknowledgements are dropped": _early_dropped,
+    "what may not wait is dropped": _stopped_is_dropped,
+    "what others delivered is not flagged": _flags_lost,
+    "facts are of local positions": _by_local_position,
+    "takeovers do not count at the owner": _without(
+        Moved, lambda replicated, fact: fact.takeover and fact.to != replicated.me
+    ),
+    "transfers do not count at the receiver": _without(
+        Moved, lambda replicated, fact: fact.to == replicated.me
+    ),
+}
+CORES: Final[dict[str, Callable[[Any], None]]] = {
+    "it believes its intention": _believes_its_intention,
+    "what is being given is offered": _offers_what_it_gives,
+    "it offers after the request": _offers_before_it_has_read,
+    "two lives of a queue": _two_lives,
+}
+ALL: Final = (*QUEUES, *CORES)
