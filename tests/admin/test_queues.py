@@ -197,6 +197,11 @@ def test_what_the_process_refuses_is_an_error(bench: Bench, what: str) -> None:
         ("requeue", {}, q.Requeue(0, "work")),
         ("requeue", {"bookmarks": ["7|5|"], "limit": 3}, q.Requeue(0, "work", ["7|5|"], 3)),
         ("requeue", {"dry_run": True}, q.Requeue(0, "work", dry_run=True)),
+        (
+            "takeover",
+            {"instance": "0" * 14 + "ab", "called": "a", "may_duplicate": True, "dry_run": True},
+            q.TakeOver(0, "work", 0xAB, "a", may_duplicate=True, dry_run=True),
+        ),
         ("delete", {"dry_run": True}, q.Define(0, "delete", "work", dry_run=True)),
         ("delete", {}, q.Define(0, "delete", "work")),
         (
@@ -235,6 +240,8 @@ def test_a_purge_says_what_leaves_in_one_way(bench: Bench, body: dict[str, Any])
     ("what", "body", "code"),
     [
         ("requeue", {"limit": 0}, "bad_field"),
+        ("takeover", {}, "bad_field"),
+        ("takeover", {"instance": "7"}, "bad_field"),
         ("requeue", {"bookmark": "7|5|"}, "bad_field"),
         ("delete", {"definition": {}}, "bad_field"),
         ("create", {"definition": {"leese": 1}}, "bad_queue"),

@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 
 from tests.queues.bench import HERE, Bench, Got
 from zbroker.config import QueueConfig
+from zbroker.errors import ConfigError
 from zbroker.ids import Origin
 from zbroker.log import queue_records as r
 from zbroker.log.format import (
@@ -131,6 +132,8 @@ def test_only_what_was_published_here_is_offered_here(bench: Shared) -> None:
     assert bench.messages == BitMap64(theirs + mine)
 
 
+@pytest.mark.seed("000-15")
+@pytest.mark.seed("000-16")
 def test_the_initial_owner_offers_what_was_published_anywhere() -> None:
     for owner, offers in (("me", 2), ("other", 0)):
         config = QueueConfig("q", topic="t", scope="group-local", initial_owner=owner)
@@ -197,6 +200,7 @@ def test_expiry_is_decided_by_the_owner() -> None:
     assert not bench.messages
 
 
+@pytest.mark.seed("000-29")
 def test_a_barrier_waits_for_all_before_it_here_whoever_owns_them() -> None:
     bench = Shared(QueueConfig("q", topic="t", scope="distributed", barrier="/b = 1"))
     bench.consume()
@@ -245,6 +249,7 @@ def test_horizons_stay_on_this_instance(bench: Shared) -> None:
     assert all(one.kind in (KIND_QUEUE, KIND_DEFINITION, 1) for one in bench.log)
 
 
+@pytest.mark.seed("000-42")
 def test_a_local_queue_writes_what_it_wrote_before() -> None:
     bench = Shared(QueueConfig("q", topic="t"))
     bench.consume()
@@ -571,6 +576,7 @@ def test_a_deletion_by_a_peer_ends_the_queue(bench: Shared) -> None:
     assert bench.codes() == ["unknown_queue"]
 
 
+@pytest.mark.seed("000-10")
 def test_a_change_by_a_peer_holds_here(bench: Shared) -> None:
     config = QueueConfig("q", topic="t", scope="distributed", lease=1_000)
     bench.arrives(KIND_DEFINITION, definition(views(bench).life, 2, config))
@@ -599,6 +605,7 @@ def test_a_local_queue_of_that_name_stays_and_that_is_noted() -> None:
     assert [note.name for note in bench.notes] == ["queues.not_usable"]
 
 
+@pytest.mark.seed("000-10")
 def test_operators_make_change_and_delete_a_replicated_queue() -> None:
     bench = Shared(QueueConfig("other", topic="o"))
     made = bench.ask(s.Define(1, "create", "q", {"topic": "t", "scope": "distributed"}))
@@ -641,6 +648,8 @@ def moves(bench: Shared) -> list[r.AnyQueueFact]:
     return [fact for record in bench.written(KIND_OWNERSHIP) for fact in r.facts_of(record)]
 
 
+@pytest.mark.seed("000-19")
+@pytest.mark.seed("000-26")
 def test_the_oldest_messages_are_given_to_an_instance_that_has_room(bench: Shared) -> None:
     mine = bench.many(5)
     wants(bench, 3)
@@ -649,6 +658,8 @@ def test_the_oldest_messages_are_given_to_an_instance_that_has_room(bench: Share
     assert bench.got() == mine[3:]
 
 
+@pytest.mark.seed("000-06")
+@pytest.mark.seed("000-25")
 def test_nothing_is_given_while_a_consumer_here_has_room(bench: Shared) -> None:
     bench.consume(backlog=2)
     mine = bench.many(1)
@@ -659,6 +670,7 @@ def test_nothing_is_given_while_a_consumer_here_has_room(bench: Shared) -> None:
     assert moves(bench) == [r.Moved(named(mine[2:], HERE), THERE.instance, 1)]
 
 
+@pytest.mark.seed("000-24")
 def test_what_is_being_given_is_offered_to_nobody_and_stays_if_it_is_refused(
     bench: Shared,
 ) -> None:
@@ -720,6 +732,7 @@ def test_what_came_back_stays(bench: Shared) -> None:
     assert bench.got() == mine
 
 
+@pytest.mark.seed("000-27")
 def test_a_wish_for_a_queue_that_is_none_of_several_instances_changes_nothing() -> None:
     bench = Shared(QueueConfig("q", topic="t"))
     bench.many(1)
@@ -788,3 +801,13 @@ def test_a_fact_of_a_life_that_has_ended_counts_for_no_other(bench: Shared) -> N
     bench.arrives(KIND_DEFINITION, definition(ends=True))
     bench.facts_of(gone(mine, HERE), life=LIFE)
     assert bench.messages == BitMap64(mine)
+
+
+@pytest.mark.seed("000-36")
+def test_a_config_that_means_another_queue_than_the_peers_is_refused() -> None:
+    bench = Shared(QueueConfig("q", topic="other", scope="distributed"), welcome=False)
+    bench._next(THERE, 1, 0)
+    bench._put(KIND_DEFINITION, definition())
+    bench.persisted = bench.position
+    with pytest.raises(ConfigError, match="topic"):
+        bench.welcome()

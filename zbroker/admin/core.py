@@ -23,7 +23,7 @@
     POST /journal/reindex     {}
     POST /journal/hold        {"who", "what", "position", "ttl_s"}; ttl_s 0 ends it
     POST /clients/disconnect  {"client"}
-    POST /queues/NAME/...     create, alter, delete, purge, requeue
+    POST /queues/NAME/...     create, alter, delete, purge, requeue, takeover
     POST /points              {"name", "at"?}
     POST /points/remove       {"name"}, "dry_run"?
     POST /replication/drain   {"wait_s"?, "off"?, "dry_run"?}
@@ -82,7 +82,7 @@ WRITES: Final = (
     "/replication/fresh",
 )
 QUEUE_READS: Final = ("consumers", "browse", "explain")
-QUEUE_WRITES: Final = ("create", "alter", "delete", "purge", "requeue")
+QUEUE_WRITES: Final = ("create", "alter", "delete", "purge", "requeue", "takeover")
 QUEUE_PATHS: Final = (
     "/queues/NAME",
     *(f"/queues/NAME/{what}" for what in (*QUEUE_READS, *QUEUE_WRITES)),

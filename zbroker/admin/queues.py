@@ -115,7 +115,7 @@ class QueueReports:
         return {"name": ask.name, "dry_run": ask.dry_run} | place
 
 
-def _question(name: str, what: str, body: bytes) -> q.Purge | q.Requeue | q.Define:
+def _question(name: str, what: str, body: bytes) -> q.Purge | q.Requeue | q.Define | q.TakeOver:
     """The question that a request becomes. Raises: ClientError bad_field, bad_queue."""
     if what == "purge":
         purge = parse(asking.PurgeRequest, body)
@@ -125,6 +125,11 @@ def _question(name: str, what: str, body: bytes) -> q.Purge | q.Requeue | q.Defi
     if what == "requeue":
         requeue = parse(asking.RequeueRequest, body)
         return q.Requeue(0, name, **asdict(requeue))
+    if what == "takeover":
+        taken = parse(asking.TakeOverRequest, body)
+        return q.TakeOver(
+            0, name, int(taken.instance, 16), taken.called, taken.may_duplicate, taken.dry_run
+        )
     if what == "delete":
         return q.Define(0, what, name, dry_run=parse(asking.DeleteRequest, body).dry_run)
     if what not in ("create", "alter"):

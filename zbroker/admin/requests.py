@@ -245,6 +245,18 @@ class DeleteRequest(Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
+class TakeOverRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """What belongs to an instance that is away is to belong to this one. instance: 16 hex digits.
+
+    called: its name, if it may be the initial owner of the queue.
+    """
+
+    instance: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+    called: str = ""
+    may_duplicate: bool = False
+    dry_run: bool = False
+
+
 class SetPointRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The end of the durable log gets a name, or position `at` does."""
 

@@ -50,7 +50,7 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     scope: "local": the queue belongs to this instance alone; "distributed": all instances
         have it, and each offers what was published to it; "group-local": one of them
         offers what was published anywhere.
-    initial_owner: Of a group-local queue: the name of the instance that offers.
+    initial_owner: The name of the instance that offers, for a group-local queue.
     """
 
     name: Name

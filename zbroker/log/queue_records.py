@@ -33,7 +33,7 @@ class QueueDeclaration(NamedTuple):
 
 
 class Version(NamedTuple):
-    """Of a definition: the highest one holds. number: one more than the highest that was seen."""
+    """The highest one of a definition holds. number: one more than the highest that was seen."""
 
     number: int
     instance: int

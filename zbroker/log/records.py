@@ -199,7 +199,7 @@ class Noted(Fact, tag=6):
 
 
 class GoneEarly(Fact, tag=7):
-    """Of a replicated queue: they were acknowledged by a record that was here before they were."""
+    """They left a replicated queue: their acknowledgement was here before they were."""
 
     where: bytes
 

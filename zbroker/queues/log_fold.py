@@ -229,7 +229,7 @@ class QueueFold:
         self._commits.found(record.by, record.unit, batch.position)
 
     def _defined(self, batch: Batch) -> None:
-        """A replicated queue, here or at a peer. What is known already changes nothing."""
+        """A replicated queue, here or at a peer. A record that is known changes nothing."""
         record = _decoded(DEFINITION, batch)
         if record is not None:
             if self._manager.is_own(batch):

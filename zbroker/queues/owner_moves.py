@@ -1,16 +1,18 @@
 """Messages of replicated queues change their owner: given, given back, taken over. Pure.
 
     TransferRequest --no consumer here can take them--> granted --landed, read--> another's
-    granted to this instance, and no consumer takes them for a lease --> back to who gave them
+    granted to this instance, and no consumer takes them for a lease --> given back
     TakeOver --an owner is away, says a person--> this instance's, flagged
 
-From the moment of the decision on the owner offers them to nobody; the other instance offers them
+From the moment of the decision on the owner does not offer them; the other instance offers them
 when it has read the record. A request that is not granted has no answer: it comes again.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from pyroaring import BitMap64
 
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Tell
@@ -129,9 +131,12 @@ class OwnerMoves:
         if one.definition.config.semantics == "at-most-once" and not ask.may_duplicate:
             text = f"queue {ask.queue!r} is at-most-once, and the owner may have delivered some"
             raise ClientError("bad_queue", text, "say --may-duplicate, or wait for the owner")
-        taken = replicated.ownership.owners(one.queue.here).get(ask.instance)
+        owners = replicated.ownership.owners(one.queue.here)
+        taken = owners.get(ask.instance, BitMap64())
+        if ask.name and ask.name == one.definition.config.initial_owner:
+            taken = taken | owners.get(0, BitMap64())
         if ask.dry_run or not taken:
-            return s.Changed(ask.cid, len(taken or ()))
+            return s.Changed(ask.cid, len(taken))
         answer = s.Changed(ask.cid, len(taken))
 
         def done(code: str) -> None:

@@ -314,8 +314,8 @@ class QueueState:
                 ending(code)
 
     def write_again(self) -> None:
-        """What was acknowledged before it came gets a fact behind it, which outlives the log before
-        that. It is held until then."""
+        """Messages that were acknowledged before they came get a fact after them; the log may then
+        be removed up to them. It is held until then."""
         replicated = self.replicated
         if replicated is None or self.rewriting or not replicated.unwritten:
             return

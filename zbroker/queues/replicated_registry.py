@@ -101,7 +101,7 @@ class ReplicatedRegistry:
 
     @staticmethod
     def _is_same(one: QueueState, new: Definition, view: QueueView) -> bool:
-        """What is in the queue does not depend on what has changed."""
+        """The messages in the queue do not depend on what has changed."""
         assert one.replicated is not None
         old, made = one.definition.config, new.config
         if any(getattr(old, key) != getattr(made, key) for key in FIXED):
@@ -110,7 +110,7 @@ class ReplicatedRegistry:
         return (before.begins, before.types) == (view.begins, view.types)
 
     def _compiled(self, view: QueueView) -> Definition | None:
-        """None: a peer wrote what is no queue."""
+        """None: a peer wrote something that cannot be a queue."""
         try:
             config = convert(view.definition, QueueConfig)
             if config.name != view.name or config.scope == "local":
@@ -127,8 +127,8 @@ class ReplicatedRegistry:
             return
         self._unusable.add((name, view.life, reason))
         text = (
-            f"{name}: a peer has this queue, and it cannot run here: {reason}; what is published "
-            "to it here waits"
+            f"{name}: a peer has this queue, and it cannot run here: {reason}; messages "
+            "that are published to it here wait"
         )
         self._manager.notes.append(
             Note("queues.not_usable", text, values={"queue": name, "reason": reason})

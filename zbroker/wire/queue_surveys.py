@@ -205,11 +205,13 @@ class TakeOver(Correlated, tag="take_over"):
     """admin -> queues. The messages of a replicated queue that belong to `instance`, which is away,
     are to belong to the one that is asked. Answered by Changed.
 
+    name: of that instance; as the initial owner it owns messages without its id being known.
     may_duplicate: also of an at-most-once queue, of which some may be delivered twice then.
     """
 
     queue: str
     instance: int
+    name: str = ""
     may_duplicate: bool = False
     dry_run: bool = False
 

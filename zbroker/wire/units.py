@@ -57,7 +57,7 @@ class AskNamed(JournalRequest, tag="ask_named"):
 class NamedRow(Struct, array_like=True, gc=False):
     """The newest record of one name: its position, and its body as it was written.
 
-    Of a definition of a replicated queue the name is in the body alone.
+    The name of a replicated queue is in the body of its definition alone.
     """
 
     name: str

@@ -166,7 +166,7 @@ def _content(batch: f.Batch) -> dict[str, Any] | None:
 def _of_replicated(
     record: queue_records.ReplicatedDefinition | queue_records.OutcomesRecord,
 ) -> dict[str, Any]:
-    """What is shown in another way than it is packed. Raises: ValueError."""
+    """The fields that are shown in another way than they are packed. Raises: ValueError."""
     found: dict[str, Any] = {
         "by": f"{record.by:016x}", "life": _origin(*record.life[1:], record.life.created_ns)
     }  # fmt: skip

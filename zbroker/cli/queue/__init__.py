@@ -18,6 +18,7 @@ COMMANDS: Final = {
     **commands("zbroker.cli.queue.queries:*", "ls info browse explain"),
     **commands("zbroker.cli.queue.purge:*", "purge"),
     **commands("zbroker.cli.queue.changes:*", "requeue create alter delete"),
+    **commands("zbroker.cli.queue.takeover:*", "takeover"),
 }
 
 

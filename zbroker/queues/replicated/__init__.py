@@ -1,1 +1,1 @@
-"""Queues that several instances have: who owns which message, and what all of them know. Pure."""
+"""Queues that several instances have: owners of messages, and facts for all of them. Pure."""

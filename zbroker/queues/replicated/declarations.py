@@ -5,7 +5,7 @@ meet they become one queue, the same everywhere and in whatever order the record
 
     the queue    is the lowest life that has not ended; the others are aliases: facts of both count
     definition   the highest version of all these lives
-    begins       of each origin the lower position: what is in the queue of one is in that of both
+    begins       of each origin the lower position: both have the messages of either
     a deletion   ends the life that it names; an alias of an ended life goes on
 """
 
@@ -79,12 +79,12 @@ class ReplicatedDefinitions:
         )  # fmt: skip
 
     def next_version(self, name: str, here: Origin) -> Version:
-        """Of the next record about this name."""
+        """The version of the next record about this name."""
         rows = self._rows.get(name, {}).values()
         return Version(1 + max((row.version.number for row in rows), default=0), *here)
 
     def next_life(self, name: str, here: Origin, wall_ns: int) -> QueueDeclaration:
-        """Of a queue that is made now."""
+        """The life of a queue that is made now."""
         lives = self._rows.get(name, {})
         latest = max((life.created_ns for life in lives), default=0)
         return QueueDeclaration(max(wall_ns, latest + 1), *here)

@@ -2,8 +2,8 @@
 
 Records of different origins are in no order: an acknowledgement by a consumer at C may be here
 before the message, which comes from A. They are kept by origin and position of the message, until
-the log was read beyond that position. What is acknowledged is one set for each origin, so it costs
-little however much it is; the other facts are kept one by one.
+the log was read beyond that position. Acknowledgements are one set for each origin, so they cost
+little however many there are; the other facts are kept one by one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class EarlyFacts:
         return min(self._since.values(), default=None)
 
     def add(self, origin: Origin, early: EarlyFact) -> None:
-        """It waits. What is acknowledged, or was before, needs no other fact."""
+        """It waits."""
         self._since.setdefault(origin, early.at)
         if isinstance(early.fact, OriginsGone):
             known = self._gone.get(origin)

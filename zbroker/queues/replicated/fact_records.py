@@ -1,4 +1,4 @@
-"""What is written of a replicated queue: by origin, what all instances need. Pure.
+"""Records of a replicated queue: by origin, for all instances, or of this log alone. Pure.
 
 gone, failed            KIND_OUTCOMES, by origin: to all instances
 horizon, barrier, early KIND_QUEUE, by position: they are about this log alone

@@ -41,7 +41,7 @@ class OwnerClaim(NamedTuple):
 
 
 class Ownership:
-    """Of one queue, as the instance `me` sees it. claimed: what any claim is about.
+    """The owners in one queue, as the instance `me` sees it. claimed: what any claim is about.
 
     initial: of a group-local queue, whether this instance is the initial owner; None: distributed.
     """

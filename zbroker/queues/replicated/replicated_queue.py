@@ -9,7 +9,7 @@ is durable, and as long as any other early fact is about a message of the queue,
 from the fact on.
 
 When no more facts may wait, the records of their origin wait in the log instead: that origin is
-stopped, as behind a slow link, and is read again from there when there is room. So is one whose
+stopped, as on a slow link, and is read again from there when there is room. So is one whose
 record names a life of the queue of which nothing is known yet: its definition is of another origin.
 """
 
@@ -55,8 +55,8 @@ class _Known(NamedTuple):
 class ReplicatedQueue:
     """The fold of one queue besides `queue`, as the instance `me` sees it.
 
-    unwritten: what was acknowledged early, and is to be written again: the position in this log
-    that is held until then, and the messages. stopped: origins whose records wait in the log, from
+    unwritten: messages that were acknowledged early, which is to be written again, and the position
+    in this log that is held until then. stopped: origins whose records wait in the log, from
     where on. flagged: messages that another instance may have delivered.
     """
 

@@ -97,8 +97,8 @@ class Queue:
             insert(self.counting.suspects, positions & self.here)
 
     def disown(self, positions: BitMap64) -> BitMap64:
-        """They belong to another instance: they are not offered here. Who has some may still
-        acknowledge them. Returns: those that consumers have."""
+        """They belong to another instance: they are not offered here; consumers that have
+        some may still acknowledge them. Returns: those."""
         self._free(positions)
         return self.places.disown(positions)
 

@@ -1,0 +1,91 @@
+"""One queue on two instances: each offers what was published to it, and both know what is done."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import pytest
+from click.testing import CliRunner
+
+from tests.process.instances import WAIT_S, Instances, Peer
+from tests.process.load import until
+from tests.process.queue_checker import depth
+from zbroker.cli.admin_main import main
+from zbroker.client import Client, connect
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+SOME: Final = 200
+WORK: Final = {"name": "work", "topic": "t", "scope": "distributed"}
+
+
+def depths(*peers: Peer) -> list[int]:
+    return [depth(peer.running, "work") for peer in peers]
+
+
+def started(instances: Instances) -> list[Peer]:
+    """All of them, with the queue: none is ready before it knows that the others are new, too."""
+    for peer in instances.peers:
+        peer.settings["queue"] = [WORK]
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(Peer.start, instances.peers))
+    return instances.peers
+
+
+def publish(client: Client, count: int) -> None:
+    for n in range(count):
+        client.publish("t", b"%d" % n, timeout=WAIT_S)
+    client.flush(timeout=WAIT_S)
+
+
+def take(client: Client, count: int) -> list[Any]:
+    """So many messages, each acknowledged."""
+    with client.consume("work") as consumer:
+        found = []
+        for _, message in zip(range(count), consumer, strict=False):
+            found.append(message)
+            message.ack()
+        return found
+
+
+@pytest.mark.seed("000-12")
+@pytest.mark.seed("000-13")
+@pytest.mark.seed("000-14")
+@pytest.mark.seed("000-09")
+def test_each_instance_offers_what_was_published_to_it() -> None:
+    with Instances(2, starts=False) as instances:
+        a, b = started(instances)
+        with connect(a.url, "pa") as at_a, connect(b.url, "pb") as at_b:
+            publish(at_a, SOME)
+            publish(at_b, SOME)
+            until(lambda: depths(a, b) == [2 * SOME, 2 * SOME], "both have all")
+            taken = take(at_b, SOME)
+            assert not any(message.redelivered for message in taken)
+            until(lambda: depths(a, b) == [SOME, SOME], "a knows what b did")
+            take(at_a, SOME)
+            until(lambda: depths(a, b) == [0, 0], "b knows what a did")
+
+
+@pytest.mark.seed("000-30")
+@pytest.mark.seed("000-31")
+@pytest.mark.seed("000-33")
+def test_what_an_instance_owns_that_is_away_is_taken_over_by_hand() -> None:
+    with Instances(2, starts=False) as instances:
+        a, b = started(instances)
+        with connect(a.url, "pa") as at_a:
+            publish(at_a, SOME)
+        until(lambda: depths(a, b) == [SOME, SOME], "both have all")
+        a.kill()
+        args = ["--url", b.url, "queue", "takeover", "work", "--from", "a"]
+        planned = CliRunner().invoke(main, [*args, "--dry-run"], catch_exceptions=False)
+        assert f"{SOME} messages would be taken over" in planned.output
+        assert depths(b) == [SOME]
+        done = CliRunner().invoke(main, [*args, "--yes"], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        with connect(b.url, "pb") as at_b:
+            taken = take(at_b, SOME)
+        assert all(message.redelivered for message in taken)
+        until(lambda: depths(b) == [0], "all is done")
+        a.start()
+        until(lambda: depths(a, b) == [0, 0], "a knows it")
