@@ -31,7 +31,8 @@ DIRECTORY: Final = Path(__file__).parent / "seeds"
 TESTS: Final = ROOT / "tests"
 NOT_RUN: Final = frozenset({"skip", "skipif", "xfail"})
 INSTANCE: Final = "a second instance"
-NEEDS: Final = frozenset({INSTANCE, "sessions", "transactions", "exchanges"})
+REQUESTS: Final = "requests between instances"
+NEEDS: Final = frozenset({INSTANCE, REQUESTS, "sessions", "transactions", "exchanges"})
 #: One instance keeps every row of these, but for those that need a second one.
 COMPLETE: Final = frozenset({"002", "003", "004"})
 #: The only rows that may differ: what a log without last values, or of segments, cannot do.

@@ -648,8 +648,6 @@ def moves(bench: Shared) -> list[r.AnyQueueFact]:
     return [fact for record in bench.written(KIND_OWNERSHIP) for fact in r.facts_of(record)]
 
 
-@pytest.mark.seed("000-19")
-@pytest.mark.seed("000-26")
 def test_the_oldest_messages_are_given_to_an_instance_that_has_room(bench: Shared) -> None:
     mine = bench.many(5)
     wants(bench, 3)
@@ -659,7 +657,6 @@ def test_the_oldest_messages_are_given_to_an_instance_that_has_room(bench: Share
 
 
 @pytest.mark.seed("000-06")
-@pytest.mark.seed("000-25")
 def test_nothing_is_given_while_a_consumer_here_has_room(bench: Shared) -> None:
     bench.consume(backlog=2)
     mine = bench.many(1)
@@ -670,7 +667,6 @@ def test_nothing_is_given_while_a_consumer_here_has_room(bench: Shared) -> None:
     assert moves(bench) == [r.Moved(named(mine[2:], HERE), THERE.instance, 1)]
 
 
-@pytest.mark.seed("000-24")
 def test_what_is_being_given_is_offered_to_nobody_and_stays_if_it_is_refused(
     bench: Shared,
 ) -> None:
@@ -732,7 +728,6 @@ def test_what_came_back_stays(bench: Shared) -> None:
     assert bench.got() == mine
 
 
-@pytest.mark.seed("000-27")
 def test_a_wish_for_a_queue_that_is_none_of_several_instances_changes_nothing() -> None:
     bench = Shared(QueueConfig("q", topic="t"))
     bench.many(1)

@@ -20,6 +20,7 @@ from zbroker.log.format import (
     KIND_PUBLISH,
     KIND_STAGED,
     KIND_TIE,
+    OF_QUEUES,
     Batch,
 )
 from zbroker.replication.batch_parts import PARTS_MAX, UNIT_PARTS_MAX, wanted_parts
@@ -140,6 +141,12 @@ def test_what_cannot_be_cut_goes_as_it_is(batch: Batch) -> None:
 
 def test_staged_messages_go_when_they_are_committed() -> None:
     assert wanted_parts(mixed("oo", kind=KIND_STAGED), ORDERS) == []
+
+
+@pytest.mark.parametrize("kind", sorted(OF_QUEUES))
+def test_a_copy_of_topics_has_no_queues(kind: int) -> None:
+    """Their records name no topics, and belong to every list otherwise."""
+    assert wanted_parts(mixed("oo", kind=kind, topics=[]), ORDERS) == []
 
 
 def test_what_has_no_topic_belongs_to_every_list() -> None:

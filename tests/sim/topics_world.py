@@ -67,6 +67,14 @@ class TopicsInstance(Instance):
         """All of them, or none: a number of them needs the same topics."""
         return len(self.destinations) if self.world.sync_needed else 0
 
+    def restore(self, *, empty: bool) -> None:
+        """What was in a declared gap before is counted no more by who has heard of that."""
+        if self.journal is not None:
+            for row in self.journal.core.commit.sessions.origins.rows():
+                origin = Origin(row.instance, row.generation)
+                self.world.gaps[origin] = max(self.world.gaps.get(origin, 0), row.since)
+        super().restore(empty=empty)
+
     def replicated(self, said: Replicated) -> None:
         assert self.replication is not None
         links = self.replication.core.outgoing
@@ -82,6 +90,7 @@ class TopicsWorld(ManyWorld):
     instances: Any
 
     def __init__(self, seed: int, bug: str = "") -> None:
+        self.gaps: dict[Origin, int] = {}  # their ends, as disks of the copy knew them
         super().__init__(seed, bug, instances=3 + seed % 2)
         self.subscribers = []
         self.victim = self.copy
@@ -164,15 +173,15 @@ class TopicsWorld(ManyWorld):
             )
             self.demand(left_out, f"{message} acknowledged at {instance.name}, not in {name}")
 
-    @staticmethod
-    def _is_before(copy: Instance, origin: Origin, position: int, topics: LinkTopics) -> bool:
+    def _is_before(self, copy: Instance, origin: Origin, position: int, topics: LinkTopics) -> bool:
         """Whether it is in the declared gap before these topics."""
         assert copy.journal is not None
         rows = copy.journal.core.commit.sessions.origins
         if (closed := rows.closed.get(origin)) is not None:
             return closed.digest != 0
         row = rows.get(origin)
-        return position < row.since and row.digest in (0, topics.digest)
+        since = row.since if row.digest in (0, topics.digest) else 0
+        return position < max(since, self.gaps.get(origin, 0))
 
     def _rests(self) -> bool:
         first, *others = (set(one.held()) for one in self.wholes)

@@ -31,6 +31,7 @@ from zbroker.log.format import (
     FLAG_ZSTD,
     KIND_PUBLISH,
     KIND_STAGED,
+    OF_QUEUES,
     Batch,
     content_column,
 )
@@ -46,8 +47,8 @@ _KNOWN: Final = frozenset({COLUMN_CONTENT_CRC, COLUMN_ORIGIN_TIME})
 def wanted_parts(batch: Batch, wants: LinkTopics) -> list[Batch]:
     """What of a batch these topics want, in order; its body is there."""
     topics = batch.topics
-    if batch.kind == KIND_STAGED:
-        return []  # the messages come where they are committed
+    if batch.kind == KIND_STAGED or batch.kind in OF_QUEUES:
+        return []  # staged messages come where they are committed; a copy has topics, not queues
     if wants.all_of(topics):
         return [batch]
     if not wants.any_of(topics):

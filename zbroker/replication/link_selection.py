@@ -32,7 +32,7 @@ from msgspec import DecodeError
 from zbroker.ids import Origin
 from zbroker.limits import MIB, U63_MAX
 from zbroker.link_topics import EVERYTHING, LinkTopics
-from zbroker.log.format import KIND_CLOSED, KIND_NOOP, KIND_TIE, Batch
+from zbroker.log.format import KIND_CLOSED, KIND_NOOP, KIND_TIE, OF_QUEUES, Batch
 from zbroker.log.reader import Gap
 from zbroker.log.records import CLOSED, ORIGIN
 from zbroker.replication.batch_parts import wanted_parts
@@ -253,9 +253,11 @@ class LinkSelection:
 
     def may_want(self, batch: Batch) -> bool:
         """Whether a record of a batch may be sent."""
-        if not batch.topics or not self.digest_of(batch.origin):
+        if not self.digest_of(batch.origin):
             return True
-        return self._wants.any_of(batch.topics)
+        if batch.kind in OF_QUEUES:
+            return False
+        return not batch.topics or self._wants.any_of(batch.topics)
 
     def judged(self, batch: Batch) -> list[Sent]:
         """The records of a batch that have to be sent; what else it has is noted."""
