@@ -621,7 +621,7 @@ def test_the_fast_way_is_closed_with_it(core: GroupCommit) -> None:
 def test_a_log_that_has_more_than_the_end_is_another_history(core: GroupCommit) -> None:
     give(core, record(1, 1, at=12))
     item = close(core, 11)
-    assert (item.code, "new data directory" in item.reason) == ("fork", True)
+    assert (item.code, "replication fork" in item.reason) == ("fork", True)
     assert ORIGIN in core.sessions.origins.open_rows
 
 

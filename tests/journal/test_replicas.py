@@ -294,12 +294,12 @@ def test_a_message_keeps_its_time_as_far_as_the_log_allows(
 def test_where_publishers_give_the_times_they_may_lie_ahead() -> None:
     core = make(publisher_time=True)
     column = Columns(time=array("q", [7_000, 6_000, 9_000]).tobytes())
-    [batch], _ = give(core, record(1, 3, at=40, log_time=9_000, columns=column, extra=[(9, b"x")]))
+    [batch], _ = give(core, record(1, 3, at=40, log_time=9_000, columns=column, extra=[(99, b"x")]))
     assert batch.columns is not None
     assert batch.columns.time == array("q", [7_000, 7_000, 9_000]).tobytes()
     assert original(batch) == [7_000, 6_000, 9_000]
     again = build.sent(batch, 0)[0]
-    assert (again.columns, again.extra) == (column, [(9, b"x")])
+    assert (again.columns, again.extra) == (column, [(99, b"x")])
 
 
 def test_keys_headers_and_expiry_are_kept_with_other_times() -> None:
@@ -326,7 +326,7 @@ def test_a_part_of_a_record_has_the_log_time_of_its_last_message() -> None:
 
 
 def test_a_batch_of_the_log_becomes_the_record_it_came_from(core: GroupCommit) -> None:
-    one = record(5, 4, at=40, prev=3, skip=1, cut=1, flags=FLAG_ZSTD, extra=[(9, b"x")], after=0)
+    one = record(5, 4, at=40, prev=3, skip=1, cut=1, flags=FLAG_ZSTD, extra=[(99, b"x")], after=0)
     [batch], _ = give(core, one)
     assert build.sent(batch, 0)[0] == one
     assert batch.end_position == 3

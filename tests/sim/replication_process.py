@@ -73,6 +73,7 @@ class ReplicationNode(ProcessLife):
         )
         self.journal = JournalLink(world.net, f"ipc-journal-{name}", f"ipc-marks-{name}")
         self.sources, self.answers = Mailbox(), Mailbox()
+        self.told: list[Any] = []  # to operators
         self._listener = world.net.bind(links_of(name), self._arrived)
         self._links: dict[str, Pipe] = {}
         self._log = LinkLog(lambda: Log(disk=instance.disk), lambda: self.core.persisted)
@@ -96,7 +97,7 @@ class ReplicationNode(ProcessLife):
             ConnectLink: self._connect, CloseLink: lambda effect: self._close(effect.link),
             SayOn: self._say_on, Answer: self._answer, PublishMark: self._mark,
             **dict.fromkeys((LoggedOn, LoggedOff, Ready), lambda _effect: None),
-            **dict.fromkeys((Tell, Exit), _never),
+            Tell: lambda effect: self.told.append(effect.answer), Exit: _never,
             Note: lambda effect: self.world.noted(self.instance, effect),
         }  # fmt: skip
 

@@ -40,7 +40,7 @@ class Point:
 
     serial, offset: a batch at or before it (0: not known). time_ns: set when the point is a time
     later than everything in the log; the first message at or after that time is meant then.
-    passed, passed_at, mixed, tied, at_end: as in Located.
+    passed, passed_at, mixed, tied, at_end, forked: as in Located.
     """
 
     position: int
@@ -52,6 +52,7 @@ class Point:
     mixed: bool = False
     tied: tuple[tuple[int, int, int], ...] = ()
     at_end: tuple[tuple[Origin, int], ...] = ()
+    forked: bool = False
 
 
 class RangePoints(NamedTuple):
@@ -139,7 +140,7 @@ def settle(answers: Sequence[Located], here: Origin, *, end: bool = False) -> Po
     best = found[-1] if end else found[0]
     return Point(
         best.position, best.serial, best.offset, best.time_ns, rows(best.passed), best.passed_at,
-        best.mixed, tuple(best.tied), rows(best.at_end),
+        best.mixed, tuple(best.tied), rows(best.at_end), best.forked,
     )  # fmt: skip
 
 

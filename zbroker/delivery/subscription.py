@@ -169,7 +169,9 @@ class SubscriptionState:
             self.until = until.position if until.time_ns is None else U63_MAX
         self.target = persisted
         self.at_target = dict(at.at_end)
-        if at.mixed and at.position < persisted:
+        if at.forked:
+            self.cover = Cover(dict(at.passed), tied=at.tied, end=U63_MAX)
+        elif at.mixed and at.position < persisted:
             self.cover = Cover(dict(at.passed), tied=at.tied, end=persisted)
 
     def span(self, batch: Batch, position: int) -> MessageSpan:

@@ -6,6 +6,9 @@ nothing beyond `end`. In each log that record is after everything up to there. F
 generation needs no row that rises, no entry in a vector, and no line in what peers say to each
 other; a record of it is a duplicate, or of a history that no other instance has (`fork`).
 
+What another host has beyond that end may be taken again under names of a newer generation (see
+forked_records.py); the old names stay what they are: a range that is not in the log (`forked`).
+
 A vector without an entry for such a generation has passed it if its entry for the generation that
 closed it is at or beyond the closing record: `fill` puts the entry back. CLOSED_MAX of each
 instance are kept, so that old bookmarks stay good; a log of a start a day has that many after
@@ -27,7 +30,13 @@ CLOSED_MAX: Final = 1_000  # of one instance; the oldest go
 class ClosedRow(Struct, array_like=True, gc=False):
     """A closed generation in a state snapshot. by_generation, by_position: the record that closed
     it, in a later generation of the same instance. Other fields as in the row that it had; digest:
-    1 if it was of several."""
+    1 if it was of several.
+
+    beyond: up to here records after its end are in this log all the same, under their old names or
+    taken again; 0: none is. crc: of the newest of all these, -1: not known. takes, host: on its own
+    instance, up to where records that come from that instance are taken again. again_generation,
+    again_position: the record that says that all up to `beyond` were.
+    """
 
     instance: int
     generation: int
@@ -40,6 +49,12 @@ class ClosedRow(Struct, array_like=True, gc=False):
     stored: int
     stored_begun: int
     digest: int = 0
+    crc: int = -1
+    beyond: int = 0
+    takes: int = 0
+    host: int = 0
+    again_generation: int = 0
+    again_position: int = 0
 
     @property
     def origin(self) -> Origin:
@@ -51,6 +66,32 @@ class ClosedRow(Struct, array_like=True, gc=False):
         """The origin of the record that closed it."""
         return Origin(self.instance, self.by_generation)
 
+    @property
+    def again(self) -> Origin:
+        """The origin of the record that says that all up to `beyond` was taken again."""
+        return Origin(self.instance, self.again_generation)
+
+    @property
+    def reach(self) -> int:
+        """Up to where its records are here, under whatever name."""
+        return max(self.end, self.beyond)
+
+    def takes_from(self, peer: int, last: int) -> bool:
+        """Whether a record up to `last` is taken again, from this instance."""
+        return self.host == peer and last <= self.takes
+
+    def passed_again(self, vector: Mapping[Origin, int]) -> bool:
+        """Whether a vector has passed all that was taken again of it."""
+        return 0 < self.again_position <= vector.get(self.again, 0)
+
+    def passed_by(self, vector: Mapping[Origin, int]) -> int:
+        """How much of it a vector has passed that need not name it; 0: not even its end."""
+        if self.passed_again(vector):
+            return max(self.reach, self.position)
+        if vector.get(self.by, 0) >= self.by_position:
+            return max(self.end, self.position)
+        return 0
+
 
 class ClosedGenerations:
     """Those of one log, in the order in which they were closed."""
@@ -58,6 +99,7 @@ class ClosedGenerations:
     def __init__(self) -> None:
         self._rows: dict[Origin, ClosedRow] = {}
         self._count: dict[int, int] = {}  # of each instance
+        self.under_old_names: dict[Origin, int] = {}  # messages beyond the end that are here so
         self.changes = 0  # since the start
 
     def __contains__(self, origin: Origin) -> bool:
@@ -78,11 +120,30 @@ class ClosedGenerations:
         if row.origin not in self._rows:
             self._count[row.instance] = self._count.get(row.instance, 0) + 1
         self._rows[row.origin] = row
-        self.changes += 1
+        self.changed(row)
         if self._count[row.instance] > CLOSED_MAX:
             oldest = next(one for one in self._rows if one.instance == row.instance)
             del self._rows[oldest]
+            self.under_old_names.pop(oldest, None)
             self._count[row.instance] -= 1
+
+    def changed(self, row: ClosedRow) -> None:
+        """More is known of a row."""
+        self.changes += 1
+        if row.messages > max(row.end, row.position) and not row.again_position:
+            self.under_old_names[row.origin] = row.messages
+        else:
+            self.under_old_names.pop(row.origin, None)
+
+    def take(self, origin: Origin, last: int, host: int) -> None:
+        """Records beyond the end up to `last` are taken again, from the instance `host`."""
+        if (row := self._rows.get(origin)) is not None:
+            row.takes, row.host = last, host
+            self.changed(row)
+
+    def forked(self) -> Iterator[ClosedRow]:
+        """Those of which some host had records beyond the end."""
+        return (row for row in self._rows.values() if max(row.beyond, row.takes) > row.end)
 
     def generations_of(self, instance: int) -> list[int]:
         """The closed generations of an instance."""
@@ -105,15 +166,17 @@ class ClosedGenerations:
         """The vector with its entries for the closed generations that it has passed."""
         filled = dict(vector)
         for row in reversed(self._rows.values()):
-            if row.origin not in filled and filled.get(row.by, 0) >= row.by_position:
-                filled[row.origin] = max(row.end, row.position)
+            known = filled.get(row.origin, 0)
+            if row.origin in filled and not row.passed_again(filled):
+                continue
+            if (passed := row.passed_by(filled)) > known:
+                filled[row.origin] = passed
         return filled
 
     def compact(self, vector: Mapping[Origin, int]) -> dict[Origin, int]:
         """The vector without the entries that `fill` puts back."""
         left = dict(vector)
         for row in self._rows.values():
-            passed = left.get(row.by, 0) >= row.by_position
-            if passed and left.get(row.origin, 0) >= row.messages:
+            if row.messages <= left.get(row.origin, 0) <= row.passed_by(left):
                 left.pop(row.origin, None)
         return left

@@ -300,6 +300,10 @@ class JournalCore:
             MissingRange(r.instance, r.generation, r.first, r.last, r.why)
             for r in commit.sessions.missing.rows()
         ]
+        ranges += [
+            MissingRange(*r.origin, r.end + 1, max(r.beyond, r.takes), "forked")
+            for r in commit.sessions.origins.closed.forked()
+        ]
         row = FirstStartRow(
             ask.cid, first.phase.value, sorted(first.missing),
             first.text(commit.sessions.origins.high), commit.states.bytes, ranges,

@@ -169,7 +169,7 @@ def learn(state: FirstState, sessions: Sessions, position: int) -> None:
     for row in state.closed:
         sessions.origins.fold_closed_row(row)
     ends = [(one.instance, one.generation, one.position) for one in state.origins]
-    ends += [(*row.origin, row.end) for row in state.closed]
+    ends += [(*row.origin, row.reach) for row in state.closed]
     for instance, generation, end in ends:
         if end:
             sessions.missing.note(MissingRow(instance, generation, 1, end, "state", position))
@@ -258,11 +258,14 @@ def _closed(row: ClosedRow) -> ClosedRow:
     """The same row as it is here, likewise."""
     known = 0 < row.instance <= INSTANCE_MAX and 0 <= row.generation < row.by_generation
     _demand(known and row.by_generation <= GENERATION_MAX, "a generation that cannot be")
-    numbers = (row.end, row.by_position, row.position)
+    numbers = (row.end, row.by_position, row.position, row.beyond, row.again_position)
     _demand(all(0 <= number <= _SAFE for number in numbers), "a position that cannot be")
+    _demand(0 <= row.again_generation <= GENERATION_MAX, "a generation that cannot be")
+    _demand(-1 <= row.crc <= _U32, "a CRC that cannot be")
     return ClosedRow(
         row.instance, row.generation, row.end, row.by_generation, row.by_position, row.end,
-        row.end, -1, row.end, -1,
+        row.end, -1, row.end, -1, crc=row.crc, beyond=row.beyond,
+        again_generation=row.again_generation, again_position=row.again_position,
     )  # fmt: skip
 
 

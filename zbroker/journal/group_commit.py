@@ -82,7 +82,7 @@ class GroupCommit(GroupBuilder):
         self._stored_before: dict[Origin, int] = {}
         self._replicas = Replicas(self)
         self._units = Units(self)
-        self._answers = QuestionAnswers(self)
+        self._answers = QuestionAnswers(self, self._replicas.forks)
         self._snapshots = SnapshotWriter(self)
         self.states = StateReceiver(self)
         self.began_with_state = False  # in this process
@@ -126,7 +126,7 @@ class GroupCommit(GroupBuilder):
         """It waits in line, after what was sent before it."""
         if isinstance(ask, AskNamed):
             demand(requester, QUEUES)
-        elif isinstance(ask, w.AskOrigins | w.AskPublishers | w.ForgetPeer):
+        elif isinstance(ask, w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin):
             demand(requester, REPLICATION)
         if isinstance(ask, m.Open) and self.waits:
             refused = m.Opened(ask.cid, ask.name, code="not_ready", reason=self.waits)

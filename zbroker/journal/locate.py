@@ -89,7 +89,7 @@ class Locator:
         return Located(
             cid, position, serial, offset, now.log_start, now.persisted, time_ns,
             _rows(passed.vector), passed.at, passed.mixed, list(passed.tied),
-            _rows(self._vectors.messages(now)),
+            _rows(self._vectors.messages(now)), passed.forked,
         )  # fmt: skip
 
     def _found(self, value: str, now: Where, cut: Cut, *, end: bool) -> _Found:

@@ -35,13 +35,15 @@ from zbroker.log.reader import Gap, Log
 class PlaceVector(NamedTuple):
     """A vector that covers what is before `at`; tied: what it covers by a tie after that.
 
-    mixed: it may cover other messages after it, too.
+    mixed: it may cover other messages after it, too. forked: also some that are not here, and may
+    come under other names.
     """
 
     at: int
     vector: Vector
     tied: Sequence[TiedRun] = ()
     mixed: bool = False
+    forked: bool = False
 
 
 class Vectors:
@@ -88,11 +90,22 @@ class Vectors:
         vector = self._filled(vector, now)
         own = _of_instance(vector, now.instance)
         if own and not self._look.sessions.origins.foreign:
-            return PlaceVector(
-                position, self._look.sessions.origins.closed.compact(self._with_older(own))
-            )
+            passed = self._look.sessions.origins.closed.compact(self._with_older(own))
+            return PlaceVector(position, passed, forked=self._has_forked(vector))
         tied = list(tied_runs(vector, self._look.sessions.origins.ties, position))
-        return PlaceVector(position, vector, tied, mixed=True)
+        forked = self._has_forked(vector)
+        return PlaceVector(position, vector, tied, mixed=True, forked=forked)
+
+    def _has_forked(self, vector: Vector) -> bool:
+        """Whether it names messages of a generation that is over, and that are not here."""
+        origins = self._look.sessions.origins
+        newest: dict[int, int] = {}
+        for one in {*vector, *origins.open_rows}:
+            newest[one.instance] = max(one.generation, newest.get(one.instance, 0))
+        return any(
+            at > origins.high(one) and one.generation < newest[one.instance]
+            for one, at in vector.items()
+        )
 
     def passed_before(self, position: int, now: Where) -> PlaceVector:
         """The messages before a place, or before the nearest one for which they are known."""

@@ -3,7 +3,8 @@
 A log that began with the state of another instance (first_state.py) has nothing of what was before
 that state; a range that a person gave up (`replication skip`) is not here, either. A reader whose
 vector ends in such a range would miss messages without a word, so its bookmark is expired; and no
-other instance gets them from here.
+other instance gets them from here. Names of messages that were taken again under others (`forked`)
+are listed with them; no reader misses anything by that.
 """
 
 from __future__ import annotations

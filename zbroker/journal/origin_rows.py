@@ -22,6 +22,6 @@ def travelling(
                 kept = max(origins.get(Origin(row.instance, row.generation)).kept, row.crc_at)
             said = row.instance, row.generation, at, row.digest, row.since
             rows.append(OriginPosition(*said, kept if kept < at else 0))
-    closed = [ClosedGeneration(*row.origin, row.end, row.digest) for row in origins.closed]
+    closed = [ClosedGeneration(*row.origin, row.reach, row.digest) for row in origins.closed]
     older = max(0, len(origins.open_generations()) - 1)
     return rows, closed, sorted(sessions.forgotten_peers.names), older

@@ -27,9 +27,10 @@ from msgspec import DecodeError, Struct
 from zbroker.ids import Origin
 from zbroker.journal.closed_generations import ClosedGenerations, ClosedRow
 from zbroker.limits import U63_MAX
-from zbroker.log.format import KIND_PUBLISH, KIND_TIE, STAYS, Batch
+from zbroker.log.format import KIND_NOOP, KIND_PUBLISH, KIND_TIE, STAYS, Batch
+from zbroker.log.former_names import former_ends, former_names
 from zbroker.log.generations import Generations
-from zbroker.log.records import CLOSED, OriginRecord
+from zbroker.log.records import CLOSED, ClosedRecord, OriginRecord
 
 _MESSAGES: Final = (KIND_PUBLISH, KIND_TIE)
 TIES_MAX: Final = 10_000  # the newest; each is a batch that two instances accepted
@@ -134,12 +135,27 @@ class Origins:
         seen.position = max(seen.position, last)
         if last > seen.crc_at and batch.kind not in STAYS:
             seen.crc, seen.crc_at = batch.content_crc, last
+        if batch.extra:
+            self.fold_former(batch)
         if batch.kind in _MESSAGES:
             seen.messages = max(seen.messages, last)
             if batch.kind == KIND_TIE:
                 self.tie(tie_of(batch))
             else:
                 seen.stored = max(seen.stored, last)
+
+    def fold_former(self, batch: Batch) -> None:
+        """Its records were beyond the end of a generation that is closed, and are here again."""
+        for origin, last in former_ends(batch):
+            row = self.closed.get(origin)
+            if row is not None and last > row.reach:
+                row.beyond, row.crc = last, batch.content_crc
+                self.closed.changed(row)
+        if batch.kind in (KIND_NOOP, KIND_TIE) and batch.sequence:
+            first = batch.sequence - batch.skip
+            for name in former_names(batch.extra):
+                tie = batch.publisher, first, batch.sequence, *name.origin, name.of(first)
+                self.tie(Tie(*tie, batch.position))
 
     def of(self, origin: Origin) -> Seen:
         """The row of an origin; an empty one if it is new. A closed generation has none: changes
@@ -151,7 +167,7 @@ class Origins:
     def get(self, origin: Origin) -> Seen:
         """The same without a change: it is to be read only."""
         if (row := self.closed.get(origin)) is not None:
-            return Seen(row.end, row.messages, crc_at=row.end, stored=row.stored)
+            return Seen(row.reach, row.messages, crc=row.crc, crc_at=row.reach, stored=row.stored)
         return self._seen.get(origin) or Seen()
 
     @property
@@ -168,26 +184,36 @@ class Origins:
         """Learns from a closing record. One whose body is damaged leaves the row as it is."""
         with suppress(DecodeError, UnicodeDecodeError):
             record = CLOSED.decode(batch.body)
-            self.close(Origin(batch.origin_instance, record.generation), record.end, batch)
+            self.close(Origin(batch.origin_instance, record.generation), record, batch)
 
-    def close(self, origin: Origin, end: int, by: Batch) -> None:
+    def close(self, origin: Origin, record: ClosedRecord, by: Batch) -> None:
         """A generation has ended. Vectors that pass the record which says so need no entry for it,
-        so they have one for that record, also if no message follows it."""
-        if origin in self.closed:
+        so they have one for that record, also if no message follows it. So with a later one, which
+        says that what some host had beyond that end is here again."""
+        closing = self.of(by.origin)
+        closing.messages = max(closing.messages, by.origin_position)
+        if (row := self.closed.get(origin)) is not None:
+            if record.forked:
+                row.beyond = max(row.beyond, record.forked)
+                row.again_generation, row.again_position = by.origin_generation, by.origin_position
+                if row.beyond >= row.takes:
+                    row.takes = row.host = 0
+                self.closed.changed(row)
             return
-        seen = self._seen.pop(origin, Seen())
+        end, seen = record.end, self._seen.pop(origin, Seen())
+        beyond = seen.crc_at if seen.crc_at > end else 0
         begun, stored_begun = (
             (-1, -1) if self.begun is None
             else (self.begun.get(origin, 0), self.stored_begun.get(origin, 0))
         )  # fmt: skip
         self.closed.add(
             ClosedRow(
-                *origin, end, by.origin_generation, by.origin_position, seen.position,
-                seen.messages, begun, seen.stored, stored_begun, seen.mixed or seen.digest,
+                *origin, end, by.origin_generation, by.origin_position,
+                end if beyond else seen.position, seen.messages, begun, seen.stored, stored_begun,
+                seen.mixed or seen.digest, seen.crc if seen.crc_at == max(end, beyond) else -1,
+                beyond,
             )
         )  # fmt: skip
-        closing = self.of(by.origin)
-        closing.messages = max(closing.messages, by.origin_position)
         self._run, self._of_run = Origin(0, 0), Seen()
 
     def fold_closed_row(self, row: ClosedRow) -> None:
@@ -198,7 +224,11 @@ class Origins:
 
     def declare(self, record: OriginRecord) -> None:
         """What a row means from here on. The CRC of another filter's newest record says nothing."""
-        seen = self.of(Origin(record.instance, record.generation))
+        origin = Origin(record.instance, record.generation)
+        if record.forked:
+            self.closed.take(origin, record.position, record.forked)
+            return
+        seen = self.of(origin)
         if record.digest != seen.digest:
             seen.crc, seen.crc_at = -1, 0
             seen.mixed = seen.mixed or int(seen.position > 0)
@@ -257,9 +287,10 @@ class Origins:
 
     @property
     def messages(self) -> dict[Origin, int]:
-        """The vector of a subscriber that has read the whole log. Closed generations are left out:
-        see ClosedGenerations.fill."""
-        return {origin: seen.messages for origin, seen in self._seen.items() if seen.messages}
+        """The vector of a subscriber that has read the whole log. Closed generations are left out,
+        but for what `fill` does not put back: see ClosedGenerations."""
+        found = {origin: seen.messages for origin, seen in self._seen.items() if seen.messages}
+        return found | self.closed.under_old_names
 
     @property
     def stored(self) -> dict[Origin, int]:
@@ -302,7 +333,7 @@ class Origins:
     def tie(self, tie: Tie) -> None:
         """Notes a tie, once; the oldest go when there are too many."""
         if self.ties and tie.at <= self.ties[-1].at:
-            if any(known.at == tie.at for known in self.ties):
+            if any((known.at, known.origin) == (tie.at, tie.origin) for known in self.ties):
                 return
             self.ties = sorted([*self.ties, tie], key=lambda known: known.at)
         else:

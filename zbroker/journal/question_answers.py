@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from zbroker.errors import ClientError
+from zbroker.journal.forked_records import ForkedRecords
 from zbroker.journal.group_builder import DISK_FULL, NOT_READY, GroupBuilder
 from zbroker.journal.origin_rows import travelling
 from zbroker.journal.stages import abort_of
@@ -24,22 +25,24 @@ ABORTED_MAX: Final = 100  # stages that one request may end while the disk is ne
 
 Question = (
     m.Open | m.Close | AskNamed | CommitStages | AbortStages
-    | w.AskOrigins | w.AskPublishers | w.ForgetPeer
+    | w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin
 )  # fmt: skip
 
 
 class QuestionAnswers:
-    """Answers from the log of `to`; some of them place a record. commits: of stages."""
+    """Answers from the log of `to`; some of them place a record. commits: of stages. forks:
+    records that are taken again."""
 
-    def __init__(self, to: GroupBuilder) -> None:
-        self._to = to
+    def __init__(self, to: GroupBuilder, forks: ForkedRecords) -> None:
+        self._to, self._forks = to, forks
         self.commits = CommitPlacer(to)
 
     def answer(
         self, ask: Question
     ) -> (
-        m.Opened | NamedRows | StagesDone | w.OriginRows | w.PublisherNames | w.PeerForgotten | None
-    ):
+        m.Opened | NamedRows | StagesDone | w.OriginRows | w.PublisherNames | w.PeerForgotten
+        | w.OriginForked | None
+    ):  # fmt: skip
         """Its answer is durable when it leaves; None for a Close, which has none."""
         if isinstance(ask, m.Open):
             return self._open(ask)
@@ -56,6 +59,8 @@ class QuestionAnswers:
             return self._origin_rows(ask)
         if isinstance(ask, w.ForgetPeer):
             return self._forget(ask)
+        if isinstance(ask, w.ForkOrigin):
+            return self._fork(ask)
         if isinstance(ask, w.AskPublishers):
             known = (self._to.sessions.get(one) for one in ask.ids)
             rows = [w.PublisherName(k.id, k.name, k.principal) for k in known if k is not None]
@@ -87,6 +92,14 @@ class QuestionAnswers:
         if ask.peer not in self._to.sessions.forgotten_peers.names:
             self._to.control(KIND_FORGOTTEN, records.encode(records.ForgottenRecord(ask.peer)))
         return w.PeerForgotten(ask.cid)
+
+    def _fork(self, ask: w.ForkOrigin) -> w.OriginForked:
+        if self._to.fenced:
+            return w.OriginForked(ask.cid, code="not_ready", reason=NOT_READY)
+        try:
+            return w.OriginForked(ask.cid, end=self._forks.begin(ask))
+        except ClientError as error:
+            return w.OriginForked(ask.cid, code=error.code, reason=error.reason)
 
     def _abort(self, ask: AbortStages) -> StagesDone:
         keys = self._to.sessions.stages.known(ask.principal, dict.fromkeys(ask.stages))

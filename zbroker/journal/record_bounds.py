@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from zbroker.errors import ClientError
+from zbroker.ids import Origin
 from zbroker.journal.sessions import SESSION_MAX
 from zbroker.limits import BATCH_TOPICS_MAX, U63_MAX
-from zbroker.log.format import FLAG_SHOWS, SEQUENCED
+from zbroker.log import former_names
+from zbroker.log.format import FLAG_SHOWS, KIND_NOOP, KIND_TIE, SEQUENCED
 from zbroker.wire.bodies import check_columns
 from zbroker.wire.internal import MALFORMED, Record
 from zbroker.wire.messages import Columns
@@ -68,6 +70,8 @@ def _outside_tail(record: Record) -> str:
         return f"a record has at most {BATCH_TOPICS_MAX} topics, {EXTRA_COLUMNS_MAX} more columns"
     if any(not 0 < tag <= _U16 for tag, _ in record.extra):
         return f"the tag of a column must be 1 to {_U16}"
+    if record.extra and (reason := former_names.wrong(record.extra, *_of(record))):
+        return reason
     if record.kind in SEQUENCED and not record.topics:
         return "messages have a topic"
     if record.flags & FLAG_SHOWS:
@@ -79,3 +83,10 @@ def _outside_tail(record: Record) -> str:
     except ClientError as error:
         return error.reason
     return ""
+
+
+def _of(record: Record) -> tuple[Origin, int, int]:
+    """Its origin, and the first and the last sequence that it says something of."""
+    runs = record.skip if record.kind in (KIND_TIE, KIND_NOOP) else 0
+    last = record.seq + record.count - record.skip - record.cut - 1
+    return Origin(record.instance, record.generation), record.seq - runs, last

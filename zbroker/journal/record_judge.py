@@ -20,6 +20,7 @@ from msgspec import DecodeError
 
 from zbroker.errors import ClientError
 from zbroker.ids import Origin
+from zbroker.journal.closed_generations import ClosedRow
 from zbroker.journal.group_builder import DISK_FULL, NOT_READY, Body, GroupBuilder
 from zbroker.journal.link_sessions import LinkSession, Refusal, owner_of
 from zbroker.journal.origins import Seen
@@ -45,6 +46,9 @@ from zbroker.wire.internal import Record
 _COPIED: Final = frozenset(TRAVELS) - STAYS
 _ALONE: Final = frozenset({KIND_STAGED, KIND_CLOSED})
 _WAY_OUT: Final = (
+    "`zbroker-admin replication fork {} --keep HOST` takes it again from the instance that has it"
+)
+_KEEP_ONE: Final = (
     "keep the data directory that has more, publish again what only that one has, and start its "
     "instance again on a new data directory"
 )
@@ -147,7 +151,7 @@ class RecordJudge:
             reason = f"this peer may not bring records of {instance:016x}; give it that right"
             return "not_entitled", reason
         if (closed := self._to.sessions.origins.closed.get(origin)) is not None:
-            return _beyond(closed.end, origin, last)
+            return _beyond(closed, origin, last, link.peer)
         to = self._to
         if (
             instance == to.settings.instance
@@ -183,14 +187,16 @@ class RecordJudge:
         origins = self._to.sessions.origins
         origin = Origin(record.instance, said.generation)
         closed, seen = origins.closed.get(origin), origins.get(origin)
+        if said.forked and not said.end < said.forked <= U63_MAX:
+            return "bad_field", "records that were taken again of a generation are beyond its end"
         if closed is not None and closed.end != said.end:
             reason = f"{_text(origin)} has ended at {closed.end} here, and at {said.end} there"
-            return "fork", f"{reason}: two histories have this name; {_WAY_OUT}"
-        if seen.crc_at > said.end:
+            return "fork", f"{reason}: two histories have this name; {_KEEP_ONE}"
+        if closed is None and seen.crc_at > max(said.end, said.forked):
             return "fork", (
                 f"this log holds {_text(origin)} up to {seen.crc_at}, and its instance has closed "
                 f"it at {said.end}, without an answer from here: no other instance will take "
-                f"what is beyond that; {_WAY_OUT}"
+                f"what is beyond that; on that instance, {_WAY_OUT.format(_text(origin))}"
             )
         if seen.position < said.end:
             return "origin_gap", (
@@ -213,7 +219,7 @@ class RecordJudge:
             return None
         return "fork", (
             f"two histories have the name {_text(origin)}: the record up to {seen.crc_at} has the "
-            f"CRC {theirs:08x} at the sender and {seen.crc:08x} here; decide whose records are kept"
+            f"CRC {theirs:08x} at the sender and {seen.crc:08x} here; {_KEEP_ONE}"
         )
 
     def _of_new(
@@ -237,6 +243,8 @@ class RecordJudge:
             same = record.after == seen.crc_at
             if same and (refusal := self._fork(origin, seen, record.after_crc)) is not None:
                 return refusal
+        if self._to.fenced and origin in self._to.sessions.origins.closed:
+            return "not_ready", NOT_READY  # it would be placed as an own record
         if not self._to.accepting and not (fits and record.kind not in SEQUENCED):
             return "disk_full", DISK_FULL
         if record.kind in _OF_PUBLISHERS:
@@ -268,13 +276,14 @@ class RecordJudge:
         return None
 
 
-def _beyond(end: int, origin: Origin, last: int) -> Refusal | None:
-    """Why a record up to `last` of a closed generation is not taken."""
-    if last <= end:
+def _beyond(closed: ClosedRow, origin: Origin, last: int, peer: int) -> Refusal | None:
+    """Why a record up to `last` of a closed generation is not taken from this peer."""
+    if last <= closed.reach or closed.takes_from(peer, last):
         return None
     return "fork", (
-        f"{_text(origin)} was closed at {end}, and the sender has a record of it up to {last}: it "
-        f"was away, and was not waited for; {_WAY_OUT}"
+        f"{_text(origin)} was closed at {closed.end}, and the sender has a record of it up to "
+        f"{last}: it was away, and was not waited for; on the instance {origin.instance:016x}, "
+        f"{_WAY_OUT.format(_text(origin))}"
     )
 
 

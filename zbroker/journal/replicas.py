@@ -34,6 +34,7 @@ from msgspec.structs import replace
 
 from zbroker.errors import ClientError
 from zbroker.ids import Origin
+from zbroker.journal.forked_records import ForkedRecords
 from zbroker.journal.group_builder import (
     BATCH_BYTES,
     Body,
@@ -68,6 +69,7 @@ from zbroker.log.format import (
     content_column,
     kept_crc,
 )
+from zbroker.log.former_names import COLUMN_FORMER
 from zbroker.wire import internal as m
 from zbroker.wire.bodies import topic_indexes
 from zbroker.wire.internal import Covered, Record
@@ -102,6 +104,7 @@ class Replicas:
         self._run: tuple[LinkSession | None, int, int, Seen] = (None, 0, 0, Seen())
         self._doubtful: records.OriginRecord | None = None  # of the unit that is being placed
         self._staging = ReplicatedStages(to, self._copy)
+        self.forks = ForkedRecords(to, self._copy, self._compare)
 
     # -- what arrives -------------------------------------------------------------------------
 
@@ -140,7 +143,9 @@ class Replicas:
         seen = self._origins.get(origin)
         refusal = self._judge.unit(link, unit, origin, seen, fits=fits)
         if refusal is not None:
-            link.refused(origin, given[-1].last, refusal[0])
+            # a closing that waits for `replication fork` comes later: nothing newer passes it
+            waits = given[0].kind == KIND_CLOSED and refusal[0] == "fork"
+            link.refused(origin, given[-1].last, "origin_gap" if waits else refusal[0])
             return [self._refused(ordinal + n, seen.position, *refusal) for n in range(len(given))]
         new = given[-1].last > seen.position
         self._prepare(link, origin, given if new else [], seen, changes=new)
@@ -153,6 +158,7 @@ class Replicas:
             self._bind(self._to.batches[begun:])
         if self._doubtful is not None:
             self._declare(self._doubtful)
+        self.forks.finish(origin)
         if items[-1].code:  # a staged part or a commit, alone; or messages that the row covers
             link.refused(origin, given[-1].last, items[-1].code)
         here = self._to.settings.instance, self._to.generation
@@ -224,6 +230,8 @@ class Replicas:
             taken = record.last - record.position + 1
             self._to.duplicates += taken
             return self._answer(ordinal, record, taken)
+        if origin in self._origins.closed:
+            return self._take(ordinal, record, body, origin)
         if record.kind == KIND_STAGED or is_commit(record):
             try:
                 self._staging.place(record, body, seen.position)
@@ -238,6 +246,17 @@ class Replicas:
         if record.kind == KIND_CLOSED:
             self.closed()
         return self._answer(ordinal, record, 0)
+
+    def _take(self, ordinal: int, record: Record, body: Body, origin: Origin) -> m.ReceiptItem:
+        """A record beyond the end of a generation: see forked_records.py."""
+        try:
+            here, doubtful = self.forks.place(record, body)
+        except ClientError as error:
+            seen = self._origins.high(origin)
+            return self._refused(ordinal, seen, error.code, error.reason)
+        if doubtful:
+            return self._refused(ordinal, self._origins.high(origin), "hole_given_up", _GIVEN_UP)
+        return self._answer(ordinal, record, here)
 
     def closed(self) -> None:
         """A generation was closed, which may be the one that comes now."""
@@ -287,6 +306,9 @@ class Replicas:
             link.skipped(origin, ask.last)
         elif refusal is not None or not ask.last <= _SAFE:
             self._to.refused += 1
+        elif ask.first <= seen.position + 1 <= ask.last and origin in self._origins.closed:
+            self.forks.skip(origin, ask.last)
+            self.forks.finish(origin)
         elif ask.first <= seen.position + 1 <= ask.last:
             gap = records.OriginRecord(
                 *origin, digest, ask.last + 1, ask.last, skipped=seen.position + 1
@@ -392,12 +414,13 @@ class Replicas:
     def _tie(self, record: Record, run: Run) -> None:
         """Writes that messages which are here already have this origin, too: one record for each
         run of a topic, so that a link sends those of the messages that it carries."""
+        former = [column for column in record.extra if column[0] == COLUMN_FORMER]
         for topic, begin, end in _topic_runs(record, run):
             batch = Batch(
                 KIND_TIE, self._to.next_position, record.publisher, record.session, end, begin - 1,
                 end - begin + 1, self._to.now(), [topic], b"", 0, 0, end - begin, 0,
                 record.instance, record.generation, record.position + end - record.seq, None,
-                [content_column(kept_crc(record.extra, record.crc))],
+                [content_column(kept_crc(record.extra, record.crc)), *former],
             )  # fmt: skip
             self._to.put(batch)
             self._origins.fold(batch)

@@ -1,9 +1,9 @@
 """Vectors {origin: position}, what they cover, and how readers of the log move them on. Pure.
 
 A vector covers a message if one of its origins is at or below the vector's entry for that origin:
-the one that it is stored with, or one of a tie. What a reader has passed is a vector of the newest
-messages of each origin. Control records do not count: not all of them are copied, so another
-instance may never be as far as they are.
+the one that it is stored with, one of a tie, or a former one (former_names.py). What a reader has
+passed is a vector of the newest messages of each origin. Control records do not count: not all of
+them are copied, so another instance may never be as far as they are.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from zbroker.ids import Origin, Vector
 from zbroker.log.format import KIND_PUBLISH, KIND_TIE, Batch
+from zbroker.log.former_names import former_names
 from zbroker.log.headers import Item, Skipped
 
 _Run = tuple[int, int]  # sequences [first, last]
@@ -76,6 +77,8 @@ class Cover:
         """The runs of sequences of a publish batch that are not covered, rising."""
         first, last = batch.sequence, batch.sequence + batch.taken - 1
         first += max(0, self.vector.get(batch.origin, 0) - batch.origin_position + 1)
+        for name in former_names(batch.extra) if batch.extra else ():
+            first = max(first, name.covered(self.vector.get(name.origin, 0)) + 1)
         if first > last:
             return []
         tied = self._tied.get(batch.publisher)

@@ -78,7 +78,9 @@ class OriginRecord(Struct, omit_defaults=True):
     All that the filter with this digest wants of the origin, from `since` on, is here up to the
     position of the row, which is at least `position`; digest 0: everything. Records below `since`
     are not all here, a declared gap. crc: content CRC of the record at `position`; -1: not known.
-    skipped: a person gave up the records from here up to `position`; 0: none did.
+    skipped: a person gave up the records from here up to `position`; 0: none did. forked: a person
+    has the records from `since` up to `position`, beyond the end of a closed generation, taken
+    again under new names, from the instance with this id; 0: none did. Nothing else counts then.
     """
 
     instance: int
@@ -88,17 +90,21 @@ class OriginRecord(Struct, omit_defaults=True):
     position: int = 0
     crc: int = -1
     skipped: int = 0
+    forked: int = 0
 
 
 class ClosedRecord(Struct, omit_defaults=True):
     """Body of a KIND_CLOSED record: a generation of the instance that wrote it has ended.
 
     There is no record of it beyond the origin position `end`, and all up to there is in each log
-    before this record. 0: it had none that travels.
+    before this record. 0: it had none that travels. forked: what one host had beyond that end, up
+    to here, is in the log of its instance again under newer names; in a second such record of one
+    generation: before it.
     """
 
     generation: int
     end: int = 0
+    forked: int = 0
 
 
 class ForgottenRecord(Struct, omit_defaults=True):

@@ -24,6 +24,7 @@ from zbroker.engine.events import Gone, ReadFailed
 from zbroker.engine.journal_session import JournalSession
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS, HOLDINGS_MAX
+from zbroker.replication import forks
 from zbroker.replication.contract import FEATURE_LEVEL, LinkIdentity, ReplicationSettings
 from zbroker.replication.durability import Durability
 from zbroker.replication.effects import (
@@ -52,8 +53,10 @@ from zbroker.wire.replicas import (
     ChangeLink,
     FirstStartRow,
     ForgetPeer,
+    ForkOrigin,
     LinkChanged,
     Links,
+    OriginForked,
     OriginRows,
     PeerForgotten,
     PublisherNames,
@@ -79,7 +82,7 @@ class DestinationBroke(Struct, gc=False):
 
 Event = (
     m.Welcome | m.UnknownRequester | m.Watermarks | m.JournalReceipt | m.LinkOpened | OriginRows
-    | PublisherNames | PeerForgotten | FirstStartRow | StateTaken | StateBlock
+    | PublisherNames | PeerForgotten | OriginForked | FirstStartRow | StateTaken | StateBlock
     | FromSource | BadFrame | FromDestination | DestinationBroke | StartFound | LinkBlock
     | MarkSubscribed | ReadFailed | Gone | ev.RulesChanged | ev.Unauthenticated | ev.Asked
     | ev.StopAsked
@@ -116,6 +119,7 @@ class ReplicationCore:
         self._names: dict[int, tuple[str, str]] = {}
         self._asked_names: set[int] = set()
         self._forgets: dict[int, tuple[bytes, LinkChanged]] = {}  # answers, once that is durable
+        self._forks: dict[int, tuple[bytes, ChangeLink, ForkOrigin]] = {}  # likewise
         self._turns = 0  # whose link reads next
         self._beat_ms = 0
         self._published: Replicated | None = None
@@ -130,6 +134,7 @@ class ReplicationCore:
             OriginRows: self._begun,
             PublisherNames: self._named,
             PeerForgotten: self._forgotten,
+            OriginForked: self._forked,
             FromSource: lambda event, now: self.sources.heard(event, now),
             BadFrame: lambda event, _: self.sources.bad_frame(event),
             FromDestination: self._destination,
@@ -381,11 +386,34 @@ class ReplicationCore:
             answer = LinkChanged(answer.cid, code=said.code, reason=said.reason)
         return [e.Tell(rid, answer), self._ask_origins(None)]
 
+    def _fork(self, rid: bytes, ask: ChangeLink) -> list[Effect]:
+        """The journal keeps it, likewise."""
+        sources = self.sources.links.values()
+        found = forks.of_host(ask, sources, [*self.outgoing], self._journal.welcomed_by)
+        if isinstance(found, LinkChanged):
+            return [e.Tell(rid, found)]
+        found.cid = next(self._cids)
+        self._forks[found.cid] = rid, ask, found
+        return [Say(JOURNAL, found)]
+
+    def _forked(self, said: OriginForked, now: Now) -> Sequence[Effect]:
+        if said.cid not in self._forks:
+            return []
+        rid, ask, asked = self._forks.pop(said.cid)
+        answer = forks.answer(said, ask, asked)
+        if answer.code or ask.dry_run:
+            return [e.Tell(rid, answer)]
+        text = f"{ask.link}: fork asked for by an operator; {answer.text}"
+        note = Note("replication.fork", text, "info", {"link": ask.link})
+        return [note, e.Tell(rid, answer), self._ask_origins(None)]
+
     def _asked(self, asked: ev.Asked, now: Now) -> Sequence[Effect]:
         ask: AskLinks | ChangeLink = asked.question
         if isinstance(ask, ChangeLink) and ask.what == "fresh":
             begins, changed = self.sources.beginning.fresh(ask)
             return [*begins, e.Tell(asked.rid, changed)]
+        if isinstance(ask, ChangeLink) and ask.what == "fork":
+            return self._fork(asked.rid, ask)
         if isinstance(ask, ChangeLink):
             decided, changed = self._changes.change(ask, now.mono_ms)
             if ask.what == "forget" and not changed.code and not ask.dry_run:

@@ -82,8 +82,10 @@ class Holdings:
 
     def safe_position(self, origin: Origin) -> int:
         """The same as it is after a crash there, at least."""
+        if (end := self.closed.get(origin)) is not None:
+            return end
         row = self.rows.get(origin)
-        return row.safe if row is not None else self.closed.get(origin, 0)
+        return row.safe if row is not None else 0
 
     def whole_of(self, instance: int) -> list[tuple[int, int]]:
         """How far it has each generation of an instance with all topics: that can come back."""
@@ -97,6 +99,9 @@ class Holdings:
 
     def received(self, origin: Origin, position: int, digest: int) -> None:
         """A receipt says that a record is durable there."""
+        if origin in self.closed:  # taken again beyond its end
+            self.closed[origin] = max(position, self.closed[origin])
+            return
         row = self.rows.get(origin)
         if row is None:
             self.rows[origin] = OriginPosition(*origin, position, digest)

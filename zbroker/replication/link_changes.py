@@ -18,8 +18,9 @@ from zbroker.wire.replicas import ChangeLink, LinkAction, LinkChanged
 
 FORGOTTEN: Final = (
     "generations of this instance are closed without its answer, and no log is kept for it, until "
-    "it answers, also after a restart; messages that only {name} holds are lost: if it comes back "
-    "with some, they are refused (fork). Take its [[destination]] out of the config"
+    "it answers, also after a restart; messages that only {name} holds are lost, unless it comes "
+    "back: then they are refused (fork) until `replication fork` has them taken again. Take its "
+    "[[destination]] out of the config"
 )
 UNTIL: Final = "this ends with the replication process"
 

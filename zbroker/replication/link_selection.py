@@ -39,7 +39,7 @@ from zbroker.replication.batch_parts import wanted_parts
 from zbroker.replication.damaged_range import DamagedRange
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.own_holdings import OwnHoldings
-from zbroker.replication.records import Sent, record_of
+from zbroker.replication.records import Sent, closing_now, record_of
 from zbroker.wire.internal import Covered
 
 EXPIRED: Final = "expired"
@@ -105,7 +105,8 @@ class LinkSelection:
         self._left_out.clear()
         self._declared.clear()
         self._under.clear()
-        self._passed = {origin: self._reached(origin) for origin in self._peer.rows}
+        known = (*self._peer.rows, *self._peer.closed)
+        self._passed = {origin: self._reached(origin) for origin in known}
         self._chain = {origin: (self._known_from(origin), -1) for origin in self._passed}
         for origin in self._peer.rows:
             if self._differs(origin):
@@ -432,4 +433,6 @@ class LinkSelection:
 
     def _given_as(self, batch: Batch, last: int, after: int, after_crc: int | None) -> Sent:
         self._given[batch.origin] = last
+        if batch.kind == KIND_CLOSED:
+            batch = closing_now(batch, self._own.closed)
         return record_of(batch, after, after_crc)

@@ -65,7 +65,10 @@ class OwnHoldings:
         self.known = False
 
     def raised(self, origin: Origin, position: int, digest: int) -> None:
-        """Records of an origin are durable here up to this position, under these topics."""
+        """Records of an origin are durable here up to this position, under these topics. How far a
+        closed generation is taken again the journal says."""
+        if origin in self.closed:
+            return
         row = self._rows.get(origin)
         if row is None or row.position < position:
             begins = row.begins if row is not None else 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from msgspec import DecodeError
 from msgspec.structs import astuple, replace
 
 from zbroker.checksums import crc32c
@@ -20,6 +21,7 @@ from zbroker.log.format import (
     FLAG_UNIT,
     KIND_PUBLISHER,
     Batch,
+    content_column,
 )
 from zbroker.wire.internal import Record
 from zbroker.wire.replication import RECORDS_MAX
@@ -58,6 +60,24 @@ def _record(batch: Batch, after: int, after_crc: int | None) -> Record:
         log_time, batch.publisher, batch.session, batch.sequence, batch.prev, batch.count,
         batch.skip, batch.cut, batch.flags & ~FLAG_LATE, batch.body_crc, batch.topics, columns,
         extra, after_crc,
+    )  # fmt: skip
+
+
+def closing_now(batch: Batch, closed: Mapping[Origin, int]) -> Batch:
+    """A closing record, with how much was taken again beyond the end that it says; closed: up to
+    where each generation is here. The host that has all that may close it, too."""
+    try:
+        said = records.CLOSED.decode(batch.body)
+    except (DecodeError, UnicodeDecodeError):
+        return batch
+    forked = closed.get(Origin(batch.origin_instance, said.generation), 0)
+    if forked <= max(said.end, said.forked):
+        return batch
+    body = records.encode(replace(said, forked=forked))
+    extra = [item for item in batch.extra if item[0] != COLUMN_CONTENT_CRC]
+    extra.append(content_column(batch.content_crc))
+    return replace(
+        batch, body=body, body_crc=crc32c(body), body_length=len(body), extra=extra
     )  # fmt: skip
 
 

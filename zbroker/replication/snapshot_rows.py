@@ -13,6 +13,7 @@ _MISSING: Final = "missing"
 _MESSAGES, _BEGUN = 3, 4  # in a row: up to which message; and when the segment began
 _LAST, _WHY, _AT = 3, 4, 5  # in a row of what is missing
 _CLOSED: Final = "closed"  # their rows begin with instance, generation, end
+_CLOSED_CRC: Final = 11  # in such a row, then up to where records beyond the end are here
 _CRC: Final = 7  # in a row, then the position of the record that has it; releases before have none
 
 #: position of the newest record that travels, and CRC of its content, -1 if that is not known
@@ -81,7 +82,11 @@ def _rows(part: _Part) -> Rows | None:
     try:
         rows = _ROWS.decode(part.folds[_ORIGINS])
         closed = _ROWS.decode(part.folds[_CLOSED]) if _CLOSED in part.folds else []
-        ended: Rows = {Origin(r[0], r[1]): (r[2], -1) for r in closed}
+        ended: Rows = {
+            Origin(r[0], r[1]): (max(r[2], r[_CLOSED_CRC + 1]), r[_CLOSED_CRC])
+            if len(r) > _CLOSED_CRC + 1 else (r[2], -1)
+            for r in closed
+        }  # fmt: skip
         return ended | {
             Origin(r[0], r[1]): (r[_CRC + 1], r[_CRC]) if len(r) > _CRC + 1 and r[_CRC] >= 0
             else (r[2], -1)

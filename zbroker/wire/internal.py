@@ -254,7 +254,8 @@ class Located(Refusable, tag="located"):
     persisted: as they are now. time_ns: a time later than all of the log. passed: [instance,
     generation, position], a vector that covers what is before `passed_at` (0: not looked for), or
     the one that was asked for, which may cover more (mixed). tied: [publisher, first, last] after
-    `position` that it covers by another origin. at_end: as `passed`, at `persisted`.
+    `position` that it covers by another origin. at_end: as `passed`, at `persisted`. forked: it
+    covers messages of an ended generation that are not here: see zbroker.log.former_names.
     """
 
     position: int = 0
@@ -268,6 +269,7 @@ class Located(Refusable, tag="located"):
     mixed: bool = False
     tied: list[tuple[int, int, int]] = []
     at_end: list[tuple[int, int, int]] = []
+    forked: bool = False
 
 
 class Holding(Struct, array_like=True, gc=False):

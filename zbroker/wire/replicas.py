@@ -9,6 +9,7 @@ replication                                     journal
     FollowLog{}, BeginFresh{}         ->
     SkipMissing{origin, first, last}  ->
     ForgetPeer{peer}                  ->  PeerForgotten{}           after the sync
+    ForkOrigin{origin, last, host}    ->  OriginForked{end}         after the sync
     OpenLink, Replicate, JournalReceipt, Holds: see zbroker.wire.internal
 
 replication                                     admin
@@ -57,6 +58,23 @@ class PeerForgotten(Refusable, tag="peer_forgotten"):
     """That is durable."""
 
 
+class ForkOrigin(JournalRequest, tag="fork_origin"):
+    """Records beyond the end of a closed generation of this instance, up to `last`, are taken again
+    as new ones from the instance `host`. dry_run: only say whether they can be."""
+
+    instance: int
+    generation: int
+    last: int
+    host: int
+    dry_run: bool = False
+
+
+class OriginForked(Refusable, tag="origin_forked"):
+    """That is durable. end: where the generation has ended here."""
+
+    end: int = 0
+
+
 class AskPublishers(JournalRequest, tag="ask_publishers"):
     """The names of publishers, by id."""
 
@@ -93,8 +111,8 @@ class PeerHolds(InternalMessage, tag="peer_holds"):
 
 
 class MissingRange(Struct, array_like=True, gc=False):
-    """Positions of an origin that are not in this log: why is "state" or "skipped"; or not all of
-    them, "topics"."""
+    """Positions of an origin that are not in this log: why is "state", "skipped" or "forked"; or
+    not all of them, "topics"."""
 
     instance: int
     generation: int
@@ -230,7 +248,7 @@ class Links(Correlated, tag="links"):
     open_generations: int = 0
 
 
-LinkAction = Literal["pause", "resume", "downgrade", "upgrade", "skip", "forget", "fresh"]
+LinkAction = Literal["pause", "resume", "downgrade", "upgrade", "skip", "forget", "fresh", "fork"]
 
 
 class ChangeLink(Correlated, tag="change_link"):
@@ -239,7 +257,8 @@ class ChangeLink(Correlated, tag="change_link"):
 
     forget: generations are closed without the answer of the destination, until it answers.
     skip: give up what the destination lacks of `origin` and this log does not have; "" of all.
-    fresh: this log begins as a new one; `link` is "". dry_run: only say what would be.
+    fresh: this log begins as a new one; `link` is "". fork: take again what the source `link` has
+    of `origin` beyond its end. dry_run: only say what would be.
     """
 
     what: LinkAction
@@ -258,7 +277,9 @@ LinkQuestion = AskLinks | ChangeLink
 LinkAnswer = Links | LinkChanged
 
 ToJournal = (
-    AskOrigins | AskPublishers | PeerHolds | ForgetPeer | AskFirstStart | TakeState | FollowLog
-    | BeginFresh | SkipMissing
+    AskOrigins | AskPublishers | PeerHolds | ForgetPeer | ForkOrigin | AskFirstStart | TakeState
+    | FollowLog | BeginFresh | SkipMissing
 )  # fmt: skip
-FromJournal = OriginRows | PublisherNames | PeerForgotten | FirstStartRow | StateTaken
+FromJournal = (
+    OriginRows | PublisherNames | PeerForgotten | OriginForked | FirstStartRow | StateTaken
+)
