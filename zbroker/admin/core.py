@@ -27,7 +27,7 @@
     POST /points              {"name", "at"?}
     POST /points/remove       {"name"}, "dry_run"?
     POST /replication/drain   {"wait_s"?, "off"?, "dry_run"?}
-    POST /replication/NAME/.. pause, resume, downgrade, upgrade, skip, forget
+    POST /replication/NAME/.. pause, resume, downgrade, upgrade, skip, forget, fork
     POST /replication/fresh   {"dry_run"?}: this log begins as a new one
 
 Only peers on loopback are answered, and only when the Host header names this machine's loopback: a
@@ -87,7 +87,7 @@ QUEUE_PATHS: Final = (
     "/queues/NAME",
     *(f"/queues/NAME/{what}" for what in (*QUEUE_READS, *QUEUE_WRITES)),
 )
-LINK_WRITES: Final = ("pause", "resume", "downgrade", "upgrade", "skip", "forget")
+LINK_WRITES: Final = ("pause", "resume", "downgrade", "upgrade", "skip", "forget", "fork")
 LINK_PATHS: Final = tuple(f"/replication/NAME/{what}" for what in LINK_WRITES)
 NAME_MAX_CHARS: Final = 255
 SEE: Final = "see docs/reference/admin.md"

@@ -56,8 +56,9 @@ def is_up(row: ReplicationRow) -> bool:
 _STOPPED: Final = {
     "digest_differs": "the destination has it under other topics, or this log has: give all links "
     "of it the same topics, or have it taken from here with zbroker-admin replication skip",
-    "fork": "the two instances have different messages under one origin, so one is a copy, or was "
-    "put back from one: keep both data directories, and start the wrong one again on a new one",
+    "fork": "the log says under replication.record_refused which: a generation was closed without "
+    "what one of the two has (zbroker-admin replication fork on its instance), or one is a copy: "
+    "keep both data directories, and start the wrong one again on a new one",
     "gap": "the log here is damaged: zbroker-admin journal verify names the place; the destination "
     "has to get these messages from another instance",
 }

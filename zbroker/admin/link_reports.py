@@ -26,7 +26,7 @@ STALE_MS: Final = 10_000  # older rows are not reported as if they were current
 SEGMENTS_MS: Final = 10_000  # how often it is looked up how much of the log a link needs
 #: keys of a row that say something of links to destinations only
 _OUTGOING: Final = ("mark", "on_the_way_bytes")
-_CHANGES: Final = ("pause", "resume", "downgrade", "upgrade", "skip", "forget")
+_CHANGES: Final = ("pause", "resume", "downgrade", "upgrade", "skip", "forget", "fork")
 
 
 class LinkReports:

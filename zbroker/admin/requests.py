@@ -219,7 +219,8 @@ class DigestsQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LinkRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """A change to a link: it is in the path. origin: of a skip; "": of all that may be skipped."""
+    """A change to a link: it is in the path. origin: of a skip; "": of all that may be skipped; or
+    of a fork."""
 
     dry_run: bool = False
     origin: str = ""

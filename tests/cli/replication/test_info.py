@@ -56,7 +56,7 @@ def test_no_name_is_wrong_usage(fake: FakeAdmin) -> None:
         ({}, "acknowledgements wait until 1 of such destinations have a message"),
         ({"downgraded": True}, "lagged for longer than its downgrade_after"),
         ({"downgraded": True, "by_hand": True}, "zbroker-admin replication upgrade b"),
-        ({"stopped": {"a.1": "fork"}}, "(fork): the two instances have different messages"),
+        ({"stopped": {"a.1": "fork"}}, "(fork): the generation was closed without"),
         ({"stopped": {"a.1": "gap"}}, "zbroker-admin journal verify"),
         ({"stopped": {"a.1": "disk_full"}}, "replication.record_refused"),
     ],

@@ -19,7 +19,8 @@ COMMANDS: Final = {
     **commands("zbroker.cli.replication.lag:*", "lag"),
     **commands("zbroker.cli.replication.compare:*", "compare"),
     **commands(
-        "zbroker.cli.replication.changes:*", "pause resume downgrade upgrade skip forget fresh"
+        "zbroker.cli.replication.changes:*",
+        "pause resume downgrade upgrade skip forget fresh fork",
     ),
     **commands("zbroker.cli.replication.drain:*", "drain"),
     **commands("zbroker.cli.replication.configs:*", "validate"),

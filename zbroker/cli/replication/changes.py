@@ -1,7 +1,7 @@
-"""`zbroker-admin replication pause | resume | downgrade | upgrade | skip | forget | fresh`.
+"""`zbroker-admin replication pause | resume | downgrade | upgrade | skip | forget | fresh | fork`.
 
 Answer: `link` (not of fresh), `dry_run`, `text`: what follows from it. Nothing of it is written to
-the config. A skip and a fresh log are for ever, `forget` is in the log and holds until the
+the config. A skip, a fork and a fresh log are for ever, `forget` is in the log and holds until the
 destination answers; the others hold until the opposite, or until the replication process ends.
 
     zbroker-admin --data-dir /var/lib/zbroker replication pause b
@@ -119,12 +119,37 @@ def forget(target: Target, name: str, dry_run: bool) -> None:
 
     Each start of this instance without it begins a generation, and these are kept until all
     destinations have answered. They are closed without it now, and no log is kept for it. Messages
-    that only its disk has are lost: if it comes back with some, they are refused (fork). It holds
-    after restarts, until the destination answers.
+    that only its disk has are lost: if it comes back with some, they are refused (fork), until
+    `replication fork` takes them again. It holds after restarts, until the destination answers.
 
     Example: zbroker-admin replication forget b --dry-run
     """
     _change(target, name, "forget", dry_run)
+
+
+@click.command(cls=AdminCommand)
+@click.argument("origin")
+@click.option(
+    "--keep",
+    "host",
+    required=True,
+    metavar="HOST",
+    shell_complete=complete_link,
+    help="The instance whose records are taken.",
+)
+@dry_run_option
+def fork(target: Target, origin: str, host: str, dry_run: bool) -> None:
+    """Take again what HOST has of ORIGIN beyond the end that ORIGIN has here.
+
+    ORIGIN is a generation of this instance that was closed while HOST was away; a link from HOST is
+    stopped with `fork`, which names it. This instance takes these records as new messages of its
+    own, and other instances get them from here. A message that is here already, by its publisher
+    and sequence, is not stored again. HOST has to be connected; asked twice it is done once. The
+    old names are listed by `zbroker-admin replication missing` (forked).
+
+    Example: zbroker-admin replication fork 10b714bc24174273.5 --keep b --dry-run
+    """
+    _change(target, host, "fork", dry_run, {"origin": origin})
 
 
 def _change(

@@ -24,9 +24,10 @@ _STOPPED: Final = {
     "expired": "{name} lacks messages that were removed from the log here, or never were in it. "
     "Another instance that has them sends them by itself. If none has: zbroker-admin replication "
     "skip {name}",
-    "fork": "the two instances have different messages under this origin, so one of them is a "
-    "copy, or was put back from one. Keep both data directories, and start the wrong one again on "
-    "a new data directory",
+    "fork": "the generation was closed without what one of the two has, or they have different "
+    "messages under one name; the reason is in the log, under replication.record_refused. In the "
+    "first case, on the instance that owns the origin: zbroker-admin replication fork. Else one is "
+    "a copy: keep both data directories, and start the wrong one again on a new one",
     "digest_differs": "{name} holds it under other topics than those of this link, or this log "
     "does. It goes there over one link, or over links with the same topics. To have {name} take it "
     "from here from now on: zbroker-admin replication skip {name} ORIGIN",

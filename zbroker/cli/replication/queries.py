@@ -62,6 +62,7 @@ def missing(target: Target) -> None:
     a person gave the range up. A subscriber that was before its end gets bookmark_expired here.
     `topics`: the topics of the link were changed there, or holes were given up; before that not all
     is here that the link wants now.
+    `forked`: messages with these names were taken again under new ones; no subscriber misses them.
 
     Example: zbroker-admin replication missing
     """
