@@ -71,7 +71,7 @@ def test_every_metric_has_a_row() -> None:
         },
     }
     status = {"state": "ready", "alarms": [], "security": {}, "processes": []}
-    links = LinkObservation([link()])
+    links = LinkObservation([link()], missing={"00000000000000a0.1": 1})
     reported = metrics.text(processes, status, {}, [row()], links=links).decode()
     names = {line.split()[2] for line in reported.splitlines() if line.startswith("# TYPE")}
     rows = set(re.findall(r"^\| `(zbroker_\w+)[{`]", PAGE, re.MULTILINE))

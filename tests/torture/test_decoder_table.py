@@ -29,6 +29,7 @@ class Place(NamedTuple):
 
 SEGMENT: Final = "checksums; bodies of control records are typed and written by the journal"
 OWN_FILE: Final = "a small file that this user's broker or tool wrote"
+TABLES: Final = "tables of the queues process; typed, read again from the log if they are not"
 
 TABLE: Final = {
     # frames of anybody who reaches a listener
@@ -76,6 +77,9 @@ TABLE: Final = {
     "zbroker/log/owner.py": Place(1, "broker", OWN_FILE),
     "zbroker/log/records.py": Place(10, "broker", SEGMENT),
     "zbroker/log/references.py": Place(1, "broker", SEGMENT),
+    "zbroker/log/queue_records.py": Place(
+        6, "clients", "a record of a peer with the right; typed, sets are bounded as they are built"
+    ),
     "zbroker/replication/snapshot_rows.py": Place(3, "broker", SEGMENT),
     "zbroker/journal/snapshot.py": Place(4, "broker", SEGMENT),
     "zbroker/log/summaries.py": Place(1, "broker", SEGMENT),
@@ -87,6 +91,10 @@ TABLE: Final = {
     "zbroker/admin/journal_link.py": Place(1, "broker", OWN_FILE),
     "zbroker/ingest/ports.py": Place(1, "broker", OWN_FILE),
     "zbroker/supervisor/directory.py": Place(1, "broker", OWN_FILE),
+    "zbroker/queues/replicated/early_facts.py": Place(1, "broker", TABLES),
+    "zbroker/queues/replicated/origin_runs.py": Place(1, "broker", TABLES),
+    "zbroker/queues/replicated/ownership.py": Place(1, "broker", TABLES),
+    "zbroker/queues/replicated/replicated_queue.py": Place(1, "broker", TABLES),
     "zbroker/wire/disconnects.py": Place(2, "broker", OWN_FILE),
     # tools and clients, of what their own broker or user wrote
     "zbroker/cli/completion.py": Place(1, "broker", OWN_FILE),
