@@ -1,6 +1,6 @@
 """A generation was closed without a host that had more of it: that is taken again.
 
-ZB_SEEDS says how many histories (default 100), ZB_FIRST_SEED where they begin."""
+ZB_SEEDS says how many histories (default 40), ZB_FIRST_SEED where they begin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.sim import forked_bugs
 from tests.sim.forked_world import ForkedWorld
 from tests.sim.seeds import breaks, run
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "100"))
+SEEDS = int(os.environ.get("ZB_SEEDS", "40"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 PLANTED_SEEDS = 200
 
