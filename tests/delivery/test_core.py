@@ -71,6 +71,7 @@ def test_an_expired_token_is_refused():
 
 def test_more_clients_than_the_limit_are_refused():
     world = World(clients_max=1)
+    world.welcome()
     world.logon(ANN)
     world.logon(BOB)
     assert world.last().code == "too_many"
@@ -496,14 +497,18 @@ def test_the_core_sleeps_until_the_next_beat_when_no_one_is_connected():
 # -- the journal --------------------------------------------------------------------------------
 
 
-def test_a_subscribe_before_the_journal_is_there_waits_for_it():
+def test_before_the_journal_is_there_no_client_is_let_in():
+    """It would take the origin of its connection before for that of what comes."""
     world = World()
     world.logon()
-    world.subscribe()
-    assert world.errors() == []
+    assert world.errors() == ["not_ready"]
+    assert not world.core.connections
     world.publish("t")
     world.persisted = world.next_position
     world.welcome()
+    world.logon()
+    assert world.last().origin == world.core.cursors.here
+    world.subscribe()
     world.pump()
     assert world.got() == world.wanted()
 

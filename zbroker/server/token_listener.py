@@ -119,12 +119,15 @@ class TokenListener(ABC, Generic[P]):
     def _logon(self, received: Received, command: m.ListenerLogon, now: Now) -> Sequence[Send]:
         rid, connections = received.rid, self.connections
         token = connections.token_of(command, received, self._key, now.wall_ns / 1e9)
+        origin = self.origin()
+        if origin is None:  # the client would go on with the one of its connection before
+            raise ClientError("not_ready", "this process has not heard from the journal yet")
         self.gone(rid)
         if len(connections) >= self._clients_max:
             raise ClientError("too_many", f"{len(connections)} clients are connected here")
         connection = connections.logon(rid, token, command.heartbeat_s, now.mono_ms)
         answer = welcome(connection, command.cid)
-        answer.origin = self.origin()
+        answer.origin = origin
         return [Send(rid, codec.encode(answer))]
 
     def _logoff(self, connection: P, command: m.Logoff) -> Sequence[Send]:
