@@ -8,7 +8,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from zbroker.config import QueueConfig
-from zbroker.definitions import Definition
 from zbroker.definitions.intake import QueueIntake
 from zbroker.engine.turn import Turn
 from zbroker.queues.commits import PendingUnit
@@ -102,10 +101,10 @@ def _old_tables(core: Any) -> None:
     """Tables from before the log start: what became of their messages is not in the log."""
     manager, restored = core.manager, core.manager._restored
 
-    def anyway(definition: Definition) -> QueueState | None:
+    def anyway(*made_of: Any) -> QueueState | None:
         log_start, manager.log_start = manager.log_start, 0
         try:
-            found: QueueState | None = restored(definition)
+            found: QueueState | None = restored(*made_of)
         finally:
             manager.log_start = log_start
         return found

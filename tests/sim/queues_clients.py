@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 REPEAT_MS = 3_000  # what was not answered is said again
 TURN_MS = 25
+AGAIN_MS = 200  # after a logon that came too early
 #: what another try of the same does not mend
 FINAL = ("unknown_queue", "resource_locked", "bookmark_not_found", "bookmark_expired")
 
@@ -130,6 +131,9 @@ class Client:
             self._logged_on(answer)
         elif isinstance(answer, m.Ack) and answer.ended:
             self._over(answer.sid)
+        elif isinstance(answer, m.Error) and answer.cid == self._logon_cid:
+            self.world.judge.demand(answer.code == "not_ready", answer)
+            self.world.at.after(AGAIN_MS, lambda: self._logon(pipe))
         elif isinstance(answer, m.Error):
             self._error(answer)
 
