@@ -166,13 +166,18 @@ class Client:
         self.socket.send(codec.encode(command))
 
     def logon(self) -> None:
+        """Again while the process has not heard from the journal."""
         expires_s = time.time_ns() // 10**9 + 60
-        self.send(
-            m.ListenerLogon(token.make(KEY, token.Token("ann", "ann", "i", 1, expires_s)), "logon")
-        )
-        assert self.until(m.Ack).type == "processed"
+        said = token.make(KEY, token.Token("ann", "ann", "i", 1, expires_s))
+        while True:
+            self.send(m.ListenerLogon(said, "logon"))
+            answer = self.until((m.Ack, m.Error), cid="logon")
+            if isinstance(answer, m.Ack):
+                assert answer.type == "processed"
+                return
+            assert answer.code == "not_ready"
 
-    def until(self, kind: type, **fields: Any) -> Any:
+    def until(self, kind: type | tuple[type, ...], **fields: Any) -> Any:
         """The next answer of `kind` with these fields; messages on the way are kept in `data`."""
         limit = Limit(DEADLINE_S)
         while not limit.is_over:
@@ -189,7 +194,7 @@ class Client:
             same = all(getattr(answer, key, None) == value for key, value in fields.items())
             if isinstance(answer, kind) and same:
                 return answer
-        raise TimeoutError(f"no {kind.__name__} with {fields}; delivery: {self.delivery.failure!r}")
+        raise TimeoutError(f"no {kind} with {fields}; delivery: {self.delivery.failure!r}")
 
     def collect(self, count: int) -> list[bytes]:
         """Waits until there are `count` messages in all."""
