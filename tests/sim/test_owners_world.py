@@ -1,5 +1,5 @@
 """Instances with one replicated queue: who owns a message offers it, and every message is done.
-ZB_SEEDS says how many histories (default 100), ZB_FIRST_SEED where they begin."""
+ZB_SEEDS says how many histories (default 60), ZB_FIRST_SEED where they begin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.sim import owners_bugs
 from tests.sim.owners_world import OwnersWorld
 from tests.sim.seeds import breaks, run
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "100"))
+SEEDS = int(os.environ.get("ZB_SEEDS", "60"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 PLANTED_SEEDS = 200
 
