@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from tests.sim.ports import Killed, draw, mortal
-from zbroker.engine.contract import Limit, TurnPlan
+from tests.sim.ports import JournalLink, Killed, Listener, draw, mortal
+from zbroker.engine.contract import Limit, Now, TurnPlan
+from zbroker.engine.effects import Follow, Note, Reconnect, Say, Send
 from zbroker.engine.turn import Turn
 
 POLL_MS: Final = 20  # it sleeps no longer
@@ -59,3 +60,34 @@ class ProcessLife:
         self.host.deaths -= 1
         if self.host.deaths == 0:
             raise Killed
+
+
+class ListenerLife(ProcessLife):
+    """Of a process of one of several instances, which has a listener and follows the journal."""
+
+    def __init__(self, instance: Any, address: str) -> None:
+        super().__init__(instance.world, instance)
+        self.instance, net, name = instance, instance.world.net, instance.name
+        self.journal = JournalLink(net, f"ipc-journal-{name}", f"ipc-marks-{name}")
+        self.clients = Listener(net, address)
+
+    @property
+    def now(self) -> Now:
+        """By the clock of its instance."""
+        return Now(self.world.at.now_ms, self.instance.wall_ns())
+
+    def performers(
+        self, effects: Iterable[type], own: dict[type, Callable[[Any], Any]]
+    ) -> dict[type, Callable[[Any], Any]]:
+        """own: besides those of all; nothing comes of the other effects."""
+        return dict.fromkeys(effects, lambda _effect: None) | {
+            Send: self.clients.send, Say: self.journal.say, Reconnect: self.journal.reconnect,
+            Follow: self.journal.follow,
+            Note: lambda effect: self.world.noted(self.instance, effect),
+        } | own  # fmt: skip
+
+    def die(self) -> None:
+        """Its sockets go with it."""
+        self.alive = False
+        self.clients.close()
+        self.journal.close()

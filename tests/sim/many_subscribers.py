@@ -8,13 +8,12 @@ message that it should exactly once; a fully durable one sees nothing that few i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
 from tests.sim.delivery_process import KEY, DiskReader
-from tests.sim.lives import ProcessLife
+from tests.sim.lives import ListenerLife
 from tests.sim.net import Pipe
-from tests.sim.ports import JournalLink, Listener, Mailbox, Ordered
+from tests.sim.ports import Mailbox, Ordered
 from tests.sim.two_nodes import Message
 from zbroker.blocks.read_request import Read
 from zbroker.client.effects import Connect, Connected, GetToken, Lost, MessagesArrived, NewToken
@@ -25,7 +24,7 @@ from zbroker.delivery.contract import CloseFiles, Effect, FindPassed, PlanRanges
 from zbroker.delivery.core import DeliveryCore, DeliverySettings
 from zbroker.delivery.ports import BlocksPort, PlansPort
 from zbroker.engine.contract import Now
-from zbroker.engine.effects import Follow, ForgetBlocks, Note, Reconnect, Say, Send
+from zbroker.engine.effects import ForgetBlocks
 from zbroker.ids import EPOCH, NOW, Origin, format_bookmark, format_vector
 from zbroker.log.reader import Log
 from zbroker.recording import Recording
@@ -46,40 +45,32 @@ def delivery_of(name: str) -> str:
     return f"tcp-delivery-{name}"
 
 
-class InstanceDelivery(ProcessLife):
+class InstanceDelivery(ListenerLife):
     """The delivery process of one instance."""
 
     def __init__(self, instance: Instance) -> None:
-        super().__init__(instance.world, instance)
-        self.instance = instance
-        world, name = self.world, instance.name
+        super().__init__(instance, delivery_of(instance.name))
+        world = self.world
         settings = DeliverySettings(
             KEY, 100, next(world.incarnations), Recording([]), replicated=instance.needed > 0
         )
         self.core = DeliveryCore(settings)
-        self.journal = JournalLink(world.net, f"ipc-journal-{name}", f"ipc-marks-{name}")
-        self.clients, self.marks = Listener(world.net, delivery_of(name)), Mailbox()
+        self.marks = Mailbox()
         self._plans = PlansPort(lambda: Log(disk=instance.disk), instance.clock)  # type: ignore[arg-type]
         self._log = BlocksPort(lambda: DiskReader(instance.disk))
         world.plant_delivery(self.core)
         judged = Ordered(self.core, lambda wrong: world.demand(False, wrong))
         sources = [self.journal, self.clients, self._plans, self.marks]
-        self.begin(judged, sources, (Read, *get_args(Effect)), self._performers())
-
-    @property
-    def now(self) -> Now:
-        return Now(self.world.at.now_ms, self.instance.wall_ns())
-
-    def _performers(self) -> dict[type, Callable[[Any], Any]]:
-        performers: dict[type, Callable[[Any], Any]]
-        performers = dict.fromkeys(get_args(Effect), lambda _effect: None)
-        return performers | {
-            Read: self._log.read, Send: self.clients.send, Say: self.journal.say,
-            PlanRanges: self._plans.begin, FindPassed: self._plans.begin,
-            Reconnect: self.journal.reconnect, Follow: self.journal.follow,
-            ForgetBlocks: self._forget, CloseFiles: self._log.close_files,
-            Note: lambda effect: self.world.noted(self.instance, effect),
-        }  # fmt: skip
+        effects = Read, *get_args(Effect)
+        performers = self.performers(
+            effects,
+            {
+                Read: self._log.read, PlanRanges: self._plans.begin,
+                FindPassed: self._plans.begin, ForgetBlocks: self._forget,
+                CloseFiles: self._log.close_files,
+            },
+        )  # fmt: skip
+        self.begin(judged, sources, effects, performers)
 
     def kill(self) -> None:
         self.instance.kill_delivery()
@@ -91,11 +82,6 @@ class InstanceDelivery(ProcessLife):
     def replicated(self, said: Replicated) -> None:
         """The replication process says how far enough destinations are."""
         self.marks.put(said)
-
-    def die(self) -> None:
-        self.alive = False
-        self.clients.close()
-        self.journal.close()
 
 
 class Subscriber:

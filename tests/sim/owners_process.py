@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from tests.sim import owners_bugs
 from tests.sim.delivery_process import DiskReader
-from tests.sim.lives import ProcessLife
-from tests.sim.ports import JournalLink, Listener, Mailbox, Ordered
+from tests.sim.lives import ListenerLife
+from tests.sim.ports import Mailbox, Ordered
 from tests.sim.queues_clients import rows_of
-from zbroker.engine.contract import Now
-from zbroker.engine.effects import Follow, Note, Reconnect, Say, Send, Tell
+from zbroker.engine.effects import Send, Tell
 from zbroker.engine.events import Asked
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.effects import (
@@ -72,40 +71,29 @@ class Tables:
         return found
 
 
-class InstanceQueues(ProcessLife):
+class InstanceQueues(ListenerLife):
     """One life of the process."""
 
     def __init__(self, instance: OwnersInstance) -> None:
-        super().__init__(instance.world, instance)
-        self.instance = instance
+        super().__init__(instance, queues_of(instance.name))
         world, name, nothing = self.world, instance.name, Recording([])
         incarnation = next(world.incarnations)
         manager = QueueRegistry(incarnation, world.configs, nothing, name)
         self.core = QueuesCore(ListenerSettings(KEY, 100, incarnation, nothing), manager)
         owners_bugs.plant(world.bug, self.core)
-        self.journal = JournalLink(world.net, f"ipc-journal-{name}", f"ipc-marks-{name}")
-        self.clients, self.requests = Listener(world.net, queues_of(name)), Mailbox()
+        self.requests = Mailbox()
         with instance.undisturbed_disk():
             reader = DiskReader(instance.disk)
         self._work = LogWork(reader, self._sent, nothing.type_of, self._sending, sees_all=True)
-        self._given: Give | None = None
         judged = Ordered(self.core, lambda wrong: world.demand(False, wrong))
         sources = [self.journal, self.clients, self.requests]
-        self.begin(judged, sources, get_args(Effect), self._performers())
-
-    @property
-    def now(self) -> Now:
-        return Now(self.world.at.now_ms, self.instance.wall_ns())
-
-    def _performers(self) -> dict[type, Callable[[Any], Any]]:
-        performers: dict[type, Callable[[Any], Any]]
-        performers = dict.fromkeys(get_args(Effect), lambda _effect: None)
-        return performers | self._work.performers | {
-            Send: self._send, Say: self.journal.say, Load: self._load, SaveTables: self._save,
-            TrackDeliveries: self._track, Reconnect: self.journal.reconnect,
-            Follow: self.journal.follow, Tell: lambda effect: self.world.told(effect.answer),
-            Note: lambda effect: self.world.noted(self.instance, effect),
+        own: dict[type, Callable[[Any], Any]] = {
+            Send: self._send, Load: self._load, SaveTables: self._save,
+            TrackDeliveries: self._track, Tell: lambda effect: world.told(effect.answer),
         }  # fmt: skip
+        effects = get_args(Effect)
+        every = self.performers(effects, {**self._work.performers, **own})
+        self.begin(judged, sources, effects, every)
 
     # -- performers ---------------------------------------------------------------------------
 
@@ -161,8 +149,3 @@ class InstanceQueues(ProcessLife):
 
     def kill(self) -> None:
         self.instance.kill_queues()
-
-    def die(self) -> None:
-        self.alive = False
-        self.clients.close()
-        self.journal.close()

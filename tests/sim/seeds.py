@@ -31,7 +31,12 @@ def run(make: Callable[[int, str], W], file: str, seed: int, bug: str = "") -> W
     return world
 
 
-def breaks(make: Callable[[int, str], W], file: str, seed: int, bug: str) -> bool:
+def must_find(make: Callable[[int, str], W], file: str, bug: str, seeds: int) -> None:
+    """One of so many seeds finds a planted bug. Raises: AssertionError."""
+    assert any(_breaks(make, file, seed, bug) for seed in range(seeds)), "no seed finds it"
+
+
+def _breaks(make: Callable[[int, str], W], file: str, seed: int, bug: str) -> bool:
     """Whether this seed finds a planted bug."""
     try:
         run(make, file, seed, bug)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim import forked_bugs
 from tests.sim.forked_world import ForkedWorld
-from tests.sim.seeds import breaks, run
+from tests.sim.seeds import must_find, run
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "40"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
@@ -30,6 +30,4 @@ def test_no_history_with_a_fork_breaks_a_promise() -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("bug", forked_bugs.ALL)
 def test_a_planted_bug_of_a_fork_is_found(bug: str) -> None:
-    assert any(breaks(ForkedWorld, __file__, seed, bug) for seed in range(PLANTED_SEEDS)), (
-        "no seed finds it"
-    )
+    must_find(ForkedWorld, __file__, bug, PLANTED_SEEDS)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim import lost_hosts_bugs
 from tests.sim.lost_hosts_world import LostHostsWorld
-from tests.sim.seeds import breaks, run
+from tests.sim.seeds import must_find, run
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "60"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
@@ -34,6 +34,4 @@ def test_no_history_with_lost_disks_breaks_a_promise() -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("bug", lost_hosts_bugs.JOURNALS)
 def test_a_planted_bug_of_a_first_start_is_found(bug: str) -> None:
-    assert any(breaks(LostHostsWorld, __file__, seed, bug) for seed in range(PLANTED_SEEDS)), (
-        "no seed finds it"
-    )
+    must_find(LostHostsWorld, __file__, bug, PLANTED_SEEDS)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim import many_bugs, topics_bugs
 from tests.sim.many_world import ManyWorld
-from tests.sim.seeds import breaks, run
+from tests.sim.seeds import must_find, run
 from tests.sim.topics_world import TopicsWorld
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
@@ -41,18 +41,14 @@ def test_no_history_with_a_copy_under_topics_breaks_a_promise() -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("bug", topics_bugs.ALL)
 def test_a_planted_bug_of_topics_is_found(bug: str) -> None:
-    assert any(breaks(TopicsWorld, __file__, seed, bug) for seed in range(PLANTED_SEEDS)), (
-        "no seed finds it"
-    )
+    must_find(TopicsWorld, __file__, bug, PLANTED_SEEDS)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("bug", many_bugs.ALL)
 def test_a_planted_bug_is_found(bug: str) -> None:
-    assert any(breaks(ManyWorld, __file__, seed, bug) for seed in range(PLANTED_SEEDS)), (
-        "no seed finds it"
-    )
+    must_find(ManyWorld, __file__, bug, PLANTED_SEEDS)
 
 
 def test_a_history_repeats_from_its_seed() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim import owners_bugs
 from tests.sim.owners_world import OwnersWorld
-from tests.sim.seeds import breaks, run
+from tests.sim.seeds import must_find, run
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "60"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
@@ -37,9 +37,7 @@ def test_no_history_of_a_replicated_queue_breaks_a_promise() -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("bug", owners_bugs.ALL)
 def test_a_planted_bug_is_found(bug: str) -> None:
-    assert any(breaks(OwnersWorld, __file__, seed, bug) for seed in range(PLANTED_SEEDS)), (
-        "no seed finds it"
-    )
+    must_find(OwnersWorld, __file__, bug, PLANTED_SEEDS)
 
 
 def test_a_history_repeats_from_its_seed() -> None:

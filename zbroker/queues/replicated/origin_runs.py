@@ -160,6 +160,19 @@ class OriginRuns:
     def names(self, positions: BitMap64) -> dict[Origin, BitMap64]:
         """The other way round: all of these positions are known."""
         found: dict[Origin, BitMap64] = {}
+        for origin, begin, stop, shift in self._stretches(positions):
+            found.setdefault(origin, BitMap64()).add_range(begin + shift, stop + shift)
+        return found
+
+    def by_instance(self, positions: BitMap64) -> dict[int, BitMap64]:
+        """Local positions by the instance that accepted them, as they are stored here."""
+        found: dict[int, BitMap64] = {}
+        for origin, begin, stop, _ in self._stretches(positions):
+            found.setdefault(origin.instance, BitMap64()).add_range(begin, stop)
+        return found
+
+    def _stretches(self, positions: BitMap64) -> Iterator[tuple[Origin, int, int, int]]:
+        """Neighbours of one run: local positions [begin, stop), and how far the origin's are."""
         table, origins = self._local, self._origins
         for first, end in runs_of(positions):
             at = max(0, bisect_right(table.firsts, first) - 1)
@@ -168,25 +181,8 @@ class OriginRuns:
                 stop = min(end, table.firsts[at] + table.counts[at])
                 if begin < stop:
                     shift = table.locals[at] - table.firsts[at]
-                    named = found.setdefault(self._known[origins[at]], BitMap64())
-                    named.add_range(begin + shift, stop + shift)
+                    yield self._known[origins[at]], begin, stop, shift
                 at += 1
-        return found
-
-    def by_instance(self, positions: BitMap64) -> dict[int, BitMap64]:
-        """Local positions by the instance that accepted them, as they are stored here."""
-        found: dict[int, BitMap64] = {}
-        table, origins = self._local, self._origins
-        for first, end in runs_of(positions):
-            at = max(0, bisect_right(table.firsts, first) - 1)
-            while at < len(table) and table.firsts[at] < end:
-                begin = max(first, table.firsts[at])
-                stop = min(end, table.firsts[at] + table.counts[at])
-                if begin < stop:
-                    instance = self._known[origins[at]].instance
-                    found.setdefault(instance, BitMap64()).add_range(begin, stop)
-                at += 1
-        return found
 
     def sweep(self, here: BitMap64) -> None:
         """Forgets what left the queue, if that may be half of all."""

@@ -15,6 +15,7 @@ An owner is an instance, whatever its generation: a host that was set back keeps
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec import msgpack
@@ -129,30 +130,29 @@ class Ownership:
 
     def owners(self, positions: BitMap64) -> dict[int, BitMap64]:
         """By owner; 0: the initial owner of a group-local queue."""
-        found: dict[int, BitMap64] = {}
-        for claim, part in self._claims.items():
-            both = positions & part
-            if both:
-                found.setdefault(claim.to, BitMap64()).update(both)
-        rest = without(positions, self.claimed)
+        found, rest = self._claimed_by(positions, lambda claim: claim.to)
         if rest and self._initial is not None:
-            found.setdefault(0, BitMap64()).update(rest)
+            insert(found.setdefault(0, BitMap64()), rest)
         elif rest:
             for instance, part in self._first(rest).items():
-                found.setdefault(instance, BitMap64()).update(part)
+                insert(found.setdefault(instance, BitMap64()), part)
         return found
 
     def numbers(self, positions: BitMap64) -> dict[int, BitMap64]:
         """By the number that they are held under."""
+        found, rest = self._claimed_by(positions, lambda claim: claim.number)
+        return {0: rest, **found} if rest else found
+
+    def _claimed_by(
+        self, positions: BitMap64, key: Callable[[OwnerClaim], int]
+    ) -> tuple[dict[int, BitMap64], BitMap64]:
+        """Those that a claim is about, by something of it; and the others."""
         found: dict[int, BitMap64] = {}
         for claim, part in self._claims.items():
             both = positions & part
             if both:
-                found.setdefault(claim.number, BitMap64()).update(both)
-        rest = without(positions, self.claimed)
-        if rest:
-            found[0] = rest
-        return found
+                insert(found.setdefault(key(claim), BitMap64()), both)
+        return found, without(positions, self.claimed)
 
     def number(self, position: int) -> int:
         """The number that one is held under."""
