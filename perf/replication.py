@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import statistics
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 import zbroker
 from perf.harness import Result, Setup, journal_stats, payloads
+from zbroker.free_ports import free_ports
 from zbroker.local import LocalBroker
 
 NAMES: Final = "abc"
@@ -39,7 +39,7 @@ class Peer:
     def __init__(self, name: str, place: Path) -> None:
         self.name, self.data = name, place / name
         self.listen = {
-            each: f"{'http' if each == 'admin' else 'tcp'}://127.0.0.1:{_free_port()}"
+            each: f"{'http' if each == 'admin' else 'tcp'}://127.0.0.1:{free_ports(1)[0]}"
             for each in LISTENERS
         }
         self.settings: dict[str, Any] = {}
@@ -68,12 +68,6 @@ class Peer:
         broker, self.broker = self.broker, None
         if broker is not None:
             broker.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @contextmanager

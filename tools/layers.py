@@ -152,6 +152,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
         "zbroker.sockets",
         "zbroker.wire",
     ),
+    "zbroker.free_ports": (),
     "zbroker.local": (
         *_VALUES,
         "zbroker.config",
@@ -161,7 +162,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "zbroker.testing": (*_VALUES, "zbroker.client", "zbroker.local"),
     "zbroker.spark": _PROGRAM,
-    "zbroker.demo": (*_PROGRAM, "zbroker.local", "zbroker.spark"),
+    "zbroker.demo": (*_PROGRAM, "zbroker.free_ports", "zbroker.local", "zbroker.spark"),
     "zbroker.cli": ("*",),
     "pyspark_zbroker": ("zbroker.spark",),
 }

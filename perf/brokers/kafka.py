@@ -23,6 +23,7 @@ from perf.brokers import server as servers
 from perf.brokers.reading import Reading
 from perf.brokers.server import Server
 from perf.consumers import Round, Taken
+from zbroker.free_ports import free_ports
 
 HEAP: Final = ("-Xms1G", "-Xmx1G")  # as its own script has it, and these options
 JAVA: Final = (
@@ -91,7 +92,7 @@ def versions(cache: Path) -> dict[str, str]:
 @contextmanager
 def serve(place: Path, cache: Path, sync: bool) -> Iterator[Server]:
     """sync: before every acknowledgement, else when the kernel likes."""
-    port, control = servers.free_port(), servers.free_port()
+    port, control = free_ports(2)
     config = place / "server.properties"
     text = CONTROLLER_SETTINGS.format(place=place, port=port, control=control)
     config.write_text(text + (SYNCED if sync else ""))

@@ -23,6 +23,7 @@ from perf.brokers import server as servers
 from perf.brokers.reading import Reading
 from perf.brokers.server import Server
 from perf.consumers import Round, Taken
+from zbroker.free_ports import free_ports
 
 BATCH: Final = 1_000
 PENDING_MAX: Final = 4_000
@@ -50,7 +51,7 @@ def versions(_cache: Path) -> dict[str, str]:
 @contextmanager
 def serve(place: Path, _cache: Path, sync: bool) -> Iterator[Server]:
     """sync: before every acknowledgement, else every two minutes."""
-    port, config = servers.free_port(), place / "nats.conf"
+    [port], config = free_ports(1), place / "nats.conf"
     always = ", sync_interval: always" if sync else ""
     config.write_text(
         f'listen: 127.0.0.1:{port}\njetstream {{ store_dir: "{place}/data"{always} }}\n'

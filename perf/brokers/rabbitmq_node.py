@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from perf.brokers import server as servers
 from perf.brokers.server import Server
+from zbroker.free_ports import free_ports
 
 SETTINGS: Final = """listeners.tcp.1 = 127.0.0.1:{amqp}
 stream.listeners.tcp.1 = 127.0.0.1:{stream}
@@ -62,12 +63,12 @@ def versions(cache: Path, client: str) -> dict[str, str]:
 @contextmanager
 def serve(place: Path, cache: Path, _sync: bool) -> Iterator[Server]:
     """Whether it syncs depends on the kind of queue, not on the node."""
-    amqp, stream, distribution = (servers.free_port() for _ in range(3))
+    amqp, stream, distribution = free_ports(3)
     (place / "rabbitmq.conf").write_text(SETTINGS.format(amqp=amqp, stream=stream))
     (place / "enabled_plugins").write_text("[rabbitmq_stream].\n")
     top = root(cache)
     assert top is not None
-    names = servers.free_port()
+    names = free_ports(1)[0]
     env = {
         **os.environ,
         "PATH": f"{top}/usr/lib/erlang/bin{os.pathsep}{os.environ['PATH']}",

@@ -21,6 +21,7 @@ from perf.brokers import server as servers
 from perf.brokers.reading import Reading
 from perf.brokers.server import Server
 from perf.consumers import Round, Taken
+from zbroker.free_ports import free_ports
 
 PIPELINE: Final = 1_000
 QUEUE: Final = "work"
@@ -52,7 +53,7 @@ def versions(_cache: Path) -> dict[str, str]:
 @contextmanager
 def serve(place: Path, _cache: Path, sync: bool) -> Iterator[Server]:
     """sync: the AOF at every write, else each second."""
-    port = servers.free_port()
+    port = free_ports(1)[0]
     command = [
         str(_program()), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(place),
         "--save", "", "--appendonly", "yes", "--appendfsync", "always" if sync else "everysec",

@@ -111,13 +111,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 def first_bytes(port: int, count: int, send: bytes = b"") -> bytes:
     """What a server says at first. Raises: OSError."""
     with socket.create_connection(("127.0.0.1", port), 1) as one:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from tests.process.load import batches_of, until, until_running
 from zbroker import sockets
 from zbroker.client import connect
 from zbroker.errors import ZBrokerError
+from zbroker.free_ports import free_ports
 from zbroker.ids import Origin
 from zbroker.local import LocalBroker, Settings
 from zbroker.log.format import KIND_PUBLISH, Batch
@@ -28,18 +28,6 @@ from zbroker.wire.replicas import AskLinks, Links
 WAIT_S: Final = 60.0
 NAMES: Final = "abcde"
 LISTENERS: Final = ("ingest", "delivery", "queues", "admin", "replication")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback on which nothing listens."""
-    made = [socket.socket() for _ in range(count)]
-    try:
-        for one in made:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in made]
-    finally:
-        for one in made:
-            one.close()
 
 
 class Peer:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +12,11 @@ from typing import Any, Final
 from tests.process.load import batches_of, until_running
 from zbroker.cli.journal.rows import MessageRow, unpack
 from zbroker.client import connect
+from zbroker.free_ports import free_ports
 from zbroker.local import LocalBroker, Settings
 from zbroker.log.format import Batch
 
 WAIT_S: Final = 60.0
-PORTS: Final = (10_000, 30_000)  # below those that the system gives to outgoing connections
 
 
 class Instance:
@@ -26,7 +24,7 @@ class Instance:
 
     def __init__(self, data: Path, **journal: str | int) -> None:
         self.data = data
-        listeners = zip(("ingest", "delivery", "admin"), _free_ports(3), strict=True)
+        listeners = zip(("ingest", "delivery", "admin"), free_ports(3), strict=True)
         listen = {
             name: f"{'http' if name == 'admin' else 'tcp'}://127.0.0.1:{port}"
             for name, port in listeners
@@ -76,15 +74,3 @@ class Instance:
 
     def close(self) -> None:
         self.broker.close()
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that no one listens on. No one else gets them by chance while the instance is down."""
-    rng, found = random.Random(os.urandom(8)), list[int]()
-    while len(found) < count:
-        port = rng.randrange(*PORTS)
-        with suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            if port not in found:
-                found.append(port)
-    return found

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import pytest
 
-from tests.process.instances import LISTENERS, WAIT_S, free_ports
+from tests.process.instances import LISTENERS, WAIT_S
 from tests.process.load import until
 from zbroker import config
 from zbroker.access import keys
 from zbroker.client import Client, connect
 from zbroker.client.connect_types import Credentials
+from zbroker.free_ports import free_ports
 from zbroker.local import LocalBroker
 
 CONF: Final = Path(__file__).parents[2] / "conf"

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +21,7 @@ from zbroker.client import connect
 from zbroker.control.log_comparison import ComparedLog, LogComparison, compare_logs
 from zbroker.demo import flights
 from zbroker.errors import ZBrokerError
+from zbroker.free_ports import free_ports
 from zbroker.local import LocalBroker, Settings
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _start(story: Story, directory: Path, stack: ExitStack) -> list[DemoInstance
         "Start three instances",
         "Each has its own processes and its own log, and sends it to both others.",
     )
-    ports = _free_ports(len(NAMES) * len(_LISTENERS))
+    ports = free_ports(len(NAMES) * len(_LISTENERS))
     size = len(_LISTENERS)
     instances = [
         DemoInstance(name, directory / name, ports[n * size : (n + 1) * size])
@@ -162,14 +162,6 @@ def _start(story: Story, directory: Path, stack: ExitStack) -> list[DemoInstance
         story.say(f"{one.name} is ready at {one.url}; its data lies in {one.data}.")
     story.say('mode = "sync", sync_needed = 1: durable on two hosts before it is acknowledged.')
     return instances
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        made = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
-        for one in made:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in made]
 
 
 def _publish(

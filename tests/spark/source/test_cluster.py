@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ pytest.importorskip("pyspark", reason="needs package pyspark")
 
 from tests.spark.logs import JournalMaker
 from tests.waiting import Limit
+from zbroker.free_ports import free_ports
 from zbroker.spark import java_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(2_400)]
@@ -120,19 +120,13 @@ def until_said(log: Path, text: str) -> str:
     raise TimeoutError(f"{log} never said {text!r}: {said[-2_000:]}")
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @contextmanager
 def cluster(place: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     """A standalone master and two workers on loopback."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
-    home, port = Path(spec.origin).parent, _free_port()
+    home, port = Path(spec.origin).parent, free_ports(1)[0]
     more = {"SPARK_HOME": str(home), "JAVA_HOME": java_home(), "PYSPARK_PYTHON": sys.executable}
     java = (str(home / "bin" / "spark-class"), "org.apache.spark.deploy.")
     url = f"spark://127.0.0.1:{port}"
