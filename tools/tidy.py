@@ -58,6 +58,7 @@ PURE_FOLDERS: Final = {
         "__main__.py",
         "delivered.py",
         "loop.py",
+        "replication_port.py",
         "tables.py",
     ),
     "zbroker/queues/work": (),

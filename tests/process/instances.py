@@ -128,18 +128,22 @@ class Peer:
 class Instances:
     """Several instances, each of which sends to all others. Stopped at the end of a `with` block.
 
-    destination: further keys of the [[destination]] tables. more: tables of all configs.
+    row: each sends to its neighbours only. destination: further keys of the [[destination]] tables.
+    more: tables of all configs.
     """
 
     def __init__(
         self, count: int = 2, *, destination: Mapping[str, Any] | None = None,
-        more: Settings | None = None, starts: bool = True,
+        more: Settings | None = None, starts: bool = True, row: bool = False,
     ) -> None:  # fmt: skip
         self._place = tempfile.TemporaryDirectory(prefix="zbroker-instances-")
         place = Path(self._place.name)
         self.peers = [Peer(name, place / name) for name in NAMES[:count]]
-        for peer in self.peers:
-            others = [other for other in self.peers if other is not peer]
+        for at, peer in enumerate(self.peers):
+            others = [
+                other for n, other in enumerate(self.peers)
+                if n != at and (not row or abs(n - at) == 1)
+            ]  # fmt: skip
             peer.settings = self._settings(peer, others, destination or {}, more or {})
         self._starts = starts
 

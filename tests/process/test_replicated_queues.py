@@ -88,4 +88,24 @@ def test_what_an_instance_owns_that_is_away_is_taken_over_by_hand() -> None:
         assert all(message.redelivered for message in taken)
         until(lambda: depths(b) == [0], "all is done")
         a.start()
-        until(lambda: depths(a, b) == [0, 0], "a knows it")
+        with connect(a.url, "pa") as at_a, at_a.consume("work") as consumer:
+            until(lambda: depths(a, b) == [0, 0], "a knows it")
+            publish(at_a, 1)
+            [message] = consumer.fetch(1, timeout=WAIT_S)
+            assert (message.data, message.redelivered) == (b"0", False), "nothing before it"
+            message.ack()
+
+
+@pytest.mark.seed("000-19")
+@pytest.mark.seed("000-26")
+@pytest.mark.parametrize("count", [2, 3])
+def test_consumers_at_another_instance_get_what_the_owner_has_no_use_for(count: int) -> None:
+    """Three are in a row: the request goes over the one in the middle."""
+    with Instances(count, starts=False, row=True) as instances:
+        a, *_, last = peers = started(instances)
+        with connect(a.url, "pa") as at_a, connect(last.url, "pb") as at_b:
+            publish(at_a, SOME)
+            taken = take(at_b, SOME)
+        assert not any(message.redelivered for message in taken)
+        assert len({message.bookmark for message in taken}) == SOME
+        until(lambda: depths(*peers) == [0] * count, "all know it")

@@ -51,6 +51,7 @@ from zbroker.queues.effects import (
     Load,
     LogReading,
     SaveTables,
+    SayReplication,
     TablesLoaded,
     TablesSaved,
 )
@@ -74,6 +75,7 @@ from zbroker.wire.internal import (
     Watermarks,
     Welcome,
 )
+from zbroker.wire.owner_requests import PeersRead
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRow, NamedRows, UnitPart
 
 KEY = b"k" * 32
@@ -110,12 +112,15 @@ class Bench:
         clients_max: int = 100,
         welcome: bool = True,
         budget: Budget = DEFAULT,
+        replicates: bool = False,
     ) -> None:
         self.configs = list(configs)
         self.access = access or Access.off()
         self.record = record or Recording([])
         self.clients_max = clients_max
         self.budget = budget
+        self.replicates = replicates
+        self.to_replication: list[Any] = []
         self.log: list[Batch] = []
         self.position = 1
         self.log_start = 1
@@ -152,7 +157,10 @@ class Bench:
         settings = ListenerSettings(
             KEY, self.clients_max, self.incarnation, self.record, self.access, self.budget
         )
-        self.core = QueuesCore(settings, self.manager, peers=lambda rid: (f"at {rid[1:4]!r}", 0))
+        self.core = QueuesCore(
+            settings, self.manager, peers=lambda rid: (f"at {rid[1:4]!r}", 0),
+            replicates=self.replicates,
+        )  # fmt: skip
         self.core.shared.now = self.now
         self.plan = TurnPlan([(self, Limit(1))], get_args(Effect), 1_000_000)
         self.turn = Turn[Any, Effect](self.core, self.plan, self._performers(), lambda: self.now)
@@ -165,6 +173,7 @@ class Bench:
             Tell: lambda effect: self.reported.append((effect.rid, effect.answer)),
             Load: lambda effect: TablesLoaded(self.saved), Read: self._block,
             SaveTables: lambda effect: TablesSaved(),
+            SayReplication: lambda effect: self.to_replication.append(effect.message),
             **dict.fromkeys(get_args(LogReading), self._read),
         }  # fmt: skip
         return {kind: self._unless_later(do) for kind, do in performers.items()}
@@ -523,6 +532,11 @@ class Bench:
         return self.reported[-1][1] if len(self.reported) > count else None
 
     # -- time and turns -----------------------------------------------------------------------
+
+    def peers_read(self, *missing: str) -> None:
+        """The replication process says that what peers hold is here."""
+        self.turn.hear(PeersRead([*missing]))
+        self.run()
 
     def pass_ms(self, ms: int) -> None:
         self.now = Now(self.now.mono_ms + ms, self.now.wall_ns + ms * MS_NS)

@@ -24,11 +24,11 @@ from zbroker.log.format import (
     KIND_TIE,
 )
 from zbroker.log.records import GoneEarly, Horizon, encode, unpack_positions
-from zbroker.queues.effects import TransferRequest
 from zbroker.queues.replicated import early_facts
 from zbroker.queues.snapshots import Snapshots
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
+from zbroker.wire.owner_requests import TransferRequest
 
 THERE, THIRD = Origin(0xB, 1), Origin(0xC, 1)
 LOWER = Origin(1, 1)
@@ -656,7 +656,25 @@ def test_the_oldest_messages_are_given_to_an_instance_that_has_room(bench: Share
     assert bench.got() == mine[3:]
 
 
+@pytest.mark.seed("000-24")
+def test_of_two_instances_that_ask_for_the_same_the_first_one_gets_it(bench: Shared) -> None:
+    mine = bench.many(3)
+    bench.holding = True
+    wants(bench, 2)
+    wants(bench, 2, THIRD.instance)
+    bench.land()
+    bench.land()
+    assert moves(bench) == [
+        r.Moved(named(mine[:2], HERE), THERE.instance, 1),
+        r.Moved(named(mine[2:], HERE), THIRD.instance, 1),
+    ]
+    wants(bench, 2)
+    assert len(moves(bench)) == 2
+
+
 @pytest.mark.seed("000-06")
+@pytest.mark.seed("000-25")
+@pytest.mark.seed("000-27")
 def test_nothing_is_given_while_a_consumer_here_has_room(bench: Shared) -> None:
     bench.consume(backlog=2)
     mine = bench.many(1)

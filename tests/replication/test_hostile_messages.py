@@ -40,6 +40,7 @@ TO_DESTINATION: list[w.LinkMessage] = [
     w.NoState(1),
     w.StatePart(1, 0, True),
     w.SkipRange(1, *THIRD, 10, 12),
+    w.Want(1, "work", HERE.instance, "here", THERE.instance, 1, 1, 10),
 ]
 TO_SOURCE: list[w.LinkMessage] = [
     w.LinkWelcome(1, 1, "there", "g", statement(2, HELD, [THIRD.instance]), 1 << 20),
@@ -49,6 +50,7 @@ TO_SOURCE: list[w.LinkMessage] = [
     w.LinkEnded(1, "over"),
     w.AskState(1),
     w.StateReceipt(1, 1, True),
+    w.Want(1, "work", HERE.instance, "here", THERE.instance, 1, 1, 10),
 ]
 
 

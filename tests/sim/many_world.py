@@ -301,6 +301,9 @@ class Instance:
             for sequence in publisher.settle(sent.last):
                 self.world.acknowledged(self, publisher, sequence, self.needed)
 
+    def replication_says(self, answer: Any) -> None:
+        """To the queues process, which not every world has."""
+
     @property
     def needed(self) -> int:
         """How many destinations an acknowledgement waits for."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from zbroker.log.queue_records import Moved, OriginsGone, ReplicatedDefinition
-from zbroker.queues import owner_moves
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replicated.ownership import OwnerClaim
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.work.queue import Queue
+from zbroker.wire.owner_requests import TransferRequest
 
 Change = Callable[[QueueState, ReplicatedQueue, Any], None]
 
@@ -129,7 +130,26 @@ def _offers_before_it_has_read(core: Any) -> None:
             one.queue.own(one.queue.places.foreign)
 
     core._moves.request = request
-    core._handlers[owner_moves.TransferRequest] = request
+    core._handlers[TransferRequest] = request
+
+
+def _nothing_is_asked(core: Any) -> None:
+    """No instance says that it could take messages."""
+    core._requests.look = lambda one: None
+
+
+def _only_the_first_owner_is_asked(core: Any) -> None:
+    """Of several owners it asks the one with the lowest id, whatever comes of it."""
+    made = core.manager._made
+
+    def first(*given: Any) -> QueueState:
+        one: QueueState = made(*given)
+        if one.replicated is not None:
+            others = one.replicated.others
+            one.replicated.others = lambda: others()[:1]  # type: ignore[method-assign]
+        return one
+
+    core.manager._made = first
 
 
 # -- facts ------------------------------------------------------------------------------------
@@ -225,5 +245,18 @@ CORES: Final[dict[str, Callable[[Any], None]]] = {
     "what is being given is offered": _offers_what_it_gives,
     "it offers after the request": _offers_before_it_has_read,
     "two lives of a queue": _two_lives,
+    "nothing is asked for": _nothing_is_asked,
+    "only the first owner is asked": _only_the_first_owner_is_asked,
 }
-ALL: Final = (*QUEUES, *CORES)
+
+
+def _passes_nothing_on(core: Any) -> None:
+    """A request reaches instances with a link only."""
+    heard = core._requests.heard
+    core.sources.wanted = core._requests.heard = lambda peer, want: heard(
+        peer, replace(want, hops=0)
+    )
+
+
+LINKS: Final[dict[str, Callable[[Any], None]]] = {"no request is passed on": _passes_nothing_on}
+ALL: Final = (*QUEUES, *CORES, *LINKS)

@@ -22,10 +22,10 @@ from zbroker.queues.effects import (
     Give,
     Load,
     SaveTables,
+    SayReplication,
     TablesLoaded,
     TablesSaved,
     TrackDeliveries,
-    TransferRequest,
 )
 from zbroker.queues.log_work import LogWork
 from zbroker.queues.queue_state import QueueState
@@ -36,6 +36,7 @@ from zbroker.server.token_listener import ListenerSettings
 from zbroker.wire import codec
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
+from zbroker.wire.owner_requests import TransferRequest
 
 if TYPE_CHECKING:
     from tests.sim.owners_world import OwnersInstance
@@ -79,7 +80,8 @@ class InstanceQueues(ListenerLife):
         world, name, nothing = self.world, instance.name, Recording([])
         incarnation = next(world.incarnations)
         manager = QueueRegistry(incarnation, world.configs, nothing, name)
-        self.core = QueuesCore(ListenerSettings(KEY, 100, incarnation, nothing), manager)
+        settings = ListenerSettings(KEY, 100, incarnation, nothing)
+        self.core = QueuesCore(settings, manager, replicates=True)
         owners_bugs.plant(world.bug, self.core)
         self.requests = Mailbox()
         with instance.undisturbed_disk():
@@ -90,6 +92,7 @@ class InstanceQueues(ListenerLife):
         own: dict[type, Callable[[Any], Any]] = {
             Send: self._send, Load: self._load, SaveTables: self._save,
             TrackDeliveries: self._track, Tell: lambda effect: world.told(effect.answer),
+            SayReplication: lambda effect: instance.ask_replication(effect.message),
         }  # fmt: skip
         effects = get_args(Effect)
         every = self.performers(effects, {**self._work.performers, **own})

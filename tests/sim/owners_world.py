@@ -19,18 +19,24 @@ from itertools import count
 from typing import Any
 from unittest import mock
 
+from tests.sim import owners_bugs
 from tests.sim.many_world import Instance, ManyWorld
 from tests.sim.owners_process import QUEUE, InstanceQueues, Tables
 from tests.sim.owners_workers import Worker, message_of
+from tests.sim.replication_process import QUEUES
 from tests.sim.two_nodes import Message, messages
 from zbroker.config import QueueConfig
+from zbroker.engine.events import Asked
 from zbroker.ids import Origin
 from zbroker.journal import core as journal_core
 from zbroker.log.format import KIND_OWNERSHIP, KIND_PUBLISH, KIND_TIE
 from zbroker.log.queue_records import OUTCOMES, Moved, decoded, facts_of
 from zbroker.queues import dispatch, journal_client, owner_moves, registry, snapshots
 from zbroker.queues.replicated import early_facts
+from zbroker.replication.core import ReplicationCore
+from zbroker.replication.log_port import LinkLog
 from zbroker.wire import queue_surveys as s
+from zbroker.wire.owner_requests import ToReplication
 
 RUN_MS = 5_000
 HEAL_MS = 60_000
@@ -64,6 +70,15 @@ class OwnersInstance(Instance):
         if power:
             self.kill_queues()
             self.sent_before = {}
+
+    def ask_replication(self, message: ToReplication) -> None:
+        """Of the queues process; there may be nobody who hears it."""
+        if self.replication is not None:
+            self.replication.answers.put(Asked(QUEUES, message))
+
+    def replication_says(self, answer: Any) -> None:
+        if self.queues is not None:
+            self.queues.requests.put(answer)
 
     def kill_queues(self) -> None:
         node, self.queues = self.queues, None
@@ -99,7 +114,12 @@ class OwnersWorld(ManyWorld):
         self.accepted: dict[Message, set[int]] = {}
         self._looked: dict[str, int] = {}
         self.resting = False
+        self.alone = seed % 2 == 1
         self.workers = [Worker(self, n) for n in range(rng.randint(1, 4))]
+
+    def plant_replication(self, core: ReplicationCore, log: LinkLog) -> None:
+        if self.bug in owners_bugs.LINKS:
+            owners_bugs.LINKS[self.bug](core)
 
     def cid(self) -> str:
         return f"c{next(self._cids)}"
@@ -225,14 +245,16 @@ class OwnersWorld(ManyWorld):
     # -- the end ------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Everything comes to the same, then consumers at each instance do all of it."""
+        """Everything comes to the same, then consumers do all of it: at each instance, or at one
+        that has to ask the others for theirs."""
         for worker in self.workers:
             worker.die()
         super().heal()
         self._wait(self._equal, "instances do not see the same queue")
         self._compare()
         self.workers = []
-        for number, instance in enumerate(self.instances.values()):
+        where = [*self.instances.values()]
+        for number, instance in enumerate(where[:1] if self.alone else where):
             worker = Worker(self, 100 + number)
             worker.diligent, worker.backlog = True, 50
             worker.go(instance)

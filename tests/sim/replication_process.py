@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from tests.sim.many_world import Instance
 
 
+QUEUES = b"queues"  # the connection of the queues process
+
+
 def links_of(name: str) -> str:
     """Where an instance listens for links."""
     return f"tcp-links-{name}"
@@ -97,12 +100,18 @@ class ReplicationNode(ProcessLife):
             ConnectLink: self._connect, CloseLink: lambda effect: self._close(effect.link),
             SayOn: self._say_on, Answer: self._answer, PublishMark: self._mark,
             **dict.fromkeys((LoggedOn, LoggedOff, Ready), lambda _effect: None),
-            Tell: lambda effect: self.told.append(effect.answer), Exit: _never,
+            Tell: self._tell, Exit: _never,
             Note: lambda effect: self.world.noted(self.instance, effect),
         }  # fmt: skip
 
     def kill(self) -> None:
         self.instance.kill_replication()
+
+    def _tell(self, effect: Tell) -> None:
+        if effect.rid == QUEUES:
+            self.instance.replication_says(effect.answer)
+        else:
+            self.told.append(effect.answer)
 
     # -- links --------------------------------------------------------------------------------
 

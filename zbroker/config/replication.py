@@ -35,12 +35,16 @@ class DestinationConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReplicationConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What an acknowledgement waits for, where there are synchronous destinations.
+    """What an acknowledgement waits for, where there are synchronous destinations; and a start.
 
     sync_needed: How many synchronous destinations must have a message before it is acknowledged; 0:
         all of them. 1 of two is a quorum that no single failure stalls.
     min_sync: How many of them are waited for even if they are downgraded: publishers then wait.
+    return_wait: How long a start offers no messages of replicated queues while a destination did
+        not answer, or has records that are not here: it may have taken messages over. After that
+        they are offered, and flagged as redelivered; those of at-most-once queues are not.
     """
 
     sync_needed: Natural = 0
     min_sync: Natural = 0
+    return_wait: Duration = 30_000

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from zbroker.engine.events import NotSent
+    from zbroker.wire.owner_requests import FromReplication
     from zbroker.wire.queue_surveys import QueuesAnswer
     from zbroker.wire.replicas import LinkAnswer
     from zbroker.wire.supervision import Status
@@ -86,10 +87,10 @@ class LoggedOn(Struct, gc=False):
 
 
 class Tell(Struct, gc=False):
-    """Answer a question of the admin process."""
+    """Answer a question of the admin process, or of another one that asks here."""
 
     rid: bytes
-    answer: SurveyAnswer | QueuesAnswer | LinkAnswer | Status
+    answer: SurveyAnswer | QueuesAnswer | LinkAnswer | Status | FromReplication
 
 
 class NoteDisconnected(Struct, gc=False):

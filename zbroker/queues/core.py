@@ -30,7 +30,9 @@ from zbroker.queues.dead_letters import DeadLetters
 from zbroker.queues.dispatch import Dispatcher
 from zbroker.queues.effects import Effect, Give, LogReading, TrackDeliveries
 from zbroker.queues.journal_client import JournalClient
+from zbroker.queues.offer_fence import OfferFence
 from zbroker.queues.owner_moves import OwnerMoves
+from zbroker.queues.owner_requests import OwnerRequests
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.settlement import Settlement
@@ -41,6 +43,7 @@ from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire.internal import JournalReceipt, Located, UnknownRequester, Watermarks, Welcome
+from zbroker.wire.owner_requests import PeersRead, TransferRequest
 from zbroker.wire.queue_surveys import QueuesQuestion
 from zbroker.wire.surveys import AskClients, Peers
 from zbroker.wire.units import NamedRows
@@ -57,9 +60,10 @@ class QueuesCore(TokenListener[QueuesConnection]):
 
     def __init__(
         self, settings: ListenerSettings, manager: QueueRegistry, quiet_ms: QuietMs | None = None,
-        peers: Peers = lambda _rid: ("", None),
+        peers: Peers = lambda _rid: ("", None), *, replicates: bool = False,
     ) -> None:  # fmt: skip
-        """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when."""
+        """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when.
+        replicates: the instance has links to others, or from them."""
         self.manager = manager
         self.shared = QueuesContext(manager, quiet_ms, settings.budget)
         super().__init__(settings, self.shared.connections, peers)
@@ -68,6 +72,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._dead_letters = DeadLetters(self.shared)
         self._dispatcher = Dispatcher(self.shared, self.consumers)
         self._moves = OwnerMoves(self.shared)
+        self._requests = OwnerRequests(self.shared, on=replicates)
+        self._fence = OfferFence(self.shared, on=replicates)
         self._admin = AdminCommands(self.shared, self.consumers, settings.recording, self._moves)
         self._settlement = Settlement(self.shared, self.consumers)
         self._next_tick_ms = 0
@@ -110,7 +116,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
             qe.TablesSaved: self._saves.saved,
             qe.Given: self._dispatcher.given,
             qe.Unsent: self._unsent,
-            qe.TransferRequest: self._moves.request,
+            TransferRequest: self._moves.request,
+            PeersRead: self._fence.read,
             qe.Examined: shared.answered,
             qe.Searched: shared.answered,
             qe.Reentered: shared.answered,
@@ -204,6 +211,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
         effects: list[Effect] = [*self.journal.session.tick(now.mono_ms)]
         self._look_at_times(now, drained)
         self._moves.tick(now)
+        self._requests.tick(now.mono_ms)
+        self._fence.tick(now)
         for what in self._later.due(now.mono_ms):
             if isinstance(what, Give):
                 self._dispatcher.again(what)
@@ -261,6 +270,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
                 if one.entries and manager.commits.full:
                     shared.held_back[one.name] = one
             self._look_when(one)
+            self._requests.look(one)
             shared.note_use(one)
         # after what the queues have to do
         search = self.consumers.starts.next_search()
@@ -281,7 +291,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
             return 0
         wakes = [
             self.journal.next_wake_ms(), self._later.next_wake_ms, self.manager.commits.wake_ms(),
-            self._moves.next_wake_ms(), *self._wakes_ms.values(),
+            self._moves.next_wake_ms(), self._requests.next_wake_ms(),
+            self._fence.next_wake_ms(), *self._wakes_ms.values(),
         ]  # fmt: skip
         if self.shared.connections:
             wakes.append(self.shared.connections.heartbeats.due_ms)

@@ -16,6 +16,7 @@ from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
 from zbroker.log.generations import Generations
 from zbroker.log.reader import Extent
+from zbroker.wire.owner_requests import AskTransfer, QueuesHere
 
 if TYPE_CHECKING:
     from zbroker.queues.context import RemoteConsumer
@@ -133,11 +134,17 @@ class ListSegments(Struct, gc=False):
     let_go: bool
 
 
+class SayReplication(Struct, gc=False):
+    """A message to the replication process; it is lost where that does not listen."""
+
+    message: QueuesHere | AskTransfer
+
+
 LogReading = Examine | Search | Reenter | Inspect
 Effect = (
     e.Send | e.Note | e.Say | e.Reconnect | e.Follow | e.LoggedOff | e.LoggedOn | e.Progress
     | e.Ready | e.Exit | e.Tell | e.NoteDisconnected | e.ForgetBlocks | Give | LogReading | Load
-    | TrackDeliveries | ListSegments | SaveTables
+    | TrackDeliveries | ListSegments | SaveTables | SayReplication
 )  # fmt: skip
 
 
@@ -202,14 +209,6 @@ class TablesSaved(Struct, gc=False):
     """A SaveTables was done. error: why nothing was written, "" if it was."""
 
     error: str = ""
-
-
-class TransferRequest(Struct, gc=False):
-    """Another instance can take so many messages that belong to this one."""
-
-    queue: str
-    instance: int
-    count: int
 
 
 class Segments(Struct, gc=False):

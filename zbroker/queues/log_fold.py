@@ -177,6 +177,11 @@ class QueueFold:
             if one is not None:
                 one.ahead, one.walk = walk.position, joined
 
+    def await_position(self, one: QueueState, position: int) -> None:
+        """A queue offers when the log was read that far."""
+        self.awaited[one.name] = max(position, self.awaited.get(one.name, 0))
+        self._look_who_waits()
+
     def _look_who_waits(self) -> None:
         """Touches those who wait until the log was read up to some position."""
         for name, position in list(self.awaited.items()):

@@ -4,7 +4,7 @@ Purpose   folds the log into the state of every queue, gives messages to consume
           commits what becomes of them, makes dead letters, sets points; answers the admin about all
           of it. Nothing is given before it is durable, and no ack is answered before it is.
 Sockets   ROUTER tcp for consumers ([listen] queues), monitor and ZAP; SUB ipc marks; DEALER ipc
-          journal; ROUTER ipc queues-desk for questions of the admin.
+          journal, and replication-desk; ROUTER ipc queues-desk for questions of the admin.
 Owns      <data>/queues: LMDB tables with the state of the queues, which may be deleted; a note in
           /dev/shm of how far each was delivered, likewise.
 Settings  [listen] queues; [[queue]]; [limits] clients; [[record]]; [security].
@@ -27,6 +27,7 @@ from zbroker.queues.delivered import Delivered
 from zbroker.queues.effects import TablesLoaded
 from zbroker.queues.log_work import LogWork
 from zbroker.queues.registry import QueueRegistry
+from zbroker.queues.replication_port import ReplicationPort
 from zbroker.queues.tables import TableWriter
 from zbroker.server.budgets import budget_of
 from zbroker.server.process import Process
@@ -63,13 +64,19 @@ class QueuesLoop(ListenerLoop):
             sees_all=not self.access.on,
         )  # fmt: skip
         sources = [*self.sources(), (self._saving, ONE), (self.supervisor, ONE)]
+        say = _nobody
+        if config.replicates:
+            replication = ReplicationPort(process.context, paths, self.poller)
+            sources.append((replication, ONE))
+            say = replication.say
         performers: Performers = {
             **self._work.performers,
+            qe.SayReplication: say,
             qe.Load: self._load,
             qe.SaveTables: self._saving.save,
             qe.TrackDeliveries: self._delivered.begin,
         }
-        core = QueuesCore(settings, manager, self.quiet_ms, self.peer)
+        core = QueuesCore(settings, manager, self.quiet_ms, self.peer, replicates=config.replicates)
         plan = TurnPlan(sources, get_args(qe.Effect), READ_SLICE_MS, READS_MAX)
         self.begin(core, plan, performers)
 
@@ -85,3 +92,8 @@ class QueuesLoop(ListenerLoop):
         """Ends the helper thread and closes the tables."""
         self._saving.close()
         self._delivered.close()
+
+
+def _nobody(effect: qe.SayReplication) -> None:
+    """Without links no request is made."""
+    raise AssertionError(effect)

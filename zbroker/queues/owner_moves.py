@@ -19,15 +19,15 @@ from zbroker.engine.effects import Tell
 from zbroker.errors import ClientError
 from zbroker.queues.commits import PendingUnit, control
 from zbroker.queues.context import QueuesContext
-from zbroker.queues.effects import TransferRequest
 from zbroker.queues.queue_state import Ending, QueueState
 from zbroker.queues.replicated.fact_records import Move, UnitStamp, moves_of
 from zbroker.queues.replicated.ownership import OwnerClaim
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
 from zbroker.wire import queue_surveys as s
+from zbroker.wire.owner_requests import TransferRequest
 
-GRANT_MAX: Final = 1_000  # messages of one record
+GRANT_MAX: Final = 50_000  # messages of one record
 LOOK_MS: Final = 1_000  # how often it is looked what was granted and not used
 UNUSED_MS: Final = 30_000  # of a queue without leases
 
@@ -47,7 +47,7 @@ class OwnerMoves:
         one = self._shared.manager.running.get(event.queue)
         if one is None or one.replicated is None or not isinstance(one.queue, Queue):
             return
-        busy = not one.ready or self._shared.manager.commits.full
+        busy = not one.offers or self._shared.manager.commits.full
         if busy or event.instance == one.replicated.me or one.queue.can_take():
             return
         for outcome in one.queue.grant(min(event.count, GRANT_MAX)):
@@ -63,7 +63,7 @@ class OwnerMoves:
         self._look_ms = now.mono_ms + LOOK_MS
         since, self._since = self._since, {}
         for one in replicated.values():
-            if one.ready and isinstance(one.queue, Queue) and not one.queue.can_take():
+            if one.offers and isinstance(one.queue, Queue) and not one.queue.can_take():
                 self._give_back(one, one.queue, since, now)
 
     def _give_back(

@@ -156,8 +156,10 @@ class QueueState:
 
     folded: the log before this position counts already: the position of its walk, or `ahead` of
     that, where it was when it joined the walk. ready_at: it offers nothing before it was folded up
-    to there. horizon: all messages before it may have been delivered, and that is durable. highest:
-    position that was offered. parked: messages that are sent as soon as the horizon is after them.
+    to there. return_to: the same of what an instance that was away has to read; doubted: some of
+    that is missing. horizon: all messages before it may have been delivered, and that is durable.
+    highest: position that was offered. parked: messages that are sent as soon as the horizon is
+    after them.
     """
 
     definition: Definition
@@ -167,6 +169,8 @@ class QueueState:
     walk: Walk | None = None
     ready_at: int = 0
     ready: bool = False
+    return_to: int = 0
+    doubted: bool = False
     horizon: int = 0
     noted: int | None = None  # nothing from there on was sent, as far as that was noted
     wanted_horizon: int = 0
@@ -197,6 +201,11 @@ class QueueState:
     @property
     def folded(self) -> int:
         return self.ahead if self.walk is None else max(self.ahead, self.walk.position)
+
+    @property
+    def offers(self) -> bool:
+        """Its messages may go to consumers, or to other instances."""
+        return self.ready and self.folded >= self.return_to
 
     @property
     def suspected_to(self) -> int:
@@ -270,6 +279,9 @@ class QueueState:
                 self.queue.suspect(self.suspected_to)
                 if self.replicated is not None:
                     self.queue.flag(self.replicated.flagged)
+        if self.doubted and self.offers and isinstance(self.queue, Queue):
+            self.doubted = False
+            self.queue.flag(self.queue.here)
 
     def check_ready(self) -> None:
         """Raises: ClientError not_ready, as long as it is not known what is in the queue."""

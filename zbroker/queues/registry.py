@@ -82,6 +82,7 @@ class QueueRegistry:
         )
         self.history = Generations()
         self.log_start = 1
+        self.return_to = 0  # replicated queues offer nothing before that was read
         self.known = False
         self.ended: list[QueueState] = []  # deleted: their consumers are to end
         self.began: list[QueueState] = []  # offer from now on: deliveries are to be noted
@@ -270,6 +271,7 @@ class QueueRegistry:
             if definition.created < self.log_start:  # the record of its horizon may be removed
                 one.horizon = self.log_start + AHEAD
         one.ready_at = self.following.persisted
+        one.return_to = 0 if view is None else self.return_to
         one.noted = self._noted(config.name, declaration)
         self.running[config.name] = one
         self.folding.begin(one)

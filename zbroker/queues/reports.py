@@ -156,6 +156,9 @@ def _queue(shared: QueuesContext, one: QueueState) -> tuple[str, list[str]]:
     if not one.ready:
         left = shared.manager.following.persisted - one.folded
         return "reading", [f"it is being read: {left} positions of the log are left"]
+    if not one.offers:
+        text = "this instance has just begun, and offers messages once it has what its peers hold"
+        return "returning", [text]
     if shared.manager.commits.full:
         return "journal", ["the journal does not take what is to be committed; see its state"]
     lines = one.queue.why_nothing(shared.now)

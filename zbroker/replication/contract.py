@@ -9,8 +9,9 @@ from zbroker.access.core import Access
 from zbroker.replication.durability import DestinationRule
 from zbroker.wire.replication import LinkWelcome, wrong
 
-FEATURE_LEVEL: Final = 2
+FEATURE_LEVEL: Final = 3
 TOPICS_LEVEL: Final = 2  # lower ones count what comes over a link with topics as everything
+REQUESTS_LEVEL: Final = 3  # lower ones do not know requests between queues
 
 
 class LinkIdentity(NamedTuple):
@@ -49,3 +50,4 @@ class ReplicationSettings(NamedTuple):
     sync_needed: int = 0
     min_sync: int = 0
     access: Access = Access.off()
+    return_wait_ms: int = 0

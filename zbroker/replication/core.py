@@ -43,9 +43,12 @@ from zbroker.replication.link_changes import LinkChanges
 from zbroker.replication.link_rows import row_of
 from zbroker.replication.outgoing_link import OutgoingLink
 from zbroker.replication.own_holdings import OwnHoldings
+from zbroker.replication.request_routes import RequestRoutes
+from zbroker.replication.return_fence import ReturnFence
 from zbroker.replication.sources import BadFrame, FromSource, Sources
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
+from zbroker.wire.owner_requests import AskTransfer, QueuesHere
 from zbroker.wire.replicas import (
     AskLinks,
     AskOrigins,
@@ -107,6 +110,9 @@ class ReplicationCore:
         self.sources = Sources(
             settings, self.own, self._ask_origins, lambda: next(self._cids), peers
         )
+        self._requests = RequestRoutes(settings, self.outgoing, self.sources)
+        self.sources.wanted = self._requests.heard
+        self._fence = ReturnFence(self.outgoing, self.own, settings.return_wait_ms)
         self.persisted = 0
         self._log_start = 0
         self._held_at = -1  # log start of the newest Holds to the journal
@@ -125,7 +131,10 @@ class ReplicationCore:
         self._published: Replicated | None = None
         self._ready = False
         self._another = False  # journal, which has not said yet what it holds
-        self._handlers: dict[type, Callable[[Any, Now], Sequence[Effect]]] = {
+        self._handlers = self._events()
+
+    def _events(self) -> dict[type, Callable[[Any, Now], Sequence[Effect]]]:
+        return {
             m.Welcome: self._welcome,
             m.UnknownRequester: self._unknown,
             m.Watermarks: self._watermarks,
@@ -169,6 +178,7 @@ class ReplicationCore:
         beat = now_ms >= self._beat_ms
         if beat:
             self._beat_ms = now_ms + BEAT_MS
+            self._requests.beat()
         effects += self._hold(now, again=beat)
         effects += self._publish(again=beat)
         reading = any(link.state == "sending" for link in self.outgoing.values())
@@ -327,6 +337,8 @@ class ReplicationCore:
     def _destination(self, event: FromDestination, now: Now) -> Sequence[Effect]:
         link, message = self.outgoing[event.link], event.message
         effects = self._from_link(event.link, link.heard(message, now.mono_ms))
+        if isinstance(message, w.Want) and link.is_up and message.session == link.session:
+            return [*effects, *self._requests.heard(link.peer.instance, message)]
         if isinstance(message, w.LinkWelcome) and link.state == "finding":
             return [*effects, *self.sources.peer_holds(event.link, link.peer, link.asked_in)]
         if isinstance(message, w.LinkBeat) and message.statement.rows and link.state != "down":
@@ -407,8 +419,20 @@ class ReplicationCore:
         note = Note("replication.fork", text, "info", {"link": ask.link})
         return [note, e.Tell(rid, answer), self._ask_origins(None)]
 
+    # -- the queues of this instance -------------------------------------------------------------
+
+    def _queues_here(self, rid: bytes, here: QueuesHere, now: Now) -> list[Effect]:
+        """Requests of others go there; if it has just begun, it asks whether it may offer."""
+        self._requests.rid = rid
+        read = self._fence.look(now.mono_ms) if here.returning else None
+        return [e.Tell(rid, read)] if read is not None else []
+
     def _asked(self, asked: ev.Asked, now: Now) -> Sequence[Effect]:
-        ask: AskLinks | ChangeLink = asked.question
+        ask: AskLinks | ChangeLink | QueuesHere | AskTransfer = asked.question
+        if isinstance(ask, QueuesHere):
+            return self._queues_here(asked.rid, ask, now)
+        if isinstance(ask, AskTransfer):
+            return self._requests.ask(ask)
         if isinstance(ask, ChangeLink) and ask.what == "fresh":
             begins, changed = self.sources.beginning.fresh(ask)
             return [*begins, e.Tell(asked.rid, changed)]

@@ -29,6 +29,7 @@ class IncomingLink:
         self.rid, self.session, self.number, self.name = rid, hello.session, number, hello.name
         self.instance, self.digest = hello.statement.instance, hello.digest
         self.carries = hello.topics  # none: all
+        self.feature_level = hello.feature_level
         self.covered: dict[Origin, int] = {}  # what these leave out, up to here; for people
         self.peer = Holdings()
         self.peer.take(hello.statement, whole=True)

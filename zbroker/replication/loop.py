@@ -5,7 +5,7 @@ Purpose   sends what is durable here to each destination, from where that one is
           the log; keeps what a destination lacks in the log.
 Sockets   ROUTER tcp for sources ([listen] replication), monitor and ZAP; a DEALER tcp to each
           destination; DEALER ipc journal; SUB ipc marks; XPUB ipc replicated; ROUTER ipc
-          replication-desk for questions of the admin.
+          replication-desk for questions of the admin, and requests of the queues.
 Owns      nothing on disk; reads the log.
 Settings  [[destination]]; [replication]; [listen] replication; [security].
 Exits     0 when asked to stop.
@@ -74,6 +74,7 @@ class ReplicationLoop(ProcessLoop):
             [DestinationRule(one.name, one.mode == "sync", one.downgrade_after, one.server_key,
                              LinkTopics(one.topics)) for one in config.destination],
             config.replication.sync_needed, config.replication.min_sync,
+            return_wait_ms=config.replication.return_wait,
         )  # fmt: skip
         sources: list[tuple[Source, Limit]] = [(self._journal, ONE), (destinations, ONE)]
         answers: Performers = dict.fromkeys((e.Answer, e.LoggedOn, e.LoggedOff), _nobody)

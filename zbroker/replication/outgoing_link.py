@@ -27,14 +27,7 @@ from zbroker.engine.effects import Note
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS, MIB, U63_MAX
 from zbroker.link_topics import EVERYTHING, LinkTopics
-from zbroker.log.format import (
-    FLAG_UNIT,
-    KIND_CLOSED,
-    KIND_ORIGIN,
-    KIND_STATE,
-    STAYS,
-    Batch,
-)
+from zbroker.log.format import FLAG_UNIT, KIND_CLOSED, KIND_ORIGIN, KIND_STATE, STAYS, Batch
 from zbroker.log.reader import Cursor, Gap
 from zbroker.replication.contract import LinkIdentity
 from zbroker.replication.effects import (
@@ -89,6 +82,7 @@ class OutgoingLink:
         self.asked_in = 0  # generation of this instance when the session began
         self.paused = False  # by hand
         self.peer = Holdings()
+        self.feature_level = 0  # of the destination
         self.refusal: w.LinkRefused | None = None  # of the last Hello
         self.selection = LinkSelection(own, self.peer, topics)
         self._hello_ms: int = 0
@@ -245,7 +239,7 @@ class OutgoingLink:
             return [*self._down(now_ms), wrong]
         self.peer.take(welcome.statement, whole=True)
         self.refusal, self._hello_wait_ms = None, HELLO_WAIT_MS
-        self._credit = welcome.credit_bytes
+        self._credit, self.feature_level = welcome.credit_bytes, welcome.feature_level
         self._named.clear()
         self._ordinal = self._parts = self._parts_there = 0
         self._asks_state = welcome.takes_state
@@ -473,6 +467,11 @@ class OutgoingLink:
         sent = [record for record, _ in records]
         units = w.SendUnits(self.session, first, sent, [*covered])
         return SayOn(self.link, units, [body for _, body in records])
+
+    @property
+    def is_up(self) -> bool:
+        """The destination has said what it holds."""
+        return self.state in ("finding", "sending", "stating")
 
     @property
     def stopped(self) -> Mapping[Origin, str]:

@@ -84,6 +84,7 @@ class Sources:
         self._ordinal = 1  # of the next record to the journal
         self._forwarded: deque[Forwarded] = deque()  # what it has not answered yet
         self._confirmed = 0
+        self.wanted: Callable[[int, w.Want], Sequence[Effect]]  # set by the core
         self.beginning = StateChoice(settings, own, self.links)
         self.agreement = LinkAgreement(settings, own)
 
@@ -112,6 +113,8 @@ class Sources:
             return self._answers(link) if changed else []
         if isinstance(message, w.SendUnits):
             return self._units(link, message, event.bodies)
+        if isinstance(message, w.Want):
+            return self.wanted(link.instance, message)
         effects = self.beginning.heard(link, message, event.bodies)
         if isinstance(message, w.SkipRange) and effects:
             effects.append(self._ask_origins(None))  # after it: the row has changed

@@ -13,6 +13,7 @@ from zbroker.limits import HEADER_MAX_BYTES
 from zbroker.wire import (
     internal,
     messages,
+    owner_requests,
     queue_messages,
     replicas,
     replication,
@@ -42,7 +43,8 @@ TO_DESTINATION: Final = msgpack.Decoder(replication.ToDestination)
 TO_SOURCE: Final = msgpack.Decoder(replication.ToSource)
 WATERMARKS: Final = msgpack.Decoder(internal.Watermarks)
 REPLICATED: Final = msgpack.Decoder(replicas.Replicated)
-LINK_QUESTIONS: Final = msgpack.Decoder(replicas.LinkQuestion)
+LINK_QUESTIONS: Final = msgpack.Decoder(replicas.LinkQuestion | owner_requests.ToReplication)
+FROM_REPLICATION: Final = msgpack.Decoder(owner_requests.FromReplication)
 TO_LIVE: Final = msgpack.Decoder(internal.ToLive)
 FROM_LIVE: Final = msgpack.Decoder(internal.LiveCredit)
 TO_SUPERVISOR: Final = msgpack.Decoder(supervision.ToSupervisor)

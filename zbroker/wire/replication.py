@@ -11,6 +11,7 @@
                                           <-  StateReceipt{parts}
         SkipRange{origin, first, last}    ->                           answered by its row in a beat
                                           <-  LinkEnded{reason}        say Hello again
+        Want{queue, owner, count}         <->                          passed on; no answer
 
 Maps with string keys; unknown keys are ignored and new ones have a default, so that two releases
 can talk. A link has a session: the number is drawn by the source for each Hello, and a destination
@@ -37,6 +38,8 @@ RECORDS_MAX: Final = 1_000  # of one SendUnits
 GENERATION_MAX: Final = (1 << 32) - 1 - (1 << 16)
 _Generation = Annotated[int, Meta(ge=0, le=GENERATION_MAX)]
 STATE_PARTS_MAX: Final = 256
+WANT_HOPS_MAX: Final = 4  # links that a request goes over
+WANT_MAX: Final = 1_000_000  # messages
 INSTANCE_MAX: Final = (1 << 64) - 1
 _Instance = int  # see `wrong`
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -229,6 +232,26 @@ class SkipRange(LinkMessage, tag="skip_range"):
     last: U63
 
 
+class Want(LinkMessage, tag="want"):
+    """Either way: the instance `asker` could take `count` messages of a queue that belong to
+    `owner`; 0: to the initial owner, which is called `name`. It is passed on until it is there,
+    over `hops` more links at most, and each one once: of an asker since `begun`, `number` rises.
+
+    There is no answer: a grant is a record in the log. Instances of feature level 2 or
+    lower do not know it. Source: requirement 000, "Replicated Queues": transfer of ownership.
+    """
+
+    session: U63
+    queue: _Name
+    owner: _Instance
+    name: Annotated[str, Meta(max_length=255)]
+    asker: _Instance
+    begun: U63
+    number: U63
+    count: Annotated[int, Meta(ge=1, le=WANT_MAX)]
+    hops: Annotated[int, Meta(ge=0, le=WANT_HOPS_MAX)] = WANT_HOPS_MAX
+
+
 class LinkEnded(LinkMessage, tag="link_ended"):
     """destination -> source: the session is over, since `reason`; a Hello begins the next one."""
 
@@ -246,5 +269,7 @@ def wrong(statement: Statement) -> str:
     return ""
 
 
-ToDestination = LinkHello | SendUnits | LinkBeat | NoState | StatePart | SkipRange
-ToSource = LinkWelcome | LinkRefused | LinkReceipt | LinkBeat | LinkEnded | AskState | StateReceipt
+ToDestination = LinkHello | SendUnits | LinkBeat | NoState | StatePart | SkipRange | Want
+ToSource = (
+    LinkWelcome | LinkRefused | LinkReceipt | LinkBeat | LinkEnded | AskState | StateReceipt | Want
+)  # fmt: skip

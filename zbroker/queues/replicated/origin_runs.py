@@ -171,6 +171,10 @@ class OriginRuns:
             found.setdefault(origin.instance, BitMap64()).add_range(begin, stop)
         return found
 
+    def instances(self) -> set[int]:
+        """Those that accepted some of the messages."""
+        return {origin.instance for origin, table in self._of.items() if len(table)}
+
     def _stretches(self, positions: BitMap64) -> Iterator[tuple[Origin, int, int, int]]:
         """Neighbours of one run: local positions [begin, stop), and how far the origin's are."""
         table, origins = self._local, self._origins

@@ -138,6 +138,13 @@ class Ownership:
                 insert(found.setdefault(instance, BitMap64()), part)
         return found
 
+    def may_own(self) -> set[int]:
+        """All that `owners` may give, and perhaps more."""
+        found = {claim.to for claim in self._claims}
+        if self._initial is None:
+            return found | self._tied.keys() | self._runs.instances()
+        return found if self._initial else found | {0}
+
     def numbers(self, positions: BitMap64) -> dict[int, BitMap64]:
         """By the number that they are held under."""
         found, rest = self._claimed_by(positions, lambda claim: claim.number)

@@ -71,6 +71,7 @@ class ReplicatedQueue:
         self.stopped: dict[Origin, int] = {}
         self._awaits: dict[Origin, QueueDeclaration] = {}  # of those, which one has to be known
         self.flagged = BitMap64()
+        self.received = 0  # messages that others gave to this instance, since the start
         self._read: dict[Origin, int] = {}  # how far the log was read, by origin
         self._pinned: list[tuple[int, BitMap64]] = []  # early facts about messages that are here
 
@@ -201,6 +202,8 @@ class ReplicatedQueue:
             if fact.seen:
                 self._flag(local)
             self._settle_owner(changed)
+            if claim.to == self.me != claim.instance and not claim.back:
+                self.received += len(changed)
             if claim.instance == self.me and not claim.takeover:
                 self._queue.granted(local)
 
@@ -253,6 +256,10 @@ class ReplicatedQueue:
         if self.early.lowest is not None:
             lows.append(self.early.lowest)
         return min(lows, default=None)
+
+    def others(self) -> list[int]:
+        """Instances that may own some of its messages, sorted; 0: the initial owner elsewhere."""
+        return sorted(self.ownership.may_own() - {self.me})
 
     def oldest_of(self, instance: int) -> int | None:
         """The oldest message that belongs to another instance."""

@@ -110,6 +110,17 @@ class Queue:
         """Whether a consumer can take a message that can be offered."""
         return reasons.can_take(self)
 
+    def spare(self) -> int:
+        """How many messages of other instances consumers could take, besides what is ready here.
+        Those with a filter do not count: it was not compared with them."""
+        many = [one for one in self.consumers.current() if one.credit and one.looks is None]
+        spare = sum(max(0, one.spare) for one in many)
+        if self.config.max_backlog:
+            spare = min(spare, self.config.max_backlog - self.consumers.held())
+        if spare <= 0:
+            return 0
+        return spare - self.places.ready.count(spare, self.places.offered_before)
+
     def grant(self, limit: int, among: BitMap64 | None = None) -> list[Outcome]:
         """The oldest messages that can be offered, of those `among` these, are to go to another
         instance. From now on they are offered to no consumer here."""

@@ -1,0 +1,151 @@
+"""Messages of other instances that consumers here could take are asked for. Pure.
+
+    a message of another instance is here for longer than usual, and a consumer has room
+        --AskTransfer--> its owner --a record--> it belongs to this instance
+        --nothing comes within ASK_AGAIN_MS--> the next owner is asked; after all of them, later
+
+Usual is what it takes until messages of others are done by consumers of their own: twice the time
+of nine in ten of the last SAMPLES that were looked at. One is looked at after the other, so this
+costs the same however many there are. While owners keep up nothing is asked.
+Source: requirement 000, "Replicated Queues": transfer of ownership; the design of ownership.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from zbroker.queues.context import QueuesContext
+from zbroker.queues.effects import SayReplication
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
+from zbroker.queues.work.queue import Queue
+from zbroker.wire.owner_requests import AskTransfer
+
+SAMPLES: Final = 100
+UNKNOWN_MS: Final = 50  # the usual time before the first sample
+USUAL_MAX_MS: Final = 1_000
+ASK_AGAIN_MS: Final = 100  # a request that nothing came of; twice as long after each round,
+ASK_AGAIN_MAX_MS: Final = 1_600  # at most
+
+
+class UsualTime:
+    """How long messages of other instances are here before they are done."""
+
+    def __init__(self) -> None:
+        self._samples: deque[int] = deque(maxlen=SAMPLES)
+        self._watched: tuple[int, int] | None = None  # position, since
+        self.ms = UNKNOWN_MS
+
+    def look(self, queue: Queue, now_ms: int) -> None:
+        """The message that is watched may be gone; then another one is."""
+        if self._watched is not None:
+            position, since_ms = self._watched
+            if position in queue.here:
+                if position not in queue.places.foreign:
+                    self._watched = None  # it belongs to this instance now
+                return
+            self._samples.append(now_ms - since_ms)
+            nine_in_ten = sorted(self._samples)[len(self._samples) * 9 // 10]
+            self.ms = min(2 * nine_in_ten + 1, USUAL_MAX_MS)
+        foreign = queue.places.foreign
+        self._watched = (foreign.max(), now_ms) if foreign else None
+
+
+@dataclass(slots=True)
+class TransferDemand:
+    """How one queue asks. mark: the newest message of others at some time; late_to: those up to there
+    are here for longer than usual. asked: how many, of whom, when; came: how many had come before
+    that. turn: whose it is; rounds: so many owners gave nothing."""
+
+    usual: UsualTime = field(default_factory=UsualTime)
+    mark: tuple[int, int] | None = None
+    late_to: int = 0
+    asked: int = 0
+    asked_ms: int = 0
+    came: int = 0
+    turn: int = 0
+    rounds: int = 0
+    wake_ms: int | None = None
+
+
+class OwnerRequests:
+    """Asks for the queues of an instance. on: false: it has no links."""
+
+    def __init__(self, shared: QueuesContext, *, on: bool) -> None:
+        self._shared, self._on = shared, on
+        self._many: dict[str, TransferDemand] = {}
+
+    def look(self, one: QueueState) -> None:
+        """Something of a queue has changed, or it is time."""
+        replicated, queue = one.replicated, one.queue
+        if not self._on or replicated is None or not isinstance(queue, Queue):
+            return
+        now_ms = self._shared.now.mono_ms
+        asking = self._many.setdefault(one.name, TransferDemand())
+        asking.usual.look(queue, now_ms)
+        asking.wake_ms = None
+        foreign = queue.places.foreign
+        can_have = foreign and one.offers and not one.definition.config.group_key
+        if not can_have or not (spare := queue.spare()):
+            asking.mark, asking.asked = None, 0
+            return
+        self._see_time(asking, foreign.max(), now_ms)
+        if asking.late_to and foreign.min() <= asking.late_to:
+            self._want(one, replicated, asking, spare)
+
+    @staticmethod
+    def _see_time(asking: TransferDemand, newest: int, now_ms: int) -> None:
+        """Which of them are here for longer than usual."""
+        if asking.mark is not None and now_ms - asking.mark[1] >= asking.usual.ms:
+            asking.late_to, asking.mark = asking.mark[0], None
+        if asking.mark is None and newest > asking.late_to:
+            asking.mark = newest, now_ms
+        if asking.mark is not None:
+            asking.wake_ms = asking.mark[1] + asking.usual.ms
+
+    def _want(
+        self, one: QueueState, replicated: ReplicatedQueue, asking: TransferDemand, spare: int
+    ) -> None:
+        now_ms = self._shared.now.mono_ms
+        owners = replicated.others()
+        if not owners:
+            return
+        came = replicated.received - asking.came
+        if came:
+            asking.rounds = 0
+        due_ms = asking.asked_ms + min(
+            ASK_AGAIN_MS << min(asking.rounds // len(owners), 8), ASK_AGAIN_MAX_MS
+        )
+        left = max(0, asking.asked - came)
+        if left and now_ms < due_ms:
+            spare -= left
+            if spare < left:  # not one by one
+                asking.wake_ms = min(due_ms, asking.wake_ms or due_ms)
+                return
+        elif asking.asked and not came:
+            asking.turn, asking.rounds = asking.turn + 1, asking.rounds + 1
+            left = 0
+        else:
+            left = 0
+        config, owner = one.definition.config, owners[asking.turn % len(owners)]
+        name = config.initial_owner if not owner else ""
+        asking.asked, asking.asked_ms = spare + left, now_ms
+        asking.came = replicated.received
+        asking.wake_ms = min(now_ms + ASK_AGAIN_MS, asking.wake_ms or now_ms + ASK_AGAIN_MS)
+        self._shared.out.append(SayReplication(AskTransfer(one.name, owner, name, spare)))
+
+    def tick(self, now_ms: int) -> None:
+        """Looks at queues for which it is time."""
+        for name, asking in [*self._many.items()]:
+            one = self._shared.manager.running.get(name)
+            if one is None or one.replicated is None:
+                del self._many[name]
+            elif asking.wake_ms is not None and asking.wake_ms <= now_ms:
+                self.look(one)
+
+    def next_wake_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        wakes = (one.wake_ms for one in self._many.values())
+        return min((wake for wake in wakes if wake is not None), default=None)

@@ -1,0 +1,52 @@
+"""Messages between the queues of an instance and its replication process. Pure.
+
+queues                                          replication
+    QueuesHere{}                      ->                            at a start, and on each beat
+                                      <-  PeersRead{missing}        until all peers were heard
+    AskTransfer{queue, owner, count} ->                            to the owner, over links
+                                      <-  TransferRequest{...}       of another instance
+
+Each may be lost: it is sent again while it is true, also after a restart of either process.
+"""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from zbroker.wire.internal import InternalMessage
+
+
+class QueuesHere(InternalMessage, tag="queues_here"):
+    """Requests of other instances go to this process. returning: it offers no messages of
+    replicated queues before PeersRead says that it may."""
+
+    returning: bool = False
+
+
+class PeersRead(InternalMessage, tag="peers_read"):
+    """What peers held when this instance began is durable here, but for what those hold that are
+    `missing`: they did not answer, or their records do not come."""
+
+    missing: list[str] = field(default_factory=list)
+
+
+class AskTransfer(InternalMessage, tag="ask_transfer"):
+    """Consumers here could take so many messages that belong to `owner`; 0: to the initial owner,
+    which is called `name`."""
+
+    queue: str
+    owner: int
+    name: str
+    count: int
+
+
+class TransferRequest(InternalMessage, tag="transfer_request"):
+    """An instance could take so many messages that belong to this one."""
+
+    queue: str
+    instance: int
+    count: int
+
+
+ToReplication = QueuesHere | AskTransfer
+FromReplication = PeersRead | TransferRequest
