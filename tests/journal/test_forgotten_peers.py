@@ -128,3 +128,19 @@ def test_a_journal_says_when_it_began() -> None:
     process.hear(LINK, AskOrigins(3, MINE))
     [rows] = [a.message for a in process.commit() if isinstance(a.message, OriginRows)]
     assert rows.started_ns == process.now().wall_ns - process.now_ms * 1_000_000 + BEAT_MS * 10**6
+
+
+def test_commits_do_not_wait_for_what_a_forgotten_peer_has_beyond_an_end() -> None:
+    """It does not come by itself: it is a fork."""
+    process = again(start(SimDisk(random.Random(1))))
+    here = process.core.origin.generation
+    older = [one for one in process.core.commit.sessions.origins.open_generations() if one < here]
+    holds = PeersAnswered([PeerAnswer("b", dict.fromkeys(older, 1_000), 0, here)])
+    process._turn.hear(holds)
+    assert process.core._commits_wait()
+    forgotten = again(process)
+    forget(forgotten)
+    forgotten.pass_time()
+    assert forgotten.older == 0
+    forgotten._turn.hear(holds)
+    assert not forgotten.core._commits_wait()

@@ -20,6 +20,7 @@ from zbroker.checksums import crc32c
 from zbroker.clock import SystemClock, format_time
 from zbroker.engine.contract import Now
 from zbroker.ids import Cut, Origin, format_bookmark, format_vector, publisher_id
+from zbroker.journal.closed_generations import ClosedRow
 from zbroker.journal.core import JournalSettings
 from zbroker.journal.effects import IndexGroup, Where
 from zbroker.journal.locate import Locator
@@ -297,6 +298,22 @@ def test_what_peers_may_still_bring_back_is_pending(tmp_path: Path, *, foreign: 
     assert locator.locate(1, lost, fenced).code == "bookmark_pending"
     assert locator.locate(1, kept, fenced).code == ""
     assert locator.locate(1, lost, Where(INSTANCE, 4, 1, 20)).code == ""
+
+
+@pytest.mark.parametrize(
+    ("takes", "beyond", "code"),
+    [(0, 0, ""), (12, 0, "bookmark_pending"), (12, 11, "bookmark_pending"), (0, 12, "")],
+)
+def test_what_is_beyond_a_closed_end_is_pending_while_it_is_taken_again(
+    tmp_path: Path, takes: int, beyond: int, code: str
+) -> None:
+    """It does not come by itself, so without a person no reader waits for it."""
+    sessions = Sessions(INSTANCE)
+    locator = Locator(GenerationLog(), Index(tmp_path / "index", INSTANCE), sessions)  # type: ignore[arg-type]
+    row = ClosedRow(INSTANCE, 1, 9, 4, 12, 9, 9, -1, 9, -1, beyond=beyond, takes=takes, host=THERE)
+    sessions.origins.fold_closed_row(row)
+    lost = format_vector({Origin(INSTANCE, 1): 12})
+    assert locator.locate(1, lost, Where(INSTANCE, 4, 1, 20, fenced=True)).code == code
 
 
 class GenerationLog:

@@ -76,6 +76,11 @@ class ClosedRow(Struct, array_like=True, gc=False):
         """Up to where its records are here, under whatever name."""
         return max(self.end, self.beyond)
 
+    @property
+    def is_taking(self) -> bool:
+        """Whether its host has more of it, which comes."""
+        return self.takes > self.beyond
+
     def takes_from(self, peer: int, last: int) -> bool:
         """Whether a record up to `last` is taken again, from this instance."""
         return self.host == peer and last <= self.takes
@@ -140,6 +145,11 @@ class ClosedGenerations:
         if (row := self._rows.get(origin)) is not None:
             row.takes, row.host = last, host
             self.changed(row)
+
+    @property
+    def is_taking(self) -> bool:
+        """Whether records beyond some end are being taken again."""
+        return any(row.is_taking for row in self._rows.values())
 
     def forked(self) -> Iterator[ClosedRow]:
         """Those of which some host had records beyond the end."""

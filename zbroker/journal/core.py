@@ -139,7 +139,8 @@ class JournalCore:
         commit = self.commit
         where = je.Where(
             commit.settings.instance, commit.generation, commit.log_start, commit.persisted,
-            commit.fenced or self._returning(), *commit.durable_origins,
+            commit.fenced or self._returning() or commit.sessions.origins.closed.is_taking,
+            *commit.durable_origins,
             replicates=bool(commit.settings.peers),
         )  # fmt: skip
         return [je.LocatePoint(rid, ask, where)]
@@ -331,12 +332,15 @@ class JournalCore:
         self._gate()
 
     def _returning(self) -> bool:
-        """Peers hold records of older generations that are not back yet."""
+        """Peers hold records of older generations that are not back yet. Those beyond the end of a
+        closed one do not come by themselves."""
         if not self.commit.settings.peers:
             return False
-        vector, here = self.commit.sessions.origins.vector, self.origin
-        high = {o.generation: at for o, at in vector.items() if o.instance == here.instance}
-        return bool(self.question.returning(high, here.generation))
+        origins, here = self.commit.sessions.origins, self.origin
+        vector = origins.open_vector.items()
+        high = {o.generation: at for o, at in vector if o.instance == here.instance}
+        back = self.question.returning(high, here.generation)
+        return any(Origin(here.instance, one) not in origins.closed for one in back)
 
     def _commits_wait(self) -> bool:
         """A commit of the same app and batch may be among what peers hold, and comes back."""
