@@ -293,6 +293,14 @@ def test_what_cannot_be_taken_is_refused(more: dict[str, Any], code: str) -> Non
     assert (batches, answer.code) == ([], code)
 
 
+def test_two_contents_in_an_open_generation_are_not_joined() -> None:
+    core, _ = closed()
+    batches, answer = ask(core, generation=3)
+    assert (batches, answer.code) == ([], "bad_field")
+    assert "nothing was changed" in answer.reason
+    assert "publish again what only the other one has" in answer.reason
+
+
 def test_a_fenced_journal_says_so() -> None:
     core, _ = taking()
     core.fenced = True

@@ -86,8 +86,11 @@ class ForkedRecords:
             )
         if row is None:
             reason = (
-                f"{text} is not closed: what other instances hold of it comes here by itself; "
-                "where two contents have one name in it, keep one of the two data directories"
+                f"{text} is not closed, and nothing was changed: what other instances hold of it "
+                "comes here by itself. If a link has stopped it with two CRCs, two data "
+                "directories gave different messages the same names, and they are not joined: "
+                "keep the one that has more, publish again what only the other one has, and start "
+                "that one's instance on an empty data directory"
             )
             raise ClientError("bad_field", reason)
         if ask.last <= row.reach:

@@ -49,8 +49,9 @@ _WAY_OUT: Final = (
     "`zbroker-admin replication fork {} --keep HOST` takes it again from the instance that has it"
 )
 _KEEP_ONE: Final = (
-    "keep the data directory that has more, publish again what only that one has, and start its "
-    "instance again on a new data directory"
+    "both stay as they are, and nothing more of it comes over this link; keep the data directory "
+    "that has more, publish again what only the other one has, and start that one's instance on an "
+    "empty data directory"
 )
 OTHER_TOPICS: Final = "digest_differs"
 _NOT_OF_QUEUES: Final = (
