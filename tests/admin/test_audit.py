@@ -269,6 +269,7 @@ class FakeLink:
     def __init__(self, *answers: RefusalRows | ClientError | None) -> None:
         self.answers = list(answers)
         self.asked: list[tuple[int, str]] = []
+        self.processes = ["ingest"]
 
     def ask(self, _: object, question: AskRefusals, processes: Collection[str]) -> dict[str, Any]:
         (process,) = processes
@@ -291,7 +292,7 @@ class Lines:
 
 def looked(*answers: RefusalRows | ClientError | None) -> tuple[FakeLink, Lines]:
     link, lines = FakeLink(*answers), Lines()
-    refusals = RefusalReports(link, lines)  # type: ignore[arg-type]
+    refusals = RefusalReports([link], lines)  # type: ignore[arg-type,list-item]
     for _ in answers:
         refusals.look_at("ingest")
     return link, lines

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -218,11 +219,11 @@ def _state(path: Path) -> tuple[int, int, int]:
 class RefusalReports(PeriodicThread):
     """Writes what other processes refused for want of rights as lines of the audit log."""
 
-    def __init__(self, link: ProcessLink, audit: Audit) -> None:
+    def __init__(self, links: Iterable[ProcessLink], audit: Audit) -> None:
         super().__init__("refusals")
-        self._link = link
+        self._links = {process: link for link in links for process in link.processes}
         self._audit = audit
-        self._seen = dict.fromkeys(link.processes, 0)  # the newest number of each process
+        self._seen = dict.fromkeys(self._links, 0)  # the newest number of each process
 
     def look(self) -> None:
         """Asks each process, and writes down what is new."""
@@ -233,7 +234,7 @@ class RefusalReports(PeriodicThread):
         """Asks one process."""
         try:
             ask = AskRefusals(0, self._seen[process])
-            answer = self._link.ask(RefusalRows, ask, [process])[process]
+            answer = self._links[process].ask(RefusalRows, ask, [process])[process]
         except ClientError:
             return  # too many questions, or the admin stops: asked again in a second
         if answer is None:

@@ -66,7 +66,8 @@ class AdminServices:
         self._sampler = Sampler(self._supervisor, clock, self._queue_watch.numbers)
         self._counter = TopicCounter(paths, self._persisted, clock, log)
         self._audit = Audit(paths.audit, clock, log)
-        self._refusals = RefusalReports(self._processes, self._audit)
+        listening = [self._processes, *([self._replication] if config.replicates else [])]
+        self._refusals = RefusalReports(listening, self._audit)
         self._disconnects = DisconnectsFile(paths.disconnects, log)
         recording = Recording(config.record, nothing=config.records_nothing)
         times = LogTimes(paths.journal, paths.archive)

@@ -66,7 +66,7 @@ from zbroker.wire.replicas import (
     Replicated,
     StateTaken,
 )
-from zbroker.wire.surveys import Peers, unknown
+from zbroker.wire.surveys import AskRefusals, Peers, unknown
 
 
 class FromDestination(Struct, gc=False):
@@ -139,7 +139,7 @@ class ReplicationCore:
             m.UnknownRequester: self._unknown,
             m.Watermarks: self._watermarks,
             m.JournalReceipt: self._receipt,
-            m.LinkOpened: lambda event, _: self.sources.opened(event),
+            m.LinkOpened: lambda event, now: self.sources.opened(event, now),
             OriginRows: self._begun,
             PublisherNames: self._named,
             PeerForgotten: self._forgotten,
@@ -156,8 +156,8 @@ class ReplicationCore:
             MarkSubscribed: lambda _event, _: self._publish(again=True),
             ReadFailed: self._read_failed,
             Gone: lambda event, _: self.sources.end(event.rid),
-            ev.RulesChanged: lambda event, _: self.sources.rules_changed(event.access),
-            ev.Unauthenticated: lambda _event, _: (),
+            ev.RulesChanged: lambda event, now: self.sources.rules_changed(event.access, now),
+            ev.Unauthenticated: self._unauthenticated,
             ev.Asked: self._asked,
             ev.StopAsked: lambda _event, _: [e.Exit()],
         }
@@ -322,7 +322,7 @@ class ReplicationCore:
     def _receipt(self, receipt: m.JournalReceipt, now: Now) -> Sequence[Effect]:
         if receipt.incarnation != self._journal.welcomed_by:
             return []
-        return self.sources.receipt(receipt)
+        return self.sources.receipt(receipt, now)
 
     def _read_failed(self, failed: ReadFailed, now: Now) -> Sequence[Effect]:
         """The link begins to read again, later."""
@@ -427,12 +427,20 @@ class ReplicationCore:
         read = self._fence.look(now.mono_ms) if here.returning else None
         return [e.Tell(rid, read)] if read is not None else []
 
+    # -- questions -------------------------------------------------------------------------------
+
+    def _unauthenticated(self, event: ev.Unauthenticated, now: Now) -> Sequence[Effect]:
+        self.sources.refusals.connection(event.key, event.host, now.mono_ms)
+        return ()
+
     def _asked(self, asked: ev.Asked, now: Now) -> Sequence[Effect]:
-        ask: AskLinks | ChangeLink | QueuesHere | AskTransfer = asked.question
+        ask: AskLinks | ChangeLink | AskRefusals | QueuesHere | AskTransfer = asked.question
         if isinstance(ask, QueuesHere):
             return self._queues_here(asked.rid, ask, now)
         if isinstance(ask, AskTransfer):
             return self._requests.ask(ask)
+        if isinstance(ask, AskRefusals):
+            return [e.Tell(asked.rid, self.sources.refusals.report(ask))]
         if isinstance(ask, ChangeLink) and ask.what == "fresh":
             begins, changed = self.sources.beginning.fresh(ask)
             return [*begins, e.Tell(asked.rid, changed)]

@@ -27,13 +27,14 @@ from zbroker.replication.effects import Effect
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.incoming_link import CREDIT_BYTES, IncomingLink, last_of
 from zbroker.replication.link_agreement import LinkAgreement
+from zbroker.replication.link_refusals import LinkRefusals, principal_of
 from zbroker.replication.outgoing_link import SILENCE_MS
 from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.replication.state_choice import StateChoice
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
 from zbroker.wire.replicas import PeerHolds, ReplicationRow, StateTaken
-from zbroker.wire.surveys import Peers, unknown
+from zbroker.wire.surveys import CODES, Peers, unknown
 
 RIGHT: Final = "replicate"
 _COPY: Final = "one is a copy; give the copy an id of its own, or remove it"
@@ -76,6 +77,7 @@ class Sources:
         """ask_origins: what the journal holds, for a link. number: of the next link session.
         peers: addresses of connections."""
         self._settings, self._own, self._peers = settings, own, peers
+        self.refusals = LinkRefusals(settings.incarnation, peers)
         self._ask_origins, self._number = ask_origins, number
         self.links: dict[bytes, IncomingLink] = {}
         self.access: Access = settings.access
@@ -101,6 +103,8 @@ class Sources:
                 Answer(event.rid, w.LinkEnded(message.session, "no Hello on this connection yet"))
             ]
         if link.key != event.key:
+            who = principal_of(self.access, event.key)
+            self.refusals.ended(event.rid, who, link.name, "auth_failed", now.mono_ms)
             return self._ended(link, "the key is not that of the Hello")
         link.heard_ms = now.mono_ms
         if isinstance(message, w.LinkBeat):
@@ -133,7 +137,8 @@ class Sources:
         try:
             topics = self._allowed(event.key, hello)
         except ClientError as error:
-            return [Answer(rid, w.LinkRefused(hello.session, error.code, error.reason))]
+            refused = w.LinkRefused(hello.session, error.code, error.reason)
+            return [self._refused(event, hello.name, refused, now)]
         if not self.journal:
             return [
                 Answer(
@@ -147,12 +152,13 @@ class Sources:
         old = next((one for one in self.links.values() if one.instance == source), None)
         if old is not None and (old.key, old.name) != (event.key, hello.name):
             if (refusal := self._copy(old, event.key, hello)) is not None:
-                return [Answer(rid, refusal)]
+                return [self._refused(event, hello.name, refusal, now)]
             effects = self._ended(old, f"{hello.name} sends here with the same instance id")
         elif old is not None and old.peer.started_ns > hello.statement.started_ns:
             # else the two would end each other's links for ever, and each would get some records in
             reason = f"a later start of {old.name} sends here with the same instance id: {_COPY}"
-            return [Answer(rid, w.LinkRefused(hello.session, "same_instance", reason))]
+            refusal = w.LinkRefused(hello.session, "same_instance", reason)
+            return [self._refused(event, hello.name, refusal, now)]
         elif old is not None and old.session > hello.session:
             return []  # late, of a socket that the source has given up
         else:
@@ -163,6 +169,14 @@ class Sources:
         ask = m.OpenLink(number, self.journal, source, number, topics, [".*"], link.digest)
         said = self._answers(link)
         return [*effects, *said, LoggedOn(rid), Say(JOURNAL, ask), self._ask_origins(rid)]
+
+    def _refused(
+        self, event: FromSource, name: str, refused: w.LinkRefused, now: Now
+    ) -> Effect:  # fmt: skip
+        """The answer; and the audit log hears of it."""
+        who = principal_of(self.access, event.key)
+        self.refusals.hello(event.rid, who, name, refused.code, now.mono_ms)
+        return Answer(event.rid, refused)
 
     def _copy(self, old: IncomingLink, key: str, hello: w.LinkHello) -> w.LinkRefused | None:
         """One of two sources with one instance id is a copy: the one that is not a destination
@@ -211,15 +225,17 @@ class Sources:
             raise ClientError("not_entitled", reason)
         return patterns
 
-    def rules_changed(self, access: Access) -> list[Effect]:
+    def rules_changed(self, access: Access, now: Now) -> list[Effect]:
         """Ends links whose sources may send here no more, or other topics than before."""
         self.access = access
         effects: list[Effect] = []
         for link in list(self.links.values()):
             try:
                 same = self._rights(link.key, link.name) == link.topics
-            except ClientError:
+            except ClientError as error:
                 same = False
+                who = principal_of(access, link.key)
+                self.refusals.ended(link.rid, who, link.name, error.code, now.mono_ms)
             if not same:
                 effects += self._ended(link, "the access rules have changed")
         return effects
@@ -257,11 +273,13 @@ class Sources:
         self._forwarded.clear()
         return self._end_all("the journal was restarted; records on their way are sent again")
 
-    def opened(self, opened: m.LinkOpened) -> list[Effect]:
+    def opened(self, opened: m.LinkOpened, now: Now) -> list[Effect]:
         """Refused by the journal: so is the source."""
         link = next((one for one in self.links.values() if one.number == opened.cid), None)
         if link is None or not opened.code:
             return []
+        who = principal_of(self.access, link.key)
+        self.refusals.hello(link.rid, who, link.name, opened.code, now.mono_ms)
         refused = Answer(link.rid, w.LinkRefused(link.session, opened.code, opened.reason))
         return [refused, *self.end(link.rid)]
 
@@ -282,7 +300,7 @@ class Sources:
         note = Note("replication.source_up", text, "info", {"link": link.name})
         return [Answer(link.rid, welcome), note, *self.agreement.notes(link)]
 
-    def receipt(self, receipt: m.JournalReceipt) -> list[Effect]:
+    def receipt(self, receipt: m.JournalReceipt, now: Now) -> list[Effect]:
         """Records are durable here, or were refused."""
         judged: dict[bytes, IncomingLink] = {}
         for item in receipt.items:
@@ -294,10 +312,18 @@ class Sources:
                 own = forwarded.origin.instance == self._own.instance  # it comes back whole
                 digest = 0 if own else forwarded.link.digest
                 self._own.raised(forwarded.origin, forwarded.last, digest)
+            if item.code in CODES:
+                self._beyond_right(forwarded, item.code, now)
             forwarded.link.judged(forwarded.link_ordinal, item)
             judged[forwarded.link.rid] = forwarded.link
         here = (link for link in judged.values() if self.links.get(link.rid) is link)
         return [Answer(link.rid, link.receipt()) for link in here]
+
+    def _beyond_right(self, forwarded: Forwarded, code: str, now: Now) -> None:
+        """A record that its source may not bring."""
+        link, origin = forwarded.link, forwarded.origin
+        who = principal_of(self.access, link.key)
+        self.refusals.records(link.rid, who, origin, code, now.mono_ms)
 
     def peer_holds(self, name: str, peer: Holdings, asked_in: int = 0) -> list[Effect]:
         """The journal hears how much of its own a peer holds. asked_in: see PeerHolds."""

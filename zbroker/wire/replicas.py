@@ -15,6 +15,7 @@ replication                                     journal
 replication                                     admin
     Links{rows}                       <-  AskLinks{}
     LinkChanged{text}                 <-  ChangeLink{what, link}
+    RefusalRows{rows}                 <-  AskRefusals{after}        see zbroker.wire.surveys
 
 and to ingest, by XPUB: Replicated, at once when it changes, and on each beat.
 """
@@ -27,6 +28,7 @@ from msgspec import Struct, field
 
 from zbroker.wire.internal import Correlated, InternalMessage, JournalRequest, Refusable
 from zbroker.wire.replication import ClosedGeneration, OriginPosition
+from zbroker.wire.surveys import AskRefusals
 
 
 class AskOrigins(JournalRequest, tag="ask_origins"):
@@ -273,7 +275,7 @@ class LinkChanged(Refusable, tag="link_changed"):
     text: str = ""
 
 
-LinkQuestion = AskLinks | ChangeLink
+LinkQuestion = AskLinks | ChangeLink | AskRefusals
 LinkAnswer = Links | LinkChanged
 
 ToJournal = (
