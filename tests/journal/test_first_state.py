@@ -134,6 +134,7 @@ def test_a_source_with_a_right_for_some_topics_gives_no_state() -> None:
         part(publishers=[PublisherRow(1, "p", "", 4, 0, 0, 0, 0)]),
         part(publishers=[PublisherRow(P.id, "p", "", 1 << 63, 0, 0, 0, 0)]),
         part(publishers=[PublisherRow(P.id, "p", "", 4, 0, 1 << 63, 0, 0)]),
+        part(publishers=[PublisherRow(P.id, "p", "", 4, 0, 0, 0, 0, wrote_in=1 << 33)]),
         part(publishers=[PublisherRow(P.id, "p", "x" * 300, 4, 0, 0, 0, 0)]),
         part(publishers=[PublisherRow(P.id, "p", "", 4, 0, 0, 0, 0, 0, 0, 0, [Hole(3, 9, 0)])]),
         part(apps=[AppRow("x" * 300, 1, 1, 1)]),

@@ -230,7 +230,23 @@ def test_a_session_of_the_publisher_here_is_not_ended() -> None:
     [batch], _ = give(core, old(6, session=1 << 40))
     known = core.sessions.get(P)
     assert known is not None
-    assert known.session == batch.session == opened
+    assert known.session == opened < batch.session
+    assert core.sessions.open("p", "", 3).session > batch.session, "no number is given twice"
+
+
+@pytest.mark.parametrize("session", [0, 9])
+def test_what_was_published_elsewhere_between_two_lost_sessions_is_missing(session: int) -> None:
+    """Both are newer than the session that this log knows, and neither is that one."""
+    core, _ = closed()
+    ask(core)
+    if session:
+        core.sessions.open("p", "", session)
+    give(core, old(6, session=1 << 40))
+    [batch], _ = give(core, old(12, at=7, session=1 << 41, prev=6))
+    assert core.sessions.runs(P, 6, 12)[0] == [(7, 11)]
+    known = core.sessions.get(P)
+    assert known is not None
+    assert known.newest == batch.session == 1 << 41
 
 
 def test_names_of_publishers_come_first() -> None:

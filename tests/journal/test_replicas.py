@@ -238,6 +238,22 @@ def test_a_session_of_another_instance_ends_none_of_this_one(core: GroupCommit) 
     assert known.session > mine + 1_000_000, "a number is never given twice, wherever"
 
 
+def test_a_session_number_that_a_generation_gives_again_is_another_session(
+    core: GroupCommit,
+) -> None:
+    """An older disk with a slow clock forgot that it had given it; between the two its publisher
+    may have been at a third instance, whose messages come later."""
+    give(core, record(1, 10, at=1))
+    later = record(14, 1, at=1, prev=5)
+    later.generation = 2
+    give(core, later)
+    elsewhere = record(11, 3, at=1)
+    elsewhere.instance = 7
+    batches, [item] = give(core, elsewhere)
+    assert shape(batches) == [(KIND_PUBLISH, 11, 0, 0, 1, True)]
+    assert (item.code, item.duplicate) == ("", 0)
+
+
 def test_a_hole_that_is_known_to_be_one_keeps_its_messages_with_their_publisher(
     core: GroupCommit,
 ) -> None:

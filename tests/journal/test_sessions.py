@@ -22,7 +22,7 @@ def opened(high: int = 0) -> tuple[Sessions, int]:
     known = table.open("p", "", wall_ns=100)
     assert known is not None
     if high:
-        table.accepted(entry(1, high, session=known.session), last_position=high)
+        table.accepted(entry(1, high, session=known.session), last_position=high, generation=1)
     return table, known.session
 
 
@@ -30,6 +30,14 @@ def entry(
     seq: int, count: int = 1, prev: int | None = None, session: int = 100, crc: int = 7
 ) -> Entry:
     return Entry(P, session, seq, count, prev, crc, None, ["t"])
+
+
+def test_a_session_number_of_another_generation_says_nothing_of_what_is_between() -> None:
+    table, session = opened(10)
+    table.accepted(entry(14, session=session), last_position=11, generation=2)
+    assert table.runs(P, 11, 14)[0] == [(11, 13)]
+    table.accepted(entry(20, session=session), last_position=12, generation=2)
+    assert table.runs(P, 15, 20)[0] == []
 
 
 @pytest.mark.seed("002-34")
@@ -73,15 +81,15 @@ def test_session_numbers_never_come_again_although_the_clock_goes_back() -> None
 @pytest.mark.seed("002-23")
 def test_the_same_sequences_with_other_content_are_a_conflict() -> None:
     table, session = opened()
-    table.accepted(entry(1, 2, session=session, crc=1), last_position=12)
+    table.accepted(entry(1, 2, session=session, crc=1), last_position=12, generation=1)
     again = table.judge(entry(1, 2, session=session, crc=2))
     assert (again.what, again.conflict, again.position) == ("duplicate", True, 12)
 
 
 def test_deduplication_gives_a_duplicate_the_position_of_its_original() -> None:
     table, session = opened()
-    table.accepted(entry(1, 2, session=session), last_position=12)
-    table.accepted(entry(3, 2, session=session), last_position=14)
+    table.accepted(entry(1, 2, session=session), last_position=12, generation=1)
+    table.accepted(entry(3, 2, session=session), last_position=14, generation=1)
     assert table.judge(entry(1, 2, session=session)).position == 12
     assert table.judge(entry(2, 2, session=session)).position == 14, (
         "cut otherwise: the newest is safe"
@@ -109,7 +117,7 @@ def test_a_name_stays_with_its_principal() -> None:
     table = Sessions()
     first = table.open("p", "ann", wall_ns=100)
     assert first is not None
-    table.accepted(entry(1, 5, session=first.session), last_position=5)
+    table.accepted(entry(1, 5, session=first.session), last_position=5, generation=1)
     with pytest.raises(ClientError, match="not_entitled"):
         table.open("p", "eve", wall_ns=200)
     again = table.open("p", "ann", wall_ns=300)

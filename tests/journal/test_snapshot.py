@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from itertools import repeat
 
+import msgspec
 import pytest
 from msgspec import Raw, msgpack
 
@@ -25,8 +26,13 @@ from zbroker.log.format import KIND_PUBLISH, KIND_STATE
 from zbroker.wire import internal as m
 from zbroker.wire.units import NamedRow
 
-ROW = PublisherRow(7, "p", "alice", 90, 55, 3, 4, 2, 9, 60, 12, [Hole(20, 29, 25)])
+ROW = PublisherRow(7, "p", "alice", 90, 55, 3, 4, 2, 9, 60, 12, [Hole(20, 29, 25)], 6)
 GOLDEN = (
+    "85a17601a77468726f7567684da47061727400a5666f6c647383a76f726967696e73919c09010100ff00"
+    "00ff0000ff00a47469657390aa7075626c697368657273919d07a170a5616c6963655a37030402093c0c"
+    "9193141d1906a46c617374c3"
+)
+BEFORE_WROTE_IN = (
     "85a17601a77468726f7567684da47061727400a5666f6c647383a76f726967696e73919c09010100ff00"
     "00ff0000ff00a47469657390aa7075626c697368657273919c07a170a5616c6963655a37030402093c0c"
     "9193141d19a46c617374c3"
@@ -82,6 +88,13 @@ def test_a_row_of_before_had_no_other_topics() -> None:
     body = snapshot.decode(bytes.fromhex(BEFORE_MIXED))
     assert body is not None
     assert snapshot.origins(body) == [OriginRow(HERE, 1, 1, 0, -1, stored=0, mixed=0)]
+
+
+def test_a_publisher_of_before_has_a_session_of_no_generation() -> None:
+    body = snapshot.decode(bytes.fromhex(BEFORE_WROTE_IN))
+    assert body is not None
+    [row] = msgspec.msgpack.decode(body.folds["publishers"], type=list[PublisherRow])
+    assert row == msgspec.structs.replace(ROW, wrote_in=0)
 
 
 def test_what_a_snapshot_of_before_calls_messages_counts_as_stored() -> None:

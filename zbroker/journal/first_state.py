@@ -278,6 +278,7 @@ def _publisher(row: PublisherRow, here: Origin) -> PublisherRow:
     sessions = (row.session, row.newest, row.wrote)
     _demand(all(0 <= one <= SESSION_MAX for one in sessions), "a session that cannot be")
     _demand(0 <= row.wrote_at <= INSTANCE_MAX, "an instance that cannot be")
+    _demand(0 <= row.wrote_in <= GENERATION_MAX, "a generation that cannot be")
     _demand(0 <= row.given_up <= row.high, "holes that cannot be")
     end = 0
     for hole in row.holes:

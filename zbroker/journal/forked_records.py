@@ -155,7 +155,6 @@ class ForkedRecords:
         to = self._to
         whole = self._copy(record, body)
         whole.origin_instance, whole.origin_generation = to.settings.instance, to.generation
-        whole.session = min(whole.session, known.session)  # it ends no session of its publisher
         name = FormerName(Origin(record.instance, record.generation), record.seq, record.position)
         whole.extra = [*whole.extra, name.column()]
         whole.prev = record.prev if run[0] == record.seq else run[0] - 1

@@ -215,7 +215,7 @@ class GroupBuilder:
         else:
             self.messages += batch.taken
         self.duplicates += verdict.skip
-        self.sessions.accepted(entry, self.next_position - 1)
+        self.sessions.accepted(entry, self.next_position - 1, self.generation)
         return m.ReceiptItem(ordinal, self.next_position - 1, last, verdict.skip)
 
     def _refusal(self, entry: m.Entry, size: int) -> Verdict | None:

@@ -36,6 +36,7 @@ from zbroker.journal.origins import Origins
 from zbroker.journal.stages import Stages
 from zbroker.limits import U63_MAX
 from zbroker.log.format import FLAG_LATE, KIND_STAGED, SEQUENCED, Batch
+from zbroker.log.former_names import former_names
 from zbroker.log.records import OriginRecord
 from zbroker.wire.internal import Entry
 
@@ -54,6 +55,14 @@ class Recent(NamedTuple):
     last_position: int
 
 
+class _Writer(NamedTuple):
+    """The session that wrote something: its number, and the origin that gave it."""
+
+    session: int
+    instance: int
+    generation: int
+
+
 @dataclass(slots=True)
 class PublisherState:
     """One client name: what the log holds of it and which session may go on."""
@@ -67,7 +76,8 @@ class PublisherState:
     session: int = 0  # newest session of this instance; batches of its others are refused
     newest: int = 0  # highest session number given or seen, also by other instances
     wrote: int = 0  # session of the batch that holds `high`
-    wrote_at: int = 0  # the instance that gave this session: two may give the same number
+    wrote_at: int = 0  # the instance that gave this session: two may give the same number,
+    wrote_in: int = 0  # and so may two generations of one that was set back, with a slow clock
     named: bool = False  # its publisher record is in the log
     late_position: int = 0  # of the newest message that filled a hole
     given_up: int = 0  # holes up to this sequence may have been forgotten
@@ -107,6 +117,7 @@ class PublisherRow(Struct, array_like=True, gc=False):
     late_position: int = 0
     given_up: int = 0
     holes: list[Hole] = []
+    wrote_in: int = 0
 
 
 class Verdict(NamedTuple):
@@ -184,19 +195,27 @@ class Sessions:
     def stored(self, known: PublisherState, batch: Batch) -> None:
         """`batch` is in the log. Folding and accepting come to the same table by this."""
         first, last = batch.sequence, batch.sequence + batch.taken - 1
-        session = batch.session
+        session, (at, generation) = batch.session, batch.origin
+        former = next(former_names(batch.extra), None) if batch.extra else None
+        if former is not None:  # its session was one of that generation, and is over
+            at, generation = former.origin
         if known.newest < session <= SESSION_MAX:
             known.newest = session
-        if session > known.session and self.origins.is_own(batch):
+        if session > known.session and former is None and self.origins.is_own(batch):
             known.session = session
         if batch.flags & FLAG_LATE:
             if batch.kind != KIND_STAGED:
                 holes.fill(known.holes, first, last, batch.prev)
             known.late_position = batch.end_position - 1
         elif last > known.high:  # else a snapshot knew it already
-            at, first = batch.origin_instance, max(first, known.high + 1)
-            if first != known.high + 1 or session != known.wrote or at != known.wrote_at:
-                self._opened(known, first, batch.prev, session, at)
+            first = max(first, known.high + 1)
+            if (
+                first != known.high + 1
+                or session != known.wrote
+                or at != known.wrote_at
+                or generation != known.wrote_in
+            ):
+                self._opened(known, first, batch.prev, _Writer(session, at, generation))
             if batch.kind == KIND_STAGED:
                 self._staged(known, first, last, own=at in (0, self.origins.instance))
             known.high, known.high_position = last, batch.end_position - 1
@@ -206,9 +225,9 @@ class Sessions:
         was, here; what another instance staged is issued, and its publisher sends it again."""
         self._give_up(known, holes.skip(known.holes, first, last, 0 if own else last))
 
-    def _opened(self, known: PublisherState, first: int, prev: int, session: int, at: int) -> None:
-        new = session != known.wrote or at != known.wrote_at
-        known.wrote, known.wrote_at = session, at
+    def _opened(self, known: PublisherState, first: int, prev: int, by: _Writer) -> None:
+        new = by != (known.wrote, known.wrote_at, known.wrote_in)
+        known.wrote, known.wrote_at, known.wrote_in = by
         hole = holes.opened(known.high, first, prev, new_session=new)
         if hole is None:
             return
@@ -245,8 +264,8 @@ class Sessions:
         newest = row.newest if row.newest <= SESSION_MAX else row.session
         self._publishers[row.id] = PublisherState(
             row.id, row.name, row.principal, row.high, row.high_position, row.high, row.session,
-            newest, row.wrote, row.wrote_at, bool(row.name), row.late_position, row.given_up,
-            list(row.holes),
+            newest, row.wrote, row.wrote_at, row.wrote_in, bool(row.name), row.late_position,
+            row.given_up, list(row.holes),
         )  # fmt: skip
 
     def meet(self, publisher: int) -> PublisherState:
@@ -267,7 +286,7 @@ class Sessions:
             yield PublisherRow(
                 known.id, known.name, known.principal, known.high, known.high_position,
                 known.session, known.newest, known.wrote, known.wrote_at, known.late_position,
-                known.given_up, known.holes,
+                known.given_up, known.holes, known.wrote_in,
             )  # fmt: skip
 
     # -- sessions -----------------------------------------------------------------------------
@@ -396,13 +415,20 @@ class Sessions:
         doubtful = [(a, min(b, end)) for a, b in held if a <= end]
         return missing, [(max(a, end + 1), b) for a, b in held if b > end], doubtful
 
-    def accepted(self, entry: Entry, last_position: int) -> None:
-        """Records that what the log lacked above its highest is in it up to `last_position`."""
+    def accepted(self, entry: Entry, last_position: int, generation: int) -> None:
+        """Records that what the log lacked above its highest is in it up to `last_position`, in
+        this generation of its instance."""
         known = self._publishers[entry.publisher]
         first, at = entry.seq, self.origins.instance
-        if entry.session != known.wrote or at != known.wrote_at or first > known.high + 1:
+        if (
+            first > known.high + 1
+            or entry.session != known.wrote
+            or at != known.wrote_at
+            or generation != known.wrote_in
+        ):
             begin = max(first, known.high + 1)
-            self._opened(known, begin, prev_of(entry, known), entry.session, at)
+            by = _Writer(entry.session, at, generation)
+            self._opened(known, begin, prev_of(entry, known), by)
         if entry.stage:
             self._staged(known, max(first, known.high + 1), first + entry.count - 1, own=True)
         known.high = first + entry.count - 1

@@ -147,7 +147,7 @@ class OwnPublishers:
         batch.flags = flags
         to.put(batch)
         to.messages += batch.taken
-        to.sessions.accepted(entry, to.next_position - 1)
+        to.sessions.accepted(entry, to.next_position - 1, to.generation)
         return batch
 
 
