@@ -48,6 +48,10 @@ class Origin(NamedTuple):
     instance: int
     generation: int
 
+    def __str__(self) -> str:
+        """As it is in a vector."""
+        return f"{self.instance:016x}.{self.generation}"
+
 
 #: Everything up to these positions was seen.
 Vector = dict[Origin, int]

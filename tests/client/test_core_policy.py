@@ -21,7 +21,7 @@ from zbroker.client.effects import (
 )
 from zbroker.client.publisher.core import BEHIND_MAX_MS, GO_ON_MAX_MS, Policy, PublisherCore
 from zbroker.client.publisher.store import MemoryStore
-from zbroker.wire.messages import Error, Logon
+from zbroker.wire.messages import Ack, Error, Logon
 
 
 def make(store=None, **policy):
@@ -33,10 +33,14 @@ def sent(effects):
     return [pair[:2] for pair in test_core.sent(effects)]
 
 
-def log_on(core, now=0, seq=0, acked=0):
+def log_on(core, now=0, seq=0, acked=0, missing=None):
     effects = core.tick(at(now), drained=True)
     assert effects[-1] == Connect()
-    return accept(core, logon_of(core.handle(Connected(), at(now))), now, seq, acked)
+    cid = logon_of(core.handle(Connected(), at(now)))
+    if missing is None:
+        return accept(core, cid, now, seq, acked)
+    answer = Ack("processed", cid, seq=seq, acked=acked, origin=(1, 1), missing=missing)
+    return core.handle(answer, at(now))
 
 
 def kept(*counts, first=100, recorded=99):
@@ -97,6 +101,14 @@ def test_a_kept_store_at_a_broker_that_lacks_what_it_gave_up_is_an_error():
     core = make(kept(2))
     (effect,) = log_on(core, seq=50)
     assert effect.error.code == "broker_behind"
+
+
+@pytest.mark.parametrize("missing", [0, 3])
+def test_a_broker_that_is_behind_says_how_many_ranges_its_log_lacks(missing):
+    core = make(kept(2))
+    (effect,) = log_on(core, seq=50, missing=missing)
+    assert ("3 range(s)" in effect.error.reason) is bool(missing)
+    assert ("replication missing" in effect.error.reason) is bool(missing)
 
 
 def test_the_user_may_accept_a_broker_that_is_behind():

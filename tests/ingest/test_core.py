@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 import zstandard
+from msgspec.structs import replace
 
 from tests.ingest.rig import MINE, Rig, item, made
 from zbroker.access.core import Access
@@ -86,6 +87,24 @@ def test_a_logon_tells_what_the_journal_holds() -> None:
         42,
         (9, 1),
     )
+
+
+class Lacking(Bench):
+    """Ranges of other instances are missing in the log."""
+
+    missing = 0
+
+    def opened(self, asked: i.Open) -> i.Opened:
+        return replace(super().opened(asked), missing=self.missing)
+
+
+@pytest.mark.parametrize("missing", [0, 3])
+def test_a_logon_tells_how_many_ranges_the_log_lacks(missing: int) -> None:
+    bench = Lacking()
+    bench.missing = missing
+    answer = bench.logon()
+    assert isinstance(answer, m.Ack)
+    assert answer.missing == (missing or None)
 
 
 def test_singles_of_a_turn_become_one_batch_whatever_their_topics() -> None:

@@ -11,6 +11,7 @@ from zbroker.journal.effects import WriteGroup
 from zbroker.journal.group_builder import CONFLICTS_MAX, Conflict, JournalSettings, LogEnd
 from zbroker.journal.group_commit import Effect, GroupCommit
 from zbroker.journal.holes import Hole
+from zbroker.journal.missing_ranges import MissingRow
 from zbroker.journal.sessions import Sessions
 from zbroker.limits import GROUP_MAX_BYTES
 from zbroker.log.format import (
@@ -56,6 +57,13 @@ def opened(core: GroupCommit, name: str = "p", wall_ns: int = 1_000) -> m.Opened
     answers = [s.message for s in sends if isinstance(s.message, m.Opened)]
     assert len(answers) == 1
     return answers[0]
+
+
+def test_a_logon_hears_how_many_ranges_are_missing() -> None:
+    core = welcomed()
+    assert opened(core).missing == 0
+    core.sessions.missing.note(MissingRow(8, 1, 4, 9, "skipped"))
+    assert opened(core).missing == 1
 
 
 def append(

@@ -295,7 +295,9 @@ def test_what_peers_may_still_bring_back_is_pending(tmp_path: Path, *, foreign: 
         sessions.origins.fold_row(OriginRow(THERE, 1, 5, 5))
     lost, kept = (format_vector({Origin(INSTANCE, 1): last}) for last in (12, 9))
     fenced = Where(INSTANCE, 4, 1, 20, fenced=True)
-    assert locator.locate(1, lost, fenced).code == "bookmark_pending"
+    pending = locator.locate(1, lost, fenced)
+    assert pending.code == "bookmark_pending"
+    assert f"{Origin(INSTANCE, 1)} is here up to 9" in pending.reason
     assert locator.locate(1, kept, fenced).code == ""
     assert locator.locate(1, lost, Where(INSTANCE, 4, 1, 20)).code == ""
 

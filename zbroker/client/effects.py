@@ -117,11 +117,17 @@ def raised(error: Error) -> ZBrokerError:
     return ZBrokerError(error.code, error.reason, error.hint)
 
 
-def broker_behind(recorded: int, high: int) -> ZBrokerError:
-    """The broker lacks what was acknowledged."""
+def broker_behind(recorded: int, high: int, missing: int = 0) -> ZBrokerError:
+    """The broker lacks what was acknowledged. missing: ranges of instances that its log lacks."""
+    reason = f"messages up to {recorded} were acknowledged, but this broker holds only {high}"
+    if missing:
+        reason += (
+            f"; {missing} range(s) of what instances published are not in its log for good, see "
+            "`zbroker-admin replication missing` there"
+        )
     return ZBrokerError(
         "broker_behind",
-        f"messages up to {recorded} were acknowledged, but this broker holds only {high}",
+        reason,
         "was an old copy of its disk put back, or is it another instance? "
         'connect with broker_behind="go_on" to publish on without them',
     )

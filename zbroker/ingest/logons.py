@@ -218,6 +218,7 @@ class Logons:
             max_message_bytes=limits.message_bytes, max_batch_bytes=limits.batch_bytes,
             heartbeat_s=client.heartbeat_s,
             recording=None if self._everything else "some", principal=client.principal or None,
+            missing=opened.missing or None,
         )  # fmt: skip
         answer.token = self._token(client, now)
         answer.endpoints = endpoints_for(client.worker, self._settings.workers, self.endpoints)

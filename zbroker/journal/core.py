@@ -42,7 +42,6 @@ from zbroker.wire.replicas import (
     FirstStartRow,
     FollowLog,
     ForgetPeer,
-    MissingRange,
     PeerHolds,
 )
 
@@ -297,17 +296,10 @@ class JournalCore:
         commit, first = self.commit, self.first
         if ask.incarnation != commit.settings.incarnation:
             return ()
-        ranges = [
-            MissingRange(r.instance, r.generation, r.first, r.last, r.why)
-            for r in commit.sessions.missing.rows()
-        ]
-        ranges += [
-            MissingRange(*r.origin, r.end + 1, max(r.beyond, r.takes), "forked")
-            for r in commit.sessions.origins.closed.forked()
-        ]
         row = FirstStartRow(
             ask.cid, first.phase.value, sorted(first.missing),
-            first.text(commit.sessions.origins.high), commit.states.bytes, ranges,
+            first.text(commit.sessions.origins.high), commit.states.bytes,
+            commit.sessions.ranges_missing(),
         )  # fmt: skip
         return [e.Answer(rid, row)]
 

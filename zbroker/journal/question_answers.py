@@ -83,7 +83,7 @@ class QuestionAnswers:
             return m.Opened(ask.cid, ask.name, code=error.code, reason=error.reason)
         return m.Opened(
             ask.cid, ask.name, known.id, known.session, known.high, known.unbroken,
-            known.last_position,
+            known.last_position, len(self._to.sessions.missing),
         )  # fmt: skip
 
     def _forget(self, ask: w.ForgetPeer) -> w.PeerForgotten:

@@ -39,6 +39,7 @@ from zbroker.log.format import FLAG_LATE, KIND_STAGED, SEQUENCED, Batch
 from zbroker.log.former_names import former_names
 from zbroker.log.records import OriginRecord
 from zbroker.wire.internal import Entry
+from zbroker.wire.replicas import MissingRange
 
 #: A session is numbered by the clock in ns, or one above the newest: this is reached in 2116.
 #: What a log or a peer says beyond it is none of ours, and none to go on from.
@@ -177,6 +178,15 @@ class Sessions:
             seen = self.origins.of(origin)
             seen.messages = max(seen.messages, record.position)
             seen.stored = max(seen.stored, record.position)
+
+    def ranges_missing(self) -> list[MissingRange]:
+        """Ranges of origins that are not in this log, or there under other names (`forked`)."""
+        rows = self.missing.rows()
+        found = [MissingRange(r.instance, r.generation, r.first, r.last, r.why) for r in rows]
+        return found + [
+            MissingRange(*r.origin, r.end + 1, max(r.beyond, r.takes), "forked")
+            for r in self.origins.closed.forked()
+        ]
 
     def get(self, publisher: int) -> PublisherState | None:
         """The publisher with this id, if it has a session or messages in the log."""

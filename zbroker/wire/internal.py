@@ -110,7 +110,8 @@ class Open(JournalRequest, tag="open"):
 
 
 class Opened(Refusable, tag="opened"):
-    """journal -> ingest. A refusal is one of the logon. position: of its newest message here."""
+    """journal -> ingest. A refusal is one of the logon. position: of its newest message here.
+    missing: how many ranges of origins were given up, or are older than this log."""
 
     name: str
     publisher: int = 0
@@ -118,6 +119,7 @@ class Opened(Refusable, tag="opened"):
     seq: int = 0
     acked: int = 0
     position: int = 0
+    missing: int = 0
 
 
 class Close(InternalMessage, tag="close"):

@@ -303,6 +303,7 @@ class Ack(ServerAnswer, tag="ack"):
     heartbeat_s: float | None = None
     endpoints: dict[str, str] | None = None
     principal: str | None = None  # whom the access file takes this connection for
+    missing: int | None = None  # ranges of instances that this log does not have, if there are any
     token: str | None = None
 
 

@@ -7,6 +7,7 @@ import json
 from tests.cli.journal.test_new_generation import started
 from tests.cli.journals import INSTANCE, Maker, admin, run, segments, ten_batches
 from zbroker.log import format as f
+from zbroker.log import records
 
 
 def reported(maker: Maker, *arguments: str) -> dict:
@@ -76,6 +77,23 @@ def test_each_generation_is_named_with_its_first_position(maker: Maker) -> None:
     ]  # fmt: skip
     lines = run(maker, "info").stdout.splitlines()
     assert f"generations       1 from 1,{new} from {end}" in lines
+
+
+def test_ranges_that_are_not_here_are_listed(maker: Maker) -> None:
+    ten_batches(maker)
+    for said in (
+        records.OriginRecord(7, 1, since=1, position=9, skipped=4),
+        records.OriginRecord(8, 2, digest=5, since=3, position=2),
+    ):
+        maker.batch([b""], kind=f.KIND_ORIGIN, body=records.encode(said), topics=[])
+    assert reported(maker)["missing"] == [
+        {"origin": "0000000000000007.1", "first": 4, "last": 9, "why": "skipped"},
+        {"origin": "0000000000000008.2", "first": 1, "last": 2, "why": "topics"},
+    ]
+    lines = run(maker, "info").stdout.splitlines()
+    assert "missing           2" in lines
+    assert "missing of 0000000000000007.1: 4 to 9 (skipped)" in lines
+    assert "missing" not in reported(maker, "1")
 
 
 def test_text_has_a_fact_per_line(maker: Maker) -> None:

@@ -21,6 +21,7 @@ from zbroker.cli import progress, show
 from zbroker.cli.group import AdminCommand
 from zbroker.cli.journal import opened
 from zbroker.cli.journal.description import describe, newest_snapshot, segment_rows
+from zbroker.cli.journal.folded import folded, missing_rows
 from zbroker.clock import format_time
 from zbroker.control.target import Target
 from zbroker.errors import ZBrokerError
@@ -70,7 +71,8 @@ def info(target: Target, serial: int | None) -> None:
 
     `size` is what the segments hold, `bytes` what their files take, `ratio` the one by the other.
     `snapshot` is the newest segment with a complete state snapshot: only older ones can be removed.
-    `generations` are those of which segments are here, each from its first position here.
+    `generations` are those of which segments are here, each from its first position here. `missing`
+    are ranges of origins that are not here, as `zbroker-admin replication missing` lists them.
 
     Example: zbroker-admin --data-dir /var/lib/zbroker journal info 17
     """
@@ -100,6 +102,7 @@ def of_log(log: Log, paths: Paths, step: progress.Step) -> dict[str, Any]:
         "archived": sum(place.archived for place in places),
         "packed": sum(place.packed for place in places),
         "missing_segments": list(log.missing),
+        "missing": missing_rows(folded(log).sessions),
         "journal_bytes": sum(place.file_bytes for place in copies if not place.archived),
         "archive_bytes": sum(place.file_bytes for place in copies if place.archived),
         "bytes": taken,
@@ -160,6 +163,9 @@ def _ratio(size: int, taken: int) -> float | None:
 
 def _show(found: dict[str, Any]) -> None:
     topics, copies = found.pop("topics"), found.pop("copies", [])
+    missing = found.get("missing", [])
+    if "missing" in found:
+        found["missing"] = len(missing)
     found["gaps"] = len(found["gaps"])
     if "generations" in found:
         found["generations"] = [
@@ -171,6 +177,8 @@ def _show(found: dict[str, Any]) -> None:
     show.facts(found, SIZES)
     for copy in copies:
         click.echo(f"copy {copy['file']} ({copy['bytes']} bytes)")
+    for one in missing:
+        click.echo(f"missing of {one['origin']}: {one['first']} to {one['last']} ({one['why']})")
     rows = [{"topic": name, "messages": count} for name, count in topics.items()]
     if rows:
         show.table(show.columns("topic messages"), rows[:TOPICS_SHOWN])

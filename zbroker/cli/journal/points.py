@@ -11,13 +11,12 @@ from typing import Final
 
 import click
 
+from zbroker.cli.journal.folded import folded
 from zbroker.cli.sub import ago
 from zbroker.clock import SystemClock, is_time, parse_time
 from zbroker.errors import ClientError, ZBrokerError, unknown_point
 from zbroker.ids import POINT, format_bookmark, parse_bookmark, parse_vector
-from zbroker.journal.fold import LogFold
-from zbroker.log.format import FLAG_SHOWS, SEQUENCED
-from zbroker.log.reader import Gap, Log
+from zbroker.log.reader import Log
 from zbroker.log.records import POINT as POINT_RECORD
 
 _FORMS: Final = "a position, a bookmark, a time YYYYmmddTHHMMSS, -1h, point:NAME, epoch or now"
@@ -65,27 +64,13 @@ def named(log: Log, name: str) -> int:
 
     Raises: ZBrokerError unknown_point.
     """
-    row = _folded(log).sessions.named.points.get(name)
+    row = folded(log).sessions.named.points.get(name)
     vector = parse_vector(POINT_RECORD.decode(row.body).vector) if row is not None else {}
     own = [origin for origin in vector if origin.instance == log.instance]
     if not own:
         raise unknown_point(name)
     newest = max(own)
     return min(vector[newest] + 1, log.end_of(newest.generation) or log.end())
-
-
-def _folded(log: Log) -> LogFold:
-    """What a start would learn from the newest state snapshot and what follows it."""
-    fold, end = LogFold(log.instance), log.end()
-    cursor, _ = fold.begin(log, end)
-    for item in log.headers(cursor, end):
-        if isinstance(item, Gap):
-            continue
-        batch, at = item
-        if batch.body_length and (batch.kind not in SEQUENCED or batch.flags & FLAG_SHOWS):
-            batch.body = log.body(batch, at) or b""
-        fold(batch, at.serial)
-    return fold
 
 
 def time_ns(text: str) -> int | None:

@@ -89,6 +89,7 @@ class PublisherCore(Connection):
         self._down_since_ms: int | None = None  # without a session
         self._skipping = False  # no broker listens where it connects to: on to the next one
         self._announced = False  # the user knows of a session, and not of its end
+        self._missing = 0  # ranges of instances that the broker says it does not have
         self._behind_until_ms: int | None = None  # another broker may have what the last ones lack
 
     # -- what the shell asks ------------------------------------------------------------------
@@ -196,12 +197,12 @@ class PublisherCore(Connection):
 
     def _logged_on(self, answer: Ack, now_ms: int) -> list[Effect]:
         """A session is open: learns what the journal holds and sends the rest again."""
-        high, out = answer.seq or 0, self._out
+        high, out, self._missing = answer.seq or 0, self._out, answer.missing or 0
         lags, self.store.may_lag = self.store.may_lag, False
         if not self._fresh and self.store.batches and high >= out.next_sequence and not lags:
             return self._end(self._another_client(high))
         if self._seeks_another(high, now_ms):
-            error = broker_behind(self.store.recorded, high)
+            error = broker_behind(self.store.recorded, high, self._missing)
             refusal = Error(error.code, error.reason, error.hint)
             self._reconnect.attempt = 0  # all that it answers is that it lacks something
             return self._logon_refused(refusal, now_ms, again=True)
@@ -257,7 +258,7 @@ class PublisherCore(Connection):
         if self._fresh or high >= recorded:
             return []
         if not self._policy.accept_behind:
-            return self._end(broker_behind(recorded, high))
+            return self._end(broker_behind(recorded, high, self._missing))
         self.store.recorded = high
         return [Behind(high + 1, recorded)]
 
