@@ -307,6 +307,15 @@ def test_a_generation_is_covered_to_its_end_before_it_is_closed() -> None:
     assert records([second]) == [(1, 3, 0)]
 
 
+def test_a_generation_of_which_nothing_is_wanted_delays_no_newer_one() -> None:
+    link = Filtered()
+    older = Origin(HERE.instance, HERE.generation - 1)
+    link.holds()
+    sent = link.reads(trade(1, older, 1), order(2, HERE, 1))
+    assert (records(sent), covered(sent)) == ([(1, 1, 0)], [Covered(*older, 0, 1)])
+    assert link.end.stopped == {}
+
+
 def test_damage_is_not_covered() -> None:
     link = Filtered()
     link.holds()

@@ -427,7 +427,7 @@ class LinkSelection:
     def _sent_ends(self) -> list[tuple[Origin, int]]:
         """The end of the newest record of each origin that was read and is wanted."""
         return [
-            (one, self._chain[one][0] if one in self._chain and self.digest_of(one) else at)
+            (one, self._chain.get(one, (0, -1))[0] if self.digest_of(one) else at)
             for one, at in self._passed.items()
         ]
 
