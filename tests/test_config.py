@@ -16,6 +16,9 @@ from zbroker.server import security
 
 ROOT = Path(__file__).parent.parent
 DESTINATION = "[[destination]]\nname = 'b'\nto = ['tcp://h:9104']\n"
+SHARED = "[[queue]]\nname = 'q'\nscope = 'distributed'\n"
+OWNED = "[[queue]]\nname = 'q'\nscope = 'group-local'\ninitial_owner = 'b'\n"
+THIRD = "name = 'c'\nto = ['tcp://i:9104']\n"
 TWO_LISTS = (
     f"{DESTINATION}mode = 'sync'\ntopics = ['orders']\n"
     "[[destination]]\nname = 'c'\nto = ['tcp://i:9104']\nmode = 'sync'\n"
@@ -213,12 +216,27 @@ def test_overrides_win_over_the_file() -> None:
         (f"{DESTINATION}topics = ['']", "z.toml:4: ", "printable"),
         (f"{TWO_LISTS}[replication]\nsync_needed = 1", "z.toml:11: ", "different topics"),
         (f"{TWO_LISTS}[replication]\nmin_sync = 1", "z.toml:11: ", "different topics"),
+        (f"{DESTINATION}topics = ['t']\n{SHARED}", "z.toml:7: ", "no other instance would know"),
+        (f"[listen]\nreplication = 'tcp://127.0.0.1:1'\n{SHARED}", "z.toml:5: ", "is acknowledged"),
+        (f"{OWNED}{DESTINATION}topics = ['t']\n[[destination]]\n{THIRD}", "z.toml:4: ", "nothing"),
+        (OWNED, "z.toml:4: ", "there are no links"),
     ],
 )
 def test_an_error_says_where_and_what_instead(text: str, where: str, part: str) -> None:
     error = wrong(text + "\n")
     assert error.reason.startswith(where)
     assert part in str(error)
+
+
+def test_a_queue_of_several_instances_needs_one_link_for_the_whole_log() -> None:
+    copy = DESTINATION.replace("'b'", "'audit'") + "topics = ['t']\n"
+    other = SHARED.replace("'q'", "'r'")
+    text = f"{OWNED}{copy}[[destination]]\n{THIRD}{other}"
+    assert [one.scope for one in config.parse(text, "z.toml").queue] == [
+        "group-local", "distributed",
+    ]  # fmt: skip
+    alone = config.parse(SHARED, "z.toml")
+    assert not alone.replicates, "it may be alone at first"
 
 
 def test_an_error_in_an_override_blames_the_command_line() -> None:

@@ -109,3 +109,31 @@ def test_consumers_at_another_instance_get_what_the_owner_has_no_use_for(count: 
         assert not any(message.redelivered for message in taken)
         assert len({message.bookmark for message in taken}) == SOME
         until(lambda: depths(*peers) == [0] * count, "all know it")
+
+
+@pytest.mark.seed("000-39")
+@pytest.mark.seed("000-40")
+@pytest.mark.parametrize("groups", [("one", "two", "three"), ("same", "same", "same")])
+def test_an_instance_in_the_middle_passes_everything_on(groups: tuple[str, ...]) -> None:
+    """a and c have no link: messages, acknowledgements and a takeover go by b, in any group."""
+    with Instances(3, starts=False) as instances:
+        a, _, c = instances.peers
+        for peer, group, far in zip(instances.peers, groups, (c, None, a), strict=True):
+            peer.settings["instance"]["group"] = group
+            links = peer.settings["destination"]
+            peer.settings["destination"] = [
+                one for one in links if far is None or one["name"] != far.name
+            ]
+        started(instances)
+        with connect(a.url, "pa") as at_a, connect(c.url, "pc") as at_c:
+            publish(at_a, SOME)
+            publish(at_c, SOME)
+            until(lambda: depths(*instances.peers) == [2 * SOME] * 3, "all have all")
+            take(at_c, SOME)
+            until(lambda: depths(*instances.peers) == [SOME] * 3, "all know what c did")
+            of_a = str(a.running.status()["instance"])  # no link knows it by its name
+            args = ["--url", c.url, "queue", "takeover", "work", "--from", of_a, "--yes"]
+            done = CliRunner().invoke(main, args, catch_exceptions=False)
+            assert done.exit_code == 0, done.output
+            assert len(take(at_c, SOME)) == SOME
+            until(lambda: depths(*instances.peers) == [0] * 3, "all know what c took over")

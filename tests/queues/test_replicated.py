@@ -530,6 +530,7 @@ def test_a_queue_that_a_peer_has_defined_is_adopted() -> None:
     assert [one.kind for one in bench.log] == [KIND_DEFINITION]
 
 
+@pytest.mark.seed("000-35")
 def test_a_queue_of_a_peer_runs_also_where_the_config_has_none() -> None:
     bench = Shared(QueueConfig("other", topic="o"))
     bench.arrives(KIND_DEFINITION, definition())
@@ -597,6 +598,7 @@ def test_what_is_no_queue_here_is_noted_and_not_run(made: dict[str, Any]) -> Non
     assert [note.name for note in bench.notes] == ["queues.not_usable"]
 
 
+@pytest.mark.seed("000-43")
 def test_a_local_queue_of_that_name_stays_and_that_is_noted() -> None:
     bench = Shared(QueueConfig("q", topic="t"))
     bench.arrives(KIND_DEFINITION, definition())

@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from zbroker.config.journal import RecordConfig
+from zbroker.config.queues import QueueConfig
 from zbroker.config.tree import Config, Section, clashes, fields, sections
 from zbroker.endpoints import check_connect, check_listen, is_loopback
 from zbroker.errors import ClientError, ConfigError, ZBrokerError
@@ -204,12 +205,18 @@ def _check_replication(config: Config, source: TomlSource) -> None:
                 "downgrade_after", "nothing waits for an asynchronous destination", "take it away"
             )
         topics[one.name] = _topics(one.topics, partial(blame, "topics"))
+    for index, queue in enumerate(config.queue):
+        _check_ways(config, queue, topics, partial(_refuse, source, "queue", index))
+    _check_numbers(config, topics, source)
+
+
+def _check_numbers(config: Config, topics: dict[str, LinkTopics], source: TomlSource) -> None:
     sync = sum(one.mode == "sync" for one in config.destination)
     for key in ("sync_needed", "min_sync"):
         if (value := getattr(config.replication, key)) > sync:
             reason = f"`replication.{key}` is {value}, there are {sync} synchronous destinations"
             source.fail(("replication", key), reason, 'give more of them mode = "sync"')
-    _check_numbers(config, topics, source)
+    _check_equal(config, topics, source)
 
 
 def _topics(texts: list[str], blame: Callable[[str, str], object]) -> LinkTopics:
@@ -220,7 +227,30 @@ def _topics(texts: list[str], blame: Callable[[str, str], object]) -> LinkTopics
         raise
 
 
-def _check_numbers(config: Config, topics: dict[str, LinkTopics], source: TomlSource) -> None:
+def _check_ways(
+    config: Config, queue: QueueConfig, topics: dict[str, LinkTopics],
+    blame: Callable[[str, str, str], object],
+) -> None:  # fmt: skip
+    """What one instance can see of the links that a queue of several instances needs."""
+    name, owner = queue.name, queue.initial_owner
+    if queue.scope == "local":
+        return
+    if config.replicates and not any(one.is_everything for one in topics.values()):
+        reason = (
+            f"queue {name!r} is on several instances, and no [[destination]] gets the whole log: "
+            "no other instance would know what is acknowledged here"
+        )
+        hint = "add a [[destination]] without `topics`, or take the queue away from such a copy"
+        blame("scope", reason, hint)
+    if owner in topics and not topics[owner].is_everything:
+        reason = f"the link to {owner!r} has `topics`, so it carries nothing about queue {name!r}"
+        blame("initial_owner", reason, "take away the `topics` of that [[destination]]")
+    if owner not in ("", config.instance.name) and not config.replicates:
+        reason = f"{owner!r} is another instance, and there are no links to any"
+        blame("initial_owner", reason, "write the `instance.name` of this one, or add links")
+
+
+def _check_equal(config: Config, topics: dict[str, LinkTopics], source: TomlSource) -> None:
     """A number of destinations needs the same topics at each of the synchronous ones."""
     kinds = [topics[one.name] for one in config.destination if one.mode == "sync"]
     sync, differ = len(kinds), len(set(kinds)) > 1

@@ -18,6 +18,7 @@ from zbroker.access import format as access_format
 from zbroker.access import keys
 from zbroker.cli import show
 from zbroker.cli.group import EX_ERROR, AdminCommand
+from zbroker.cli.replication.queue_validation import queue_mismatches
 from zbroker.cli.replication.validation import ERROR, Host, mismatches
 from zbroker.control.target import Target
 from zbroker.errors import ConfigError
@@ -30,12 +31,14 @@ COLUMNS: Final = show.columns("level:0 instance:0 text:0 fix:0")
 def validate(target: Target, files: tuple[Path, ...]) -> None:
     """Compare the configs FILES of instances that are to replicate: can they, and as promised?
 
-    Each is checked by itself first. Keys and access files that are not on this host are left out.
-    Nothing has to run.
+    Each is checked by itself first, then their links, and the queues that are on several of them.
+    Keys and access files that are not on this host are left out. Nothing has to run.
 
     Example: zbroker-admin replication validate a.toml b.toml
     """
-    found = mismatches([_host(file) for file in files])
+    hosts = [_host(file) for file in files]
+    found = [*mismatches(hosts), *queue_mismatches(hosts)]
+    found.sort(key=lambda one: one.level != ERROR)
     rows = [one._asdict() for one in found]
     empty = f"{len(files)} configs: nothing is wrong between them"
     show.listing(target.as_json, {"mismatches": rows}, COLUMNS, rows, empty)
