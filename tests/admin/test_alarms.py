@@ -195,6 +195,12 @@ def waiting(idle_ms: int | None, **more: Any) -> QueueRow:
     return row(**{"depth": 3, "ready": 3, "idle_ms": idle_ms, "holding": 7, **oldest, **more})
 
 
+def away(**more: Any) -> QueueRow:
+    """One of which another instance owns all messages."""
+    oldest = {"elsewhere_first": 7, "elsewhere_ns": NOW_NS - 2 * HOUR_MS * NS}
+    return row(**{"depth": 3, "elsewhere": 3, **oldest, **more})
+
+
 def queues_codes(given: QueueObservation) -> list[str]:
     return [finding.code for finding in queue_findings(given)]
 
@@ -220,6 +226,11 @@ def big(size: int, limit: int | None = None) -> QueueRow:
         (seen(waiting(None), known_ms=HOUR_MS - 1), []),
         (seen(waiting(HOUR_MS, definition={"idle_alarm": 0})), []),
         (seen(waiting(5, definition={"idle_alarm": 5})), ["queue_idle"]),
+        (seen(away(), stays_ms={"work": HOUR_MS}), ["queue_elsewhere"]),
+        (seen(away(), stays_ms={"work": HOUR_MS - 1}), []),
+        (seen(away()), []),
+        (seen(away(elsewhere=0), stays_ms={"work": HOUR_MS}), []),
+        (seen(away(definition={"idle_alarm": 0}), stays_ms={"work": HOUR_MS}), []),
         (seen(row(), dead={"work": 1}), ["dead_letters"]),
         (seen(row(), dead={"work": 0}), []),
         (seen(row(), dead={"gone": 1}), []),
@@ -235,12 +246,22 @@ def test_the_table_of_alarms_for_queues(given: QueueObservation, expected: list[
         {"depth": 0, "ready": 0, "oldest_ns": None},
         {"ready": 0, "leased": 3},
         {"ready": 0, "delayed": 3},
+        {"ready": 0, "elsewhere": 3},
         {"ready": 0, "leased": 1, "delayed": 1, "going": 1},
         {"oldest_ns": NOW_NS - (HOUR_MS - 1) * NS},
         {"oldest_ns": NOW_NS + HOUR_MS * NS},
         {"kind": "replayable"},
     ],
-    ids=["empty", "leased", "delayed", "under way", "just come", "from the future", "replayable"],
+    ids=[
+        "empty",
+        "leased",
+        "delayed",
+        "elsewhere",
+        "under way",
+        "just come",
+        "from the future",
+        "replayable",
+    ],
 )
 @pytest.mark.parametrize("idle_ms", [None, 90 * HOUR_MS])
 def test_a_queue_is_not_idle_while_no_one_could_take_anything(
@@ -251,6 +272,13 @@ def test_a_queue_is_not_idle_while_no_one_could_take_anything(
 
 def test_what_waits_behind_a_barrier_waits_too() -> None:
     assert queues_codes(seen(waiting(2 * HOUR_MS, ready=0, leased=1, depth=3))) == ["queue_idle"]
+
+
+def test_what_waits_for_another_instance_is_named() -> None:
+    [finding] = queue_findings(seen(away(), stays_ms={"work": HOUR_MS}))
+    assert finding.what == (
+        "work has 3 messages of other instances; the oldest, at position 7, waits for 2 h"
+    )
 
 
 def test_a_queue_that_no_one_ever_took_from_says_so() -> None:

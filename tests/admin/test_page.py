@@ -97,7 +97,8 @@ def test_a_state_of_a_link_has_a_row(state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [*ALARM_COUNTERS, *LINK_ALARMS, "queue_size", "queue_idle", "dead_letters"]
+    "code",
+    [*ALARM_COUNTERS, *LINK_ALARMS, "queue_size", "queue_idle", "queue_elsewhere", "dead_letters"],
 )
 def test_an_alarm_has_a_row(code: str) -> None:
     assert f"| `{code}` |" in PAGE

@@ -14,12 +14,13 @@ from zbroker.admin.queues import STALE_MS, QueueReports, QueueWatch
 from zbroker.config.queues import QueueConfig
 from zbroker.errors import ClientError
 from zbroker.wire import queue_surveys as q
+from zbroker.wire.replicas import Links, ReplicationRow
 
 QUEUE_KEYS = {
     "name", "kind", "topic", "regex", "source", "life", "created", "state", "depth", "ready",
     "leased", "delayed", "going", "consumers", "first", "last", "oldest", "oldest_s", "behind",
     "barrier", "holding", "bytes", "idle_s", "memory_bytes", "entered", "delivered", "redelivered",
-    "acked", "failed", "dead", "expired", "rates",
+    "acked", "failed", "dead", "expired", "rates", "elsewhere", "elsewhere_first", "elsewhere_s",
 }  # fmt: skip
 RATE_KEYS = {"entered_s", "delivered_s", "acked_s"}
 CONSUMER_KEYS = {
@@ -91,7 +92,7 @@ def test_a_message_from_the_future_is_not_younger_than_new(bench: Bench) -> None
 def test_one_queue_tells_all_that_it_is(bench: Bench) -> None:
     bench.process.rows = [row("work", definition={"name": "work", "lease": 5_000})]
     found = bench.get("work")
-    assert set(found) == QUEUE_KEYS | {"definition"}
+    assert set(found) == QUEUE_KEYS | {"definition", "owners"}
     assert set(found["definition"]) == set(QueueConfig.__struct_fields__)
     assert (found["definition"]["lease"], found["definition"]["name"]) == (5_000, "work")
     assert found["definition"]["fairness"] == "", "also what no one set"
@@ -150,13 +151,52 @@ def test_payloads_come_as_text_or_base64(bench: Bench) -> None:
 def test_why_nothing_is_delivered_is_reported(bench: Bench) -> None:
     lines = ["no one consumes this queue", "2 messages are ready"]
     bench.process.say = lambda ask: q.Explained(ask.cid, "idle", lines)
-    expected = {"queue": "work", "state": "idle", "lines": lines}
+    expected = {"queue": "work", "state": "idle", "lines": lines, "owners": []}
     assert bench.get("work", "explain") == expected
     assert bench.get("work", "explain", "position=5") == expected
     assert bench.get("work", "explain", "bookmark=7%7C5%7C") == expected
     assert bench.process.asked == [
         q.Explain(0, "work"), q.Explain(0, "work", 5), q.Explain(0, "work", 0, "7|5|"),
     ]  # fmt: skip
+
+
+def test_owners_have_names_where_links_know_them(bench: Bench) -> None:
+    theirs = q.OwnedMessages(0xA, 3, 7, 40 * SECOND_NS)
+    bench.process.rows = [row("work", owners=[theirs, q.OwnedMessages(0xC, 1, 9, mine=True)])]
+    a = ReplicationRow("a", "out", "down", 0xA)
+    bench.queues = QueueReports(
+        bench.process.link, bench.watch, Clock(), lambda: Links(1, [a], 90)
+    )  # fmt: skip
+    one, other = bench.get("work")["owners"]
+    assert (one["name"], one["instance"], one["up"]) == ("a", "000000000000000a", False)
+    assert (one["depth"], one["since"], one["since_s"]) == (3, "19700101T000040Z", 60.0)
+    assert (other["name"], other["here"], other["up"]) == ("", True, True)
+    bench.process.say = lambda ask: q.Explained(ask.cid, "waiting", ["why"], [theirs])
+    found = bench.get("work", "explain")
+    assert found["lines"][0] == "why"
+    assert "queue takeover work --from a" in found["lines"][-1]
+    assert [each["name"] for each in found["owners"]] == ["a"]
+
+
+def test_the_watch_knows_for_how_long_one_message_is_the_oldest_of_others(bench: Bench) -> None:
+    clock: Any = bench.watch._clock
+    bench.process.rows = [row("work", elsewhere=2, elsewhere_first=7)]
+    bench.watch.look()
+    clock.ms += 5_000
+    bench.process.changed = [row("work", elsewhere=1, elsewhere_first=7)], []
+    bench.watch.look()
+    assert bench.watch.seen(0).stays_ms == {"work": 5_000}
+    bench.process.changed = [row("work", elsewhere=1, elsewhere_first=9)], []
+    bench.watch.look()
+    assert bench.watch.seen(0).stays_ms == {"work": 0}
+    bench.process.changed = [row("work")], []
+    bench.watch.look()
+    assert bench.watch.seen(0).stays_ms == {}
+    bench.process.changed = [row("work", elsewhere=1, elsewhere_first=9)], []
+    bench.watch.look()
+    bench.process.changed = [], ["work"]
+    bench.watch.look()
+    assert bench.watch.seen(0).stays_ms == {}
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,12 @@ def started(instances: Instances) -> list[Peer]:
     return instances.peers
 
 
+def explained(peer: Peer) -> str:
+    """What `queue explain` says there."""
+    args = ["--url", peer.url, "queue", "explain", "work"]
+    return CliRunner().invoke(main, args, catch_exceptions=False).output
+
+
 def publish(client: Client, count: int) -> None:
     for n in range(count):
         client.publish("t", b"%d" % n, timeout=WAIT_S)
@@ -77,6 +83,10 @@ def test_what_an_instance_owns_that_is_away_is_taken_over_by_hand() -> None:
             publish(at_a, SOME)
         until(lambda: depths(a, b) == [SOME, SOME], "both have all")
         a.kill()
+        until(lambda: "a is not connected" in explained(b), "b knows that a is away")
+        assert f"{SOME} messages belong to a (" in explained(b)
+        [owner] = b.running.ask("/queues/work")["owners"]
+        assert (owner["name"], owner["up"], owner["depth"]) == ("a", False, SOME)
         args = ["--url", b.url, "queue", "takeover", "work", "--from", "a"]
         planned = CliRunner().invoke(main, [*args, "--dry-run"], catch_exceptions=False)
         assert f"{SOME} messages would be taken over" in planned.output

@@ -798,7 +798,41 @@ def test_explain_says_that_messages_belong_to_others(bench: Shared) -> None:
     [one] = bench.from_peer(1)
     lines = bench.ask(s.Explain(1, "q")).lines
     assert "1 messages belong to other instances" in lines
-    assert bench.ask(s.Explain(1, "q", position=one)).state == "elsewhere"
+    said = bench.ask(s.Explain(1, "q", position=one))
+    assert said.state == "elsewhere"
+    assert said.owners == [s.OwnedMessages(THERE.instance, 1, one, bench.log[-1].log_time)]
+    bench.move(named([1]), to=THIRD.instance)
+    said = bench.ask(s.Explain(1, "q", position=one))
+    assert [(each.instance, each.number) for each in said.owners] == [(THIRD.instance, 1)]
+    mine = bench.many(1)
+    assert bench.ask(s.Explain(1, "q", position=mine[0])).owners == []
+    assert bench.ask(s.Explain(1, "q", position=1_000)).owners == []
+
+
+def test_a_queue_says_how_many_messages_belong_to_whom(bench: Shared) -> None:
+    theirs, mine = bench.from_peer(3), bench.many(2)
+    bench.from_peer(1, THIRD)
+    [row] = bench.ask(s.AskQueues(1, "q")).rows
+    assert (row.depth, row.elsewhere, row.elsewhere_first) == (6, 4, theirs[0])
+    assert row.elsewhere_ns == row.oldest_ns
+    assert [(one.instance, one.depth, one.first, one.mine) for one in row.owners] == [
+        (THERE.instance, 3, theirs[0], False), (HERE.instance, 2, mine[0], True),
+        (THIRD.instance, 1, mine[-1] + 1, False),
+    ]  # fmt: skip
+    assert [one.owners for one in bench.ask(s.AskQueues(2)).rows] == [[]], "not each second"
+    bench.facts_of(gone(range(1, 4)))
+    assert bench.ask(s.AskQueues(3, "q")).rows[0].elsewhere == 1
+
+
+@pytest.mark.parametrize(("owner", "mine"), [("me", True), ("other", False)])
+def test_the_initial_owner_is_known_by_its_name(owner: str, mine: bool) -> None:
+    config = QueueConfig("q", topic="t", scope="group-local", initial_owner=owner)
+    bench = Shared(config)
+    bench.from_peer(2)
+    [row] = bench.ask(s.AskQueues(1, "q")).rows
+    [one] = row.owners
+    assert (one.instance, one.name, one.mine, one.depth) == (0, owner, mine, 2)
+    assert row.elsewhere == (0 if mine else 2)
 
 
 def test_a_fact_of_a_life_that_is_not_known_yet_counts_once_it_is(bench: Shared) -> None:

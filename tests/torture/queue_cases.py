@@ -51,7 +51,10 @@ QUESTIONS: Final = [
 REPORTED: Final = [
     codec.encode(answer)
     for answer in (
-        queue_surveys.Explained(1, "ready", ["nobody consumes"]), queue_surveys.Changed(2, 3),
+        queue_surveys.Explained(
+            1, "ready", ["nobody consumes"], [queue_surveys.OwnedMessages(10, 3, 7, 9, number=2)]
+        ),
+        queue_surveys.Changed(2, 3),
         queue_surveys.Points(3, [queue_surveys.PointRow("noon", 5, "a.1.2", 7)]),
     )
 ]  # fmt: skip

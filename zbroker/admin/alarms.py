@@ -291,7 +291,8 @@ class QueueObservation(NamedTuple):
     """What rows are judged by.
 
     known_ms: how long a queue is known to have had no consumer, by name. dead: recent dead letters,
-    by name. now_ns: wall clock. ago_ms: how long ago a row was reported, by name.
+    by name. now_ns: wall clock. ago_ms: how long ago a row was reported, by name. stays_ms: for how
+    long one message was the oldest of those that belong to other instances, by name.
     """
 
     rows: Sequence[QueueRow]
@@ -299,6 +300,7 @@ class QueueObservation(NamedTuple):
     dead: Mapping[str, int]
     now_ns: int
     ago_ms: Mapping[str, int] = {}
+    stays_ms: Mapping[str, int] = {}
 
 
 #: findings about queues: what each means for the data, what to do
@@ -313,6 +315,12 @@ _QUEUES: Final = {
         "start its consumers; zbroker-admin queue explain says why nothing is delivered; "
         "zbroker-admin queue delete, if it is not needed any more",
     ),
+    "queue_elsewhere": (
+        "nothing is lost; these messages wait for the instance that owns them, and the log is kept "
+        "for them here, too",
+        "zbroker-admin queue explain names it: start it, or its consumers; if it stays away, "
+        "zbroker-admin queue takeover",
+    ),
     "dead_letters": (
         "these messages are given up by their queues; in the log they stay",
         "read the reasons there; zbroker-admin queue requeue brings them back",
@@ -325,6 +333,7 @@ def queue_findings(seen: QueueObservation) -> list[AlarmFinding]:
     texts = {
         "queue_size": _large(seen.rows),
         "queue_idle": _idle(seen),
+        "queue_elsewhere": _elsewhere(seen),
         "dead_letters": _dead(seen),
     }
     return [AlarmFinding(code, few(each), *_QUEUES[code]) for code, each in texts.items() if each]
@@ -353,11 +362,11 @@ def _idle(seen: QueueObservation) -> list[str]:
 def _idle_ms(row: QueueRow, seen: QueueObservation) -> int | None:
     """How long messages that a consumer could take have waited; None: not too long.
 
-    Leased and delayed messages do not count. A new message does not wait long, however long no
-    message was taken before. A replayable queue may be read some day.
+    Leased and delayed messages do not count, nor those of other instances. A new message does not
+    wait long, however long no message was taken before. A replayable queue may be read some day.
     """
     limit = setting(row, "idle_alarm")
-    waiting = row.depth - row.leased - row.delayed - row.going
+    waiting = row.depth - row.leased - row.delayed - row.going - row.elsewhere
     if row.kind != "work" or not limit or waiting <= 0:
         return None
     if row.idle_ms is None:
@@ -379,6 +388,20 @@ def _lying(row: QueueRow, idle_ms: int, seen: QueueObservation) -> str:
         f"{row.name} {what} ({words.duration(idle_ms)}): {row.depth} messages; "
         f"it holds the log from position {row.holding} on"
     )
+
+
+def _elsewhere(seen: QueueObservation) -> list[str]:
+    """An instance that works them off has another oldest one soon, however many there are."""
+    rows = []
+    for row in seen.rows:
+        limit, stays = setting(row, "idle_alarm"), seen.stays_ms.get(row.name, 0)
+        if row.elsewhere and row.elsewhere_ns is not None and 0 < limit <= stays:
+            rows.append((seen.now_ns - row.elsewhere_ns, row))
+    return [
+        f"{row.name} has {row.elsewhere} messages of other instances; the oldest, at position "
+        f"{row.elsewhere_first}, waits for {words.duration(age_ns // _NS_PER_MS)}"
+        for age_ns, row in sorted(rows, key=lambda one: -one[0])
+    ]
 
 
 def _dead(seen: QueueObservation) -> list[str]:

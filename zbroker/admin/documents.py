@@ -121,7 +121,9 @@ def queue(row: q.QueueRow, rates: Mapping[str, float], now_ns: int) -> dict[str,
     """One queue of a list: every field of its row but the definition."""
     here = row.depth > 0
     return row_document(
-        row, "definition", "oldest_ns", "idle_ms",
+        row, "definition", "oldest_ns", "idle_ms", "owners", "elsewhere_ns",
+        elsewhere_first=row.elsewhere_first or None,
+        elsewhere_s=elsewhere_s(row, now_ns),
         first=row.first if here else None, last=row.last if here else None,
         oldest=time_text(row.oldest_ns), oldest_s=age_s(row, now_ns),
         idle_s=None if row.idle_ms is None else row.idle_ms / 1_000, rates=dict(rates),
@@ -130,7 +132,17 @@ def queue(row: q.QueueRow, rates: Mapping[str, float], now_ns: int) -> dict[str,
 
 def age_s(row: q.QueueRow, now_ns: int) -> float | None:
     """How old its oldest message is, by log time."""
-    return None if row.oldest_ns is None else round(max(0, now_ns - row.oldest_ns) / NS_PER_S, 3)
+    return seconds_since(row.oldest_ns, now_ns)
+
+
+def elsewhere_s(row: q.QueueRow, now_ns: int) -> float | None:
+    """The same of the oldest one that belongs to another instance."""
+    return seconds_since(row.elsewhere_ns, now_ns)
+
+
+def seconds_since(since_ns: int | None, now_ns: int) -> float | None:
+    """s from a log time until now; a time that is yet to come is now."""
+    return None if since_ns is None else round(max(0, now_ns - since_ns) / NS_PER_S, 3)
 
 
 def definition(row: q.QueueRow) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from zbroker.admin.documents import Stats, age_s
+from zbroker.admin.documents import Stats, age_s, elsewhere_s
 from zbroker.admin.link_alarms import NO_LINKS, LinkObservation, is_up
 from zbroker.config import setting_of
 from zbroker.errors import CODES
@@ -70,6 +70,7 @@ QUEUE_GAUGES: Final = (
     ("queue_ready", "ready", "Messages that a consumer may have at once."),
     ("queue_leased", "leased", "Messages that consumers have leased."),
     ("queue_delayed", "delayed", "Messages that wait for the end of a delay."),
+    ("queue_elsewhere", "elsewhere", "Messages that belong to other instances."),
     ("queue_consumers", "consumers", "Consumers of the queue."),
     ("queue_behind_positions", "behind", "Positions of the log that the queue has not read yet."),
     ("queue_log_bytes", "bytes", "Bytes of the log that are kept for the queue."),
@@ -221,6 +222,9 @@ def _queues(rows: Sequence[QueueRow], now_ns: int) -> Iterator[Metric]:
             yield make(name, what, "queue", {row.name: getattr(row, key) for row in shown})
     ages = {row.name: age_s(row, now_ns) or 0.0 for row in shown}
     yield _gauges("queue_oldest_seconds", "Age of the oldest message; 0: none.", "queue", ages)
+    ages = {row.name: elsewhere_s(row, now_ns) or 0.0 for row in shown}
+    what = "Age here of the oldest message that belongs to another instance; 0: none."
+    yield _gauges("queue_elsewhere_oldest_seconds", what, "queue", ages)
 
 
 def _links(seen: LinkObservation) -> Iterator[Metric]:

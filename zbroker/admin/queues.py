@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec.structs import asdict
 
 from zbroker.admin import documents as document
+from zbroker.admin import owner_reports
 from zbroker.admin import requests as asking
 from zbroker.admin.alarms import QueueObservation
 from zbroker.admin.documents import read_definition
@@ -18,6 +20,7 @@ from zbroker.clock import Clock
 from zbroker.errors import Bug, ClientError
 from zbroker.wire import queue_surveys as q
 from zbroker.wire.bodies import text_or_base64
+from zbroker.wire.replicas import Links
 
 Document = dict[str, Any]
 
@@ -28,9 +31,14 @@ STALE_MS: Final = 10_000  # older rows are not reported as if they were current
 class QueueReports:
     """Answers from any thread."""
 
-    def __init__(self, link: QueueLink, watch: QueueWatch, clock: Clock) -> None:
+    def __init__(
+        self, link: QueueLink, watch: QueueWatch, clock: Clock,
+        links: Callable[[], Links | None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """links: as the replication process reported them last, for names of instances."""
         self._link = link
         self._clock = clock
+        self._links = links
         self.watch = watch
 
     # -- reading --------------------------------------------------------------------------------
@@ -51,7 +59,9 @@ class QueueReports:
             return self._explain(name, parse_query(asking.ExplainQuery, query))
         parse_query(EmptyRequest, query)
         row = self._one(name)
-        return self._row(row) | {"definition": document.definition(row)}
+        known, now_ns = self._linked(), self._clock.wall_ns()
+        owners = [owner_reports.document(one, known, now_ns) for one in row.owners]
+        return self._row(row) | {"definition": document.definition(row), "owners": owners}
 
     def points(self) -> Document:
         """Every point: a named place of the log."""
@@ -85,7 +95,16 @@ class QueueReports:
     def _explain(self, name: str, wanted: asking.ExplainQuery) -> Document:
         asking.check_why(wanted)
         answer = self._link.look(q.Explained, q.Explain(0, name, **asdict(wanted)))
-        return {"queue": name, "state": answer.state, "lines": answer.lines}
+        known, now_ns = self._linked(), self._clock.wall_ns()
+        single = bool(wanted.position or wanted.bookmark)
+        more = owner_reports.sentences(name, answer.owners, known, now_ns, single=single)
+        owners = [owner_reports.document(one, known, now_ns) for one in answer.owners]
+        lines = [*answer.lines, *more]
+        return {"queue": name, "state": answer.state, "lines": lines, "owners": owners}
+
+    def _linked(self) -> owner_reports.Linked:
+        said = self._links()
+        return owner_reports.linked(said.rows if said is not None else ())
 
     # -- changing -------------------------------------------------------------------------------
 
@@ -157,6 +176,8 @@ class QueueWatch(PeriodicThread):
         self._depth = 0  # of all of them
         self._newest = self._incarnation = 0  # of the last answer
         self._first_ms: dict[Key, int | None] = {}  # when it was seen first; None: it was there
+        #: the oldest message of other instances, by queue, and since when it is that
+        self._elsewhere: dict[str, tuple[int, int]] = {}
         self._reported_ms: int | None = None
 
     def look(self) -> None:
@@ -174,6 +195,9 @@ class QueueWatch(PeriodicThread):
         names = [row.name for row in answer.rows]
         over = self._rows.keys() - set(names) if answer.whole else answer.gone
         before = [row for name in (*over, *names) if (row := self._forget(name)) is not None]
+        elsewhere = self._elsewhere
+        for name in over:
+            elsewhere.pop(name, None)
         gone = {key_of(row) for row in before} - {key_of(row) for row in answer.rows}
         for key in gone:
             del self._first_ms[key]
@@ -183,6 +207,10 @@ class QueueWatch(PeriodicThread):
             self._depth += row.depth
             if row.depth or row.bytes:
                 self._filled[row.name] = row
+            if row.elsewhere and elsewhere.get(row.name, (0, 0))[0] != row.elsewhere_first:
+                elsewhere[row.name] = row.elsewhere_first, now_ms
+            elif not row.elsewhere:
+                elsewhere.pop(row.name, None)
         self._growth.take(answer.rows, now_ms / 1_000, gone)
         self._newest, self._incarnation, self._reported_ms = answer.look, answer.incarnation, now_ms
 
@@ -235,7 +263,8 @@ class QueueWatch(PeriodicThread):
                 first_ms = self._first_ms[key_of(row)]
                 known_ms[row.name] = up_ms if first_ms is None else min(up_ms, now_ms - first_ms)
             ago_ms = {row.name: now_ms - self._row_ms[row.name] for row in rows}
-        return QueueObservation(rows, known_ms, dead, self._clock.wall_ns(), ago_ms)
+            stays_ms = {name: now_ms - since_ms for name, (_, since_ms) in self._elsewhere.items()}
+        return QueueObservation(rows, known_ms, dead, self._clock.wall_ns(), ago_ms, stays_ms)
 
     def _is_fresh(self) -> bool:
         reported_ms = self._reported_ms

@@ -81,7 +81,7 @@ class AdminServices:
                 TopicReports(self._counter, self._processes, recording),
                 self._audit,
                 self.access,
-                QueueReports(queues, self._queue_watch, clock),
+                QueueReports(queues, self._queue_watch, clock, self._link_watch.newest),
                 LinkReports(links, self._link_watch, config.destination),
                 DigestReports(paths, self._persisted, clock),
                 Drains(self._processes, links, self._persisted, clock),

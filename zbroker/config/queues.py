@@ -46,7 +46,8 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     max_hold: A replayable queue holds at most this much of the log, of all topics: it
         drops its oldest messages, as a purge does; 0: unlimited.
     size_alarm: Alarm if it holds more of the log; 0 is none.
-    idle_alarm: Alarm if it has messages and no consumer takes one that long; 0 is none.
+    idle_alarm: Alarm if it has messages and no consumer takes one that long, here or at another
+        instance that owns them; 0 is none.
     scope: "local": the queue belongs to this instance alone; "distributed": all instances
         have it, and each offers what was published to it; "group-local": one of them
         offers what was published anywhere.

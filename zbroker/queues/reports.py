@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec import structs, to_builtins
+from pyroaring import BitMap64
 
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
 from zbroker.queues.queue_state import QueueState
@@ -40,6 +41,8 @@ def queues(shared: QueuesContext, ask: s.AskQueues) -> s.Queues:
     wanted = sorted(name for name in names if ask.name in ("", name))
     many = [manager.running[name] for name in wanted if name in manager.running]
     rows, look = [row(shared, one) for one in many], manager.changes.look()
+    for one, found in zip(many, rows, strict=True):
+        found.owners = owners(one, one.queue.here) if ask.name else []
     gone = [name for name in wanted if name not in manager.running]
     return s.Queues(ask.cid, incarnation, persisted, rows, look, not known, gone)
 
@@ -75,9 +78,29 @@ def _row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
         numbers = queue.counts()
         found.ready, found.leased, found.delayed = numbers.ready, numbers.leased, numbers.delayed
         found.barrier = queue.places.barrier
+        if foreign := queue.places.foreign:
+            first = foreign.min()
+            found.elsewhere, found.elsewhere_first = len(foreign), first
+            found.elsewhere_ns = one.ages.at(first)[0]
     else:
         found.ready = len(queue.here)
     return found
+
+
+def owners(one: QueueState, positions: BitMap64) -> list[s.OwnedMessages]:
+    """Whose these messages are, the most first; none of a local queue."""
+    if one.replicated is None:
+        return []
+    ownership, me = one.replicated.ownership, one.replicated.me
+    initial, found = one.definition.config.initial_owner, []
+    for instance, part in ownership.owners(positions).items():
+        mine = instance == me or (instance == 0 and ownership.owns_new(0))
+        since_ns = one.ages.at(part.min())[0]
+        name = initial if instance == 0 else ""
+        found.append(
+            s.OwnedMessages(instance, len(part), part.min(), since_ns, mine=mine, name=name)
+        )
+    return sorted(found, key=lambda each: (-each.depth, each.first))
 
 
 def numbers(shared: QueuesContext) -> dict[str, int | float | str]:
@@ -148,8 +171,15 @@ def clients(shared: QueuesContext, ask: AskClients, peers: Peers) -> Clients:
 
 def explain(shared: QueuesContext, one: QueueState, ask: Explain) -> Explained:
     """Why is nothing delivered, of a queue or of one message? The most important reason first."""
-    found = _message(shared, one, ask.position) if ask.position else _queue(shared, one)
-    return Explained(ask.cid, *found)
+    state, lines = _message(shared, one, ask.position) if ask.position else _queue(shared, one)
+    wanted, away = BitMap64(), isinstance(one.queue, Queue) and one.queue.places.foreign
+    if away and (state == "elsewhere" or not ask.position):
+        wanted = BitMap64([ask.position]) if ask.position else away
+    found = [each for each in owners(one, wanted) if not each.mine]
+    if ask.position and one.replicated is not None:
+        for each in found:
+            each.number = one.replicated.ownership.number(ask.position)
+    return Explained(ask.cid, state, lines, found)
 
 
 def _queue(shared: QueuesContext, one: QueueState) -> tuple[str, list[str]]:

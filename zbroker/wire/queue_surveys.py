@@ -51,12 +51,31 @@ class QueueCounters(Struct, kw_only=True):
     expired: int = 0
 
 
+class OwnedMessages(Struct, array_like=True, gc=False):
+    """Messages of a replicated queue that belong to one instance, or one of them.
+
+    instance: 0 is the initial owner, of which only the `name` is known here. mine: it is the one
+    that is asked. first: position of the oldest. since_ns: log time here of that, or a little
+    before. number: of a single message, how often its owner has changed.
+    """
+
+    instance: int
+    depth: int
+    first: int
+    since_ns: int | None = None
+    mine: bool = False
+    name: str = ""
+    number: int = 0
+
+
 class QueueRow(QueueCounters, omit_defaults=True):
     """One queue: what it is, what it holds, what was done.
 
     depth: messages in it; of these ready, leased, delayed, going (an end of them is on its way to
     the disk). first, last: positions of the oldest and newest one, 0 if there is none.
     oldest_ns: log time of the oldest. `behind`: positions of the log that it has not read yet.
+    elsewhere: messages that belong to other instances, with position and log time of their oldest.
+    owners: all messages by owner, where only this queue was asked for and it is a replicated one.
     idle_ms: since a consumer took something, None: never since the start. holding: position from
     which on it needs the log. Fields that depend on the time or the end of the log alone are not a
     change: idle_ms, `behind`, and holding without messages.
@@ -76,6 +95,10 @@ class QueueRow(QueueCounters, omit_defaults=True):
     leased: int = 0
     delayed: int = 0
     going: int = 0
+    elsewhere: int = 0
+    elsewhere_first: int = 0
+    elsewhere_ns: int | None = None
+    owners: list[OwnedMessages] = []
     consumers: int = 0
     first: int = 0
     last: int = 0
@@ -141,10 +164,12 @@ class Explain(Correlated, tag="explain"):
 
 
 class Explained(Refusable, tag="explained"):
-    """queues -> admin. state: one word; lines: sentences, the first one is the answer."""
+    """queues -> admin. state: one word; lines: sentences, the first one is the answer. owners: of
+    what waits for another instance; the admin knows their names."""
 
     state: str = ""
     lines: list[str] = []
+    owners: list[OwnedMessages] = []
 
 
 class BrowseQueue(Correlated, tag="browse_queue"):

@@ -19,9 +19,14 @@ ROW: dict[str, Any] = {
     "life": 1, "created": 7, "state": "ready", "depth": 5, "ready": 2, "leased": 3, "delayed": 0,
     "going": 0, "consumers": 1, "first": 5, "last": 9, "oldest": "20260101T000000Z",
     "oldest_s": 3.5, "behind": 0, "barrier": None, "holding": 5, "bytes": 2048, "idle_s": 1.0,
+    "elsewhere": 1, "elsewhere_first": 7, "elsewhere_s": 2.5,
     "memory_bytes": 4096, "entered": 10, "delivered": 9, "redelivered": 1, "acked": 5, "failed": 1,
     "dead": 2, "expired": 0,
     "rates": {"entered_s": 1.5, "delivered_s": 1.0, "acked_s": 0.5},
+}  # fmt: skip
+OWNER: dict[str, Any] = {
+    "instance": "10b714bc24174273", "name": "a", "here": False, "up": False, "depth": 1, "first": 7,
+    "since": "20260101T000000Z", "since_s": 2.5, "number": 0,
 }  # fmt: skip
 CONSUMER: dict[str, Any] = {
     "queue": "work", "client": "ann", "sid": "s1", "address": "10.0.0.1:5000", "backlog": 64,

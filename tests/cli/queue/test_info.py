@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.cli.admins import FakeAdmin
-from tests.cli.queue.rows import CONSUMER, ROW, run
+from tests.cli.queue.rows import CONSUMER, OWNER, ROW, run
 from zbroker.config.queues import QueueConfig
 
 DEFAULTS = {key: getattr(QueueConfig(name="work"), key) for key in QueueConfig.__struct_fields__}
 DEFINITION: dict[str, Any] = DEFAULTS | {"lease": 60_000, "retry_delay": [1_000, 10_000]}
-QUEUE = ROW | {"definition": DEFINITION}
+QUEUE = ROW | {"definition": DEFINITION, "owners": []}
 
 
 @pytest.fixture
@@ -38,6 +38,12 @@ def test_numbers_definition_consumers_are_reported(busy: FakeAdmin) -> None:
     assert "definition.filter" not in facts, "what is not set is left out"
     assert result.stdout.splitlines()[-1].startswith("client=ann sid=s1 ")
     assert result.stderr == "2 more consumers\n"
+
+
+def test_owners_are_listed(busy: FakeAdmin) -> None:
+    busy.answers["GET /queues/work"] = QUEUE | {"owners": [OWNER]}
+    lines = run(busy.data, "info", "work").stdout.splitlines()
+    assert lines[-2].startswith("name=a instance=10b714bc24174273 here=")
 
 
 def test_no_one_consumes_it(busy: FakeAdmin) -> None:

@@ -44,6 +44,7 @@ export class Queues {
       number("Ready", (row) => row.ready),
       number("Leased", (row) => row.leased),
       number("Delayed", (row) => row.delayed),
+      number("Elsewhere", (row) => row.elsewhere),
       number("Oldest", (row) => row.oldest_s, { text: (row) => duration(row.oldest_s) }),
       number("Consumers", (row) => row.consumers, { tone: toneOfConsumers }),
       perSecond("In /s", "entered_s"),

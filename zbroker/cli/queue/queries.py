@@ -23,8 +23,8 @@ from zbroker.limits import U63_MAX
 BROWSED_MAX: Final = 1_000  # of one answer of the admin
 
 COLUMNS: Final = show.columns(
-    "name:0 kind:4 topic:2 state depth:0 ready:3 leased:3 delayed:5 oldest_s:3 consumers "
-    "entered_s:6 delivered_s:6 acked_s:4 dead bytes:2",
+    "name:0 kind:4 topic:2 state depth:0 ready:3 leased:3 delayed:5 elsewhere:5 oldest_s:3 "
+    "consumers entered_s:6 delivered_s:6 acked_s:4 dead bytes:2",
     sizes="bytes",
 )
 CONSUMERS: Final = show.columns(
@@ -35,9 +35,10 @@ MESSAGES: Final = show.columns(
     "position:0 bookmark:5 topic time:3 size:2 state:0 deliveries failures:3 owner:2 due_ms:4",
     sizes="size",
 )
+OWNERS: Final = show.columns("name instance here up depth first since since_s:3")
 _PAYLOADS: Final = show.columns("data:0 data_base64:0")
 _SIZES: Final = ("bytes", "memory_bytes")
-_TABLES: Final = ("definition", "rates")  # of a queue's document
+_TABLES: Final = ("definition", "rates", "owners")  # of a queue's document
 
 name_argument = click.argument("name", shell_complete=complete_queue)
 
@@ -46,7 +47,8 @@ name_argument = click.argument("name", shell_complete=complete_queue)
 def ls(target: Target) -> None:
     """List queues, with what each of them holds.
 
-    `depth` is all that a queue holds; `ready` of it could be delivered now. `bytes` are those of
+    `depth` is all that a queue holds; `ready` of it could be delivered now, and `elsewhere` belongs
+    to other instances, which offer it. `bytes` are those of
     the log that is kept for it. Rates are means of the last seconds; `dead` counts dead letters
     since the queues process started. A pattern of topics is shown between slashes.
 
@@ -60,7 +62,10 @@ def ls(target: Target) -> None:
 @click.command(cls=AdminCommand)
 @name_argument
 def info(target: Target, name: str) -> None:
-    """Show the queue NAME: its numbers, its definition, its consumers.
+    """Show the queue NAME: its numbers, its definition, its owners, its consumers.
+
+    The owners are listed of a queue that is on several instances: whose its messages are, and
+    since when the oldest of each is here. One that is not `up` has no session on a link here.
 
     `held` of a consumer is leased to it, `backlog` is how much that may be. A consumer that is
     `gone` has lost its connection; what it holds waits for it until the leases end.
@@ -76,6 +81,8 @@ def _show(queue: dict[str, Any], reported: dict[str, Any]) -> None:
     numbers = {key: value for key, value in shown(queue).items() if key not in _TABLES}
     show.facts(numbers, _SIZES)
     show.facts({f"definition.{key}": value for key, value in definition(queue).items()})
+    if queue["owners"]:
+        show.table(OWNERS, queue["owners"], "owners")
     if reported["consumers"]:
         show.table(CONSUMERS, reported["consumers"], "consumers")
     else:
@@ -125,6 +132,9 @@ def browse(  # noqa: PLR0913 - click passes each option by itself
 @text_option("--bookmark", "The same, named by its bookmark.")
 def explain(target: Target, name: str, position: int | None, bookmark: str) -> None:
     """Say why the queue NAME delivers nothing, or why one message of it waits.
+
+    It names the instance that messages belong to, if that is another one, since when they are
+    here, and what to do.
 
     Example: zbroker-admin queue explain work --position 1234
     """
