@@ -39,6 +39,11 @@ def explained(peer: Peer) -> str:
     return CliRunner().invoke(main, args, catch_exceptions=False).output
 
 
+def elsewhere(peer: Peer) -> int:
+    """How many messages belong to others there."""
+    return int(peer.running.ask("/queues/work")["elsewhere"])
+
+
 def publish(client: Client, count: int) -> None:
     for n in range(count):
         client.publish("t", b"%d" % n, timeout=WAIT_S)
@@ -119,6 +124,30 @@ def test_consumers_at_another_instance_get_what_the_owner_has_no_use_for(count: 
         assert not any(message.redelivered for message in taken)
         assert len({message.bookmark for message in taken}) == SOME
         until(lambda: depths(*peers) == [0] * count, "all know it")
+
+
+@pytest.mark.seed("000-32")
+def test_a_takeover_is_over_at_once() -> None:
+    """It moves what is there. What is published at an instance that is back is its own again."""
+    with Instances(2, starts=False) as instances:
+        a, b = started(instances)
+        with connect(a.url, "pa") as at_a:
+            publish(at_a, SOME)
+        until(lambda: depths(a, b) == [SOME, SOME], "both have all")
+        a.kill()
+        args = ["--url", b.url, "queue", "takeover", "--all", "--from", "a", "--yes"]
+        done = CliRunner().invoke(main, args, catch_exceptions=False)
+        assert done.output == f"work: {SOME} messages taken over\n"
+        a.start()
+        with connect(a.url, "pa") as at_a:
+            publish(at_a, SOME)
+            until(lambda: depths(a, b) == [2 * SOME, 2 * SOME], "both have all")
+            owners = {one["name"]: one["depth"] for one in b.running.ask("/queues/work")["owners"]}
+            assert owners == {"": SOME, "a": SOME}, "b itself has no link to itself"
+            until(lambda: elsewhere(a) == SOME, "a has read what b took over")
+            taken = take(at_a, SOME)
+            assert not any(message.redelivered for message in taken)
+            until(lambda: depths(a, b) == [SOME, SOME], "those that b took over are left")
 
 
 @pytest.mark.seed("000-39")

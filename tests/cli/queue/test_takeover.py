@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.cli.admins import FakeAdmin
-from tests.cli.queue.rows import done, run
+from tests.cli.queue.rows import ROW, done, run
 
 PATH = "/queues/work/takeover"
 ID = "10b714bc24174273"
@@ -51,4 +53,49 @@ def test_without_a_terminal_it_wants_yes(linked: FakeAdmin) -> None:
 def test_an_instance_whose_id_is_not_known_is_not_found(linked: FakeAdmin, owner: str) -> None:
     result = run(linked.data, "takeover", "work", "--from", owner, "--yes")
     assert result.exit_code == 3
+    assert linked.reported == []
+
+
+@pytest.fixture
+def many(linked: FakeAdmin) -> FakeAdmin:
+    """Queues of which one refuses, one has messages of another one only, one has none at all."""
+    rows = [("work", 3), ("once", 2), ("other", 1), ("mine", 0)]
+    linked.answers["GET /queues"] = {
+        "queues": [ROW | {"name": name, "elsewhere": count} for name, count in rows]
+    }
+    refused = {"code": "bad_queue", "reason": "it is at-most-once", "hint": ""}
+    linked.answers["POST /queues/once/takeover"] = (400, refused)
+    linked.answers["POST /queues/other/takeover"] = done(0)
+    return linked
+
+
+def test_all_queues_are_taken_over_each_by_itself(many: FakeAdmin) -> None:
+    result = run(many.data, "takeover", "--all", "--from", "a", "--yes")
+    assert result.stdout.splitlines() == [
+        "work: 3 messages taken over", "once: refused: it is at-most-once"
+    ]  # fmt: skip
+    assert result.exit_code == 1
+    paths = [path for path, _ in many.reported]
+    assert paths == [PATH, "/queues/once/takeover", "/queues/other/takeover"]
+
+
+def test_a_dry_run_of_all_says_what_would_be(many: FakeAdmin) -> None:
+    result = run(many.data, "takeover", "--all", "--from", "a", "--dry-run", "--json")
+    found = json.loads(result.stdout)
+    assert [(one["queue"], one["count"], one["dry_run"]) for one in found["queues"]] == [
+        ("work", 3, True)
+    ]
+    assert [one["queue"] for one in found["refused"]] == ["once"]
+    assert all(body["dry_run"] for _, body in many.reported)
+
+
+def test_where_it_owns_nothing_that_is_said(linked: FakeAdmin) -> None:
+    linked.answers["GET /queues"] = {"queues": [ROW | {"elsewhere": 0}]}
+    result = run(linked.data, "takeover", "--all", "--from", "a", "--yes")
+    assert (result.stdout, result.exit_code) == ("it owns no message here\n", 0)
+
+
+@pytest.mark.parametrize("names", [[], ["work", "--all"]])
+def test_one_queue_or_all_are_named(linked: FakeAdmin, names: list[str]) -> None:
+    assert run(linked.data, "takeover", *names, "--from", "a", "--yes").exit_code == 2
     assert linked.reported == []
