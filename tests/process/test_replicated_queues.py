@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -24,10 +25,10 @@ def depths(*peers: Peer) -> list[int]:
     return [depth(peer.running, "work") for peer in peers]
 
 
-def started(instances: Instances) -> list[Peer]:
+def started(instances: Instances, queue: Mapping[str, Any] = WORK) -> list[Peer]:
     """All of them, with the queue: none is ready before it knows that the others are new, too."""
     for peer in instances.peers:
-        peer.settings["queue"] = [WORK]
+        peer.settings["queue"] = [queue]
     with ThreadPoolExecutor() as threads:
         list(threads.map(Peer.start, instances.peers))
     return instances.peers
@@ -126,6 +127,25 @@ def test_consumers_at_another_instance_get_what_the_owner_has_no_use_for(count: 
         until(lambda: depths(*peers) == [0] * count, "all know it")
 
 
+@pytest.mark.seed("001-61")
+def test_the_rest_comes_in_its_order_where_it_is_taken_over() -> None:
+    """Both know which messages are done, also those that were not the oldest."""
+    with Instances(2, starts=False) as instances:
+        a, b = started(instances)
+        with connect(a.url, "pa") as at_a:
+            publish(at_a, SOME)
+            with at_a.consume("work", backlog=SOME) as consumer:
+                taken = [message for _, message in zip(range(SOME), consumer, strict=False)]
+                consumer.ack(taken[::3])
+                left = [bytes(message.data) for n, message in enumerate(taken) if n % 3]
+                until(lambda: depths(a, b) == [len(left)] * 2, "both know what is done")
+        a.kill()
+        args = ["--url", b.url, "queue", "takeover", "work", "--from", "a", "--yes"]
+        assert CliRunner().invoke(main, args, catch_exceptions=False).exit_code == 0
+        with connect(b.url, "pb") as at_b:
+            assert [bytes(message.data) for message in take(at_b, len(left))] == left
+
+
 @pytest.mark.seed("000-32")
 def test_a_takeover_is_over_at_once() -> None:
     """It moves what is there. What is published at an instance that is back is its own again."""
@@ -176,3 +196,71 @@ def test_an_instance_in_the_middle_passes_everything_on(groups: tuple[str, ...])
             assert done.exit_code == 0, done.output
             assert len(take(at_c, SOME)) == SOME
             until(lambda: depths(*instances.peers) == [0] * 3, "all know what c took over")
+
+
+@pytest.mark.seed("001-55")
+def test_what_a_consumer_says_of_a_message_is_known_on_all() -> None:
+    """Done, given back, given up: each is a record for all of them."""
+    with Instances(2, starts=False) as instances:
+        a, b = started(instances)
+        with connect(a.url, "pa") as at_a:
+            publish(at_a, 3)
+            until(lambda: depths(a, b) == [3, 3], "both have all")
+            with at_a.consume("work", backlog=3) as consumer:
+                done, back, bad = (message for _, message in zip(range(3), consumer, strict=False))
+                done.ack()
+                back.release("1h")
+                bad.reject("it cannot be read")
+                until(lambda: depths(a, b) == [1, 1], "both know which one is left")
+        [left] = b.running.ask("/queues/work/browse")["messages"]
+        assert (left["bookmark"], left["failures"]) == (back.bookmark, 1)
+        assert left["state"] == "elsewhere"
+
+
+@pytest.mark.seed("001-07")
+def test_a_queue_that_is_made_changed_or_deleted_on_one_is_so_on_all() -> None:
+    with Instances(2) as instances:
+        a, b = instances.peers
+        assert change(a, "create", "made", "--topic", "t", "--set", "scope=distributed") == 0
+        until(lambda: "made" in queues(b), "b has it")
+        assert change(b, "alter", "made", "--set", "lease=1m") == 0
+        until(lambda: queues(a)["made"]["lease"] == 60_000, "a has the change")
+        b.kill()
+        b.start()
+        assert queues(b)["made"]["lease"] == 60_000
+        assert change(a, "delete", "made", "--yes") == 0
+        until(lambda: queues(b) == {}, "b has it no more")
+
+
+def change(peer: Peer, what: str, *args: str) -> int:
+    """The exit code of a command about a queue there."""
+    given = ["--url", peer.url, "queue", what, *args]
+    return CliRunner().invoke(main, given, catch_exceptions=False).exit_code
+
+
+def queues(peer: Peer) -> dict[str, dict[str, Any]]:
+    """The definitions of all queues there."""
+    ask = peer.running.ask
+    names = [row["name"] for row in ask("/queues")["queues"]]
+    return {name: ask(f"/queues/{name}")["definition"] for name in names}
+
+
+@pytest.mark.seed("003-36")
+def test_a_replayable_queue_is_of_one_instance_and_its_messages_are_on_all() -> None:
+    tape = {"name": "tape", "topic": "t", "kind": "replayable"}
+    with Instances(2, starts=False) as instances:
+        a, b = started(instances, tape)
+        with connect(a.url, "pa") as at_a:
+            publish(at_a, SOME)
+        until(lambda: [depth(one.running, "tape") for one in (a, b)] == [SOME, SOME], "both have")
+        with (
+            connect(b.url, "pb") as at_b,
+            at_b.consume("tape", since="epoch", until="now") as consumer,
+        ):
+            found = [bytes(message.data) for message in consumer]
+        assert found == [b"%d" % n for n in range(SOME)]
+        assert change(a, "purge", "tape", "--yes", "--all") == 0
+        until(lambda: depth(a.running, "tape") == 0, "a let go of it")
+        assert depth(b.running, "tape") == SOME
+        shared = ("--set", "kind=replayable", "--set", "scope=distributed")
+        assert change(a, "create", "shared", "--topic", "t", *shared) != 0

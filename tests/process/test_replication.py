@@ -98,6 +98,23 @@ def test_an_acknowledgement_waits_for_a_synchronous_destination() -> None:
         assert len(b.messages()) == 2
 
 
+@pytest.mark.seed("001-29")
+def test_what_is_not_recorded_is_acknowledged_without_a_destination() -> None:
+    more = {"record": [{"topic": "t"}]}
+    with Instances(2, destination=SYNC, more=more) as instances:
+        a, b = instances.peers
+        with connect(a.url, "p") as client:
+            publish(client, 1)
+            client.flush(timeout=WAIT_S)
+            with stopped(b, "replication"):
+                receipt = client.publish("live", b"tick")
+                client.flush(timeout=WAIT_S)
+                assert receipt.recorded is False
+                publish(client, 1)
+                with pytest.raises(ZBrokerError):
+                    client.flush(timeout=2)
+
+
 @pytest.mark.seed("001-31")
 @pytest.mark.seed("001-32")
 @pytest.mark.seed("001-33")

@@ -144,6 +144,7 @@ def test_the_initial_owner_offers_what_was_published_anywhere() -> None:
         assert len(bench.got()) == offers
 
 
+@pytest.mark.seed("001-59")
 def test_a_message_that_is_given_to_this_instance_is_offered(bench: Shared) -> None:
     bench.consume()
     [one, two] = bench.from_peer(2)
@@ -247,6 +248,43 @@ def test_horizons_stay_on_this_instance(bench: Shared) -> None:
     bench.many(1)
     assert bench.facts(Horizon)
     assert all(one.kind in (KIND_QUEUE, KIND_DEFINITION, 1) for one in bench.log)
+
+
+@pytest.mark.seed("001-06")
+def test_what_enters_and_whose_it_is_follows_from_the_messages_alone() -> None:
+    """No instance writes a record to tell the others, who read the same messages."""
+    bench = Shared(QueueConfig("q", topic="t", scope="distributed", filter="/a = 1"))
+    begin = len(bench.log)
+    for origin in (HERE, THERE, THIRD):
+        for body in (b'{"a": 1}', b'{"a": 2}'):
+            if origin != HERE:
+                bench._next(origin, 1, 0)
+            bench.publish(body)
+    replicated = bench.one().replicated
+    assert replicated is not None
+    owners = replicated.ownership.owners(bench.messages)
+    assert {instance: len(part) for instance, part in owners.items()} == {
+        HERE.instance: 1, THERE.instance: 1, THIRD.instance: 1,
+    }  # fmt: skip
+    assert {one.kind for one in bench.log[begin:]} == {1}
+
+
+@pytest.mark.seed("001-57")
+@pytest.mark.seed("001-60")
+def test_what_consumers_have_is_written_when_it_is_done_and_many_at_once() -> None:
+    """The owner gives messages of all instances in the order of its log."""
+    bench = Shared(QueueConfig("q", topic="t", scope="group-local", initial_owner="me"))
+    bench.consume(backlog=100)
+    bench.consume(sid="other", backlog=100)
+    known = [*bench.from_peer(10), *bench.many(10), *bench.from_peer(10)]
+    assert sorted([*bench.got(), *bench.got("other")]) == known
+    assert bench.got() == sorted(bench.got())
+    assert bench.outcomes() == []
+    bench.send(*[q.Settle(f"c{one}", ends=[one, one + 1], queue="q") for one in known])
+    [record] = bench.written(KIND_OUTCOMES)
+    assert [*r.facts_of(record)] == [
+        r.OriginsGone([*named(range(1, 21)), *named(known[10:20], HERE)])
+    ]
 
 
 @pytest.mark.seed("000-42")
@@ -650,6 +688,7 @@ def moves(bench: Shared) -> list[r.AnyQueueFact]:
     return [fact for record in bench.written(KIND_OWNERSHIP) for fact in r.facts_of(record)]
 
 
+@pytest.mark.seed("001-59")
 def test_the_oldest_messages_are_given_to_an_instance_that_has_room(bench: Shared) -> None:
     mine = bench.many(5)
     wants(bench, 3)
@@ -707,6 +746,7 @@ def test_what_is_given_a_second_time_has_the_next_number(bench: Shared) -> None:
     assert moves(bench) == [r.Moved(named([1]), THIRD.instance, 5)]
 
 
+@pytest.mark.seed("001-53")
 def test_what_may_have_been_delivered_is_given_as_such(bench: Shared) -> None:
     bench.consume()
     [one] = bench.many(1)
@@ -783,6 +823,7 @@ def test_a_takeover_that_makes_no_sense_is_refused(bench: Shared) -> None:
     assert local.ask(s.TakeOver(1, "q", THERE.instance)).code == "bad_queue"
 
 
+@pytest.mark.seed("001-53")
 def test_an_at_most_once_queue_is_taken_over_if_that_is_wanted() -> None:
     bench = Shared(QueueConfig("q", topic="t", scope="distributed", semantics="at-most-once"))
     theirs = bench.from_peer(1)
