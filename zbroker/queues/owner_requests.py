@@ -56,7 +56,7 @@ class UsualTime:
 @dataclass(slots=True)
 class TransferDemand:
     """How one queue asks. mark: the newest message of others at some time; late_to: those up to
-    there are here for longer than usual. asked: how many, of whom, when; came: how many had come before
+    there are here for longer than usual. asked: how many, and when; came: how many had come before
     that. turn: whose it is; rounds: so many owners gave nothing."""
 
     usual: UsualTime = field(default_factory=UsualTime)
