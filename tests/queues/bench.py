@@ -113,13 +113,14 @@ class Bench:
         welcome: bool = True,
         budget: Budget = DEFAULT,
         replicates: bool = False,
+        sync: bool = False,
     ) -> None:
         self.configs = list(configs)
         self.access = access or Access.off()
         self.record = record or Recording([])
         self.clients_max = clients_max
         self.budget = budget
-        self.replicates = replicates
+        self.replicates, self.sync = replicates, sync
         self.to_replication: list[Any] = []
         self.log: list[Batch] = []
         self.position = 1
@@ -159,7 +160,7 @@ class Bench:
         )
         self.core = QueuesCore(
             settings, self.manager, peers=lambda rid: (f"at {rid[1:4]!r}", 0),
-            replicates=self.replicates,
+            replicates=self.replicates, sync=self.sync,
         )  # fmt: skip
         self.core.shared.now = self.now
         self.plan = TurnPlan([(self, Limit(1))], get_args(Effect), 1_000_000)

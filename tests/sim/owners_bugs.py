@@ -152,6 +152,11 @@ def _only_the_first_owner_is_asked(core: Any) -> None:
     core.manager._made = first
 
 
+def _says_what_is_here_only(core: Any) -> None:
+    """It answers acknowledgements as soon as they are durable here."""
+    core.shared.promises.say = lambda one, position, then: then()
+
+
 # -- facts ------------------------------------------------------------------------------------
 
 
@@ -246,6 +251,7 @@ CORES: Final[dict[str, Callable[[Any], None]]] = {
     "it offers after the request": _offers_before_it_has_read,
     "two lives of a queue": _two_lives,
     "nothing is asked for": _nothing_is_asked,
+    "it answers what is durable here only": _says_what_is_here_only,
     "only the first owner is asked": _only_the_first_owner_is_asked,
 }
 

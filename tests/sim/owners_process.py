@@ -81,7 +81,7 @@ class InstanceQueues(ListenerLife):
         incarnation = next(world.incarnations)
         manager = QueueRegistry(incarnation, world.configs, nothing, name)
         settings = ListenerSettings(KEY, 100, incarnation, nothing)
-        self.core = QueuesCore(settings, manager, replicates=True)
+        self.core = QueuesCore(settings, manager, replicates=True, sync=instance.needed > 0)
         owners_bugs.plant(world.bug, self.core)
         self.requests = Mailbox()
         with instance.undisturbed_disk():

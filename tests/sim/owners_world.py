@@ -29,14 +29,15 @@ from zbroker.config import QueueConfig
 from zbroker.engine.events import Asked
 from zbroker.ids import Origin
 from zbroker.journal import core as journal_core
-from zbroker.log.format import KIND_OWNERSHIP, KIND_PUBLISH, KIND_TIE
-from zbroker.log.queue_records import OUTCOMES, Moved, decoded, facts_of
+from zbroker.log.format import KIND_OUTCOMES, KIND_OWNERSHIP, KIND_PUBLISH, KIND_TIE
+from zbroker.log.queue_records import OUTCOMES, Moved, OriginsGone, decoded, facts_of
 from zbroker.queues import dispatch, journal_client, owner_moves, registry, snapshots
 from zbroker.queues.replicated import early_facts
 from zbroker.replication.core import ReplicationCore
 from zbroker.replication.log_port import LinkLog
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.owner_requests import ToReplication
+from zbroker.wire.replicas import Replicated
 
 RUN_MS = 5_000
 HEAL_MS = 60_000
@@ -64,12 +65,19 @@ class OwnersInstance(Instance):
         super().start()
         if self.queues is None:
             self.queues = InstanceQueues(self)
+            if self._said is not None:
+                self.queues.requests.put(self._said)
 
     def kill_journal(self, *, power: bool) -> None:
         super().kill_journal(power=power)
         if power:
             self.kill_queues()
             self.sent_before = {}
+
+    def replicated(self, said: Replicated) -> None:
+        super().replicated(said)
+        if self.queues is not None:
+            self.queues.requests.put(said)
 
     def ask_replication(self, message: ToReplication) -> None:
         """Of the queues process; there may be nobody who hears it."""
@@ -111,6 +119,7 @@ class OwnersWorld(ManyWorld):
         self.flagged: Counter[Message] = Counter()
         self.gave: dict[tuple[str, Message], int] = {}
         self._names: dict[tuple[Origin, int], Message] = {}
+        self._gone: dict[str, set[tuple[Origin, int]]] = {name: set() for name in self.instances}
         self.accepted: dict[Message, set[int]] = {}
         self._looked: dict[str, int] = {}
         self.resting = False
@@ -141,6 +150,8 @@ class OwnersWorld(ManyWorld):
                         at = batch.origin_position - (batch.sequence - sequence)
                         self._names[batch.origin, at] = message
                         self.accepted.setdefault(message, set()).add(batch.origin_instance)
+                elif batch.kind == KIND_OUTCOMES:
+                    self._gone[instance.name] |= _gone_of(bytes(batch.body))
                 elif batch.kind == KIND_OWNERSHIP and batch.origin_instance == instance.id:
                     self._gave(instance, bytes(batch.body))
 
@@ -179,7 +190,23 @@ class OwnersWorld(ManyWorld):
 
     def done(self, instance: OwnersInstance, payloads: list[bytes]) -> None:
         """A consumer was told that these are done."""
-        instance.done |= {message_of(payload) for payload in payloads}
+        told = {message_of(payload) for payload in payloads}
+        instance.done |= told
+        if not instance.needed:
+            return
+        self.look()
+        names: dict[Message, set[tuple[Origin, int]]] = {message: set() for message in told}
+        for name, message in self._names.items():
+            if message in names:
+                names[message].add(name)
+        for message, known in names.items():
+            where = [
+                each for each in instance.destinations if not known.isdisjoint(self._gone[each])
+            ]
+            self.demand(
+                len(where) >= instance.needed,
+                f"{message} is done, said {instance.name}, and of its destinations know {where}",
+            )
 
     def told(self, answer: Any) -> None:
         """An operator has an answer."""
@@ -343,3 +370,15 @@ class OwnersWorld(ManyWorld):
                 self.unflagged[message] <= most,
                 f"{message} was sent {self.unflagged[message]} times as if for the first time",
             )
+
+
+def _gone_of(body: bytes) -> set[tuple[Origin, int]]:
+    """The messages that a record says are done."""
+    record = decoded(OUTCOMES, body)
+    facts = facts_of(record) if record is not None else ()
+    return {
+        (one.origin, position)
+        for fact in facts if isinstance(fact, OriginsGone)
+        for one in fact.where
+        for position in one.positions
+    }  # fmt: skip

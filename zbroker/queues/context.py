@@ -20,6 +20,7 @@ from zbroker.heartbeats import QuietMs
 from zbroker.ids import Cut, check_point
 from zbroker.limits import CREDIT_MAX_BYTES, KIB
 from zbroker.queues.effects import Effect, Examine, Examined, LogAnswer, LogReading
+from zbroker.queues.promises import Promises
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
 from zbroker.server.budgets import DEFAULT, Budget
@@ -83,9 +84,12 @@ class QueuesContext:
     """`out`: effects of this turn. `now`: of this turn."""
 
     def __init__(
-        self, manager: QueueRegistry, quiet_ms: QuietMs | None, budget: Budget = DEFAULT
-    ) -> None:
+        self, manager: QueueRegistry, quiet_ms: QuietMs | None, budget: Budget = DEFAULT, *,
+        sync: bool = False,
+    ) -> None:  # fmt: skip
+        """sync: there are synchronous destinations."""
         self.manager = manager
+        self.promises = Promises(on=sync)
         self.connections: Peers[QueuesConnection] = Peers(QueuesConnection, quiet_ms, budget)
         self.consumers: dict[int, RemoteConsumer] = {}
         self.of: dict[str, dict[int, RemoteConsumer]] = {}  # by queue
@@ -163,6 +167,10 @@ class QueuesContext:
         if one is None:
             raise ClientError("unknown_queue", f"there is no queue {name[:64]!r}")
         return one
+
+    def promise(self, one: QueueState, then: Callable[[], None]) -> None:
+        """Calls `then` once what has landed of this queue is safe."""
+        self.promises.say(one, self.manager.commits.last_position, then)
 
     def check_runs(self, one: QueueState) -> None:
         """Raises: ClientError unknown_queue, if a queue was deleted meanwhile."""

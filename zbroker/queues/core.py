@@ -45,6 +45,7 @@ from zbroker.wire import queue_messages as q
 from zbroker.wire.internal import JournalReceipt, Located, UnknownRequester, Watermarks, Welcome
 from zbroker.wire.owner_requests import PeersRead, TransferRequest
 from zbroker.wire.queue_surveys import QueuesQuestion
+from zbroker.wire.replicas import Replicated
 from zbroker.wire.surveys import AskClients, Peers
 from zbroker.wire.units import NamedRows
 
@@ -61,11 +62,13 @@ class QueuesCore(TokenListener[QueuesConnection]):
     def __init__(
         self, settings: ListenerSettings, manager: QueueRegistry, quiet_ms: QuietMs | None = None,
         peers: Peers = lambda _rid: ("", None), *, replicates: bool = False,
+        sync: bool = False,
     ) -> None:  # fmt: skip
         """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when.
-        replicates: the instance has links to others, or from them."""
+        replicates: the instance has links to others, or from them. sync: some of those that it
+        sends to are synchronous."""
         self.manager = manager
-        self.shared = QueuesContext(manager, quiet_ms, settings.budget)
+        self.shared = QueuesContext(manager, quiet_ms, settings.budget, sync=sync)
         super().__init__(settings, self.shared.connections, peers)
         self.journal = JournalClient(self.shared, settings.incarnation)
         self.consumers = ConsumerRegistry(self.shared)
@@ -118,6 +121,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             qe.Unsent: self._unsent,
             TransferRequest: self._moves.request,
             PeersRead: self._fence.read,
+            Replicated: shared.promises.replicated,
             qe.Examined: shared.answered,
             qe.Searched: shared.answered,
             qe.Reentered: shared.answered,

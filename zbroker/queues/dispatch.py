@@ -101,11 +101,14 @@ class Dispatcher:
         give = Give(consumer, offer.positions, deliveries, offer.barrier, declaration=number)
         if offer.first_commit:
             sent = Outcome(offer.positions, "gone", "sent")
-            one.entries.append((sent, lambda code: None if code else self._send(one, give)))
+            one.entries.append((sent, lambda code: None if code else self._promised(one, give)))
         elif self._beyond(one, offer.positions.max()):
             one.parked.append(give)
         else:
             self._send(one, give)
+
+    def _promised(self, one: QueueState, give: Give) -> None:
+        self._shared.promise(one, lambda: self._send(one, give))
 
     def _send(self, one: QueueState, give: Give) -> None:
         """Sends messages, if there are any and their consumer is still there."""

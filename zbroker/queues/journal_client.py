@@ -118,6 +118,7 @@ class JournalClient:
         if welcome.incarnation == before:
             return ()
         manager.folding.welcomed(welcome.incarnation, welcome.written)
+        self._shared.promises.journal_begins(welcome.incarnation)
         self._shared.ask_again()
         self._shared.out.append(Say(JOURNAL, AskNamed(0, welcome.incarnation)))
         if welcome.incarnation == self._met:

@@ -3,8 +3,9 @@
 Purpose   folds the log into the state of every queue, gives messages to consumers under leases,
           commits what becomes of them, makes dead letters, sets points; answers the admin about all
           of it. Nothing is given before it is durable, and no ack is answered before it is.
-Sockets   ROUTER tcp for consumers ([listen] queues), monitor and ZAP; SUB ipc marks; DEALER ipc
-          journal, and replication-desk; ROUTER ipc queues-desk for questions of the admin.
+Sockets   ROUTER tcp for consumers ([listen] queues), monitor and ZAP; SUB ipc marks and
+          replicated; DEALER ipc journal and replication-desk; ROUTER ipc queues-desk for
+          questions of the admin.
 Owns      <data>/queues: LMDB tables with the state of the queues, which may be deleted; a note in
           /dev/shm of how far each was delivered, likewise.
 Settings  [listen] queues; [[queue]]; [limits] clients; [[record]]; [security].
@@ -30,6 +31,7 @@ from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.replication_port import ReplicationPort
 from zbroker.queues.tables import TableWriter
 from zbroker.server.budgets import budget_of
+from zbroker.server.ports import ReplicatedPort
 from zbroker.server.process import Process
 from zbroker.server.process_loop import ONE, READ_SLICE_MS, ListenerLoop
 from zbroker.server.token_listener import ListenerSettings
@@ -69,6 +71,9 @@ class QueuesLoop(ListenerLoop):
             replication = ReplicationPort(process.context, paths, self.poller)
             sources.append((replication, ONE))
             say = replication.say
+        sync = any(one.mode == "sync" for one in config.destination)
+        if sync:
+            sources.append((ReplicatedPort(process.context, paths, self.poller), ONE))
         performers: Performers = {
             **self._work.performers,
             qe.SayReplication: say,
@@ -76,7 +81,9 @@ class QueuesLoop(ListenerLoop):
             qe.SaveTables: self._saving.save,
             qe.TrackDeliveries: self._delivered.begin,
         }
-        core = QueuesCore(settings, manager, self.quiet_ms, self.peer, replicates=config.replicates)
+        core = QueuesCore(
+            settings, manager, self.quiet_ms, self.peer, replicates=config.replicates, sync=sync
+        )
         plan = TurnPlan(sources, get_args(qe.Effect), READ_SLICE_MS, READS_MAX)
         self.begin(core, plan, performers)
 

@@ -144,16 +144,22 @@ class Settlement:
         self._promise(request, result, before)
 
     def _promise(self, request: SettleRequest, result: SettleResult, before: BitMap64) -> None:
-        """Answers once all of it has landed, also what was asked for before."""
+        """Answers once all of it has landed, also what was asked for before, and is safe."""
         command, one = request.command, request.one
         ignored = max(result.ignored + request.stale, len(command.bookmarks) - result.taken)
         answer = q.Settled(command.cid, command.sid, result.taken, ignored)
 
+        def answer_now() -> None:
+            if request.rid in self._shared.connections:
+                self._shared.send(request.rid, answer)
+
         def answered(code: str) -> None:
             if code:
                 self._refuse(request, ClientError(code, "it could not be written"))
-            elif request.rid in self._shared.connections:
-                self._shared.send(request.rid, answer)
+            elif isinstance(command, q.Extend):
+                answer_now()  # nothing of it is written
+            else:
+                self._shared.promise(one, answer_now)
 
         landed = after_all(len(result.outcomes) + bool(before), answered)
         if before:
