@@ -165,12 +165,12 @@ def test_owners_have_names_where_links_know_them(bench: Bench) -> None:
     bench.process.rows = [row("work", owners=[theirs, q.OwnedMessages(0xC, 1, 9, mine=True)])]
     a = ReplicationRow("a", "out", "down", 0xA)
     bench.queues = QueueReports(
-        bench.process.link, bench.watch, Clock(), lambda: Links(1, [a], 90)
+        bench.process.link, bench.watch, Clock(), lambda: Links(1, [a], 90), "c"
     )  # fmt: skip
     one, other = bench.get("work")["owners"]
     assert (one["name"], one["instance"], one["up"]) == ("a", "000000000000000a", False)
     assert (one["depth"], one["since"], one["since_s"]) == (3, "19700101T000040Z", 60.0)
-    assert (other["name"], other["here"], other["up"]) == ("", True, True)
+    assert (other["name"], other["here"], other["up"]) == ("c", True, True)
     bench.process.say = lambda ask: q.Explained(ask.cid, "waiting", ["why"], [theirs])
     found = bench.get("work", "explain")
     assert found["lines"][0] == "why"

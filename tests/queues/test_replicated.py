@@ -845,6 +845,9 @@ def test_explain_says_that_messages_belong_to_others(bench: Shared) -> None:
     bench.move(named([1]), to=THIRD.instance)
     said = bench.ask(s.Explain(1, "q", position=one))
     assert [(each.instance, each.number) for each in said.owners] == [(THIRD.instance, 1)]
+    [other] = bench.from_peer(1, LOWER)
+    said = bench.ask(s.Explain(1, "q", position=other))
+    assert [each.instance for each in said.owners] == [LOWER.instance], "of this message only"
     mine = bench.many(1)
     assert bench.ask(s.Explain(1, "q", position=mine[0])).owners == []
     assert bench.ask(s.Explain(1, "q", position=1_000)).owners == []

@@ -33,12 +33,14 @@ class QueueReports:
 
     def __init__(
         self, link: QueueLink, watch: QueueWatch, clock: Clock,
-        links: Callable[[], Links | None] = lambda: None,
+        links: Callable[[], Links | None] = lambda: None, name: str = "",
     ) -> None:  # fmt: skip
-        """links: as the replication process reported them last, for names of instances."""
+        """links: as the replication process reported them last, for names of others. name: of this
+        instance."""
         self._link = link
         self._clock = clock
         self._links = links
+        self._name = name
         self.watch = watch
 
     # -- reading --------------------------------------------------------------------------------
@@ -61,6 +63,8 @@ class QueueReports:
         row = self._one(name)
         known, now_ns = self._linked(), self._clock.wall_ns()
         owners = [owner_reports.document(one, known, now_ns) for one in row.owners]
+        for owner in owners:
+            owner["name"] = self._name if owner["here"] else owner["name"]
         return self._row(row) | {"definition": document.definition(row), "owners": owners}
 
     def points(self) -> Document:

@@ -81,7 +81,9 @@ class AdminServices:
                 TopicReports(self._counter, self._processes, recording),
                 self._audit,
                 self.access,
-                QueueReports(queues, self._queue_watch, clock, self._link_watch.newest),
+                QueueReports(
+                    queues, self._queue_watch, clock, self._link_watch.newest, config.instance.name
+                ),
                 LinkReports(links, self._link_watch, config.destination),
                 DigestReports(paths, self._persisted, clock),
                 Drains(self._processes, links, self._persisted, clock),
