@@ -47,7 +47,10 @@ from zbroker.replication.records import record_of
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Record
 from zbroker.wire.replicas import (
+    AskClosed,
     AskOrigins,
+    ClosedEnd,
+    ClosedRows,
     ForkOrigin,
     OriginForked,
     OriginRows,
@@ -232,6 +235,30 @@ def test_a_session_of_the_publisher_here_is_not_ended() -> None:
     assert known is not None
     assert known.session == opened < batch.session
     assert core.sessions.open("p", "", 3).session > batch.session, "no number is given twice"
+
+
+def test_delivery_hears_where_a_generation_ended_and_what_is_here_again() -> None:
+    core, _ = taking()
+
+    def asked() -> tuple[int, ClosedEnd]:
+        core.receive(LINK, AskClosed(4, MINE), [])
+        core.group(WALL)
+        core.written_to(core.next_position, core.serial)
+        [said] = [
+            a.message for a in core.synced(core.next_position)
+            if isinstance(getattr(a, "message", None), ClosedRows)
+        ]  # fmt: skip
+        [row] = said.rows
+        return said.through, row
+
+    through, row = asked()
+    assert (row.instance, row.generation, row.end, row.again_position) == (HERE, 1, END, 0)
+    assert (row.by_generation, row.by_position < through) == (NOW.generation, True)
+    *_, closing = give(core, old(6, 4))[0]
+    through, row = asked()
+    assert (row.end, row.reach) == (END, LAST)
+    assert (row.again_generation, row.again_position) == (NOW.generation, closing.position)
+    assert through == closing.end_position
 
 
 @pytest.mark.parametrize("session", [0, 9])

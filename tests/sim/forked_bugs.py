@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from zbroker.ids import Origin
 from zbroker.journal.core import JournalCore
+from zbroker.limits import U63_MAX
 from zbroker.wire.internal import Located
+from zbroker.wire.replicas import ClosedEnd
 
 LIVE: Final = "a subscription that goes on does not look at former names"
 
@@ -29,7 +33,13 @@ def _passed_with_the_first(core: JournalCore) -> None:
 
 def _entries_dropped(core: JournalCore) -> None:
     """An entry of a vector beyond the end is dropped with those that `fill` puts back."""
-    closed = core.commit.sessions.origins.closed
+    closed, answers = core.commit.sessions.origins.closed, core.commit._answers
+    ends = answers._closed_ends
+
+    def all_of_it() -> list[ClosedEnd]:
+        return [replace(row, end=U63_MAX) for row in ends()]
+
+    answers._closed_ends = all_of_it  # type: ignore[method-assign]
 
     def less(vector: Mapping[Origin, int]) -> dict[Origin, int]:
         passed = {row.origin for row in closed if vector.get(row.by, 0) >= row.by_position}

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from tests.sim import many_bugs, many_generations
+from tests.sim import many_bugs, many_generation_bugs, many_generations
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.journal_process import SimNote
 from tests.sim.many_disks import DiskContent, content_of
@@ -432,8 +432,9 @@ class ManyWorld:
 
     def plant_delivery(self, core: DeliveryCore) -> None:
         """A bug of the delivery process."""
-        if self.bug in many_bugs.DELIVERIES:
-            many_bugs.DELIVERIES[self.bug](core)
+        bugs = many_bugs.DELIVERIES | many_generation_bugs.DELIVERIES
+        if self.bug in bugs:
+            bugs[self.bug](core)
 
     def noted(self, instance: Instance, note: Note) -> None:
         self.notes.append(f"{instance.name}: {note.name} {note.text}")

@@ -25,7 +25,7 @@ ABORTED_MAX: Final = 100  # stages that one request may end while the disk is ne
 
 Question = (
     m.Open | m.Close | AskNamed | CommitStages | AbortStages
-    | w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin
+    | w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin | w.AskClosed
 )  # fmt: skip
 
 
@@ -41,7 +41,7 @@ class QuestionAnswers:
         self, ask: Question
     ) -> (
         m.Opened | NamedRows | StagesDone | w.OriginRows | w.PublisherNames | w.PeerForgotten
-        | w.OriginForked | None
+        | w.OriginForked | w.ClosedRows | None
     ):  # fmt: skip
         """Its answer is durable when it leaves; None for a Close, which has none."""
         if isinstance(ask, m.Open):
@@ -57,6 +57,8 @@ class QuestionAnswers:
             return self._abort(ask)
         if isinstance(ask, w.AskOrigins):
             return self._origin_rows(ask)
+        if isinstance(ask, w.AskClosed):
+            return w.ClosedRows(ask.cid, self._to.next_position, self._closed_ends())
         if isinstance(ask, w.ForgetPeer):
             return self._forget(ask)
         if isinstance(ask, w.ForkOrigin):
@@ -75,6 +77,15 @@ class QuestionAnswers:
         return w.OriginRows(
             ask.cid, to.generation, to.started_ns, *travelling(to.sessions), takes_state
         )
+
+    def _closed_ends(self) -> list[w.ClosedEnd]:
+        return [
+            w.ClosedEnd(
+                row.instance, row.generation, max(row.end, row.position), row.by_generation,
+                row.by_position, max(row.reach, row.position), row.again_generation,
+                row.again_position,
+            ) for row in self._to.sessions.origins.closed
+        ]  # fmt: skip
 
     def _open(self, ask: m.Open) -> m.Opened:
         try:
