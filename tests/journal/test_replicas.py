@@ -12,6 +12,8 @@ import pytest
 from tests.journal import build
 from tests.journal.linked import (
     HERE,
+    LINK,
+    LINK_NUMBER,
     LISTENER,
     MINE,
     THERE,
@@ -24,8 +26,10 @@ from tests.journal.linked import (
     shape,
 )
 from tests.journal.whole import table
+from zbroker.checksums import crc32c
 from zbroker.errors import Bug
 from zbroker.ids import Origin, publisher_id
+from zbroker.journal.effects import PublishWatermarks
 from zbroker.journal.group_commit import GroupCommit
 from zbroker.journal.holes import Hole
 from zbroker.journal.record_bounds import BOUNDS, EXTRA_COLUMNS_MAX, outside
@@ -36,6 +40,7 @@ from zbroker.log.format import (
     FLAG_ZSTD,
     KIND_NOOP,
     KIND_ORIGIN,
+    KIND_OUTCOMES,
     KIND_POINT,
     KIND_PUBLISH,
     KIND_PUBLISHER,
@@ -76,6 +81,18 @@ def test_a_record_keeps_its_origin_and_is_acknowledged_after_the_sync(core: Grou
     assert (batch.session, batch.prev, batch.body_crc) == (5, 0, 1)
     assert item == m.ReceiptItem(1, 3, 3, 0)
     assert core.sessions.origins.vector == {Origin(THERE, 1): 42}
+
+
+def test_readers_hear_of_a_record_without_messages_at_its_commit(core: GroupCommit) -> None:
+    """What a consumer elsewhere acknowledged, not with the next beat."""
+    give(core, record(1, 1, at=40))
+    outcome = Record(KIND_OUTCOMES, THERE, 1, 41, 40, WALL, crc=crc32c(b"body"))
+    core.receive(LINK, m.Replicate(MINE, 2, 1, [outcome], LINK_NUMBER), [b"body"])
+    group = core.group(WALL)
+    assert group is not None
+    core.written_to(core.next_position, core.serial)
+    said = [one for one in core.synced(core.next_position) if isinstance(one, PublishWatermarks)]
+    assert [(one.of_commit, one.message.persisted) for one in said] == [(True, core.persisted)]
 
 
 def test_only_the_replication_process_may_send_records(core: GroupCommit) -> None:

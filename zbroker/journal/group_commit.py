@@ -281,6 +281,7 @@ class GroupCommit(GroupBuilder):
         opened: list[Answer] = []
         stated = self._snapshots.place() if self._snapshots.active and self._snapshots.due else 0
         size, left, units = stated, self._left_for_units(stated), self._units.taken
+        of_peers = 0
         while self._queue and size < GROUP_MAX_BYTES and len(batches) < GROUP_BUFFERS_MAX // 4:
             waiting = self._queue.popleft()
             requester, what, ordinal, body, needs = waiting
@@ -300,6 +301,7 @@ class GroupCommit(GroupBuilder):
                     break
                 placed = self._replicas.place(ordinal, what, fits=needs <= left)
                 items += [(requester, item) for item in placed]
+                of_peers += not placed[0].code
                 left -= needs if not placed[0].code else 0
             elif isinstance(what, CommitUnit):
                 items.append((requester, self._units.place(ordinal, what, fits=needs <= left)))
@@ -312,7 +314,8 @@ class GroupCommit(GroupBuilder):
         self._queued_bytes -= size - stated
         self.sessions.origins.note_own(batches, self.generation)
         durable = [(b.publisher, b.sequence + b.taken - 1) for b in batches if b.kind in SEQUENCED]
-        moved = bool(durable) or self._units.taken > units
+        # records of peers without messages, too: what a consumer did there is read at once
+        moved = bool(durable or of_peers) or self._units.taken > units
         travels = self.sessions.origins.get(self._origin).crc_at
         self._in_flight.append(InFlight(self.next_position, items, opened, durable, moved, travels))
         return WriteGroup(batches, self.log_time, self.next_position) if batches else None
