@@ -10,6 +10,7 @@ import pytest
 from tests.queues.bench import HERE
 from tests.queues.test_replicated import THERE, THIRD, Shared, gone, named
 from zbroker.config import QueueConfig
+from zbroker.queues.effects import Give
 from zbroker.queues.owner_requests import (
     ASK_AGAIN_MAX_MS,
     ASK_AGAIN_MS,
@@ -52,7 +53,7 @@ def test_a_message_that_is_late_is_asked_for_if_a_consumer_could_take_it(bench: 
     bench.pass_ms(UNKNOWN_MS - 1)
     assert bench.asked() == [], "it is not late"
     bench.pass_ms(1)
-    assert bench.asked() == [AskTransfer("q", THERE.instance, "", 2)]
+    assert bench.asked() == [AskTransfer("q", THERE.instance, "", 4)], "two now, and two ahead"
 
 
 @pytest.mark.seed("000-23")
@@ -79,12 +80,12 @@ def test_consumers_that_have_enough_ask_for_nothing(bench: Asks) -> None:
 
 def test_what_is_ready_here_comes_first(bench: Asks) -> None:
     bench.consume(backlog=4)
-    bench.holding = True
-    bench.from_peer(5)
-    bench.pass_ms(UNKNOWN_MS)
+    bench.many(3)
+    bench.later = (Give,)
+    bench.from_peer(50)
     bench.pass_ms(UNKNOWN_MS)
     [ask] = bench.asked()
-    assert ask.count == 4
+    assert ask.count == 5, "one now, and four ahead"
 
 
 def test_a_request_that_nothing_came_of_is_made_again_later_and_later(bench: Asks) -> None:
@@ -115,10 +116,10 @@ def test_what_came_makes_the_next_request_at_once(bench: Asks) -> None:
     bench.consume(backlog=2)
     bench.from_peer(6)
     bench.pass_ms(UNKNOWN_MS)
-    assert [ask.count for ask in bench.asked()] == [2]
+    assert [ask.count for ask in bench.asked()] == [4]
     bench.move(named([1, 2]))
     assert len(bench.got()) == 2
-    bench.pass_ms(ASK_AGAIN_MS)
+    bench.pass_ms(ASK_AGAIN_MS // 2)
     assert bench.asked() == [], "nothing more can be taken"
     bench.ack(*bench.got())
     assert [ask.count for ask in bench.asked()] == [2]
@@ -132,7 +133,7 @@ def test_the_initial_owner_is_asked_by_name() -> None:
     bench.consume(backlog=2)
     bench.many(1)
     bench.pass_ms(UNKNOWN_MS)
-    assert bench.asked() == [AskTransfer("q", 0, "other", 2)]
+    assert bench.asked() == [AskTransfer("q", 0, "other", 4)]
 
 
 def test_messages_of_keys_and_for_consumers_with_filters_are_not_asked_for() -> None:
@@ -154,7 +155,7 @@ def test_a_queue_that_holds_enough_for_its_limit_asks_for_no_more() -> None:
     bench.many(2)
     bench.from_peer(5)
     bench.pass_ms(1_000)
-    assert bench.asked()[0].count == 1
+    assert bench.asked()[0].count == 4, "one now, and three ahead"
 
 
 def test_a_queue_that_was_deleted_asks_for_nothing(bench: Asks) -> None:

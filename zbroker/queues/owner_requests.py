@@ -26,7 +26,8 @@ from zbroker.wire.owner_requests import AskTransfer
 SAMPLES: Final = 100
 UNKNOWN_MS: Final = 50  # the usual time before the first sample
 USUAL_MAX_MS: Final = 1_000
-ASK_AGAIN_MS: Final = 100  # a request that nothing came of; twice as long after each round,
+ASK_AGAIN_MS: Final = 200  # a request that nothing came of; twice as long after each round,
+AHEAD_LEAST: Final = 1 / 4  # of what could be used, while more is on its way
 ASK_AGAIN_MAX_MS: Final = 1_600  # at most
 
 
@@ -121,7 +122,7 @@ class OwnerRequests:
         left = max(0, asking.asked - came)
         if left and now_ms < due_ms:
             spare -= left
-            if spare < left:  # not one by one
+            if spare < AHEAD_LEAST * (spare + left):  # not one by one
                 asking.wake_ms = min(due_ms, asking.wake_ms or due_ms)
                 return
         elif asking.asked and not came:

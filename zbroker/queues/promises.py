@@ -1,11 +1,11 @@
-"""What is said of replicated queues only when enough synchronous destinations have it. Pure.
+"""Answers about replicated queues, which wait until enough synchronous destinations have it. Pure.
 
     landed --its position is below `through`--> said
            --else--> waits, in its order
 
 Answers to acknowledgements, releases and rejects wait, and messages of at-most-once queues before
-they are sent: what a consumer was told survives the loss of this host. How far the destinations are
-says the replication process: see ReplicatedMark.
+they are sent: an answer survives the loss of this host. How far the destinations are says the
+replication process: see ReplicatedMark.
 """
 
 from __future__ import annotations

@@ -111,15 +111,17 @@ class Queue:
         return reasons.can_take(self)
 
     def spare(self) -> int:
-        """How many messages of other instances consumers could take, besides what is ready here.
-        Those with a filter do not count: it was not compared with them."""
+        """How many messages of other instances consumers could use: what one of them can take now,
+        and as many as all may hold, so that they need not wait for the next ones; without those
+        that are ready here. Consumers with a filter do not count: it was not compared with them."""
         many = [one for one in self.consumers.current() if one.credit and one.looks is None]
-        spare = sum(max(0, one.spare) for one in many)
-        if self.config.max_backlog:
-            spare = min(spare, self.config.max_backlog - self.consumers.held())
-        if spare <= 0:
+        free, most = sum(max(0, one.spare) for one in many), sum(one.backlog for one in many)
+        if limit := self.config.max_backlog:
+            free, most = min(free, limit - self.consumers.held()), min(most, limit)
+        if free <= 0:
             return 0
-        return spare - self.places.ready.count(spare, self.places.offered_before)
+        ready = self.places.ready.count(free + most, self.places.offered_before)
+        return free + most - ready
 
     def grant(self, limit: int, among: BitMap64 | None = None) -> list[Outcome]:
         """The oldest messages that can be offered, of those `among` these, are to go to another
