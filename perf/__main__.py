@@ -24,6 +24,7 @@ from perf import (
     publish,
     queues,
     reading,
+    replicated_queues,
     replication,
     skipping,
     spark,
@@ -53,6 +54,7 @@ WORKLOADS: Final[dict[str, Callable[[Setup], list[Result]]]] = {
     "index": index.rebuild,
     "queues": queues.everything,
     "replication": replication.everything,
+    "replicated-queues": replicated_queues.everything,
     "spark": spark.pipeline,
     "staged": staged.beside,
 }
