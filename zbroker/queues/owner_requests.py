@@ -90,7 +90,7 @@ class OwnerRequests:
         foreign = queue.places.foreign
         can_have = foreign and one.offers and not one.definition.config.group_key
         if not can_have or not (spare := queue.spare()):
-            asking.mark, asking.asked = None, 0
+            asking.mark = None
             return
         self._see_time(asking, foreign.max(), now_ms)
         if asking.late_to and foreign.min() <= asking.late_to:
