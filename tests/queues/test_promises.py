@@ -67,6 +67,18 @@ def test_an_acknowledgement_that_is_repeated_waits_for_the_first_one(bench: Sync
     assert bench.settled() == [1, 0]
 
 
+def test_what_was_done_before_this_process_began_is_waited_for(bench: Synced) -> None:
+    [one] = bench.many(1)
+    bench.ack(one)
+    bench.restart()
+    bench.logon()
+    bench.answers.clear()
+    bench.ack(one, sid=None, queue="q")
+    assert bench.settled() == []
+    bench.replicated()
+    assert bench.settled() == [0]
+
+
 def test_more_time_is_answered_at_once(bench: Synced) -> None:
     [one] = bench.many(1)
     bench.settle(q.Extend, [one], "s")

@@ -168,9 +168,11 @@ class QueuesContext:
             raise ClientError("unknown_queue", f"there is no queue {name[:64]!r}")
         return one
 
-    def promise(self, one: QueueState, then: Callable[[], None]) -> None:
-        """Calls `then` once what has landed of this queue is safe."""
-        self.promises.say(one, self.manager.commits.last_position, then)
+    def promise(self, one: QueueState, then: Callable[[], None], *, known: bool = False) -> None:
+        """Calls `then` once what has landed of this queue is safe. known: and what was read of it,
+        which a process before this one may have written, or a peer."""
+        landed = self.manager.commits.last_position
+        self.promises.say(one, max(landed, one.folded - 1) if known else landed, then)
 
     def check_runs(self, one: QueueState) -> None:
         """Raises: ClientError unknown_queue, if a queue was deleted meanwhile."""

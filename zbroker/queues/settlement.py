@@ -159,7 +159,7 @@ class Settlement:
             elif isinstance(command, q.Extend):
                 answer_now()  # nothing of it is written
             else:
-                self._shared.promise(one, answer_now)
+                self._shared.promise(one, answer_now, known=ignored > 0)
 
         landed = after_all(len(result.outcomes) + bool(before), answered)
         if before:
