@@ -23,6 +23,7 @@ TWO_LISTS = (
     f"{DESTINATION}mode = 'sync'\ntopics = ['orders']\n"
     "[[destination]]\nname = 'c'\nto = ['tcp://i:9104']\nmode = 'sync'\n"
 )
+TWO_FILTERS = TWO_LISTS.replace("topics = ['orders']", "filter = '/n > 1'")
 EXAMPLE = ROOT / "conf" / "zbroker.example.toml"
 
 
@@ -220,6 +221,11 @@ def test_overrides_win_over_the_file() -> None:
         (f"[listen]\nreplication = 'tcp://127.0.0.1:1'\n{SHARED}", "z.toml:5: ", "is acknowledged"),
         (f"{OWNED}{DESTINATION}topics = ['t']\n[[destination]]\n{THIRD}", "z.toml:4: ", "nothing"),
         (OWNED, "z.toml:4: ", "there are no links"),
+        (f"{DESTINATION}filter = '/a >'", "z.toml:4: ", "column 5: a field, a value"),
+        (f"{DESTINATION}filter = ' '", "z.toml:4: ", "column 2"),
+        (f"{DESTINATION}filter = 'USER() = 1'", "z.toml:4: ", "USER cannot be called here"),
+        (f"{DESTINATION}filter = '/a LIKE \"a{{300}}\"'", "z.toml:4: ", "steps"),
+        (f"{TWO_FILTERS}[replication]\nmin_sync = 1", "z.toml:11: ", "different filters"),
     ],
 )
 def test_an_error_says_where_and_what_instead(text: str, where: str, part: str) -> None:

@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 
 from zbroker.errors import ClientError
+from zbroker.filters.limits import FILTER_MAX_CHARS as COMPILED_MAX_CHARS
+from zbroker.filters.parser import parse
 from zbroker.limits import U63_MAX
-from zbroker.link_topics import EVERYTHING, PATTERNS_MAX, LinkTopics
+from zbroker.link_topics import (
+    EVERYTHING,
+    FILTER_MAX_CHARS,
+    PATTERNS_MAX,
+    LinkTopics,
+    types_digest,
+)
+from zbroker.topics import TopicType
 
 
 def test_a_name_is_that_topic_only() -> None:
@@ -82,3 +91,82 @@ def test_what_no_topic_fits_is_refused(text: str) -> None:
 def test_a_list_has_a_limit() -> None:
     with pytest.raises(ClientError, match="too_many"):
         LinkTopics(f"t{n}" for n in range(PATTERNS_MAX + 1))
+
+
+# -- filters ----------------------------------------------------------------------------------
+
+
+def filtered(text: str, *topics: str, types: int = 0) -> LinkTopics:
+    return LinkTopics(topics, text, types)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/a > 1\n  AND /b = 2 ", "/a > 1 AND /b = 2"),
+        ("[/odd  name]  = 1", "[/odd  name] = 1"),
+        (r"/a =  r'\'  AND /b = '  x'", r"/a = r'\' AND /b = '  x'"),
+        (r"""/a = 'it\'s  so'  OR  "  y" = /b""", r"""/a = 'it\'s  so' OR "  y" = /b"""),
+        (r"/a = 1  OR'\''  = /b", r"/a = 1 OR'\'' = /b"),
+    ],
+)
+def test_white_space_between_the_words_of_a_filter_says_nothing(one: str, other: str) -> None:
+    assert filtered(one, "t") == filtered(other, "t")
+    assert filtered(one).digest == filtered(other).digest
+    assert filtered(one).filter == other
+    assert parse(one) == parse(other), "they mean the same"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/a = ' x'", "/a = '  x'"),
+        ("[/a b] = 1", "[/a  b] = 1"),
+        ("/a LIKE r' +'", "/a LIKE r'  +'"),
+        ("/a = 1", "/a = 2"),
+    ],
+)
+def test_filters_that_may_differ_have_other_digests(one: str, other: str) -> None:
+    assert filtered(one) != filtered(other)
+    assert filtered(one).digest != filtered(other).digest
+
+
+def test_topics_filter_and_types_all_count() -> None:
+    links = [
+        EVERYTHING, filtered("", "t"), filtered("/a"), filtered("/a", "t"), filtered("/a", "u"),
+        filtered("/a", "t", types=7), LinkTopics(["t", "/a", "0"]),
+    ]  # fmt: skip
+    assert len({one.digest for one in links}) == len(set(links)) == len(links)
+
+
+def test_the_digest_of_a_filter_never_changes() -> None:
+    assert filtered("/price > 100", "orders").digest == 5_470_626_594_714_541_663
+    assert filtered("", "trades.*", "orders").digest == 3_082_514_471_447_935_551
+
+
+def test_a_filter_alone_leaves_something_out() -> None:
+    assert not filtered("/a = 1").is_everything
+    assert filtered("/a = 1")("any topic")
+    assert filtered(" \n") == EVERYTHING
+    assert filtered("", types=7) == EVERYTHING, "types count where a filter reads payloads"
+
+
+def test_people_read_topics_and_filter() -> None:
+    links = (EVERYTHING, filtered("", "b", "a"), filtered("/a  = 1"), filtered("/a", "t"))
+    texts = ["all topics", "a, b", "all topics where /a = 1", "t where /a"]
+    assert [str(one) for one in links] == texts
+
+
+def test_a_link_takes_every_filter_that_can_be_compiled() -> None:
+    assert FILTER_MAX_CHARS == COMPILED_MAX_CHARS
+
+
+def test_types_that_are_all_the_default_have_no_digest() -> None:
+    assert types_digest([]) == types_digest([TopicType("a"), TopicType(".*", True)]) == 0
+    json = TopicType("a", False, "json")
+    assert 0 < types_digest([json]) == types_digest([json, TopicType("b")]) <= U63_MAX
+    others = [
+        [json], [TopicType("b"), json], [TopicType("a", True, "json")],
+        [TopicType("a", False, "msgpack")], [json, TopicType("b", False, "json")],
+    ]  # fmt: skip
+    assert len({types_digest(one) for one in others}) == len(others)

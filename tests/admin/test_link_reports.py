@@ -22,7 +22,7 @@ KEYS = {
     "name", "direction", "state", "instance", "to", "mode", "paused", "downgraded", "by_hand",
     "unanswered", "forgotten",
     "mark", "lag", "on_the_way_bytes", "log_bytes", "stopped", "problem",
-    "address", "topics",
+    "address", "topics", "filter",
 }  # fmt: skip
 SUMMARY_KEYS = {
     "destinations", "up", "sources", "lag", "paused", "downgraded", "stopped", "needed",
@@ -88,11 +88,11 @@ def test_links_are_reported_destinations_first() -> None:
 def test_what_older_topics_left_out_is_missing() -> None:
     changed = OriginPosition(11, 6, 40, 7, begins=21)
     state = OriginPosition(12, 6, 40, 0, begins=31)
-    bench = Bench(link(topics=["orders"]))
+    bench = Bench(link(topics=["orders"], filter="/n > 1"))
     bench.process.origins = [changed, state]
     bench.process.ranges = [MissingRange(12, 6, 1, 30, "state")]
     found = bench.all()
-    assert found["links"][0]["topics"] == ["orders"]
+    assert (found["links"][0]["topics"], found["links"][0]["filter"]) == (["orders"], "/n > 1")
     assert found["origins"][0]["topics"] == "0000000000000007"
     assert [(row["origin"][-3:], row["last"], row["why"]) for row in found["missing"]] == [
         ("c.6", 30, "state"), ("b.6", 20, "topics"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -400,6 +401,39 @@ def test_a_copy_gets_the_topics_of_its_link_and_more_after_a_change() -> None:
             main, ["--json", "--data-dir", str(c.data), "replication", "missing"]
         )
         assert '"why":"topics"' in missing.stdout.replace(" ", "")
+
+
+def test_a_copy_gets_what_the_filter_of_its_link_is_true_for() -> None:
+    """An acknowledgement waits for it where it wants the message, also of one in a larger batch."""
+    with Instances(2, destination=SYNC, starts=False) as instances:
+        a, b = instances.peers
+        b.settings["destination"] = []
+        (table,) = a.settings["destination"]
+        table["filter"] = "/n % 10 = 3"
+        for peer in (b, a):
+            peer.start()
+        until(lambda: sends(a), "the link", WAIT_S)
+
+        def numbers() -> list[int]:
+            bodies = (body for batch in b.batches() for body in msgpack.unpackb(bytes(batch.body)))
+            return sorted(json.loads(body)["n"] for body in bodies)
+
+        with connect(a.url, "p") as client:
+            client.publish_many("t", [b'{"n": %d}' % n for n in range(10 * SOME)])
+            client.publish("t", b"no JSON", timeout=WAIT_S)
+            client.flush(timeout=WAIT_S)
+            wanted = [n for n in range(10 * SOME) if n % 10 == 3]
+            assert numbers() == wanted
+            with stopped(b, "journal"):
+                client.publish("t", b'{"n": 4}', timeout=WAIT_S)
+                client.flush(timeout=WAIT_S)
+                client.publish("t", b'{"n": 13}', timeout=WAIT_S)
+                with pytest.raises(ZBrokerError):
+                    client.flush(timeout=2)
+            client.flush(timeout=WAIT_S)
+            assert numbers() == sorted([*wanted, 13])
+            (row,) = a.links().rows
+            assert (row.topics, row.filter) == ([], "/n % 10 = 3")
 
 
 @pytest.mark.seed("002-29")

@@ -24,6 +24,7 @@ from zbroker.log.format import (
     Batch,
 )
 from zbroker.replication.batch_parts import PARTS_MAX, UNIT_PARTS_MAX, wanted_parts
+from zbroker.replication.link_filter import LinkFilter
 from zbroker.wire import bodies
 from zbroker.wire.messages import Columns
 
@@ -152,3 +153,65 @@ def test_a_copy_of_topics_has_no_queues(kind: int) -> None:
 def test_what_has_no_topic_belongs_to_every_list() -> None:
     noop = mixed("o", kind=KIND_NOOP, topics=[])
     assert wanted_parts(noop, ORDERS) == [noop]
+
+
+# -- with a filter ----------------------------------------------------------------------------
+
+CONTENT = LinkFilter("/n IN (1, 2, 5)")
+SOME = LinkTopics([], "/n IN (1, 2, 5)")
+
+
+def numbered(letters: str = "oooooo", /, **more: object) -> Batch:
+    """The same, with their number in the payloads."""
+    body = bodies.pack([b'{"n":%d}' % n for n in range(len(letters))])
+    more = {"body": body, "body_crc": crc32c(body), "body_length": len(body), **more}
+    return mixed(letters, **more)
+
+
+def numbers(parts: list[Batch]) -> list[list[int]]:
+    return [[msgspec.json.decode(one)["n"] for one in payloads(part)] for part in parts]
+
+
+def test_each_run_that_a_filter_is_true_for_is_a_batch_at_its_place() -> None:
+    parts = wanted_parts(numbered(), SOME, CONTENT)
+    assert numbers(parts) == [[1, 2], [5]]
+    assert [places(part) for part in parts] == [(1_002, 102, 52, 51), (1_006, 106, 56, 55)]
+    assert {part.content_crc for part in parts} == {numbered().body_crc}
+
+
+def test_a_filter_judges_messages_of_the_wanted_topics_only() -> None:
+    orders = LinkTopics(["orders"], SOME.filter)
+    assert numbers(wanted_parts(numbered("oottto"), orders, CONTENT)) == [[1], [5]]
+
+
+def test_a_batch_that_a_filter_is_true_for_goes_as_it_is() -> None:
+    batch = numbered(skip=1, cut=3, sequence=52)
+    assert wanted_parts(batch, SOME, CONTENT) == [batch]
+
+
+def test_a_batch_that_a_filter_is_false_for_does_not_go() -> None:
+    assert wanted_parts(mixed(), SOME, CONTENT) == []
+    assert wanted_parts(mixed(extra=[(99, b"x")]), SOME, CONTENT) == []
+
+
+def test_what_a_filter_picked_is_picked_again_as_it_is() -> None:
+    """By an instance that passes a copy on."""
+    parts = wanted_parts(numbered(), SOME, CONTENT)
+    assert [wanted_parts(part, SOME, CONTENT) for part in parts] == [[part] for part in parts]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        numbered("o" * 6, extra=[(99, b"x")]),
+        mixed(body=b'no array with "n"'),
+        mixed("o", kind=KIND_NOOP, topics=[]),
+    ],
+)
+def test_what_a_filter_cannot_cut_goes_as_it_is(batch: Batch) -> None:
+    assert wanted_parts(batch, SOME, CONTENT) == [batch]
+
+
+@pytest.mark.parametrize("kind", [KIND_STAGED, *sorted(OF_QUEUES)])
+def test_stages_and_queues_do_not_go_with_a_filter(kind: int) -> None:
+    assert wanted_parts(mixed("oo", kind=kind, topics=[]), SOME, CONTENT) == []

@@ -184,7 +184,10 @@ class Told(Process):
     ) -> list[Any]:  # fmt: skip
         said = w.Statement(*THERE, 1, session, list(held))
         digest = topics.digest if digest is None else digest
-        hello = w.LinkHello(w.PROTOCOL, 1, session, "there", "g", said, digest, [*topics.patterns])
+        hello = w.LinkHello(
+            w.PROTOCOL, 1, session, "there", "g", said, digest, [*topics.patterns], topics.filter,
+            topics.types,
+        )  # fmt: skip
         effects = self.hears(FromSource(SOURCE, hello, key=key))
         (ask,) = said_to_journal(effects, AskOrigins) or [None]
         if ask is None:
@@ -209,6 +212,37 @@ def test_a_digest_of_other_topics_is_refused() -> None:
 def test_topics_that_are_sent_back_otherwise_are_said() -> None:
     assert "orders" in notes(Told().hello())["replication.topics_differ"]
     assert notes(Told(ORDERS).hello()).keys() == {"replication.source_up"}
+
+
+LARGE = LinkTopics(["orders"], "/n > 5", 9)
+
+
+def test_a_filter_counts_like_topics() -> None:
+    (ask,) = said_to_journal(Told().hello(LARGE), m.OpenLink)
+    assert ask.digest == LARGE.digest
+    said = notes(Told(ORDERS).hello(LARGE))
+    assert "sends orders where /n > 5, and gets orders from" in said["replication.topics_differ"]
+    assert said["replication.source_up"].endswith("(topics: orders where /n > 5)")
+    assert notes(Told(LARGE).hello(LARGE)).keys() == {"replication.source_up"}
+
+
+@pytest.mark.parametrize("digest", [ORDERS.digest, LinkTopics(["orders"], "/n > 5").digest])
+def test_a_digest_without_the_filter_or_its_types_is_refused(digest: int) -> None:
+    (refused,) = answers(Told().hello(LARGE, digest), w.LinkRefused)
+    assert refused.code == "bad_field"
+
+
+def test_a_release_that_does_not_know_filters_refuses_the_link() -> None:
+    """It knows the keys of that time only: the digest is not that of the topics for it."""
+    from zbroker.wire import codec
+
+    topics = LinkTopics(["orders"])
+    known = w.LinkHello(
+        w.PROTOCOL, 2, 1, "there", "g", statement(1, {}), LARGE.digest, [*topics.patterns]
+    )
+    said = codec.decode(codec.TO_DESTINATION, codec.encode(known))
+    (refused,) = answers(Told().hears(FromSource(SOURCE, said)), w.LinkRefused)
+    assert refused.code == "bad_field"
 
 
 def test_a_change_of_topics_is_said_with_the_place() -> None:
@@ -242,7 +276,10 @@ def test_links_say_their_topics() -> None:
     told = Told()
     told.hello()
     (row,) = told.core.sources.rows()
-    assert row.topics == ["orders"]
+    assert (row.topics, row.filter) == (["orders"], "")
+    told.hello(LARGE, session=2)
+    (row,) = told.core.sources.rows()
+    assert (row.topics, row.filter) == (["orders"], "/n > 5")
 
 
 @pytest.mark.parametrize(

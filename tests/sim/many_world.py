@@ -514,10 +514,14 @@ class ManyWorld:
         for _ in range(self.rng.choice((1, 1, 3, 6))):
             gap = self.rng.choice((1, 1, 1, 1, 2)) if not publisher.unacked else 1
             publisher.sequence += gap
-            payload = f"{publisher.name}.{publisher.sequence}".encode()
+            payload = self.payload_of(publisher)
             publisher.unacked.append((publisher.sequence, payload))
         if publisher.at is not None:
             publisher.at.send(publisher)
+
+    def payload_of(self, publisher: Publisher) -> bytes:
+        """Of its next message."""
+        return f"{publisher.name}.{publisher.sequence}".encode()
 
     def topics_of(self, sequences: list[int]) -> tuple[list[str], Columns | None]:
         """Of a batch of messages: its topics, and which of them each one has."""

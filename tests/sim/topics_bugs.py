@@ -1,4 +1,4 @@
-"""Bugs of links with topics, planted in the simulated instances: each must be found by a seed."""
+"""Bugs of links with topics or a filter, planted in the simulated instances: a seed finds each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from zbroker.ids import Origin
 from zbroker.journal.core import JournalCore
+from zbroker.link_topics import LinkTopics
 from zbroker.log import records
-from zbroker.log.format import STAYS, Batch
+from zbroker.log.format import KIND_PUBLISH, KIND_TIE, STAYS, Batch
 from zbroker.replication.link_selection import Pending
 from zbroker.wire.internal import Covered
 
@@ -60,6 +61,43 @@ def _covered_is_what_was_read(link: Any) -> None:
     selection._cover = cover
 
 
+def _unwanted_content_holds_the_mark(link: Any) -> None:
+    """What the topics want holds the mark, whatever the filter says of it."""
+    selection = link.selection
+    judged = selection.judged
+
+    def with_topics(batch: Batch) -> Any:
+        origin, last = batch.origin, batch.origin_position + batch.taken - 1
+        new = last > max(selection._passed.get(origin, 0), selection._holds(origin))
+        sent = judged(batch)
+        if new and not sent and batch.kind == KIND_PUBLISH and selection.may_want(batch):
+            selection.pending.append(Pending(batch.position, origin, last))
+        return sent
+
+    selection.judged = with_topics
+
+
+def _ties_go(link: Any) -> None:
+    """A tie goes, whatever its message is."""
+    selection = link.selection
+    judged = selection.judged
+
+    def with_ties(batch: Batch) -> Any:
+        content = selection._content
+        selection._content = None if batch.kind == KIND_TIE else content
+        sent = judged(batch)
+        selection._content = content
+        return sent
+
+    selection.judged = with_ties
+
+
+def _all_filters_are_one(link: Any) -> None:
+    """Another filter has the same digest: nothing is declared when it changes."""
+    if link.topics.filter:
+        link.topics = link.selection._wants = LinkTopics(link.topics.patterns, "/some")
+
+
 def _no_gap(core: JournalCore) -> None:
     """Other topics count from the beginning on."""
     replicas: Any = core.commit._replicas
@@ -78,6 +116,9 @@ LINKS: Final[dict[str, Callable[[Any], None]]] = {
     "what is not wanted holds the mark": _unwanted_holds_the_mark,
     "after names what is not wanted": _after_is_what_was_read,
     "what did not go is covered": _covered_is_what_was_read,
+    "what a filter leaves out holds the mark": _unwanted_content_holds_the_mark,
+    "a tie goes without its message": _ties_go,
+    "another filter begins no gap": _all_filters_are_one,
 }
 JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
     "other topics begin no gap": _no_gap,

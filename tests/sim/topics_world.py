@@ -1,7 +1,9 @@
-"""Instances in a mesh, one of which gets some topics only: a copy for an audit, or a peer.
+"""Instances in a mesh, one of which gets some topics only, or some messages by their content: a
+copy for an audit, or a peer.
 
-The topics change in the middle, at one source after the other. Messages of both topics are in one
-batch. The copy may be set back to an old disk, or get a new one.
+What it gets changes in the middle, at one source after the other; or one of them passes on what the
+others hold, and only that one sends there. Messages of both topics, wanted ones and others, are in
+one batch. The copy may be set back to an old disk, or get a new one.
 
 Safety: what is acknowledged is at the copy, too, if the topics of the link want it. Liveness: the
 others come to hold the same, whatever the copy lacks; the copy has of each origin what its topics
@@ -11,13 +13,16 @@ want, from where its row begins, and nothing that no list of topics ever wanted.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Any, Final
+
+import msgspec
 
 from tests.sim import many_generations, topics_bugs
 from tests.sim.many_journal import InstanceJournal
 from tests.sim.many_publishers import Publisher
 from tests.sim.many_world import Instance, ManyWorld
-from tests.sim.two_nodes import Message
+from tests.sim.two_nodes import Message, messages
 from zbroker.ids import Origin
 from zbroker.journal.core import JournalCore
 from zbroker.link_topics import EVERYTHING, LinkTopics
@@ -28,11 +33,27 @@ from zbroker.wire.messages import Columns
 from zbroker.wire.replicas import Replicated
 
 LISTS: Final = (LinkTopics(["t"]), LinkTopics(["t"]), LinkTopics(["u"]), EVERYTHING)
+SOME, OTHERS = "/n % 5 < 2", "/n % 5 != 1 AND /by != 'p1'"
+FILTERS: Final = (
+    LinkTopics([], SOME), LinkTopics(["t"], SOME), LinkTopics([], OTHERS), LinkTopics(["u"]),
+    EVERYTHING,
+)  # fmt: skip
 
 
 def topic_of(sequence: int) -> str:
     """Of a message."""
     return "u" if sequence % 3 == 0 else "t"
+
+
+def wants(topics: LinkTopics, message: Message, publishers: Sequence[Publisher]) -> bool:
+    """The rules of the filters above, by other words than theirs."""
+    publisher, sequence = message
+    if not topics(topic_of(sequence)):
+        return False
+    if topics.filter == SOME:
+        return sequence % 5 in (0, 1)
+    by = next(one.name for one in publishers if one.id == publisher)
+    return topics.filter != OTHERS or (sequence % 5 != 1 and by != "p1")
 
 
 class TopicsJournal(InstanceJournal):
@@ -52,8 +73,7 @@ class TopicsInstance(Instance):
 
     def __init__(self, world: ManyWorld, name: str, number: int) -> None:
         super().__init__(world, name, number)
-        self.sends = LISTS[0]
-        self.counted = LISTS[0]
+        self.sends = self.counted = EVERYTHING
 
     def topics_for(self, destination: str) -> LinkTopics:
         return self.sends if destination == self.world.copy.name else EVERYTHING
@@ -77,9 +97,9 @@ class TopicsInstance(Instance):
 
     def replicated(self, said: Replicated) -> None:
         assert self.replication is not None
-        links = self.replication.core.outgoing
-        if self.world.copy.name in links:
-            self.counted = links[self.world.copy.name].topics
+        rules = self.replication.core.settings.destinations
+        of_copy = (rule.topics for rule in rules if rule.name == self.world.copy.name)
+        self.counted = next(of_copy, self.counted)
         super().replicated(said)
 
 
@@ -91,11 +111,19 @@ class TopicsWorld(ManyWorld):
 
     def __init__(self, seed: int, bug: str = "") -> None:
         self.gaps: dict[Origin, int] = {}  # their ends, as disks of the copy knew them
+        self.lists = FILTERS if seed % 4 in (1, 2) else LISTS  # with both numbers of instances
         super().__init__(seed, bug, instances=3 + seed % 2)
         self.subscribers = []
         self.victim = self.copy
         self.changes = self.rng.random() < 0.5
-        self.wanted_once = {LISTS[0]}
+        first = self.rng.choice(self.lists[:2])
+        self.wanted_once = {first}
+        for source in self.wholes:
+            source.sends = source.counted = first
+        if not self.changes and self.rng.random() < 0.5:  # after a change it would need a skip
+            for other in self.wholes[1:]:
+                other.destinations.remove(self.copy.name)
+            self.copy.destinations = self.copy.destinations[:1]  # both ways, or what it lost stays
 
     def _wire(self) -> None:
         names = list(self.instances)
@@ -117,6 +145,13 @@ class TopicsWorld(ManyWorld):
         else:
             super().plant_replication(core, log)
 
+    def payload_of(self, publisher: Publisher) -> bytes:
+        return msgspec.json.encode({"n": publisher.sequence, "by": publisher.name})
+
+    def wants(self, topics: LinkTopics, message: Message) -> bool:
+        """Whether it goes to the copy under these."""
+        return wants(topics, message, self.publishers)
+
     def topics_of(self, sequences: list[int]) -> tuple[list[str], Columns | None]:
         names = [topic_of(sequence) for sequence in sequences]
         topics = list(dict.fromkeys(names))
@@ -135,18 +170,21 @@ class TopicsWorld(ManyWorld):
     def step(self) -> None:
         super().step()
         if self.changes and self.rng.random() < 0.05:
-            self.change(self.rng.choice(self.wholes), self.rng.choice(LISTS))
+            self.change(self.rng.choice(self.wholes), self.rng.choice(self.lists))
 
     def change(self, source: TopicsInstance, topics: LinkTopics) -> None:
         """Its config is another one, after a restart of the process."""
         if source.sends != topics:
-            self.events.append("topics changed")
+            by_content = bool(source.sends.filter or topics.filter)
+            self.events.append("filter changed" if by_content else "topics changed")
             source.sends = topics
             self.wanted_once.add(topics)
             source.kill_replication()
 
     def heal(self) -> None:
-        final = self.rng.choice(LISTS) if self.changes else LISTS[0]
+        final = self.wholes[0].sends
+        if self.changes:
+            final = self.rng.choice(self.lists)
         for source in self.wholes:
             self.change(source, final)
         super().heal()
@@ -168,7 +206,7 @@ class TopicsWorld(ManyWorld):
             if other.journal is None or message in other.held() or message in other.held_once:
                 continue
             left_out = other is self.copy and (
-                not instance.counted(topic_of(sequence))
+                not self.wants(instance.counted, message)
                 or self._is_before(other, here.origin, here.position, instance.counted)
             )
             self.demand(left_out, f"{message} acknowledged at {instance.name}, not in {name}")
@@ -195,7 +233,7 @@ class TopicsWorld(ManyWorld):
         rows = self.copy.journal.core.commit.sessions.origins
         lacks = []
         for message, places in self._places().items():
-            if message in held or not topics(topic_of(message[1])):
+            if message in held or not self.wants(topics, message):
                 continue
             known = [(one, at) for one, at in places if one not in rows.closed or not self.changes]
             if any(at >= rows.get(one).since for one, at in known):
@@ -229,7 +267,8 @@ class TopicsWorld(ManyWorld):
             self.demand(not wrong, f"{wrong[:3]} differ")
         for batch in self.copy.batches():
             if batch.kind == KIND_PUBLISH:
-                ever = any(one.all_of(batch.topics) for one in self.wanted_once)
-                self.demand(ever, f"{batch.topics} at {self.copy.name}: no list wants them")
+                for message, _ in messages(batch):
+                    ever = any(self.wants(one, message) for one in self.wanted_once)
+                    self.demand(ever, f"{message} at {self.copy.name}: it was never wanted")
         for instance in self.instances.values():
             self._check_order(instance)

@@ -54,8 +54,9 @@ def is_up(row: ReplicationRow) -> bool:
 
 #: why an origin is stopped: what to do
 _STOPPED: Final = {
-    "digest_differs": "the destination has it under other topics, or this log has: give all links "
-    "of it the same topics, or have it taken from here with zbroker-admin replication skip",
+    "digest_differs": "the destination has it under other topics or another filter, or this log "
+    "has: give all links of it the same ones, or have it taken from here with zbroker-admin "
+    "replication skip",
     "fork": "the log says under replication.record_refused which: a generation was closed without "
     "what one of the two has (zbroker-admin replication fork on its instance), or one is a copy: "
     "keep both data directories, and start the wrong one again on a new one",

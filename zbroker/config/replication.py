@@ -24,6 +24,8 @@ class DestinationConfig(Struct, frozen=True, forbid_unknown_fields=True):
         it has caught up; 0: acknowledgements always wait for it.
     topics: The topics that it gets; `*` is any text: ["orders", "trades.*"]. [] is all.
         A change is a gap there: what an older list left out before it does not come.
+    filter: Of these topics it gets only messages for which it is true: "/price > 100". "" is all.
+        A change is a gap, too.
     """
 
     name: Name
@@ -32,6 +34,7 @@ class DestinationConfig(Struct, frozen=True, forbid_unknown_fields=True):
     mode: Literal["async", "sync"] = "async"
     downgrade_after: Annotated[Duration, Meta(extra=DURATION)] = 0
     topics: list[str] = []
+    filter: str = ""
 
 
 class ReplicationConfig(Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,7 +10,9 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from zbroker.config.journal import RecordConfig
+from zbroker.config.link_content import filter_types
 from zbroker.config.queues import QueueConfig
+from zbroker.config.replication import DestinationConfig
 from zbroker.config.tree import Config, Section, clashes, fields, sections
 from zbroker.endpoints import check_connect, check_listen, is_loopback
 from zbroker.errors import ClientError, ConfigError, ZBrokerError
@@ -92,8 +94,9 @@ def _read_table(at: KeyPath, section: Section, table: dict[str, Any], source: To
 
 def _check_values(config: Config, source: TomlSource) -> None:
     _check_functions(config, source)
-    _check_queues(config, _recording(config, source), source)
-    _check_replication(config, source)
+    recording = _recording(config, source)
+    _check_queues(config, recording, source)
+    _check_replication(config, recording, source)
     _check_listen(config, source)
     if bool(config.security.key) != bool(config.security.access):
         missing = "access" if config.security.key else "key"
@@ -181,7 +184,7 @@ def _check_queues(config: Config, recording: Recording, source: TomlSource) -> N
         _refuse(source, "queue", error.index, error.key, error.reason, error.hint)
 
 
-def _check_replication(config: Config, source: TomlSource) -> None:
+def _check_replication(config: Config, recording: Recording, source: TomlSource) -> None:
     named: set[str] = set()
     topics: dict[str, LinkTopics] = {}
     for index, one in enumerate(config.destination):
@@ -204,7 +207,7 @@ def _check_replication(config: Config, source: TomlSource) -> None:
             blame(
                 "downgrade_after", "nothing waits for an asynchronous destination", "take it away"
             )
-        topics[one.name] = _topics(one.topics, partial(blame, "topics"))
+        topics[one.name] = _content(one, recording, blame)
     for index, queue in enumerate(config.queue):
         _check_ways(config, queue, topics, partial(_refuse, source, "queue", index))
     _check_numbers(config, topics, source)
@@ -219,12 +222,15 @@ def _check_numbers(config: Config, topics: dict[str, LinkTopics], source: TomlSo
     _check_equal(config, topics, source)
 
 
-def _topics(texts: list[str], blame: Callable[[str, str], object]) -> LinkTopics:
+def _content(rule: DestinationConfig, recording: Recording, blame: Refuse) -> LinkTopics:
     try:
-        return LinkTopics(texts)
+        types = filter_types(rule, recording)
     except ClientError as error:
-        blame(error.reason, 'write names, or patterns with *: ["orders", "trades.*"]')
-        raise
+        blame("filter", error.reason, 'as in "/price > 100"; see docs/reference/filters.md')
+    try:
+        return LinkTopics(rule.topics, rule.filter, types)
+    except ClientError as error:
+        blame("topics", error.reason, 'write names, or patterns with *: ["orders", "trades.*"]')
 
 
 def _check_ways(
@@ -240,11 +246,17 @@ def _check_ways(
             f"queue {name!r} is on several instances, and no [[destination]] gets the whole log: "
             "no other instance would know what is acknowledged here"
         )
-        hint = "add a [[destination]] without `topics`, or take the queue away from such a copy"
+        hint = (
+            "add a [[destination]] without `topics` and `filter`, or take the queue away from such "
+            "a copy"
+        )
         blame("scope", reason, hint)
     if owner in topics and not topics[owner].is_everything:
-        reason = f"the link to {owner!r} has `topics`, so it carries nothing about queue {name!r}"
-        blame("initial_owner", reason, "take away the `topics` of that [[destination]]")
+        reason = (
+            f"the link to {owner!r} has `topics` or a `filter`, so it carries nothing about queue "
+            f"{name!r}"
+        )
+        blame("initial_owner", reason, "take them away from that [[destination]]")
     if owner not in ("", config.instance.name) and not config.replicates:
         reason = f"{owner!r} is another instance, and there are no links to any"
         blame("initial_owner", reason, "write the `instance.name` of this one, or add links")
@@ -258,9 +270,9 @@ def _check_equal(config: Config, topics: dict[str, LinkTopics], source: TomlSour
         key = "min_sync" if config.replication.min_sync else "sync_needed"
         reason = (
             f"with `replication.{key}` any of the synchronous destinations may be counted, and "
-            "they get different topics"
+            "they get different topics, or by different filters"
         )
-        hint = "give them the same topics, or wait for all of them: take it away"
+        hint = "give them the same `topics` and `filter`, or wait for all of them: take it away"
         source.fail(("replication", key), reason, hint)
 
 

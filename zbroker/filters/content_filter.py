@@ -91,14 +91,16 @@ class Filter:
 
     key: filters with the same key have the same answer for the same message.
     steps: of all its regular expressions; times the bytes of a batch, that is what it may cost.
+    looks: into payloads; not only at topics, headers, keys, times.
     """
 
-    __slots__ = ("__weakref__", "_tests", "_tree", "key", "steps", "text")
+    __slots__ = ("__weakref__", "_tests", "_tree", "key", "looks", "steps", "text")
 
     def __init__(self, text: str, tree: Node, asked_by: Hashable = ()) -> None:
         self.text = text
         self.key: Hashable = (text, asked_by) if asked_by else text
         self.steps = steps_of(tree)
+        self.looks = bool(fields_of(tree))
         self._tree = tree
         self._tests: dict[str, Test] = {}
 

@@ -1,7 +1,8 @@
 """Which functions a filter may call, by where it is used.
 
     FIXED      the same for the same message everywhere and for ever: filters of queues, records,
-               rights, which several processes and instances apply to one log, at different times
+               rights, destinations, which several processes and instances apply to one log, at
+               different times
     BUILT_IN   all that the language has: filters of subscriptions, which are asked once
 
 An instance adds functions of its own (`own.py`), its name and group; a subscription who asks.
@@ -19,7 +20,8 @@ from zbroker.filters.functions import CHANGING, FUNCTIONS, Function
 CONSTANTS: Final = ("INSTANCE_NAME", "GROUP_NAME", "CLIENT_NAME", "USER")
 
 _MUST_BE_FIXED: Final = (
-    "it must mean the same everywhere and at any time: a filter of a queue, a record or a right"
+    "it must mean the same everywhere and at any time: a filter of a queue, a record, a right or a "
+    "destination"
 )
 
 

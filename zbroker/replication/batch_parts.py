@@ -1,27 +1,26 @@
-"""The part of a batch that a link with topics carries. Pure.
+"""The part of a batch that a link with topics or a filter carries. Pure.
 
-    no topic is wanted     nothing
+    no message is wanted   nothing
     all are                the batch as it is
     some are               each run of wanted messages as a batch of its own, with these messages
                            only, at their positions and sequences
 
-A run keeps the CRC of the whole body as its origin wrote it (content CRC), so every instance can
-compare it. A batch with more runs than PARTS_MAX, or with columns that are not known here, goes as
-it is: then a destination gets more than it wants.
+What has no messages of its own is wanted by its topics. A run keeps the CRC of the whole body as
+its origin wrote it (content CRC), so every instance can compare it. A batch with more runs than
+PARTS_MAX, with columns that are not known here, or with a body that cannot be read, goes as it is:
+then a destination gets more than it wants.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Final
 
 from msgspec.structs import replace
 
 from zbroker.checksums import crc32c
 from zbroker.errors import ClientError
-from zbroker.limits import STORED_MAX_BYTES
 from zbroker.link_topics import LinkTopics
 from zbroker.log.format import (
     COLUMN_CONTENT_CRC,
@@ -35,6 +34,7 @@ from zbroker.log.format import (
     Batch,
     content_column,
 )
+from zbroker.replication.link_filter import LinkFilter, UnpackedBody
 from zbroker.wire import bodies
 from zbroker.wire.messages import Columns
 
@@ -44,48 +44,64 @@ _TIME_BYTES: Final = 8
 _KNOWN: Final = frozenset({COLUMN_CONTENT_CRC, COLUMN_ORIGIN_TIME})
 
 
-def wanted_parts(batch: Batch, wants: LinkTopics) -> list[Batch]:
-    """What of a batch these topics want, in order; its body is there."""
+def wanted_parts(batch: Batch, wants: LinkTopics, content: LinkFilter | None = None) -> list[Batch]:
+    """What of a batch is wanted, in order; its body is there. content: the filter of `wants`."""
     topics = batch.topics
     if batch.kind == KIND_STAGED or batch.kind in OF_QUEUES:
         return []  # staged messages come where they are committed; a copy has topics, not queues
-    if wants.all_of(topics):
-        return [batch]
-    if not wants.any_of(topics):
+    all_topics = wants.all_of(topics)
+    if not all_topics and not wants.any_of(topics):
         return []
-    if batch.kind != KIND_PUBLISH or batch.flags & FLAG_SHOWS:
+    if batch.kind != KIND_PUBLISH or batch.flags & FLAG_SHOWS or (all_topics and content is None):
         return [batch]
-    if not all(tag in _KNOWN for tag, _ in batch.extra):
-        return [batch]
-    runs = list(_runs(batch, wants))
-    if len(runs) > (UNIT_PARTS_MAX if batch.flags & FLAG_UNIT else PARTS_MAX):
-        return [batch]
+    body = UnpackedBody(batch)
     try:
-        return _cut(batch, runs)
+        picks = _on_topics(batch, wants)
+        if content is not None and picks:
+            picks = content.picks(batch, picks, body)
+        if all_topics and len(picks) == batch.taken:
+            return [batch]
+        if picks and not all(tag in _KNOWN for tag, _ in batch.extra):
+            return [batch]
+        runs = list(_runs(picks))
+        if len(runs) > (UNIT_PARTS_MAX if batch.flags & FLAG_UNIT else PARTS_MAX):
+            return [batch]
+        return _cut(batch, runs, body) if runs else []
     except ClientError:
         return [batch]  # a body that cannot be read is sent as it is stored
 
 
-def _runs(batch: Batch, wants: LinkTopics) -> Iterator[tuple[int, int]]:
-    """First and end of each run of wanted messages, by their places in the body."""
-    wanted = [wants(topic) for topic in batch.topics]
-    index = bodies.topic_indexes(batch.columns, batch.count)
+def _on_topics(batch: Batch, wants: LinkTopics) -> Sequence[int]:
+    """The messages that count and whose topic is wanted, by their places in the body."""
     places = range(batch.skip, batch.count - batch.cut)
-    for is_wanted, run in groupby(places, lambda place: wanted[index[place]]):
-        if is_wanted:
-            found = list(run)
-            yield found[0], found[-1] + 1
+    wanted = [wants(topic) for topic in batch.topics]
+    if False not in wanted:
+        return places
+    index = bodies.topic_indexes(batch.columns, batch.count)
+    return [place for place in places if wanted[index[place]]]
 
 
-def _cut(batch: Batch, runs: Sequence[tuple[int, int]]) -> list[Batch]:
+def _runs(picks: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First and end of each run of places that follow on each other."""
+    first = end = -1
+    for place in picks:
+        if place != end:
+            if end >= 0:
+                yield first, end
+            first = place
+        end = place + 1
+    if end >= 0:
+        yield first, end
+
+
+def _cut(batch: Batch, runs: Sequence[tuple[int, int]], body: UnpackedBody) -> list[Batch]:
     """Raises: ClientError, if the body or a column cannot be read."""
-    codec = bodies.CODEC_ZSTD if batch.flags & FLAG_ZSTD else None
-    messages = bodies.unpack(batch.body, codec, batch.count, STORED_MAX_BYTES)
+    messages = body.messages
     index = bodies.topic_indexes(batch.columns, batch.count)
     extras = bodies.extras(batch.columns, batch.count)
     parts: list[Batch] = []
     for first, end in runs:
-        body = bodies.pack(messages[first:end])
+        packed = bodies.pack(messages[first:end])
         ahead = first - batch.skip
         topics, columns, last_ns = _columns(batch, index, first, end)
         if extras is not None:
@@ -95,8 +111,8 @@ def _cut(batch: Batch, runs: Sequence[tuple[int, int]]) -> list[Batch]:
             replace(
                 batch, position=batch.position + ahead, sequence=batch.sequence + ahead,
                 prev=batch.sequence + ahead - 1 if ahead else batch.prev, count=end - first,
-                skip=0, cut=0, log_time=last_ns, topics=topics, body=body, body_crc=crc32c(body),
-                body_length=len(body), flags=batch.flags & ~FLAG_ZSTD,
+                skip=0, cut=0, log_time=last_ns, topics=topics, body=packed,
+                body_crc=crc32c(packed), body_length=len(packed), flags=batch.flags & ~FLAG_ZSTD,
                 origin_position=batch.origin_position + ahead,
                 columns=None if columns == Columns() else columns,
                 extra=[*_times(batch, first, end), content_column(batch.content_crc)],

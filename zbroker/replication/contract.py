@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from zbroker.access.core import Access
 from zbroker.replication.durability import DestinationRule
+from zbroker.replication.link_filter import TypeOf, as_any
 from zbroker.wire.replication import LinkWelcome, wrong
 
 FEATURE_LEVEL: Final = 3
@@ -28,8 +29,8 @@ class LinkIdentity(NamedTuple):
             return reason
         if not all_topics and welcome.feature_level < TOPICS_LEVEL:
             return (
-                "the release there does not know `destination.topics`, and would count them as "
-                "everything; update it first, or take them away"
+                "the release there does not know `topics` and `filter` of a destination, and would "
+                "count what they want as everything; update it first, or take them away"
             )
         if welcome.name != link:
             return f"the instance there is called {welcome.name!r}; change `destination.to`"
@@ -40,7 +41,7 @@ class LinkIdentity(NamedTuple):
 
 class ReplicationSettings(NamedTuple):
     """sync_needed, min_sync: see zbroker.config.ReplicationConfig. access: the rules
-    for instances that send here."""
+    for instances that send here. type_of: how filters of destinations read payloads of a topic."""
 
     instance: int
     name: str
@@ -51,3 +52,4 @@ class ReplicationSettings(NamedTuple):
     min_sync: int = 0
     access: Access = Access.off()
     return_wait_ms: int = 0
+    type_of: TypeOf = as_any

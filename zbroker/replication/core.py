@@ -96,12 +96,12 @@ class ReplicationCore:
     """The links of one instance."""
 
     def __init__(self, settings: ReplicationSettings, peers: Peers = unknown) -> None:
-        """peers: addresses of connections of sources."""
+        """peers: addresses of connections of sources. Raises: ClientError bad_filter."""
         self.settings = settings
         mine = LinkIdentity(settings.instance, settings.name, settings.group, FEATURE_LEVEL)
         self.own = OwnHoldings(settings.instance)
         self.outgoing = {
-            rule.name: OutgoingLink(rule.name, mine, self.own, rule.topics)
+            rule.name: OutgoingLink(rule.name, mine, self.own, rule.topics, settings.type_of)
             for rule in settings.destinations
         }
         self.durability = Durability(settings.destinations, settings.sync_needed, settings.min_sync)

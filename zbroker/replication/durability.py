@@ -26,7 +26,7 @@ CAUGHT_UP_MS: Final = BEAT_MS
 
 class DestinationRule(NamedTuple):
     """A destination in the config. downgrade_ms: 0 is never. key: its public key, in Z85. topics:
-    that it gets."""
+    that it gets, with its filter."""
 
     name: str
     sync: bool = False

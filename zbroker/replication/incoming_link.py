@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from zbroker.ids import Origin
+from zbroker.link_topics import EVERYTHING
 from zbroker.replication.holdings import Holdings
 from zbroker.wire import replication as w
 from zbroker.wire.internal import ReceiptItem, Record
@@ -28,7 +29,7 @@ class IncomingLink:
         self.key = key
         self.rid, self.session, self.number, self.name = rid, hello.session, number, hello.name
         self.instance, self.digest = hello.statement.instance, hello.digest
-        self.carries = hello.topics  # none: all
+        self.wants = EVERYTHING  # that it carries
         self.feature_level = hello.feature_level
         self.covered: dict[Origin, int] = {}  # what these leave out, up to here; for people
         self.peer = Holdings()

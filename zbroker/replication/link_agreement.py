@@ -7,7 +7,7 @@ is a config of one end that the other end did not expect.
 from __future__ import annotations
 
 from zbroker.engine.effects import Note
-from zbroker.link_topics import ANY, EVERYTHING, LinkTopics
+from zbroker.link_topics import ANY
 from zbroker.replication.contract import ReplicationSettings
 from zbroker.replication.incoming_link import IncomingLink
 from zbroker.replication.own_holdings import OwnHoldings
@@ -35,9 +35,8 @@ class LinkAgreement:
         ]  # fmt: skip
         if not changed:
             return []
-        which = ", ".join(link.carries) or "all"
         text = (
-            f"{link.name} sends other topics than before: {which}. They count for "
+            f"{link.name} sends other topics than before: {link.wants}. They count for "
             f"{', '.join(changed)}; what the older ones left out before that does not come, and "
             "`zbroker-admin replication missing` lists it"
         )
@@ -48,7 +47,7 @@ class LinkAgreement:
         if back is None or back.digest == link.digest:
             return []
         text = (
-            f"{link.name} sends {_said(LinkTopics(link.carries))}, and gets {_said(back)} from "
+            f"{link.name} sends {link.wants}, and gets {back} from "
             "here: the two do not hold the same, so publishers and subscribers of topics that "
             "only one of them has must not go to the other; nothing is refused for it"
         )
@@ -56,7 +55,7 @@ class LinkAgreement:
 
     def _rights(self, link: IncomingLink) -> list[tuple[str, str]]:
         permitted = [TopicPattern(text) for text in link.topics]  # `*` is a text like others there
-        wanted = link.carries or [ANY]
+        wanted = link.wants.patterns or [ANY]
         beyond = [one for one in wanted if not any(fits(one) for fits in permitted)]
         if not beyond:
             return []
@@ -66,7 +65,3 @@ class LinkAgreement:
             "permit these topics, or take them out of its [[destination]]"
         )
         return [("replication.right_narrower", text)]
-
-
-def _said(topics: LinkTopics) -> str:
-    return "all topics" if topics == EVERYTHING else ", ".join(topics.patterns)

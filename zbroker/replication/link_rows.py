@@ -15,4 +15,5 @@ def row_of(link: OutgoingLink, persisted: int) -> ReplicationRow:
         link.link, "out", state, link.peer.instance, mark=link.mark,
         lag=max(0, persisted - link.mark), on_the_way_bytes=link.on_the_way_bytes,
         stopped=stopped, problem=problem, paused=link.paused, topics=[*link.topics.patterns],
+        filter=link.topics.filter,
     )  # fmt: skip

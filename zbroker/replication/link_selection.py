@@ -13,11 +13,16 @@ origin of which the destination lacks some is `expired` until another instance h
 person has them skipped (missing). A generation begins there after all that this log had of the
 older ones went, whatever stopped or delayed them.
 
-A link with topics sends what these want. `after` is then the newest wanted record before it; other
-records are said to be covered, so that the row there moves on. Rows count under the digest of
-the link: another one stops an origin (`digest_differs`), but for records of this instance, of which
-the destination takes others from its row on. An origin that is in this log under other topics does
-not go from here. What the destination gave itself goes back to it whole, whatever the topics.
+A link with topics or a filter sends what these want. `after` is then the newest wanted record
+before it; other records are said to be covered, so that the row there moves on. Rows count under
+the digest of the link: another one stops an origin (`digest_differs`), but for records of this
+instance, of which the destination takes others from its row on. An origin that is in this log under
+other topics does not go from here. What the destination gave itself goes back to it whole, whatever
+the topics.
+
+A tie has no content, so a filter cannot judge it. Its messages are before it in this log, under
+another origin. Once the destination has all that it wants of what is before the tie, it has them
+or does not want them, and the tie is left out. Until then its origin stops (`origin_gap`).
 """
 
 from __future__ import annotations
@@ -38,6 +43,7 @@ from zbroker.log.records import CLOSED, ORIGIN
 from zbroker.replication.batch_parts import wanted_parts
 from zbroker.replication.damaged_range import DamagedRange
 from zbroker.replication.holdings import Holdings
+from zbroker.replication.link_filter import LinkFilter, TypeOf, as_any
 from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.replication.records import Sent, closing_now, record_of
 from zbroker.wire.internal import Covered
@@ -45,10 +51,11 @@ from zbroker.wire.internal import Covered
 EXPIRED: Final = "expired"
 GAP: Final = "gap"
 OTHER_TOPICS: Final = "digest_differs"
+BEFORE_TIE: Final = "origin_gap"  # the destination lacks a record that is before a tie
 KEEP_BYTES: Final = 64 * MIB  # of this log are kept for what a destination may read again
 #: why a record is refused for a while, or until something else than a skip is done
 PASSING: Final = frozenset(
-    {"disk_full", "not_ready", "dropped", "origin_gap", "name_missing", "fork", OTHER_TOPICS}
+    {"disk_full", "not_ready", "dropped", BEFORE_TIE, "name_missing", "fork", OTHER_TOPICS}
 )
 _DAMAGE: Final = Origin(0, 0)  # of all that a damaged range had
 _NO_MARK: Final = frozenset({KIND_TIE, KIND_NOOP, KIND_CLOSED})  # no client waits for them
@@ -70,8 +77,13 @@ class LinkSelection:
     which the destination lacks something that this log does not have.
     """
 
-    def __init__(self, own: OwnHoldings, peer: Holdings, wants: LinkTopics = EVERYTHING) -> None:
+    def __init__(
+        self, own: OwnHoldings, peer: Holdings, wants: LinkTopics = EVERYTHING,
+        type_of: TypeOf = as_any,
+    ) -> None:  # fmt: skip
+        """type_of: how payloads of a topic are read. Raises: ClientError bad_filter."""
         self._own, self._peer, self._wants = own, peer, wants
+        self._content = LinkFilter(wants.filter, type_of) if wants.filter else None
         self.pending: deque[Pending] = deque()
         self.stopped: dict[Origin, str] = {}
         self.missing: dict[Origin, tuple[int, int]] = {}
@@ -89,6 +101,8 @@ class LinkSelection:
         self._unkept: deque[Pending] = deque()  # what it may not know after a crash
         self._compared: set[Origin] = set()  # whose first record of this session was sent
         self._damage = DamagedRange()
+        #: of origins that stopped at a tie: what the destination must have first
+        self._ties: dict[Origin, list[Pending]] = {}
 
     def forget(self) -> None:
         """Reading is over, or begins again."""
@@ -105,6 +119,7 @@ class LinkSelection:
         self._left_out.clear()
         self._declared.clear()
         self._under.clear()
+        self._ties.clear()
         known = (*self._peer.rows, *self._peer.closed)
         self._passed = {origin: self._reached(origin) for origin in known}
         self._chain = {origin: (self._known_from(origin), -1) for origin in self._passed}
@@ -217,7 +232,10 @@ class LinkSelection:
 
     @property
     def overcome(self) -> bool:
-        """The destination is beyond such a range, or takes an origin under these topics now."""
+        """The destination is beyond such a range, takes an origin under these topics now, or has
+        what a tie waited for."""
+        if any(all(map(self._covers, before)) for before in self._ties.values()):
+            return True
         ranges = {**self.refused, **self.missing}
         if any(
             w == OTHER_TOPICS and self._peer.rows[o].digest == self.digest_of(o)
@@ -271,7 +289,11 @@ class LinkSelection:
         passed = self._passed.get(origin, 0)
         if batch.origin_position <= passed < batch.origin_position + batch.taken - 1:
             self._crcs[origin] = passed, batch.content_crc  # a part of it ends there
-        parts = wanted_parts(batch, self._wants)
+        if self._content is not None and batch.kind == KIND_TIE:
+            self._ties_up(batch, origin)
+            parts = []
+        else:
+            parts = wanted_parts(batch, self._wants, self._content)
         found = [self._judged(part, origin, self._wants.digest) for part in parts]
         self._passes(batch, origin)
         return [sent for sent in found if sent is not None]
@@ -312,6 +334,24 @@ class LinkSelection:
     def _is_whole_here(self, origin: Origin) -> bool:
         """Whether every place that a row may name of an origin is the end of a record here."""
         return not self._digest_here(origin)
+
+    def _ties_up(self, batch: Batch, origin: Origin) -> None:
+        """A tie is read: its origin stops until the destination has what is before it."""
+        last = batch.origin_position + batch.taken - 1
+        if last <= max(self._passed.get(origin, 0), self._reached(origin)):
+            return
+        if not self.may_want(batch):
+            return
+        newest = Origin(self._peer.instance, self._peer.generation)
+        before = [one for one in self.pending if one.origin == _DAMAGE]
+        before += [
+            Pending(batch.position, one, at) for one, at in self._sent_ends()
+            if one != origin and self._holds(one) < at
+            and not (one.instance == newest.instance and one >= newest)  # it has that itself
+        ]  # fmt: skip
+        held = max(self._reached(origin), self._given.get(origin, 0))
+        if before and self._goes(origin, held):
+            self.stopped[origin], self._ties[origin] = BEFORE_TIE, before
 
     # -- what the topics leave out ----------------------------------------------------------------
 
@@ -415,6 +455,8 @@ class LinkSelection:
         """Whether what this log had of older generations is there, or on its way: readers there
         take the first record of a generation for the end of them (zbroker.journal.link_sessions).
         """
+        if any((origin.instance, 0) <= one < origin for one in self._ties):
+            return False
         return not any(
             at > max(self._reached(one), self._given.get(one, 0))
             for one, at in self._sent_ends()

@@ -7,7 +7,7 @@ Sockets   ROUTER tcp for sources ([listen] replication), monitor and ZAP; a DEAL
           destination; DEALER ipc journal; SUB ipc marks; XPUB ipc replicated; ROUTER ipc
           replication-desk for questions of the admin, and requests of the queues.
 Owns      nothing on disk; reads the log.
-Settings  [[destination]]; [replication]; [listen] replication; [security].
+Settings  [[destination]]; [[record]], for filters; [replication]; [listen] replication; [security].
 Exits     0 when asked to stop.
 Weakness  one thread for all links. A destination that is away for long holds the whole log since
           then: retention removes nothing of it.
@@ -20,11 +20,12 @@ from typing import Final, get_args
 import zmq
 
 from zbroker import sockets
+from zbroker.config.link_content import link_topics
 from zbroker.engine import effects as e
 from zbroker.engine.contract import Limit, Performers, Source, TurnPlan
 from zbroker.limits import MIB
-from zbroker.link_topics import LinkTopics
 from zbroker.log.reader import Log
+from zbroker.recording import Recording
 from zbroker.replication import effects as re
 from zbroker.replication.contract import ReplicationSettings
 from zbroker.replication.core import ReplicationCore
@@ -69,11 +70,12 @@ class ReplicationLoop(ProcessLoop):
             context, paths.ipc("replication-desk"), codec.LINK_QUESTIONS, self.poller, process.log
         )
         self._listener = _listener(process, self.poller)
+        recording = Recording(config.record, nothing=config.records_nothing)
         settings = ReplicationSettings(
             paths.instance, config.instance.name, config.instance.group, process.incarnation,
             [DestinationRule(one.name, one.mode == "sync", one.downgrade_after, one.server_key,
-                             LinkTopics(one.topics)) for one in config.destination],
-            config.replication.sync_needed, config.replication.min_sync,
+                             link_topics(one, recording)) for one in config.destination],
+            config.replication.sync_needed, config.replication.min_sync, type_of=recording.type_of,
             return_wait_ms=config.replication.return_wait,
         )  # fmt: skip
         sources: list[tuple[Source, Limit]] = [(self._journal, ONE), (destinations, ONE)]

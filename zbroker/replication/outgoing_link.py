@@ -45,6 +45,7 @@ from zbroker.replication.effects import (
 )
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.incoming_link import last_of
+from zbroker.replication.link_filter import TypeOf, as_any
 from zbroker.replication.link_selection import LinkSelection
 from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.replication.records import (
@@ -73,8 +74,10 @@ class OutgoingLink:
     """The link to one destination. mark: everything that it wants below is durable there."""
 
     def __init__(
-        self, link: str, mine: LinkIdentity, own: OwnHoldings, topics: LinkTopics = EVERYTHING
-    ) -> None:
+        self, link: str, mine: LinkIdentity, own: OwnHoldings, topics: LinkTopics = EVERYTHING,
+        type_of: TypeOf = as_any,
+    ) -> None:  # fmt: skip
+        """type_of: see LinkSelection. Raises: ClientError bad_filter."""
         self.link, self._mine, self._own, self.topics = link, mine, own, topics
         self.state = "down"
         self.session = 0
@@ -84,7 +87,7 @@ class OutgoingLink:
         self.peer = Holdings()
         self.feature_level = 0  # of the destination
         self.refusal: w.LinkRefused | None = None  # of the last Hello
-        self.selection = LinkSelection(own, self.peer, topics)
+        self.selection = LinkSelection(own, self.peer, topics, type_of)
         self._hello_ms: int = 0
         self._hello_wait_ms = HELLO_WAIT_MS
         self._heard_ms = self._beat_ms = 0
@@ -145,6 +148,7 @@ class OutgoingLink:
         hello = w.LinkHello(
             w.PROTOCOL, self._mine.feature_level, self.session, self._mine.name, self._mine.group,
             self._own.statement(), self.topics.digest, [*self.topics.patterns],
+            self.topics.filter, self.topics.types,
         )  # fmt: skip
         return [ConnectLink(self.link), SayOn(self.link, hello)]
 
@@ -273,10 +277,9 @@ class OutgoingLink:
         self._state_from = None
         answer = [SayOn(self.link, w.NoState(self.session))] if asked else []
         if changes := self.selection.changes():
-            which = ", ".join(self.topics.patterns) or "all"
             text = (
-                f"{self.link} gets other topics than before: {which}; what the older ones left "
-                "out up to now does not go there, and `replication missing` there lists it"
+                f"{self.link} gets other topics than before: {self.topics}; what the older ones "
+                "left out up to now does not go there, and `replication missing` there lists it"
             )
             note = Note("replication.topics_changed", text, values={"link": self.link})
             return [*answer, note, self._units([], changes), *self._moved()]
@@ -380,11 +383,8 @@ class OutgoingLink:
 
     def skip(self, origins: Iterable[Origin]) -> list[LinkEffect]:
         """A person gives up ranges that are skippable; the destination writes that, and says so."""
-        ranges = [(origin, *self.selection.skippable[origin]) for origin in origins]
-        return [
-            SayOn(self.link, w.SkipRange(self.session, *origin, first, last))
-            for origin, first, last in ranges
-        ]
+        ranges = self.selection.skippable
+        return [SayOn(self.link, w.SkipRange(self.session, *one, *ranges[one])) for one in origins]
 
     def read_failed(self, now_ms: int) -> None:
         """The log could not be read: again in a while."""

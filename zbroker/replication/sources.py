@@ -135,7 +135,7 @@ class Sources:
     def _hello(self, event: FromSource, hello: w.LinkHello, now: Now) -> Sequence[Effect]:
         rid = event.rid
         try:
-            topics = self._allowed(event.key, hello)
+            topics, wants = self._allowed(event.key, hello)
         except ClientError as error:
             refused = w.LinkRefused(hello.session, error.code, error.reason)
             return [self._refused(event, hello.name, refused, now)]
@@ -165,7 +165,7 @@ class Sources:
             effects = self.end(old.rid) if old is not None else []
         number = self._number()
         link = self.links[rid] = IncomingLink(rid, event.key, hello, number, now.mono_ms)
-        link.topics = topics
+        link.topics, link.wants = topics, wants
         ask = m.OpenLink(number, self.journal, source, number, topics, [".*"], link.digest)
         said = self._answers(link)
         return [*effects, *said, LoggedOn(rid), Say(JOURNAL, ask), self._ask_origins(rid)]
@@ -196,8 +196,11 @@ class Sources:
             return []
         return self.peer_holds(link.name, link.peer)
 
-    def _allowed(self, key: str, hello: w.LinkHello) -> list[str]:
-        """Patterns of the topics that this source may bring. Raises: ClientError."""
+    def _allowed(self, key: str, hello: w.LinkHello) -> tuple[list[str], LinkTopics]:
+        """Patterns of the topics that this source may bring, and what its link carries.
+
+        Raises: ClientError.
+        """
         if reason := w.wrong(hello.statement):
             raise ClientError("bad_field", reason)
         if hello.protocol != w.PROTOCOL:
@@ -210,9 +213,11 @@ class Sources:
             )
             raise ClientError("same_instance", reason)
         rights = self._rights(key, hello.name)
-        if LinkTopics(hello.topics).digest != hello.digest:  # patterns cost time: with a right only
+        # patterns cost time: with a right only
+        wants = LinkTopics(hello.topics, hello.filter, hello.types)
+        if wants.digest != hello.digest:
             raise ClientError("bad_field", "the digest of the link is not that of its topics")
-        return rights
+        return rights, wants
 
     def _rights(self, key: str, name: str) -> list[str]:
         permit = self.access.permit(self.access.identify(key, None), RIGHT)
@@ -295,7 +300,7 @@ class Sources:
             link.session, FEATURE_LEVEL, settings.name, settings.group, self._own.statement(),
             CREDIT_BYTES, self.beginning.takes(link),
         )  # fmt: skip
-        which = f" (topics: {', '.join(link.carries)})" if link.carries else ""
+        which = "" if link.wants.is_everything else f" (topics: {link.wants})"
         text = f"{link.name} sends its log here now{which}"
         note = Note("replication.source_up", text, "info", {"link": link.name})
         return [Answer(link.rid, welcome), note, *self.agreement.notes(link)]
@@ -411,7 +416,8 @@ class Sources:
         return [
             ReplicationRow(
                 link.name, "in", "receiving" if link.welcomed else "opening", link.instance,
-                self._peers(link.rid)[0], lag=self._lag(link), topics=[*link.carries],
+                self._peers(link.rid)[0], lag=self._lag(link), topics=[*link.wants.patterns],
+                filter=link.wants.filter,
             )
             for link in self.links.values()
         ]  # fmt: skip

@@ -240,6 +240,7 @@ class ReplicationRow(Struct, omit_defaults=True):
     paused: by hand, also while what is on its way is still awaited. by_hand: it was downgraded by a
     person, and stays so. unanswered: it has not said how much of this instance it holds since the
     newest generation began. forgotten: that is not waited for. topics: of the link; none: all.
+    filter: of the link; "": none.
     """
 
     name: str
@@ -259,6 +260,7 @@ class ReplicationRow(Struct, omit_defaults=True):
     unanswered: bool = False
     forgotten: bool = False
     topics: list[str] = []
+    filter: str = ""
 
 
 class Links(Correlated, tag="links"):

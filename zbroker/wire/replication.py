@@ -26,7 +26,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from zbroker.limits import TOPIC_MAX_BYTES
-from zbroker.link_topics import PATTERNS_MAX
+from zbroker.link_topics import FILTER_MAX_CHARS, PATTERNS_MAX
 from zbroker.wire.internal import Covered, Record
 from zbroker.wire.messages import U63
 
@@ -105,8 +105,9 @@ class Statement(Struct, array_like=True, gc=False):
 class LinkHello(LinkMessage, tag="link_hello"):
     """source -> destination, first on each socket. Answered by LinkWelcome or LinkRefused.
 
-    digest: of the topics of this link (zbroker.link_topics); 0: it sends everything that travels.
-    topics: these, as patterns; none: all.
+    digest: of the topics and the filter of this link (zbroker.link_topics); 0: it sends everything
+    that travels. topics: these, as patterns; none: all. filter: as the digest covers it; "": none.
+    types: by which it reads payloads, as a digest.
     """
 
     protocol: int
@@ -117,6 +118,8 @@ class LinkHello(LinkMessage, tag="link_hello"):
     statement: Statement
     digest: U63 = 0
     topics: Annotated[list[_Topic], Meta(max_length=PATTERNS_MAX)] = []
+    filter: Annotated[str, Meta(max_length=FILTER_MAX_CHARS)] = ""
+    types: U63 = 0
 
 
 class LinkWelcome(LinkMessage, tag="link_welcome"):

@@ -23,12 +23,12 @@ def test_each_link_is_a_line(fake: FakeAdmin) -> None:
     fake.answers[ALL] = FOUND
     first, second, third = run(fake.data, "ls").stdout.splitlines()
     assert first == (
-        "name=b direction=out state=sending mode=sync topics=- downgraded=- lag=12 mark=5300 "
-        "on_the_way_bytes=4096 log_bytes=0 stopped=- problem=- address=-"
+        "name=b direction=out state=sending mode=sync topics=- filter=- downgraded=- lag=12 "
+        "mark=5300 on_the_way_bytes=4096 log_bytes=0 stopped=- problem=- address=-"
     )
     assert 'downgraded="by hand"' in second
     assert third.startswith(
-        "name=b direction=in state=receiving mode=- topics=- downgraded=- lag=7 "
+        "name=b direction=in state=receiving mode=- topics=- filter=- downgraded=- lag=7 "
     )
     assert third.endswith(" address=10.0.0.2:40112")
 

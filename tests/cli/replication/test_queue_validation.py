@@ -88,6 +88,11 @@ def test_a_link_with_topics_between_instances_of_a_queue_is_an_error() -> None:
     [(level, instance, text)] = found(**mesh)
     assert (level, instance) == ("error", "a")
     assert "this link has `topics`: it carries no acknowledgements, and only messages of t" in text
+    large = mesh | {"a": [WORK, sends("b") + 'filter = "/n > 1"\n', sends("c")]}
+    [(level, instance, text)] = found(**large)
+    assert (level, instance) == ("error", "a")
+    assert "this link has `filter`: it carries no acknowledgements" in text
+    assert "only messages of all topics where /n > 1" in text
 
 
 @pytest.mark.seed("000-35")

@@ -94,6 +94,31 @@ def test_two_ways_have_the_same_topics(tmp_path: Path) -> None:
     assert found(validate(same, b)) == []
 
 
+def test_two_ways_have_the_same_filter(tmp_path: Path) -> None:
+    b = config(tmp_path, "b", listens(), sends("a", "filter = '/n > 1'\n"))
+    a = config(tmp_path, "a", listens(), sends("b", "filter = '/n > 2'\n"))
+    [(level, _, text)] = found(validate(a, b))
+    assert level == "warning"
+    assert text == "a sends all topics where /n > 2 to b, and gets all topics where /n > 1"
+    same = config(tmp_path, "a", listens(), sends("b", "filter = ' /n  >  1'\n"))
+    assert found(validate(same, b)) == []
+
+
+def test_a_filter_reads_payloads_by_the_same_types(tmp_path: Path) -> None:
+    """Else two sources would send other messages of one origin."""
+    large, record = "filter = '/n > 1'\n", '[[record]]\ntopic = "t"\ntype = "{}"\n'
+    b = config(tmp_path, "b", listens(), sends("a", large), record.format("json"))
+    a = config(tmp_path, "a", listens(), sends("b", large), record.format("msgpack"))
+    assert "a sends all topics where /n > 1 to b" in found(validate(a, b))[1][2]
+    same = config(tmp_path, "a", listens(), sends("b", large), record.format("json"))
+    assert found(validate(same, b)) == []
+    header = large.replace("/n > 1", 'HEADER("book") IS NULL')
+    b = config(tmp_path, "b", listens(), sends("a", header), record.format("json"))
+    a = config(tmp_path, "a", listens(), sends("b", header), record.format("msgpack"))
+    (only,) = found(validate(a, b))
+    assert "record different topics" in only[2], "it reads no payload"
+
+
 def test_an_audit_copy_has_its_topics_from_one_source_or_the_same_of_all(tmp_path: Path) -> None:
     topics = 'topics = ["orders"]\n'
     audit = config(tmp_path, "audit", listens())

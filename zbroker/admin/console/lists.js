@@ -67,6 +67,7 @@ export function links() {
     sorted("State", (row) => row.state, { tone: toneOfLink }),
     label("Mode", modeOf, { text: modeOf, tone: (row) => (row.downgraded ? "warn" : "") }),
     label("Topics", (row) => (row.topics ?? []).join(", ") || "all", { kind: "wide" }),
+    label("Filter", (row) => row.filter || NONE, { kind: "wide" }),
     number("Lag, positions", (row) => row.lag),
     number("Mark", (row) => row.mark),
     bytes("On the way", (row) => row.on_the_way_bytes),

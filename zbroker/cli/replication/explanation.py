@@ -28,9 +28,9 @@ _STOPPED: Final = {
     "messages under one name; the reason is in the log, under replication.record_refused. In the "
     "first case, on the instance that owns the origin: zbroker-admin replication fork. Else one is "
     "a copy: keep both data directories, and start the wrong one again on a new one",
-    "digest_differs": "{name} holds it under other topics than those of this link, or this log "
-    "does. It goes there over one link, or over links with the same topics. To have {name} take it "
-    "from here from now on: zbroker-admin replication skip {name} ORIGIN",
+    "digest_differs": "{name} holds it under other topics or another filter than this link has, or "
+    "this log does. It goes there over one link, or over links with the same ones. To have {name} "
+    "take it from here from now on: zbroker-admin replication skip {name} ORIGIN",
     "gap": "the log here is damaged before this place: zbroker-admin journal verify. {name} has to "
     "get these messages from another instance",
 }
@@ -69,10 +69,14 @@ def _state(link: Link) -> str:
 
 
 def _topics(link: Link) -> Iterator[str]:
-    if link.get("topics"):
+    topics, content = ", ".join(link.get("topics") or ()), link.get("filter")
+    if topics or content:
+        which = f"these topics only: {topics}" if topics else "all topics"
+        if content:
+            which += f"; of their messages those for which this is true: {content}"
         yield (
-            f"{link['name']} gets these topics only: {', '.join(link['topics'])}. Staged "
-            "batches go there message by message, so readers there may see a part of a commit"
+            f"{link['name']} gets {which}. Staged batches go there message by message, so readers "
+            "there may see a part of a commit"
         )
 
 

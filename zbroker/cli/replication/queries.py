@@ -23,8 +23,8 @@ from zbroker.errors import ZBrokerError
 Document = dict[str, Any]
 
 COLUMNS: Final = show.columns(
-    "name:0 direction:0 state:0 mode:1 topics:2 downgraded:2 lag:0 mark:4 on_the_way_bytes:5 "
-    "log_bytes:3 stopped:2 problem:6 address:7",
+    "name:0 direction:0 state:0 mode:1 topics:2 filter:2 downgraded:2 lag:0 mark:4 "
+    "on_the_way_bytes:5 log_bytes:3 stopped:2 problem:6 address:7",
     sizes="on_the_way_bytes log_bytes",
 )
 _SIZES: Final = ("on_the_way_bytes", "log_bytes")
@@ -44,7 +44,8 @@ def ls(target: Target) -> None:
     positions of the log here that a destination lacks, `log bytes` is what is kept of the log for
     it; `lag` of an instance that sends here counts the positions that it holds and this one does
     not. `stopped` origins are not sent from here: info says why. `topics` are those that a link
-    carries, empty: all; a link with topics sends staged batches as messages, not all at once.
+    carries, empty: all; of these it carries what the `filter` is true for. A link with one of the
+    two sends staged batches as messages, not all at once.
 
     Example: zbroker-admin replication ls
     """
@@ -60,8 +61,8 @@ def missing(target: Target) -> None:
 
     `state`: the log began with the state of another instance, and has nothing of before. `skipped`:
     a person gave the range up. A subscriber that was before its end gets bookmark_expired here.
-    `topics`: the topics of the link were changed there, or holes were given up; before that not all
-    is here that the link wants now.
+    `topics`: the topics or the filter of the link were changed there, or holes were given up;
+    before that not all is here that the link wants now.
     `forked`: messages with these names were taken again under new ones; no subscriber misses them.
 
     Example: zbroker-admin replication missing
@@ -110,7 +111,8 @@ def shown(row: Document) -> Document:
     downgraded = "by hand" if row["by_hand"] else row["downgraded"] or None
     topics = ", ".join(row.get("topics", [])) or None
     return {
-        **row, "downgraded": downgraded, "stopped": len(row["stopped"]) or None, "topics": topics
+        **row, "downgraded": downgraded, "stopped": len(row["stopped"]) or None, "topics": topics,
+        "filter": row.get("filter") or None,
     }  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """What a queue of several instances needs of their configs, before any of them runs. Pure.
 
     its table    the same on all of them: scope, owner, topic, filter, order
-    its links    from each of them a way to each other one, of links without `topics`: only these
-                 carry acknowledgements and changes of owner. Instances in between pass them on,
-                 whatever their groups
+    its links    from each of them a way to each other one, of links without `topics` and `filter`:
+                 only these carry acknowledgements and changes of owner. Instances in between pass
+                 them on, whatever their groups
     its owner    of a group-local queue: an instance that has it
 
 An instance that gets the topics of a queue, and has not the queue, is a copy: no rule is about it.
@@ -83,10 +83,12 @@ def _ways(queue: str, having: list[str], by_name: Mapping[str, Host]) -> Iterato
 
 def _cut_link(queue: str, name: str, rule: DestinationConfig) -> ConfigMismatch:
     text = (
-        f"queue {queue} is on {name} and {rule.name}, and this link has `topics`: it carries no "
-        f"acknowledgements, and only messages of {', '.join(rule.topics)}"
+        f"queue {queue} is on {name} and {rule.name}, and this link has {_kind(rule)}: it carries "
+        f"no acknowledgements, and only messages of {LinkTopics(rule.topics, rule.filter)}"
     )
-    fix = f"take `topics` away at {name}, or the [[queue]] at {rule.name}, which is a copy then"
+    fix = (
+        f"take {_kind(rule)} away at {name}, or the [[queue]] at {rule.name}, which is a copy then"
+    )
     return ConfigMismatch(ERROR, name, text, fix)
 
 
@@ -126,8 +128,13 @@ def _rule(host: Host, destination: str) -> DestinationConfig | None:
     return next((rule for rule in host.config.destination if rule.name == destination), None)
 
 
+def _kind(rule: DestinationConfig) -> str:
+    """Which settings leave something out."""
+    return " and ".join(f"`{key}`" for key in ("topics", "filter") if getattr(rule, key))
+
+
 def _is_whole(rule: DestinationConfig) -> bool:
-    return LinkTopics(rule.topics).is_everything
+    return LinkTopics(rule.topics, rule.filter).is_everything
 
 
 def _reached(name: str, by_name: Mapping[str, Host]) -> set[str]:

@@ -12,8 +12,10 @@ from typing import Final, NamedTuple
 from zbroker import endpoints
 from zbroker.access.core import Access
 from zbroker.config import Config, DestinationConfig
+from zbroker.config.link_content import link_topics
 from zbroker.errors import ClientError
 from zbroker.link_topics import ANY, LinkTopics
+from zbroker.recording import Recording
 from zbroker.topics import TopicPattern
 
 ERROR: Final = "error"
@@ -165,10 +167,11 @@ def _both_ways(one: Host, other: Host) -> Iterator[ConfigMismatch]:
     """Two that send to each other hold the same only if they send the same topics."""
     there, back = _topics(one, other.name), _topics(other, one.name)
     if there is not None and back is not None and there != back:
-        text = f"{one.name} sends {_text(there)} to {other.name}, and gets {_text(back)}"
+        text = f"{one.name} sends {there} to {other.name}, and gets {back}"
         fix = (
-            "write the same `topics` in both [[destination]] tables; else programs of topics that "
-            "only one of them has must not go to the other"
+            "write the same `topics` and `filter` in both [[destination]] tables, and the same "
+            "types in [[record]]; else programs of topics that only one of them has must not go to "
+            "the other"
         )
         yield ConfigMismatch(WARNING, one.name, text, fix)
 
@@ -177,22 +180,20 @@ def _several_lists(hosts: list[Host], name: str) -> Iterator[ConfigMismatch]:
     """Sources with different topics do not pass on what another one published."""
     lists = {host.name: found for host in hosts if (found := _topics(host, name)) is not None}
     if len(set(lists.values())) > 1:
-        listed = "; ".join(f"{source}: {_text(topics)}" for source, topics in lists.items())
+        listed = "; ".join(f"{source}: {topics}" for source, topics in lists.items())
         text = (
             f"{name} gets different topics from its sources ({listed}): while the link of one of "
             f"them is down, the others do not send what it published (digest_differs)"
         )
-        fix = f"write the same `topics` for {name} at all of them"
+        fix = f"write the same `topics` and `filter` for {name} at all of them"
         yield ConfigMismatch(WARNING, name, text, fix)
 
 
 def _topics(host: Host, destination: str) -> LinkTopics | None:
     rules = [rule for rule in host.config.destination if rule.name == destination]
-    return LinkTopics(rules[0].topics) if rules else None
-
-
-def _text(topics: LinkTopics) -> str:
-    return ", ".join(topics.patterns) or "all topics"
+    if not rules:
+        return None
+    return link_topics(rules[0], Recording(host.config.record, nothing=host.config.records_nothing))
 
 
 def _recorded(host: Host, there: Host) -> Iterator[ConfigMismatch]:
