@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import zbroker
-from perf.harness import Result, Setup, journal_stats, payloads
+from perf.harness import PAYLOAD_BYTES, Result, Setup, journal_stats, payloads
 from zbroker.free_ports import free_ports
 from zbroker.local import LocalBroker
 
@@ -30,6 +30,8 @@ HEARTBEAT_S: Final = 1.0
 DOWNGRADE_S: Final = 2
 STUCK_S: Final = 600.0
 POLL_S: Final = 0.02
+ONE_IN: Final = 10
+CHUNK: Final = 5_000  # messages on one topic after the other
 P95: Final = 95
 
 
@@ -99,8 +101,8 @@ def instances(setup: Setup, count: int, mode: str = "async", **more: Any) -> Ite
 def everything(setup: Setup) -> list[Result]:
     """Latency and throughput beside a destination, the link alone, a mesh, and failover."""
     return [
-        *_beside(setup), *_catching_up(setup), *_mesh(setup), *_failover(setup), *_frozen(setup),
-        *_downgraded(setup),
+        *_beside(setup), *_partly(setup), *_catching_up(setup), *_mesh(setup), *_failover(setup),
+        *_frozen(setup), *_downgraded(setup),
     ]  # fmt: skip
 
 
@@ -152,18 +154,72 @@ def _beside(setup: Setup) -> list[Result]:
     ]  # fmt: skip
 
 
+def _partly(setup: Setup) -> list[Result]:
+    """Many, with an asynchronous destination that gets a part of them, and how long it takes after
+    the last acknowledgement until it has that. The one in ten that a filter picks are apart from
+    each other: each is a record of its own there."""
+    bodies = _numbered(setup.messages)
+    kinds: dict[str, dict[str, Any]] = {
+        "a filter for one in ten": {"filter": f"/n % {ONE_IN} = 0"},
+        "topics for half": {"topics": ["perf"]},
+    }
+    rates: dict[str, list[float]] = {name: [] for name in ("", *kinds)}
+    drained_s: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in setup.each_round("a part for a destination"):
+        for name in rates:
+            with _pair_of(setup, "async" if name else "", **kinds.get(name, {})) as (url, source):
+                rates[name].append(_on_two_topics(url, bodies))
+                if source is not None:
+                    begun = time.perf_counter()
+                    _until(lambda: _lag(source) == 0, "the copy")
+                    drained_s[name].append(time.perf_counter() - begun)
+    return [
+        Result(
+            f"publish_many(), async, {name}", "messages/s", rates[name], rates[""], "without one",
+            "", notes={"then the copy lacks nothing after, s": statistics.median(drained_s[name])},
+        )
+        for name in kinds
+    ]  # fmt: skip
+
+
+def _numbered(count: int) -> list[bytes]:
+    """As large as other payloads, in JSON."""
+    frame = len(b'{"n":%010d,"x":""}' % 0)
+    filler = b"x" * (PAYLOAD_BYTES - frame)
+    return [b'{"n":1%09d,"x":"%s"}' % (n, filler) for n in range(count)]
+
+
+def _on_two_topics(url: str, bodies: list[bytes]) -> float:
+    """Messages a second, each half of a chunk on a topic."""
+    with zbroker.connect(url, name="perf-repl") as client:
+        begun = time.perf_counter()
+        for first in range(0, len(bodies), 2 * CHUNK):
+            client.publish_many("perf", bodies[first : first + CHUNK])
+            client.publish_many("other", bodies[first + CHUNK : first + 2 * CHUNK])
+        client.flush(timeout=STUCK_S)
+        return len(bodies) / (time.perf_counter() - begun)
+
+
 @contextmanager
 def _pair(setup: Setup, mode: str) -> Iterator[str]:
     """Where to publish: with a destination of this mode, or a lone instance."""
+    with _pair_of(setup, mode) as (url, _):
+        yield url
+
+
+@contextmanager
+def _pair_of(setup: Setup, mode: str, **destination: Any) -> Iterator[tuple[str, Peer | None]]:
+    """The same, and the source. destination: more settings of it."""
     if not mode:
         with setup.broker() as broker:
-            yield broker.url
+            yield broker.url, None
         return
     with instances(setup, 2, mode) as (a, b):
+        a.settings["destination"][0].update(destination)
         b.start()
         a.start()
         _until(lambda: _linked(a), "the link")
-        yield a.running.url
+        yield a.running.url, a
 
 
 def _p50_us(client: zbroker.client.Client) -> float:
