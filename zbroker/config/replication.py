@@ -24,7 +24,7 @@ class DestinationConfig(Struct, frozen=True, forbid_unknown_fields=True):
         it has caught up; 0: acknowledgements always wait for it.
     topics: The topics that it gets; `*` is any text: ["orders", "trades.*"]. [] is all.
         A change is a gap there: what an older list left out before it does not come.
-    filter: Of these topics it gets only messages for which it is true: "/price > 100". "" is all.
+    filter: It gets only messages of these topics for which this is true: "/price > 100". "" is all.
         A change is a gap, too.
     """
 

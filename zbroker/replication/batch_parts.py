@@ -5,8 +5,8 @@
     some are               each run of wanted messages as a batch of its own, with these messages
                            only, at their positions and sequences
 
-What has no messages of its own is wanted by its topics. A run keeps the CRC of the whole body as
-its origin wrote it (content CRC), so every instance can compare it. A batch with more runs than
+A batch without messages of its own is wanted by its topics. A run keeps the CRC of the whole body
+as its origin wrote it (content CRC), so every instance can compare it. A batch with more runs than
 PARTS_MAX, with columns that are not known here, or with a body that cannot be read, goes as it is:
 then a destination gets more than it wants.
 """
