@@ -147,6 +147,29 @@ def test_the_rest_comes_in_its_order_where_it_is_taken_over() -> None:
 
 
 @pytest.mark.seed("000-32")
+def test_an_instance_acts_for_the_initial_owner_until_it_is_back() -> None:
+    owned = {**WORK, "scope": "group-local", "initial_owner": "a"}
+    with Instances(2, starts=False) as instances:
+        a, b = started(instances, owned)
+        a.kill()
+        args = ["--url", b.url, "queue", "takeover", "work", "--from", "a", "--until-back", "--yes"]
+        # refused as long as b takes a for one that is there
+        until(lambda: CliRunner().invoke(main, args).exit_code == 0, "b to stand in for a")
+        with connect(b.url, "pb") as at_b, at_b.consume("work", backlog=SOME) as consumer:
+            publish(at_b, 1)
+            [message] = consumer.fetch(1, timeout=WAIT_S)
+            message.ack()
+            a.start()
+            until(lambda: depths(a, b) == [0, 0], "a knows it")
+            until(lambda: not b.running.ask("/queues/work")["acts_for"], "it is over")
+            with connect(a.url, "pa") as at_a, at_a.consume("work", backlog=SOME) as owner:
+                publish(at_b, 1)
+                [message] = owner.fetch(1, timeout=WAIT_S)
+                assert not message.redelivered
+                message.ack()
+                until(lambda: depths(a, b) == [0, 0], "b knows it")
+
+
 def test_a_takeover_is_over_at_once() -> None:
     """It moves what is there. What is published at an instance that is back is its own again."""
     with Instances(2, starts=False) as instances:

@@ -19,6 +19,8 @@ from itertools import count
 from typing import Any
 from unittest import mock
 
+from msgspec import structs
+
 from tests.sim import owners_bugs
 from tests.sim.many_world import Instance, ManyWorld
 from tests.sim.owners_process import QUEUE, InstanceQueues, Tables
@@ -29,8 +31,10 @@ from zbroker.config import QueueConfig
 from zbroker.engine.events import Asked
 from zbroker.ids import Origin
 from zbroker.journal import core as journal_core
-from zbroker.log.format import KIND_OUTCOMES, KIND_OWNERSHIP, KIND_PUBLISH, KIND_TIE
+from zbroker.log.format import KIND_OUTCOMES, KIND_OWNERSHIP, KIND_PUBLISH, KIND_QUEUE, KIND_TIE
 from zbroker.log.queue_records import OUTCOMES, Moved, OriginsGone, decoded, facts_of
+from zbroker.log.records import QUEUE as QUEUE_RECORD
+from zbroker.log.records import StandIn
 from zbroker.queues import dispatch, journal_client, owner_moves, registry, snapshots
 from zbroker.queues.replicated import early_facts
 from zbroker.replication.core import ReplicationCore
@@ -152,6 +156,8 @@ class OwnersWorld(ManyWorld):
                         self.accepted.setdefault(message, set()).add(batch.origin_instance)
                 elif batch.kind == KIND_OUTCOMES:
                     self._gone[instance.name] |= _gone_of(bytes(batch.body))
+                elif batch.kind == KIND_QUEUE and _acts(bytes(batch.body)):
+                    self.events.append("acts for another")
                 elif batch.kind == KIND_OWNERSHIP and batch.origin_instance == instance.id:
                     self._gave(instance, bytes(batch.body))
 
@@ -267,7 +273,9 @@ class OwnersWorld(ManyWorld):
         group_local = self.configs[0].initial_owner
         former = 0 if group_local == away.name else away.id
         if here.queues is not None and not (group_local == here.name and not former):
-            here.queues.ask(s.TakeOver(1, QUEUE, former))
+            until_back, end = self.rng.choice(((False, False), (True, False), (False, True)))
+            ask = s.TakeOver(1, QUEUE, away.id if until_back or end else former, away.name)
+            here.queues.ask(structs.replace(ask, until_back=until_back, end=end))
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -382,3 +390,9 @@ def _gone_of(body: bytes) -> set[tuple[Origin, int]]:
         for one in fact.where
         for position in one.positions
     }  # fmt: skip
+
+
+def _acts(body: bytes) -> bool:
+    """Whether a record says that an instance acts for another one from then on."""
+    facts = QUEUE_RECORD.decode(body).facts
+    return any(isinstance(fact, StandIn) and fact.on for fact in facts)

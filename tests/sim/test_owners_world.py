@@ -30,7 +30,10 @@ def test_no_history_of_a_replicated_queue_breaks_a_promise() -> None:
         flagged += sum(world.flagged.values())
         gave += len(world.gave)
     if SEEDS >= 50:
-        assert faults >= {"power cut", "journal killed", "replication killed", "queues killed"}
+        assert faults >= {
+            "power cut", "journal killed", "replication killed", "queues killed",
+            "acts for another",
+        }  # fmt: skip
         assert min(sent, flagged, gave) > SEEDS
 
 

@@ -95,6 +95,7 @@ TABLE: Final = {
     "zbroker/queues/replicated/origin_runs.py": Place(1, "broker", TABLES),
     "zbroker/queues/replicated/ownership.py": Place(1, "broker", TABLES),
     "zbroker/queues/replicated/replicated_queue.py": Place(1, "broker", TABLES),
+    "zbroker/queues/stand_ins.py": Place(1, "broker", TABLES),
     "zbroker/wire/disconnects.py": Place(2, "broker", OWN_FILE),
     # tools and clients, of what their own broker or user wrote
     "zbroker/cli/completion.py": Place(1, "broker", OWN_FILE),

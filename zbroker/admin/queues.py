@@ -151,7 +151,14 @@ def _question(name: str, what: str, body: bytes) -> q.Purge | q.Requeue | q.Defi
     if what == "takeover":
         taken = parse(asking.TakeOverRequest, body)
         return q.TakeOver(
-            0, name, int(taken.instance, 16), taken.called, taken.may_duplicate, taken.dry_run
+            0,
+            name,
+            int(taken.instance, 16),
+            taken.called,
+            taken.may_duplicate,
+            taken.dry_run,
+            taken.until_back,
+            taken.end,
         )
     if what == "delete":
         return q.Define(0, what, name, dry_run=parse(asking.DeleteRequest, body).dry_run)

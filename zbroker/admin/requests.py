@@ -249,13 +249,16 @@ class DeleteRequest(Struct, frozen=True, forbid_unknown_fields=True):
 class TakeOverRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """What belongs to an instance that is away is to belong to this one. instance: 16 hex digits.
 
-    called: its name, if it may be the initial owner of the queue.
+    called: its name, if it may be the initial owner of the queue. until_back: also what comes
+    later, until it is back; end: that no more.
     """
 
     instance: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
     called: str = ""
     may_duplicate: bool = False
     dry_run: bool = False
+    until_back: bool = False
+    end: bool = False
 
 
 class SetPointRequest(Struct, frozen=True, forbid_unknown_fields=True):

@@ -210,7 +210,18 @@ class GoneEarly(Fact, tag=7):
     where: bytes
 
 
-AnyFact = MessagesGone | Failed | Horizon | BarrierDelivered | Returned | Noted | GoneEarly
+class StandIn(Fact, tag=8):
+    """This instance takes over what belongs to `instance`, which is away, as it comes; on false: no
+    more. name: of that one, which may be the initial owner; "": not known."""
+
+    instance: int
+    name: str = ""
+    on: bool = True
+
+
+AnyFact = (
+    MessagesGone | Failed | Horizon | BarrierDelivered | Returned | Noted | GoneEarly | StandIn
+)
 
 
 class QueueRecord(Struct, omit_defaults=True):

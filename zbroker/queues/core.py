@@ -43,7 +43,7 @@ from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire.internal import JournalReceipt, Located, UnknownRequester, Watermarks, Welcome
-from zbroker.wire.owner_requests import PeersRead, TransferRequest
+from zbroker.wire.owner_requests import LiveSources, PeersRead, TransferRequest
 from zbroker.wire.queue_surveys import QueuesQuestion
 from zbroker.wire.replicas import Replicated
 from zbroker.wire.surveys import AskClients, Peers
@@ -121,6 +121,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             qe.Unsent: self._unsent,
             TransferRequest: self._moves.request,
             PeersRead: self._fence.read,
+            LiveSources: self._moves.sources,
             Replicated: shared.promises.replicated,
             qe.Examined: shared.answered,
             qe.Searched: shared.answered,
@@ -267,6 +268,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         shared.go_on_committing()
         dirty, shared.dirty = shared.dirty, {}
         for one in dirty.values():
+            self._moves.stand_in(one)
             self._dispatcher.dispatch(one)
             manager.commit(one)
             if one.entries and isinstance(one.queue, Queue):

@@ -267,7 +267,10 @@ class QueueFold:
         if one is not None and one.records_of_life(record.life):
             touched[one.name] = one
             for fact in record.facts:
-                one.apply(fact)
+                if isinstance(fact, r.StandIn):
+                    one.stand_ins.apply(fact, batch.position)
+                else:
+                    one.apply(fact)
 
     def _purged(self, batch: Batch, walk: Walk, touched: dict[str, QueueState]) -> None:
         record = _decoded(PURGE, batch)

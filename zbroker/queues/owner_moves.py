@@ -3,6 +3,7 @@
     TransferRequest --no consumer here can take them--> granted --landed, read--> another's
     granted to this instance, and no consumer takes them for a lease --> given back
     TakeOver --an owner is away, says a person--> this instance's, flagged
+        --until it is back--> so is what comes of it later
 
 From the moment of the decision on the owner does not offer them; the other instance offers them
 when it has read the record. A request that is not granted has no answer: it comes again.
@@ -15,17 +16,19 @@ from typing import Final
 from pyroaring import BitMap64
 
 from zbroker.engine.contract import Now
-from zbroker.engine.effects import Tell
+from zbroker.engine.effects import Note, Tell
 from zbroker.errors import ClientError
+from zbroker.log.records import StandIn
 from zbroker.queues.commits import PendingUnit, control
 from zbroker.queues.context import QueuesContext
 from zbroker.queues.queue_state import Ending, QueueState
 from zbroker.queues.replicated.fact_records import Move, UnitStamp, moves_of
 from zbroker.queues.replicated.ownership import OwnerClaim
 from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.sets import insert, remove, without
 from zbroker.queues.work.values import Outcome
 from zbroker.wire import queue_surveys as s
-from zbroker.wire.owner_requests import TransferRequest
+from zbroker.wire.owner_requests import LiveSources, TransferRequest
 
 GRANT_MAX: Final = 50_000  # messages of one record
 LOOK_MS: Final = 1_000  # how often it is looked what was granted and not used
@@ -39,6 +42,7 @@ class OwnerMoves:
         self._shared = shared
         self._since: dict[tuple[str, OwnerClaim], int] = {}  # when it was seen first
         self._look_ms = 0
+        self._live: frozenset[int] = frozenset()  # instances whose log comes here
 
     # -- another instance asks for some ------------------------------------------------------------
 
@@ -131,6 +135,13 @@ class OwnerMoves:
         if one.definition.config.semantics == "at-most-once" and not ask.may_duplicate:
             text = f"queue {ask.queue!r} is at-most-once, and the owner may have delivered some"
             raise ClientError("bad_queue", text, "say --may-duplicate, or wait for the owner")
+        if ask.until_back and ask.instance in self._live:
+            text = "key `instance`: its log comes here, so it is not away"
+            raise ClientError("bad_field", text, "take over what is here now, without --until-back")
+        if (ask.until_back or ask.end) and not ask.dry_run:
+            self._stands_in(one, StandIn(ask.instance, ask.name, not ask.end))
+        if ask.end:
+            return s.Changed(ask.cid, int(ask.instance in one.stand_ins.of))
         owners = replicated.ownership.owners(one.queue.here)
         taken = owners.get(ask.instance, BitMap64())
         if ask.name and ask.name == one.definition.config.initial_owner:
@@ -145,3 +156,57 @@ class OwnerMoves:
 
         self._commit(one, Move(taken, replicated.me, taken, takeover=True), done)
         return None
+
+    # -- as long as it is away ------------------------------------------------------------------
+
+    def stand_in(self, one: QueueState) -> None:
+        """Takes over what came of instances for which this one acts; not what these took over
+        themselves, or two that act for each other would do so for ever."""
+        many, replicated = one.stand_ins, one.replicated
+        if not many.of or replicated is None or not one.ready or not isinstance(one.queue, Queue):
+            return
+        for fact in many.again(one.folded):
+            self._stands_in(one, fact)
+        foreign = one.queue.places.foreign
+        many.taking &= foreign
+        fresh = without(without(foreign, many.taking), replicated.ownership.taken_over())
+        if not fresh or self._shared.manager.commits.full:
+            return
+        owners = replicated.ownership.owners(fresh)
+        initial = one.definition.config.initial_owner
+        for instance, row in many.of.items():
+            part = owners.get(instance, BitMap64())
+            if row.name and row.name == initial:
+                part = part | owners.get(0, BitMap64())
+            if part:
+                self._take(one, replicated.me, part)
+
+    def _take(self, one: QueueState, me: int, part: BitMap64) -> None:
+        insert(one.stand_ins.taking, part)
+
+        def done(code: str) -> None:
+            if code:
+                remove(one.stand_ins.taking, part & one.stand_ins.taking)
+
+        self._commit(one, Move(part, me, part, takeover=True), done)
+
+    def _stands_in(self, one: QueueState, fact: StandIn) -> None:
+        """This instance begins to, or does no more, once the record was read."""
+        one.stand_ins.changing.add(fact.instance)
+        one.facts.append(fact)
+        self._shared.touch(one)
+
+    def sources(self, live: LiveSources) -> None:
+        """For instances that are back it acts no more."""
+        self._live = frozenset(live.instances)
+        for one in self._shared.manager.folding.replicated.values():
+            back = self._live & one.stand_ins.of.keys() - one.stand_ins.changing
+            for instance in sorted(back):
+                name = one.stand_ins.of[instance].name
+                text = (
+                    f"queue {one.name!r}: {name or f'{instance:016x}'} is back; its messages "
+                    "belong to it again, as they come"
+                )
+                values = {"queue": one.name, "instance": f"{instance:016x}"}
+                self._shared.out.append(Note("queues.owner_is_back", text, "info", values))
+                self._stands_in(one, StandIn(instance, name, on=False))

@@ -32,6 +32,7 @@ from zbroker.log.records import (
 from zbroker.queues.effects import Give
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
+from zbroker.queues.stand_ins import StandIns
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import span
 from zbroker.queues.work.values import Arrivals, Outcome
@@ -192,6 +193,7 @@ class QueueState:
     returned: BitMap64 = field(default_factory=BitMap64)  # came back, and may be at any position
     replicated: ReplicatedQueue | None = None  # other instances have it, too
     met: bool = False  # it ended since two instances had defined it, and is read again
+    stand_ins: StandIns = field(default_factory=StandIns)
     rewriting: int = 0  # so many of its early facts are on their way to the log again
     name: str = field(init=False)
 
@@ -222,7 +224,10 @@ class QueueState:
     @property
     def held(self) -> int | None:
         """It needs the log from there on for the facts of a replicated queue."""
-        return None if self.replicated is None else self.replicated.needs
+        if self.replicated is None:
+            return None
+        lows = self.replicated.needs, self.stand_ins.lowest
+        return min((low for low in lows if low is not None), default=None)
 
     def records_of_life(self, life: int) -> bool:
         """True if records of this log with that number are about this declaration."""
@@ -343,7 +348,7 @@ class QueueState:
         self.endings.append(landed)
 
     def apply(self, fact: AnyFact) -> None:
-        """Something that the log says of this queue."""
+        """Something that the log says of the messages of this queue."""
         queue = self.queue
         if isinstance(fact, MessagesGone):
             positions = unpack_positions(fact.where)

@@ -301,6 +301,8 @@ class QueueRegistry:
             one.dead = BitMap64.deserialize(rows.pop("dead"))
             one.forget_dead(self.log_start)
             if one.replicated is not None:
+                if stand_ins := rows.pop("stand_ins", b""):
+                    one.stand_ins.load(stand_ins)
                 one.replicated.load(rows)
             one.queue.load(rows)
         except (LookupError, ValueError) as error:

@@ -82,6 +82,9 @@ def _row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
             first = foreign.min()
             found.elsewhere, found.elsewhere_first = len(foreign), first
             found.elsewhere_ns = one.ages.at(first)[0]
+        found.acts_for = sorted(
+            away.name or f"{instance:016x}" for instance, away in one.stand_ins.of.items()
+        )
     else:
         found.ready = len(queue.here)
     return found

@@ -23,6 +23,7 @@ SAVE_MS: Final = 30_000
 SAVE_POSITIONS: Final = 1_000_000  # folded since the last save: then earlier
 AGES: Final = "ages"
 DEAD: Final = "dead"
+STAND_INS: Final = "stand_ins"
 
 
 class Snapshot(NamedTuple):
@@ -82,7 +83,7 @@ def _saved(one: QueueState) -> SavedQueue:
     rows = one.queue.dump()
     rows[AGES], rows[DEAD] = one.ages.dump(), bytes(one.dead.serialize())
     if one.replicated is not None:
-        rows |= one.replicated.dump()
+        rows |= one.replicated.dump() | {STAND_INS: one.stand_ins.dump()}
     return SavedQueue(one.folded, one.horizon, rows)
 
 

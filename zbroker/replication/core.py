@@ -48,7 +48,7 @@ from zbroker.replication.return_fence import ReturnFence
 from zbroker.replication.sources import BadFrame, FromSource, Sources
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
-from zbroker.wire.owner_requests import AskTransfer, QueuesHere
+from zbroker.wire.owner_requests import AskTransfer, LiveSources, QueuesHere
 from zbroker.wire.replicas import (
     AskLinks,
     AskOrigins,
@@ -425,7 +425,8 @@ class ReplicationCore:
         """Requests of others go there; if it has just begun, it asks whether it may offer."""
         self._requests.rid = rid
         read = self._fence.look(now.mono_ms) if here.returning else None
-        return [e.Tell(rid, read)] if read is not None else []
+        live = e.Tell(rid, LiveSources(sorted(self.own.sources)))
+        return [live, e.Tell(rid, read)] if read is not None else [live]
 
     # -- questions -------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 queues                                          replication
     QueuesHere{}                      ->                            at a start, and on each beat
                                       <-  PeersRead{missing}        until all peers were heard
+                                      <-  LiveSources{instances}    to each QueuesHere
     AskTransfer{queue, owner, count} ->                            to the owner, over links
                                       <-  TransferRequest{...}       of another instance
 
@@ -30,6 +31,12 @@ class PeersRead(InternalMessage, tag="peers_read"):
     missing: list[str] = field(default_factory=list)
 
 
+class LiveSources(InternalMessage, tag="live_sources"):
+    """Instances whose log comes here on a live link."""
+
+    instances: list[int]
+
+
 class AskTransfer(InternalMessage, tag="ask_transfer"):
     """Consumers here could take so many messages that belong to `owner`; 0: to the initial owner,
     which is called `name`."""
@@ -49,4 +56,4 @@ class TransferRequest(InternalMessage, tag="transfer_request"):
 
 
 ToReplication = QueuesHere | AskTransfer
-FromReplication = PeersRead | TransferRequest
+FromReplication = PeersRead | LiveSources | TransferRequest

@@ -76,6 +76,7 @@ class QueueRow(QueueCounters, omit_defaults=True):
     oldest_ns: log time of the oldest. `behind`: positions of the log that it has not read yet.
     elsewhere: messages that belong to other instances, with position and log time of their oldest.
     owners: all messages by owner, where only this queue was asked for and it is a replicated one.
+    acts_for: instances whose messages are taken over as they come, by name or id.
     idle_ms: since a consumer took something, None: never since the start. holding: position from
     which on it needs the log. Fields that depend on the time or the end of the log alone are not a
     change: idle_ms, `behind`, and holding without messages.
@@ -99,6 +100,7 @@ class QueueRow(QueueCounters, omit_defaults=True):
     elsewhere_first: int = 0
     elsewhere_ns: int | None = None
     owners: list[OwnedMessages] = []
+    acts_for: list[str] = []
     consumers: int = 0
     first: int = 0
     last: int = 0
@@ -232,6 +234,7 @@ class TakeOver(Correlated, tag="take_over"):
 
     name: of that instance; as the initial owner it owns messages without its id being known.
     may_duplicate: also of an at-most-once queue, of which some may be delivered twice then.
+    until_back: and from now on each that comes, until its log comes here again. end: no more.
     """
 
     queue: str
@@ -239,6 +242,8 @@ class TakeOver(Correlated, tag="take_over"):
     name: str = ""
     may_duplicate: bool = False
     dry_run: bool = False
+    until_back: bool = False
+    end: bool = False
 
 
 class SetPoint(Correlated, tag="set_point"):

@@ -99,3 +99,21 @@ def test_where_it_owns_nothing_that_is_said(linked: FakeAdmin) -> None:
 def test_one_queue_or_all_are_named(linked: FakeAdmin, names: list[str]) -> None:
     assert run(linked.data, "takeover", *names, "--from", "a", "--yes").exit_code == 2
     assert linked.reported == []
+
+
+def test_what_comes_later_is_taken_over_until_it_is_back_or_a_person_ends_it(
+    linked: FakeAdmin,
+) -> None:
+    run(linked.data, "takeover", "work", "--from", "a", "--until-back", "--yes")
+    result = run(linked.data, "takeover", "work", "--from", "a", "--end")
+    assert result.stdout == "work: messages of a that come are taken over no more\n"
+    [(_, began), (_, ended)] = linked.reported
+    assert (began["until_back"], ended["end"]) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "more", [["work", "--until-back", "--end"], ["--all", "--until-back"], ["--all", "--end"]]
+)
+def test_it_is_begun_or_ended_for_one_queue(linked: FakeAdmin, more: list[str]) -> None:
+    assert run(linked.data, "takeover", *more, "--from", "a", "--yes").exit_code == 2
+    assert linked.reported == []

@@ -53,6 +53,7 @@ FACTS: Final[dict[type[records.Fact], str]] = {
     records.Returned: "returned",
     records.Noted: "noted",
     records.GoneEarly: "gone_early",
+    records.StandIn: "stand_in",
 }
 QUEUE_FACTS: Final[dict[type[queue_records.QueueFact], str]] = {
     queue_records.OriginsGone: "gone",

@@ -6,6 +6,8 @@ Answer: `queue`, `dry_run`, `count`, `text`; with --all `queues`, a list of thes
     zbroker-admin queue takeover work --from a --dry-run
     zbroker-admin queue takeover --all --from a --yes
     zbroker-admin queue takeover work --from 10b714bc24174273 --yes
+    zbroker-admin queue takeover work --from a --until-back --yes
+    zbroker-admin queue takeover work --from a --end --yes
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ _ID: Final = re.compile("[0-9a-f]{16}")
     "--from", "owner", required=True, metavar="INSTANCE", help="Its name, or its 16 hex digits."
 )
 @flag_option("--all", "What it owns of every queue, instead of one.", "every")
+@flag_option("--until-back", "Also what comes of it later, until its log comes here again.")
+@flag_option("--end", "Take over no more of what comes.")
 @flag_option("--may-duplicate", "Also of an at-most-once queue: some may come twice.")
 @dry_run_option
 @flag_option("--yes", "Do not ask.")
 def takeover(  # noqa: PLR0913 - click passes each option by itself
-    target: Target, name: str, owner: str, every: bool, may_duplicate: bool, dry_run: bool,
-    yes: bool,
+    target: Target, name: str, owner: str, every: bool, until_back: bool, end: bool,
+    may_duplicate: bool, dry_run: bool, yes: bool,
 ) -> None:  # fmt: skip
     """Offer here what another instance owns of the queue NAME, which is away.
 
@@ -47,6 +51,10 @@ def takeover(  # noqa: PLR0913 - click passes each option by itself
     record, and a message may be with a consumer of each until then. Messages whose acknowledgement
     there has not arrived here yet come again: wait for the links to other instances first.
 
+    With --until-back this instance acts for it: each message of it that arrives later is taken
+    over, too, until the log of that instance comes here again, or until --end. Give it on one
+    instance only.
+
     With --all each queue is taken over by itself; one that refuses it is named, and the others go
     on. The exit code is 1 then.
 
@@ -54,8 +62,16 @@ def takeover(  # noqa: PLR0913 - click passes each option by itself
     """
     if every is bool(name):
         raise click.UsageError("name a queue, or give --all")
+    if (end or until_back) and (every or end is until_back):
+        raise click.UsageError("--until-back and --end are for one queue, one of them")
     instance, called = _instance(target, owner)
     body = {"instance": instance, "called": called, "may_duplicate": may_duplicate}
+    if end:
+        found = change(target, name, "takeover", body | {"end": True})
+        report(target, found, f"messages of {owner} that come are taken over no more")
+        return
+    if until_back:
+        body["until_back"] = True
     names = [name] if name else _others(target)
     if dry_run or not yes:
         if not dry_run and (target.as_json or not sys.stdin.isatty()):

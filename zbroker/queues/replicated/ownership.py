@@ -175,6 +175,12 @@ class Ownership:
             and not claim.takeover and not claim.back
         ]  # fmt: skip
 
+    def taken_over(self) -> BitMap64:
+        """Those whose owner has them by a takeover."""
+        return BitMap64.union(
+            BitMap64(), *(part for claim, part in self._claims.items() if claim.takeover)
+        )
+
     def drop(self, positions: BitMap64) -> None:
         """They left the queue."""
         for part in self._tied.values():
