@@ -402,7 +402,7 @@ class Two:
             build.INSTANCE, core.generation, log_start or log.first_position, core.persisted
         )
         locator = Locator(log, NoIndex(), core.sessions)  # type: ignore[arg-type]
-        found = locator.locate(1, value, where, end=end)
+        found = self.found = locator.locate(1, value, where, end=end)
         return found.code, found.position
 
     def vector(self, ours: int, theirs: int, generation: int = 1) -> str:
@@ -609,6 +609,26 @@ def test_a_vector_of_a_generation_covers_older_ones_that_were_removed() -> None:
     assert generation > 1
     assert alone.locate(alone.vector(newest, 0, generation), log_start) == ("", log_start)
     assert alone.locate(alone.vector(10, 0), log_start)[0] == "bookmark_expired"
+
+
+@pytest.mark.parametrize("seen", [0, 2, 4])
+def test_a_vector_that_leads_before_the_end_of_older_generations_has_not_passed_them(
+    seen: int,
+) -> None:
+    """The newest generation that it names is there at 0, as in an answer on a new log."""
+    alone = Two()
+    alone.whole.publish("q", 1, 9)
+    alone.whole.process.core.raise_generation()
+    alone.whole.process.turn()
+    alone.whole.publish("q", 10)
+    older, newer = (Origin(build.INSTANCE, one) for one in (1, alone.whole.core.generation))
+    value = format_vector({older: seen, newer: 0})
+    assert alone.locate(value) == ("", 1)
+    assert alone.found.passed == [(*older, seen), (*newer, 0)]
+    assert alone.locate(value, log_start=6)[0] == "bookmark_expired"
+    newest = alone.whole.core.persisted - 1
+    assert alone.locate(format_vector({newer: newest})) == ("", newest + 1)
+    assert alone.found.passed == [(*newer, newest), (*older, 10)]
 
 
 def test_a_log_whose_snapshots_do_not_say_how_it_began_expires_rather_too_much(

@@ -84,13 +84,14 @@ class Vectors:
     def passed_by(self, vector: Vector, position: int, now: Where) -> PlaceVector:
         """All that a reader has passed that begins after a vector, at `position`.
 
-        After a vector of this log alone that is also all of the older generations, and the runs of
-        messages that it covers by another origin than the one that they have here.
+        After a vector of this log alone that is also what older generations have before there, and
+        the runs of messages that it covers by another origin than the one that they have here.
         """
         vector = self._filled(vector, now)
         own = _of_instance(vector, now.instance)
         if own and not self._look.sessions.origins.foreign:
-            passed = self._look.sessions.origins.closed.compact(self._with_older(own))
+            whole = self._with_older(own, position, now)
+            passed = self._look.sessions.origins.closed.compact(whole)
             return PlaceVector(position, passed, forked=self._has_forked(vector))
         tied = list(tied_runs(vector, self._look.sessions.origins.ties, position))
         forked = self._has_forked(vector)
@@ -178,18 +179,27 @@ class Vectors:
         position = self._own(newest, vector[newest] + 1, now)
         if position > now.persisted:
             raise ClientError("bookmark_pending", f"position {position - 1} is not in the log yet")
-        return position if position >= now.log_start else self._kept(vector, now)
+        return position if position >= now.log_start else self._kept(vector, position, now)
 
-    def _kept(self, vector: Vector, now: Where) -> int:
-        """The log start, if no message that the vector does not cover was removed."""
-        if not dominates(self._with_older(vector), self._below_log_start(now)):
+    def _kept(self, vector: Vector, position: int, now: Where) -> int:
+        """The log start, if no message that the vector does not cover was removed. position: where
+        it leads to."""
+        if not dominates(self._with_older(vector, position, now), self._below_log_start(now)):
             raise _expired(now)
         return now.log_start
 
-    def _with_older(self, vector: Vector) -> Vector:
-        """With what this log holds of the generations before the newest one of an own vector."""
+    def _with_older(self, vector: Vector, position: int, now: Where) -> Vector:
+        """With what this log holds before `position`, to which an own vector leads, of generations
+        before the newest one that it names.
+
+        Mostly that is all of them. A vector may name a generation without a record of it, at 0 or
+        at a position that was lost: then it leads to a place before messages of older ones.
+        """
         newest, messages = max(vector), self._look.sessions.origins.all_messages
-        older = {origin: at for origin, at in messages.items() if origin < newest}
+        older = {
+            origin: min(at, position - 1) if origin.instance == now.instance else at
+            for origin, at in messages.items() if origin < newest
+        }  # fmt: skip
         return {**vector, **{one: max(at, vector.get(one, 0)) for one, at in older.items()}}
 
     def _knows(self, origin: Origin, now: Where) -> bool:
