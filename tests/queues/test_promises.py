@@ -37,6 +37,13 @@ def bench() -> Synced:
     return bench
 
 
+@pytest.mark.seed("000-20")
+def test_delivery_at_the_owner_waits_for_no_other_instance(bench: Synced) -> None:
+    mine = bench.many(3)
+    assert bench.got() == mine
+    assert bench.to_replication == [], "it says nothing to others for it"
+
+
 def test_an_answer_waits_until_enough_destinations_know(bench: Synced) -> None:
     one, two, three = bench.many(3)
     bench.ack(one)
