@@ -167,3 +167,11 @@ def test_what_was_seen_is_forgotten_in_the_end() -> None:
         process.wants(replace(WANT, number=number))
     assert len(routes._seen) == SEEN_MAX
     assert not answers(process.effects, w.LinkEnded)
+
+
+def test_an_instance_that_may_bring_some_topics_only_may_not_ask() -> None:
+    for topics, digest in ((["orders"], 0), ([".*"], 7)):
+        process = Meshed()
+        link = process.core.sources.links[b"there"]
+        link.topics, link.digest = topics, digest
+        assert not told(process.wants())

@@ -18,6 +18,7 @@ from zbroker.wire import replication as w
 from zbroker.wire.internal import ReceiptItem, Record
 
 CREDIT_BYTES: Final = 16 << 20  # of one link
+ANY_TOPIC: Final = ".*"  # as a right has it
 
 
 class IncomingLink:
@@ -53,6 +54,11 @@ class IncomingLink:
     def answered(self) -> int:
         """The ordinal of the newest record that a receipt was about."""
         return self._since
+
+    @property
+    def brings_everything(self) -> bool:
+        """It may bring all topics, and does."""
+        return ANY_TOPIC in self.topics and not self.digest
 
     def follows(self, units: w.SendUnits) -> bool:
         """Takes note of what came; False: something before it did not come."""

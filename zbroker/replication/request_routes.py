@@ -4,8 +4,8 @@
     Want for this instance -----------> TransferRequest to the queues here
     Want for another one, once -------> on, in the same manner, while hops are left
 
-Only an instance whose log comes here may ask: what becomes of a granted message comes back with
-that. Nothing is kept for later: an instance that gets nothing asks again.
+Only an instance whose log comes here as a whole may ask: what becomes of a granted message comes
+back with that, and one that may bring some topics only moves no messages of others. Nothing is kept for later: an instance that gets nothing asks again.
 Source: requirement 000, "Replicated Queues"; the design of ownership, "Transfer".
 """
 
@@ -90,7 +90,9 @@ class RequestRoutes:
 
     def _may_ask(self, peer: int) -> bool:
         links = self._sources.links.values()
-        return any(link.instance == peer and link.welcomed for link in links)
+        return any(
+            link.instance == peer and link.welcomed and link.brings_everything for link in links
+        )
 
     def _on(self, want: Want, but: Iterable[int]) -> Iterator[Effect]:
         ways, names = self._ways()
