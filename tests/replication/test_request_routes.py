@@ -19,7 +19,7 @@ from zbroker.replication.effects import SayOn
 from zbroker.replication.request_routes import A_BEAT, SEEN_MAX
 from zbroker.replication.sources import FromSource
 from zbroker.wire import replication as w
-from zbroker.wire.owner_requests import AskTransfer, QueuesHere, TransferRequest
+from zbroker.wire.owner_requests import AskTransfer, LiveSources, QueuesHere, TransferRequest
 from zbroker.wire.replication import OriginPosition
 
 QUEUES = b"queues"
@@ -67,7 +67,8 @@ def sent(effects: list[Any]) -> dict[str, w.Want]:
 
 
 def told(effects: list[Any]) -> list[Any]:
-    return [one.answer for one in effects if isinstance(one, Tell) and one.rid == QUEUES]
+    said = [one.answer for one in effects if isinstance(one, Tell) and one.rid == QUEUES]
+    return [one for one in said if not isinstance(one, LiveSources)]
 
 
 @pytest.mark.seed("000-18")
@@ -175,3 +176,9 @@ def test_an_instance_that_may_bring_some_topics_only_may_not_ask() -> None:
         link = process.core.sources.links[b"there"]
         link.topics, link.digest = topics, digest
         assert not told(process.wants())
+
+
+def test_the_queues_hear_whose_log_comes_here() -> None:
+    process = Meshed()
+    [said] = process.hears(Asked(QUEUES, QueuesHere()))
+    assert said == Tell(QUEUES, LiveSources([THERE.instance, THIRD.instance]))
