@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from tests.sim import lost_hosts_bugs
 from tests.sim.disk import SimDisk
-from tests.sim.journal_process import SimNote
 from tests.sim.many_world import HEAL_MS, Instance, InstanceJournal, ManyWorld, Publisher
 from tests.sim.two_nodes import Message, Violation, messages
 from zbroker.ids import Origin
@@ -74,7 +73,8 @@ class LosingInstance(Instance):
         self.kill_journal(power=False)
         self.kill_replication()
         self.kill_delivery()
-        self.disk, self.note, self.removed = SimDisk(self.rng), SimNote(), set()
+        self.replace_disk(SimDisk(self.rng))
+        self.removed = set()
         if new_id:
             self.id, self._image = self.id + 0x10, None  # the copy of the disk is another instance
         self.world.events.append("host replaced" if new_id else "new disk")

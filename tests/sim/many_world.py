@@ -214,11 +214,16 @@ class Instance:
         self.kill_journal(power=False)
         self.kill_replication()
         self.kill_delivery()
-        self.disk = SimDisk(self.rng) if image is None else copied(image, self.rng)
-        self.note = SimNote()
+        self.replace_disk(SimDisk(self.rng) if image is None else copied(image, self.rng))
         self.world.events.append("new disk" if empty else "old disk")
         self.start()
         self.world.note_lost(before)
+
+    def replace_disk(self, disk: SimDisk) -> None:
+        """The host starts with another one, and with empty memory: not within the same second, by
+        which two generations are told apart if neither knows of the other."""
+        self.disk, self.note = disk, SimNote()
+        self.skew_s += 1
 
     def durable(self) -> DiskContent:
         """What its disk holds, also while it is down."""
@@ -316,9 +321,11 @@ class Instance:
         for batch in self.batches(self._read_to):
             self._read_to = batch.end_position
             if batch.kind == KIND_PUBLISH:
-                for message, held in messages(batch):
+                found = dict(messages(batch))
+                for message, held in found.items():
                     self.world.demand(message not in self._held, f"{self.name}: {message} twice")
                     self._held[message] = held
+                self.world.note_given(self.name, found)
         return self._held
 
     def before(self, position: int) -> set[Message]:
@@ -388,6 +395,7 @@ class ManyWorld:
         self.cuts: set[tuple[str, str]] = set()
         self.lost: set[Message] = set()  # with the disks that had them
         self.misplaced: set[Message] = set()  # those, or that one of their origins is known no more
+        self._given: dict[tuple[Origin, int], Message] = {}
         names = NAMES[: instances or self.rng.choice((2, 3, 3, 4, 5))]
         self.instances = {
             name: self.instance_of(self, name, 0xA0 + n) for n, name in enumerate(names)
@@ -422,6 +430,14 @@ class ManyWorld:
         self.lost |= before.messages.difference(*(one.messages for one in left))
         nowhere = before.origins.difference(*(one.origins for one in left))
         self.misplaced |= {message for message, _ in nowhere}
+
+    def note_given(self, where: str, found: dict[Message, Held]) -> None:
+        """A position at an origin is that of one message, also after the disk is lost that had it:
+        a subscriber may know it."""
+        for message, held in found.items():
+            first = self._given.setdefault((held.origin, held.position), message)
+            place = f"{held.origin}.{held.position}"
+            self.demand(first == message, f"{where}: {place} was given twice: {first}, {message}")
 
     def plant_replication(self, core: ReplicationCore, log: LinkLog) -> None:
         """A bug of the replication process."""

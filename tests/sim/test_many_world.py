@@ -11,6 +11,8 @@ from tests.sim import many_bugs, topics_bugs
 from tests.sim.many_world import ManyWorld
 from tests.sim.seeds import must_find, run
 from tests.sim.topics_world import TopicsWorld
+from tests.sim.two_nodes import Held, Violation
+from zbroker.ids import Origin
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
@@ -49,6 +51,36 @@ def test_a_planted_bug_of_topics_is_found(bug: str) -> None:
 @pytest.mark.parametrize("bug", many_bugs.ALL)
 def test_a_planted_bug_is_found(bug: str) -> None:
     must_find(ManyWorld, __file__, bug, PLANTED_SEEDS)
+
+
+def test_a_host_that_is_set_back_twice_begins_two_generations() -> None:
+    """Neither the older disk nor another instance knows the first of them."""
+    world = ManyWorld(1, instances=2)
+    victim = world.victim
+    victim.start()
+    victim.keep_image()
+    numbers = set[int]()
+    for _ in range(2):
+        victim.restore(empty=False)
+        for instance in world.instances.values():
+            instance.start()
+        world.at.run_until(world.at.now_ms + 300)
+        assert victim.journal is not None
+        assert not victim.journal.core.question.open, "it has decided, in the same second"
+        numbers.add(victim.journal.core.commit.generation)
+        for other in world.instances.values():
+            if other is not victim:
+                other.kill_journal(power=True)
+    assert len(numbers) == 2
+
+
+def test_a_position_that_is_given_twice_is_noticed() -> None:
+    world = ManyWorld(1, instances=2)
+    held = Held(b"", Origin(0xA0, 5), 3, late=False)
+    world.note_given("a", {(1, 1): held})
+    world.note_given("b", {(1, 1): held, (1, 2): held._replace(position=4)})
+    with pytest.raises(Violation, match="was given twice"):
+        world.note_given("b", {(1, 3): held})
 
 
 def test_a_history_repeats_from_its_seed() -> None:

@@ -75,8 +75,8 @@ def drawn(wall_ns: int, *known: int, chance: Callable[[], int]) -> int:
     """The number of a new generation: higher than every one that is known here.
 
     It is the time where it can be: two copies of one log that begin a new generation each then have
-    two numbers, although neither knows of the other. Where the clock was set back, and the time is
-    not higher, it is one of the next SPREAD, by chance.
+    two numbers, although neither knows of the other, unless both begin in one second. Where the
+    clock was set back, and the time is not higher, it is one of the next SPREAD, by chance.
     """
     highest = max(known, default=0)
     seconds = wall_ns // 1_000_000_000 - EPOCH_S
