@@ -19,7 +19,7 @@ from zbroker.replication.sources import FromSource
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
 from zbroker.wire.internal import ReceiptItem, Record
-from zbroker.wire.replicas import AskOrigins, OriginRows
+from zbroker.wire.replicas import AskOrigins, OriginRows, PeerHolds
 from zbroker.wire.replication import OriginPosition
 
 MINE, JOURNAL_1, JOURNAL_2 = 50, 60, 61
@@ -263,3 +263,32 @@ def test_what_is_durable_here_is_stated_with_the_next_beat() -> None:
     (beat,) = (e.message for e in process.tick(1) if isinstance(e, SayOn))
     assert isinstance(beat, w.LinkBeat)
     assert [(row.instance, row.position) for row in beat.statement.rows] == [(HERE.instance, 8)]
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_what_an_earlier_session_heard_is_no_answer_to_a_hello(*, answered: bool) -> None:
+    """An empty log would open to publishers, as if the destination held nothing; or a generation
+    would be closed that the destination had not heard of when it answered."""
+    process = Process("there")
+    process.welcomed()
+    process.tick()
+    link = process.core.outgoing["there"]
+    said = statement(1, {THERE: 9})
+
+    def answered_with(message: w.LinkMessage) -> bool:
+        effects = process.hears(FromDestination("there", message))
+        return any(isinstance(e, Say) and isinstance(e.message, PeerHolds) for e in effects)
+
+    earlier = link.session
+    if answered:
+        assert answered_with(w.LinkWelcome(earlier, 1, "there", "g", said, 1 << 20))
+        assert answered_with(w.LinkBeat(earlier, statement(2, {THERE: 10})))
+    link.ask_again(process.now_ms)
+    process.tick()
+    assert link.session > earlier
+    assert not answered_with(w.LinkBeat(earlier, statement(3, {THERE: 11})))
+    assert not answered_with(w.LinkBeat(link.session, statement(4, {THERE: 11})))
+    assert answered_with(w.LinkWelcome(link.session, 1, "there", "g", said, 1 << 20))
+    assert not answered_with(w.LinkWelcome(earlier, 1, "there", "g", said, 1 << 20))
+    assert not answered_with(w.LinkBeat(earlier, statement(5, {THERE: 12})))
+    assert answered_with(w.LinkBeat(link.session, statement(6, {THERE: 12})))

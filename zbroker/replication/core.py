@@ -337,11 +337,12 @@ class ReplicationCore:
     def _destination(self, event: FromDestination, now: Now) -> Sequence[Effect]:
         link, message = self.outgoing[event.link], event.message
         effects = self._from_link(event.link, link.heard(message, now.mono_ms))
-        if isinstance(message, w.Want) and link.is_up and message.session == link.session:
+        if not link.is_up or getattr(message, "session", 0) != link.session:
+            return effects  # of an earlier session; before a Welcome nothing is known of this one
+        if isinstance(message, w.Want):
             return [*effects, *self._requests.heard(link.peer.instance, message)]
-        if isinstance(message, w.LinkWelcome) and link.state == "finding":
-            return [*effects, *self.sources.peer_holds(event.link, link.peer, link.asked_in)]
-        if isinstance(message, w.LinkBeat) and message.statement.rows and link.state != "down":
+        welcomed = isinstance(message, w.LinkWelcome) and link.state == "finding"
+        if welcomed or (isinstance(message, w.LinkBeat) and message.statement.rows):
             return [*effects, *self.sources.peer_holds(event.link, link.peer, link.asked_in)]
         return effects
 
