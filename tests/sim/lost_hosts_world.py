@@ -23,6 +23,7 @@ from zbroker.ids import Origin
 from zbroker.journal.core import JournalCore
 from zbroker.journal.retention import Kept, RemovalLimits
 from zbroker.journal.segment_removal import remove_through
+from zbroker.log.cover import tied_runs
 from zbroker.log.format import KIND_PUBLISH
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
@@ -174,11 +175,17 @@ class LostHostsWorld(ManyWorld):
         return not any(self._lacks(one, other) for one in found for other in found)
 
     def _lacks(self, one: Any, other: Any) -> list[Message]:
-        """What `one` should have of what the other has."""
+        """What `one` should have of what the other has: of a message with two origins nothing, if
+        either of them is in what `one` says that it does not have."""
         held, below = one.held(), one.missing
+        ties = other.journal.core.commit.sessions.origins.ties
+        declared = {
+            (run.publisher, sequence) for run in tied_runs(below, ties)
+            for sequence in range(run.first, run.last + 1)
+        }  # fmt: skip
         return [
             message for message, at in other.held().items()
-            if message not in held and message not in one.removed
+            if message not in held and message not in one.removed and message not in declared
             and at.position > below.get(at.origin, 0)
         ]  # fmt: skip
 
