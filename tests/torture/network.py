@@ -163,6 +163,7 @@ def network(names: Sequence[str]) -> Iterator[Network]:
 
 def _remove(bridge: str) -> None:
     for space in [one.name for one in NETNS.glob(f"{bridge}*")] if NETNS.exists() else []:
+        _try("ip", "link", "del", space)  # at once; with its namespace it goes a while later
         _try("ip", "netns", "del", space)
     _try("ip", "link", "del", bridge)
 
