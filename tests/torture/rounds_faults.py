@@ -7,8 +7,9 @@ the network. At most one of a round takes a disk.
 from __future__ import annotations
 
 import random
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tests.process.load import until
@@ -74,10 +75,10 @@ def cut_from_clients(scene: Scene, peer: HostedPeer) -> None:
     scene.pause(2, 6)
 
 
-def kill_process(scene: Scene, peer: HostedPeer) -> None:
+def kill_process(scene: Scene, peer: HostedPeer, processes: Sequence[str] = PROCESSES[:4]) -> None:
     """One or several, one after the other."""
     for _ in range(scene.rng.randint(1, 3)):
-        name = scene.rng.choice(PROCESSES[:4])
+        name = scene.rng.choice(processes)
         scene.log(f"{peer.name}: {name} is killed")
         peer.kill_process(name)
         scene.pause(0, 1)
@@ -157,3 +158,29 @@ def fit(one: str, other: str) -> bool:
     both = {one, other}
     copied = "serve_a_copy" in both and both & CUTS
     return not copied and not (one in LOSES_A_DISK and other in LOSES_A_DISK)
+
+
+def strike(scene: Scene, faults: Sequence[DrawnFault], known: Mapping[str, Fault]) -> None:
+    """The second one begins while the first is there. Each has random numbers of its own."""
+    errors: list[BaseException] = []
+
+    def one(fault: DrawnFault, mine: Scene) -> None:
+        peer = next(one for one in scene.peers if one.name == fault.peer)
+        scene.log(f"{fault.name} {fault.peer}")
+        try:
+            known[fault.name](mine, peer)
+            scene.log(f"{fault.name} {fault.peer}: done")
+        except BaseException as error:
+            errors.append(error)
+
+    threads = []
+    for fault in faults:
+        mine = scene._replace(rng=random.Random(scene.rng.random()))
+        thread = threading.Thread(target=one, args=(fault, mine), daemon=True)
+        thread.start()
+        threads.append(thread)
+        scene.pause(0, 2)
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]

@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +34,7 @@ import pytest
 from tests.process.load import batches_of, until
 from tests.torture.network import Network, network, why_not
 from tests.torture.replicated_host import HostedPeer
-from tests.torture.rounds_faults import FAULTS, LOSES_A_DISK, DrawnFault, Scene, draw
+from tests.torture.rounds_faults import FAULTS, LOSES_A_DISK, Scene, draw, strike
 from tests.torture.rounds_load import (
     STAGED_COUNT,
     TOPICS,
@@ -141,7 +141,8 @@ class Rounds:
             worker.resume()
         scene = Scene(self.network, self.peers, self.rng, self.log, 1.0)
         scene.pause(0.3, 1.5)
-        self._strike(scene, faults)
+        self.lost_disks += sum(fault.name in LOSES_A_DISK for fault in faults)
+        strike(scene, faults, FAULTS)
         scene.pause(0.3, 1.5)
         for worker in self._workers:
             worker.pause()
@@ -159,32 +160,6 @@ class Rounds:
             f"{sum(one.batch for one in self._writers)} batches in "
             f"{sum(one.tries for one in self._writers)} tries"
         )
-
-    def _strike(self, scene: Scene, faults: Sequence[DrawnFault]) -> None:
-        """The second one begins while the first is there. Each has random numbers of its own."""
-        errors: list[BaseException] = []
-
-        def one(fault: DrawnFault, mine: Scene) -> None:
-            peer = next(one for one in self.peers if one.name == fault.peer)
-            self.lost_disks += fault.name in LOSES_A_DISK
-            self.log(f"{fault.name} {fault.peer}")
-            try:
-                FAULTS[fault.name](mine, peer)
-                self.log(f"{fault.name} {fault.peer}: done")
-            except BaseException as error:
-                errors.append(error)
-
-        threads = []
-        for fault in faults:
-            mine = scene._replace(rng=random.Random(self.rng.random()))
-            thread = threading.Thread(target=one, args=(fault, mine), daemon=True)
-            thread.start()
-            threads.append(thread)
-            scene.pause(0, 2)
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
 
     def _settle(self) -> None:
         """Everything is acknowledged, every instance holds it, every subscriber has it."""
