@@ -140,6 +140,11 @@ class HostedPeer:
         admin = Admin(self.peer.listen["admin"])
         return self.host.run(admin.ask, path)
 
+    def tell(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """What its admin answers to a change. Raises: ZBrokerError, also while it is down."""
+        admin = Admin(self.peer.listen["admin"], self.data)
+        return self.host.run(admin.tell, path, body)
+
     def pid(self, process: str) -> int:
         return self.host.run(lambda: until_running(self.peer.running, process, 0))
 
