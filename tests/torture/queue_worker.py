@@ -3,8 +3,8 @@
     python -m tests.torture.queue_worker NAME SEED FILE QUEUE MODE INSTANCE=URL...
 
 MODE: `loose` dies at any moment, with what it holds, and goes from instance to instance; what it
-took at one it acknowledges by bookmark at the next. `diligent` stays at the first one and
-acknowledges everything. It ends when it is killed. Lines: see queue_judge.py.
+took at one it forgets, or acknowledges by bookmark at the next. `diligent` stays at the first one
+and acknowledges everything. It ends when it is killed. Lines: see queue_judge.py.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ FLUSH_S: Final = 4.0
 IDLE_S: Final = 0.2
 AGAIN_S: Final = 0.2
 TRIES: Final = 3  # of an acknowledgement by bookmark: the instance may not have the message yet
-DIES: Final = 0.01  # share of the batches
-MOVES: Final = 0.04
+DIES: Final = 0.03  # share of the batches
+MOVES: Final = 0.06
 RELEASES: Final = 0.03
+CARRIES: Final = 0.5  # else what it held is forgotten, and has to come again
+WORKS_S: Final = (0.0, 0.0, 0.05, 0.1, 0.4)  # with a batch: most faults have to hit held messages
 
 
 class Place(NamedTuple):
@@ -117,12 +119,14 @@ class LoggedWorker:
                 self._wait(session, consumer, batch)
                 batch = []
         finally:
-            self._carried += [Carried(_named(one), one.bookmark, TRIES) for one in batch]
+            if self.rng.random() < CARRIES:
+                self._carried += [Carried(_named(one), one.bookmark, TRIES) for one in batch]
             # as a program that fails over: what it holds is neither done nor given back there
             consumer.close(flush=False, timeout=0)
 
     def _is_enough(self, consumer: Consumer, batch: list[Any]) -> bool:
         """Whether it goes elsewhere with what it holds. It may die, or give back one."""
+        time.sleep(self.rng.choice(WORKS_S))
         self.die()
         if self.rng.random() < RELEASES:
             batch.pop().release(delay=self.rng.choice((0, 0.1)))
