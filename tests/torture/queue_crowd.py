@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.torture.replicated_host import HostedPeer
 from tests.torture.rounds_load import PUT_S, TOPIC, NumberPublisher
@@ -18,6 +18,7 @@ from zbroker.errors import ZBrokerError
 BURST: Final = 4  # messages between two pauses
 LOOK_S: Final = 0.2
 END_S: Final = 10.0
+UNTIL_BACK: Final = 0.4  # share of the takeovers that go on
 
 
 class QueuePublisher(NumberPublisher):
@@ -143,12 +144,16 @@ class Takeovers:
     def _run(self) -> None:
         while not self._over.wait(self._rng.uniform(0.5, 3)):
             here, away = self._rng.sample(list(self._peers), 2)
-            body = {"instance": self._ids[away.name], "called": away.name}
+            body: dict[str, Any] = {"instance": self._ids[away.name], "called": away.name}
+            if self._rng.random() < UNTIL_BACK:
+                body["until_back"] = True  # refused while that instance is there
             try:
                 done = here.tell(f"/queues/{self._queue}/takeover", body)
             except ZBrokerError as error:
                 self._log(f"{here.name} takes over from {away.name}: {error}")
                 continue
-            self._log(f"{here.name} takes over {done['count']} from {away.name}")
-            self.count += done["count"] > 0
+            until_back = "until_back" in body
+            more = ", and what comes" if until_back else ""
+            self._log(f"{here.name} takes over {done['count']} from {away.name}{more}")
+            self.count += until_back or done["count"] > 0
             self.moved += done["count"]
