@@ -117,3 +117,93 @@ def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     assert closed.generations_of(THERE) == [2, 3]
     assert (closed.newest_forgotten(THERE), closed.newest_forgotten(HERE)) == (2, 0)
     assert len(closed) == 3
+
+
+OWN, NEXT, THIRD = Origin(HERE, 1), Origin(HERE, 2), Origin(HERE, 3)
+
+
+@pytest.fixture
+def own() -> ClosedGenerations:
+    """Record 12 of generation 2 closed the first one, at 7; record 20 of the third one the second,
+    at 12. There are peers; nothing is known of them."""
+    closed = ClosedGenerations()
+    closed.copied(HERE, {})
+    closed.add(ClosedRow(HERE, 1, 7, 2, 12, 7, 7, 0, 7, 0))
+    closed.add(ClosedRow(HERE, 2, 12, 3, 20, 12, 11, 0, 11, 0))
+    return closed
+
+
+ALL_NAMED = {OWN: 7, NEXT: 12, THIRD: 21}
+
+
+@pytest.mark.parametrize(
+    ("generations", "left"),
+    [
+        ({}, ALL_NAMED),
+        ({1: 7}, ALL_NAMED),
+        ({1: 7, 2: 11, 3: 19}, ALL_NAMED),
+        ({1: 7, 2: 12, 3: 19}, {NEXT: 12, THIRD: 21}),
+        ({1: 7, 2: 12, 3: 20}, {THIRD: 21}),
+        ({3: 20}, {THIRD: 21}),
+        (None, {THIRD: 21}),
+    ],
+)
+def test_an_entry_stays_until_the_record_that_closed_it_is_on_another_host(
+    own: ClosedGenerations, generations: dict[int, int] | None, left: dict[Origin, int]
+) -> None:
+    """Peers name their newest generations; a closing record comes after all that it closes."""
+    own.copied(HERE, generations)
+    assert own.compact(ALL_NAMED) == left
+    assert own.fill(left) == ALL_NAMED
+    messages = {OWN: 7, NEXT: 11}
+    assert own.still_named == {one: at for one, at in messages.items() if one in left}
+
+
+def test_one_without_messages_needs_no_entry(own: ClosedGenerations) -> None:
+    """As on a host that takes copies only: peers never hold anything of it."""
+    own.add(ClosedRow(HERE, 3, 20, 4, 30, 20, 20, 0, 0, 0))
+    assert own.compact({THIRD: 20, Origin(HERE, 4): 31}) == {Origin(HERE, 4): 31}
+    assert THIRD not in own.still_named
+    assert own.compact({NEXT: 12, THIRD: 20}) == {NEXT: 12, THIRD: 20}, "it proves nothing of older"
+
+
+def test_records_of_others_are_on_two_hosts(own: ClosedGenerations) -> None:
+    own.add(ClosedRow(THERE, 1, 7, 2, 12, 7, 7, 0, 7, 0))
+    assert own.compact({OLD: 7, LATER: 12}) == {LATER: 12}
+
+
+def test_readers_are_told_when_more_may_be_left_out(own: ClosedGenerations) -> None:
+    before = own.changes
+    own.copied(HERE, {2: 11})
+    assert own.changes == before
+    own.copied(HERE, {2: 12})
+    assert own.changes == before + 1
+    own.copied(HERE, {2: 13})
+    assert own.changes == before + 1
+
+
+def test_what_was_taken_again_is_named_until_the_record_of_it_is_copied(
+    own: ClosedGenerations,
+) -> None:
+    [row, *_] = own
+    own.copied(HERE, {2: 12, 3: 20})
+    row.beyond = row.messages = 9
+    row.again_generation, row.again_position = 3, 25
+    own.changed(row)
+    assert own.compact({OWN: 9, THIRD: 25}) == {OWN: 9, THIRD: 25}
+    assert own.still_named == {OWN: 9}
+    before = own.changes
+    own.copied(HERE, {2: 12, 3: 25})
+    assert own.compact({OWN: 9, THIRD: 25}) == {THIRD: 25}
+    assert (own.still_named, own.changes) == ({}, before + 1)
+
+
+def test_what_is_forgotten_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLOSED_MAX", 1)
+    closed = ClosedGenerations()
+    closed.copied(HERE, {})
+    for generation in (1, 2):
+        closed.add(ClosedRow(HERE, generation, 5, generation + 1, 9, 5, 5, 5, 5, 5))
+    assert closed.still_named == {NEXT: 5}
+    closed.copied(HERE, {3: 9})
+    assert closed.still_named == {}

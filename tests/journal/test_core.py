@@ -14,6 +14,7 @@ from zbroker.engine.contract import Now
 from zbroker.engine.effects import Answer, Exit, Note, Ready, Sync
 from zbroker.engine.events import Gone, StopAsked, Synced
 from zbroker.journal import effects as je
+from zbroker.journal.closed_generations import ClosedRow
 from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
 from zbroker.journal.events import (
     ConflictsKept,
@@ -32,6 +33,7 @@ from zbroker.journal.synced_note import GroupEnd, Proof
 from zbroker.limits import BEAT_MS, STATE_BODY_BYTES, U63_MAX
 from zbroker.log.format import KIND_STATE, crc32c
 from zbroker.wire import internal as m
+from zbroker.wire.replicas import AskClosed, PeerHolds
 
 MINE, RID, READER = 77, b"\0ingest", b"\0delivery"
 BODY = b"\x91\xc4\x01a"
@@ -43,11 +45,16 @@ class Steps:
 
     def __init__(
         self, serial: int = 1, peers: tuple[str, ...] = (),
-        proved: Proof = Proof.PROVED,
+        proved: Proof = Proof.PROVED, sessions: Sessions | None = None,
     ) -> None:  # fmt: skip
         settings = JournalSettings(9, MINE, peers=peers)
         end = LogEnd(1, 1, 0, 1, serial, serial, proved)
-        self.core = JournalCore(settings, RetentionSettings(("delivery",), 0), Sessions(), end)
+        self.core = JournalCore(
+            settings,
+            RetentionSettings(("delivery",), 0),
+            Sessions() if sessions is None else sessions,
+            end,
+        )
         self.now_ms = 0
         self.session = self.ordinal = 0
         self.tick()
@@ -396,6 +403,28 @@ def test_a_peer_that_knows_more_has_a_generation_begun_before_the_next_record() 
 def process(disk: SimDisk, note: SimNote) -> JournalProcess:
     start = Start(build.Clock(), build.SEGMENT_BYTES, lambda: 5, note=note)
     return JournalProcess(disk, JournalSettings(build.INSTANCE, MINE, peers=("b",)), start)
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_readers_hear_of_a_closed_generation_once_a_peer_has_the_record(*, forgotten: bool) -> None:
+    sessions = Sessions(9)
+    sessions.origins.fold_closed_row(ClosedRow(9, 1, 7, 2, 12, 7, 7, 0, 7, 0))
+    sessions.forgotten_peers.names |= {"b"} if forgotten else set()
+    at = Steps(peers=("b",), sessions=sessions)
+
+    def closed() -> list[int]:
+        at.tick(at.now_ms + BEAT_MS)
+        at.hear(PROCESS)
+        at.hear(Requested([Incoming(READER, AskClosed(1, MINE), [])]))
+        at.tick()
+        [answer] = [one for one in at.hear(PROCESS) if isinstance(one, Answer)]
+        return [row.generation for row in answer.message.rows]
+
+    assert closed() == ([1] if forgotten else [])
+    for position, known in ((11, forgotten), (12, True)):
+        said = PeerHolds(MINE, "b", [(2, position)], asked_in=1)
+        at.hear(Requested([Incoming(READER, said, [])]))
+        assert closed() == ([1] if known else []), position
 
 
 def noted() -> tuple[SimDisk, SimNote]:

@@ -259,6 +259,8 @@ def test_delivery_hears_where_a_generation_ended_and_what_is_here_again() -> Non
     assert (row.end, row.reach) == (END, LAST)
     assert (row.again_generation, row.again_position) == (NOW.generation, closing.position)
     assert through == closing.end_position
+    core.sessions.origins.closed.copied(HERE, {NOW.generation: closing.position - 1})
+    assert asked()[1].again_position == 0, "no other host has that record"
 
 
 @pytest.mark.parametrize("session", [0, 9])

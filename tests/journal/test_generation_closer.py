@@ -69,3 +69,14 @@ def test_one_whose_end_is_not_known_stays_open() -> None:
 
 def test_an_instance_without_peers_closes_none() -> None:
     assert numbers(GenerationCloser([])) == []
+
+
+def test_the_most_that_any_peer_has_is_copied() -> None:
+    made = closing(b=3, c=3)
+    made.heard([PeerAnswer("c", {1: 12, 2: 4}), PeerAnswer("b", {2: 3})])
+    assert made.copied(()) == made.copied(["b"]) == {1: 12, 2: 4}
+
+
+def test_no_copy_is_waited_for_without_peers() -> None:
+    assert closing(b=3).copied(["b", "c"]) is None
+    assert GenerationCloser([]).copied(()) is None

@@ -2,9 +2,10 @@
 
 A closed generation has no more messages than it had. A vector that has an entry at or beyond the
 record that closed it covers all of it, on every instance (zbroker.journal.closed_generations puts
-the entry back when a reader comes with that vector). A subscription that runs on passes that record
-in the log; from then on it names the record, and the generation no more. So its vector has an entry
-for each open generation, and not for each start that an instance ever had.
+the entry back when a reader comes with that vector; it says here which may be left out). A
+subscription that runs on passes that record in the log; from then on it names the record, and the
+generation no more. So its vector has an entry for each open generation, and not for each start
+that an instance ever had.
 """
 
 from __future__ import annotations

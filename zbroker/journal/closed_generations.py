@@ -10,7 +10,11 @@ What another host has beyond that end may be taken again under names of a newer 
 forked_records.py); the old names stay what they are: a range that is not in the log (`forked`).
 
 A vector without an entry for such a generation has passed it if its entry for the generation that
-closed it is at or beyond the closing record: `fill` puts the entry back. CLOSED_MAX of each
+closed it is at or beyond the closing record: `fill` puts the entry back. So an entry is left out
+only once that record is on another host, too: if it was lost with the disk that wrote it, the next
+one would be of a generation that the vector does not name, and nothing could put the entry back.
+Records of others are on two hosts when they are here; of its own ones an instance hears what its
+peers hold (`copied`). CLOSED_MAX of each
 instance are kept, so that old bookmarks stay good; a log of a start a day has that many after
 three years.
 """
@@ -18,7 +22,7 @@ three years.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -89,13 +93,30 @@ class ClosedRow(Struct, array_like=True, gc=False):
         """Whether a vector has passed all that was taken again of it."""
         return 0 < self.again_position <= vector.get(self.again, 0)
 
-    def passed_by(self, vector: Mapping[Origin, int]) -> int:
-        """How much of it a vector has passed that need not name it; 0: not even its end."""
-        if self.passed_again(vector):
+    def passed_by(self, vector: Mapping[Origin, int], *, again: bool = True) -> int:
+        """How much of it a vector has passed that need not name it; 0: not even its end. again:
+        whether it may name the record that all beyond the end was taken again."""
+        if again and self.passed_again(vector):
             return max(self.reach, self.position)
         if vector.get(self.by, 0) >= self.by_position:
             return max(self.end, self.position)
         return 0
+
+
+class _Record(NamedTuple):
+    """What says how the generation `of` ended: the record at `at` of `by`; at 0: none does."""
+
+    of: Origin
+    by: Origin
+    at: int
+
+
+def _records(row: ClosedRow) -> tuple[_Record, _Record]:
+    """The one that closed it, and the one that says that what was beyond its end is here again."""
+    return (
+        _Record(row.origin, row.by, row.by_position),
+        _Record(row.origin, row.again, row.again_position),
+    )
 
 
 class ClosedGenerations:
@@ -104,8 +125,11 @@ class ClosedGenerations:
     def __init__(self) -> None:
         self._rows: dict[Origin, ClosedRow] = {}
         self._count: dict[int, int] = {}  # of each instance
-        self.under_old_names: dict[Origin, int] = {}  # messages beyond the end that are here so
+        self.still_named: dict[Origin, int] = {}  # messages that vectors have to name
         self.changes = 0  # since the start
+        self._instance = 0  # this one, if it has peers
+        self._copied: dict[int, int] = {}  # of its generations, up to where some peer has them
+        self._alone: set[_Record] = set()  # those that no peer has yet
 
     def __contains__(self, origin: Origin) -> bool:
         return origin in self._rows
@@ -129,16 +153,58 @@ class ClosedGenerations:
         if self._count[row.instance] > CLOSED_MAX:
             oldest = next(one for one in self._rows if one.instance == row.instance)
             del self._rows[oldest]
-            self.under_old_names.pop(oldest, None)
+            self.still_named.pop(oldest, None)
+            self._alone = {one for one in self._alone if one.of != oldest}
             self._count[row.instance] -= 1
 
     def changed(self, row: ClosedRow) -> None:
         """More is known of a row."""
         self.changes += 1
-        if row.messages > max(row.end, row.position) and not row.again_position:
-            self.under_old_names[row.origin] = row.messages
+        self._look(row)
+
+    # -- what is on another host, too ---------------------------------------------------------
+
+    def copied(self, instance: int, generations: Mapping[int, int] | None) -> None:
+        """How far peers have the generations of this instance, which only rises; None: it has no
+        peers, or all of them are gone for good, so nothing is waited for."""
+        instance, generations = (0, {}) if generations is None else (instance, generations)
+        other, self._instance = instance != self._instance, instance
+        self._copied = dict(generations)
+        # the newest first: a peer that has the record that closed a generation has all of that one
+        for row in [*reversed(self._rows.values())] if other or self._alone else ():
+            before = self._alone & {*_records(row)}
+            if other or before:
+                self._look(row)
+                self.changes += before != self._alone & {*_records(row)}
+
+    def _look(self, row: ClosedRow) -> None:
+        """Which of the records that say how it ended are here alone."""
+        for one in _records(row):
+            if self._is_copied(one):
+                self._alone.discard(one)
+            else:
+                self._alone.add(one)
+        under_old_names = row.messages > max(row.end, row.position) and not self.is_again(row)
+        if row.messages and (under_old_names or not self.may_be_left_out(row)):
+            self.still_named[row.origin] = row.messages
         else:
-            self.under_old_names.pop(row.origin, None)
+            self.still_named.pop(row.origin, None)
+
+    def _is_copied(self, one: _Record) -> bool:
+        if one.by.instance != self._instance or one.at <= self._copied.get(one.by.generation, 0):
+            return True
+        row = self._rows.get(one.by)  # peers name the newest ones only
+        return row is not None and one.at <= row.end and _records(row)[0] not in self._alone
+
+    def may_be_left_out(self, row: ClosedRow) -> bool:
+        """Whether a vector that has passed the record that closed it may do without its name. One
+        without messages needs none."""
+        return _records(row)[0] not in self._alone or not row.stored
+
+    def is_again(self, row: ClosedRow) -> bool:
+        """Whether what was beyond its end is here again, and a vector may name the record of that
+        instead."""
+        return row.again_position > 0 and _records(row)[1] not in self._alone
 
     def take(self, origin: Origin, last: int, host: int) -> None:
         """Records beyond the end up to `last` are taken again, from the instance `host`."""
@@ -184,9 +250,10 @@ class ClosedGenerations:
         return filled
 
     def compact(self, vector: Mapping[Origin, int]) -> dict[Origin, int]:
-        """The vector without the entries that `fill` puts back."""
+        """The vector without the entries that `fill` puts back, on each host that is left."""
         left = dict(vector)
         for row in self._rows.values():
-            if row.messages <= left.get(row.origin, 0) <= row.passed_by(left):
+            passed = row.passed_by(left, again=self.is_again(row))
+            if self.may_be_left_out(row) and row.messages <= left.get(row.origin, 0) <= passed:
                 left.pop(row.origin, None)
         return left

@@ -69,6 +69,7 @@ class JournalCore:
         self._first_said = FirstPhase.OPEN
         self._patience_ms: int | None = None  # when it is said that peers do not answer
         self.closing = GenerationCloser(settings.peers)
+        self._note_copied()
         commit.commits_wait = self._commits_wait
         self._gate()
         self._group: je.WriteGroup | None = None  # that is being written or synced
@@ -217,8 +218,15 @@ class JournalCore:
         if not self._keeping and (conflicts := self.commit.take_conflicts()):
             self._keeping = True
             effects.append(je.KeepConflicts(conflicts))
+        self._note_copied()
         self._close_generations()
         return effects
+
+    def _note_copied(self) -> None:
+        """Vectors leave out a generation once the record that closed it is on another host."""
+        sessions = self.commit.sessions
+        copied = self.closing.copied(sessions.forgotten_peers.names)
+        sessions.origins.closed.copied(sessions.origins.instance, copied)
 
     def _close_generations(self) -> None:
         """Those of which no peer can bring more; the records travel like others."""

@@ -51,6 +51,10 @@ class GenerationCloser:
         """What it answered before counts no more."""
         self._asked_in.pop(peer, None)
 
+    def copied(self, forgotten: Iterable[str]) -> Mapping[int, int] | None:
+        """How far some peer has each generation; None: there are no peers that are waited for."""
+        return self._held if self._peers - frozenset(forgotten) else None
+
     def has_answered(self, peer: str, here: int) -> bool:
         """Whether a peer has said what it holds since generation `here` began."""
         return self._asked_in.get(peer, 0) >= here

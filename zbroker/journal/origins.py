@@ -290,7 +290,7 @@ class Origins:
         """The vector of a subscriber that has read the whole log. Closed generations are left out,
         but for what `fill` does not put back: see ClosedGenerations."""
         found = {origin: seen.messages for origin, seen in self._seen.items() if seen.messages}
-        return found | self.closed.under_old_names
+        return found | self.closed.still_named
 
     @property
     def stored(self) -> dict[Origin, int]:

@@ -79,12 +79,13 @@ class QuestionAnswers:
         )
 
     def _closed_ends(self) -> list[w.ClosedEnd]:
+        closed = self._to.sessions.origins.closed
         return [
             w.ClosedEnd(
                 row.instance, row.generation, max(row.end, row.position), row.by_generation,
                 row.by_position, max(row.reach, row.position), row.again_generation,
-                row.again_position,
-            ) for row in self._to.sessions.origins.closed
+                row.again_position if closed.is_again(row) else 0,
+            ) for row in closed if closed.may_be_left_out(row)
         ]  # fmt: skip
 
     def _open(self, ask: m.Open) -> m.Opened:

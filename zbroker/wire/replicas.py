@@ -105,7 +105,8 @@ class ClosedEnd(Struct, array_like=True, gc=False):
 
 
 class ClosedRows(Correlated, tag="closed_rows"):
-    """The records that closed them are in the log before `through`."""
+    """Those that vectors may leave out: the records that closed them are on another host, too, and
+    in the log before `through`."""
 
     through: int
     rows: list[ClosedEnd]
