@@ -5,7 +5,8 @@
     Want for another one, once -------> on, in the same manner, while hops are left
 
 Only an instance whose log comes here as a whole may ask: what becomes of a granted message comes
-back with that, and one that may bring some topics only moves no messages of others. Nothing is kept for later: an instance that gets nothing asks again.
+back with that, and one that may bring some topics only moves no messages of others. Nothing is kept
+for later: an instance that gets nothing asks again.
 Source: requirement 000, "Replicated Queues"; the design of ownership, "Transfer".
 """
 
