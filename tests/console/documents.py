@@ -231,6 +231,7 @@ def queue(queue_name: str, depth: int) -> dict[str, Any]:
         "idle_s": None,
         "elsewhere": 0,
         "elsewhere_first": None,
+        "acts_for": [],
         "elsewhere_s": None,
         "memory_bytes": 4_096,
         "entered": 2_000,

@@ -103,7 +103,7 @@ class ClosedRow(Struct, array_like=True, gc=False):
         return 0
 
 
-class _Record(NamedTuple):
+class _EndRecord(NamedTuple):
     """What says how the generation `of` ended: the record at `at` of `by`; at 0: none does."""
 
     of: Origin
@@ -111,11 +111,11 @@ class _Record(NamedTuple):
     at: int
 
 
-def _records(row: ClosedRow) -> tuple[_Record, _Record]:
+def _records(row: ClosedRow) -> tuple[_EndRecord, _EndRecord]:
     """The one that closed it, and the one that says that what was beyond its end is here again."""
     return (
-        _Record(row.origin, row.by, row.by_position),
-        _Record(row.origin, row.again, row.again_position),
+        _EndRecord(row.origin, row.by, row.by_position),
+        _EndRecord(row.origin, row.again, row.again_position),
     )
 
 
@@ -129,7 +129,7 @@ class ClosedGenerations:
         self.changes = 0  # since the start
         self._instance = 0  # this one, if it has peers
         self._copied: dict[int, int] = {}  # of its generations, up to where some peer has them
-        self._alone: set[_Record] = set()  # those that no peer has yet
+        self._alone: set[_EndRecord] = set()  # those that no peer has yet
 
     def __contains__(self, origin: Origin) -> bool:
         return origin in self._rows
@@ -190,7 +190,7 @@ class ClosedGenerations:
         else:
             self.still_named.pop(row.origin, None)
 
-    def _is_copied(self, one: _Record) -> bool:
+    def _is_copied(self, one: _EndRecord) -> bool:
         if one.by.instance != self._instance or one.at <= self._copied.get(one.by.generation, 0):
             return True
         row = self._rows.get(one.by)  # peers name the newest ones only
