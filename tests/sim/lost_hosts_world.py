@@ -33,15 +33,20 @@ SKIP_AFTER_MS: Final = 20_000  # of the end: then a person gives up what nobody 
 
 
 class MemoryPublisher(Publisher):
-    """A program without a publish store: after a restart it knows only what a logon says."""
+    """A program without a publish store: after a restart it knows only what a logon says, and
+    publishes nothing before one."""
+
+    knows = False
 
     def restart(self) -> None:
         if not self.unacked:
             self.leave()
             self.sequence = self.discarded = 0
+            self.knows = False
 
     def opened(self, answer: m.Opened) -> None:
         super().opened(answer)
+        self.knows = True
         self.discarded = max(self.discarded, answer.acked)
 
 
@@ -143,6 +148,10 @@ class LostHostsWorld(ManyWorld):
         ]
         weights = [weight for weight, _ in acts]
         self.rng.choices(acts, weights)[0][1]()
+
+    def publish(self, publisher: Publisher) -> None:
+        if not isinstance(publisher, MemoryPublisher) or publisher.knows:
+            super().publish(publisher)
 
     def new_segment(self, instance: Instance) -> None:
         if instance.journal is not None and instance.journal.core.first.is_open:

@@ -534,7 +534,8 @@ class Planted:
             rows = PublisherRow
 
             def row(*args: object) -> object:
-                return rows(*args[:-1], [])  # type: ignore[call-arg, arg-type]
+                *before, _, wrote_in = args
+                return rows(*before, [], wrote_in)  # type: ignore[call-arg, arg-type]
 
             from zbroker.journal import sessions
 
