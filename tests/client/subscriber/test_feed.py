@@ -151,6 +151,23 @@ def test_a_subscription_that_begins_again_drops_what_it_hears_of():
     assert feed.passed == {HERE: 5}
 
 
+def test_what_covers_a_dropped_generation_is_taken_from_the_answer():
+    """Else its messages would come again at an instance that still has them."""
+    older, closing = Origin(7, 1), Origin(7, 2)
+    world, _ = wired(f"{HERE_TEXT}4,{older.instance:016x}.1.9")
+    (again,) = world.lose()
+    world.handle(
+        Ack(
+            "processed", again.cid, sid=again.sid, position=6,
+            vector=f"{HERE_TEXT}4,{closing.instance:016x}.2.12",
+            closed=f"{older.instance:016x}.1.9",
+        )
+    )  # fmt: skip
+    feed = world.feed
+    feed.hand_out()
+    assert feed.seen == feed.passed == feed.durable == {HERE: 4, closing: 12}
+
+
 def test_a_vector_that_names_more_of_a_generation_keeps_it():
     older = Origin(HERE.instance, HERE.generation - 1)
     world, _ = wired(f"{HERE_TEXT}0,{older.instance:016x}.{older.generation}.12")

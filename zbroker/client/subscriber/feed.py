@@ -206,11 +206,12 @@ class Feed:
             for vector in (self.seen, self.mark, self.passed, self.durable):
                 if not vector:
                     vector |= start
-        if ack.closed:  # the vector that it asked with names more than these
-            closed = parse_vector(ack.closed)
-            _advance(self.seen, {}, closed)
-            _advance(self.mark, {}, closed)
-            self._put_passed({}, closed, caught_up=False)
+        if ack.closed and ack.vector:  # the vector that it asked with names more than these
+            # the answer names what covers them; without that they would be passed no more
+            vector, closed = parse_vector(ack.vector), parse_vector(ack.closed)
+            _advance(self.seen, vector, closed)
+            _advance(self.mark, vector, closed)
+            self._put_passed(vector, closed, caught_up=False)
         return self.give_back(self._returned_ms)
 
     # -- what comes in ------------------------------------------------------------------------
