@@ -408,7 +408,7 @@ def process(disk: SimDisk, note: SimNote) -> JournalProcess:
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_readers_hear_of_a_closed_generation_once_a_peer_has_the_record(*, forgotten: bool) -> None:
     sessions = Sessions(9)
-    sessions.origins.fold_closed_row(ClosedRow(9, 1, 7, 2, 12, 7, 7, 0, 7, 0))
+    sessions.origins.fold_closed_row(ClosedRow(9, 1, 7, 2, 12, 7, 0, 0, 7, 0))
     sessions.forgotten_peers.names |= {"b"} if forgotten else set()
     at = Steps(peers=("b",), sessions=sessions)
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from zbroker.delivery.core import DeliveryCore
 from zbroker.journal.core import JournalCore
 from zbroker.journal.start_question import UNPROVED, Decision
-from zbroker.wire.replicas import ClosedRows
 
 
 def _closed_too_early(core: JournalCore) -> None:
@@ -56,19 +54,9 @@ REBOOTS: Final[dict[str, Callable[[JournalCore], None]]] = {
     "forgotten peers are not remembered": _not_remembered,
 }
 
-
-def _kept_in_vectors(core: DeliveryCore) -> None:
-    """Subscriptions that run on do not hear that generations are closed."""
-    core._handlers[ClosedRows] = lambda _: ()
-
-
-DELIVERIES: Final[dict[str, Callable[[DeliveryCore], None]]] = {
-    "vectors keep closed generations": _kept_in_vectors,
-}
 #: days, and whether the absent one comes back
 OF_REBOOTS: Final = {
     "a dropped entry is not filled in": (40, True),
     "forgotten peers are not remembered": (180, False),
-    "vectors keep closed generations": (80, True),
 }
 ALL: Final = (*JOURNALS,)

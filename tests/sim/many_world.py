@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from tests.sim import many_bugs, many_generation_bugs, many_generations
+from tests.sim import many_bugs, many_generations
 from tests.sim.disk import SimCrash, SimDisk
 from tests.sim.journal_process import SimNote
 from tests.sim.many_disks import DiskContent, content_of
@@ -448,7 +448,7 @@ class ManyWorld:
 
     def plant_delivery(self, core: DeliveryCore) -> None:
         """A bug of the delivery process."""
-        bugs = many_bugs.DELIVERIES | many_generation_bugs.DELIVERIES
+        bugs = many_bugs.DELIVERIES
         if self.bug in bugs:
             bugs[self.bug](core)
 

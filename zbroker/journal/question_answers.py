@@ -79,13 +79,15 @@ class QuestionAnswers:
         )
 
     def _closed_ends(self) -> list[w.ClosedEnd]:
+        """Those that vectors of subscriptions need not name: they have no messages. One with some
+        may be closed twice, by records of which a host knows one, if a disk is lost in between."""
         closed = self._to.sessions.origins.closed
         return [
             w.ClosedEnd(
                 row.instance, row.generation, max(row.end, row.position), row.by_generation,
                 row.by_position, max(row.reach, row.position), row.again_generation,
                 row.again_position if closed.is_again(row) else 0,
-            ) for row in closed if closed.may_be_left_out(row)
+            ) for row in closed if closed.may_be_left_out(row) and not row.messages
         ]  # fmt: skip
 
     def _open(self, ask: m.Open) -> m.Opened:
