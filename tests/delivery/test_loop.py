@@ -84,6 +84,7 @@ def test_a_client_that_left_is_forgotten(delivery: DeliveryProcess):
 def test_frames_of_any_kind_leave_the_process_unharmed(delivery: DeliveryProcess):
     client = delivery.client()
     client.logon()
+    before = delivery.loop.stats()["errors"]  # a logon may come too early, and is tried again
     client.socket.send_multipart([b"x"] * 9)
     assert client.until(m.Error).code == "bad_frame"
     client.socket.send_multipart([b"", b""])
@@ -92,7 +93,7 @@ def test_frames_of_any_kind_leave_the_process_unharmed(delivery: DeliveryProcess
     assert client.until(m.Error).code == "bad_command"
     client.send(m.Unsubscribe("nothing", "u"))
     assert client.until(m.Error).cid == "u"
-    assert delivery.loop.stats()["errors"] == 4
+    assert delivery.loop.stats()["errors"] - before == 4
 
 
 def test_ranges_cover_the_log_without_overlap(delivery: DeliveryProcess):
