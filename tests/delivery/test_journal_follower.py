@@ -11,7 +11,6 @@ from zbroker.engine.effects import JOURNAL, WATERMARKS, ForgetBlocks, Reconnect,
 from zbroker.engine.events import Gone
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Hello, Holds
-from zbroker.wire.replicas import AskClosed
 
 
 def reports(world: World) -> list[Holds]:
@@ -76,24 +75,6 @@ def test_who_wants_messages_before_they_are_durable_is_reported_in_the_same_turn
     world.hear(Gone(ANN))
     world.pump()
     assert [one.eager for one in reports(world)] == [False]
-
-
-def test_closed_generations_are_asked_for_when_watermarks_say_that_there_are_more() -> None:
-    world = filled()
-
-    def asked() -> int:
-        return sum(isinstance(said.message, AskClosed) for said in of(world, Say))
-
-    for closed, times in ((0, 0), (2, 1), (2, 0), (3, 1)):
-        world.closed = closed
-        world.say_watermarks()
-        assert asked() == times
-    world.incarnation += 1
-    world.say_watermarks()
-    assert asked() == 0, "it has not welcomed this process yet"
-    world.welcome()
-    world.say_watermarks()
-    assert asked() == 1
 
 
 def test_files_are_closed_once_in_a_while() -> None:

@@ -13,7 +13,6 @@ from zbroker.errors import StorageError
 from zbroker.ids import Origin, Vector, parse_vector
 from zbroker.wire.internal import Locate, Located
 from zbroker.wire.messages import Flow, Options
-from zbroker.wire.replicas import ClosedEnd, ClosedRows
 
 B = Origin(0xB, 1)
 
@@ -69,43 +68,6 @@ def test_in_the_middle_of_a_replay_it_names_what_was_passed(flows: int, last: Ve
         one.send(Flow("s", 1 - state.credit))
     one.wake_until(3_000)
     assert vectors(one)[-1] == last
-
-
-def test_a_generation_that_ended_is_named_no_more_once_its_end_is_passed() -> None:
-    """Another instance closed generation 0 at 9; its subscriber may leave that out, too."""
-    before = Origin(0xB, 0)
-    one = world(position=7, passed=[(*HERE, 5), (*B, 103), (*before, 9)], passed_at=7)
-    one.subscribe(bookmark=None)
-    rows = [ClosedEnd(*before, 9, 1, 107, 9)]
-    one.hear(ClosedRows(0, 9, rows))
-    one.publish("t", publisher=0xB, origin=(*B, 105))
-    one.persist()
-    one.wake_until(3_000)
-    assert vectors(one)[-1] == {HERE: 5, B: 105, before: 9}, "the closing record is after it"
-    one.publish("t", publisher=0xB, origin=(*B, 106))
-    one.persist()
-    one.wake_until(6_000)
-    last = next(each for _, each in reversed(one.answers) if getattr(each, "vector", None))
-    assert parse_vector(last.vector) == {HERE: 5, B: 107}
-    assert parse_vector(last.closed) == {before: 9}
-    (replay,) = one.core.cursors.running.values()
-    assert before not in replay.passage.vector(replay.position, HERE)
-
-
-def test_a_subscription_at_rest_hears_of_generations_that_ended() -> None:
-    """It began before the journal had said which these are."""
-    before = Origin(0xB, 0)
-    one = world(position=7, passed=[(*HERE, 5), (*B, 103), (*before, 9)], passed_at=7)
-    one.subscribe(bookmark=None)
-    one.wake_until(3_000)
-    one.hear(ClosedRows(0, 9, [ClosedEnd(*before, 9, 1, 100, 9)]))
-    count = len(vectors(one))
-    one.wake_until(6_000)
-    last = one.answers[-1][1]
-    assert parse_vector(last.vector) == {HERE: 5, B: 103}
-    assert parse_vector(last.closed) == {before: 9}
-    one.wake_until(20_000)
-    assert len(vectors(one)) == count + 1, "once"
 
 
 def test_the_answer_names_what_was_passed_before_it_began() -> None:

@@ -97,7 +97,6 @@ class World:
         self.written = 1
         self.time_ns = 0
         self.incarnation = 7
-        self.closed = 0  # changes with the generations that are closed
         self.now_ms = 0
         self.wall_ns = int(NOW_S * 1e9)
         self.up = True
@@ -198,7 +197,6 @@ class World:
         self.hear(Watermarks(
             self.incarnation, INSTANCE, self.generation, self.log_start,
             max(self.written, self.persisted), self.persisted, 1, self.time_ns,
-            closed=self.closed,
         ))  # fmt: skip
 
     def welcome(self) -> None:

@@ -47,9 +47,7 @@ from zbroker.replication.records import record_of
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Record
 from zbroker.wire.replicas import (
-    AskClosed,
     AskOrigins,
-    ClosedRows,
     ForkOrigin,
     OriginForked,
     OriginRows,
@@ -234,19 +232,6 @@ def test_a_session_of_the_publisher_here_is_not_ended() -> None:
     assert known is not None
     assert known.session == opened < batch.session
     assert core.sessions.open("p", "", 3).session > batch.session, "no number is given twice"
-
-
-def test_delivery_hears_of_no_closed_generation_that_has_messages() -> None:
-    """One may be closed twice, and a vector may name the record that a host does not know."""
-    core, _ = taking()
-    core.receive(LINK, AskClosed(4, MINE), [])
-    core.group(WALL)
-    core.written_to(core.next_position, core.serial)
-    [said] = [
-        a.message for a in core.synced(core.next_position)
-        if isinstance(getattr(a, "message", None), ClosedRows)
-    ]  # fmt: skip
-    assert (said.rows, said.through) == ([], core.next_position)
 
 
 @pytest.mark.parametrize("session", [0, 9])

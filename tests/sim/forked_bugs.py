@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from zbroker.ids import Origin
 from zbroker.journal.core import JournalCore
-from zbroker.limits import U63_MAX
 from zbroker.wire.internal import Located
-from zbroker.wire.replicas import ClosedEnd
 
 LIVE: Final = "a subscription that goes on does not look at former names"
 
@@ -29,23 +25,6 @@ def _passed_with_the_first(core: JournalCore) -> None:
         return filled
 
     closed.fill = more  # type: ignore[method-assign]
-
-
-def _entries_dropped(core: JournalCore) -> None:
-    """An entry of a vector beyond the end is dropped with those that `fill` puts back."""
-    closed, answers = core.commit.sessions.origins.closed, core.commit._answers
-    ends = answers._closed_ends
-
-    def all_of_it() -> list[ClosedEnd]:
-        return [replace(row, end=U63_MAX) for row in ends()]
-
-    answers._closed_ends = all_of_it  # type: ignore[method-assign]
-
-    def less(vector: Mapping[Origin, int]) -> dict[Origin, int]:
-        passed = {row.origin for row in closed if vector.get(row.by, 0) >= row.by_position}
-        return {one: at for one, at in vector.items() if one not in passed}
-
-    closed.compact = less  # type: ignore[method-assign]
 
 
 def _closing_is_passed(core: JournalCore) -> None:
@@ -80,7 +59,6 @@ def _told_too_early(core: JournalCore) -> None:
 
 JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
     "the first closing covers what a host has beyond it": _passed_with_the_first,
-    "entries beyond an end are dropped from vectors": _entries_dropped,
     "a generation begins before a closing that waits": _closing_is_passed,
     "all is taken with the first record": _told_too_early,
 }

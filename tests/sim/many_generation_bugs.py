@@ -53,7 +53,6 @@ REBOOTS: Final[dict[str, Callable[[JournalCore], None]]] = {
     "a dropped entry is not filled in": _not_filled_in,
     "forgotten peers are not remembered": _not_remembered,
 }
-
 #: days, and whether the absent one comes back
 OF_REBOOTS: Final = {
     "a dropped entry is not filled in": (40, True),

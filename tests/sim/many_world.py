@@ -448,9 +448,8 @@ class ManyWorld:
 
     def plant_delivery(self, core: DeliveryCore) -> None:
         """A bug of the delivery process."""
-        bugs = many_bugs.DELIVERIES
-        if self.bug in bugs:
-            bugs[self.bug](core)
+        if self.bug in many_bugs.DELIVERIES:
+            many_bugs.DELIVERIES[self.bug](core)
 
     def noted(self, instance: Instance, note: Note) -> None:
         self.notes.append(f"{instance.name}: {note.name} {note.text}")

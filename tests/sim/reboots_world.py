@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.sim.many_subscribers import Subscriber
 from tests.sim.many_world import Instance, ManyWorld
 from tests.sim.two_nodes import Message, NoIndex, messages
 from zbroker.admin.link_alarms import OPEN_GENERATIONS_MAX
@@ -27,7 +26,6 @@ DAY_S = 86_400
 AWAY_DAYS = 30
 HERE_DAYS = 5
 DAY_MS = 4_000  # that are simulated of each day: longer than a start waits for answers
-STEP_MS = 250  # between two looks of a subscriber
 IDLE_MS = 40  # from a turn of a journal to the next, if nothing waits
 BOOKMARK_DAYS = 7  # one is taken in each week
 
@@ -50,7 +48,6 @@ class Sizes(NamedTuple):
     said: int  # rows and closed generations of a statement
     vector: int
     read: int  # batches that a start reads
-    running: int = 0  # vectors of subscriptions that run on, here and at their programs
 
 
 class RebootsWorld(ManyWorld):
@@ -68,7 +65,6 @@ class RebootsWorld(ManyWorld):
         self.forgot: set[str] = set()  # those that were told that the absent one is gone for good
         self.most = Sizes(0, 0, 0, 0)
         self.day = 0
-        self.subscribers = [Subscriber(self, number) for number in range(2)]
 
     def run_days(self, days: int) -> None:
         """So many days; then all that come back are there, and what was promised is looked at."""
@@ -83,11 +79,6 @@ class RebootsWorld(ManyWorld):
             self.verdict()
         for name in self.present():
             self.look_at_bookmarks(self.instances[name])
-
-    @property
-    def up(self) -> list[Instance]:
-        """Those that run now."""
-        return [one for one in self.instances.values() if one.journal is not None]
 
     @property
     def is_away(self) -> bool:
@@ -113,7 +104,7 @@ class RebootsWorld(ManyWorld):
                 instance.start()
             if instance.journal is not None:
                 instance.journal.idle_ms = IDLE_MS
-        up = [instance.name for instance in self.up]
+        up = [name for name in self.instances if self.instances[name].journal is not None]
         for publisher in self.publishers:
             publisher.leave()
             self.instances[self.rng.choice(up)].open(publisher)
@@ -128,14 +119,8 @@ class RebootsWorld(ManyWorld):
             self.take_bookmark(self.instances[self.rng.choice(up)])
 
     def pass_time(self, ms: int) -> None:
-        """Subscribers go on, where they are or at another instance that runs."""
-        end = self.at.now_ms + ms
-        while self.at.now_ms < end:
-            self.at.run_until(min(end, self.at.now_ms + STEP_MS))
-            for one in self.subscribers:
-                if one.at is None or one.at.journal is None:
-                    one.fail_over(self.rng.choice(self.up), restarts=self.rng.random() < 0.5)
-                one.step()
+        """A process that died at a fault begins again."""
+        self.at.run_until(self.at.now_ms + ms)
 
     def forget_at_the_alarm(self, up: list[str]) -> None:
         """As a person does, when the alarm names the host: once, and a restart remembers it."""
@@ -164,16 +149,6 @@ class RebootsWorld(ManyWorld):
                 len(origins.closed.compact(origins.messages)), instance.journal.fold.batches,
             )  # fmt: skip
             self.most = Sizes(*map(max, self.most, found))
-        vectors = [
-            *(one._feed.passed for one in self.subscribers),
-            *(
-                replay.passage.vector(replay.position, Origin(instance.id, 0))
-                for instance in up if instance.delivery is not None
-                for replay in instance.delivery.core.cursors.running.values()
-            ),
-        ]  # fmt: skip
-        running = max(map(len, vectors), default=0)
-        self.most = self.most._replace(running=max(running, self.most.running))
 
     # -- bookmarks ----------------------------------------------------------------------------
 

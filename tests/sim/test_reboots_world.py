@@ -9,13 +9,7 @@ from tests.sim.reboots_world import AWAY_DAYS, RebootsWorld, Sizes
 from tests.sim.two_nodes import Violation
 
 #: two instances that stay begin a generation a day while the third is away, and so does that one
-MOST = Sizes(
-    rows=3 * (AWAY_DAYS + 10),
-    said=3 * (64 + AWAY_DAYS + 10),
-    vector=3 * 40,
-    read=400,
-    running=1_000,  # these name closed generations with messages
-)
+MOST = Sizes(rows=3 * (AWAY_DAYS + 10), said=3 * (64 + AWAY_DAYS + 10), vector=3 * 40, read=400)
 
 
 def run(seed: int, days: int, *, comes_back: bool = True, bug: str = "") -> RebootsWorld:
@@ -30,7 +24,6 @@ def run(seed: int, days: int, *, comes_back: bool = True, bug: str = "") -> Rebo
 def test_two_months_of_reboots_leave_nothing_behind(*, comes_back: bool) -> None:
     world = run(1, 60, comes_back=comes_back)
     assert world.bookmarks
-    assert all(one.seen for one in world.subscribers)
 
 
 @pytest.mark.long

@@ -46,7 +46,7 @@ from zbroker.topics import matcher
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Hello, Located, UnknownRequester, Watermarks, Welcome
-from zbroker.wire.replicas import ClosedRows, Replicated
+from zbroker.wire.replicas import Replicated
 from zbroker.wire.surveys import AskRefusals, Disconnect, Peers, command_text, unknown
 
 TICK_MS: Final = 250  # how exact the patience with the journal is
@@ -120,7 +120,6 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
             UnknownRequester: lambda _: journal.session.over(self._now.mono_ms),
             Located: self._locating.located,
             Replicated: self._replicated,
-            ClosedRows: journal.closed,
             LiveReceived: self._unrecorded,
             Planned: self.plans.planned,
             PassedFound: self._locating.found,

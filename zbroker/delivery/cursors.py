@@ -19,14 +19,13 @@ from typing import Final
 
 from zbroker.blocks.frame_builder import FrameBuilder
 from zbroker.blocks.read_request import Read
-from zbroker.delivery.closed_ends import ClosedEnds
 from zbroker.delivery.passage import Passage
 from zbroker.delivery.points import Point
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.scans import SharedScan, WaitingScans
 from zbroker.delivery.subscription import SubscriptionState
 from zbroker.engine.replicated_mark import ReplicatedMark
-from zbroker.ids import Origin, Vector
+from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
 from zbroker.wire.replicas import Replicated
 
@@ -52,7 +51,6 @@ class Cursors:
         self.running: dict[int, Replay] = {}
         self.of: dict[int, Replay] = {}  # by the key of a subscription
         self.fell_back = 0  # times that one with live delivery had to be replayed to, being slow
-        self.closed = ClosedEnds()
         self._eager: set[int] = set()  # keys of those that follow what is written
         self._by_log: set[int] = set()  # and of those with intervals of log time
         self._waiting: set[int] = set()  # and of those that wait for destinations
@@ -77,7 +75,7 @@ class Cursors:
         """
         restarted = incarnation != self.incarnation
         if restarted:
-            self.incarnation, self.here, self.closed = incarnation, here, ClosedEnds()
+            self.incarnation, self.here = incarnation, here
             self._replicated.journal_begins(incarnation)
             if self.announced is None:
                 self.announced, self.maker = here, FrameBuilder(here)
@@ -101,25 +99,6 @@ class Cursors:
             replay.dry = False
             self.wake(replay)
         return rewound
-
-    def resume_point(self, replay: Replay, position: int) -> tuple[Vector, Vector]:
-        """The vector of a replay that goes on at `position`; and what it covers of generations that
-        are closed, which it does not name: its subscriber may leave these out, too."""
-        assert self.here is not None, "the journal was heard of"
-        found = replay.passage.vector(position, self.here)
-        left = self.closed.without(found, position)
-        dropped = {origin: at for origin, at in found.items() if origin not in left}
-        if len(replay.members) == 1:  # else each of them has to hear of it
-            replay.passage.forget(self.closed, position)
-            dropped = replay.passage.dropped() | dropped
-        return left, dropped
-
-    def generations_closed(self, closed: ClosedEnds) -> None:
-        """Vectors need these no more."""
-        self.closed = closed
-        for replay in self.running.values():
-            if len(replay.members) == 1:
-                replay.passage.forget(closed, replay.position)
 
     def replicated(self, said: Replicated) -> None:
         """Destinations hold more now, or others are waited for."""
@@ -215,8 +194,6 @@ class Cursors:
         first, *others = (self.of[one.names.key] for one in many)
         for one, other in zip(many[1:], others, strict=True):
             if other is not first:
-                for replay in (first, other):  # else the one that has done so lacks entries
-                    replay.passage.forget(self.closed, replay.position)
                 first.passage.meet(other.passage)
                 other.members.remove(one)
                 first.members.append(one)

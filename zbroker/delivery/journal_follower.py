@@ -14,7 +14,6 @@ from heapq import nsmallest
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from zbroker.delivery.closed_ends import ClosedEnds
 from zbroker.delivery.connections import Connections
 from zbroker.delivery.contract import CloseFiles, DeliveryStats, Effect, PlanRanges
 from zbroker.delivery.cursors import Cursors
@@ -26,7 +25,6 @@ from zbroker.engine.journal_session import JournalSession
 from zbroker.ids import Origin
 from zbroker.limits import HOLDINGS_MAX, IDLE_BEAT_MS, U63_MAX
 from zbroker.wire.internal import Holding, Holds, Watermarks, Welcome
-from zbroker.wire.replicas import AskClosed, ClosedRows
 
 HOLDS_MS: Final = IDLE_BEAT_MS  # how often the journal hears of it if the lowest is the same
 LET_GO_MS: Final = 30_000  # how long a file that was removed or moved may be kept open
@@ -43,31 +41,19 @@ class JournalFollower:
         self._needs, self._plans, self._counts = needs, plans, counts
         self._holds_ms = self._close_ms = 0
         self._reported = (0, False)  # log start, and whether any subscription is eager
-        self._closed = 0  # what the watermarks said of closed generations when they were asked for
 
     def watermarks(self, watermarks: Watermarks, now_ms: int) -> list[Effect]:
         """How far the log is durable; or that another journal is there."""
         if watermarks.incarnation != self._cursors.incarnation:
             self._locating.lost()
-        effects = [
-            *self.session.watermarks(watermarks.incarnation, now_ms), *self._heard(watermarks)
-        ]  # fmt: skip
-        if watermarks.closed != self._closed and self.session.welcomed_by == watermarks.incarnation:
-            self._closed = watermarks.closed
-            effects.append(Say(JOURNAL, AskClosed(0, watermarks.incarnation)))
-        return effects
-
-    def closed(self, said: ClosedRows) -> list[Effect]:
-        """The journal says which generations are closed."""
-        self._cursors.generations_closed(ClosedEnds(said.rows, said.through))
-        return []
+        return [*self.session.watermarks(watermarks.incarnation, now_ms), *self._heard(watermarks)]
 
     def welcome(self, welcome: Welcome) -> list[Effect]:
         """A journal listens."""
         renewed = self.session.welcome(welcome)
         if renewed is None:
             return []
-        self._holds_ms = self._closed = 0
+        self._holds_ms = 0
         return [*renewed, *self._heard(welcome), *self._locating.again()]
 
     def _heard(self, said: Watermarks | Welcome) -> list[Effect]:

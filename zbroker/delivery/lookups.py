@@ -93,11 +93,11 @@ class Locating:
     def _begin(self, one: SubscriptionState, replay: Replay, cid: str | None) -> list[Effect]:
         """Answers its command, and lets it go on."""
         here = self._cursors.here
+        assert here is not None
         self._subscriptions.started(one)
-        vector, closed = self._cursors.resume_point(replay, replay.position)
         answer = m.Ack(
             "processed", cid, sid=one.names.sid, position=replay.position, credit=one.credit,
-            vector=format_vector(vector), closed=format_vector(closed) or None,
+            vector=format_vector(replay.passage.vector(replay.position, here)),
             origin=here if here != self._cursors.announced else None,
         )  # fmt: skip
         return [Send(one.names.rid, codec.encode(answer)), *self._progress.look(replay)]

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from zbroker.delivery.closed_ends import ClosedEnds
 from zbroker.ids import Origin, Vector, raise_to
 from zbroker.log.cover import PassedRun
 
@@ -22,11 +21,10 @@ _HERE: Final = Origin(0, 0)  # in logs of old releases
 class Passage:
     """The vector of a cursor, which begins after `vector`."""
 
-    __slots__ = ("_dropped", "_steps", "_vector")
+    __slots__ = ("_steps", "_vector")
 
     def __init__(self, vector: Mapping[Origin, int]) -> None:
         self._vector = dict(vector)
-        self._dropped: Vector = {}
         self._steps: deque[PassedRun] = deque()
 
     def add(self, vector: Mapping[Origin, int]) -> None:
@@ -55,7 +53,7 @@ class Passage:
     def copy(self) -> Passage:
         """The same for a cursor of its own."""
         made = Passage(self._vector)
-        made._steps, made._dropped = self._steps.copy(), dict(self._dropped)
+        made._steps = self._steps.copy()
         return made
 
     def meet(self, other: Passage) -> None:
@@ -64,23 +62,6 @@ class Passage:
         """
         theirs = other._vector
         self._vector = {o: min(at, theirs[o]) for o, at in self._vector.items() if o in theirs}
-
-    def forget(self, closed: ClosedEnds, position: int) -> None:
-        """Generations that are closed need no entry any more. position: of the cursor."""
-        settled = self._steps[0].first if self._steps else position
-        left = closed.without(self._vector, settled)
-        self._dropped |= {one: at for one, at in self._vector.items() if one not in left}
-        self._vector = left
-
-    @property
-    def has_dropped(self) -> bool:
-        """Whether its subscriber has not heard of something that was forgotten."""
-        return bool(self._dropped)
-
-    def dropped(self) -> Vector:
-        """Entries that were forgotten since the last call."""
-        found, self._dropped = self._dropped, {}
-        return found
 
     def vector(self, position: int, here: Origin) -> Vector:
         """What covers all that is before `position`, and nothing that comes after it.

@@ -217,18 +217,14 @@ class SubscriptionProgress:
         one.reported = safe
         at_mark = safe == replay.position
         known = one.selection.permit is None  # else it may be the name of what may not be seen
-        if len(replay.members) == 1:
-            replay.passage.settle(safe)
-        vector, closed = self._cursors.resume_point(replay, safe)
         answer = m.Ack(
             kind, sid=one.names.sid, bookmark=replay.bookmark if at_mark and known else None,
-            vector=format_vector(vector), closed=format_vector(closed) or None, ended=ended,
+            vector=self._vector(replay, safe), ended=ended,
         )  # fmt: skip
         return Send(one.names.rid, codec.encode(answer))
 
     def due(self, now_ms: int) -> list[Effect]:
-        """Resume points for those that passed something and may have been sent nothing of it, or
-        whose vector has entries that are not needed any more."""
+        """Resume points for those that passed something and may have been sent nothing of it."""
         if now_ms < self._next_report_ms:
             return []
         self._next_report_ms = now_ms + REPORT_MS + len(self._cursors.of)  # many: less often
@@ -237,8 +233,14 @@ class SubscriptionProgress:
             self.progress_ack(replay, one, "persisted")
             for replay in self._cursors.running.values() for one in replay.members
             if min(one.safe(replay.position), persisted) > one.reported
-            or replay.passage.has_dropped
         ]  # fmt: skip
+
+    def _vector(self, replay: Replay, position: int) -> str:
+        """The resume point that goes on at `position`."""
+        assert self._cursors.here is not None
+        if len(replay.members) == 1:
+            replay.passage.settle(position)
+        return format_vector(replay.passage.vector(position, self._cursors.here))
 
     def _report_gap(self, replay: Replay, gap: Gap) -> list[Effect]:
         where = f"positions {gap.first} to {gap.end - 1} cannot be served: {gap.why}"

@@ -172,10 +172,8 @@ class ClosedGenerations:
         self._copied = dict(generations)
         # the newest first: a peer that has the record that closed a generation has all of that one
         for row in [*reversed(self._rows.values())] if other or self._alone else ():
-            before = self._alone & {*_records(row)}
-            if other or before:
+            if other or not self._alone.isdisjoint(_records(row)):
                 self._look(row)
-                self.changes += before != self._alone & {*_records(row)}
 
     def _look(self, row: ClosedRow) -> None:
         """Which of the records that say how it ended are here alone."""

@@ -25,7 +25,7 @@ ABORTED_MAX: Final = 100  # stages that one request may end while the disk is ne
 
 Question = (
     m.Open | m.Close | AskNamed | CommitStages | AbortStages
-    | w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin | w.AskClosed
+    | w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin
 )  # fmt: skip
 
 
@@ -41,7 +41,7 @@ class QuestionAnswers:
         self, ask: Question
     ) -> (
         m.Opened | NamedRows | StagesDone | w.OriginRows | w.PublisherNames | w.PeerForgotten
-        | w.OriginForked | w.ClosedRows | None
+        | w.OriginForked | None
     ):  # fmt: skip
         """Its answer is durable when it leaves; None for a Close, which has none."""
         if isinstance(ask, m.Open):
@@ -57,8 +57,6 @@ class QuestionAnswers:
             return self._abort(ask)
         if isinstance(ask, w.AskOrigins):
             return self._origin_rows(ask)
-        if isinstance(ask, w.AskClosed):
-            return w.ClosedRows(ask.cid, self._to.next_position, self._closed_ends())
         if isinstance(ask, w.ForgetPeer):
             return self._forget(ask)
         if isinstance(ask, w.ForkOrigin):
@@ -77,18 +75,6 @@ class QuestionAnswers:
         return w.OriginRows(
             ask.cid, to.generation, to.started_ns, *travelling(to.sessions), takes_state
         )
-
-    def _closed_ends(self) -> list[w.ClosedEnd]:
-        """Those that vectors of subscriptions need not name: they have no messages. One with some
-        may be closed twice, by records of which a host knows one, if a disk is lost in between."""
-        closed = self._to.sessions.origins.closed
-        return [
-            w.ClosedEnd(
-                row.instance, row.generation, max(row.end, row.position), row.by_generation,
-                row.by_position, max(row.reach, row.position), row.again_generation,
-                row.again_position if closed.is_again(row) else 0,
-            ) for row in closed if closed.may_be_left_out(row) and not row.messages
-        ]  # fmt: skip
 
     def _open(self, ask: m.Open) -> m.Opened:
         try:

@@ -268,9 +268,7 @@ class Ack(ServerAnswer, tag="ack"):
     completed {sid, bookmark, vector, ended}: messages durable at its start were sent; `ended`: this
     was the end of its range or of its limit, nothing follows.
     persisted {sid, bookmark, vector}: the subscription has passed everything up to there, and it is
-    durable: a resume point, also where nothing matched. `closed` of these two, and where a
-    subscription begins: entries that `vector` covers without naming them, of generations that have
-    no more messages.
+    durable: a resume point, also where nothing matched.
     dropped {sid, dropped}: so many unrecorded messages were not sent to it for lack of credit.
     """
 
@@ -288,7 +286,6 @@ class Ack(ServerAnswer, tag="ack"):
     credit: int | None = None
     bookmark: str | None = None
     vector: str | None = None
-    closed: str | None = None
     combined: list[str] | None = None
     groups: list[list[str]] | None = None
     ended: bool = False

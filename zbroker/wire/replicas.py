@@ -83,35 +83,6 @@ class AskPublishers(JournalRequest, tag="ask_publishers"):
     ids: list[int]
 
 
-class AskClosed(JournalRequest, tag="ask_closed"):
-    """delivery -> journal. Which generations are closed: asked again when watermarks say so."""
-
-
-class ClosedEnd(Struct, array_like=True, gc=False):
-    """A closed generation. end: it has nothing beyond that. by_generation, by_position: the record
-    that closed it, of a later generation of its instance. reach, again_generation, again_position:
-    likewise, of what one host had beyond `end` and is in the log again; again_position 0: it is
-    not, or not all of it.
-    """
-
-    instance: int
-    generation: int
-    end: int
-    by_generation: int
-    by_position: int
-    reach: int = 0
-    again_generation: int = 0
-    again_position: int = 0
-
-
-class ClosedRows(Correlated, tag="closed_rows"):
-    """Those that vectors may leave out: the records that closed them are on another host, too, and
-    in the log before `through`."""
-
-    through: int
-    rows: list[ClosedEnd]
-
-
 class PublisherName(Struct, array_like=True, gc=False):
     """One row of the answer."""
 
@@ -311,14 +282,8 @@ LinkAnswer = Links | LinkChanged
 
 ToJournal = (
     AskOrigins | AskPublishers | PeerHolds | ForgetPeer | ForkOrigin | AskFirstStart | TakeState
-    | FollowLog | BeginFresh | SkipMissing | AskClosed
+    | FollowLog | BeginFresh | SkipMissing
 )  # fmt: skip
 FromJournal = (
-    OriginRows
-    | PublisherNames
-    | PeerForgotten
-    | OriginForked
-    | FirstStartRow
-    | StateTaken
-    | ClosedRows
+    OriginRows | PublisherNames | PeerForgotten | OriginForked | FirstStartRow | StateTaken
 )

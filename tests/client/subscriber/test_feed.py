@@ -118,65 +118,6 @@ def test_a_reader_that_is_elsewhere_learns_how_far_not_each_step():
     assert list(world.feed.inbox) == [Passed({HERE: 5})]
 
 
-def test_generations_that_ended_are_dropped_from_all_its_vectors():
-    older = Origin(HERE.instance, HERE.generation - 1)
-    world, _ = wired(f"{HERE_TEXT}0,{older.instance:016x}.{older.generation}.9")
-    feed = world.feed
-    assert feed.seen[older] == feed.passed[older] == 9
-    ack = reported("persisted", 5)
-    ack.closed = f"{older.instance:016x}.{older.generation}.9"
-    world.handle(ack)
-    assert (feed.seen, feed.mark) == ({HERE: 5}, {HERE: 5})
-    assert feed.passed[older] == 9, "the program has not come there yet"
-    feed.hand_out()
-    assert (feed.passed, feed.durable) == ({HERE: 5}, {HERE: 5})
-
-
-def test_a_subscription_that_begins_again_drops_what_it_hears_of():
-    older = Origin(HERE.instance, HERE.generation - 1)
-    world, _ = wired(f"{HERE_TEXT}4,{older.instance:016x}.{older.generation}.9")
-    world.send(5, 1)
-    (again,) = world.lose()
-    world.handle(
-        Ack(
-            "processed", again.cid, sid=again.sid, position=6, vector=f"{HERE_TEXT}5",
-            closed=f"{older.instance:016x}.{older.generation}.9",
-        )
-    )  # fmt: skip
-    feed = world.feed
-    assert feed.seen == {HERE: 5}
-    assert feed.passed == {HERE: 4, older: 9}, "the program has not come there yet"
-    feed.hand_out()
-    feed.hand_out()
-    assert feed.passed == {HERE: 5}
-
-
-def test_what_covers_a_dropped_generation_is_taken_from_the_answer():
-    """Else its messages would come again at an instance that still has them."""
-    older, closing = Origin(7, 1), Origin(7, 2)
-    world, _ = wired(f"{HERE_TEXT}4,{older.instance:016x}.1.9")
-    (again,) = world.lose()
-    world.handle(
-        Ack(
-            "processed", again.cid, sid=again.sid, position=6,
-            vector=f"{HERE_TEXT}4,{closing.instance:016x}.2.12",
-            closed=f"{older.instance:016x}.1.9",
-        )
-    )  # fmt: skip
-    feed = world.feed
-    feed.hand_out()
-    assert feed.seen == feed.passed == feed.durable == {HERE: 4, closing: 12}
-
-
-def test_a_vector_that_names_more_of_a_generation_keeps_it():
-    older = Origin(HERE.instance, HERE.generation - 1)
-    world, _ = wired(f"{HERE_TEXT}0,{older.instance:016x}.{older.generation}.12")
-    ack = reported("persisted", 5)
-    ack.closed = f"{older.instance:016x}.{older.generation}.9"
-    world.handle(ack)
-    assert world.feed.seen == {HERE: 5, older: 12}
-
-
 def test_what_was_passed_is_not_asked_again():
     world, _ = wired()
     world.handle(reported("persisted", 77))

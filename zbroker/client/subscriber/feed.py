@@ -46,7 +46,7 @@ from zbroker.ids import (
     point_name,
     raise_to,
 )
-from zbroker.limits import CLIENTS_MAX, U63_MAX
+from zbroker.limits import CLIENTS_MAX
 from zbroker.wire.messages import Ack, Flow, Options, Ranges, Replace, Subscribe, Unsubscribe
 
 RETURN_MS: Final = 1_000  # credit that is not much goes back so often, for the broker to know
@@ -73,12 +73,10 @@ class FeedBatch(Struct, gc=False):
 
 
 class Passed(Struct, gc=False):
-    """Everything up to `vector` came in, and it is durable. closed: what that covers unnamed, of
-    generations that have no more messages: these need no entry any more."""
+    """Everything up to `vector` came in, and it is durable."""
 
     vector: Vector
     caught_up: bool = False
-    closed: Vector = {}
 
 
 class End(Struct):
@@ -206,12 +204,6 @@ class Feed:
             for vector in (self.seen, self.mark, self.passed, self.durable):
                 if not vector:
                     vector |= start
-        if ack.closed and ack.vector:  # the vector that it asked with names more than these
-            # the answer names what covers them; without that they would be passed no more
-            vector, closed = parse_vector(ack.vector), parse_vector(ack.closed)
-            _advance(self.seen, vector, closed)
-            _advance(self.mark, vector, closed)
-            self._put_passed(vector, closed, caught_up=False)
         return self.give_back(self._returned_ms)
 
     # -- what comes in ------------------------------------------------------------------------
@@ -258,26 +250,24 @@ class Feed:
         completed = ack.type == "completed"
         self.completed |= completed
         vector: Vector = {}
-        closed: Vector = {}
         if ack.vector is not None and (self._any or not self.ends.timed):
             vector = parse_vector(ack.vector)
-            closed = parse_vector(ack.closed) if ack.closed else {}
-            for known in (self.mark,) if self.live else (self.mark, self.seen):
-                _advance(known, vector, closed)
+            raise_to(self.mark, vector)
+            if not self.live:
+                raise_to(self.seen, vector)
         if vector or completed:
-            self._put_passed(vector, closed, caught_up=completed)
+            self._put_passed(vector, caught_up=completed)
         if completed and self.ends.bounded:
             self._end()
 
-    def _put_passed(self, vector: Vector, closed: Vector, *, caught_up: bool) -> None:
+    def _put_passed(self, vector: Vector, *, caught_up: bool) -> None:
         """A run of them is one: a reader that is elsewhere learns how far, not each step."""
         last = self.inbox[-1] if self.inbox else None
         if isinstance(last, Passed):
             raise_to(last.vector, vector)
-            last.closed = last.closed | closed
             last.caught_up |= caught_up
         else:
-            self.inbox.append(Passed(vector, caught_up, closed))
+            self.inbox.append(Passed(vector, caught_up))
 
     def replaced(self, command: Replace, ack: Ack, own: Origin) -> None:
         """Another topic or filter holds from a place on; all before it came in already."""
@@ -309,8 +299,8 @@ class Feed:
             self._last = item.messages[-1] if item.messages.head.position else None
             self._in_hand = item.size
         elif isinstance(item, Passed):
-            _advance(self.passed, item.vector, item.closed)
-            _advance(self.durable, item.vector, item.closed)
+            raise_to(self.passed, item.vector)
+            raise_to(self.durable, item.vector)
             self.caught_up |= item.caught_up
         return item, effects
 
@@ -351,14 +341,6 @@ class Feed:
         self._returned_ms = now_ms
         used, self._used = self._used, 0
         return [SendCommand(Flow(self.sid, used))]
-
-
-def _advance(known: Vector, vector: Vector, closed: Vector) -> None:
-    """Moves `known` on to `vector`; closed generations need no entry then."""
-    raise_to(known, vector)
-    for origin, position in closed.items():
-        if known.get(origin, U63_MAX) <= position:
-            del known[origin]
 
 
 class Ends:
