@@ -36,6 +36,16 @@ def started(instances: Instances, queue: Mapping[str, Any] = WORK) -> list[Peer]
     return instances.peers
 
 
+def left_behind(instances: Instances) -> list[Peer]:
+    """Two, of which the first one is dead; it owned all that both have."""
+    a, b = started(instances)
+    with connect(a.url, "pa") as at_a:
+        publish(at_a, SOME)
+    until(lambda: depths(a, b) == [SOME, SOME], "both have all")
+    a.kill()
+    return [a, b]
+
+
 def explained(peer: Peer) -> str:
     """What `queue explain` says there."""
     args = ["--url", peer.url, "queue", "explain", "work"]
@@ -86,11 +96,7 @@ def test_each_instance_offers_what_was_published_to_it() -> None:
 @pytest.mark.seed("000-33")
 def test_what_an_instance_owns_that_is_away_is_taken_over_by_hand() -> None:
     with Instances(2, starts=False) as instances:
-        a, b = started(instances)
-        with connect(a.url, "pa") as at_a:
-            publish(at_a, SOME)
-        until(lambda: depths(a, b) == [SOME, SOME], "both have all")
-        a.kill()
+        a, b = left_behind(instances)
         until(lambda: "a is not connected" in explained(b), "b knows that a is away")
         assert f"{SOME} messages belong to a (" in explained(b)
         [owner] = b.running.ask("/queues/work")["owners"]
@@ -175,11 +181,7 @@ def test_an_instance_acts_for_the_initial_owner_until_it_is_back() -> None:
 def test_a_takeover_is_over_at_once() -> None:
     """It moves what is there. What is published at an instance that is back is its own again."""
     with Instances(2, starts=False) as instances:
-        a, b = started(instances)
-        with connect(a.url, "pa") as at_a:
-            publish(at_a, SOME)
-        until(lambda: depths(a, b) == [SOME, SOME], "both have all")
-        a.kill()
+        a, b = left_behind(instances)
         args = ["--url", b.url, "queue", "takeover", "--all", "--from", "a", "--yes"]
         done = CliRunner().invoke(main, args, catch_exceptions=False)
         assert done.output == f"work: {SOME} messages taken over\n"

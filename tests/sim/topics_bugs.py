@@ -24,19 +24,24 @@ def _passed_on_as_whole(link: Any) -> None:
     link.selection._look_at_own = lambda _origin, _held: None
 
 
-def _unwanted_holds_the_mark(link: Any) -> None:
+def _holds_the_mark(link: Any, wanted: Callable[[Batch], bool]) -> None:
+    """What did not go there holds the mark, if it is wanted by this."""
     selection = link.selection
     judged = selection.judged
 
-    def with_all(batch: Batch) -> Any:
+    def with_more(batch: Batch) -> Any:
         origin, last = batch.origin, batch.origin_position + batch.taken - 1
         new = last > max(selection._passed.get(origin, 0), selection._holds(origin))
         sent = judged(batch)
-        if new and not sent and batch.kind not in STAYS and batch.topics:
+        if new and not sent and wanted(batch):
             selection.pending.append(Pending(batch.position, origin, last))
         return sent
 
-    selection.judged = with_all
+    selection.judged = with_more
+
+
+def _unwanted_holds_the_mark(link: Any) -> None:
+    _holds_the_mark(link, lambda batch: batch.kind not in STAYS and bool(batch.topics))
 
 
 def _after_is_what_was_read(link: Any) -> None:
@@ -63,18 +68,8 @@ def _covered_is_what_was_read(link: Any) -> None:
 
 def _unwanted_content_holds_the_mark(link: Any) -> None:
     """What the topics want holds the mark, whatever the filter says of it."""
-    selection = link.selection
-    judged = selection.judged
-
-    def with_topics(batch: Batch) -> Any:
-        origin, last = batch.origin, batch.origin_position + batch.taken - 1
-        new = last > max(selection._passed.get(origin, 0), selection._holds(origin))
-        sent = judged(batch)
-        if new and not sent and batch.kind == KIND_PUBLISH and selection.may_want(batch):
-            selection.pending.append(Pending(batch.position, origin, last))
-        return sent
-
-    selection.judged = with_topics
+    may_want = link.selection.may_want
+    _holds_the_mark(link, lambda batch: batch.kind == KIND_PUBLISH and may_want(batch))
 
 
 def _ties_go(link: Any) -> None:

@@ -21,14 +21,11 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +34,8 @@ import msgspec
 import pytest
 
 from tests.process.load import batches_of, until
-from tests.torture.network import Network, network, why_not
+from tests.torture.kept_rounds import kept_rounds
+from tests.torture.network import Network, why_not
 from tests.torture.queue_crowd import Crowd, QueuePublisher, Takeovers
 from tests.torture.queue_judge import QueueVerdict, judge, read
 from tests.torture.replicated_host import HostedPeer
@@ -233,30 +231,10 @@ class QueueRound:
         return found
 
 
-@contextmanager
-def queue_round(seed: int) -> Iterator[QueueRound]:
-    """All of it for one seed; what failed is kept if ZB_KEEP says where."""
-    with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zbroker-rounds-")))
-        hosts = stack.enter_context(network(NAMES))
-        made = QueueRound(place, hosts, seed)
-        try:
-            yield made
-        except BaseException as error:
-            made.log(f"failed: {error}")
-            made.close()
-            if keep := os.environ.get("ZB_KEEP"):
-                kept = Path(keep) / f"seed-{seed}"
-                shutil.rmtree(kept, ignore_errors=True)
-                shutil.copytree(place, kept, ignore=shutil.ignore_patterns("run"))
-            raise
-        made.close()
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_message_of_a_queue_is_done_whatever_happens_to_its_instances(seed: int) -> None:
     begun = time.monotonic()
-    with queue_round(seed) as one:
+    with kept_rounds(NAMES, seed, QueueRound) as one:
         one.start()
         one.harm()
         one.drain()

@@ -18,21 +18,19 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.process.load import batches_of, until
-from tests.torture.network import Network, network, why_not
+from tests.torture.kept_rounds import kept_rounds
+from tests.torture.network import Network, why_not
 from tests.torture.replicated_host import HostedPeer
 from tests.torture.rounds_faults import FAULTS, LOSES_A_DISK, Scene, draw, strike
 from tests.torture.rounds_load import (
@@ -268,32 +266,10 @@ class Rounds:
         return found
 
 
-@contextmanager
-def rounds(seed: int) -> Iterator[Rounds]:
-    """All of it for one part; what failed is kept if ZB_KEEP says where."""
-    with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zbroker-rounds-")))
-        hosts = stack.enter_context(network(NAMES))
-        made = Rounds(place, hosts, seed)
-        try:
-            yield made
-        except BaseException as error:
-            made.log(f"failed: {error}")
-            made.close()
-            if keep := os.environ.get("ZB_KEEP"):
-                kept = Path(keep) / f"seed-{seed}"
-                shutil.rmtree(kept, ignore_errors=True)
-                shutil.copytree(place, kept, ignore=shutil.ignore_patterns("run"))
-            raise
-        made.close()
-        if keep := os.environ.get("ZB_KEEP"):
-            shutil.copy(place / "logs" / "story", Path(keep) / f"seed-{seed}.story")
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_happens_to_hosts_costs_nothing_that_was_acknowledged(seed: int) -> None:
     begun = time.monotonic()
-    with rounds(seed) as run:
+    with kept_rounds(NAMES, seed, Rounds) as run:
         run.start()
         for number in range(1, ROUNDS + 1):
             figures = run.round(number)

@@ -1,0 +1,48 @@
+"""The place of rounds on hosts that a test makes: removed at the end, kept if they failed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from tests.torture.network import Network, network
+
+
+class Closable(Protocol):
+    """Rounds: what happens is a line of `log`, and `close` ends all that was started."""
+
+    def log(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+R = TypeVar("R", bound=Closable)
+
+
+@contextmanager
+def kept_rounds(
+    names: Sequence[str], seed: int, make: Callable[[Path, Network, int], R]
+) -> Iterator[R]:
+    """All of it for one seed; what failed is kept if ZB_KEEP says where, else the story of it."""
+    keep = os.environ.get("ZB_KEEP")
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zbroker-rounds-")))
+        made = make(place, stack.enter_context(network(names)), seed)
+        try:
+            yield made
+        except BaseException as error:
+            made.log(f"failed: {error}")
+            made.close()
+            if keep:
+                kept = Path(keep) / f"seed-{seed}"
+                shutil.rmtree(kept, ignore_errors=True)
+                shutil.copytree(place, kept, ignore=shutil.ignore_patterns("run"))
+            raise
+        made.close()
+        if keep:
+            shutil.copy(place / "logs" / "story", Path(keep) / f"seed-{seed}.story")
