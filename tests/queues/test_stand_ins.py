@@ -12,6 +12,7 @@ from zbroker.config import QueueConfig
 from zbroker.log import queue_records as r
 from zbroker.log.records import StandIn
 from zbroker.queues import stand_ins
+from zbroker.queues.owner_moves import LOOK_MS
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.owner_requests import LiveSources
 
@@ -56,10 +57,35 @@ def test_what_is_here_and_what_comes_later_is_taken_over_flagged(bench: Shared) 
 def test_a_person_ends_it(bench: Shared) -> None:
     bench.consume()
     begin(bench)
-    assert end(bench).count == 1
+    assert not end(bench).code
     bench.from_peer(1)
     assert bench.got() == []
-    assert end(bench).count == 0
+    end(bench)
+    assert [one.on for one in bench.facts(StandIn)] == [True, False], "there was nothing to end"
+
+
+def test_the_answer_comes_once_it_is_durable_and_a_refused_one_may_be_tried_again(
+    bench: Shared,
+) -> None:
+    bench.holding = True
+    assert begin(bench) is None
+    bench.holding = False
+    bench.refuse()
+    assert bench.reported[-1][1].code
+    assert not begin(bench).code
+    assert THERE.instance in bench.manager.running["q"].stand_ins.of
+
+
+def test_a_message_that_comes_to_belong_to_it_later_is_taken_over_then(bench: Shared) -> None:
+    bench.from_peer(1, THIRD)
+    begin(bench)
+    bench.many(1)
+    bench.move(named([1], THIRD), THERE.instance, origin=THIRD)
+    assert moves(bench) == []
+    bench.pass_ms(LOOK_MS)
+    assert moves(bench) == [
+        r.Moved(named([1], THIRD), HERE.instance, 2, takeover=True, seen=True)
+    ]  # it had been given to that one
 
 
 @pytest.mark.seed("000-32")

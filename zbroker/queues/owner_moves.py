@@ -11,6 +11,7 @@ when it has read the record. A request that is not granted has no answer: it com
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyroaring import BitMap64
@@ -21,9 +22,10 @@ from zbroker.errors import ClientError
 from zbroker.log.records import StandIn
 from zbroker.queues.commits import PendingUnit, control
 from zbroker.queues.context import QueuesContext
-from zbroker.queues.queue_state import Ending, QueueState
+from zbroker.queues.queue_state import Ending, QueueState, after_all
 from zbroker.queues.replicated.fact_records import Move, UnitStamp, moves_of
 from zbroker.queues.replicated.ownership import OwnerClaim
+from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import insert, remove, without
 from zbroker.queues.work.values import Outcome
@@ -60,13 +62,17 @@ class OwnerMoves:
     # -- what was granted here and is not used ------------------------------------------------
 
     def tick(self, now: Now) -> None:
-        """Gives back what no consumer took for as long as a lease."""
+        """Gives back what no consumer took for as long as a lease. Also looks at all messages again
+        of which some may belong to an instance by now for which this one acts."""
         replicated = self._shared.manager.folding.replicated
         if not replicated or now.mono_ms < self._look_ms:
             return
         self._look_ms = now.mono_ms + LOOK_MS
         since, self._since = self._since, {}
         for one in replicated.values():
+            if one.stand_ins.of:
+                one.stand_ins.looked_to = 0
+                self._shared.touch(one)
             if one.offers and isinstance(one.queue, Queue) and not one.queue.can_take():
                 self._give_back(one, one.queue, since, now)
 
@@ -89,8 +95,11 @@ class OwnerMoves:
     def next_wake_ms(self) -> int | None:
         """When there may be something to give back."""
         many = self._shared.manager.folding.replicated.values()
-        claimed = any(one.replicated and one.replicated.ownership.claimed for one in many)
-        return self._look_ms if claimed else None
+        looks = any(
+            one.stand_ins.of or (one.replicated and one.replicated.ownership.claimed)
+            for one in many
+        )
+        return self._look_ms if looks else None
 
     # -- records --------------------------------------------------------------------------------
 
@@ -132,29 +141,29 @@ class OwnerMoves:
             raise ClientError(
                 "bad_field", "key `instance`: this instance owns its messages already"
             )
-        if one.definition.config.semantics == "at-most-once" and not ask.may_duplicate:
+        once = one.definition.config.semantics == "at-most-once"
+        if once and not ask.may_duplicate and not ask.end:
             text = f"queue {ask.queue!r} is at-most-once, and the owner may have delivered some"
             raise ClientError("bad_queue", text, "say --may-duplicate, or wait for the owner")
         if ask.until_back and ask.instance in self._live:
             text = "key `instance`: its log comes here, so it is not away"
             raise ClientError("bad_field", text, "take over what is here now, without --until-back")
-        if (ask.until_back or ask.end) and not ask.dry_run:
-            self._stands_in(one, StandIn(ask.instance, ask.name, not ask.end))
-        if ask.end:
-            return s.Changed(ask.cid, int(ask.instance in one.stand_ins.of))
-        owners = replicated.ownership.owners(one.queue.here)
-        taken = owners.get(ask.instance, BitMap64())
-        if ask.name and ask.name == one.definition.config.initial_owner:
-            taken = taken | owners.get(0, BitMap64())
-        if ask.dry_run or not taken:
-            return s.Changed(ask.cid, len(taken))
+        here = BitMap64() if ask.end else one.queue.here
+        [taken] = _belonging(one, replicated, here, {ask.instance: ask.name})
         answer = s.Changed(ask.cid, len(taken))
+        changes = ask.until_back or (ask.end and ask.instance in one.stand_ins.of)
+        if ask.dry_run or not (changes or taken):
+            return answer
 
         def done(code: str) -> None:
             answer.code, answer.reason = code, code and "it could not be written"
             self._shared.out.append(Tell(rid, answer))
 
-        self._commit(one, Move(taken, replicated.me, taken, takeover=True), done)
+        ending = after_all(bool(changes) + bool(taken), done)
+        if changes:
+            self._stands_in(one, StandIn(ask.instance, ask.name, not ask.end), ending)
+        if taken:
+            self._commit(one, Move(taken, replicated.me, taken, takeover=True), ending)
         return None
 
     # -- as long as it is away ------------------------------------------------------------------
@@ -167,17 +176,13 @@ class OwnerMoves:
             return
         for fact in many.again(one.folded):
             self._stands_in(one, fact)
-        foreign = one.queue.places.foreign
-        many.taking &= foreign
-        fresh = without(without(foreign, many.taking), replicated.ownership.taken_over())
+        fresh = many.fresh(one.queue.places.foreign)
         if not fresh or self._shared.manager.commits.full:
             return
-        owners = replicated.ownership.owners(fresh)
-        initial = one.definition.config.initial_owner
-        for instance, row in many.of.items():
-            part = owners.get(instance, BitMap64())
-            if row.name and row.name == initial:
-                part = part | owners.get(0, BitMap64())
+        many.looked_to = fresh.max() + 1
+        fresh = without(fresh, replicated.ownership.taken_over())
+        names = {instance: row.name for instance, row in many.of.items()}
+        for part in _belonging(one, replicated, fresh, names):
             if part:
                 self._take(one, replicated.me, part)
 
@@ -187,13 +192,23 @@ class OwnerMoves:
         def done(code: str) -> None:
             if code:
                 remove(one.stand_ins.taking, part & one.stand_ins.taking)
+                one.stand_ins.looked_to = 0
 
         self._commit(one, Move(part, me, part, takeover=True), done)
 
-    def _stands_in(self, one: QueueState, fact: StandIn) -> None:
+    def _stands_in(self, one: QueueState, fact: StandIn, then: Ending | None = None) -> None:
         """This instance begins to, or does no more, once the record was read."""
-        one.stand_ins.changing.add(fact.instance)
+        changing = one.stand_ins.changing
+        changing.add(fact.instance)
+
+        def done(code: str) -> None:
+            if code:
+                changing.discard(fact.instance)  # it was refused, and may be tried again
+            if then is not None:
+                then(code)
+
         one.facts.append(fact)
+        one.endings.append(done)
         self._shared.touch(one)
 
     def sources(self, live: LiveSources) -> None:
@@ -210,3 +225,16 @@ class OwnerMoves:
                 values = {"queue": one.name, "instance": f"{instance:016x}"}
                 self._shared.out.append(Note("queues.owner_is_back", text, "info", values))
                 self._stands_in(one, StandIn(instance, name, on=False))
+
+
+def _belonging(
+    one: QueueState, replicated: ReplicatedQueue, positions: BitMap64, names: Mapping[int, str]
+) -> list[BitMap64]:
+    """Those of each instance, with its name: it may be the initial owner, whose id none knows."""
+    owners = replicated.ownership.owners(positions)
+    initial = one.definition.config.initial_owner
+    found = []
+    for instance, name in names.items():
+        part = owners.get(instance, BitMap64())
+        found.append(part | owners.get(0, BitMap64()) if name and name == initial else part)
+    return found

@@ -15,6 +15,7 @@ from msgspec import msgpack
 from pyroaring import BitMap64
 
 from zbroker.log.records import StandIn
+from zbroker.queues.work.sets import lowest, without
 
 AGAIN: Final = 1_000_000  # so many positions after it, such a record is written again
 
@@ -27,21 +28,28 @@ class StandInRow(NamedTuple):
 
 
 class StandIns:
-    """Those of one queue. taking: messages that are being taken over. changing: instances for which
-    a record is on its way."""
+    """Those of one queue. taking: messages that are being taken over. looked_to: messages before it
+    were looked at. changing: instances for which a record is on its way."""
 
     def __init__(self) -> None:
         self.of: dict[int, StandInRow] = {}
         self.taking = BitMap64()
+        self.looked_to = 0
         self.changing: set[int] = set()
 
     def apply(self, fact: StandIn, position: int) -> None:
         """A record of the log."""
         self.changing.discard(fact.instance)
+        self.looked_to = 0
         if fact.on:
             self.of[fact.instance] = StandInRow(fact.name, position)
         else:
             self.of.pop(fact.instance, None)
+
+    def fresh(self, foreign: BitMap64) -> BitMap64:
+        """Messages of other instances that were not looked at, and are not being taken over."""
+        self.taking &= foreign
+        return without(lowest(foreign, len(foreign), at=self.looked_to), self.taking)
 
     @property
     def lowest(self) -> int | None:

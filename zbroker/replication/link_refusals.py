@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from zbroker.access.core import Access
-from zbroker.errors import ClientError
 from zbroker.ids import Origin
 from zbroker.wire.surveys import AskRefusals, Peers, RefusalLog, RefusalRows, stranger
 
@@ -56,11 +54,3 @@ class LinkRefusals:
     def report(self, ask: AskRefusals) -> RefusalRows:
         """Those that the admin has not got yet."""
         return self._log.report(ask, self._peers)
-
-
-def principal_of(access: Access, key: str) -> str:
-    """The principal of a source, or the beginning of its key, for the audit log."""
-    try:
-        return access.identify(key, None)
-    except ClientError:
-        return stranger(key)

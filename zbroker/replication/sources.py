@@ -27,14 +27,14 @@ from zbroker.replication.effects import Effect
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.incoming_link import CREDIT_BYTES, IncomingLink, last_of
 from zbroker.replication.link_agreement import LinkAgreement
-from zbroker.replication.link_refusals import LinkRefusals, principal_of
+from zbroker.replication.link_refusals import LinkRefusals
 from zbroker.replication.outgoing_link import SILENCE_MS
 from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.replication.state_choice import StateChoice
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
 from zbroker.wire.replicas import PeerHolds, ReplicationRow, StateTaken
-from zbroker.wire.surveys import CODES, Peers, unknown
+from zbroker.wire.surveys import CODES, Peers, stranger, unknown
 
 RIGHT: Final = "replicate"
 _COPY: Final = "one is a copy; give the copy an id of its own, or remove it"
@@ -103,7 +103,7 @@ class Sources:
                 Answer(event.rid, w.LinkEnded(message.session, "no Hello on this connection yet"))
             ]
         if link.key != event.key:
-            who = principal_of(self.access, event.key)
+            who = self._principal(event.key)
             self.refusals.ended(event.rid, who, link.name, "auth_failed", now.mono_ms)
             return self._ended(link, "the key is not that of the Hello")
         link.heard_ms = now.mono_ms
@@ -170,11 +170,16 @@ class Sources:
         said = self._answers(link)
         return [*effects, *said, LoggedOn(rid), Say(JOURNAL, ask), self._ask_origins(rid)]
 
-    def _refused(
-        self, event: FromSource, name: str, refused: w.LinkRefused, now: Now
-    ) -> Effect:  # fmt: skip
+    def _principal(self, key: str) -> str:
+        """Of a source, or the beginning of its key, for the audit log."""
+        try:
+            return self.access.identify(key, None)
+        except ClientError:
+            return stranger(key)
+
+    def _refused(self, event: FromSource, name: str, refused: w.LinkRefused, now: Now) -> Effect:
         """The answer; and the audit log hears of it."""
-        who = principal_of(self.access, event.key)
+        who = self._principal(event.key)
         self.refusals.hello(event.rid, who, name, refused.code, now.mono_ms)
         return Answer(event.rid, refused)
 
@@ -239,7 +244,7 @@ class Sources:
                 same = self._rights(link.key, link.name) == link.topics
             except ClientError as error:
                 same = False
-                who = principal_of(access, link.key)
+                who = self._principal(link.key)
                 self.refusals.ended(link.rid, who, link.name, error.code, now.mono_ms)
             if not same:
                 effects += self._ended(link, "the access rules have changed")
@@ -283,7 +288,7 @@ class Sources:
         link = next((one for one in self.links.values() if one.number == opened.cid), None)
         if link is None or not opened.code:
             return []
-        who = principal_of(self.access, link.key)
+        who = self._principal(link.key)
         self.refusals.hello(link.rid, who, link.name, opened.code, now.mono_ms)
         refused = Answer(link.rid, w.LinkRefused(link.session, opened.code, opened.reason))
         return [refused, *self.end(link.rid)]
@@ -327,7 +332,7 @@ class Sources:
     def _beyond_right(self, forwarded: Forwarded, code: str, now: Now) -> None:
         """A record that its source may not bring."""
         link, origin = forwarded.link, forwarded.origin
-        who = principal_of(self.access, link.key)
+        who = self._principal(link.key)
         self.refusals.records(link.rid, who, origin, code, now.mono_ms)
 
     def peer_holds(self, name: str, peer: Holdings, asked_in: int = 0) -> list[Effect]:
