@@ -171,7 +171,7 @@ class Sources:
         return [*effects, *said, LoggedOn(rid), Say(JOURNAL, ask), self._ask_origins(rid)]
 
     def _principal(self, key: str) -> str:
-        """Of a source, or the beginning of its key, for the audit log."""
+        """The principal of a source, or the beginning of its key, for the audit log."""
         try:
             return self.access.identify(key, None)
         except ClientError:
