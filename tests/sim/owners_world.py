@@ -73,6 +73,7 @@ class OwnersInstance(Instance):
                 self.queues.requests.put(self._said)
 
     def kill_journal(self, *, power: bool) -> None:
+        self.world.look()  # what it said to be durable counts, also while it is down
         super().kill_journal(power=power)
         if power:
             self.kill_queues()
