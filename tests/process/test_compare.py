@@ -54,4 +54,6 @@ def test_what_one_lacks_is_lag() -> None:
         b.start()
         code, found = compared(*urls)
         (origin,) = found["origins"]
-        assert (code, found["state"], [one["lag"] for one in origin["held"]]) == (1, "lag", [0, 1])
+        assert (code, found["state"]) == (1, "lag")
+        at_a, at_b = (one["lag"] for one in origin["held"])
+        assert at_a == 0 < at_b <= 2  # a record of its generation may be after the first message
