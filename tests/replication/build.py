@@ -42,10 +42,12 @@ def batch(
     )  # fmt: skip
 
 
-def statement(counter: int, rows: dict[Origin, int], sources: Sequence[int] = ()) -> w.Statement:
-    """What the destination says that it holds."""
+def statement(
+    counter: int, rows: dict[Origin, int], sources: Sequence[int] = (), of: Origin = THERE
+) -> w.Statement:
+    """What the destination, or another instance, says that it holds."""
     held = [OriginPosition(*origin, position) for origin, position in rows.items()]
-    return w.Statement(THERE.instance, THERE.generation, 1, counter, held, list(sources))
+    return w.Statement(*of, 1, counter, held, list(sources))
 
 
 class Link:

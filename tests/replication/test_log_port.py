@@ -42,7 +42,7 @@ def test_a_destination_that_has_nothing_gets_a_whole_log_from_its_beginning() ->
     at.publish("p", 1, 3)
     at.state()
     start = found(port(at), {})
-    assert (start.cursor.position, start.crcs, start.below) == (1, {}, {})
+    assert (start.cursor.position, start.crcs, start.below, start.removed) == (1, {}, {}, {})
 
 
 def test_reading_begins_at_the_newest_snapshot_that_the_destination_covers() -> None:
@@ -66,6 +66,7 @@ def test_what_was_removed_at_the_beginning_is_said_for_each_origin() -> None:
     start = found(port(at), {})
     assert start.cursor.position == first
     assert start.below == {origin(at): last}
+    assert start.removed[origin(at)] >= last
     kept = min(b.origin_position for b in at.batches() if b.kind == 1)
     assert kept > last, "the first message that is left comes after it"
 

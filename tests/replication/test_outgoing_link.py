@@ -17,7 +17,7 @@ from tests.replication.test_snapshot_rows import part
 from zbroker.ids import Origin
 from zbroker.log.format import FLAG_UNIT, KIND_PUBLISHER, KIND_QUEUE, KIND_STATE, KIND_TIE
 from zbroker.log.reader import Cursor, Gap
-from zbroker.replication.effects import ConnectLink, FindStart, LinkBlock, SayOn
+from zbroker.replication.effects import ConnectLink, FindStart, LinkBlock, SayOn, StartFound
 from zbroker.replication.outgoing_link import (
     AGAIN_MS,
     HELLO_WAIT_MAX_MS,
@@ -395,3 +395,33 @@ def test_a_new_generation_asks_again_what_the_destination_has() -> None:
     link.tick()
     assert (link.end.state, link.end.session > session) == ("greeting", True)
     assert link.end.asked_in == HERE.generation + 1
+
+
+def test_a_log_without_its_first_control_records_gives_its_state() -> None:
+    """No message is missing, and yet what comes later would be refused for what came before."""
+    link = Link()
+    link.tick()
+    said = statement(1, {})
+    welcome = w.LinkWelcome(link.end.session, 1, "there", "g", said, 1 << 20, True)
+    (find,) = link.hears(welcome)
+    assert isinstance(find, FindStart)
+    old = Origin(HERE.instance, HERE.generation - 1)
+    start = StartFound("there", find.session, Cursor(1, 0, 4), {}, {}, {old: 2})
+    assert not link.end.found(start)
+    assert link.end.state == "stating"
+    assert link.end.selection.lacks == [HERE.instance]
+    assert not link.end.selection.missing, "nobody has to give them up"
+
+
+def test_what_is_lacking_is_said_until_the_destination_has_it() -> None:
+    old = Origin(THIRD.instance, THIRD.generation - 1)
+    link = Link()
+    link.tick()
+    said = statement(1, {HERE: 1})
+    (find,) = link.hears(w.LinkWelcome(link.end.session, 1, "there", "g", said, 1 << 20))
+    assert isinstance(find, FindStart)
+    link.end.found(StartFound("there", find.session, Cursor(1, 0, 4), {}, {}, {old: 2}))
+    assert link.end.selection.lacks == [THIRD.instance]
+    link.counter = 1
+    link.beats({old: 2})
+    assert link.end.selection.lacks == []

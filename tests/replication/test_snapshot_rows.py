@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import msgpack
 
 from zbroker.ids import Origin
-from zbroker.replication.snapshot_rows import SnapshotRows, first_part
+from zbroker.replication.snapshot_rows import SnapshotRows, first_part, head
 
 ROWS = [[1, 5, 7, 6, -1], [2, 6, 12, 9, -1, 0, 0, 77, 9]]
 
@@ -51,3 +51,17 @@ def test_closed_generations_count_up_to_their_ends() -> None:
     folds = {"origins": ROWS, "closed": [[1, 4, 3, 5, 7, 3, 3, 3, 3, 3]]}
     found = first_part(msgpack.encode({"v": 1, "through": 4, "part": 0, "folds": folds}))
     assert found == {Origin(1, 4): (3, -1), Origin(1, 5): (7, -1), Origin(2, 6): (9, 77)}
+
+
+def test_the_head_of_a_log_says_up_to_where_control_records_are_before_it() -> None:
+    """A closed generation without messages had some, too."""
+    folds = {"origins": ROWS, "closed": [[1, 4, 2, 5, 7, 2, 0, 0, 0, 0]]}
+    said = head(msgpack.encode({"v": 1, "through": 9, "part": 0, "folds": folds}), 4)
+    assert said is not None
+    assert said.records == {Origin(1, 4): 2, Origin(1, 5): 7, Origin(2, 6): 9}
+    assert said.messages == {Origin(1, 5): 6, Origin(2, 6): 9}
+    assert not said.is_taken
+    taken = {"v": 1, "through": 1, "part": 0, "folds": {"origins": ROWS, "taken": []}}
+    of_another = head(msgpack.encode(taken), 1)
+    assert of_another is not None
+    assert of_another.is_taken

@@ -373,3 +373,52 @@ def test_a_generation_that_is_closed_here_is_not_lacking() -> None:
     process.core.own.closed[THIRD] = 7
     (row,) = process.core.sources.rows()
     assert row.lag == 0
+
+
+def both_hold(
+    process: Process, *, at_third: dict[Origin, int], at_there: dict[Origin, int]
+) -> None:
+    """Two sources say what they hold, and are welcomed."""
+    for rid, name, said in (
+        (SOURCE, "there", statement(1, at_there)),
+        (b"third", "third", statement(1, at_third, of=THIRD)),
+    ):
+        process.hears(FromSource(rid, w.LinkHello(w.PROTOCOL, 1, 1, name, "g", said)))
+        process.begun()
+
+
+def test_a_source_that_was_set_back_is_not_awaited_for_what_another_one_holds_of_it() -> None:
+    """It may not know of a generation that it began before that: others have to send it."""
+    lost = Origin(THERE.instance, THERE.generation + 9)
+    process = Process()
+    process.welcomed()
+    both_hold(process, at_there={THERE: 3}, at_third={lost: 7, THIRD: 1})
+    assert process.core.own.sources == {THIRD.instance}
+    process.core.own.raised(lost, 7, 0)
+    said = statement(2, {THERE: 3})
+    process.hears(FromSource(SOURCE, w.LinkBeat(1, said, 0, 0)))
+    assert process.core.own.sources == {THERE.instance, THIRD.instance}
+
+
+def test_what_a_source_appends_now_comes_from_itself() -> None:
+    """Another one may have heard more of it: that is on its way here, too."""
+    process = Process()
+    process.welcomed()
+    both_hold(process, at_there={THERE: 3}, at_third={THERE: 5, THIRD: 1})
+    assert process.core.own.sources == {THERE.instance, THIRD.instance}
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_source_that_holds_its_older_generation_brings_it(closed: bool) -> None:
+    old = Origin(THERE.instance, THERE.generation - 1)
+    ends = [w.ClosedGeneration(*old, 4)] if closed else []
+    here = statement(1, {THERE: 3} if closed else {THERE: 3, old: 4})
+    here.closed = ends
+    process = Process()
+    process.welcomed()
+    process.hears(FromSource(SOURCE, w.LinkHello(w.PROTOCOL, 1, 1, "there", "g", here)))
+    process.begun()
+    third = statement(1, {old: 4}, of=THIRD)
+    process.hears(FromSource(b"third", w.LinkHello(w.PROTOCOL, 1, 1, "third", "g", third)))
+    process.begun()
+    assert process.core.own.sources == {THERE.instance, THIRD.instance}

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec import structs
+
 from zbroker.journal import first_state
 from zbroker.journal.core import JournalCore
+from zbroker.replication.core import ReplicationCore
+from zbroker.replication.effects import StartFound
 
 
 def _publishers_at_once(core: JournalCore) -> None:
@@ -58,3 +62,29 @@ JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
     "highs are missing in the state": _without_publishers,
     "rows do not say where they begin": _without_begins,
 }
+
+
+def _only_messages_missed(core: ReplicationCore) -> None:
+    """A log whose first control records were removed is sent as if it were whole."""
+    for link in core.outgoing.values():
+        found = link.selection.found
+
+        def without(start: StartFound, found: Any = found) -> None:
+            found(structs.replace(start, removed={}))
+
+        link.selection.found = without  # type: ignore[method-assign]
+
+
+def _set_back_brings_all(core: ReplicationCore) -> None:
+    """A source brings all of its own, also if it does not know of it."""
+    sources = core.sources
+    sources._brings_all = (  # type: ignore[method-assign]
+        lambda link, _live: link.instance not in link.lacks
+    )
+
+
+LINKS: Final[dict[str, Callable[[ReplicationCore], None]]] = {
+    "only messages are missed at the beginning of a log": _only_messages_missed,
+    "a source that was set back brings all of its own": _set_back_brings_all,
+}
+ALL: Final = (*JOURNALS, *LINKS)

@@ -27,6 +27,8 @@ from zbroker.log.cover import tied_runs
 from zbroker.log.format import KIND_PUBLISH
 from zbroker.log.places import SegmentPlaces
 from zbroker.log.reader import Log
+from zbroker.replication.core import ReplicationCore
+from zbroker.replication.log_port import LinkLog
 from zbroker.wire import internal as m
 
 SKIP_AFTER_MS: Final = 20_000  # of the end: then a person gives up what nobody has
@@ -133,6 +135,11 @@ class LostHostsWorld(ManyWorld):
         self.sync_needed = len(self.instances)
         self.publishers += [MemoryPublisher(f"m{n}", True) for n in range(self.rng.choice((1, 2)))]
         self.skips = 0
+
+    def plant_replication(self, core: ReplicationCore, log: LinkLog) -> None:
+        super().plant_replication(core, log)
+        if self.bug in lost_hosts_bugs.LINKS:
+            lost_hosts_bugs.LINKS[self.bug](core)
 
     def step(self) -> None:
         instance: Any = self.rng.choice(list(self.instances.values()))

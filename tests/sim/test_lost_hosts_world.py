@@ -32,6 +32,6 @@ def test_no_history_with_lost_disks_breaks_a_promise() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("bug", lost_hosts_bugs.JOURNALS)
+@pytest.mark.parametrize("bug", lost_hosts_bugs.ALL)
 def test_a_planted_bug_of_a_first_start_is_found(bug: str) -> None:
     must_find(LostHostsWorld, __file__, bug, PLANTED_SEEDS)

@@ -98,7 +98,8 @@ class StartFound(Struct, gc=False):
     """crcs: of the newest record of each origin before the cursor, as its origin wrote it.
 
     below: up to where messages of each origin are not in this log any more, where reading begins
-    with the log.
+    with the log. removed: the same of all its records, and rather too much: control records are
+    needed there, too, but no operator has to give them up.
     """
 
     link: str
@@ -106,6 +107,7 @@ class StartFound(Struct, gc=False):
     cursor: Cursor
     crcs: Mapping[Origin, tuple[int, int]]  # position and content CRC
     below: Mapping[Origin, int] = {}
+    removed: Mapping[Origin, int] = {}
 
 
 class StateBlock(Struct, gc=False):

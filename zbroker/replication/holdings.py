@@ -80,6 +80,10 @@ class Holdings:
         row = self.rows.get(origin)
         return row.position if row is not None else 0
 
+    def reaches(self, origin: Origin, position: int) -> bool:
+        """Whether it holds an origin up to there, whatever its topics are."""
+        return self.any_position(origin) >= position or self.has_all_of(origin)
+
     def safe_position(self, origin: Origin) -> int:
         """The same as it is after a crash there, at least."""
         if (end := self.closed.get(origin)) is not None:

@@ -42,6 +42,7 @@ from zbroker.log.reader import Gap
 from zbroker.log.records import CLOSED, ORIGIN
 from zbroker.replication.batch_parts import wanted_parts
 from zbroker.replication.damaged_range import DamagedRange
+from zbroker.replication.effects import StartFound
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.link_filter import LinkFilter, TypeOf, as_any
 from zbroker.replication.own_holdings import OwnHoldings
@@ -96,6 +97,7 @@ class LinkSelection:
         self._left_out: dict[Origin, tuple[int, int]] = {}
         self._declared: dict[Origin, int] = {}  # digests that this log says, as it was read
         self._before: frozenset[Origin] = frozenset()  # origins that it had where reading began
+        self._removed: Mapping[Origin, int] = {}  # records that this log may not have any more
         self._under: dict[Origin, int] = {}  # digests here of those that stopped for that
         self._left_bytes = 0  # since the destination was asked to keep that
         self._unkept: deque[Pending] = deque()  # what it may not know after a crash
@@ -118,6 +120,7 @@ class LinkSelection:
         self._compared.clear()
         self._left_out.clear()
         self._declared.clear()
+        self._removed = {}
         self._under.clear()
         self._ties.clear()
         known = (*self._peer.rows, *self._peer.closed)
@@ -173,18 +176,17 @@ class LinkSelection:
             return max(self._peer.any_position(origin), self._holds(origin))
         return self._holds(origin)
 
-    def found(
-        self, position: int, crcs: Mapping[Origin, tuple[int, int]], below: Mapping[Origin, int]
-    ) -> None:
-        """It begins to read at `position`. crcs: of the newest record of each origin before that.
-        below: up to where messages of each one are not in this log."""
+    def found(self, start: StartFound) -> None:
+        """It begins to read there."""
+        position, crcs = start.cursor.position, start.crcs
         self._crcs, self._before = dict(crcs), frozenset(crcs)
+        self._removed = {} if self._wants.digest else start.removed
         self._unkept.clear()  # only now: a link that is down may be one whose destination crashed
         for origin, (at, crc) in crcs.items():
             row = self._own.row(origin)
             if row is not None and row.digest and at > self._chain.get(origin, (0, -1))[0]:
                 self._chain[origin] = at, crc  # all that is here of it is wanted
-        for origin, last in below.items():
+        for origin, last in start.below.items():
             self._lacks(position, origin, last)
 
     def _lacks(self, position: int, origin: Origin, last: int) -> None:
@@ -209,9 +211,11 @@ class LinkSelection:
 
     @property
     def lacks(self) -> list[int]:
-        """Instances of which this log lacks something that the destination needs first."""
-        ours = (origin.instance for origin, why in self.stopped.items() if why in (EXPIRED, GAP))
-        return sorted(set(ours))
+        """Instances of which this log lacks something that the destination needs first, if only
+        control records."""
+        ours = {origin.instance for origin, why in self.stopped.items() if why in (EXPIRED, GAP)}
+        removed = self._removed.items()
+        return sorted(ours | {one.instance for one, last in removed if self._reached(one) < last})
 
     def was_refused(self, origin: Origin, last: int, code: str) -> None:
         """A record that ends at `last` was not taken there. The first refusal is the reason: the

@@ -14,6 +14,9 @@ from zbroker.log.reader import Cursor, Gap, Log
 from zbroker.replication.effects import FindStart, LinkBlock, ReadLink, StartFound
 from zbroker.replication.snapshot_rows import HeadRows, Rows, first_part, head
 
+#: up to where each origin is
+Ends = dict[Origin, int]
+
 _STATE: Final = "state"  # why a range is missing: the log began after it
 HEAD_BATCHES: Final = 1_000  # a snapshot is after the group that began its segment
 
@@ -24,7 +27,7 @@ class LinkLog:
     def __init__(self, log: Callable[[], Log], persisted: Callable[[], int]) -> None:
         self._open, self._persisted = log, persisted
         self._opened: Log | None = None
-        self._removed: dict[tuple[int, int], dict[Origin, int]] = {}  # by log start and end
+        self._removed: dict[tuple[int, int], tuple[Ends, Ends]] = {}  # by log start and end
 
     @property
     def _log(self) -> Log:
@@ -40,7 +43,7 @@ class LinkLog:
                 if all(effect.held.get(origin, 0) >= at for origin, (at, _) in rows.items()):
                     return StartFound(effect.link, effect.session, cursor, rows)
             first = self._log.seek(self._log.first_position)
-            return StartFound(effect.link, effect.session, first, {}, self._below())
+            return StartFound(effect.link, effect.session, first, {}, *self._below())
         except StorageError as error:
             return ReadFailed(effect, error)
 
@@ -58,9 +61,9 @@ class LinkLog:
                         break
             end = min(end, start.position)
 
-    def _below(self) -> dict[Origin, int]:
-        """Up to where messages of each origin are not in this log: its beginning was removed, it
-        began with the state of another instance, or a person gave them up."""
+    def _below(self) -> tuple[Ends, Ends]:
+        """Up to where messages of each origin are not in this log, and all records: its beginning
+        was removed, it began with the state of another instance, or a person gave them up."""
         log, limit = self._log, self._persisted()
         if (log.first_position, limit) in self._removed:
             return self._removed[log.first_position, limit]
@@ -68,7 +71,7 @@ class LinkLog:
         self._removed = {(log.first_position, limit): found}
         return found
 
-    def _look_below(self, log: Log, limit: int) -> dict[Origin, int]:
+    def _look_below(self, log: Log, limit: int) -> tuple[Ends, Ends]:
         first = log.first_position
         starts = [start for start in log.starts if start.position < limit]
         ends = [*(start.position for start in starts), limit][1:]
@@ -81,11 +84,12 @@ class LinkLog:
                 one: at for one, at, why, where in said.missing if why == _STATE or where < first
             }
             if first <= 1:
-                return below
+                return below, said.records if said.is_taken else {}
             begun = said.begun if start.position <= first else None
             before = begun if begun is not None else self._before(said.messages, position)
-            return {one: max(below.get(one, 0), before.get(one, 0)) for one in {*below, *before}}
-        return {}
+            below = {one: max(below.get(one, 0), before.get(one, 0)) for one in {*below, *before}}
+            return below, said.records
+        return {}, {}
 
     def _head(self, start: Cursor, end: int) -> tuple[int, HeadRows] | None:
         for item in islice(self._log.headers(start, end), HEAD_BATCHES):
@@ -95,9 +99,9 @@ class LinkLog:
                     return item[0].position, said
         return None
 
-    def _before(self, messages: dict[Origin, int], position: int) -> dict[Origin, int]:
+    def _before(self, messages: Ends, position: int) -> Ends:
         """The same where no segment says how it began: rather too much."""
-        first: dict[Origin, int] = {}
+        first: Ends = {}
         for item in self._log.headers(self._log.seek(self._log.first_position), position):
             if not isinstance(item, Gap) and item[0].kind not in STAYS:
                 first.setdefault(item[0].origin, item[0].origin_position)

@@ -268,9 +268,9 @@ class OutgoingLink:
             return []
         self.state = "sending"
         self._cursor = found.cursor
-        self.selection.found(found.cursor.position, found.crcs, found.below)
+        self.selection.found(found)
         asked, self._asks_state = self._asks_state, False
-        if asked and self.selection.missing:
+        if asked and self.selection.lacks:
             self.state, self._parts, self._stated = "stating", 0, False
             self._state_from = found.cursor.position
             return []

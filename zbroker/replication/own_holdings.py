@@ -97,6 +97,10 @@ class OwnHoldings:
         row = self._rows.get(origin)
         return row.position if row is not None else 0
 
+    def reach(self, origin: Origin) -> int:
+        """The same, also of a generation that is closed."""
+        return self.closed.get(origin, self.position(origin))
+
     def _note(self, origin: Origin, row: OriginPosition) -> None:
         self.counter += 1
         self._rows[origin] = row

@@ -12,6 +12,7 @@ _ORIGINS: Final = "origins"
 _MISSING: Final = "missing"
 _MESSAGES, _BEGUN = 3, 4  # in a row: up to which message; and when the segment began
 _LAST, _WHY, _AT = 3, 4, 5  # in a row of what is missing
+_TAKEN: Final = "taken"
 _CLOSED: Final = "closed"  # their rows begin with instance, generation, end
 _CLOSED_CRC: Final = 11  # in such a row, then up to where records beyond the end are here
 _CRC: Final = 7  # in a row, then the position of the record that has it; releases before have none
@@ -42,12 +43,15 @@ class HeadRows(NamedTuple):
     """What a first part says of the log before it. messages: the newest of each origin.
 
     begun: those before its segment, None if that is not known. missing: up to where messages are
-    not in the log at all, with the position where that is written.
+    not in the log at all, with the position where that is written. records: the newest that travels
+    of each origin. is_taken: the log began with it, as the state of another instance.
     """
 
     messages: dict[Origin, int]
     begun: dict[Origin, int] | None
     missing: list[tuple[Origin, int, str, int]]
+    records: dict[Origin, int]
+    is_taken: bool
 
 
 def head(body: bytes | memoryview, first: int) -> HeadRows | None:
@@ -66,7 +70,8 @@ def head(body: bytes | memoryview, first: int) -> HeadRows | None:
             }  # fmt: skip
         found = _LISTS.decode(part.folds[_MISSING]) if _MISSING in part.folds else []
         missing = [(Origin(r[0], r[1]), r[_LAST], r[_WHY], r[_AT]) for r in found]
-        return HeadRows(messages, begun, missing)
+        records = {origin: at for origin, (at, _) in (_rows(part) or {}).items()}
+        return HeadRows(messages, begun, missing, records, _TAKEN in part.folds)
     except (DecodeError, KeyError, IndexError, TypeError):
         return None
 

@@ -112,8 +112,8 @@ class Sources:
             if message.ordinal > link.received or w.wrong(message.statement):
                 return self._lost(link)
             link.lacks = frozenset(message.lacks)
-            self._tell()
             changed = link.peer.take(message.statement, whole=False)
+            self._tell()
             return self._answers(link) if changed else []
         if isinstance(message, w.SendUnits):
             return self._units(link, message, event.bodies)
@@ -413,8 +413,23 @@ class Sources:
         return [effect for link in [*self.links.values()] for effect in self._ended(link, reason)]
 
     def _tell(self) -> None:
-        live = (one for one in self.links.values() if one.welcomed)
-        self._own.receives_from(one.instance for one in live if one.instance not in one.lacks)
+        live = [one for one in self.links.values() if one.welcomed]
+        self._own.receives_from(one.instance for one in live if self._brings_all(one, live))
+
+    def _brings_all(self, link: IncomingLink, live: Sequence[IncomingLink]) -> bool:
+        """Whether no other instance has to send anything of this source. One that was set back
+        may not even know of a generation that it began before, and that another source holds."""
+        instance, said, own = link.instance, link.peer, self._own
+        if instance in link.lacks:
+            return False
+        for other in live:
+            held = other.peer.generations_of(instance) if other is not link else ()
+            for generation, at in held:
+                origin = Origin(instance, generation)
+                older = generation != said.generation  # more of the newest is on its way
+                if older and at > own.reach(origin) and not said.reaches(origin, at):
+                    return False
+        return True
 
     def rows(self) -> list[ReplicationRow]:
         """For people."""
