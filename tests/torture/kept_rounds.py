@@ -1,4 +1,7 @@
-"""The place of rounds on hosts that a test makes: removed at the end, kept if they failed."""
+"""The place of rounds on hosts that a test makes: removed at the end, kept if they failed.
+
+A place that a test names stays whatever happens, for rounds that go on there.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,16 @@ R = TypeVar("R", bound=Closable)
 
 @contextmanager
 def kept_rounds(
-    names: Sequence[str], seed: int, make: Callable[[Path, Network, int], R]
-) -> Iterator[R]:
+    names: Sequence[str], seed: int, make: Callable[[Path, Network, int], R],
+    named: Path | None = None,
+) -> Iterator[R]:  # fmt: skip
     """All of it for one seed; what failed is kept if ZB_KEEP says where, else the story of it."""
-    keep = os.environ.get("ZB_KEEP")
+    keep = None if named else os.environ.get("ZB_KEEP")
     with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="zbroker-rounds-")))
+        place = named or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="zbroker-rounds-"))
+        )
+        place.mkdir(parents=True, exist_ok=True)
         made = make(place, stack.enter_context(network(names)), seed)
         try:
             yield made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from typing import Any, Final
 from tests.process.instances import Peer
 from tests.process.load import until_running
 from tests.torture.network import NetworkHost
+from zbroker import memory_notes
 from zbroker.control.log_comparison import ComparedLog
 from zbroker.control.target import Admin
 from zbroker.local import LocalBroker
@@ -77,6 +79,13 @@ class HostedPeer:
     def lose(self) -> None:
         """Its disk."""
         shutil.rmtree(self.data)
+
+    def forget_memory(self) -> None:
+        """The notes that a reboot empties, of an instance that does not run."""
+        identity = json.loads((self.data / "instance.json").read_text())
+        own = memory_notes.place(memory_notes.SHARED_MEMORY, int(identity["instance"], 16), "*")
+        for note in own.parent.glob(own.name):
+            note.unlink()
 
     def set_aside(self) -> Path:
         """A copy of its directory, of an instance that does not run."""

@@ -91,6 +91,14 @@ def kill_instance(scene: Scene, peer: HostedPeer) -> None:
     peer.start()
 
 
+def reboot_instance(scene: Scene, peer: HostedPeer) -> None:
+    """As kill_instance, and the notes in memory are gone: it begins a new generation."""
+    peer.kill()
+    peer.forget_memory()
+    scene.pause(0, 5)
+    peer.start()
+
+
 def lose_directory(scene: Scene, peer: HostedPeer) -> None:
     """With its disk; it comes back with an empty one."""
     peer.kill()

@@ -13,8 +13,17 @@ is left, at each instance or at one that has to ask the others for theirs. Then:
     ZB_ROUNDS=9 ZB_FIRST_SEED=7 scripts/test-all -s tests/torture/test_queue_rounds.py
 
 A seed is a round: it draws the scope, the mode, the faults and all pauses. ZB_MESSAGES: how many
-are published in one. ZB_KEEP: where the data of a round that failed is kept. Needs root, for
-network namespaces; they are removed at the end.
+are published in one, ZB_STRIKES: how often something happens meanwhile. ZB_KEEP: where the data of
+a round that failed is kept. Needs root, for network namespaces; they are removed at the end.
+
+ZB_PLACE: a directory in which one queue lives from seed to seed, for a long run in parts. Each one
+goes on with the instances, the tables and the log of the one before (and the scope of the first),
+and the verdict is on all of them:
+
+    export ZB_PLACE=/var/tmp/life ZB_MESSAGES=50000 ZB_STRIKES=60 ZB_ROUNDS=1
+    for part in 1 2 3 4; do
+        ZB_FIRST_SEED=$part scripts/test-all -s tests/torture/test_queue_rounds.py || break
+    done
 """
 
 from __future__ import annotations
@@ -38,6 +47,7 @@ from tests.torture.kept_rounds import kept_rounds
 from tests.torture.network import Network, why_not
 from tests.torture.queue_crowd import Crowd, QueuePublisher, Takeovers
 from tests.torture.queue_judge import QueueVerdict, judge, read
+from tests.torture.queue_life import QueueLife, load, moves_of
 from tests.torture.replicated_host import HostedPeer
 from tests.torture.rounds_faults import (
     CUTS,
@@ -47,6 +57,7 @@ from tests.torture.rounds_faults import (
     draw,
     kill_instance,
     kill_process,
+    reboot_instance,
     strike,
 )
 from zbroker.control.log_comparison import compare_logs
@@ -70,33 +81,38 @@ QUEUE: Final = "work"
 LEASE: Final = "2s"
 WORKERS: Final = 4
 PUBLISHERS: Final = 2
-STRIKES: Final = 6
+STRIKES: Final = int(os.environ.get("ZB_STRIKES", "6"))
+PLACE: Final = Path(os.environ["ZB_PLACE"]) if "ZB_PLACE" in os.environ else None
 HEAL_S: Final = 120.0  # of a quiet machine
 #: what happens here: nothing that loses a disk, since a queue is no more than the log
 HARMS: Final[dict[str, Fault]] = {
     **{name: FAULTS[name] for name in sorted(CUTS)},
     "kill_process": partial(kill_process, processes=("queues", "replication", "journal")),
     "kill_instance": kill_instance,
+    "reboot_instance": reboot_instance,
 }
 
 
 class QueueRound:
-    """The hosts, the load and the verdict of one seed."""
+    """The hosts, the load and the verdict of one seed, which may be a part of a longer life."""
 
     def __init__(self, place: Path, hosts: Network, seed: int) -> None:
         self.rng = rng = random.Random(seed)
-        self.network = hosts
-        self._logs = place / "logs"
-        self._logs.mkdir()
-        self._lines = place / "lines"
-        self._lines.mkdir()
-        self._begun = time.monotonic()
-        self._story = (self._logs / "story").open("w", buffering=1)
+        self.place, self.network = place, hosts
+        owner = rng.choice(NAMES) if rng.random() < 0.25 else ""
+        drawn = QueueLife("group-local" if owner else "distributed", owner)
+        self.life = life = load(place) or drawn
+        life.begin_part(place)
+        part = f"part-{life.begun}"
+        self._logs, lines = place / "logs" / part, place / "lines" / part
+        self._logs.mkdir(parents=True)
+        lines.mkdir(parents=True)
+        self._story = (place / "logs" / "story").open("a", buffering=1)
+        self.log(f"-- {part}, seed {seed}")
         self.peers = [HostedPeer(hosts.hosts[name], place / name, self._logs) for name in NAMES]
-        queue = {"name": QUEUE, "topic": "load", "scope": "distributed", "lease": LEASE}
-        if rng.random() < 0.25:
-            queue |= {"scope": "group-local", "initial_owner": rng.choice(NAMES)}
-        self.scope, self.owner = queue["scope"], queue.get("initial_owner", "")
+        queue = {"name": QUEUE, "topic": "load", "scope": life.scope, "lease": LEASE}
+        if life.owner:
+            queue["initial_owner"] = life.owner
         self.mode = rng.choice(("sync", "async"))
         more: dict[str, Any] = {"security": {"allow_unauthenticated": True}, "queue": [queue]}
         if self.mode == "sync":
@@ -106,7 +122,7 @@ class QueueRound:
             peer.configure(others, self.mode, more)
         self.harms: Counter[str] = Counter()
         urls = {peer.name: peer.url for peer in self.peers}
-        self.crowd = Crowd(QUEUE, urls, self._lines, self._logs, rng.random())
+        self.crowd = Crowd(QUEUE, urls, lines, self._logs, rng.random())
         self.takeovers = Takeovers(self.peers, QUEUE, random.Random(rng.random()), self.log)
         self._publishers: list[QueuePublisher] = []
         self._seen_rows: dict[str, Any] = {}
@@ -123,8 +139,8 @@ class QueueRound:
             list(threads.map(HostedPeer.start, self.peers))
         urls = [peer.url for peer in self.peers]
         for n in range(PUBLISHERS):
-            turned = [*urls[n:], *urls[:n]]
-            publisher = QueuePublisher(f"p{n}", turned, self.log, MESSAGES // PUBLISHERS)
+            turned, name = [*urls[n:], *urls[:n]], f"p{self.life.begun}-{n}"
+            publisher = QueuePublisher(name, turned, self.log, MESSAGES // PUBLISHERS)
             self._publishers.append(publisher)
             publisher.start()
         self.crowd.start(WORKERS, "loose")
@@ -208,14 +224,33 @@ class QueueRound:
     # -- the verdict ------------------------------------------------------------------------------
 
     def judge(self) -> QueueVerdict:
+        """On everything that this queue has been through. Another part may follow a clean one."""
         accepted = self._accepted()
         self.ties = sum(len(names) > 1 for names in accepted.values())
-        if self.owner:  # only one instance offers at first, whoever accepted it
-            accepted = {message: [self.owner] for message in accepted}
-        published = {
-            f"{publisher.name}:{n}" for publisher in self._publishers for n in range(publisher.sent)
-        }
-        return judge(published, accepted, read(self._lines.iterdir()))
+        if self.life.owner:  # only one instance offers at first, whoever accepted it
+            accepted = {message: [self.life.owner] for message in accepted}
+        counts = self.harms | {
+            "takeovers": self.takeovers.count, "taken over": self.takeovers.moved,
+            "workers died": self.crowd.deaths,
+        }  # fmt: skip
+        self.life.add({one.name: one.sent for one in self._publishers}, counts)
+        verdict = judge(self.life.named(), accepted, read((self.place / "lines").glob("*/*")))
+        if not verdict.wrong:
+            self.life.end_part(self.place)
+        return verdict
+
+    def grown(self) -> str:
+        """How much its life has left: what must not grow without a bound, and what may."""
+        parts = []
+        for peer in self.peers:
+            journal = peer.ask("/journal")
+            [row] = peer.ask("/queues")["queues"]
+            parts.append(
+                f"{peer.name} has {len(journal['generations'])} generations, "
+                f"log to {journal['persisted']}, queue of {row['memory_bytes']} bytes"
+            )
+        moves = [one.number for one in moves_of(peer.data / "journal", journal["persisted"])]
+        return f"{'; '.join(parts)}; {len(moves)} moves, the highest number {max(moves, default=0)}"
 
     def _accepted(self) -> dict[str, list[str]]:
         """Of each message, the instances that accepted it from a publisher."""
@@ -234,19 +269,19 @@ class QueueRound:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_message_of_a_queue_is_done_whatever_happens_to_its_instances(seed: int) -> None:
     begun = time.monotonic()
-    with kept_rounds(NAMES, seed, QueueRound) as one:
+    with kept_rounds(NAMES, seed, QueueRound, PLACE) as one:
         one.start()
         one.harm()
         one.drain()
         verdict = one.judge()
-        harms = ", ".join(f"{count} {name}" for name, count in sorted(one.harms.items()))
+        life = one.life
+        counts = ", ".join(f"{count} {name}" for name, count in sorted(life.counts.items()))
         sys.stderr.write(
-            f"seed {seed} ({one.scope}, {one.mode}) in {time.monotonic() - begun:.0f} s: {harms}; "
-            f"{one.takeovers.count} takeovers of {one.takeovers.moved} messages, "
-            f"{one.crowd.deaths} workers died; "
+            f"seed {seed} ({life.scope}, {one.mode}) in {time.monotonic() - begun:.0f} s, "
+            f"part {life.begun}, {life.messages} messages by now: {counts}; "
             f"{verdict.carried} acknowledged elsewhere, {verdict.again} deliveries again, "
             f"{verdict.by_two} unflagged by several of {one.ties} that several accepted, "
-            f"{len(verdict.wrong)} violations\n"
+            f"{len(verdict.wrong)} violations; {one.grown()}\n"
         )
         for text in verdict.wrong:
             one.log(f"wrong: {text}")
