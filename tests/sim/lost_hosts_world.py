@@ -18,7 +18,7 @@ from typing import Any, Final
 from tests.sim import lost_hosts_bugs
 from tests.sim.disk import SimDisk
 from tests.sim.many_world import HEAL_MS, Instance, InstanceJournal, ManyWorld, Publisher
-from tests.sim.two_nodes import Message, Violation, messages
+from tests.sim.two_nodes import Held, Message, Violation, messages
 from zbroker.ids import Origin
 from zbroker.journal.core import JournalCore
 from zbroker.journal.retention import Kept, RemovalLimits
@@ -89,6 +89,10 @@ class LosingInstance(Instance):
         self.world.note_lost(before)
         self.start()
 
+    def kill_journal(self, *, power: bool) -> None:
+        self.held()  # the world hears where its messages are, also of those that nobody asked for
+        super().kill_journal(power=power)
+
     def remove_old(self) -> None:
         """Segments that nothing needs go, as retention has it."""
         node = self.journal
@@ -135,6 +139,12 @@ class LostHostsWorld(ManyWorld):
         self.sync_needed = len(self.instances)
         self.publishers += [MemoryPublisher(f"m{n}", True) for n in range(self.rng.choice((1, 2)))]
         self.skips = 0
+        self.places: dict[Message, dict[Origin, int]] = {}  # that a log had it under, ever
+
+    def note_given(self, where: str, found: dict[Message, Held]) -> None:
+        super().note_given(where, found)
+        for message, held in found.items():
+            self.places.setdefault(message, {})[held.origin] = held.position
 
     def plant_replication(self, core: ReplicationCore, log: LinkLog) -> None:
         super().plant_replication(core, log)
@@ -191,8 +201,8 @@ class LostHostsWorld(ManyWorld):
         return not any(self._lacks(one, other) for one in found for other in found)
 
     def _lacks(self, one: Any, other: Any) -> list[Message]:
-        """What `one` should have of what the other has: of a message with two origins nothing, if
-        either of them is in what `one` says that it does not have."""
+        """What `one` should have of what the other has: of a message with several origins nothing,
+        if any of them is in what `one` says that it does not have."""
         held, below = one.held(), one.missing
         ties = other.journal.core.commit.sessions.origins.ties
         declared = {
@@ -200,10 +210,16 @@ class LostHostsWorld(ManyWorld):
             for sequence in range(run.first, run.last + 1)
         }  # fmt: skip
         return [
-            message for message, at in other.held().items()
+            message for message in other.held()
             if message not in held and message not in one.removed and message not in declared
-            and at.position > below.get(at.origin, 0)
+            and not self._declares(one, message)
         ]  # fmt: skip
+
+    def _declares(self, one: Any, message: Message) -> bool:
+        """Whether `one` says that it does not have it, under one of the names that it ever had. So
+        it takes it for a duplicate, also where another instance takes it as a new one later."""
+        below, places = one.missing, self.places.get(message, {})
+        return any(at <= below.get(origin, 0) for origin, at in places.items())
 
     def verdict(self) -> None:
         found: Any = list(self.instances.values())
@@ -243,11 +259,10 @@ class LostHostsWorld(ManyWorld):
         found: Any = self.instances
         others = [found[name] for name in instance.destinations]
         everyone: Any = [instance, *others]
-        at = next((h for h in (one.held().get(message) for one in found.values()) if h), None)
         counts = [
             one.name for one in everyone
             if one.journal is None or message in one.held() or message in one.held_once
-            or (at is not None and at.position <= one.missing.get(at.origin, 0))
+            or self._declares(one, message)
         ]  # fmt: skip
         self.demand(
             len(counts) > need, f"{message} acknowledged at {instance.name}, held by {counts}"
