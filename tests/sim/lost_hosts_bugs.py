@@ -9,6 +9,7 @@ from msgspec import structs
 
 from zbroker.journal import first_state
 from zbroker.journal.core import JournalCore
+from zbroker.log.format import Batch
 from zbroker.replication.core import ReplicationCore
 from zbroker.replication.effects import StartFound
 
@@ -56,6 +57,14 @@ def _without_begins(core: JournalCore) -> None:
     core.commit.sessions.missing.note = lambda row: None  # type: ignore[method-assign]
 
 
+def _past_the_state(core: ReplicationCore) -> None:
+    def passed(batch: Batch) -> None:
+        """What it says is not read."""
+
+    for link in core.outgoing.values():
+        link.selection.proved = passed  # type: ignore[method-assign]
+
+
 JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
     "publishers log on before the state": _publishers_at_once,
     "a state is taken into any log": _into_any_log,
@@ -86,5 +95,9 @@ def _set_back_brings_all(core: ReplicationCore) -> None:
 LINKS: Final[dict[str, Callable[[ReplicationCore], None]]] = {
     "only messages are missed at the beginning of a log": _only_messages_missed,
     "a source that was set back brings all of its own": _set_back_brings_all,
+}
+#: too rare for seeds: a history that is written down finds it
+WRITTEN_DOWN: Final[dict[str, Callable[[ReplicationCore], None]]] = {
+    "a link passes over the state that its log begins with": _past_the_state,
 }
 ALL: Final = (*JOURNALS, *LINKS)

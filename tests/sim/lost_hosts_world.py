@@ -148,8 +148,9 @@ class LostHostsWorld(ManyWorld):
 
     def plant_replication(self, core: ReplicationCore, log: LinkLog) -> None:
         super().plant_replication(core, log)
-        if self.bug in lost_hosts_bugs.LINKS:
-            lost_hosts_bugs.LINKS[self.bug](core)
+        bugs = lost_hosts_bugs.LINKS | lost_hosts_bugs.WRITTEN_DOWN
+        if self.bug in bugs:
+            bugs[self.bug](core)
 
     def step(self) -> None:
         instance: Any = self.rng.choice(list(self.instances.values()))
@@ -177,10 +178,10 @@ class LostHostsWorld(ManyWorld):
     # -- the end ------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        self.at.after(SKIP_AFTER_MS, self._give_up)
+        self.at.after(SKIP_AFTER_MS, self.give_up)
         super().heal()
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         """A person skips what no other instance has sent."""
         for instance in self.instances.values():
             if instance.replication is None:
@@ -190,7 +191,7 @@ class LostHostsWorld(ManyWorld):
                 self.skips += len(origins)
                 for effect in link.skip(origins):
                     instance.replication._say_on(effect)
-        self.at.after(HEAL_MS // 30, self._give_up)
+        self.at.after(HEAL_MS // 30, self.give_up)
 
     def _rests(self) -> bool:
         if any(publisher.unacked for publisher in self.publishers):

@@ -5,16 +5,20 @@ ZB_SEEDS says how many histories (default 60), ZB_FIRST_SEED where they begin.""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 
 from tests.sim import lost_hosts_bugs
-from tests.sim.lost_hosts_world import LostHostsWorld
+from tests.sim.lost_hosts_world import LostHostsWorld, Violation
+from tests.sim.many_publishers import Publisher
+from tests.sim.many_world import Instance
 from tests.sim.seeds import must_find, run
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "60"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 PLANTED_SEEDS = 300
+LIMIT_MS = 30_000  # of the simulated time
 
 
 @pytest.mark.timeout(0)
@@ -35,3 +39,65 @@ def test_no_history_with_lost_disks_breaks_a_promise() -> None:
 @pytest.mark.parametrize("bug", lost_hosts_bugs.ALL)
 def test_a_planted_bug_of_a_first_start_is_found(bug: str) -> None:
     must_find(LostHostsWorld, __file__, bug, PLANTED_SEEDS)
+
+
+def test_what_is_only_known_from_a_state_is_not_acknowledged_while_a_destination_lacks_it() -> None:
+    messages_known_from_a_state()
+
+
+@pytest.mark.parametrize("bug", lost_hosts_bugs.WRITTEN_DOWN)
+def test_a_planted_bug_of_a_link_is_found(bug: str) -> None:
+    with pytest.raises(Violation, match="acknowledged at a, held by"):
+        messages_known_from_a_state(bug)
+
+
+def messages_known_from_a_state(bug: str = "") -> None:
+    """An instance on a new disk begins with the state of b, which has removed the messages by
+    then; c never got them. The program sends them again, and they are duplicates."""
+    world = star(bug)
+    a, b, c = world.instances.values()
+    program = Publisher("program", says_prev=True)
+    world.publishers = [program]
+    until(world, lambda: all(is_open(one) for one in (a, b, c)))
+    a.open(program)
+    until(world, lambda: program.session)
+    world.cuts |= {("a", "c"), ("c", "a")}
+    world.publish(program)
+    until(world, lambda: len(b.held()) == len(program.unacked))
+    while b.held():
+        world.new_segment(b)
+        world.at.run_until(world.at.now_ms + 1_000)
+        b.remove_old()
+    a.lose_disk(new_id=True)
+    world.cuts.clear()
+    until(world, lambda: is_open(a) and "replication.state_taken" in " ".join(world.notes))
+    a.open(program)
+    world.at.run_until(world.at.now_ms + 5_000)
+    assert program.session
+    assert not program.acked
+    world.give_up()
+    until(world, lambda: not program.unacked)
+
+
+def star(bug: str) -> LostHostsWorld:
+    """Three instances, of which the first one sends to both others, and they to it."""
+    seed = next(n for n in range(100) if len(LostHostsWorld(n).instances) == 3)
+    world = LostHostsWorld(seed, bug)
+    first, *others = world.instances.values()
+    first.destinations = [one.name for one in others]
+    for one in others:
+        one.destinations = [first.name]
+    for one in world.instances.values():
+        one.start()
+    return world
+
+
+def is_open(instance: Instance) -> bool:
+    return instance.journal is not None and instance.journal.core.first.is_open
+
+
+def until(world: LostHostsWorld, holds: Callable[[], object]) -> None:
+    end_ms = world.at.now_ms + LIMIT_MS
+    while not holds():
+        assert world.at.now_ms < end_ms, world.notes
+        world.at.run_until(world.at.now_ms + 10)

@@ -47,6 +47,7 @@ from zbroker.replication.holdings import Holdings
 from zbroker.replication.link_filter import LinkFilter, TypeOf, as_any
 from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.replication.records import Sent, closing_now, record_of
+from zbroker.replication.snapshot_rows import head
 from zbroker.wire.internal import Covered
 
 EXPIRED: Final = "expired"
@@ -411,7 +412,13 @@ class LinkSelection:
         self.pending.append(Pending(gap.first, _DAMAGE, 0))
 
     def proved(self, batch: Batch) -> None:
-        """A part of a state snapshot; it counts after a damaged range."""
+        """A part of a state snapshot: it counts after a damaged range, and where this log begins
+        with the state of another instance. Reading may have begun while the log was empty."""
+        said = head(batch.body, batch.position)
+        if said is not None and said.is_taken:
+            self._removed = {} if self._wants.digest else said.records
+            for origin, last, _, _ in said.missing:
+                self._lacks(batch.position, origin, last)
         for origin, (at, crc) in self._damage.proved(batch.body).items():
             if self._passed.get(origin, 0) < at:
                 self._passed[origin], self._crcs[origin] = at, (at, crc)
