@@ -295,3 +295,43 @@ def test_a_replayable_queue_is_of_one_instance_and_its_messages_are_on_all() -> 
         assert depth(b.running, "tape") == SOME
         shared = ("--set", "kind=replayable", "--set", "scope=distributed")
         assert change(a, "create", "shared", "--topic", "t", *shared) != 0
+
+
+def test_an_instance_that_is_to_stop_gives_what_it_owns_to_another_one() -> None:
+    """A consumer that works on a message finishes it; it goes on where the publisher goes on."""
+    with Instances(2, starts=False) as instances:
+        a, b = started(instances)
+        with connect([a.url, b.url], "p") as client, client.consume("work", backlog=2) as consumer:
+            publish(client, SOME)
+            until(lambda: depths(a, b) == [SOME, SOME], "both have all")
+            first, second = consumer.fetch(2, timeout=WAIT_S)
+            with ThreadPoolExecutor(1) as thread:
+                draining = thread.submit(drained, a)
+                until(lambda: client.url == b.url, "the publisher goes on at b", WAIT_S)
+                consumer.ack([first, second])
+                done = draining.result(WAIT_S)
+            assert done.exit_code == 0, done.output
+            assert f"work: {SOME - 2} messages were given to b" in done.output
+            assert elsewhere(a) == SOME - 2
+            publish(client, SOME)
+            taken = []
+            for _, message in zip(range(2 * SOME - 2), consumer, strict=False):
+                taken.append(message)
+                message.ack()
+            assert not any(message.redelivered for message in taken)
+            assert len({message.bookmark for message in taken}) == len(taken)
+            assert {first.bookmark, second.bookmark}.isdisjoint(one.bookmark for one in taken)
+        until(lambda: depths(a, b) == [0, 0], "a knows it")
+        a.close()
+        a.start()
+        with connect(a.url, "pa") as at_a, at_a.consume("work", backlog=SOME) as consumer:
+            publish(at_a, 1)
+            [message] = consumer.fetch(1, timeout=WAIT_S)
+            assert not message.redelivered, "what it accepts from then on is its own"
+            message.ack()
+
+
+def drained(peer: Peer) -> Any:
+    """What `replication drain` says there."""
+    args = ["--data-dir", str(peer.data), "replication", "drain", "--wait", "30"]
+    return CliRunner().invoke(main, args, catch_exceptions=False)

@@ -11,7 +11,7 @@ from zbroker.config.journal import RecordConfig
 from zbroker.ids import format_vector
 from zbroker.log.format import KIND_POINT, KIND_PURGE, KIND_WIRING
 from zbroker.log.records import WIRING, MessagesGone, Returned
-from zbroker.queues import admin_commands
+from zbroker.queues import admin_commands, browser
 from zbroker.queues.effects import Reenter
 from zbroker.recording import Recording
 from zbroker.wire import bodies
@@ -736,7 +736,7 @@ def test_rows_go_on_after_the_last_one() -> None:
 @pytest.mark.seed("003-33")
 def test_an_answer_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rows are asked for; what is left comes with the next question."""
-    monkeypatch.setattr(admin_commands, "SHOWN_BYTES", 250)
+    monkeypatch.setattr(browser, "SHOWN_BYTES", 250)
     at = bench()
     positions = [at.publish(b'{"n": %d}'.ljust(100) % number)[0] for number in range(7)]
     assert _positions(at, data=True) == (positions[:3], positions[2])
@@ -764,7 +764,7 @@ def test_rows_of_one_state() -> None:
 def test_states_are_looked_at_for_so_many_messages_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(admin_commands, "SCANNED_MAX", 4)
+    monkeypatch.setattr(browser, "SCANNED_MAX", 4)
     at, positions = _filled()
     assert _positions(at, state="leased") == ([], positions[3])
     assert _positions(at, state="leased", after=positions[3]) == ([], None)
@@ -781,7 +781,7 @@ def test_rows_that_a_filter_is_true_for() -> None:
 def test_a_filter_is_compared_with_so_many_messages_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(admin_commands, "EXAMINED_MAX", 4)
+    monkeypatch.setattr(browser, "EXAMINED_MAX", 4)
     at, positions = _filled()
     assert _positions(at, filter="/n > 4") == ([], positions[3])
     assert _positions(at, filter="/n > 4", after=positions[3]) == (positions[5:], None)

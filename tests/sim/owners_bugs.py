@@ -157,6 +157,61 @@ def _says_what_is_here_only(core: Any) -> None:
     core.shared.promises.say = lambda one, position, then: then()
 
 
+# -- planned stops ----------------------------------------------------------------------------
+
+
+def _what_is_given_may_go_back(core: Any) -> None:
+    """What an instance gave that is to stop goes back if no consumer takes it."""
+    give = core._moves.give
+    core._moves.give = lambda one, outcome, to, **more: give(one, outcome, to, **(more | NOT_BACK))
+
+
+NOT_BACK: Final = {"back": False}
+
+
+def _only_what_is_ready_is_given(core: Any) -> None:
+    """What waits for a time, or for a barrier, stays."""
+
+    def ready(one: QueueState, replicated: Any, queue: Any) -> None:
+        grant = queue.grant
+        queue.grant = lambda limit, among=None, **_: grant(limit, among)
+
+    _made(core, ready)
+
+
+def _all_is_given_as_seen(core: Any) -> None:
+    """All that is given is flagged."""
+    commit = core._moves._commit
+    core._moves._commit = lambda one, move, then: commit(
+        one, move if move.takeover else move._replace(seen=move.positions), then
+    )
+
+
+def _it_passes_on_what_comes_back(core: Any) -> None:
+    """An instance that is to stop gives a message as often as it gets it."""
+    look = core._hand_over.look
+
+    def again(one: QueueState) -> None:
+        core._hand_over._gave.clear()
+        look(one)
+
+    core._hand_over.look = again
+
+
+def _consumers_stay(core: Any) -> None:
+    """An instance that is to stop offers what it has until it has given it."""
+    core.shared.leaves = lambda one: False
+    look = core._hand_over.look
+
+    def looked(one: QueueState) -> None:
+        del core.shared.leaves
+        look(one)
+        core.shared.leaves = lambda one: False
+
+    core._hand_over.look = looked
+    core._hand_over._end_consumers = lambda: None
+
+
 # -- facts ------------------------------------------------------------------------------------
 
 
@@ -253,6 +308,11 @@ CORES: Final[dict[str, Callable[[Any], None]]] = {
     "nothing is asked for": _nothing_is_asked,
     "it answers what is durable here only": _says_what_is_here_only,
     "only the first owner is asked": _only_the_first_owner_is_asked,
+    "what is given at a stop goes back": _what_is_given_may_go_back,
+    "only what is ready is given at a stop": _only_what_is_ready_is_given,
+    "all that is given is flagged": _all_is_given_as_seen,
+    "stops pass messages on for ever": _it_passes_on_what_comes_back,
+    "consumers stay at a stop": _consumers_stay,
 }
 
 

@@ -21,7 +21,7 @@ from unittest import mock
 
 from msgspec import structs
 
-from tests.sim import owners_bugs
+from tests.sim import owners_bugs, owners_stops
 from tests.sim.many_world import Instance, ManyWorld
 from tests.sim.owners_process import QUEUE, InstanceQueues, Tables
 from tests.sim.owners_workers import Worker, message_of
@@ -179,6 +179,7 @@ class OwnersWorld(ManyWorld):
         """A consumer is sent a message."""
         message, instance = message_of(payload), process.instance
         (self.flagged if flagged else self.unflagged)[message] += 1
+        owners_stops.offered(self, process)
         self.demand(message not in instance.done, f"{payload!r} comes back at {instance.name}")
         one = process.queue
         if one is None or one.replicated is None or not process.alive:
@@ -251,6 +252,7 @@ class OwnersWorld(ManyWorld):
             (6, lambda: worker.go(instance)),
             (16, self._request),
             (3, self._take_over),
+            (4, lambda: owners_stops.step(self)),
         ]
         rng.choices(acts, [weight for weight, _ in acts])[0][1]()
         for each in self.instances.values():
@@ -286,7 +288,10 @@ class OwnersWorld(ManyWorld):
         for worker in self.workers:
             worker.die()
         super().heal()
-        self._wait(self._equal, "instances do not see the same queue")
+        owners_stops.end(self)
+        self.wait(self.equal, "instances do not see the same queue")
+        owners_stops.one_leaves(self)
+        owners_stops.all_leave(self)
         self._compare()
         self.workers = []
         where = [*self.instances.values()]
@@ -295,9 +300,9 @@ class OwnersWorld(ManyWorld):
             worker.diligent, worker.backlog = True, 50
             worker.go(instance)
             self.workers.append(worker)
-        self._wait(self._empty, "not all is done")
+        self.wait(self._empty, "not all is done")
 
-    def _wait(self, over: Callable[[], bool], otherwise: str) -> None:
+    def wait(self, over: Callable[[], bool], otherwise: str) -> None:
         end_ms = self.at.now_ms + HEAL_MS
         while not over():
             self.demand(self.at.now_ms < end_ms, f"{otherwise}: {self._left()}")
@@ -308,8 +313,8 @@ class OwnersWorld(ManyWorld):
     def _states(self) -> list[Any]:
         return [one.queues.queue if one.queues else None for one in self.instances.values()]
 
-    def _equal(self) -> bool:
-        return self._at_rest() and len({frozenset(one) for one in self._views()}) == 1
+    def equal(self) -> bool:
+        return self._at_rest() and len({frozenset(one) for one in self.views()}) == 1
 
     def _at_rest(self) -> bool:
         for instance in self.instances.values():
@@ -323,15 +328,20 @@ class OwnersWorld(ManyWorld):
                 return False
         return True
 
-    def _views(self) -> list[set[tuple[Message, int]]]:
+    @staticmethod
+    def named(instance: OwnersInstance) -> dict[int, Message]:
+        """The messages of an instance, by their positions there."""
+        return {
+            batch.position + n: message
+            for batch in instance.batches() if batch.kind == KIND_PUBLISH
+            for n, (message, _) in enumerate(messages(batch))
+        }  # fmt: skip
+
+    def views(self) -> list[set[tuple[Message, int]]]:
         """What each instance has in the queue, and whose it is."""
         views = []
         for instance, one in zip(self.instances.values(), self._states(), strict=True):
-            named = {
-                batch.position + n: message
-                for batch in instance.batches() if batch.kind == KIND_PUBLISH
-                for n, (message, _) in enumerate(messages(batch))
-            }  # fmt: skip
+            named = self.named(instance)
             owners = one.replicated.ownership.owners(one.queue.here)
             views.append({(named[at], owner) for owner, many in owners.items() for at in many})
         return views

@@ -2,6 +2,7 @@
 
     hold at ingest --all settled, and durable at each destination that is up--> leave
                    --not within `wait_s`--> off: publishers go on here
+    then replicated queues: see queue_drains.py
 
 Source: the design of replication, "Clients".
 """
@@ -14,6 +15,8 @@ from typing import Any, Final
 
 from zbroker.admin.link_alarms import is_up
 from zbroker.admin.process_link import ProcessLink, ReplicationLink
+from zbroker.admin.queue_drains import LOOK_S, Handed, QueueDrain
+from zbroker.admin.queue_drains import document as of_queues
 from zbroker.admin.requests import DrainRequest, parse
 from zbroker.clock import Clock
 from zbroker.errors import ClientError
@@ -21,7 +24,6 @@ from zbroker.wire.replicas import ReplicationRow
 from zbroker.wire.surveys import DrainIngest, IngestDrained
 
 INGEST: Final = "ingest"
-LOOK_S: Final = 0.05
 LEFT: Final = "publishers go on at other instances; stop this one when its subscribers may go, too"
 
 Document = dict[str, Any]
@@ -32,40 +34,45 @@ class Drains:
 
     def __init__(
         self, processes: ProcessLink, links: ReplicationLink, persisted: Callable[[], int],
-        clock: Clock, rest: Callable[[float], object] | None = None,
+        clock: Clock, name: str, rest: Callable[[float], object] | None = None,
     ) -> None:  # fmt: skip
-        """rest: waits for so many seconds."""
+        """name: of this instance. rest: waits for so many seconds."""
         self._processes, self._links, self._clock = processes, links, clock
-        self._persisted = persisted
+        self._persisted, self._name = persisted, name
         self._rest = rest or threading.Event().wait
+        self._queues = QueueDrain(processes, links, persisted, clock, self._rest)
         self._one = threading.Lock()  # at a time
 
     def post(self, body: bytes) -> Document:
         """It is done when this returns. Raises: ClientError not_ready, not_found, StorageError."""
         ask = parse(DrainRequest, body)
         if ask.off:
-            state = self._tell("off").state if not ask.dry_run else "off"
-            return _document(state, ask, "publishers may log on here again")
+            if not ask.dry_run:
+                self._queues.off()
+                self._tell("off")
+            return self._document("off", ask, "publishers may log on here again", Handed())
         if not any(is_up(row) for row in self._destinations()):
             reason = "there is no destination to which a link is up, so publishers cannot go on"
             raise ClientError("not_ready", reason, "see replication ls; nothing was changed")
         if ask.dry_run:
-            return _document("off", ask, "publishers would go on at other instances")
+            text = "publishers would go on at other instances"
+            return self._document("off", ask, text, self._queues.plan())
         with self._one:
             return self._drain(ask)
 
     def _drain(self, ask: DrainRequest) -> Document:
+        until_ms = self._clock.mono_ms() + round(ask.wait_s * 1_000)
         try:
-            self._wait(ask.wait_s)
+            self._wait(ask.wait_s, until_ms)
         except BaseException:
             self._tell("off")
             raise
         left = self._tell("leave")
-        return _document(left.state, ask, LEFT) | {"sessions": left.sessions}
+        handed = self._queues.give(until_ms)
+        return self._document(left.state, ask, LEFT, handed) | {"sessions": left.sessions}
 
-    def _wait(self, wait_s: float) -> None:
+    def _wait(self, wait_s: float, until_ms: int) -> None:
         """Until destinations have all that was accepted here."""
-        until_ms = self._clock.mono_ms() + round(wait_s * 1_000)
         end: int | None = None
         while True:
             held = self._tell("hold")
@@ -90,6 +97,6 @@ class Drains:
             raise ClientError("not_ready", "the ingest process does not answer", "try again")
         return said
 
-
-def _document(state: str, ask: DrainRequest, text: str) -> Document:
-    return {"state": state, "dry_run": ask.dry_run, "sessions": 0, "text": text}
+    def _document(self, state: str, ask: DrainRequest, text: str, handed: Handed) -> Document:
+        said = {"state": state, "dry_run": ask.dry_run, "sessions": 0, "text": text}
+        return said | of_queues(handed, self._name, planned=ask.dry_run)

@@ -43,8 +43,8 @@ _ANSWERS: Final = msgspec.msgpack.Decoder(s.Answer | q.QueuesAnswer | r.LinkAnsw
 A = TypeVar(
     "A",
     s.Subscriptions, s.Topics, s.Clients, s.Disconnected, s.RefusalRows, s.IngestDrained,
-    q.Queues, q.Consumers, q.Explained, q.Browsed, q.Changed, q.Points, r.Links, r.LinkChanged,
-    Status,
+    q.Queues, q.Consumers, q.Explained, q.Browsed, q.Changed, q.Points, q.QueuesDrained, r.Links,
+    r.LinkChanged, Status,
 )  # fmt: skip
 
 

@@ -86,7 +86,7 @@ class AdminServices:
                 ),
                 LinkReports(links, self._link_watch, config.destination),
                 DigestReports(paths, self._persisted, clock),
-                Drains(self._processes, links, self._persisted, clock),
+                Drains(self._processes, links, self._persisted, clock, config.instance.name),
             )
         )
         self._server = _listen(process)

@@ -108,7 +108,8 @@ class Moved(QueueFact, tag=3):
     """They belong to the instance `to`. number: of the ownership, one more than it was held under.
 
     takeover: by hand, from an instance that is away; else the owner gave them. seen: they may have
-    been delivered before. back: the owner had no use for them, and gives them back.
+    been delivered before. back: the owner had no use for them, and gives them back, or is to stop;
+    so they do not go back to it.
     """
 
     to: int

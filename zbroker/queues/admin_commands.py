@@ -16,18 +16,20 @@ from zbroker.config import QueueConfig
 from zbroker.definitions import changed, check_queues, compile_queue, read_table
 from zbroker.engine.effects import Tell
 from zbroker.errors import ClientError
-from zbroker.filters import Filter, compile_at_once
-from zbroker.ids import NOW, Cut, format_bookmark, format_vector
-from zbroker.limits import MIB, NAME_MAX_BYTES
+from zbroker.filters import compile_at_once
+from zbroker.ids import NOW, Cut, format_vector
+from zbroker.limits import NAME_MAX_BYTES
 from zbroker.log import records
 from zbroker.log.format import KIND_POINT, KIND_PURGE
 from zbroker.log.queue_records import ReplicatedDefinition
 from zbroker.log.records import DefinitionRecord, Returned, pack_positions
 from zbroker.queues import reports
+from zbroker.queues.browser import Browser
 from zbroker.queues.commits import Done
 from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesConnection, QueuesContext
-from zbroker.queues.effects import Inspect, Inspected, InspectedMessage, Reenter, Reentered
+from zbroker.queues.effects import Reenter, Reentered
+from zbroker.queues.hand_over import HandOver
 from zbroker.queues.owner_moves import OwnerMoves
 from zbroker.queues.queue_state import FACTS_MAX, QueueState, after_all
 from zbroker.queues.replayable import Replayable
@@ -43,12 +45,6 @@ REQUEUED_MAX: Final = 10_000  # dead letters of one request
 QUEUES_MAX: Final = 10_000
 POINTS_MAX: Final = 10_000
 FORCED: Final = "purged by an operator"  # the text of the dead letters of a purge
-SCANNED_MAX: Final = 10_000  # messages of which one request looks at the state
-EXAMINED_MAX: Final = 1_000  # messages that one request reads for a filter
-SHOWN_BYTES: Final = 8 * MIB  # of the messages of one answer, besides the rest of a batch
-
-#: rows, their payloads, and what to give as `after` for more; None: there is no more
-Browsed = Callable[[list[q.BrowsedRow], list[bytes], int | None], None]
 
 
 class AdminCommands:
@@ -56,7 +52,7 @@ class AdminCommands:
 
     def __init__(
         self, shared: QueuesContext, consumers: ConsumerRegistry, recording: Recording,
-        moves: OwnerMoves,
+        moves: OwnerMoves, hand_over: HandOver,
     ) -> None:  # fmt: skip
         self._shared = shared
         self._consumers = consumers
@@ -75,6 +71,7 @@ class AdminCommands:
             s.RemovePoint: self._remove_point,
             s.AskPoints: self._points,
             s.TakeOver: moves.take_over,
+            s.DrainQueues: hand_over.ask,
         }
 
     def ask(self, rid: bytes, question: s.QueuesQuestion) -> None:
@@ -404,75 +401,6 @@ class AdminCommands:
     def _points(self, _rid: bytes, ask: s.AskPoints) -> s.Points:
         points = sorted(self._shared.manager.points.values(), key=lambda row: row.set_at)
         return s.Points(ask.cid, points)
-
-
-class Browser:
-    """Shows messages of queues without taking them."""
-
-    def __init__(self, shared: QueuesContext) -> None:
-        self._shared = shared
-
-    def rows(
-        self, one: QueueState, after: int, limit: int, wanted: tuple[Filter | None, str | None],
-        done: Browsed,
-    ) -> None:  # fmt: skip
-        """Messages after a position. wanted: a filter, and a state."""
-        content, state = wanted
-        part, next_after = self._part(one, after, limit if content is None else EXAMINED_MAX, state)
-        if content is None or not part:
-            self._read(one, part, next_after, done)
-            return
-
-        def examined(matching: BitMap64) -> None:
-            hits = matching[:limit]
-            self._read(one, hits, hits.max() if len(matching) > limit else next_after, done)
-
-        self._shared.examine(part, content, examined)
-
-    def _part(
-        self, one: QueueState, after: int, most: int, state: str | None
-    ) -> tuple[BitMap64, int | None]:
-        """The next messages that may be shown, and the position to go on after."""
-        here = one.queue.here
-        first = here.rank(after)
-        if state is None:
-            part = here[first : first + most]
-            more = first + most < len(here)
-            return part, part.max() if more and part else None
-        found = BitMap64()
-        last = None
-        for position in here[first : first + SCANNED_MAX]:
-            if len(found) == most:
-                return found, last
-            last = position
-            if one.queue.where(position, self._shared.now).state == state:
-                found.add(position)
-        return found, last if first + SCANNED_MAX < len(here) else None
-
-    def _read(self, one: QueueState, part: BitMap64, next_after: int | None, done: Browsed) -> None:
-        if not part:
-            done([], [], next_after)
-            return
-
-        def inspected(answer: Inspected) -> None:
-            found = [self._row(one, row) for row in answer.rows]
-            cut = answer.end <= part.max()  # the next question goes on after the last that was read
-            after = answer.end - 1 if cut else next_after
-            done(found, [row.data for row in answer.rows], after)
-
-        self._shared.read(Inspect, inspected, part, SHOWN_BYTES)
-
-    def _row(self, one: QueueState, row: InspectedMessage) -> q.BrowsedRow:
-        standing = one.queue.where(row.position, self._shared.now)
-        due_ms = standing.due
-        if due_ms is not None:
-            due_ms = max(0, due_ms - self._shared.now.mono_ms)
-        owner = self._shared.consumers.get(standing.consumer or 0)
-        return q.BrowsedRow(
-            row.position, format_bookmark(row.publisher, row.sequence), row.topic, row.time_ns,
-            len(row.data), standing.state, standing.deliveries, standing.failures,
-            owner.client if owner is not None else "", due_ms,
-        )  # fmt: skip
 
 
 def _parts(outcome: Outcome) -> Iterator[Outcome]:

@@ -72,6 +72,8 @@ class ConsumerRegistry:
         if len(connection.consumers) >= CONSUMERS_MAX:
             raise ClientError("too_many", f"{CONSUMERS_MAX} consumers per connection")
         connection.use.account.check_subscription()
+        if self._shared.leaves(one):
+            raise drained()
         if isinstance(one.queue, Replayable):
             self._read(connection, command, one, one.queue)
         else:
@@ -224,6 +226,12 @@ def positions_of(ends: list[int]) -> BitMap64:
         return of_ends(ends)
     except ValueError as error:
         raise ClientError("bad_field", f"key `ends`: {error}") from None
+
+
+def drained() -> ClientError:
+    """The refusal of consumers of replicated queues while the instance is to stop."""
+    reason = "this instance is drained: consumers of replicated queues go on at another one"
+    return ClientError("not_ready", reason, "connect with the URLs of all instances")
 
 
 def unknown_sid(sid: str) -> ClientError:

@@ -23,6 +23,7 @@ from zbroker.queues.effects import Effect, Examine, Examined, LogAnswer, LogRead
 from zbroker.queues.promises import Promises
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
+from zbroker.queues.work.queue import Queue
 from zbroker.server.budgets import DEFAULT, Budget
 from zbroker.server.peers import Peer, Peers
 from zbroker.wire import codec
@@ -100,6 +101,7 @@ class QueuesContext:
         self.holding: dict[str, QueueState] = {}  # those with messages; an idle queue costs nothing
         self.used: dict[str, QueueState] = {}  # those that had messages since the start
         self.paused: dict[str, QueueState] = {}  # until the log can be read for them again
+        self.leaving = False  # the instance is to stop: see hand_over.py
         self.lookups: dict[int, tuple[Locate, Callable[[Located], None], int]] = {}
         self._last_job = 0
         self._jobs: dict[int, Callable[[Any], None]] = {}
@@ -125,6 +127,11 @@ class QueuesContext:
         """Something changed that may let messages go to consumers; not of a queue that is over."""
         if self.manager.running.get(one.name) is one:
             self.dirty[one.name] = one
+
+    def leaves(self, one: QueueState) -> bool:
+        """Its messages go to no consumer here, since the instance is to stop: it is a work queue
+        that others have, too."""
+        return self.leaving and one.replicated is not None and isinstance(one.queue, Queue)
 
     def note_use(self, one: QueueState) -> None:
         """The messages of a queue, or its use, may have changed."""

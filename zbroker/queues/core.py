@@ -29,6 +29,7 @@ from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.dead_letters import DeadLetters
 from zbroker.queues.dispatch import Dispatcher
 from zbroker.queues.effects import Effect, Give, LogReading, TrackDeliveries
+from zbroker.queues.hand_over import HandOver
 from zbroker.queues.journal_client import JournalClient
 from zbroker.queues.offer_fence import OfferFence
 from zbroker.queues.owner_moves import OwnerMoves
@@ -77,7 +78,10 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._moves = OwnerMoves(self.shared)
         self._requests = OwnerRequests(self.shared, on=replicates)
         self._fence = OfferFence(self.shared, on=replicates)
-        self._admin = AdminCommands(self.shared, self.consumers, settings.recording, self._moves)
+        self._hand_over = HandOver(self.shared, self._moves, self.consumers)
+        self._admin = AdminCommands(
+            self.shared, self.consumers, settings.recording, self._moves, self._hand_over
+        )
         self._settlement = Settlement(self.shared, self.consumers)
         self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
@@ -218,6 +222,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._moves.tick(now)
         self._requests.tick(now.mono_ms)
         self._fence.tick(now)
+        self._hand_over.tick(now)
         for what in self._later.due(now.mono_ms):
             if isinstance(what, Give):
                 self._dispatcher.again(what)
@@ -269,6 +274,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         dirty, shared.dirty = shared.dirty, {}
         for one in dirty.values():
             self._moves.stand_in(one)
+            self._hand_over.look(one)
             self._dispatcher.dispatch(one)
             manager.commit(one)
             if one.entries and isinstance(one.queue, Queue):
@@ -298,7 +304,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
         wakes = [
             self.journal.next_wake_ms(), self._later.next_wake_ms, self.manager.commits.wake_ms(),
             self._moves.next_wake_ms(), self._requests.next_wake_ms(),
-            self._fence.next_wake_ms(), *self._wakes_ms.values(),
+            self._fence.next_wake_ms(), self._hand_over.next_wake_ms(),
+            *self._wakes_ms.values(),
         ]  # fmt: skip
         if self.shared.connections:
             wakes.append(self.shared.connections.heartbeats.due_ms)

@@ -43,7 +43,7 @@ class Dispatcher:
         if one.parked:
             self._unpark(one)
         paused = one.paused_until_ms > shared.now.mono_ms
-        if not one.offers or not mine or paused:
+        if not one.offers or not mine or paused or shared.leaves(one):
             return
         if shared.manager.commits.full:
             shared.held_back[one.name] = one

@@ -53,11 +53,13 @@ class OwnerMoves:
         one = self._shared.manager.running.get(event.queue)
         if one is None or one.replicated is None or not isinstance(one.queue, Queue):
             return
+        leaves = self._shared.leaves(one)
         busy = not one.offers or self._shared.manager.commits.full
-        if busy or event.instance == one.replicated.me or one.queue.can_take():
+        if busy or event.instance == one.replicated.me or (one.queue.can_take() and not leaves):
             return
         for outcome in one.queue.grant(min(event.count, GRANT_MAX)):
-            self._give(one, outcome, event.instance)
+            # an instance that is to stop gets nothing back
+            self.give(one, outcome, event.instance, back=leaves)
 
     # -- what was granted here and is not used ------------------------------------------------
 
@@ -90,7 +92,7 @@ class OwnerMoves:
             if now.mono_ms - begun < lease_ms:
                 continue
             for outcome in queue.grant(GRANT_MAX, unused):
-                self._give(one, outcome, claim.instance, back=True)
+                self.give(one, outcome, claim.instance, back=True)
 
     def next_wake_ms(self) -> int | None:
         """When there may be something to give back."""
@@ -103,14 +105,20 @@ class OwnerMoves:
 
     # -- records --------------------------------------------------------------------------------
 
-    def _give(self, one: QueueState, outcome: Outcome, to: int, *, back: bool = False) -> None:
-        """Messages are to belong to another instance."""
+    def give(
+        self, one: QueueState, outcome: Outcome, to: int, *, back: bool = False,
+        then: Ending | None = None,
+    ) -> None:  # fmt: skip
+        """Messages are to belong to another instance. back: it keeps those that it has no use
+        for."""
         assert isinstance(one.queue, Queue)
         seen = one.queue.counting.before(outcome.positions)
 
         def done(code: str) -> None:
             if code:
                 one.queue.undo(outcome)
+            if then is not None:
+                then(code)
 
         self._commit(one, Move(outcome.positions, to, seen, back=back), done)
 
@@ -172,7 +180,13 @@ class OwnerMoves:
         """Takes over what came of instances for which this one acts; not what these took over
         themselves, or two that act for each other would do so for ever."""
         many, replicated = one.stand_ins, one.replicated
-        if not many.of or replicated is None or not one.ready or not isinstance(one.queue, Queue):
+        if (
+            not many.of
+            or replicated is None
+            or self._shared.leaves(one)
+            or not one.ready
+            or not isinstance(one.queue, Queue)
+        ):
             return
         for fact in many.again(one.folded):
             self._stands_in(one, fact)

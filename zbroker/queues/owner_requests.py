@@ -89,7 +89,7 @@ class OwnerRequests:
         asking.wake_ms = None
         foreign = queue.places.foreign
         can_have = foreign and one.offers and not one.definition.config.group_key
-        if not can_have or not (spare := queue.spare()):
+        if not can_have or self._shared.leaves(one) or not (spare := queue.spare()):
             asking.mark = None
             return
         self._see_time(asking, foreign.max(), now_ms)

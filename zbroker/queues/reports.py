@@ -82,9 +82,7 @@ def _row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
             first = foreign.min()
             found.elsewhere, found.elsewhere_first = len(foreign), first
             found.elsewhere_ns = one.ages.at(first)[0]
-        found.acts_for = sorted(
-            away.name or f"{instance:016x}" for instance, away in one.stand_ins.of.items()
-        )
+        found.acts_for = one.stand_ins.names()
     else:
         found.ready = len(queue.here)
     return found
@@ -192,6 +190,9 @@ def _queue(shared: QueuesContext, one: QueueState) -> tuple[str, list[str]]:
     if not one.offers:
         text = "this instance has just begun, and offers messages once it has what its peers hold"
         return "returning", [text]
+    if shared.leaves(one):
+        text = "this instance is drained: its messages go to another one, and so do its consumers"
+        return "drained", [text]
     if shared.manager.commits.full:
         return "journal", ["the journal does not take what is to be committed; see its state"]
     lines = one.queue.why_nothing(shared.now)

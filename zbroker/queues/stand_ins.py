@@ -51,6 +51,10 @@ class StandIns:
         self.taking &= foreign
         return without(lowest(foreign, len(foreign), at=self.looked_to), self.taking)
 
+    def names(self) -> list[str]:
+        """Those for which it acts, by name or id."""
+        return sorted(row.name or f"{instance:016x}" for instance, row in self.of.items())
+
     @property
     def lowest(self) -> int | None:
         """The log is needed from there on."""

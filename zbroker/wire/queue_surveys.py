@@ -10,6 +10,7 @@
     SetPoint{name}                   ->  Changed{position, vector}
     RemovePoint{name}                ->  Changed{position, vector}
     AskPoints{}                      ->  Points{rows}
+    DrainQueues{what, to}            ->  QueuesDrained{state, rows}
 
 What changes something is answered once it is durable. A `code` says why it was refused. The admin
 makes a new socket for each question (see surveys).
@@ -246,6 +247,43 @@ class TakeOver(Correlated, tag="take_over"):
     end: bool = False
 
 
+class DrainQueues(Correlated, tag="drain_queues"):
+    """admin -> queues. The next step of a planned stop, for replicated queues: `quiet` (nothing
+    more is offered), `give` (all that this instance owns goes to the instance `to`), `off`, or
+    `look`: no step."""
+
+    what: str
+    to: int = 0
+
+
+class LeavingQueue(Struct, array_like=True, gc=False):
+    """A replicated work queue of an instance that is to stop.
+
+    owned: messages that belong to the instance; leased: of these, those that consumers have. given:
+    to the other one since this began. keeps: why none is given; "" if they are. initial: new
+    messages belong to the instance, wherever they are published. acts_for: names or ids of
+    instances whose messages it took over as they came, and does not take over any more.
+    """
+
+    queue: str
+    owned: int
+    leased: int
+    given: int
+    keeps: str = ""
+    initial: bool = False
+    acts_for: list[str] = []
+
+
+class QueuesDrained(Correlated, tag="queues_drained"):
+    """queues -> admin. state: `off`, `quiet`, `giving`. consumers: of replicated work queues, that
+    are there; ended: since this began."""
+
+    state: str
+    rows: list[LeavingQueue] = []
+    consumers: int = 0
+    ended: int = 0
+
+
 class SetPoint(Correlated, tag="set_point"):
     """admin -> queues. Names the place after the last durable message, or position `at` does."""
 
@@ -294,9 +332,9 @@ class Changed(Correlated, tag="changed"):
 
 QueuesQuestion = (
     AskQueues | AskConsumers | Explain | BrowseQueue | Purge | Requeue | Define | SetPoint
-    | RemovePoint | AskPoints | TakeOver
+    | RemovePoint | AskPoints | TakeOver | DrainQueues
 )  # fmt: skip
-QueuesAnswer = Queues | Consumers | Explained | Browsed | Changed | Points
+QueuesAnswer = Queues | Consumers | Explained | Browsed | Changed | Points | QueuesDrained
 
 QUEUES_QUESTIONS: Final = msgspec.msgpack.Decoder(QueuesQuestion | ListenerQuestion)
 QUEUES_ANSWERS: Final = msgspec.msgpack.Decoder(QueuesAnswer)

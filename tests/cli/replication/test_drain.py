@@ -13,7 +13,12 @@ from tests.cli.replication.rows import run
 PATH = "/replication/drain"
 LEFT: dict[str, Any] = {
     "state": "left", "sessions": 3, "dry_run": False, "text": "stop it", "names": ["b"],
+    "to": "b", "consumers": 0, "queues": [], "problem": "", "done": True,
 }  # fmt: skip
+
+
+def queue(given: int, left: int = 0, why: str = "", advice: str = "") -> dict[str, Any]:
+    return {"queue": "work", "given": given, "left": left, "why": why, "advice": advice}
 
 
 @pytest.mark.parametrize(
@@ -41,3 +46,28 @@ def test_a_refusal_is_an_error(fake: FakeAdmin) -> None:
 def test_a_wait_has_bounds(fake: FakeAdmin) -> None:
     assert run(fake.data, "drain", "--wait", "51").exit_code == 2
     assert run(fake.data, "drain", "--wait", "0").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "lines"),
+    [
+        (queue(9), ["work: 9 messages were given to b"]),
+        (queue(8, 1, "it is late"), ["work: 8 messages were given to b",
+                                     "work: 1 message left: it is late"]),
+        (queue(0, 2, "", "take it over"), ["work: 2 messages would be given to b",
+                                           "work: take it over"]),
+    ],
+)  # fmt: skip
+def test_it_says_what_went_where_and_what_is_left(
+    fake: FakeAdmin, row: dict[str, Any], lines: list[str]
+) -> None:
+    fake.answers[f"POST {PATH}"] = LEFT | {"queues": [row], "sessions": 0}
+    assert run(fake.data, "drain").stdout.splitlines() == ["left: stop it", *lines]
+
+
+@pytest.mark.parametrize(("dry_run", "code"), [(False, 1), (True, 0)])
+def test_something_that_is_left_is_an_error(fake: FakeAdmin, dry_run: bool, code: int) -> None:
+    fake.answers[f"POST {PATH}"] = LEFT | {"problem": "b lacks it", "done": False}
+    fake.answers[f"POST {PATH}"]["dry_run"] = dry_run
+    result = run(fake.data, "drain")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (code, "b lacks it")

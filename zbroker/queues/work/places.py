@@ -146,6 +146,11 @@ class MessagePlaces:
         if due_ns:
             timed = without(without(found, self.expired), self.barriers)
             self.delays.put(timed, due_ns, delay_ms)
+        return self.settled(found)
+
+    def settled(self, found: BitMap64) -> BitMap64:
+        """The fold read what was decided of them, and they stay; each keeps its time. Returns:
+        those that come back now."""
         if self.both:
             still = found & self.both
             remove(self.both, still)

@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
-from zbroker.queues.work import reasons
+from zbroker.queues.work import grants, reasons
 from zbroker.queues.work.consumers import GRACE_MS, QueueConsumer, QueueConsumers, most_of
 from zbroker.queues.work.delays import due_of
 from zbroker.queues.work.delivery_counts import COUNT_MAX, DeliveryCounts
@@ -29,7 +29,7 @@ from zbroker.queues.work.offers import Offers, once
 from zbroker.queues.work.places import MessagePlaces, dump_state, load_state
 from zbroker.queues.work.ranked import Ranked
 from zbroker.queues.work.ready import ReadyMessages
-from zbroker.queues.work.sets import below, insert, lowest, remove, without
+from zbroker.queues.work.sets import below, insert, remove, without
 from zbroker.queues.work.values import Arrivals, Numbers, Offer, Outcome, SettleResult, Standing
 
 
@@ -111,39 +111,21 @@ class Queue:
         return reasons.can_take(self)
 
     def spare(self) -> int:
-        """How many messages of other instances consumers could use: what one of them can take now,
-        and as many as all may hold, so that they need not wait for the next ones; without those
-        that are ready here. Consumers with a filter do not count: it was not compared with them."""
-        many = [one for one in self.consumers.current() if one.credit and one.looks is None]
-        free, most = sum(max(0, one.spare) for one in many), sum(one.backlog for one in many)
-        if limit := self.config.max_backlog:
-            free, most = min(free, limit - self.consumers.held()), min(most, limit)
-        if free <= 0:
-            return 0
-        ready = self.places.ready.count(free + most, self.places.offered_before)
-        return free + most - ready
+        """How many messages of other instances consumers could use."""
+        return grants.spare(self)
 
-    def grant(self, limit: int, among: BitMap64 | None = None) -> list[Outcome]:
-        """The oldest messages that can be offered, of those `among` these, are to go to another
-        instance. From now on they are offered to no consumer here."""
-        if self.config.group_key:
-            return []  # the next one of a key would not wait for that
-        ready, stop = self.places.ready, self.places.offered_before
-        if among is None:
-            found = ready.candidates(limit, stop, 0)
-        else:
-            found = lowest(among & ready.standing, limit, stop)
-        if not found:
-            return []
-        self.places.pull(found)
-        self.places.going_to_fail(found)
-        return [Outcome(found, "granted", "granted")]
+    def grant(
+        self, limit: int, among: BitMap64 | None = None, *, leaving: bool = False
+    ) -> list[Outcome]:
+        """The oldest messages are to go to another instance, see grants.py: of those `among` these.
+        From now on they are offered to no consumer here."""
+        return grants.grant(self, limit, among, leaving=leaving)
 
     def granted(self, positions: BitMap64) -> None:
         """The fold read that these were given away, whether that holds or not."""
         places = self.places
         gone = places.going - places.failing  # acknowledged meanwhile
-        places.back(places.failed(without(positions & self.here, gone), 0, 0))
+        places.back(places.settled(without(positions & self.here, gone)))
 
     def unreadable(self, positions: BitMap64) -> list[Outcome]:
         """They are to go, since they cannot be read."""
