@@ -1,7 +1,8 @@
 """Bugs planted in the replicated queues of the simulated instances: each must be found.
 
-Barriers, and a grant by the instance that loses a tie, are rare or not in the world: unit tests
-have them (tests.queues.test_replicated, tests.queues.replicated.test_ownership).
+Barriers, a grant by the instance that loses a tie, and messages that wait for a time while all is
+given, are rare or not in the world: unit tests have them (tests.queues.test_replicated,
+tests.queues.replicated.test_ownership, tests.queues.test_hand_over).
 """
 
 from __future__ import annotations
@@ -169,16 +170,6 @@ def _what_is_given_may_go_back(core: Any) -> None:
 NOT_BACK: Final = {"back": False}
 
 
-def _only_what_is_ready_is_given(core: Any) -> None:
-    """What waits for a time, or for a barrier, stays."""
-
-    def ready(one: QueueState, replicated: Any, queue: Any) -> None:
-        grant = queue.grant
-        queue.grant = lambda limit, among=None, **_: grant(limit, among)
-
-    _made(core, ready)
-
-
 def _all_is_given_as_seen(core: Any) -> None:
     """All that is given is flagged."""
     commit = core._moves._commit
@@ -309,7 +300,6 @@ CORES: Final[dict[str, Callable[[Any], None]]] = {
     "it answers what is durable here only": _says_what_is_here_only,
     "only the first owner is asked": _only_the_first_owner_is_asked,
     "what is given at a stop goes back": _what_is_given_may_go_back,
-    "only what is ready is given at a stop": _only_what_is_ready_is_given,
     "all that is given is flagged": _all_is_given_as_seen,
     "stops pass messages on for ever": _it_passes_on_what_comes_back,
     "consumers stay at a stop": _consumers_stay,
