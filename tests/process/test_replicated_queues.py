@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -295,6 +297,29 @@ def test_a_replayable_queue_is_of_one_instance_and_its_messages_are_on_all() -> 
         assert depth(b.running, "tape") == SOME
         shared = ("--set", "kind=replayable", "--set", "scope=distributed")
         assert change(a, "create", "shared", "--topic", "t", *shared) != 0
+
+
+def test_letters_are_published_again_by_the_command_of_the_hint() -> None:
+    """Each comes once, on one instance, and all know it; `requeue` itself is refused."""
+    with Instances(2, starts=False) as instances:
+        a, b = started(instances, {**WORK, "dead_letter": "dead"})
+        with connect(a.url, "pa") as at_a, at_a.consume("work", backlog=SOME) as consumer:
+            publish(at_a, 3)
+            for _, message in zip(range(3), consumer, strict=False):
+                message.reject("it cannot be read")
+            until(lambda: depths(a, b) == [0, 0], "both know that they are letters")
+            args = ["--url", a.url, "queue", "requeue", "work"]
+            refused = CliRunner().invoke(main, args, catch_exceptions=False)
+            assert refused.exit_code == 1
+            hint = refused.output.replace("\n", " ")
+            command = hint[hint.index("zbroker sub") :].rstrip(") ")
+            for each in ("sub", "pub"):
+                at = f"{sys.executable} -m zbroker.cli.main {each} {a.url} "
+                command = command.replace(f"zbroker {each} ", at)
+            subprocess.run(command, shell=True, check=True, timeout=WAIT_S)
+            found = {bytes(each.data) for _, each in zip(range(3), consumer, strict=False)}
+            assert found == {b"0", b"1", b"2"}
+        until(lambda: depths(a, b) == [3, 3], "both have them, once")
 
 
 def test_an_instance_that_is_to_stop_gives_what_it_owns_to_another_one() -> None:

@@ -667,8 +667,18 @@ def test_a_queue_of_the_config_of_a_peer_may_be_deleted_here() -> None:
     assert [*bench.manager.running] == ["other"]
 
 
-def test_nothing_of_a_replicated_queue_is_brought_back(bench: Shared) -> None:
-    assert bench.ask(s.Requeue(1, "q", limit=1)).code == "bad_queue"
+@pytest.mark.parametrize(
+    ("more", "hint"),
+    [
+        ({}, "give it a `dead_letter` topic"),
+        ({"dead_letter": "d"}, """HEADER('zb-queue') = 'q'" | zbroker pub t"""),
+        ({"dead_letter": "d", "topic": "t.*", "regex": True}, "zbroker pub TOPIC"),
+    ],
+)
+def test_nothing_of_a_replicated_queue_is_brought_back(more: dict[str, Any], hint: str) -> None:
+    bench = Shared(QueueConfig("q", **{"topic": "t", "scope": "distributed", **more}))
+    refused = bench.ask(s.Requeue(1, "q", limit=1))
+    assert (refused.code, hint in refused.hint) == ("bad_queue", True)
 
 
 def test_a_record_that_is_no_definition_waits_for_nothing(bench: Shared) -> None:

@@ -28,6 +28,7 @@ from zbroker.queues.browser import Browser
 from zbroker.queues.commits import Done
 from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesConnection, QueuesContext
+from zbroker.queues.dead_letters import QUEUE
 from zbroker.queues.effects import Reenter, Reentered
 from zbroker.queues.hand_over import HandOver
 from zbroker.queues.owner_moves import OwnerMoves
@@ -212,8 +213,7 @@ class AdminCommands:
         if not isinstance(one.queue, Queue):
             raise ClientError("bad_queue", "a replayable queue gives nothing up")
         if one.replicated is not None:
-            text = "what left a replicated queue is gone on every instance, and cannot come back"
-            raise ClientError("bad_queue", text, "publish its dead letters to the topic again")
+            raise _final(one.definition.config)
         if not ask.bookmarks:
             count = min(max(0, ask.limit), REQUEUED_MAX, len(one.dead))
             return self._bring_back(rid, ask, one, one.dead[len(one.dead) - count :])
@@ -401,6 +401,21 @@ class AdminCommands:
     def _points(self, _rid: bytes, ask: s.AskPoints) -> s.Points:
         points = sorted(self._shared.manager.points.values(), key=lambda row: row.set_at)
         return s.Points(ask.cid, points)
+
+
+def _final(config: QueueConfig) -> ClientError:
+    """The refusal to bring back messages of a replicated queue, and what does it all the same."""
+    text = "what left a replicated queue is gone on every instance, and cannot come back"
+    if not config.dead_letter:
+        hint = "give it a `dead_letter` topic: what it gives up later can be published again"
+        return ClientError("bad_queue", text, hint)
+    to = "TOPIC, that of their header zb-topic" if config.regex else config.topic or config.name
+    letters = f"""--since epoch --until now --filter "HEADER('{QUEUE}') = '{config.name}'" """
+    hint = (
+        f"publish its letters again, once; subscribers of the topic get them, too: "
+        f"zbroker sub {config.dead_letter} {letters}| zbroker pub {to}"
+    )
+    return ClientError("bad_queue", text, hint)
 
 
 def _parts(outcome: Outcome) -> Iterator[Outcome]:
