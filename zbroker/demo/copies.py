@@ -6,9 +6,6 @@ loss of any one host, also of its disk, costs nothing that was acknowledged and 
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
 import threading
 import time
 from collections import Counter
@@ -18,80 +15,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from zbroker.client import connect
-from zbroker.control.log_comparison import ComparedLog, LogComparison, compare_logs
 from zbroker.demo import flights
+from zbroker.demo.instances import LOOK_S, WAIT_S, DemoInstance, instances_in, until_equal
 from zbroker.errors import ZBrokerError
-from zbroker.free_ports import free_ports
-from zbroker.local import LocalBroker, Settings
 
 if TYPE_CHECKING:
     from zbroker.client import Client, Subscription
     from zbroker.demo.flights import Flight
     from zbroker.demo.story import Story
+    from zbroker.local import Settings
 
 NAMES: Final = ("a", "b", "c")
 PUBLISHER: Final = "zbroker-demo"
-WAIT_S: Final = 300.0
 CHUNK: Final = 500
-LOOK_S: Final = 0.3
-_LISTENERS: Final = ("ingest", "delivery", "queues", "admin", "replication")
-
-
-class DemoInstance:
-    """One of them: its directory, its ports, and its processes while it runs."""
-
-    def __init__(self, name: str, data: Path, ports: Sequence[int]) -> None:
-        self.name, self.data = name, data
-        self.listen = {
-            listener: f"{'http' if listener == 'admin' else 'tcp'}://127.0.0.1:{port}"
-            for listener, port in zip(_LISTENERS, ports, strict=True)
-        }
-        self.url = self.listen["ingest"]
-        self._settings: Settings = {}
-        self._broker: LocalBroker | None = None
-
-    def configure(self, others: Sequence[DemoInstance]) -> None:
-        """It sends its log to these."""
-        self._settings = {
-            "instance": {"name": self.name},
-            "listen": self.listen,
-            "destination": [
-                {"name": one.name, "to": [one.listen["replication"]], "mode": "sync"}
-                for one in others
-            ],
-            "replication": {"sync_needed": 1},
-            "journal": {"time": "publisher", "segment_size": "64MiB"},
-        }
-
-    @property
-    def broker(self) -> LocalBroker:
-        """Its processes."""
-        assert self._broker is not None, f"{self.name} does not run"
-        return self._broker
-
-    def start(self) -> None:
-        """Starts it on what its directory holds."""
-        self._broker = LocalBroker(self.data, settings=self._settings)
-
-    def kill(self) -> None:
-        """SIGKILL, as when a host loses its power."""
-        os.kill(self.broker.pids["supervisor"], signal.SIGKILL)
-        self.stop()
-
-    def stop(self) -> None:
-        """Stops it, if it runs."""
-        broker, self._broker = self._broker, None
-        if broker is not None:
-            broker.close()
-
-    def copy(self, place: Path) -> None:
-        """A copy of its directory; it does not run."""
-        shutil.copytree(self.data, place, symlinks=True, ignore=shutil.ignore_patterns("run"))
-
-    def put_back(self, place: Path) -> None:
-        """This copy instead of its directory."""
-        shutil.rmtree(self.data)
-        place.rename(self.data)
+SETTINGS: Final[Settings] = {
+    "replication": {"sync_needed": 1},
+    "journal": {"time": "publisher", "segment_size": "64MiB"},
+}
 
 
 class FlightCounter:
@@ -149,14 +89,9 @@ def _start(story: Story, directory: Path, stack: ExitStack) -> list[DemoInstance
         "Start three instances",
         "Each has its own processes and its own log, and sends it to both others.",
     )
-    ports = free_ports(len(NAMES) * len(_LISTENERS))
-    size = len(_LISTENERS)
-    instances = [
-        DemoInstance(name, directory / name, ports[n * size : (n + 1) * size])
-        for n, name in enumerate(NAMES)
-    ]
+    instances = instances_in(directory, NAMES)
     for one in instances:
-        one.configure([other for other in instances if other is not one])
+        one.configure([other for other in instances if other is not one], SETTINGS)
         stack.callback(one.stop)
         one.start()
         story.say(f"{one.name} is ready at {one.url}; its data lies in {one.data}.")
@@ -238,7 +173,7 @@ def _settle(
         "As zbroker-admin replication compare does it: digests of each origin's messages.",
     )
     begun = time.perf_counter()
-    found = _until_equal(instances)
+    found = until_equal(instances)
     taken = time.perf_counter() - begun
     for origin in found.origins:
         held = ", ".join(f"{one.name} {one.messages:,}" for one in origin.held)
@@ -251,16 +186,6 @@ def _settle(
     for one in instances:
         story.verdict(*_replayed(one, expected))
     story.verdict(*_counted(counter, expected))
-
-
-def _until_equal(instances: Sequence[DemoInstance]) -> LogComparison:
-    """The last comparison: of equal logs, or after WAIT_S of what there was."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        found = compare_logs([ComparedLog(one.name, one.broker.ask) for one in instances])
-        if found.state == "equal" or time.monotonic() > deadline:
-            return found
-        time.sleep(LOOK_S)
 
 
 def _replayed(instance: DemoInstance, expected: Counter[bytes]) -> tuple[str, str]:

@@ -6,19 +6,18 @@ must be the table, and malformed messages must be in the dead letter topic.
 
 from __future__ import annotations
 
-import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from zbroker.demo import deliveries
 from zbroker.demo.aggregate import merged
 from zbroker.demo.check import CarrierTally, FlightTable
 from zbroker.demo.worker import QUEUE
+from zbroker.demo.worker_processes import WorkerProcesses
 from zbroker.errors import ZBrokerError
 
 if TYPE_CHECKING:
@@ -54,8 +53,8 @@ def run(
     time_ns = table.departure_ns[-1]
     last = [client.publish(BROKEN_TOPIC, data, time=time_ns) for data in BROKEN][-1]
     last.wait(timeout=30)
-    directory.mkdir(mode=0o700, exist_ok=True)
-    with _workers(url, directory) as workers:
+    with closing(WorkerProcesses("zbroker-demo", directory)) as workers:
+        workers.start(url, WORKERS)
         begun = time.perf_counter()
         total = len(table) + len(BROKEN)
         killed = False
@@ -64,7 +63,7 @@ def run(
                 done = total - int(row["depth"])
                 advance(done)
                 if not killed and done >= total // 2:
-                    workers[0].kill()
+                    workers.kill(1)
                     killed = True
         taken = time.perf_counter() - begun
     if killed:
@@ -91,27 +90,6 @@ def _until_empty(ask: Ask) -> Iterator[dict[str, Any]]:
         time.sleep(LOOK_S)
 
 
-@contextmanager
-def _workers(url: str, directory: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes that work; ended however the block ends."""
-    command = [sys.executable, "-m", "zbroker.demo.worker", url]
-    running: list[subprocess.Popen[bytes]] = []
-    try:
-        for number in range(1, WORKERS + 1):
-            name, file = f"zbroker-demo-{number}", str(directory / f"worker-{number}.sqlite")
-            running.append(subprocess.Popen([*command, name, file]))
-        yield running
-    finally:
-        for one in running:
-            one.terminate()
-        for one in running:
-            try:
-                one.wait(10)
-            except subprocess.TimeoutExpired:
-                one.kill()
-                one.wait()
-
-
 def _judge(story: Story, directory: Path, table: FlightTable) -> None:
     found = tallies(directory)
     expected = table.tallies()
@@ -123,12 +101,8 @@ def _judge(story: Story, directory: Path, table: FlightTable) -> None:
 
 def tallies(directory: Path) -> dict[str, CarrierTally]:
     """The work of all workers: a flight that two of them did counts once."""
-    done: dict[int, tuple[str, int]] = {}
-    for file in sorted(directory.glob("worker-*.sqlite")):
-        with closing(sqlite3.connect(file)) as own:
-            rows = own.execute("SELECT position, carrier, coalesce(delay, 0) FROM done")
-            done.update((position, (carrier, delay)) for position, carrier, delay in rows)
-    return merged({carrier: CarrierTally(1, delay)} for carrier, delay in done.values())
+    done = deliveries.each_once(deliveries.read(directory)).values()
+    return merged({one.carrier: CarrierTally(1, one.delay)} for one in done)
 
 
 def _buried(story: Story, client: Client) -> None:

@@ -1,8 +1,8 @@
 """A worker of the demo, as a process: `python -m zbroker.demo.worker URL NAME FILE`.
 
-It takes flights from the queue, adds them to its own SQLite file, one transaction for each batch,
-and acknowledges them after that. The position of a message is its key, so a flight that comes
-again, since a worker died between its two steps, counts once. A message that is not a flight is
+It takes flights from the queue, adds each delivery to its own SQLite file, one transaction for each
+batch, and acknowledges them after that. A flight that comes again, since a worker died between its
+two steps, is there twice with one bookmark, and counts once. A message that is not a flight is
 rejected.
 """
 
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from zbroker.client import connect
+from zbroker.demo import deliveries
 from zbroker.demo.flights import FlightDelay
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
 QUEUE: Final = "flights-work"
 BACKLOG: Final = 1_000
-TABLE: Final = (
-    "CREATE TABLE IF NOT EXISTS done (position INTEGER PRIMARY KEY, carrier TEXT, delay INTEGER)"
-)
-
 
 _DECODE: Final = msgspec.json.Decoder(FlightDelay).decode
 
@@ -38,7 +35,7 @@ def main(url: str, name: str, file: str) -> None:
     """Works until SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     own = sqlite3.connect(Path(file))
-    own.execute(TABLE)
+    own.execute(deliveries.TABLE)
     with connect(url, name=name) as client:
         consumer = client.consume(QUEUE, backlog=BACKLOG)
         for batch in consumer.batches():
@@ -55,10 +52,10 @@ def _work(own: sqlite3.Connection, batch: Sequence[QueueMessage]) -> list[QueueM
         except msgspec.MsgspecError as error:
             message.reject(reason=f"this is not a flight: {error}")
             continue
-        rows.append((message.position, flight.carrier, flight.arr_delay))
+        rows.append((message.bookmark, message.redelivered, flight.carrier, flight.arr_delay))
         done.append(message)
     with own:
-        own.executemany("INSERT OR IGNORE INTO done VALUES (?, ?, ?)", rows)
+        own.executemany(deliveries.INSERT, rows)
     return done
 
 
