@@ -101,6 +101,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     # the log as files, and what is made of it
     "zbroker.log": (*_VALUES, "zbroker.wire"),
     "zbroker.bookmarks": (*_VALUES, "zbroker.log"),
+    "zbroker.exchanges": (*_VALUES, "zbroker.log", "zbroker.wire"),
     "zbroker.blocks": (*_VALUES, "zbroker.filters", "zbroker.log", "zbroker.wire"),
     # processes
     "zbroker.engine.contract": (),

@@ -33,6 +33,7 @@ PURE_FOLDERS: Final = {
     "zbroker/definitions": (),
     "zbroker/delivery": ("__main__.py", "loop.py", "ports.py"),
     "zbroker/engine": (),
+    "zbroker/exchanges": (),
     "zbroker/ingest": (
         "__main__.py",
         "loop.py",
