@@ -1,4 +1,9 @@
-"""Exchanges: what they are, what is bound to them, and which messages a binding asks for. Pure."""
+"""Exchanges: what they are, what is bound to them, and which messages a binding asks for. Pure.
+
+    rows of all instances -> ExchangeTable
+
+`ExchangeTable` is the state that every instance comes to have.
+"""
 
 from zbroker.exchanges.exchange import (
     Binding,
@@ -7,5 +12,28 @@ from zbroker.exchanges.exchange import (
     check_exchange,
     checked_binding,
 )
+from zbroker.exchanges.exchange_rows import (
+    BindingRow,
+    DeclaredQueue,
+    ExchangeRow,
+    Row,
+    UsedExchange,
+)
+from zbroker.exchanges.exchange_table import BindingChange, ExchangeChange, ExchangeTable, Learned
 
-__all__ = ["Binding", "BoundQueue", "Exchange", "check_exchange", "checked_binding"]
+__all__ = [
+    "Binding",
+    "BindingChange",
+    "BindingRow",
+    "BoundQueue",
+    "DeclaredQueue",
+    "Exchange",
+    "ExchangeChange",
+    "ExchangeRow",
+    "ExchangeTable",
+    "Learned",
+    "Row",
+    "UsedExchange",
+    "check_exchange",
+    "checked_binding",
+]
