@@ -1,8 +1,8 @@
-"""Exchanges: what they are, what is bound to them, and which messages a binding asks for. Pure.
+"""Exchanges: what they are, what is bound to them, and where a batch of messages goes. Pure.
 
-    rows of all instances -> ExchangeTable
+    rows of all instances -> ExchangeTable -> changes -> Router: a batch -> Routes
 
-`ExchangeTable` is the state that every instance comes to have.
+`ExchangeTable` is the state that every instance comes to have; `Router` is what it says, compiled.
 """
 
 from zbroker.exchanges.exchange import (
@@ -20,6 +20,7 @@ from zbroker.exchanges.exchange_rows import (
     UsedExchange,
 )
 from zbroker.exchanges.exchange_table import BindingChange, ExchangeChange, ExchangeTable, Learned
+from zbroker.exchanges.router import Router, Routes
 
 __all__ = [
     "Binding",
@@ -32,6 +33,8 @@ __all__ = [
     "ExchangeRow",
     "ExchangeTable",
     "Learned",
+    "Router",
+    "Routes",
     "Row",
     "UsedExchange",
     "check_exchange",
