@@ -111,6 +111,7 @@ TABLE: Final = {
     "zbroker/demo/aggregate.py": Place(2, "user", "the demo's own messages; typed"),
     "zbroker/demo/check.py": Place(2, "user", "the demo's own messages"),
     "zbroker/demo/place.py": Place(1, "user", OWN_FILE),
+    "zbroker/demo/sides.py": Place(2, "user", "the demo's own messages; typed"),
     "zbroker/demo/worker.py": Place(2, "user", "the demo's own messages; typed"),
 }
 
