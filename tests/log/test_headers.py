@@ -17,6 +17,7 @@ from zbroker.log.format import (
     BATCH,
     DATA_AT,
     FLAG_LATE,
+    FLAG_SHOWS,
     FLAG_UNIT,
     GROUP_ALIGN,
     GROUP_LENGTH,
@@ -254,6 +255,24 @@ def test_a_body_that_is_cut_off_is_not_taken():
     found = at_once(DATA[:end])
     assert len(found) == 10
     assert take_bodies(found, DATA[:end], 0) == 9
+
+
+def test_nothing_is_decoded_after_a_batch_with_a_flag_that_ends_it():
+    """A reader that shows commits comes back after each of them: else it would decode the rest of
+    its block each time, which cost it a second for each MiB with a hundred commits."""
+    [late] = [number for number, batch in enumerate(ALL) if batch.flags & FLAG_LATE]
+    found = decode_headers(DATA, 0, FIRST, SEED, 1, U63_MAX, U63_MAX, FLAG_LATE)
+    assert found == ALL[: late + 1]
+    assert take_bodies(found, DATA, 0, FLAG_LATE) == late
+    end = ALL[late].end_offset, SEED, ALL[late].end_position
+    assert decode_headers(DATA, 0, *end, U63_MAX, U63_MAX, FLAG_LATE) == ALL[late + 1 :]
+
+
+def test_a_commit_that_is_wanted_as_it_is_stored_is_taken_like_others():
+    found = at_once(DATA)
+    found[3].flags |= FLAG_SHOWS
+    assert take_bodies(found, DATA, 0) == len(found)
+    assert take_bodies(found, DATA, 0, FLAG_SHOWS) == 3
 
 
 # -- only what somebody wants -------------------------------------------------------------------

@@ -168,12 +168,13 @@ class BatchReader:
 
         Fast, since every batch of the log goes through it; all else is for the slow way.
         """
+        stop = FLAG_SHOWS if self._shows else 0  # what follows is decoded once, after the commit
         found = decode_headers(
             block.data, block.base, self.offset, block.segment.seed, self.position, self.limit,
-            self._left,
+            self._left, stop,
         )  # fmt: skip
         if self._bodies:
-            del found[take_bodies(found, block.data, block.base) :]
+            del found[take_bodies(found, block.data, block.base, stop) :]
         if not found:
             return False
         last = found[-1]

@@ -57,11 +57,13 @@ ANSWERS_KEPT: Final = 1_000  # of one Wanted; 0.2 MB if all of them are long
 
 
 def decode_headers(  # noqa: PLR0913 - each is one thing that a block of the log is read by
-    data: bytes, base: int, offset: int, seed: int, position: int, limit: int, window: int
-) -> list[Batch]:
+    data: bytes, base: int, offset: int, seed: int, position: int, limit: int, window: int,
+    stop: int = 0,
+) -> list[Batch]:  # fmt: skip
     """The good batches that follow on from `offset`, of positions from `position` below `limit`.
 
     `data` are bytes of a segment from offset `base` on. Batches begin in the next `window` bytes.
+    stop: flags; a batch with one of them is the last one.
     """
     found: list[Batch] = []
     at, size = offset - base, len(data)
@@ -101,6 +103,8 @@ def decode_headers(  # noqa: PLR0913 - each is one thing that a block of the log
             body_length, skip, flags, origin_instance, origin_generation, origin_position, columns,
             extra, base + at, length, cut,
         ))  # fmt: skip
+        if flags & stop:
+            break
         position += taken
         at = body_at + (body_length + 7) // 8 * 8
     return found
@@ -184,14 +188,14 @@ def _block_end(offset: int, block_bytes: int) -> int:
     return offset // block_bytes * block_bytes + block_bytes
 
 
-def take_bodies(found: list[Batch], data: bytes, base: int) -> int:
+def take_bodies(found: list[Batch], data: bytes, base: int, stop: int = 0) -> int:
     """Sets the bodies that are whole in `data`; how many are good before the first other one.
-    A commit is another one, too."""
+    One with a flag of `stop` is another one, too."""
     for index, batch in enumerate(found):
         at = batch.offset + batch.header_length - base
         size = batch.body_length
         batch.body = body = data[at : at + size]
-        if len(body) < size or crc32c(body) != batch.body_crc or batch.flags & FLAG_SHOWS:
+        if len(body) < size or crc32c(body) != batch.body_crc or batch.flags & stop:
             return index
     return len(found)
 
