@@ -4,6 +4,7 @@ instance, and what each of them knows of its messages.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from zbroker.client import Client, Subscription, connect
 from zbroker.client.connect_types import ConnectionState
+from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.stage_commits import commit
 from zbroker.errors import ZBrokerError
 
@@ -76,13 +78,21 @@ class Worker:
         raise NotImplementedError
 
 
+def numbers_behind(reason: str, first: int) -> set[int]:
+    """The messages that an error broker_behind is about. first: the sequence of message 0."""
+    acknowledged, held = map(int, re.findall(r"(?:up to|only) (\d+)", reason))
+    return set(range(held + 1 - first, acknowledged + 1 - first))
+
+
 class NumberPublisher(Worker):
     """Publishes NAME:0, NAME:1, ... and knows how many of them are acknowledged."""
 
     def __init__(self, name: str, urls: Sequence[str], log: Callable[[str], None]) -> None:
         super().__init__(name)
         self.sent = 0
+        self.given_up: set[int] = set()  # acknowledged, but not there where it went on
         self._log = log
+        self._first: Receipt | None = None
         self.client: Client = connect(
             urls, name, heartbeat=HEARTBEAT, broker_behind="go_on", on_state=self._state,
             timeout=PUT_S,
@@ -91,10 +101,14 @@ class NumberPublisher(Worker):
     def _state(self, state: ConnectionState) -> None:
         error = f" {state.error.code}: {state.error.reason}" if state.error else ""
         self._log(f"{self.name}: {state.name} {state.url}{error}")
+        if state.name == "broker_behind" and state.error and self._first:
+            self.given_up |= numbers_behind(state.error.reason, self._first.sequence)
 
     def step(self) -> None:
         for _ in range(BURST):
-            self.client.publish(TOPIC, b"%s:%d" % (self.name.encode(), self.sent), timeout=PUT_S)
+            data = b"%s:%d" % (self.name.encode(), self.sent)
+            receipt = self.client.publish(TOPIC, data, timeout=PUT_S)
+            self._first = self._first or receipt
             self.sent += 1
 
     @property
