@@ -11,6 +11,7 @@ from zbroker.engine.events import Asked
 from zbroker.queues import reports
 from zbroker.queues.commits import UNDER_WAY_MAX
 from zbroker.queues.effects import Give
+from zbroker.queues.snapshots import Snapshots
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
@@ -68,6 +69,19 @@ def test_a_row_says_what_was_done() -> None:
     assert row.idle_ms == 700
     assert (row.entered, row.delivered, row.redelivered) == (5, 6, 1)
     assert (row.acked, row.failed, row.dead, row.expired) == (1, 1, 1, 0)
+
+
+def test_what_came_from_the_tables_and_left_is_not_reported_any_more() -> None:
+    """Nobody used the queue since the start, as on an instance whose messages others process."""
+    at = bench(work())
+    positions = at.many(3)
+    at.restart(Snapshots().take(at.manager).many)
+    [row] = at.ask(s.AskQueues(1)).rows
+    assert (row.depth, row.entered, row.holding) == (3, 0, positions[0])
+    at.ask(s.Purge(2, "q"))
+    assert not at.one().queue.here
+    [row] = at.ask(s.AskQueues(3)).rows
+    assert (row.depth, row.holding) == (0, at.one().folded)
 
 
 def test_a_queue_that_is_read_says_how_far_it_is_behind() -> None:

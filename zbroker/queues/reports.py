@@ -48,9 +48,11 @@ def queues(shared: QueuesContext, ask: s.AskQueues) -> s.Queues:
 
 
 def row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
-    """One queue. That of a queue which was never used is kept: there may be thousands."""
-    idle = one.ready and one.name not in shared.used and not shared.of.get(one.name)
-    found = one.idle_row if idle and one.name not in shared.holding else None
+    """One queue. That of a queue which was never used, and is empty, is kept: there may be
+    thousands. One that holds messages of the tables changes without any use."""
+    used = one.name in shared.used or one.name in shared.holding or shared.of.get(one.name)
+    idle = one.ready and not used
+    found = one.idle_row if idle else None
     if found is None:
         found = _row(shared, one)
         one.idle_row = found if idle else None
