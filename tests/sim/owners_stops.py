@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.sim.owners_process import InstanceQueues
     from tests.sim.owners_world import OwnersInstance, OwnersWorld
 
+ROUND_MS = 3_000  # each has given what all others gave it
 LEASES = 3  # so long it is looked whether what was given comes back
 
 
@@ -67,6 +68,7 @@ def all_leave(world: OwnersWorld) -> None:
     for here, to in zip(many, [*many[1:], many[0]], strict=True):
         _say(here, "quiet", to)
         _say(here, "give", to)
+    world.at.run_until(world.at.now_ms + ROUND_MS)
     world.wait(world.equal, "instances that are left do not come to rest")
     end(world)
 
