@@ -25,6 +25,7 @@ from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.checksums import crc32c
 from zbroker.clock import is_time, parse_time
 from zbroker.config import QueueConfig
+from zbroker.config.queue_links import QueueLinks
 from zbroker.engine.contract import Limit, Now, TurnPlan
 from zbroker.engine.effects import Note, Say, Send, Tell
 from zbroker.engine.events import Asked, Commands, Gone, ReadFailed
@@ -121,6 +122,7 @@ class Bench:
         self.clients_max = clients_max
         self.budget = budget
         self.replicates, self.sync = replicates, sync
+        self.destinations = {"other": True}  # whether the whole log goes there
         self.to_replication: list[Any] = []
         self.log: list[Batch] = []
         self.position = 1
@@ -160,7 +162,7 @@ class Bench:
         )
         self.core = QueuesCore(
             settings, self.manager, peers=lambda rid: (f"at {rid[1:4]!r}", 0),
-            replicates=self.replicates, sync=self.sync,
+            links=QueueLinks("me", self.destinations, self.replicates, self.sync),
         )  # fmt: skip
         self.core.shared.now = self.now
         self.plan = TurnPlan([(self, Limit(1))], get_args(Effect), 1_000_000)

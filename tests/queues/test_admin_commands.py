@@ -11,7 +11,7 @@ from zbroker.config.journal import RecordConfig
 from zbroker.ids import format_vector
 from zbroker.log.format import KIND_POINT, KIND_PURGE, KIND_WIRING
 from zbroker.log.records import WIRING, MessagesGone, Returned
-from zbroker.queues import admin_commands, browser
+from zbroker.queues import admin_commands, browser, definition_commands
 from zbroker.queues.effects import Reenter
 from zbroker.recording import Recording
 from zbroker.wire import bodies
@@ -521,7 +521,7 @@ def test_a_refused_definition_says_so() -> None:
 
 
 def test_queues_and_points_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_commands, "QUEUES_MAX", 1)
+    monkeypatch.setattr(definition_commands, "QUEUES_MAX", 1)
     monkeypatch.setattr(admin_commands, "POINTS_MAX", 1)
     at = bench()
     assert at.ask(define("create", definition=TABLE)).code == "too_many"

@@ -13,7 +13,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
+from zbroker.log.format import KIND_DEFINITION, KIND_OUTCOMES, KIND_WIRING
 from zbroker.log.queue_records import Moved, OriginsGone, ReplicatedDefinition
+from zbroker.queues.commits import PendingUnit
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replicated.ownership import OwnerClaim
@@ -250,6 +252,80 @@ def _two_lives(core: Any) -> None:
     replicated.learn = own
 
 
+# -- a local queue becomes one of several instances -------------------------------------------
+
+
+def _scanned(core: Any, change: Callable[[Any], None]) -> None:
+    """What is read for the names of messages is changed before it reads anything."""
+    begin = core.manager.folding.begin_scan
+
+    def begun(one: QueueState, scan: Any) -> None:
+        change(scan)
+        begin(one, scan)
+
+    core.manager.folding.begin_scan = begun
+
+
+def _done_is_left_out(core: Any) -> None:
+    def change(scan: Any) -> None:
+        scan.done = lambda here: {}
+
+    _scanned(core, change)
+
+
+def _one_name_of_each(core: Any) -> None:
+    """A message that two instances accepted counts as done by its other name."""
+
+    def change(scan: Any) -> None:
+        scan.kept = scan.names
+
+    _scanned(core, change)
+
+
+def _leased_is_left_out(core: Any) -> None:
+    parts_of = core._scopes.parts_of
+    core._scopes.parts_of = lambda queue: (part for part in parts_of(queue) if not part.seen)
+
+
+def _counts_are_left_out(core: Any) -> None:
+    parts_of = core._scopes.parts_of
+    core._scopes.parts_of = lambda queue: (part for part in parts_of(queue) if not part.failures)
+
+
+def _unit_is_torn(core: Any) -> None:
+    """The local queue ends, and the other one begins, in units one after the other."""
+    commits = core.manager.commits
+    add = commits.add
+
+    def torn(unit: PendingUnit) -> None:
+        if [part.kind for part in unit.parts] == [KIND_WIRING, KIND_OUTCOMES, KIND_DEFINITION]:
+            put(unit, 0)
+        else:
+            add(unit)
+
+    def put(unit: PendingUnit, at: int) -> None:
+        def done(code: str, reason: str, position: int) -> None:
+            if code or at == len(unit.parts) - 1:
+                unit.done(code, reason, position)
+            else:
+                put(unit, at + 1)
+
+        number = unit.number if at == 0 else commits.number()
+        add(PendingUnit([unit.parts[at]], [unit.bodies[at]], done, number))
+
+    commits.add = torn
+
+
+def _nothing_waits(core: Any) -> None:
+    """Acknowledgements count for the local queue while it becomes another one."""
+    core._scopes.hold = lambda one, then: False
+
+
+def _is_never_quiet(core: Any) -> None:
+    """What was decided may land after the state was written."""
+    core._scopes._is_quiet = lambda one: True
+
+
 QUEUES: Final[dict[str, Change]] = {
     "numbers are of the owner": _number_of_the_owner,
     "of equal numbers the later one holds": _equal_numbers,
@@ -276,6 +352,13 @@ CORES: Final[dict[str, Callable[[Any], None]]] = {
     "only the first owner is asked": _only_the_first_owner_is_asked,
     "what is given at a stop goes back": _what_is_given_may_go_back,
     "all that is given is flagged": _all_is_given_as_seen,
+    "of a local queue what is done is left out": _done_is_left_out,
+    "of a local queue what is leased is left out": _leased_is_left_out,
+    "of a local queue counts are left out": _counts_are_left_out,
+    "messages of a local queue have one name": _one_name_of_each,
+    "a local queue ends in a unit of its own": _unit_is_torn,
+    "acknowledgements do not wait for a change": _nothing_waits,
+    "a change does not wait for what was decided": _is_never_quiet,
 }
 
 

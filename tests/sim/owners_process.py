@@ -14,6 +14,7 @@ from tests.sim.delivery_process import DiskReader
 from tests.sim.lives import ListenerLife
 from tests.sim.ports import Mailbox, Ordered
 from tests.sim.queues_clients import rows_of
+from zbroker.config.queue_links import QueueLinks
 from zbroker.engine.effects import Send, Tell
 from zbroker.engine.events import Asked
 from zbroker.queues.core import QueuesCore
@@ -79,9 +80,12 @@ class InstanceQueues(ListenerLife):
         super().__init__(instance, queues_of(instance.name))
         world, name, nothing = self.world, instance.name, Recording([])
         incarnation = next(world.incarnations)
-        manager = QueueRegistry(incarnation, world.configs, nothing, name)
+        manager = QueueRegistry(incarnation, world.locals.configs_of(name), nothing, name)
         settings = ListenerSettings(KEY, 100, incarnation, nothing)
-        self.core = QueuesCore(settings, manager, replicates=True, sync=instance.needed > 0)
+        links = QueueLinks(
+            name, dict.fromkeys(world.instances, True), replicates=True, sync=instance.needed > 0
+        )
+        self.core = QueuesCore(settings, manager, links=links)
         owners_bugs.plant(world.bug, self.core)
         self.requests = Mailbox()
         with instance.undisturbed_disk():

@@ -30,6 +30,9 @@ def step(world: OwnersWorld) -> None:
 
 def offered(world: OwnersWorld, process: InstanceQueues) -> None:
     """A message is sent: no consumer is there any more when all is given away."""
+    one = process.queue
+    if one is not None and one.replicated is None:
+        return  # a local queue is not left
     state = process.core._hand_over.state
     world.demand(state != "giving", f"{process.instance.name} is left, and offers a message")
 
@@ -96,7 +99,7 @@ def _owned(world: OwnersWorld, here: OwnersInstance) -> set[Message]:
     """What belongs to an instance, by what each of them knows."""
     initial = world.configs[0].initial_owner == here.name
     return {
-        message for view in world.views() for message, owner in view
+        message for view in world.views() for message, owner, _ in view
         if owner == here.id or (owner == 0 and initial)
     }  # fmt: skip
 

@@ -109,7 +109,7 @@ class Worker:
         if command is None or self.at is None:
             return
         if not command.bookmarks:
-            self.world.done(self.at, payloads)
+            self.world.done(self.at, payloads, answer.cid or "")
         elif answer.taken < len(payloads) and not self.diligent:
             self.carried += payloads  # the instance may not have it yet
 

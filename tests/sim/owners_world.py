@@ -4,6 +4,8 @@ Consumers work anywhere, fail over, and acknowledge elsewhere what they took; in
 other for messages; people take over what belongs to others, also while these are there. Links are
 cut, processes die at any effect, the power fails, publishers fail over.
 
+In some histories the queue is local at first, on one instance or on two, see owners_locals.
+
 Safety: a message is sent unflagged once, or once by each instance that accepted it before these
 knew of each other; who gave a message away offers it no more; what an instance answered as done, it
 never sends again. Liveness: when faults end, all instances see the same queue with the same owners,
@@ -23,6 +25,7 @@ from msgspec import structs
 
 from tests.sim import owners_bugs, owners_stops
 from tests.sim.many_world import Instance, ManyWorld
+from tests.sim.owners_locals import LocalQueues
 from tests.sim.owners_process import QUEUE, InstanceQueues, Tables
 from tests.sim.owners_workers import Worker, message_of
 from tests.sim.replication_process import QUEUES
@@ -119,6 +122,7 @@ class OwnersWorld(ManyWorld):
         if rng.random() < 0.25:
             scope = {"scope": "group-local", "initial_owner": owner}
         self.configs = [QueueConfig(QUEUE, topic="t", lease=LEASE_MS, **scope)]
+        self.locals = LocalQueues(self, seed)
         self._cids = count(1)
         self.unflagged: Counter[Message] = Counter()
         self.flagged: Counter[Message] = Counter()
@@ -181,6 +185,7 @@ class OwnersWorld(ManyWorld):
         (self.flagged if flagged else self.unflagged)[message] += 1
         owners_stops.offered(self, process)
         self.demand(message not in instance.done, f"{payload!r} comes back at {instance.name}")
+        self.locals.delivered(process, message)
         one = process.queue
         if one is None or one.replicated is None or not process.alive:
             return
@@ -195,12 +200,13 @@ class OwnersWorld(ManyWorld):
 
     def answered(self, instance: OwnersInstance, answer: Any) -> None:
         """A client of an instance is sent an answer."""
+        self.locals.answered(instance, answer)
 
-    def done(self, instance: OwnersInstance, payloads: list[bytes]) -> None:
+    def done(self, instance: OwnersInstance, payloads: list[bytes], cid: str = "") -> None:
         """A consumer was told that these are done."""
         told = {message_of(payload) for payload in payloads}
         instance.done |= told
-        if not instance.needed:
+        if self.locals.done(told, cid) or not instance.needed:
             return
         self.look()
         names: dict[Message, set[tuple[Origin, int]]] = {message: set() for message in told}
@@ -249,12 +255,13 @@ class OwnersWorld(ManyWorld):
             (3, instance.kill_queues),
             (2, lambda: self.state(instance)),
             (40, worker.act),
-            (6, lambda: worker.go(instance)),
+            (6, lambda: worker.go(self.locals.workplace(instance))),
             (16, self._request),
             (3, self._take_over),
             (4, lambda: owners_stops.step(self)),
         ]
         rng.choices(acts, [weight for weight, _ in acts])[0][1]()
+        self.locals.step()
         for each in self.instances.values():
             if rng.random() < 0.25:
                 each.start()
@@ -306,6 +313,7 @@ class OwnersWorld(ManyWorld):
         end_ms = self.at.now_ms + HEAL_MS
         while not over():
             self.demand(self.at.now_ms < end_ms, f"{otherwise}: {self._left()}")
+            self.locals.go_on()
             for instance in self.instances.values():
                 instance.start()
             self.at.run_until(self.at.now_ms + 200)
@@ -337,13 +345,16 @@ class OwnersWorld(ManyWorld):
             for n, (message, _) in enumerate(messages(batch))
         }  # fmt: skip
 
-    def views(self) -> list[set[tuple[Message, int]]]:
-        """What each instance has in the queue, and whose it is."""
+    def views(self) -> list[set[tuple[Message, int, int]]]:
+        """What each instance has in the queue, whose it is, and how often it failed."""
         views = []
         for instance, one in zip(self.instances.values(), self._states(), strict=True):
             named = self.named(instance)
             owners = one.replicated.ownership.owners(one.queue.here)
-            views.append({(named[at], owner) for owner, many in owners.items() for at in many})
+            failed = one.queue.counting.failures.of
+            views.append(
+                {(named[at], owner, failed(at)) for owner, many in owners.items() for at in many}
+            )
         return views
 
     def _compare(self) -> None:
@@ -384,7 +395,7 @@ class OwnersWorld(ManyWorld):
         for message in self.instances["a"].held():
             sent = self.unflagged[message] + self.flagged[message]
             self.demand(sent > 0, f"{message} was never sent")
-            most = max(1, len(self.accepted[message]))
+            most = max(1, len(self.accepted[message])) + self.locals.others
             self.demand(
                 self.unflagged[message] <= most,
                 f"{message} was sent {self.unflagged[message]} times as if for the first time",

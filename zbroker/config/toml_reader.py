@@ -11,7 +11,7 @@ import msgspec
 
 from zbroker.config.journal import RecordConfig
 from zbroker.config.link_content import filter_types
-from zbroker.config.queues import QueueConfig
+from zbroker.config.queue_links import queue_links
 from zbroker.config.replication import DestinationConfig
 from zbroker.config.tree import Config, Section, clashes, fields, sections
 from zbroker.endpoints import check_connect, check_listen, is_loopback
@@ -208,8 +208,10 @@ def _check_replication(config: Config, recording: Recording, source: TomlSource)
                 "downgrade_after", "nothing waits for an asynchronous destination", "take it away"
             )
         topics[one.name] = _content(one, recording, blame)
+    links = queue_links(config, topics)
     for index, queue in enumerate(config.queue):
-        _check_ways(config, queue, topics, partial(_refuse, source, "queue", index))
+        for fault in links.faults(queue):
+            _refuse(source, "queue", index, *fault)
     _check_numbers(config, topics, source)
 
 
@@ -231,35 +233,6 @@ def _content(rule: DestinationConfig, recording: Recording, blame: Refuse) -> Li
         return LinkTopics(rule.topics, rule.filter, types)
     except ClientError as error:
         blame("topics", error.reason, 'write names, or patterns with *: ["orders", "trades.*"]')
-
-
-def _check_ways(
-    config: Config, queue: QueueConfig, topics: dict[str, LinkTopics],
-    blame: Callable[[str, str, str], object],
-) -> None:  # fmt: skip
-    """What one instance can see of the links that a queue of several instances needs."""
-    name, owner = queue.name, queue.initial_owner
-    if queue.scope == "local":
-        return
-    if config.replicates and not any(one.is_everything for one in topics.values()):
-        reason = (
-            f"queue {name!r} is on several instances, and no [[destination]] gets the whole log: "
-            "no other instance would know what is acknowledged here"
-        )
-        hint = (
-            "add a [[destination]] without `topics` and `filter`, or take the queue away from such "
-            "a copy"
-        )
-        blame("scope", reason, hint)
-    if owner in topics and not topics[owner].is_everything:
-        reason = (
-            f"the link to {owner!r} has `topics` or a `filter`, so it carries nothing about queue "
-            f"{name!r}"
-        )
-        blame("initial_owner", reason, "take them away from that [[destination]]")
-    if owner not in ("", config.instance.name) and not config.replicates:
-        reason = f"{owner!r} is another instance, and there are no links to any"
-        blame("initial_owner", reason, "write the `instance.name` of this one, or add links")
 
 
 def _check_equal(config: Config, topics: dict[str, LinkTopics], source: TomlSource) -> None:

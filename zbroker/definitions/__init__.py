@@ -6,7 +6,13 @@
 """
 
 from zbroker.definitions.definition import BadQueue, Definition, compile_queue
-from zbroker.definitions.validation import changed, check_queue, check_queues, read_table
+from zbroker.definitions.validation import (
+    changed,
+    check_queue,
+    check_queues,
+    migrated,
+    read_table,
+)
 
 __all__ = [
     "BadQueue",
@@ -15,5 +21,6 @@ __all__ = [
     "check_queue",
     "check_queues",
     "compile_queue",
+    "migrated",
     "read_table",
 ]

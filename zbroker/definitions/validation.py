@@ -19,6 +19,13 @@ FIXED: Final = (
     "barrier", "semantics", "scope", "initial_owner",
 )  # fmt: skip
 
+#: of these, what a local queue gets when it is to be on several instances
+_MIGRATES: Final = ("scope", "initial_owner")
+_NEW_QUEUE: Final = (
+    'create another queue with recovery_point = "now", let consumers do what is left here, then '
+    "delete this one"
+)
+
 
 def check_queues(configs: Sequence[QueueConfig], recording: Recording) -> None:
     """All queues of a config. Raises: BadQueue, for the first that cannot be."""
@@ -56,18 +63,38 @@ def changed(old: QueueConfig, new: Mapping[str, Any] | QueueConfig) -> QueueConf
     new: all settings may be given instead; what it leaves out is meant to have its default then.
     Raises: BadQueue, also for what a declaration of a queue keeps.
     """
-    made = new if isinstance(new, QueueConfig) else _altered(old, new)
-    for key in FIXED:
-        if getattr(made, key) != getattr(old, key):
+    made = new if isinstance(new, QueueConfig) else altered(old, new)
+    if old.scope != made.scope != "local" != old.scope:
+        reason = f"`scope` of queue {old.name[:64]!r} cannot change any more: it has owners by now"
+        raise bad_queue("scope", reason, _NEW_QUEUE)
+    if old.scope != "local" == made.scope:
+        reason = (
+            f"queue {old.name[:64]!r} is on several instances and cannot be local again: each of "
+            "them would have a queue of its own, and deliver what is left, too"
+        )
+        raise bad_queue("scope", reason, _NEW_QUEUE)
+    return _checked(old, made, FIXED)
+
+
+def migrated(old: QueueConfig, new: QueueConfig) -> QueueConfig:
+    """The settings that a local queue gets, to be on several instances. Raises: BadQueue, also for
+    what a declaration of a queue keeps."""
+    return _checked(old, new, [key for key in FIXED if key not in _MIGRATES])
+
+
+def _checked(old: QueueConfig, new: QueueConfig, fixed: Sequence[str]) -> QueueConfig:
+    for key in fixed:
+        if getattr(new, key) != getattr(old, key):
             reason = f"`{key}` of queue {old.name[:64]!r} cannot change"
             raise bad_queue(
                 key, reason, "delete the queue and create it again, or create another one"
             )
-    compile_queue(made)
-    return made
+    compile_queue(new)
+    return new
 
 
-def _altered(old: QueueConfig, new: Mapping[str, Any]) -> QueueConfig:
+def altered(old: QueueConfig, new: Mapping[str, Any]) -> QueueConfig:
+    """`old` with other values, whether they may change or not. Raises: BadQueue."""
     return read_table(msgspec.to_builtins(old) | dict(new))
 
 

@@ -91,7 +91,8 @@ class QueueFact(Struct, tag_field="fact", array_like=True, omit_defaults=True):
 
 
 class OriginsGone(QueueFact, tag=1):
-    """They left the queue, for good. why: as of MessagesGone."""
+    """They left the queue, for good. why: as of MessagesGone; migrated: they had left it while it
+    was local, or were never in it."""
 
     why: str = "acked"
 
@@ -119,7 +120,22 @@ class Moved(QueueFact, tag=3):
     back: bool = False
 
 
-AnyQueueFact = OriginsGone | OriginsFailed | Moved
+class Carried(QueueFact, tag=4):
+    """What was known of them when the queue was local: see zbroker.queues.work.carried. It is added
+    to what is known otherwise.
+
+    failures, cancels: so many more are counted. due_ns, delay_ms: as of Failed, 0: no time is said.
+    seen: they may have been delivered before.
+    """
+
+    failures: int = 0
+    cancels: int = 0
+    due_ns: int = 0
+    delay_ms: int = 0
+    seen: bool = False
+
+
+AnyQueueFact = OriginsGone | OriginsFailed | Moved | Carried
 
 
 class OutcomesRecord(Struct, omit_defaults=True):

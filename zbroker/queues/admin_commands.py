@@ -1,4 +1,4 @@
-"""Questions and changes of operators: browse, purge, requeue, definitions, points. Pure.
+"""Questions and changes of operators: browse, purge, requeue, points. Pure.
 
 Each change is a record in the log; it is answered once it is durable, and holds once it was read
 there. Source: queues.md; interface.md, `zbroker-admin queue` and `point`.
@@ -6,121 +6,69 @@ there. Source: queues.md; interface.md, `zbroker-admin queue` and `point`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from msgspec import to_builtins
 from pyroaring import BitMap64
 
 from zbroker.config import QueueConfig
-from zbroker.definitions import changed, check_queues, compile_queue, read_table
-from zbroker.engine.effects import Tell
 from zbroker.errors import ClientError
 from zbroker.filters import compile_at_once
-from zbroker.ids import NOW, Cut, format_vector
+from zbroker.ids import NOW, format_vector
 from zbroker.limits import NAME_MAX_BYTES
 from zbroker.log import records
 from zbroker.log.format import KIND_POINT, KIND_PURGE
-from zbroker.log.queue_records import ReplicatedDefinition
-from zbroker.log.records import DefinitionRecord, Returned, pack_positions
+from zbroker.log.records import Returned, pack_positions
 from zbroker.queues import reports
+from zbroker.queues.admin_answers import OperatorAnswers, refusal_of
 from zbroker.queues.browser import Browser
-from zbroker.queues.commits import Done
 from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.dead_letters import QUEUE
 from zbroker.queues.effects import Reenter, Reentered
-from zbroker.queues.hand_over import HandOver
-from zbroker.queues.owner_moves import OwnerMoves
 from zbroker.queues.queue_state import FACTS_MAX, QueueState, after_all
 from zbroker.queues.replayable import Replayable
+from zbroker.queues.scope_changes import ScopeChanges
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Arrivals, Outcome
-from zbroker.recording import Recording
 from zbroker.wire import bodies
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.internal import Located
 
 REQUEUED_MAX: Final = 10_000  # dead letters of one request
-QUEUES_MAX: Final = 10_000
 POINTS_MAX: Final = 10_000
 FORCED: Final = "purged by an operator"  # the text of the dead letters of a purge
 
 
 class AdminCommands:
-    """`ask`: questions and changes of operators; `browse`: of clients."""
+    """`ask`: questions and changes of operators; `browse`: of clients. handlers: of questions, by
+    type; others may be added."""
 
     def __init__(
-        self, shared: QueuesContext, consumers: ConsumerRegistry, recording: Recording,
-        moves: OwnerMoves, hand_over: HandOver,
+        self, shared: QueuesContext, consumers: ConsumerRegistry, answers: OperatorAnswers,
+        scopes: ScopeChanges,
     ) -> None:  # fmt: skip
         self._shared = shared
         self._consumers = consumers
-        self._recording = recording
+        self._answers = answers
+        self._scopes = scopes
         self._browsing = Browser(shared)
-        self._changing: set[str] = set()  # queues of which a definition is on its way
-        self._handlers: dict[type, Callable[[bytes, Any], s.QueuesAnswer | None]] = {
+        self.handlers: dict[type, Callable[[bytes, Any], s.QueuesAnswer | None]] = {
             s.AskQueues: lambda _rid, ask: reports.queues(shared, ask),
             s.AskConsumers: lambda _rid, ask: reports.consumers(shared, ask),
             s.Explain: self._explain,
             s.BrowseQueue: self._browse,
             s.Purge: self._purge,
             s.Requeue: self._requeue,
-            s.Define: self._define,
             s.SetPoint: self._set_point,
             s.RemovePoint: self._remove_point,
             s.AskPoints: self._points,
-            s.TakeOver: moves.take_over,
-            s.DrainQueues: hand_over.ask,
         }
 
     def ask(self, rid: bytes, question: s.QueuesQuestion) -> None:
         """Answers the admin process at `rid`, at once or as soon as the answer is known."""
-        self._reply(rid, question, lambda: self._handlers[type(question)](rid, question))
-
-    def _reply(
-        self, rid: bytes, question: s.QueuesQuestion, find: Callable[[], s.QueuesAnswer | None]
-    ) -> None:
-        """Sends the answer that `find` gives, or its error; None: the answer comes later."""
-        try:
-            answer = find()
-        except ClientError as error:
-            answer = _refusal(question, error)
-        if answer is not None:
-            self._tell(rid, answer)
-
-    def _reply_at(
-        self, rid: bytes, question: s.QueuesQuestion, place: tuple[str, Cut],
-        find: Callable[[Located], s.QueuesAnswer | None],
-    ) -> None:  # fmt: skip
-        """The same with a place in the log, once the journal has said it."""
-
-        def found(located: Located) -> s.QueuesAnswer | None:
-            if located.code:
-                raise ClientError(located.code, located.reason)
-            return find(located)
-
-        text, cut = place
-        self._shared.locate(
-            text, lambda located: self._reply(rid, question, lambda: found(located)), cut
-        )
-
-    def _tell(self, rid: bytes, answer: s.QueuesAnswer) -> None:
-        self._shared.out.append(Tell(rid, answer))
-
-    def _tell_when_durable(
-        self, rid: bytes, answer: s.Changed, then: Callable[[int], object] = lambda _position: None
-    ) -> Done:
-        """Answers what came of a record; `then` is called with its position if it landed."""
-
-        def done(code: str, reason: str, position: int) -> None:
-            if not code:
-                then(position)
-            answer.code, answer.reason = code, reason
-            self._tell(rid, answer)
-
-        return done
+        self._answers.reply(rid, question, lambda: self.handlers[type(question)](rid, question))
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -141,7 +89,8 @@ class AdminCommands:
         one = self._shared.running(ask.queue)
 
         def done(rows: list[q.BrowsedRow], payloads: list[bytes], next_after: int | None) -> None:
-            self._tell(rid, s.Browsed(ask.cid, rows, next_after, payloads if ask.data else []))
+            shown = payloads if ask.data else []
+            self._answers.tell(rid, s.Browsed(ask.cid, rows, next_after, shown))
 
         limit = min(ask.limit, q.BROWSED_MAX)
         content = compile_at_once(ask.filter) if ask.filter else None
@@ -156,14 +105,14 @@ class AdminCommands:
             ask.position = located.position
             return reports.explain(self._shared, one, ask)
 
-        self._reply_at(rid, ask, (ask.bookmark, "at"), explain)
+        self._answers.reply_at(rid, ask, (ask.bookmark, "at"), explain)
         return None
 
     # -- purge and requeue --------------------------------------------------------------------
 
     def _purge(self, rid: bytes, ask: s.Purge) -> s.Changed | None:
         one = self._shared.running(ask.queue)
-        one.check_ready()
+        self._scopes.check_stays(one)
         before = ask.before
         if ask.point:
             before = self._shared.manager.point(ask.point).position
@@ -183,7 +132,7 @@ class AdminCommands:
         count = sum(len(each.positions) for each in outcomes)
         landed = after_all(
             len(outcomes),
-            lambda code: self._tell(rid, s.Changed(ask.cid, count, before, code=code)),
+            lambda code: self._answers.tell(rid, s.Changed(ask.cid, count, before, code=code)),
         )
         one.entries += [(outcome, landed) for outcome in outcomes]
         self._shared.touch(one)
@@ -196,7 +145,7 @@ class AdminCommands:
         if ask.dry_run or not answer.count:
             return answer
         record = records.PurgeRecord(ask.queue, answer.vector)
-        done = self._tell_when_durable(rid, answer)
+        done = self._answers.tell_when_durable(rid, answer)
         self._shared.manager.commits.add_record(KIND_PURGE, record, done)
         return None
 
@@ -209,7 +158,7 @@ class AdminCommands:
 
     def _requeue(self, rid: bytes, ask: s.Requeue) -> s.Changed | None:
         one = self._shared.running(ask.queue)
-        one.check_ready()
+        self._scopes.check_stays(one)
         if not isinstance(one.queue, Queue):
             raise ClientError("bad_queue", "a replayable queue gives nothing up")
         if one.replicated is not None:
@@ -222,9 +171,11 @@ class AdminCommands:
 
         def found(positions: BitMap64, error: ClientError | None) -> None:
             if error is not None:
-                self._tell(rid, _refusal(ask, error))
+                self._answers.tell(rid, refusal_of(ask, error))
             else:
-                self._reply(rid, ask, lambda: self._bring_back(rid, ask, one, positions & one.dead))
+                self._answers.reply(
+                    rid, ask, lambda: self._bring_back(rid, ask, one, positions & one.dead)
+                )
 
         self._shared.locate_all(ask.bookmarks, found)
         return None
@@ -240,7 +191,7 @@ class AdminCommands:
             try:
                 self._shared.check_runs(one)
             except ClientError as error:
-                self._tell(rid, _refusal(ask, error))
+                self._answers.tell(rid, refusal_of(ask, error))
                 return
             fact, found = _returned(done.entered)
             one.returning -= positions - found
@@ -250,7 +201,7 @@ class AdminCommands:
             def landed(code: str) -> None:
                 if code:
                     one.returning -= found
-                self._tell(rid, s.Changed(ask.cid, len(found), text=text, code=code))
+                self._answers.tell(rid, s.Changed(ask.cid, len(found), text=text, code=code))
 
             one.facts.append(fact)
             one.endings.append(landed)
@@ -259,102 +210,6 @@ class AdminCommands:
         one.returning |= positions  # held in the log from now on
         self._shared.note_use(one)
         self._shared.read(Reenter, entered, positions, one)
-        return None
-
-    # -- definitions --------------------------------------------------------------------------
-
-    def _define(self, rid: bytes, ask: s.Define) -> s.Changed | None:
-        manager = self._shared.manager
-        if not manager.known:
-            raise ClientError("not_ready", "the queues are being read")
-        if ask.what not in ("create", "alter", "delete"):
-            raise ClientError("bad_field", f"key `what`: {ask.what[:64]!r} is nothing to be done")
-        if ask.what == "create":
-            return self._create(rid, ask)
-        running = manager.running.get(ask.name)
-        if running is None:
-            raise ClientError("unknown_queue", f"there is no queue {ask.name[:64]!r}")
-        if running.definition.source == "config" and not self._only_of_a_peer(running):
-            text = f"queue {ask.name!r} is defined in the config file: it is changed there"
-            raise ClientError("bad_queue", text, "edit the [[queue]] table and restart")
-        if running.replicated is not None:
-            return self._define_replicated(rid, ask, running)
-        record = manager.rows[ask.name]
-        new = DefinitionRecord(ask.name, record.life, "admin", record.created, record.begins)
-        if ask.what == "alter":
-            new.types = record.types
-            config = changed(running.definition.config, ask.definition)
-            self._check(config)
-            new.definition = to_builtins(config)
-        return self._commit(rid, ask, [new])
-
-    def _only_of_a_peer(self, one: QueueState) -> bool:
-        """The config of another instance has it, and this one's has not."""
-        return one.replicated is not None and not self._shared.manager.is_configured(one.name)
-
-    def _define_replicated(self, rid: bytes, ask: s.Define, one: QueueState) -> s.Changed | None:
-        """The same for a queue that other instances have, too: they read the record."""
-        replicated = self._shared.manager.replicated
-        if ask.what == "delete":
-            return self._commit(rid, ask, replicated.deleted(ask.name))
-        config = changed(one.definition.config, ask.definition)
-        self._check(config)
-        return self._commit(rid, ask, [replicated.altered(config, "admin")])
-
-    def _create(self, rid: bytes, ask: s.Define) -> s.Changed | None:
-        manager = self._shared.manager
-        self._check_new(ask.name)
-        if len(manager.rows) + len(manager.replicated.definitions) >= QUEUES_MAX:
-            raise ClientError("too_many", f"an instance knows at most {QUEUES_MAX} queues")
-        config = read_table({**ask.definition, "name": ask.name})
-        self._check(config)
-        replicated = config.scope != "local"
-        if config.recovery_point in ("epoch", "now") and not replicated:
-            return self._commit(rid, ask, [manager.created(config, "admin")])
-
-        def create(located: Located) -> s.Changed | None:
-            self._check_new(ask.name)
-            if replicated:
-                record = manager.replicated.created(config, "admin", located)
-                return self._commit(rid, ask, [record])
-            return self._commit(rid, ask, [manager.created(config, "admin", located.position)])
-
-        begins = compile_queue(config).begins if replicated else config.recovery_point
-        self._reply_at(rid, ask, (begins, ""), create)
-        return None
-
-    def _check_new(self, name: str) -> None:
-        """Raises: ClientError queue_exists."""
-        if name in self._shared.manager.running:
-            raise ClientError("queue_exists", f"there is a queue {name!r} already")
-
-    def _check(self, config: QueueConfig) -> None:
-        others = [
-            one.definition.config for one in self._shared.manager.running.values()
-            if one.name != config.name
-        ]  # fmt: skip
-        check_queues([*others, config], self._recording)
-
-    def _commit(
-        self, rid: bytes, ask: s.Define, made: Sequence[DefinitionRecord | ReplicatedDefinition]
-    ) -> s.Changed | None:
-        """Raises: ClientError not_ready: a record is made of what holds, so one at a time is."""
-        if ask.name in self._changing:
-            raise ClientError("not_ready", f"queue {ask.name!r} is being changed; try again")
-        if ask.dry_run:
-            return s.Changed(ask.cid)
-        left = len(made)
-
-        def done(code: str, reason: str, position: int) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                self._changing.discard(ask.name)
-                self._tell(rid, s.Changed(ask.cid, position=position, code=code, reason=reason))
-
-        self._changing.add(ask.name)
-        for record in made:
-            self._shared.manager.define(record, done)
         return None
 
     # -- points -------------------------------------------------------------------------------
@@ -366,7 +221,9 @@ class AdminCommands:
         if len(manager.points) >= POINTS_MAX and ask.name not in manager.points:
             raise ClientError("too_many", f"an instance knows at most {POINTS_MAX} points")
         if not ask.at:  # the end of the log: where no queue runs, only the journal knows it
-            self._reply_at(rid, ask, (NOW, ""), lambda end: self._add_point(rid, ask, end.position))
+            self._answers.reply_at(
+                rid, ask, (NOW, ""), lambda end: self._add_point(rid, ask, end.position)
+            )
             return
         persisted = manager.following.persisted
         if not manager.log_start <= ask.at <= persisted:
@@ -380,7 +237,7 @@ class AdminCommands:
         manager = self._shared.manager
         record = records.PointRecord(ask.name, self._vector(position))
         answer = s.Changed(ask.cid, 0, position, record.vector)
-        done = self._tell_when_durable(
+        done = self._answers.tell_when_durable(
             rid, answer, lambda set_at: manager.point_set(record, set_at)
         )
         manager.commits.add_record(KIND_POINT, record, done)
@@ -392,7 +249,7 @@ class AdminCommands:
         answer = s.Changed(ask.cid, 0, row.position, row.vector)
         if ask.dry_run:
             return answer
-        done = self._tell_when_durable(
+        done = self._answers.tell_when_durable(
             rid, answer, lambda _position: manager.points.pop(ask.name, None)
         )
         manager.commits.add_record(KIND_POINT, record, done)
@@ -432,11 +289,3 @@ def _returned(parts: list[Arrivals]) -> tuple[Returned, BitMap64]:
     priorities = [number for part in parts for number in part.priorities or ()]
     groups = [number for part in parts for number in part.groups or ()]
     return Returned(pack_positions(positions), priorities, groups), positions
-
-
-def _refusal(question: s.QueuesQuestion, error: ClientError) -> s.QueuesAnswer:
-    if isinstance(question, s.Explain):
-        return s.Explained(question.cid, code=error.code, reason=error.reason)
-    if isinstance(question, s.BrowseQueue):
-        return s.Browsed(question.cid, code=error.code, reason=error.reason)
-    return s.Changed(question.cid, code=error.code, reason=error.reason, hint=error.hint)

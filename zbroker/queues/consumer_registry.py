@@ -173,7 +173,8 @@ class ConsumerRegistry:
     def leave(self, consumer: RemoteConsumer, *, lost: bool = False) -> None:
         """lost: its connection is gone, it may come back."""
         one = self._shared.manager.running.get(consumer.queue)
-        if one is not None and consumer.opened:
+        # its queue may be another one by now, and its end is on its way
+        if one is not None and consumer.opened and one.queue.has(consumer.key):
             if lost:
                 one.queue.lose(consumer.key, self._shared.now)
             else:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from zbroker.blocks.read_request import BlockRead, Read
+from zbroker.config.queue_links import QueueLinks
 from zbroker.engine import events as e
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Note, Send, Tell
@@ -23,10 +24,12 @@ from zbroker.heartbeats import QuietMs
 from zbroker.ids import Origin
 from zbroker.queues import effects as qe
 from zbroker.queues import reports
+from zbroker.queues.admin_answers import OperatorAnswers
 from zbroker.queues.admin_commands import AdminCommands
 from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.dead_letters import DeadLetters
+from zbroker.queues.definition_commands import DefinitionCommands
 from zbroker.queues.dispatch import Dispatcher
 from zbroker.queues.effects import Effect, Give, LogReading, TrackDeliveries
 from zbroker.queues.hand_over import HandOver
@@ -36,6 +39,7 @@ from zbroker.queues.owner_moves import OwnerMoves
 from zbroker.queues.owner_requests import OwnerRequests
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
+from zbroker.queues.scope_changes import ScopeChanges
 from zbroker.queues.settlement import Settlement
 from zbroker.queues.snapshots import SaveSchedule
 from zbroker.queues.work.queue import Queue
@@ -43,15 +47,16 @@ from zbroker.server.token_listener import ListenerSettings, TokenListener
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
+from zbroker.wire import queue_surveys as s
 from zbroker.wire.internal import JournalReceipt, Located, UnknownRequester, Watermarks, Welcome
 from zbroker.wire.owner_requests import LiveSources, PeersRead, TransferRequest
-from zbroker.wire.queue_surveys import QueuesQuestion
 from zbroker.wire.replicas import Replicated
 from zbroker.wire.surveys import AskClients, Peers
 from zbroker.wire.units import NamedRows
 
 TICK_MS: Final = 250  # of the patience with the journal
 AGAIN_MS: Final = 1_000  # until a reading that failed is tried again
+NO_LINKS: Final = QueueLinks()
 
 
 class QueuesCore(TokenListener[QueuesConnection]):
@@ -62,27 +67,33 @@ class QueuesCore(TokenListener[QueuesConnection]):
 
     def __init__(
         self, settings: ListenerSettings, manager: QueueRegistry, quiet_ms: QuietMs | None = None,
-        peers: Peers = lambda _rid: ("", None), *, replicates: bool = False,
-        sync: bool = False,
+        peers: Peers = lambda _rid: ("", None), *, links: QueueLinks = NO_LINKS,
     ) -> None:  # fmt: skip
         """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when.
-        replicates: the instance has links to others, or from them. sync: some of those that it
-        sends to are synchronous."""
+        links: of the instance, to others and from them."""
         self.manager = manager
-        self.shared = QueuesContext(manager, quiet_ms, settings.budget, sync=sync)
+        self.shared = QueuesContext(manager, quiet_ms, settings.budget, sync=links.sync)
         super().__init__(settings, self.shared.connections, peers)
         self.journal = JournalClient(self.shared, settings.incarnation)
         self.consumers = ConsumerRegistry(self.shared)
         self._dead_letters = DeadLetters(self.shared)
         self._dispatcher = Dispatcher(self.shared, self.consumers)
         self._moves = OwnerMoves(self.shared)
-        self._requests = OwnerRequests(self.shared, on=replicates)
-        self._fence = OfferFence(self.shared, on=replicates)
+        self._requests = OwnerRequests(self.shared, on=links.replicates)
+        self._fence = OfferFence(self.shared, on=links.replicates)
         self._hand_over = HandOver(self.shared, self._moves, self.consumers)
-        self._admin = AdminCommands(
-            self.shared, self.consumers, settings.recording, self._moves, self._hand_over
+        self._scopes = ScopeChanges(self.shared)
+        answers = OperatorAnswers(self.shared)
+        self._admin = AdminCommands(self.shared, self.consumers, answers, self._scopes)
+        definitions = DefinitionCommands(
+            self.shared, answers, settings.recording, links, self._scopes
         )
-        self._settlement = Settlement(self.shared, self.consumers)
+        self._admin.handlers |= {
+            s.Define: definitions.define,
+            s.TakeOver: self._moves.take_over,
+            s.DrainQueues: self._hand_over.ask,
+        }
+        self._settlement = Settlement(self.shared, self.consumers, self._scopes)
         self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
         self._later: Later[Give | LogReading] = Later()  # what could not be read
@@ -164,7 +175,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
     def _asked(self, asked: e.Asked) -> Sequence[Effect]:
         """A question of the admin: of the queues, or one that every listener is asked."""
         rid, ask = asked.rid, asked.question
-        if isinstance(ask, QueuesQuestion):
+        if isinstance(ask, s.QueuesQuestion):
             self._admin.ask(rid, ask)
             return ()
         if isinstance(ask, AskClients):
@@ -220,6 +231,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         effects: list[Effect] = [*self.journal.session.tick(now.mono_ms)]
         self._look_at_times(now, drained)
         self._moves.tick(now)
+        self._scopes.tick(now)
         self._requests.tick(now.mono_ms)
         self._fence.tick(now)
         self._hand_over.tick(now)
@@ -253,7 +265,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
                 continue
             del self._wakes_ms[name]
             ending = self.manager.running.get(name)
-            if ending is not None:
+            if ending is not None and not ending.migrating:
                 ending.entries += [(outcome, None) for outcome in ending.queue.tick(now)]
                 self.shared.touch(ending)
 
@@ -305,7 +317,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             self.journal.next_wake_ms(), self._later.next_wake_ms, self.manager.commits.wake_ms(),
             self._moves.next_wake_ms(), self._requests.next_wake_ms(),
             self._fence.next_wake_ms(), self._hand_over.next_wake_ms(),
-            *self._wakes_ms.values(),
+            self._scopes.next_wake_ms(), *self._wakes_ms.values(),
         ]  # fmt: skip
         if self.shared.connections:
             wakes.append(self.shared.connections.heartbeats.due_ms)

@@ -10,6 +10,7 @@ All queues follow the end of the log, new ones catch up by themselves first:
     new queue --a walk of its own--> reaches another walk --> one walk for both
 
     origin of a replicated queue that was stopped --a walk alone--> reaches the queue: it goes on
+    names of what is in a local queue             --a walk alone--> reaches the queue: with it
 
 Each walk reads blocks in turn. A queue takes nothing twice, so two walks may be merged wherever one
 has passed the other.
@@ -43,6 +44,7 @@ from zbroker.log.reader import Cursor
 from zbroker.log.records import POINT, PURGE
 from zbroker.queues.queue_state import QueueState, Walk
 from zbroker.queues.replayable import Replayable
+from zbroker.queues.replicated.origin_scan import OriginScan
 from zbroker.topics import TopicCache
 
 if TYPE_CHECKING:
@@ -64,6 +66,9 @@ class QueueFold:
         self.awaited: dict[str, int] = {}  # by queue: something is to be done when it was read
         self.replicated: dict[str, QueueState] = {}
         self._alone: dict[int, str] = {}  # walks of origins that are read again, for which queue
+        self.scans: dict[
+            str, OriginScan
+        ] = {}  # of local queues that are to be on several instances
 
     def read(self, key: int, block: Block) -> None:
         """A block for one walk; its queues take what is new to them."""
@@ -72,12 +77,10 @@ class QueueFold:
             return
         walk, joined = read
         touched: dict[str, QueueState] = {}
-        if walk.alone is not None:
-            for item in block.items:
-                if isinstance(item, Batch):
-                    self._again(item, walk, *walk.alone, touched)
-        else:
+        if walk.alone is None:
             self._fold(block, walk, touched)
+        else:
+            self._read_alone(block, walk, *walk.alone, touched)
         if joined is not walk:
             self._join(walk, joined)
         if self.replicated:
@@ -88,6 +91,7 @@ class QueueFold:
 
     def _fold(self, block: Block, walk: Walk, touched: dict[str, QueueState]) -> None:
         tracking = [one for one in self.replicated.values() if one.walk is walk]
+        scans = self._following_scans(walk)
         for at, item in enumerate(block.items):
             if not isinstance(item, Batch):
                 continue
@@ -100,6 +104,56 @@ class QueueFold:
                 self._record(item, walk, touched)
             if tracking:
                 self._track(item, tracking, touched)
+            for one, scan in scans:
+                if item.end_position > one.ahead:
+                    scan.add(item, one.queue.here)
+
+    # -- names of a local queue ---------------------------------------------------------------
+
+    def begin_scan(self, one: QueueState, scan: OriginScan) -> None:
+        """The log is read from its start for it, until it is where the queue is; then with that."""
+        self.scans[one.name] = scan
+        self._following.begin_alone(one.name, None, self._manager.log_start)
+
+    def end_scan(self, name: str) -> None:
+        """It is over."""
+        if self.scans.pop(name, None) is not None:
+            walks = self._following.walks
+            for key in [key for key, walk in walks.items() if walk.alone == (name, None)]:
+                del walks[key]
+
+    def _read_alone(
+        self, block: Block, walk: Walk, name: str, origin: Origin | None,
+        touched: dict[str, QueueState],
+    ) -> None:  # fmt: skip
+        if origin is None:
+            self._scan(block, walk, name)
+            return
+        for item in block.items:
+            if isinstance(item, Batch):
+                self._again(item, walk, name, origin, touched)
+
+    def _following_scans(self, walk: Walk) -> list[tuple[QueueState, OriginScan]]:
+        """Those that read with the queues of a walk."""
+        found = []
+        for name, scan in self.scans.items():
+            one = self._manager.running.get(name)
+            if scan.following and one is not None and one.walk is walk:
+                found.append((one, scan))
+        return found
+
+    def _scan(self, block: Block, walk: Walk, name: str) -> None:
+        """A block that is read for names alone."""
+        one, scan = self._manager.running.get(name), self.scans.get(name)
+        if one is None or scan is None:
+            self._following.walks.pop(walk.key, None)
+            return
+        for item in block.items:
+            if isinstance(item, Batch) and item.position < one.folded:
+                scan.add(item, one.queue.here)
+        if walk.position >= one.folded:
+            scan.following = True
+            del self._following.walks[walk.key]
 
     @staticmethod
     def _track(item: Batch, tracking: Sequence[QueueState], touched: dict[str, QueueState]) -> None:
@@ -135,7 +189,7 @@ class QueueFold:
 
     def _catch_up(self, walk: Walk) -> None:
         """Origins that were stopped are read again, when there is room for what may wait."""
-        if walk.alone is not None and walk.key in self._alone:
+        if walk.alone is not None and walk.alone[1] is not None and walk.key in self._alone:
             one = self.replicated.get(walk.alone[0])
             if one is not None and one.replicated is not None and walk.position >= one.folded:
                 one.replicated.caught_up(walk.alone[1])
@@ -167,6 +221,7 @@ class QueueFold:
         """It reads no more."""
         self._following.end(one.name)
         self.index.remove(one)
+        self.scans.pop(one.name, None)
         self.awaited.pop(one.name, None)
         self.replicated.pop(one.name, None)
         self._alone = {key: name for key, name in self._alone.items() if name != one.name}
@@ -307,8 +362,9 @@ class LogFollowers:
         walk.members.add(member)
         return walk
 
-    def begin_alone(self, member: str, origin: Origin, position: int) -> Walk:
-        """Records of this origin are read again from `position` on; no other walk joins that."""
+    def begin_alone(self, member: str, origin: Origin | None, position: int) -> Walk:
+        """Records of this origin are read again from `position` on; no other walk joins that.
+        None: all of them, for the names of what is in a local queue."""
         self._last_key += 1
         walk = Walk(self._last_key, Cursor(0, 0, position), position, alone=(member, origin))
         self.walks[walk.key] = walk

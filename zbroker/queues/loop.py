@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final, get_args
 
 from zbroker.blocks.block_reader import BlockReader
+from zbroker.config.queue_links import queue_links
 from zbroker.engine.contract import Performers, TurnPlan
 from zbroker.queues import effects as qe
 from zbroker.queues.core import QueuesCore
@@ -71,8 +72,8 @@ class QueuesLoop(ListenerLoop):
             replication = ReplicationPort(process.context, paths, self.poller)
             sources.append((replication, ONE))
             say = replication.say
-        sync = any(one.mode == "sync" for one in config.destination)
-        if sync:
+        links = queue_links(config)
+        if links.sync:
             sources.append((ReplicatedPort(process.context, paths, self.poller), ONE))
         performers: Performers = {
             **self._work.performers,
@@ -81,9 +82,7 @@ class QueuesLoop(ListenerLoop):
             qe.SaveTables: self._saving.save,
             qe.TrackDeliveries: self._delivered.begin,
         }
-        core = QueuesCore(
-            settings, manager, self.quiet_ms, self.peer, replicates=config.replicates, sync=sync
-        )
+        core = QueuesCore(settings, manager, self.quiet_ms, self.peer, links=links)
         plan = TurnPlan(sources, get_args(qe.Effect), READ_SLICE_MS, READS_MAX)
         self.begin(core, plan, performers)
 

@@ -90,7 +90,8 @@ class QueueCounts(QueueCounters):
 class Walk:
     """One cursor and the queues that read with it. `position`: the log before it was read.
 
-    alone: it reads the records of one origin again for this replicated queue, and nothing else.
+    alone: it reads the records of one origin again for this replicated queue, and nothing else;
+    None: the names of all that is in this local queue.
     """
 
     key: int
@@ -98,7 +99,7 @@ class Walk:
     position: int
     seek: bool = True
     members: set[str] = field(default_factory=set)
-    alone: tuple[str, Origin] | None = None
+    alone: tuple[str, Origin | None] | None = None
 
 
 class Ages:
@@ -192,7 +193,8 @@ class QueueState:
     returning: BitMap64 = field(default_factory=BitMap64)  # of these, what is on its way back
     returned: BitMap64 = field(default_factory=BitMap64)  # came back, and may be at any position
     replicated: ReplicatedQueue | None = None  # other instances have it, too
-    met: bool = False  # it ended since two instances had defined it, and is read again
+    met: bool = False  # it ended since it has become another one, and is read again
+    migrating: bool = False  # it is to be on several instances: nothing new is decided until it is
     stand_ins: StandIns = field(default_factory=StandIns)
     rewriting: int = 0  # so many of its early facts are on their way to the log again
     name: str = field(init=False)
@@ -207,7 +209,7 @@ class QueueState:
     @property
     def offers(self) -> bool:
         """Its messages may go to consumers, or to other instances."""
-        return self.ready and self.folded >= self.return_to
+        return self.ready and not self.migrating and self.folded >= self.return_to
 
     @property
     def suspected_to(self) -> int:

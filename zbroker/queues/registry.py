@@ -11,13 +11,13 @@ config does not name any more is not run and holds nothing; its record stays, so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec import convert, to_builtins
 from pyroaring import BitMap64
 
 from zbroker.config import QueueConfig
-from zbroker.definitions import Definition, changed, compile_queue
+from zbroker.definitions import Definition, changed, compile_queue, migrated
 from zbroker.definitions.intake import QueueIntake
 from zbroker.engine.effects import Note
 from zbroker.errors import ClientError, ConfigError, unknown_point
@@ -30,13 +30,14 @@ from zbroker.log.records import POINT, PointRecord
 from zbroker.queues.changes import Changes
 from zbroker.queues.commits import Body, Commits, PendingUnit, control
 from zbroker.queues.effects import Effect
+from zbroker.queues.local_definitions import NOW, compiled, placed, types_kept
 from zbroker.queues.log_fold import LogFollowers, QueueFold
 from zbroker.queues.queue_state import AHEAD, Ending, Entry, QueueState, facts_of
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.replicated.declarations import QueueView
 from zbroker.queues.replicated.fact_records import UnitStamp, records_of
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
-from zbroker.queues.replicated_registry import ReplicatedRegistry
+from zbroker.queues.replicated_registry import LocalPlace, ReplicatedRegistry
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import below, without
 from zbroker.recording import Recording
@@ -44,10 +45,6 @@ from zbroker.topics import TopicType
 from zbroker.wire.internal import Located
 from zbroker.wire.queue_surveys import PointRow
 from zbroker.wire.units import NamedRows, UnitPart
-
-NAMED_CHARS: Final = 100  # of a type in a line of the log: one may hold its whole schema
-NOW: Final = -1  # as WiringRecord.begins: right after the record
-
 
 #: for name and declaration of a queue: no message from that position on was sent, as was noted
 Noted = Callable[[str, int], int | None]
@@ -93,6 +90,8 @@ class QueueRegistry:
         self.notes: list[Effect] = []
         self._configs = {one.name: one for one in configs}
         self.making: set[str] = set()  # queues whose first definition has not landed yet
+        self.moving: set[str] = set()  # local ones that are to be on several instances
+        self.to_move: dict[str, QueueConfig] = {}  # those that the config wants to be, likewise
         self._recording = recording
         self._saved: Mapping[tuple[str, int], SavedQueue] = {}
         self._noted: Noted = lambda name, declaration: None
@@ -117,8 +116,8 @@ class QueueRegistry:
         for row in named.points:
             self.point_set(POINT.decode(row.body), row.position)
         for row in named.wiring:
-            self.rows[row.name] = _placed(r.WIRING.decode(row.body), row.position)
-        self.replicated.named(named.definitions)
+            self.rows[row.name] = placed(r.WIRING.decode(row.body), row.position)
+        self.replicated.named(named.definitions, named.position)
         if self.known:
             return
         self.known = True
@@ -144,6 +143,27 @@ class QueueRegistry:
         """The config of this instance has a queue with this name."""
         return name in self._configs
 
+    def has_local(self, name: str) -> bool:
+        """A local queue of that name runs, or is to run."""
+        row = self.rows.get(name)
+        if row is None or row.definition is None:
+            return False
+        return row.source == "admin" or self.is_configured(name)
+
+    def is_to_move(self, name: str) -> bool:
+        """The config says that it is on several instances."""
+        return name in self._configs and self._configs[name].scope != "local"
+
+    def migrated(
+        self, ended: r.DefinitionRecord, made: ReplicatedDefinition, position: int,
+        place: LocalPlace,
+    ) -> None:  # fmt: skip
+        """A local queue has become this one."""
+        self.rows[ended.name] = placed(ended, position)
+        self.replicated.learn(made, position)
+        self.moving.discard(made.name)
+        self.replicated.converge(made.name, position, place)
+
     def _configure(self, config: QueueConfig) -> None:
         record = self.rows.get(config.name)
         if record is None or record.definition is None:
@@ -157,10 +177,7 @@ class QueueRegistry:
         if old == config and config.name in self.running:
             return
         if old != config:
-            try:
-                changed(old, config)
-            except ClientError as error:
-                raise ConfigError("bad_config", error.reason, error.hint) from None
+            config = self._changed(old, config)
         record.definition, record.source = to_builtins(config), "config"
         typed = self._typed(record)
         if config.name not in self.running:
@@ -168,14 +185,25 @@ class QueueRegistry:
         if old != config or not typed:
             self.define(record)
 
+    def _changed(self, old: QueueConfig, new: QueueConfig) -> QueueConfig:
+        """The settings that a local queue begins with. Raises: ConfigError."""
+        try:
+            if new.scope == old.scope:
+                return changed(old, new)
+            self.to_move[new.name] = migrated(old, new)
+        except ClientError as error:
+            raise ConfigError("bad_config", error.reason, error.hint) from None
+        self.moving.add(new.name)
+        return old
+
     def _typed(self, record: r.DefinitionRecord) -> bool:
         """False: a release that recorded no types wrote it; it has those of the config now."""
-        now = self.types_of(_compiled(record))
+        now = self.types_of(compiled(record))
         if record.types is None:
             record.types = now
             return now is None
         if now is not None and record.types != now:
-            text = _types_kept(record, now)
+            text = types_kept(record, now)
             self.notes.append(Note("queues.types_kept", text, values={"queue": record.name}))
         return True
 
@@ -247,30 +275,33 @@ class QueueRegistry:
         self.commits.add_record(KIND_DEFINITION if replicated else KIND_WIRING, record, landed)
 
     def _wired(self, record: r.DefinitionRecord, position: int) -> None:
-        self.rows[record.name] = _placed(record, position)
+        self.rows[record.name] = placed(record, position)
         one = self.running.get(record.name)
         if record.definition is None:
             if one is not None:
                 self.end(one)
+            self.replicated.converge(record.name, position)  # a peer may have one of that name
         elif one is None:
             self._begin(record)
         else:
-            self.alter(one, _compiled(record))
+            self.alter(one, compiled(record))
 
     def _begin(self, record: r.DefinitionRecord) -> None:
         assert record.definition is not None
-        self.begin(_compiled(record), max(record.begins, self.log_start))
+        self.begin(compiled(record), max(record.begins, self.log_start))
 
-    def begin(self, definition: Definition, folded: int, view: QueueView | None = None) -> None:
+    def begin(
+        self, definition: Definition, folded: int, view: QueueView | None = None, ready_at: int = 0
+    ) -> None:
         """A queue runs, from where the tables have it, else from position `folded` on. view: of a
-        replicated one."""
+        replicated one. ready_at: it offers nothing before the log was read up to there."""
         config, declaration = definition.config, definition.declaration
         one = self._restored(definition, view)
         if one is None:
             one = self._made(definition, folded, view)
             if definition.created < self.log_start:  # the record of its horizon may be removed
                 one.horizon = self.log_start + AHEAD
-        one.ready_at = self.following.persisted
+        one.ready_at = max(self.following.persisted, ready_at)
         one.return_to = 0 if view is None else self.return_to
         one.noted = self._noted(config.name, declaration)
         self.running[config.name] = one
@@ -450,27 +481,3 @@ class QueueRegistry:
             return records_of(one.replicated, facts, written)
         record = r.QueueRecord(one.name, one.definition.declaration, *written, facts)
         return [(KIND_QUEUE, r.encode(record))]
-
-
-def _compiled(record: r.DefinitionRecord) -> Definition:
-    config = convert(record.definition, QueueConfig)
-    return compile_queue(config, record.life, record.created, record.source, record.types or ())
-
-
-def _types_kept(record: r.DefinitionRecord, now: list[TopicType]) -> str:
-    types = [
-        ", ".join(f"{one.topic} as {one.type[:NAMED_CHARS]}" for one in each) or "all as auto"
-        for each in (record.types or (), now)
-    ]
-    return (
-        f"queue {record.name!r} reads {types[0]}, as when it was made; [[record]] says {types[1]} "
-        "now: its messages stay; delete and make it again to have it read so"
-    )
-
-
-def _placed(record: r.DefinitionRecord, position: int) -> r.DefinitionRecord:
-    """A record that is at `position`."""
-    record.created = record.created or position
-    if record.begins == NOW:
-        record.begins = position
-    return record

@@ -10,7 +10,7 @@ began. A definition that came from a peer and cannot be used here is not run, an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import ValidationError, convert, to_builtins
 
@@ -19,7 +19,7 @@ from zbroker.definitions import Definition, changed, compile_queue
 from zbroker.definitions.validation import FIXED
 from zbroker.engine.effects import Note
 from zbroker.errors import ClientError, ConfigError
-from zbroker.ids import Origin
+from zbroker.ids import Origin, Vector
 from zbroker.log.queue_records import (
     DEFINITION,
     QueueDeclaration,
@@ -29,6 +29,7 @@ from zbroker.log.queue_records import (
 )
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replicated.declarations import QueueView, ReplicatedDefinitions, entries
+from zbroker.topics import TopicType
 from zbroker.wire.internal import Located
 from zbroker.wire.units import NamedRow
 
@@ -39,6 +40,14 @@ MEETS: Final = (
     "%s: two instances had defined it, and what it begins with has changed: it is read again, and "
     "its consumers begin again"
 )
+
+
+class LocalPlace(NamedTuple):
+    """Where a local queue was when its state was written: its oldest message, or the end of what
+    was read; and how far each origin was read there."""
+
+    first: int
+    read: Vector
 
 
 class ReplicatedRegistry:
@@ -52,32 +61,38 @@ class ReplicatedRegistry:
 
     # -- what is known ------------------------------------------------------------------------
 
-    def named(self, rows: Iterable[NamedRow]) -> None:
-        """All that the log has of them."""
+    def named(self, rows: Iterable[NamedRow], end: int) -> None:
+        """All that the log has of them, up to `end`."""
         for row in rows:
             record = decoded(DEFINITION, row.body)
             if record is not None:
-                self.learn(record, row.position)
+                # of the state of another instance: positions are those of its log
+                self.learn(record, min(row.position, end - 1))
 
     def learn(self, record: ReplicatedDefinition, position: int) -> None:
         """A record of the log, of whatever instance."""
         created = self._created.get(record.name, position)
         self._created[record.name] = min(created, position)
         if self.definitions.learn(record) and self._manager.known:
-            self.converge(record.name)
+            self.converge(record.name, position)
 
     def begin(self) -> None:
         """Every queue of the log runs."""
         for name in list(self.definitions):
             self.converge(name)
 
-    def converge(self, name: str) -> None:
-        """The queue that runs is as the definitions say."""
+    def converge(self, name: str, known_at: int = 0, place: LocalPlace | None = None) -> None:
+        """The queue that runs is as the definitions say.
+
+        known_at: where the record is that says so; what is before it in its unit counts before
+        anything is offered. place: of a local queue that has become this one.
+        """
         manager, view = self._manager, self.definitions.view(name)
         one = manager.running.get(name)
-        local = manager.rows.get(name)
-        if local is not None and local.definition is not None:
-            if view is not None:
+        if name in manager.moving:
+            return  # it is looked at when that is over
+        if manager.has_local(name):
+            if view is not None and not manager.is_to_move(name):
                 self._note_unusable(name, view, "this instance has a local queue of that name")
             return
         if view is None:
@@ -88,7 +103,9 @@ class ReplicatedRegistry:
         if definition is None:
             return
         if one is None:
-            manager.begin(definition, manager.log_start, view)
+            manager.begin(definition, manager.log_start, view, known_at + 1)
+        elif one.replicated is None:
+            self._begins_again(one, definition, view, known_at, place)
         elif self._is_same(one, definition, view):
             assert one.replicated is not None
             one.replicated.view = view
@@ -97,7 +114,23 @@ class ReplicatedRegistry:
             manager.notes.append(Note("queues.lives_met", MEETS % name, values={"queue": name}))
             one.met = True
             manager.end(one)
-            manager.begin(definition, manager.log_start, view)
+            manager.begin(definition, manager.log_start, view, known_at + 1)
+
+    def _begins_again(
+        self, one: QueueState, new: Definition, view: QueueView, known_at: int,
+        place: LocalPlace | None,
+    ) -> None:  # fmt: skip
+        """A local queue has become this one. If other instances have the queue, too, what they say
+        of it may be anywhere in the log; else nothing is said of it before that place."""
+        manager = self._manager
+        one.met = True
+        manager.end(one)
+        alone = place is not None and view.lives == {view.life}
+        first = place.first if place is not None and alone else manager.log_start
+        manager.begin(new, first, view, known_at + 1)
+        begun = manager.running[view.name].replicated
+        if begun is not None and place is not None and alone:
+            begun.passed(place.read)
 
     @staticmethod
     def _is_same(one: QueueState, new: Definition, view: QueueView) -> bool:
@@ -178,6 +211,18 @@ class ReplicatedRegistry:
             self.definitions.next_version(name, here), source,
             entries(VectorEntry(*row) for row in found.passed), to_builtins(config),
             types=self._manager.types_of(compile_queue(config)),
+        )  # fmt: skip
+
+    def migrated(
+        self, config: QueueConfig, source: str, begins: Vector, types: list[TopicType] | None
+    ) -> ReplicatedDefinition:
+        """The record of a queue that was local. begins: what was here before that began."""
+        here, name = self._here, config.name
+        return ReplicatedDefinition(
+            name, self.definitions.next_life(name, here, self._manager.wall_ns()),
+            self.definitions.next_version(name, here), source,
+            entries(VectorEntry(*origin, at) for origin, at in begins.items() if at),
+            to_builtins(config), types=types,
         )  # fmt: skip
 
     def altered(self, config: QueueConfig, source: str) -> ReplicatedDefinition:

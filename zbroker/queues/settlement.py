@@ -17,6 +17,7 @@ from zbroker.errors import ClientError
 from zbroker.queues.consumer_registry import ConsumerRegistry, positions_of, unknown_sid
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
 from zbroker.queues.queue_state import QueueState, after_all
+from zbroker.queues.scope_changes import ScopeChanges
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import SettleResult
 from zbroker.wire import queue_messages as q
@@ -51,14 +52,18 @@ class SettleRequest(NamedTuple):
 class Settlement:
     """Settles messages for clients."""
 
-    def __init__(self, shared: QueuesContext, consumers: ConsumerRegistry) -> None:
+    def __init__(
+        self, shared: QueuesContext, consumers: ConsumerRegistry, scopes: ScopeChanges
+    ) -> None:
         self._shared = shared
         self._consumers = consumers
+        self._scopes = scopes
 
     def settle(self, connection: QueuesConnection, command: q.Settle) -> None:
         """Raises: ClientError."""
         one, consumer = self._whose(connection, command)
-        one.check_ready()  # else messages that enter later would be reported as ignored
+        if not self._scopes.holds(one):
+            one.check_ready()  # else messages that enter later would be reported as ignored
         if sum(map(bool, (command.ends, command.bookmarks, command.filter))) > 1:
             raise ClientError("bad_field", "key `ends`, `bookmarks`, `filter`: one of them")
         named = positions_of(command.ends)
@@ -82,7 +87,8 @@ class Settlement:
         if command.sid is not None:
             consumer = connection.consumers.get(command.sid)
             if consumer is not None:
-                return self._shared.running(consumer.queue), consumer
+                one = self._shared.running(consumer.queue)
+                return one, consumer if one.queue.has(consumer.key) else None
             if command.queue is None:
                 raise unknown_sid(command.sid)
         if command.queue is None:
@@ -116,7 +122,8 @@ class Settlement:
 
     def _do_later(self, request: SettleRequest, positions: BitMap64) -> None:
         """Queue and consumer may be over by now."""
-        if request.key is not None and request.key not in self._shared.consumers:
+        key, known = request.key, self._shared.consumers
+        if key is not None and not (key in known and request.one.queue.has(key)):
             request = request._replace(consumer=None)
             if isinstance(request.command, q.Release | q.Extend):
                 positions = BitMap64()  # all that it had came back already
@@ -127,6 +134,8 @@ class Settlement:
             self._refuse(request, error)
 
     def _do(self, request: SettleRequest, positions: BitMap64) -> None:
+        if self._scopes.hold(request.one, lambda one: self._held(request, positions, one)):
+            return
         command, queue, verb = request.command, request.one.queue, _VERBS[type(request.command)]
         before = positions & queue.going  # asked for before, and not durable yet
         if isinstance(queue, Queue):
@@ -142,6 +151,12 @@ class Settlement:
             request.consumer.acked += result.taken
         self._shared.touch(request.one)
         self._promise(request, result, before)
+
+    def _held(self, request: SettleRequest, positions: BitMap64, one: QueueState | None) -> None:
+        """It is known what the queue is now."""
+        if one is not None:
+            request = request._replace(one=one)
+        self._do_later(request, positions)
 
     def _promise(self, request: SettleRequest, result: SettleResult, before: BitMap64) -> None:
         """Answers once all of it has landed, also what was asked for before, and is safe."""

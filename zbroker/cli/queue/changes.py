@@ -110,6 +110,10 @@ def alter(target: Target, name: str, pairs: tuple[str, ...], dry_run: bool) -> N
     and the like) cannot change: delete the queue and create it again. Its consumers continue. A
     queue of the config is changed there.
 
+    A local queue becomes one of several instances with --set scope=distributed, or with --set
+    scope=group-local --set initial_owner=INSTANCE. Messages that are done here are done on all
+    of them then.
+
     Example: zbroker-admin queue alter work --set lease=5m --set max_deliveries=3
     """
     definition = definition_of(pairs)

@@ -23,6 +23,7 @@ from pyroaring import BitMap64
 
 from zbroker.ids import Origin
 from zbroker.log.records import runs_of
+from zbroker.queues.work.sets import span
 
 BYTES_A_RUN: Final = 64
 SWEEP_MIN: Final = 1_024  # runs that are not looked at again
@@ -162,6 +163,19 @@ class OriginRuns:
         found: dict[Origin, BitMap64] = {}
         for origin, begin, stop, shift in self._stretches(positions):
             found.setdefault(origin, BitMap64()).add_range(begin + shift, stop + shift)
+        return found
+
+    def all_names(self, positions: BitMap64) -> dict[Origin, BitMap64]:
+        """The same with the names that other instances gave them, if several accepted them."""
+        found: dict[Origin, BitMap64] = {}
+        for origin, table in self._of.items():
+            named = BitMap64()
+            for first, count, local in zip(table.firsts, table.counts, table.locals, strict=True):
+                if positions.range_cardinality(local, local + count):
+                    for begin, stop in runs_of(positions & span(local, local + count)):
+                        named.add_range(begin - local + first, stop - local + first)
+            if named:
+                found[origin] = named
         return found
 
     def by_instance(self, positions: BitMap64) -> dict[int, BitMap64]:

@@ -25,6 +25,7 @@ from zbroker.ids import Origin, Vector
 from zbroker.log.format import KIND_ORIGIN, KIND_OWNERSHIP, KIND_STATE, KIND_TIE, Batch
 from zbroker.log.queue_records import (
     AnyQueueFact,
+    Carried,
     Moved,
     OriginsFailed,
     OriginsGone,
@@ -38,6 +39,7 @@ from zbroker.queues.replicated.declarations import QueueView
 from zbroker.queues.replicated.early_facts import EarlyFact, EarlyFacts
 from zbroker.queues.replicated.origin_runs import OriginRuns
 from zbroker.queues.replicated.ownership import OwnerClaim, Ownership
+from zbroker.queues.work.carried import CarriedPart, carry
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import bytes_of, first_of, insert, remove, without
 from zbroker.queues.work.values import Arrivals
@@ -96,6 +98,10 @@ class ReplicatedQueue:
         )  # fmt: skip
         if not self.ownership.owns_new(origin.instance):
             self._queue.disown(entered.positions)
+
+    def passed(self, read: Vector) -> None:
+        """So far origins were read before it begins to read the log; before any message."""
+        self._read = dict(read)
 
     def read(self, batch: Batch) -> bool:
         """A batch of the log was read, of any kind. True: something became of messages."""
@@ -197,9 +203,16 @@ class ReplicatedQueue:
             self._gone(local)
         elif isinstance(fact, OriginsFailed):
             self._queue.failed(local, fact.why, fact.due_ns, fact.delay_ms)
+        elif isinstance(fact, Carried):
+            carry(
+                self._queue,
+                CarriedPart(local, fact.failures, fact.cancels, fact.due_ns, fact.delay_ms),
+            )
+            if fact.seen:
+                self._flag(local)
         elif claim is not None:
             changed = self.ownership.apply(claim, local)
-            if fact.seen:
+            if isinstance(fact, Moved) and fact.seen:
                 self._flag(local)
             self._settle_owner(changed)
             if claim.to == self.me != claim.instance and not claim.back:

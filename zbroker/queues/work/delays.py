@@ -9,6 +9,7 @@ that began while its clock was wrong: that message waits for the longest delay f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -117,6 +118,15 @@ class Delays:
             return None
         wrong = self._last_ns > due_of(now_ns, self.longest_ms)
         return now_ns if wrong else self._times[0]
+
+    def by_due(self) -> Iterator[tuple[int, BitMap64]]:
+        """What waits, by its time."""
+        for due_ns, bucket in self._at.items():
+            waiting = bucket & self.waiting
+            dues = zip(waiting, self.dues.of(waiting), strict=True)
+            newest = BitMap64([position for position, its in dues if its == due_ns])
+            if newest:
+                yield due_ns, newest
 
     def due(self, position: int) -> int | None:
         """Until when one waits."""

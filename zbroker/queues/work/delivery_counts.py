@@ -23,11 +23,20 @@ class DeliveryTally:
         self.counted = BitMap64()
         self._digits: list[BitMap64] = []
 
-    def add(self, positions: BitMap64) -> None:
-        """Each of them counts one more."""
+    def add(self, positions: BitMap64, count: int = 1) -> None:
+        """Each of them counts so many more."""
+        if not positions:
+            return
         insert(self.counted, positions)
+        for at in range(min(count, COUNT_MAX).bit_length()):
+            if min(count, COUNT_MAX) >> at & 1:
+                self._add_digit(positions, at)
+
+    def _add_digit(self, positions: BitMap64, at: int) -> None:
+        while len(self._digits) < at:
+            self._digits.append(BitMap64())
         carry = positions.copy()
-        for digit in self._digits:
+        for digit in self._digits[at:]:
             both = digit & carry
             insert(digit, carry)
             remove(digit, both)
