@@ -360,3 +360,28 @@ def drained(peer: Peer) -> Any:
     """What `replication drain` says there."""
     args = ["--data-dir", str(peer.data), "replication", "drain", "--wait", "30"]
     return CliRunner().invoke(main, args, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_local_queue_becomes_one_of_both_with_all_that_is_in_it(killed: bool) -> None:
+    with Instances(2) as instances:
+        a, b = instances.peers
+        assert change(a, "create", "work", "--topic", "t") == 0
+        with connect(a.url, "pa") as at_a, connect(b.url, "pb") as at_b:
+            publish(at_a, SOME)
+            publish(at_b, SOME)
+            until(lambda: depth(a.running, "work") == 2 * SOME, "a has all")
+            done = {message.bookmark for message in take(at_a, SOME)}
+            assert len(done) == SOME
+            assert change(a, "alter", "work", "--set", "scope=distributed") == 0
+            until(lambda: "work" in queues(b), "b has it")
+            if killed:
+                a.kill()
+                a.start()
+            until(lambda: depths(a, b) == [SOME, SOME], "both know what is done")
+        with connect(b.url, "pc") as at_b:
+            left = {message.bookmark for message in take(at_b, SOME)}
+        assert len(left) == SOME
+        assert not left & done
+        until(lambda: depths(a, b) == [0, 0], "a knows it")
+        assert change(a, "alter", "work", "--set", "scope=local") != 0
