@@ -61,7 +61,7 @@ PLACES: Final = {
     "client/publisher/mapped_queue.py forget": SCRATCH,
     "client/publisher/store_files.py _check_client": STORE,
     "client/publisher/store_files.py _first_segment": STORE,
-    "demo/copies.py DemoInstance.put_back": SCRATCH,
+    "demo/instances.py DemoInstance.put_back": SCRATCH,
     "demo/place.py _clear": SCRATCH,
     "server/disconnects_file.py DisconnectsFile._save": OWN,
     "durable_files.py append": OWN,

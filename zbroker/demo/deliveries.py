@@ -18,7 +18,7 @@ INSERT: Final = "INSERT INTO done VALUES (?, ?, ?, ?)"
 
 
 class DoneFlight(NamedTuple):
-    """What was done. delay: minutes late on arrival, 0 of a flight that never arrived."""
+    """The work on a flight. delay: minutes late on arrival, 0 of a flight that never arrived."""
 
     carrier: str
     delay: int
@@ -45,7 +45,7 @@ class DeliveryVerdict:
 
 
 def read(directory: Path) -> list[FlightDelivery]:
-    """Of all workers with files in there, or in directories of it, also of those that were killed.
+    """Those of all workers with files in there or below, also of workers that were killed.
 
     A file is written in transactions, so one of a killed worker holds whole batches.
     """

@@ -102,7 +102,7 @@ class Side:
 
 
 class PublishedFlights:
-    """What was published, by bookmark once it is acknowledged."""
+    """The messages of the demo, by bookmark once they are acknowledged."""
 
     def __init__(self) -> None:
         self._receipts: list[tuple[Receipt, bytes]] = []
@@ -168,7 +168,9 @@ def _start(story: Story, directory: Path, stack: ExitStack) -> list[Side]:
         story.say(
             f"{side.name} is ready at {side.instance.url}; its data lies in {side.instance.data}."
         )
-    story.say('mode = "sync": what is acknowledged, to publishers and workers, is on both.')
+    story.say(
+        'mode = "sync": an acknowledgement, to a publisher or a worker, says that both have it.'
+    )
     return sides
 
 
