@@ -13,9 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from zbroker.log.format import KIND_DEFINITION, KIND_OUTCOMES, KIND_WIRING
 from zbroker.log.queue_records import Moved, OriginsGone, ReplicatedDefinition
-from zbroker.queues.commits import PendingUnit
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replicated.ownership import OwnerClaim
@@ -252,7 +250,7 @@ def _two_lives(core: Any) -> None:
     replicated.learn = own
 
 
-# -- a local queue becomes one of several instances -------------------------------------------
+# -- a local queue becomes one of several instances (that this is one unit: test_scope_changes) ---
 
 
 def _scanned(core: Any, change: Callable[[Any], None]) -> None:
@@ -290,30 +288,6 @@ def _leased_is_left_out(core: Any) -> None:
 def _counts_are_left_out(core: Any) -> None:
     parts_of = core._scopes.parts_of
     core._scopes.parts_of = lambda queue: (part for part in parts_of(queue) if not part.failures)
-
-
-def _unit_is_torn(core: Any) -> None:
-    """The local queue ends, and the other one begins, in units one after the other."""
-    commits = core.manager.commits
-    add = commits.add
-
-    def torn(unit: PendingUnit) -> None:
-        if [part.kind for part in unit.parts] == [KIND_WIRING, KIND_OUTCOMES, KIND_DEFINITION]:
-            put(unit, 0)
-        else:
-            add(unit)
-
-    def put(unit: PendingUnit, at: int) -> None:
-        def done(code: str, reason: str, position: int) -> None:
-            if code or at == len(unit.parts) - 1:
-                unit.done(code, reason, position)
-            else:
-                put(unit, at + 1)
-
-        number = unit.number if at == 0 else commits.number()
-        add(PendingUnit([unit.parts[at]], [unit.bodies[at]], done, number))
-
-    commits.add = torn
 
 
 def _nothing_waits(core: Any) -> None:
@@ -356,7 +330,6 @@ CORES: Final[dict[str, Callable[[Any], None]]] = {
     "of a local queue what is leased is left out": _leased_is_left_out,
     "of a local queue counts are left out": _counts_are_left_out,
     "messages of a local queue have one name": _one_name_of_each,
-    "a local queue ends in a unit of its own": _unit_is_torn,
     "acknowledgements do not wait for a change": _nothing_waits,
     "a change does not wait for what was decided": _is_never_quiet,
 }
