@@ -63,13 +63,14 @@ class LosingJournal(InstanceJournal):
 
 
 class LosingInstance(Instance):
-    """removed: messages that retention removed here since the disk is there."""
+    """removed: messages that retention removed here since the disk is there; removed_once: ever."""
 
     journal_of = LosingJournal
 
     def __init__(self, world: ManyWorld, name: str, number: int) -> None:
         super().__init__(world, name, number)
         self.removed: set[Message] = set()
+        self.removed_once: set[Message] = set()
 
     def lose_disk(self, *, new_id: bool) -> None:
         """The host burns; another one takes its name."""
@@ -119,7 +120,9 @@ class LosingInstance(Instance):
             remove_through(SegmentPlaces(self.disk, None), last)
             core.retention.log_start.gone(last)
             self._held, self._read_to = {}, 0
-            self.removed |= before - set(self.held())
+            gone = before - set(self.held())
+            self.removed |= gone
+            self.removed_once |= gone
             self.world.events.append("removed")
 
     @property
@@ -227,7 +230,7 @@ class LostHostsWorld(ManyWorld):
         every: dict[Message, bytes] = {}
         removed = set[Message]()
         for instance in found:
-            removed |= instance.removed
+            removed |= instance.removed_once
             for message, at in instance.held().items():
                 payload = every.setdefault(message, at.payload)
                 self.demand(payload == at.payload, f"{message} differs at {instance.name}")
