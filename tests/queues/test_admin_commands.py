@@ -11,7 +11,7 @@ from zbroker.config.journal import RecordConfig
 from zbroker.ids import format_vector
 from zbroker.log.format import KIND_POINT, KIND_PURGE, KIND_WIRING
 from zbroker.log.records import WIRING, MessagesGone, Returned
-from zbroker.queues import admin_commands, browser, definition_commands
+from zbroker.queues import admin_commands, browser, definition_changes, purges
 from zbroker.queues.effects import Reenter
 from zbroker.recording import Recording
 from zbroker.wire import bodies
@@ -90,7 +90,7 @@ def test_a_purge_is_answered_when_it_is_durable() -> None:
 
 
 def test_a_purge_that_is_refused_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_commands, "FACTS_MAX", 3)
+    monkeypatch.setattr(purges, "FACTS_MAX", 3)
     monkeypatch.setattr("zbroker.queues.queue_state.FACTS_MAX", 3)
     at = bench()
     positions = at.many(5)
@@ -521,7 +521,7 @@ def test_a_refused_definition_says_so() -> None:
 
 
 def test_queues_and_points_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(definition_commands, "QUEUES_MAX", 1)
+    monkeypatch.setattr(definition_changes, "QUEUES_MAX", 1)
     monkeypatch.setattr(admin_commands, "POINTS_MAX", 1)
     at = bench()
     assert at.ask(define("create", definition=TABLE)).code == "too_many"

@@ -6,7 +6,7 @@ there. Source: queues.md; interface.md, `zbroker-admin queue` and `point`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from pyroaring import BitMap64
@@ -14,10 +14,10 @@ from pyroaring import BitMap64
 from zbroker.config import QueueConfig
 from zbroker.errors import ClientError
 from zbroker.filters import compile_at_once
-from zbroker.ids import NOW, format_vector
+from zbroker.ids import NOW
 from zbroker.limits import NAME_MAX_BYTES
 from zbroker.log import records
-from zbroker.log.format import KIND_POINT, KIND_PURGE
+from zbroker.log.format import KIND_POINT
 from zbroker.log.records import Returned, pack_positions
 from zbroker.queues import reports
 from zbroker.queues.admin_answers import OperatorAnswers, refusal_of
@@ -26,11 +26,12 @@ from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.dead_letters import QUEUE
 from zbroker.queues.effects import Reenter, Reentered
-from zbroker.queues.queue_state import FACTS_MAX, QueueState, after_all
+from zbroker.queues.purges import Purges
+from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.scope_changes import ScopeChanges
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.values import Arrivals, Outcome
+from zbroker.queues.work.values import Arrivals
 from zbroker.wire import bodies
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
@@ -38,7 +39,6 @@ from zbroker.wire.internal import Located
 
 REQUEUED_MAX: Final = 10_000  # dead letters of one request
 POINTS_MAX: Final = 10_000
-FORCED: Final = "purged by an operator"  # the text of the dead letters of a purge
 
 
 class AdminCommands:
@@ -47,11 +47,12 @@ class AdminCommands:
 
     def __init__(
         self, shared: QueuesContext, consumers: ConsumerRegistry, answers: OperatorAnswers,
-        scopes: ScopeChanges,
+        purges: Purges, scopes: ScopeChanges,
     ) -> None:  # fmt: skip
         self._shared = shared
         self._consumers = consumers
         self._answers = answers
+        self._purges = purges
         self._scopes = scopes
         self._browsing = Browser(shared)
         self.handlers: dict[type, Callable[[bytes, Any], s.QueuesAnswer | None]] = {
@@ -124,37 +125,25 @@ class AdminCommands:
         if ask.dry_run:
             found = one.queue.purgeable(before, ask.leased, owned=ask.dead_letters)
             return s.Changed(ask.cid, len(found), before)
-        # only the owner makes a dead letter of a message
-        purged = one.queue.purge(before, ask.leased, owned=ask.dead_letters)
-        outcomes = [part for each in purged for part in _parts(each)]
-        if ask.dead_letters:
-            outcomes = [part._replace(why="forced", letter=FORCED) for part in outcomes]
-        count = sum(len(each.positions) for each in outcomes)
-        landed = after_all(
-            len(outcomes),
-            lambda code: self._answers.tell(rid, s.Changed(ask.cid, count, before, code=code)),
-        )
-        one.entries += [(outcome, landed) for outcome in outcomes]
-        self._shared.touch(one)
+        self._purges.work(
+            one, one.queue, before,
+            lambda code, count: self._answers.tell(
+                rid, s.Changed(ask.cid, count, before, code=code)
+            ),
+            leased=ask.leased, letters=ask.dead_letters,
+        )  # fmt: skip
         return None
 
     def _purge_replayable(
         self, rid: bytes, ask: s.Purge, queue: Replayable, before: int
     ) -> s.Changed | None:
-        answer = s.Changed(ask.cid, len(queue.before(before)), before, self._vector(before))
+        vector = self._purges.vector(before)
+        answer = s.Changed(ask.cid, len(queue.before(before)), before, vector)
         if ask.dry_run or not answer.count:
             return answer
-        record = records.PurgeRecord(ask.queue, answer.vector)
         done = self._answers.tell_when_durable(rid, answer)
-        self._shared.manager.commits.add_record(KIND_PURGE, record, done)
+        self._purges.replayable(ask.queue, vector, done)
         return None
-
-    def _vector(self, position: int) -> str:
-        """The vector that covers all positions before `position`."""
-        here = self._shared.manager.here
-        if here is None:
-            raise ClientError("not_ready", "the journal was not heard of yet")
-        return format_vector({here: position - 1})
 
     def _requeue(self, rid: bytes, ask: s.Requeue) -> s.Changed | None:
         one = self._shared.running(ask.queue)
@@ -235,7 +224,7 @@ class AdminCommands:
 
     def _add_point(self, rid: bytes, ask: s.SetPoint, position: int) -> None:
         manager = self._shared.manager
-        record = records.PointRecord(ask.name, self._vector(position))
+        record = records.PointRecord(ask.name, self._purges.vector(position))
         answer = s.Changed(ask.cid, 0, position, record.vector)
         done = self._answers.tell_when_durable(
             rid, answer, lambda set_at: manager.point_set(record, set_at)
@@ -273,14 +262,6 @@ def _final(config: QueueConfig) -> ClientError:
         f"zbroker sub {config.dead_letter} {letters}| zbroker pub {to}"
     )
     return ClientError("bad_queue", text, hint)
-
-
-def _parts(outcome: Outcome) -> Iterator[Outcome]:
-    """The outcome in parts of a size that one unit can take."""
-    left = outcome.positions
-    while left:
-        yield outcome._replace(positions=left[:FACTS_MAX])
-        left = left[FACTS_MAX:]
 
 
 def _returned(parts: list[Arrivals]) -> tuple[Returned, BitMap64]:

@@ -29,6 +29,7 @@ from zbroker.queues.admin_commands import AdminCommands
 from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.dead_letters import DeadLetters
+from zbroker.queues.definition_changes import DefinitionChanges
 from zbroker.queues.definition_commands import DefinitionCommands
 from zbroker.queues.dispatch import Dispatcher
 from zbroker.queues.effects import Effect, Give, LogReading, TrackDeliveries
@@ -37,6 +38,7 @@ from zbroker.queues.journal_client import JournalClient
 from zbroker.queues.offer_fence import OfferFence
 from zbroker.queues.owner_moves import OwnerMoves
 from zbroker.queues.owner_requests import OwnerRequests
+from zbroker.queues.purges import Purges
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.scope_changes import ScopeChanges
@@ -84,10 +86,10 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._hand_over = HandOver(self.shared, self._moves, self.consumers)
         self._scopes = ScopeChanges(self.shared)
         answers = OperatorAnswers(self.shared)
-        self._admin = AdminCommands(self.shared, self.consumers, answers, self._scopes)
-        definitions = DefinitionCommands(
-            self.shared, answers, settings.recording, links, self._scopes
-        )
+        changes = DefinitionChanges(self.shared, settings.recording, links, self._scopes)
+        purges = Purges(self.shared)
+        self._admin = AdminCommands(self.shared, self.consumers, answers, purges, self._scopes)
+        definitions = DefinitionCommands(self.shared, answers, changes, self._scopes)
         self._admin.handlers |= {
             s.Define: definitions.define,
             s.TakeOver: self._moves.take_over,

@@ -229,9 +229,9 @@ class ReplicatedRegistry:
         """The record that changes a queue."""
         return self.definitions.altered(config.name, to_builtins(config), source, self._here)
 
-    def deleted(self, name: str) -> list[ReplicatedDefinition]:
+    def deleted(self, name: str, source: str) -> list[ReplicatedDefinition]:
         """The records that delete one: of each life that is known."""
-        return self.definitions.ended(name, self._here)
+        return self.definitions.ended(name, source, self._here)
 
     def is_initial(self, config: QueueConfig) -> bool | None:
         """See Ownership: whether this instance owns new messages; None: the one they came to."""

@@ -98,7 +98,7 @@ def test_a_deletion_names_all_lives() -> None:
     known = ReplicatedDefinitions()
     known.learn(made(FIRST))
     known.learn(made(SECOND))
-    for record in known.ended("q", A):
+    for record in known.ended("q", "admin", A):
         assert known.learn(record)
     assert known.view("q") is None
 

@@ -100,11 +100,11 @@ class ReplicatedDefinitions:
             entries(self._rows[name][view.life].begins), definition, types=view.types,
         )  # fmt: skip
 
-    def ended(self, name: str, here: Origin) -> list[ReplicatedDefinition]:
+    def ended(self, name: str, source: str, here: Origin) -> list[ReplicatedDefinition]:
         """The records that delete a queue: all lives of it that are known here."""
         view, version = self.view(name), self.next_version(name, here)
         lives = sorted(view.lives) if view is not None else []
-        return [ReplicatedDefinition(name, life, version, "admin") for life in lives]
+        return [ReplicatedDefinition(name, life, version, source) for life in lives]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
