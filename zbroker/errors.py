@@ -116,6 +116,10 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "there is a queue with this name",
         "alter it, delete it first, or choose another name",
     ),
+    "queue_in_use": (
+        "the queue has consumers or messages, and is deleted only without them",
+        "wait until it has none, or delete it without that condition",
+    ),
     "resource_locked": (
         "another consumer has this replayable queue",
         "it has one consumer at a time: close that one first",
@@ -146,6 +150,10 @@ LOCAL_CODES: Final[dict[str, tuple[str, str]]] = {
     "timeout": (
         "no answer in the given time",
         "it continues; wait again, or find out why it takes long",
+    ),
+    "outcome_unknown": (
+        "there was no answer to something that is not repeated by itself",
+        "it may have been done or not: look, and ask again if that does no harm",
     ),
     "store_full": (
         "no space in the publish store in the given time",
@@ -270,7 +278,7 @@ class Unavailable(ClientError):
 
     codes = frozenset(
         {"not_ready", "window_full", "too_many", "bookmark_pending", "segment_held"}
-        | {"not_logged_on", "resource_locked"}
+        | {"not_logged_on", "resource_locked", "queue_in_use"}
     )
 
 

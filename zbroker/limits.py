@@ -37,6 +37,7 @@ COMPILE_MS: Final = 250  # [config] of each second; a quarter of a core, by the 
 CLIENTS_MAX: Final = 10_000  # [config] logged-on connections of one listener
 STAGED_BYTES: Final = 16 * GIB  # [config] of one principal, and of the log that it holds back
 NAMES_MAX: Final = 10_000  # [config] publishers of one principal; each takes about 2 KiB for ever
+QUEUES_OF_ONE_MAX: Final = 1_000  # [config] names of queues of one principal, likewise
 CONNECTIONS_MAX: Final = 20_000  # [config] of one listener; each has a descriptor and some KiB
 TOPICS_MAX: Final = 100_000  # names remembered as checked; then the memory starts over
 

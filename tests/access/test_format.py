@@ -101,20 +101,21 @@ class TestEveryAction:
 
     def test_with_topics_it_leaves_out_what_is_about_none(self) -> None:
         found = may(rules(ROLE + "actions = ['*']\ntopics = ['x']\n"))
-        assert found == ["publish", "subscribe", "replay", "consume", "replicate"]
+        assert found == ["publish", "subscribe", "replay", "consume", "configure", "replicate"]
 
     def test_with_a_filter_it_leaves_out_what_cannot_have_one(self) -> None:
         found = may(rules(ROLE + "actions = ['*']\nfilter = '/a = 1'\n"))
         assert found == ["publish", "subscribe", "replay", "consume"]
 
-    def test_a_deny_with_a_filter_takes_replication_away_as_a_whole(self) -> None:
+    def test_a_deny_with_a_filter_takes_away_as_a_whole_what_has_no_filter(self) -> None:
         access = rules(
             ROLE + "actions = ['*']\n[[role.r.deny]]\nactions = ['*']\ntopics = ['x']\n"
             "filter = '/a = 1'\n"
         )
         assert access.permit("a", "replay").verdict("x") == "some"
-        assert access.permit("a", "replicate").verdict("x") == "no"
-        assert access.permit("a", "replicate").verdict("y") == "all"
+        for action in ("replicate", "configure"):
+            assert access.permit("a", action).verdict("x") == "no"
+            assert access.permit("a", action).verdict("y") == "all"
         assert access.may("a", "admin_write")
 
     def test_every_topic_may_be_written_out(self) -> None:

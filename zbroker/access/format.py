@@ -16,6 +16,7 @@ from zbroker.access.grants import (
     ADMIN,
     ANY,
     UNFILTERED,
+    UNFILTERED_TOPICS,
     AccessPattern,
     Clause,
     Grant,
@@ -123,8 +124,9 @@ def _grant(source: TomlSource, at: tuple[str, Kind, int], table: dict[str, Any])
     seen = actions - UNFILTERED if clause else actions
     yield Grant(role, kind, number, seen, topics, clause)
     if clause and kind == "deny" and ANY in found.actions:
-        # a copy of the log cannot be filtered, so what is denied in part is not copied at all
-        yield Grant(role, kind, number, frozenset({"replicate"}), topics)
+        # a copy of the log cannot be filtered, so what is denied in part is not copied at all; nor
+        # is part of a queue made
+        yield Grant(role, kind, number, UNFILTERED_TOPICS, topics)
 
 
 def _clause(source: TomlSource, path: KeyPath, text: str) -> Clause | None:
@@ -281,7 +283,8 @@ roles = ["reader"]
 # -- roles: what they allow; a deny overrides every allow ------------------------------------------
 
 [[role.feed.allow]]
-actions = ["publish"]           # publish subscribe replay consume replicate admin_read admin_write
+actions = ["publish"]           # publish subscribe replay consume configure replicate admin_read
+                                # admin_write
 topics = ["prices.*", "trades"] # * matches any characters; without `topics`: every topic
 
 [[role.reader.allow]]

@@ -19,12 +19,14 @@ ACTIONS: Final[dict[str, str]] = {
     "subscribe": "receive new messages: no bookmark, no `until`",
     "replay": "receive recorded messages, from any point on: `bookmark`, `until`, ranges",
     "consume": "take messages from a queue, or browse them: `topics` are names of queues",
+    "configure": "declare, delete and purge queues: `topics` are names of queues",
     "replicate": "send the log of another instance here: messages of these topics",
     "admin_read": "see clients, subscriptions, topics and the log's files over HTTP",
     "admin_write": "change something over HTTP: archive, remove, hold, disconnect",
 }
 ADMIN: Final = frozenset({"admin_read", "admin_write"})  # these are about no topic
-UNFILTERED: Final = ADMIN | {"replicate"}  # these see no single message, so no filter fits them
+UNFILTERED_TOPICS: Final = frozenset({"configure", "replicate"})
+UNFILTERED: Final = ADMIN | UNFILTERED_TOPICS  # these see no single message, so no filter fits them
 
 Kind = Literal["allow", "deny"]
 

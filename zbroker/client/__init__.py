@@ -6,6 +6,7 @@ from zbroker.client.consumer.message import QueueMessage, Reject
 from zbroker.client.consumer.worker import Worker
 from zbroker.client.message import Message, MessageBatch
 from zbroker.client.publisher.receipt import Receipt
+from zbroker.client.queue_commands import QueueInfo
 from zbroker.client.stage_commits import Commit, abort, commit
 from zbroker.client.subscriber.subscription import Combined, Subscription
 from zbroker.client.sync import Client, connect
@@ -19,6 +20,7 @@ __all__ = [
     "ListChooser",
     "Message",
     "MessageBatch",
+    "QueueInfo",
     "QueueMessage",
     "Receipt",
     "Reject",

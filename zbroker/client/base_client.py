@@ -19,7 +19,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Generic, Self, TypeVar
 
-from zbroker.client import forks, link, values
+from zbroker.client import forks, link, queue_commands, values
 from zbroker.client.bookmark_stores import memory
 from zbroker.client.consumer.consumer import BaseConsumer
 from zbroker.client.consumer.worker import BaseWorker, Handler, OnError
@@ -29,6 +29,15 @@ from zbroker.client.publisher import hot_path
 from zbroker.client.publisher.backpressure import Backpressure
 from zbroker.client.publisher.publisher import PublisherPort
 from zbroker.client.publisher.receipt import Receipt
+from zbroker.client.queue_commands import (
+    DeclareOptions,
+    DeleteOptions,
+    PurgeOptions,
+    QueueInfo,
+    declare_options,
+    delete_options,
+    purge_options,
+)
 from zbroker.client.subscriber.options import (
     TIMEOUT_S,
     ConsumeOptions,
@@ -235,6 +244,54 @@ class BaseClient(Generic[S, C, W]):
         consume = partial(self.consume, queue, backlog=backlog, filter=filter, timeout=timeout)
         return self._worker_type(consume, handler, concurrency, on_error)
 
+    @method_takes(declare_options)
+    async def _declare_queue(self, options: Callable[[], DeclareOptions]) -> QueueInfo:
+        """Makes a queue, durably, unless it is there with the same settings.
+
+        topic: what it takes, "" is its name. settings: the other keys of a [[queue]] table, as
+        `lease="5s"` or `max_deliveries=3`; a timedelta is a duration, numbers are milliseconds and
+        bytes as there. A key that is left out has its default, also when settings are compared.
+        passive: only looks whether there is one, whatever its settings are. timeout: seconds; a
+        lost connection and a queue that is being changed are waited for until then.
+        In an event loop another thread asks.
+        Raises: ZBrokerError queue_exists (with other settings: the reason has both), bad_queue
+        (the reason names the key), not_entitled, too_many, unknown_queue (passive), bad_field,
+        "timeout".
+        """
+        self._check_open()
+        command, timeout = options()
+        return await self._aside(queue_commands.declare, self._queues, command, timeout)
+
+    @method_takes(delete_options)
+    async def _delete_queue(self, options: Callable[[], DeleteOptions]) -> None:
+        """Deletes a queue, durably: its consumers end, its messages stay in the log.
+
+        if_unused: only if it has no consumer at the instance that is asked. if_empty: only if it
+        has no message. Both are judged when the broker gets the command: messages and consumers
+        that come while the delete is being written go with the queue. timeout: as of
+        `declare_queue`. After a lost connection it is asked for again, for the same queue, never
+        for one that was made since.
+        In an event loop another thread asks.
+        Raises: ZBrokerError unknown_queue, queue_in_use, bad_queue (the config has it),
+        not_entitled, "timeout".
+        """
+        self._check_open()
+        command, timeout = options()
+        await self._aside(queue_commands.delete, self._queues, command, timeout)
+
+    @method_takes(purge_options)
+    async def _purge_queue(self, options: Callable[[], PurgeOptions]) -> int:
+        """Takes all messages out of a queue that no consumer holds, durably; how many they were.
+
+        A purge is not repeated after a lost connection: it would take what came after it.
+        In an event loop another thread asks.
+        Raises: ZBrokerError outcome_unknown (sent and not answered: it may have been done),
+        unknown_queue, not_entitled, "timeout" (it was not sent).
+        """
+        self._check_open()
+        command, timeout = options()
+        return await self._aside(queue_commands.purge, self._queues, command, timeout)
+
     # -- commands and heartbeats --------------------------------------------------------------
 
     def command(self, command: Command | str, /, **options: Any) -> Any:  # noqa: ANN401 - see below
@@ -416,7 +473,7 @@ def _abandon(publisher: PublisherPort, name: str) -> None:
 #: methods of both clients
 NAMES: Final = (
     "publish", "publish_many", "flush", "subscribe", "pause", "resume", "ranges", "consume",
-    "worker", "heartbeat",
+    "worker", "declare_queue", "delete_queue", "purge_queue", "heartbeat",
 )  # fmt: skip
 HEARTBEAT_MAX_S: Final = 3_600
 MANY: Final = 1_000  # messages that publish_many queues at a time

@@ -103,7 +103,7 @@ def ask_ranges(listeners: ListenerEndpoints, command: Ranges, timeout: float) ->
     end = clock.monotonic() + timeout
     newer_than = 0
     for _ in range(TRIES):
-        session = _session(listeners, newer_than, end)
+        session = wait_for_session(listeners, newer_than, end)
         answer = _ask(listeners, session, command, end)
         if isinstance(answer, RangeList):
             return answer
@@ -115,7 +115,11 @@ def ask_ranges(listeners: ListenerEndpoints, command: Ranges, timeout: float) ->
     raise ZBrokerError("timeout", f"delivery gave no answer in {timeout} s")
 
 
-def _session(listeners: ListenerEndpoints, newer_than: int, end: float) -> LogonResult:
+def wait_for_session(listeners: ListenerEndpoints, newer_than: int, end: float) -> LogonResult:
+    """A session newer than that which names the listener; `end`: of the monotonic clock.
+
+    Raises: ZBrokerError "timeout", or what ended the client.
+    """
     while (session := listeners.session(newer_than)) is None:
         if clock.monotonic() >= end:
             raise ZBrokerError("timeout", "the broker gave no new session")

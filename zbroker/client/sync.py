@@ -159,6 +159,12 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
 
     ranges = blocking(BaseClient._ranges)
 
+    # -- queues -------------------------------------------------------------------------------
+
+    declare_queue = blocking(BaseClient._declare_queue)
+    delete_queue = blocking(BaseClient._delete_queue)
+    purge_queue = blocking(BaseClient._purge_queue)
+
     # -- the end ------------------------------------------------------------------------------
 
     close = blocking(BaseClient._close)

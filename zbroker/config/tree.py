@@ -118,6 +118,8 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     connections: Connections of one listener, whether logged on or not.
     subscriptions_per_principal: Subscriptions, or consumers, of one principal at one listener.
     credit_bytes_per_principal: Bytes sent to one principal and not read yet.
+    queues_per_principal: Names of queues that clients of one principal have declared, also of those
+        that they deleted, with security on. The log keeps each name for ever.
     lookups_per_principal: Bookmarks that one principal looks up or waits for.
     compile_ms_per_principal:
         Time to compile filters, topic patterns and selectors of one principal:
@@ -140,6 +142,7 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     credit_bytes_per_principal: Annotated[int, Meta(extra=BYTES, ge=1 << 20)] = (
         limits.PRINCIPAL_CREDIT_BYTES
     )
+    queues_per_principal: Annotated[Positive, Meta(le=10_000)] = limits.QUEUES_OF_ONE_MAX
     lookups_per_principal: Annotated[int, Meta(ge=1000)] = limits.LOOKUPS_MAX
     compile_ms_per_principal: Positive = limits.COMPILE_MS
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Definition:
     """A queue. declaration: which one of its name. created: position at which that began. source:
-    config or admin.
+    config, admin or client:PRINCIPAL.
 
     begins: the recovery point as a bookmark, time or vector. type_of: how payloads of a topic are
     read.

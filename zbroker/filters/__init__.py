@@ -12,6 +12,7 @@ from zbroker.filters.content_filter import (
     MessageMetadata,
     Test,
     chars_to_compile,
+    check_at_once,
     compile_at_once,
     compile_filter,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "Test",
     "Vocabulary",
     "chars_to_compile",
+    "check_at_once",
     "compile_at_once",
     "compile_expression",
     "compile_filter",

@@ -13,7 +13,7 @@ from typing import Any
 from zbroker.errors import ClientError
 from zbroker.filters import compiler
 from zbroker.filters.content_filter import MessageMetadata
-from zbroker.filters.nodes import Node, asks_message, fields_of
+from zbroker.filters.nodes import Node, asks_message, fields_of, steps_of
 from zbroker.filters.parser import parse
 from zbroker.filters.paths import parse_path
 from zbroker.filters.payloads import Payloads
@@ -29,13 +29,15 @@ def compile_expression(text: str, vocabulary: Vocabulary = BUILT_IN) -> Expressi
 
 
 class Expression:
-    """A value computed for each message. `text` is its source."""
+    """A value computed for each message. `text` is its source. steps: of its regular expressions,
+    as a Filter has them."""
 
-    __slots__ = ("_looks", "_runs", "_tree", "text")
+    __slots__ = ("_looks", "_runs", "_tree", "steps", "text")
 
     def __init__(self, text: str, tree: Node) -> None:
         self.text = text
         self._tree = tree
+        self.steps = steps_of(tree)
         self._looks = bool(fields_of(tree))  # into payloads
         self._runs: dict[bool, compiler.Values] = {}  # by whether keys may be numbers
 

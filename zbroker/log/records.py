@@ -134,10 +134,10 @@ class DefinitionRecord(Struct, omit_defaults=True):
     """Body of a KIND_WIRING record: what a queue is from here on.
 
     life: which declaration of its name this is. created: position at which that began; 0: here.
-    begins: messages before it do not enter; -1: those before this record. source: "config" or
-    "admin". definition: a QueueConfig as a map; None: the queue is deleted. by, unit: as in a
-    QueueRecord. types: how its expressions read payloads, the first that fits; None: it has no
-    expressions, or was written by a release that took the types of the config.
+    begins: messages before it do not enter; -1: those before this record. source: "config",
+    "admin" or "client:PRINCIPAL". definition: a QueueConfig as a map; None: the queue is deleted.
+    by, unit: as in a QueueRecord. types: how its expressions read payloads, the first that fits;
+    None: it has no expressions, or was written by a release that took the types of the config.
     """
 
     name: str

@@ -26,6 +26,7 @@ from zbroker.queues import effects as qe
 from zbroker.queues import reports
 from zbroker.queues.admin_answers import OperatorAnswers
 from zbroker.queues.admin_commands import AdminCommands
+from zbroker.queues.client_definitions import ClientDefinitions
 from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.dead_letters import DeadLetters
@@ -95,6 +96,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             s.TakeOver: self._moves.take_over,
             s.DrainQueues: self._hand_over.ask,
         }
+        self._definitions = ClientDefinitions(self.shared, changes, purges, self._scopes)
         self._settlement = Settlement(self.shared, self.consumers, self._scopes)
         self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
@@ -110,6 +112,9 @@ class QueuesCore(TokenListener[QueuesConnection]):
             q.RejectMessages: self._settlement.settle,
             q.Extend: self._settlement.settle,
             q.Browse: self._admin.browse,
+            q.DeclareQueue: self._definitions.declare,
+            q.DeleteQueue: self._definitions.delete,
+            q.PurgeQueue: self._definitions.purge,
             m.Flow: self.consumers.flow,
         }
         self._handlers = self._events()

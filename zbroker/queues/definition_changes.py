@@ -52,8 +52,8 @@ class DefinitionChanges:
         manager = self._shared.manager
         if name in manager.running:
             raise ClientError("queue_exists", f"there is a queue {name!r} already")
-        rows, definitions = manager.rows, manager.replicated.definitions
-        if name not in rows and len(rows) + len(definitions) >= QUEUES_MAX:
+        rows, known = manager.rows, len(manager.rows) + len(manager.replicated.definitions)
+        if name not in rows and known + len(manager.making) >= QUEUES_MAX:
             text = f"an instance knows at most {QUEUES_MAX} names of queues, also of deleted ones"
             raise ClientError("too_many", text, "use a name again that is known here")
 

@@ -19,7 +19,7 @@ FORCED: Final = "purged by an operator"  # the text of the dead letters of a pur
 
 
 class Purges:
-    """Of queues of both kinds."""
+    """Purges queues of both kinds."""
 
     def __init__(self, shared: QueuesContext) -> None:
         self._shared = shared

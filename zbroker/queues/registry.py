@@ -1,6 +1,6 @@
 """All queues of this instance: made from definitions, folded from the log, committed to it. Pure.
 
-    definition in config or by an operator --record landed--> running, reads the log
+    definition in config, by operator or client --record landed--> running, reads the log
     running --outcomes--> one unit of facts each turn --landed, read in the log--> state
 
 The definition of a queue is in the log, so a queue that was made at run time is
@@ -124,7 +124,7 @@ class QueueRegistry:
         # units that the process before this one had under way are before it: they are read first
         self.following.persisted = max(self.following.persisted, named.position)
         for name, record in self.rows.items():
-            if record.definition is not None and record.source == "admin":
+            if record.definition is not None and record.source != "config":
                 typed = self._typed(record)
                 self._begin(record)
                 if not typed:
@@ -148,7 +148,7 @@ class QueueRegistry:
         row = self.rows.get(name)
         if row is None or row.definition is None:
             return False
-        return row.source == "admin" or self.is_configured(name)
+        return row.source != "config" or self.is_configured(name)
 
     def is_to_move(self, name: str) -> bool:
         """The config says that it is on several instances."""

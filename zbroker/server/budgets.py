@@ -21,6 +21,7 @@ from zbroker.limits import (
     LOOKUPS_MAX,
     PRINCIPAL_CREDIT_BYTES,
     PRINCIPAL_SUBSCRIPTIONS_MAX,
+    QUEUES_OF_ONE_MAX,
     U63_MAX,
 )
 
@@ -45,6 +46,7 @@ class Budget(NamedTuple):
     credit_bytes: int = PRINCIPAL_CREDIT_BYTES
     lookups: int = LOOKUPS_MAX
     compile_ms: int = COMPILE_MS
+    queues: int = QUEUES_OF_ONE_MAX
 
 
 def budget_of(limits: LimitsConfig) -> Budget:
@@ -52,12 +54,12 @@ def budget_of(limits: LimitsConfig) -> Budget:
     return Budget(
         limits.clients_of_one, limits.subscriptions_per_principal,
         limits.credit_bytes_per_principal, limits.lookups_per_principal,
-        limits.compile_ms_per_principal,
+        limits.compile_ms_per_principal, limits.queues_per_principal,
     )  # fmt: skip
 
 
 DEFAULT: Final = Budget()
-_EVERYBODY: Final = Budget(U63_MAX, U63_MAX, U63_MAX, U63_MAX, U63_MAX)
+_EVERYBODY: Final = Budget(U63_MAX, U63_MAX, U63_MAX, U63_MAX, U63_MAX, U63_MAX)
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +90,10 @@ class Account:
     def check_subscription(self) -> None:
         """Raises: ClientError too_many."""
         self._check(self.subscriptions, self.budget.subscriptions, "subscriptions")
+
+    def check_queue(self, declared: int) -> None:
+        """For one more name of a queue. Raises: ClientError too_many."""
+        self._check(declared, self.budget.queues, "queues")
 
     def compile(self, chars: int, make: Callable[[], T]) -> T:
         """What `make` makes of so many characters of a client; of none it costs nothing.

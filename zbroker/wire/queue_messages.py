@@ -16,6 +16,10 @@
                                           <-  rows{rows} + body
         cancel{sid}                       ->
                                           <-  ack processed{sid}
+        declare_queue{queue, settings}    ->
+                                          <-  queue_declared{created ...}   once it is durable
+        delete_queue, purge_queue         ->
+                                          <-  queue_changed{count}          once it is durable
 
 Messages are named by runs of positions (`ends`: [first, end, first, end ...]) of the origin
 in the answer to logon, or by bookmarks, or by a filter over what is leased. An error with a
@@ -48,11 +52,16 @@ BACKLOG_MAX: Final = 1_000_000  # messages that one consumer may hold
 SETTLED_MAX: Final = 3_000  # runs or bookmarks that one command names: they fit a header
 BROWSED_MAX: Final = 1_000  # rows of one answer
 LEASE_MAX_MS: Final = 366 * 86_400_000
+SETTINGS_MAX: Final = 64  # keys of one declaration: more than a [[queue]] table has
+VALUES_MAX: Final = 100  # of a list in it
 
 Sid = Annotated[str, Meta(min_length=1, max_length=64)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Ends = Annotated[list[U63], Meta(max_length=2 * SETTLED_MAX)]
 Bookmarks = Annotated[list[Text], Meta(max_length=SETTLED_MAX)]
+#: a value as a [[queue]] table has it; nothing deeper is built of what a client sends
+Setting = bool | int | float | str | Annotated[list[int | str], Meta(max_length=VALUES_MAX)]
+Settings = Annotated[dict[str, Setting], Meta(max_length=SETTINGS_MAX)]
 
 
 class Consume(ClientCommand, tag="consume"):
@@ -146,9 +155,49 @@ class Cancel(ClientCommand, tag="cancel"):
     cid: Cid = None
 
 
+class DeclareQueue(ClientCommand, tag="declare_queue"):
+    """-> queues. There is to be this queue; made if there is none. Answered by QueueDeclared.
+
+    settings: the keys of a [[queue]] table without `name`, durations and sizes as there; a key that
+    is left out has its default. A queue that is there has to have the same ones. passive: it only
+    looks.
+    """
+
+    queue: Name
+    cid: Cid = None
+    settings: Settings = {}
+    passive: bool = False
+
+
+class DeleteQueue(ClientCommand, tag="delete_queue"):
+    """-> queues. The queue ends, and its consumers; its messages stay in the log. Answered by
+    QueueChanged.
+
+    if_unused: only without consumers at this instance; if_empty: only without messages.
+    declaration: only this one, from the answer to a declare: not a queue that was made since.
+    """
+
+    queue: Name
+    cid: Cid = None
+    if_unused: bool = False
+    if_empty: bool = False
+    declaration: U63 | None = None
+
+
+class PurgeQueue(ClientCommand, tag="purge_queue"):
+    """-> queues. Its messages that are not leased now leave it. Answered by QueueChanged.
+
+    declaration: as of DeleteQueue.
+    """
+
+    queue: Name
+    cid: Cid = None
+    declaration: U63 | None = None
+
+
 QueuesCommand = (
     ListenerLogon | Consume | Settle | Release | RejectMessages | Extend | Browse | Cancel | Flow
-    | Heartbeat | Logoff
+    | DeclareQueue | DeleteQueue | PurgeQueue | Heartbeat | Logoff
 )  # fmt: skip
 
 
@@ -227,4 +276,34 @@ class Rows(ServerAnswer, tag="rows"):
     next: int | None = None
 
 
-AnyQueuesAnswer = Ack | Error | Consuming | Job | Settled | Rows | Heartbeat
+class QueueDeclared(ServerAnswer, tag="queue_declared"):
+    """queues -> client. The queue is there, and that is durable.
+
+    created: by this command. declaration: which one of its name; a queue that is made after it was
+    deleted has another. messages: that are in it, leased ones too; consumers: at this instance.
+    reading: the log is still being read for it, so there may be more messages.
+    """
+
+    queue: str
+    created: bool
+    declaration: int
+    messages: int
+    consumers: int
+    cid: Cid = None
+    reading: bool = False
+
+
+class QueueChanged(ServerAnswer, tag="queue_changed"):
+    """queues -> client. The queue was deleted or purged, and that is durable.
+
+    count: messages that were in it, or that left it.
+    """
+
+    queue: str
+    count: int
+    cid: Cid = None
+
+
+AnyQueuesAnswer = (
+    Ack | Error | Consuming | Job | Settled | Rows | QueueDeclared | QueueChanged | Heartbeat
+)

@@ -250,7 +250,8 @@ class RefusalLog:
 
 def command_text(command: object) -> str:
     """A command for people: its name, and whom or what it is about; never what it carries."""
-    about = getattr(command, "client", None) or getattr(command, "topic", None)
+    keys = ("client", "topic", "queue")
+    about = next((found for key in keys if (found := getattr(command, key, None))), None)
     topics = getattr(command, "topics", None)
     name = getattr(getattr(command, "__struct_config__", None), "tag", None) or "command"
     return " ".join([name, *([str(about)] if about else (topics or [])[:3])])

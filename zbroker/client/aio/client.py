@@ -157,6 +157,12 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
 
     ranges = BaseClient._ranges
 
+    # -- queues -------------------------------------------------------------------------------
+
+    declare_queue = BaseClient._declare_queue
+    delete_queue = BaseClient._delete_queue
+    purge_queue = BaseClient._purge_queue
+
     # -- the end ------------------------------------------------------------------------------
 
     close = BaseClient._close

@@ -151,7 +151,7 @@ def consume_options(  # noqa: PLR0913 - as above
     if selector is not None and not selector:
         raise ZBrokerError("bad_field", "an empty selector selects nothing", "leave it out")
     command = Consume(
-        "", _queue(queue), filter=filter_text(filter), credit=credit,
+        "", queue_name(queue), filter=filter_text(filter), credit=credit,
         backlog=0 if backlog is None else whole_number("backlog", backlog, BACKLOG_MAX),
         since=None if since is None else _since(since),
         selector=None if selector is None else filter_text(selector),
@@ -261,7 +261,8 @@ def _check_together(options: Options) -> None:
         raise ZBrokerError("bad_field", "conflation_key goes with conflation")
 
 
-def _queue(name: str) -> str:
+def queue_name(name: str) -> str:
+    """A name that a queue may have. Raises: ZBrokerError bad_field; TypeError."""
     if not isinstance(name, str):
         raise TypeError(f"the name of a queue is a str, not {type(name).__name__}")
     if not 0 < len(name.encode()) <= NAME_MAX_BYTES:

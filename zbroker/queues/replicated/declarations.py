@@ -106,6 +106,11 @@ class ReplicatedDefinitions:
         lives = sorted(view.lives) if view is not None else []
         return [ReplicatedDefinition(name, life, version, source) for life in lives]
 
+    def sources(self) -> Iterator[tuple[str, str]]:
+        """Each name, also of a queue that was deleted, with the source of its newest record."""
+        for name, rows in self._rows.items():
+            yield name, max(rows.values(), key=lambda row: row.version).source
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
 
