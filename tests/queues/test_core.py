@@ -150,7 +150,7 @@ def test_a_command_with_another_key_is_refused() -> None:
     at.consume()
     assert at.errors() == [("auth_failed", "c-s", "s")]
     [row] = at.ask(AskRefusals(7, 0)).rows
-    assert (row.who, row.what) == ("ann", "consume")
+    assert (row.who, row.what) == ("ann", "consume q")
 
 
 # -- rules that change ------------------------------------------------------------------------

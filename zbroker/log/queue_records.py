@@ -121,8 +121,8 @@ class Moved(QueueFact, tag=3):
 
 
 class Carried(QueueFact, tag=4):
-    """What was known of them when the queue was local: see zbroker.queues.work.carried. It is added
-    to what is known otherwise.
+    """The state that they had when the queue was local: see zbroker.queues.work.carried. It is
+    added to all other facts.
 
     failures, cancels: so many more are counted. due_ns, delay_ms: as of Failed, 0: no time is said.
     seen: they may have been delivered before.

@@ -25,7 +25,8 @@ from zbroker.wire import queue_surveys as s
 from zbroker.wire.internal import Located
 
 JOINS: Final = (
-    "other instances have this queue already: what is done at one of them is done everywhere"
+    "other instances have this queue already: a message that is done at one of them is done "
+    "everywhere"
 )
 
 

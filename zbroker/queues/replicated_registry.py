@@ -84,7 +84,7 @@ class ReplicatedRegistry:
     def converge(self, name: str, known_at: int = 0, place: LocalPlace | None = None) -> None:
         """The queue that runs is as the definitions say.
 
-        known_at: where the record is that says so; what is before it in its unit counts before
+        known_at: where the record is that says so; the facts before it in its unit count before
         anything is offered. place: of a local queue that has become this one.
         """
         manager, view = self._manager, self.definitions.view(name)
@@ -216,7 +216,7 @@ class ReplicatedRegistry:
     def migrated(
         self, config: QueueConfig, source: str, begins: Vector, types: list[TopicType] | None
     ) -> ReplicatedDefinition:
-        """The record of a queue that was local. begins: what was here before that began."""
+        """The record of a queue that was local. begins: how far each origin was before it."""
         here, name = self._here, config.name
         return ReplicatedDefinition(
             name, self.definitions.next_life(name, here, self._manager.wall_ns()),

@@ -173,7 +173,7 @@ class ScopeChanges:
             except ClientError as error:
                 self._fail(name, change, error)
         elif now.mono_ms >= change.until_ms:
-            text = "what was decided before could not be written in time"
+            text = "earlier decisions about its messages could not be written in time"
             self._fail(name, change, ClientError("not_ready", text, "see why, and try again"))
 
     @staticmethod
@@ -208,9 +208,8 @@ class ScopeChanges:
         bodies = [encode(ended), encode(state), encode(made)]
         if len(bodies[1]) > STATE_MAX_BYTES:
             text = (
-                f"what is done in queue {name!r} takes {len(bodies[1])} bytes to say, and "
-                f"{STATE_MAX_BYTES} at most can be one unit: too many messages are done between "
-                "others that are not"
+                f"the state of queue {name!r} takes {len(bodies[1])} bytes, and a unit at most "
+                f"{STATE_MAX_BYTES}: too many messages are done between others that are not"
             )
             hint = "let consumers do more of the oldest ones, or purge them, and try again"
             raise ClientError("too_large", text, hint)

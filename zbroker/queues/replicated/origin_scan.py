@@ -4,10 +4,10 @@
 
 A local queue knows positions of its own log alone. When it becomes a queue of several instances,
 what it holds is named by origin, and so is what it does not hold: everything that was here since it
-began, but for that. Of each origin this is few runs, whatever the number of messages.
+began, but for that. That is few runs of each origin, whatever the number of messages.
 
-What is not here for another reason does not count as done: what came before the queue began, and
-what an origin left out here, as a declared gap says.
+Messages that are not here for another reason do not count as done: those from before the queue
+began, and those that an origin left out here, as a declared gap says.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class OriginScan:
         return self._runs.names(positions)
 
     def done(self, here: BitMap64) -> dict[Origin, BitMap64]:
-        """What was here since the queue began, and is not among these."""
+        """The messages that were here since the queue began, and are not among these."""
         kept, found = self.kept(here), {}
         for origin, last in self.read.items():
             first = self.begins.get(origin, 0) + 1
