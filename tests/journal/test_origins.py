@@ -5,7 +5,9 @@ from __future__ import annotations
 from tests.journal.build import publish
 from zbroker.ids import Origin
 from zbroker.journal import origins as module
+from zbroker.journal.origin_rows import travelling
 from zbroker.journal.origins import OriginRow, Origins, Tie, tie_of
+from zbroker.journal.sessions import Sessions
 from zbroker.log.format import KIND_STATE, KIND_TIE, Batch
 from zbroker.log.records import OriginRecord
 
@@ -170,6 +172,20 @@ def test_the_content_crc_is_that_of_the_newest_record_that_travels() -> None:
     assert (row.position, row.since, row.crc, row.crc_at) == (8, 9, 3, 8)
     table.declare(OriginRecord(THERE, 1, 1, 9, 8))
     assert (row.position, row.digest, row.crc, row.crc_at) == (8, 1, -1, 0)
+
+
+def test_a_range_that_was_given_up_counts_in_what_peers_are_told() -> None:
+    """The CRC of the record before it is known: that was told as the end, so the source went on
+    asking for a person."""
+    sessions = Sessions(HERE)
+    made = batch(1, THERE, 2)
+    made.body_crc = 7
+    sessions.origins.fold(made)
+    sessions.origins.declare(OriginRecord(THERE, 1, 0, 29, 28, skipped=3))
+    [row] = travelling(sessions)[0]
+    assert (row.position, row.begins) == (28, 29)
+    seen = sessions.origins.get(Origin(THERE, 1))
+    assert (seen.crc, seen.crc_at) == (-1, 28), "no record that ends there is here"
 
 
 def test_a_row_that_is_only_looked_at_is_not_there() -> None:

@@ -235,6 +235,8 @@ class Origins:
         seen.digest, seen.since = record.digest, record.since
         seen.position = max(seen.position, record.position)
         seen.kept = max(seen.kept, record.position)
+        if record.skipped and record.position > seen.crc_at:
+            seen.crc, seen.crc_at = -1, record.position  # a record ended there that is not here
         if record.crc >= 0 and record.position > seen.crc_at:
             seen.crc, seen.crc_at = record.crc, record.position
 
