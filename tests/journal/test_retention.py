@@ -111,6 +111,27 @@ def test_one_segment_before_what_destinations_lack_stays(lowest: int, expected: 
         assert plan.blocked == "segment 2 has the state that an empty instance begins with"
 
 
+@pytest.mark.parametrize("empty", [1, 2])
+@pytest.mark.parametrize(("lowest", "expected"), [(300, [1]), (350, [1]), (299, [])])
+def test_a_segment_without_positions_is_not_the_one_with_the_state(
+    lowest: int, expected: list[int], empty: int
+) -> None:
+    """A generation that ends before its first group leaves one, and its snapshot was never
+    written."""
+    nothing = [Kept(3 + n, 300, 300, 10) for n in range(empty)]
+    after = [one._replace(serial=one.serial + empty) for one in LOG[2:]]
+    limits = RemovalLimits(through=99, stated=5 + empty, open=5 + empty)
+    plan = replicated(lowest).plan([*LOG[:2], *nothing, *after], limits)
+    assert serials(plan) == expected
+    if lowest >= 300:
+        assert plan.blocked == "segment 2 has the state that an empty instance begins with"
+
+
+def test_segments_without_positions_go_if_no_state_is_before_them() -> None:
+    nothing = Kept(2, 300, 300, 10)
+    assert serials(replicated(300).plan([nothing, *LOG[2:]], ALL)) == [2]
+
+
 def test_a_segment_without_a_snapshot_keeps_only_what_is_needed_anyway() -> None:
     """The newest snapshot is in an older segment: that one stays because of it."""
     plan = replicated(U63_MAX).plan(LOG, ALL._replace(stated=3))

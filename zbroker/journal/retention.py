@@ -186,13 +186,15 @@ class LogStart:
     def _state_before(self, segments: Sequence[Kept], newest: int) -> int:
         """An instance whose disk is new begins with the first snapshot of the log (first_state.py).
         What destinations lack has to come after that, or it would never get there: so the segment
-        before that place stays, unless a newer snapshot is before it. newest: serial of that.
+        before that place stays, unless a newer snapshot is before it. One without positions has no
+        snapshot: a generation ended there before its first group. newest: serial of the newest.
         """
         holds = self._readers.get(_REPLICATION)
         before = [one for one in segments if holds is not None and one.first <= holds.lowest]
-        if len(before) < 2 or before[-1].serial > newest:
+        if not before or before[-1].serial > newest:
             return U63_MAX
-        return before[-2].first
+        stating = (one.first for one in reversed(before[:-1]) if one.first < one.end)
+        return next(stating, U63_MAX)
 
     def _blocked(self, one: Kept, limits: RemovalLimits, lowest: int, allowed: int) -> str:
         if one.serial >= limits.open:
