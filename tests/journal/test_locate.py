@@ -385,6 +385,7 @@ class Two:
         self.whole = Whole()
         self.whole.core.sessions.fold_name(P, "p", "")
         self.at = 10  # the next origin position there
+        self.coming: dict[Origin, int] = {}  # that a peer holds
 
     def theirs(self, first: int, count: int, prev: int) -> None:
         body = msgspec.msgpack.encode([b"x"] * count)
@@ -399,8 +400,9 @@ class Two:
         core, log = self.whole.core, self.whole.log
         log.refresh()
         where = Where(
-            build.INSTANCE, core.generation, log_start or log.first_position, core.persisted
-        )
+            build.INSTANCE, core.generation, log_start or log.first_position, core.persisted,
+            coming=self.coming,
+        )  # fmt: skip
         locator = Locator(log, NoIndex(), core.sessions)  # type: ignore[arg-type]
         found = self.found = locator.locate(1, value, where, end=end)
         return found.code, found.position
@@ -501,6 +503,22 @@ def test_a_nearly_full_disk_does_not_make_an_origin_give_up_what_it_refuses(two:
     two.whole.give(refused, BODY)
     two.whole.give(begins, b"")
     assert two.locate(two.vector(10, 17)) == ("", 14), "only the tie and that record are after it"
+
+
+def test_an_origin_did_not_give_up_what_another_peer_holds(two: Two) -> None:
+    """A reader saw 6 of p at a third instance, up to 17 of their first generation. They were set
+    back, and have it again from its publisher; what the third one holds comes after that."""
+    again = Record(
+        KIND_PUBLISH, THERE, 2, 18, 0, 5, P, 3, 6, 5, 1, crc=crc32c(BODY), topics=["t"]
+    )  # fmt: skip
+    two.whole.give(again, BODY)  # at 11
+    assert two.locate(two.vector(10, 17)) == ("", 11), "no peer holds it under its first name"
+    two.coming = {Origin(THERE, 1): 17}
+    assert two.locate(two.vector(10, 17))[0] == "bookmark_pending"
+    assert two.locate(two.vector(10, 16)) == ("", 11), "this reader has not seen it"
+    two.at = 17
+    two.theirs(6, 1, 5)
+    assert two.locate(two.vector(10, 17)) == ("", 13), "only the tie is after it"
 
 
 def test_a_tied_message_is_covered_by_either_origin(two: Two) -> None:

@@ -311,6 +311,20 @@ def test_what_a_peer_holds_under_topics_does_not_come_back() -> None:
     assert said.whole == [(HERE.generation, 3)]
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_the_journal_hears_what_a_peer_holds_of_others_and_this_instance_does_not(
+    closed: bool,
+) -> None:
+    told = Told()
+    told.hears(FirstStartRow(0, "open", []))
+    other, more = Origin(THERE.instance + 9, 4), OriginPosition(THERE.instance + 9, 4, 9)
+    here = [OriginPosition(*THERE, 7)]
+    told.core.own.begin(1, 1, here, [w.ClosedGeneration(*other, 5)] if closed else [])
+    held = [more, OriginPosition(*THERE, 7), OriginPosition(*HERE, 3)]
+    (said,) = said_to_journal(told.hello(held=held), PeerHolds)
+    assert said.rows == ([] if closed else [more])
+
+
 def test_a_generation_above_which_none_can_be_drawn_is_no_generation() -> None:
     from zbroker.wire import codec
 

@@ -28,6 +28,7 @@ from zbroker.journal.first_start import WAIT_MS, FirstPhase, FirstStart
 from zbroker.journal.generation_closer import GenerationCloser
 from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
+from zbroker.journal.peers_ahead import PeersAhead
 from zbroker.journal.retention import RetentionRequests, RetentionSettings
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.start_question import UNPROVED, PeerAnswer, StartQuestion
@@ -69,6 +70,7 @@ class JournalCore:
         self._first_said = FirstPhase.OPEN
         self._patience_ms: int | None = None  # when it is said that peers do not answer
         self.closing = GenerationCloser(settings.peers)
+        self._ahead = PeersAhead(settings.instance)
         self._note_copied()
         commit.commits_wait = self._commits_wait
         self._gate()
@@ -136,12 +138,12 @@ class JournalCore:
         return self.commit.receive(rid, hello, [])
 
     def _locate(self, rid: bytes, ask: m.Locate) -> Effects:
-        commit = self.commit
+        commit, closed = self.commit, self.commit.sessions.origins.closed
+        reached, messages = commit.durable_origins
         where = je.Where(
             commit.settings.instance, commit.generation, commit.log_start, commit.persisted,
-            commit.fenced or self._returning() or commit.sessions.origins.closed.is_taking,
-            *commit.durable_origins,
-            replicates=bool(commit.settings.peers),
+            commit.fenced or self._returning() or closed.is_taking, reached, messages,
+            replicates=bool(commit.settings.peers), coming=self._ahead.beyond(reached, closed),
         )  # fmt: skip
         return [je.LocatePoint(rid, ask, where)]
 
@@ -256,6 +258,8 @@ class JournalCore:
         if not self.first.is_open:
             for answer in event.answers:
                 self.first.heard(answer.peer, event.rows.get(answer.peer, {}))
+        for peer, rows in event.rows.items():
+            self._ahead.heard(peer, rows)
         high = self.commit.sessions.origins.high(self.origin)
         self._decided(self.question.heard(event.answers, self.origin, high))
         self.closing.heard(event.answers)
@@ -324,6 +328,7 @@ class JournalCore:
     def _forget(self, rid: bytes, ask: ForgetPeer) -> Effects:
         if ask.incarnation == self.commit.settings.incarnation:
             self.closing.forget(ask.peer)
+            self._ahead.forget(ask.peer)
         return self.commit.receive(rid, ask, [])
 
     def _decided(self, raises: bool) -> None:

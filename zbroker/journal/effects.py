@@ -5,7 +5,7 @@ Reserve --Reserved--> WriteGroup --Written--> Sync --Synced--> receipts, waterma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec import Struct
 
@@ -22,7 +22,8 @@ class Where:
 
     fenced: peers may hold more of this instance than it does itself (group_builder.Placing).
     reached, messages: how far the durable log goes, per origin, in records and in messages; None:
-    as far as the log was folded. replicates: peers may bring more of other origins.
+    as far as the log was folded. replicates: peers may bring more of other origins. coming: up to
+    where they hold those of which they have more (peers_ahead.py).
     """
 
     instance: int
@@ -33,6 +34,7 @@ class Where:
     reached: dict[Origin, int] | None = None
     messages: dict[Origin, int] | None = None
     replicates: bool = False
+    coming: dict[Origin, int] = field(default_factory=dict)
 
 
 # -- the log --------------------------------------------------------------------------------------

@@ -58,7 +58,8 @@ class Written(Struct, gc=False):
 class PeersAnswered(Struct, gc=False):
     """How far peers have this instance's own records: at a start, and with each later hello.
 
-    rows: by peer, how far they have those of every instance, while this one is not open.
+    rows: by peer, how far they have those of every instance; once this one is open, only of what
+    they have more.
     """
 
     answers: Sequence[PeerAnswer]

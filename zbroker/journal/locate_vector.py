@@ -242,15 +242,16 @@ class Vectors:
     def _check_reached(self, vector: Vector, now: Where) -> None:
         """Nothing is left out that is not here yet: this log holds as much of every origin.
 
-        What an origin gave up, as its next generation tells, will never be here. Nothing is skipped
-        for it: the vector covers no message of a generation that is here.
+        What an origin gave up, as its next generation tells, will never be here unless a peer holds
+        it. Nothing is skipped for it: the vector covers no message of a generation that is here.
         """
         known = dict(now.reached or self._look.sessions.origins.vector)
         known[Origin(now.instance, now.generation)] = now.persisted - 1
         for origin, position in vector.items():
             generations = [o.generation for o in known if o.instance == origin.instance]
             newest, seen = max(generations, default=-1), known.get(origin, 0)
-            if position <= seen or newest > origin.generation:
+            over = newest > origin.generation and seen >= now.coming.get(origin, 0)
+            if position <= seen or over:
                 continue
             if newest < 0:
                 raise _stranger(str(origin), now)

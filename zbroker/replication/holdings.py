@@ -8,6 +8,7 @@ Source: the design of replication, rule 4.
 from __future__ import annotations
 
 from zbroker.ids import Origin
+from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.wire.replication import CLOSED_SAID_MAX, OriginPosition, Statement
 
 
@@ -95,6 +96,16 @@ class Holdings:
         """How far it has each generation of an instance with all topics: that can come back."""
         rows = {o: row.position for o, row in self.rows.items() if not row.digest} | self.closed
         return [(o.generation, at) for o, at in rows.items() if o.instance == instance]
+
+    def more_than(self, own: OwnHoldings) -> list[OriginPosition]:
+        """What it holds of other instances with all topics, and that one does not."""
+        ends = [OriginPosition(*one, end) for one, end in self.closed.items()]
+        return [
+            row for row in [*self.rows.values(), *ends]
+            if row.instance != own.instance and not row.digest
+            and (one := Origin(row.instance, row.generation)) not in own.closed
+            and row.position > own.position(one)
+        ]  # fmt: skip
 
     @property
     def is_whole(self) -> bool:

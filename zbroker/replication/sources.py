@@ -336,12 +336,13 @@ class Sources:
         self.refusals.records(link.rid, who, origin, code, now.mono_ms)
 
     def peer_holds(self, name: str, peer: Holdings, asked_in: int = 0) -> list[Effect]:
-        """The journal hears how much of its own a peer holds. asked_in: see PeerHolds."""
+        """The journal hears how much of its own a peer holds, and of what it holds more than this
+        instance. asked_in: see PeerHolds."""
         if not self.journal:
             return []
         generations = peer.generations_of(self._settings.instance)
         whole = None if peer.is_whole else peer.whole_of(self._settings.instance)
-        rows = [] if self.beginning.is_open else [*peer.rows.values()]
+        rows = peer.more_than(self._own) if self.beginning.is_open else [*peer.rows.values()]
         return [Say(JOURNAL, PeerHolds(self.journal, name, generations, rows, asked_in, whole))]
 
     def state_taken(self, taken: StateTaken) -> list[Effect]:

@@ -101,13 +101,14 @@ class PeerHolds(InternalMessage, tag="peer_holds"):
     """A peer says how far it has generations of this instance: [generation, position] of each.
 
     asked_in: the generation of this instance when its link to the peer began. whole: the same of
-    those that it has with all topics; None: all are.
+    those that it has with all topics; None: all are. rows: all that it holds, while this one is not
+    open; then of other instances, what it has with all topics and this one has not.
     """
 
     incarnation: int
     peer: str
     generations: list[tuple[int, int]]
-    rows: list[OriginPosition] = field(default_factory=list)  # while this one is not open
+    rows: list[OriginPosition] = field(default_factory=list)
     asked_in: int = 0
     whole: list[tuple[int, int]] | None = None
 
