@@ -366,6 +366,14 @@ def _nothing(_boundary: str) -> None:
     pass
 
 
+def _incarnations(seed: int) -> Iterator[int]:
+    """By chance, as those of processes are: generations that do not get the time as their number
+    get one by the incarnation, and small ones would be the time of the next seconds."""
+    rng = Random(f"incarnations {seed}")  # not that of the history, which stays as it is
+    while True:
+        yield rng.getrandbits(62) + 1
+
+
 def copied(disk: SimDisk, rng: Random) -> SimDisk:
     """Another disk with the same content."""
     hook, disk.hook, own = disk.hook, _nothing, disk.rng
@@ -389,7 +397,7 @@ class ManyWorld:
         self.bug = bug
         self.at = Scheduler(self.rng)
         self.net = Net(self.at)
-        self.incarnations = count(1)
+        self.incarnations = _incarnations(seed)
         self.events: list[str] = []
         self.notes: list[str] = []
         self.cuts: set[tuple[str, str]] = set()

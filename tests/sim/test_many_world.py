@@ -8,11 +8,12 @@ import os
 import pytest
 
 from tests.sim import many_bugs, topics_bugs
-from tests.sim.many_world import ManyWorld
+from tests.sim.many_world import HEAL_MS, RUN_MS, Instance, ManyWorld
 from tests.sim.seeds import must_find, run
 from tests.sim.topics_world import TopicsWorld
 from tests.sim.two_nodes import Held, Violation
 from zbroker.ids import Origin
+from zbroker.log.generations import EPOCH_S, drawn
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
@@ -72,6 +73,25 @@ def test_a_host_that_is_set_back_twice_begins_two_generations() -> None:
             if other is not victim:
                 other.kill_journal(power=True)
     assert len(numbers) == 2
+
+
+def test_a_generation_by_chance_does_not_have_a_number_of_the_next_seconds() -> None:
+    """An instance with a new disk that does not hear of it takes such a number from its clock."""
+    world = ManyWorld(1, instances=2)
+    victim = world.victim
+    now_s = victim.wall_ns() // 1_000_000_000 - EPOCH_S
+    history_s = (RUN_MS + HEAL_MS) // 1_000
+    for _ in range(3):
+        victim.start()
+        assert number_by_chance(victim, now_s) > now_s + history_s
+        victim.kill_journal(power=False)
+
+
+def number_by_chance(instance: Instance, known: int) -> int:
+    """Of the next generation of an instance that has begun one with the number of this second."""
+    assert instance.journal is not None
+    settings = instance.journal.core.commit.settings
+    return drawn(instance.wall_ns(), known, chance=lambda: settings.incarnation)
 
 
 def test_a_position_that_is_given_twice_is_noticed() -> None:
