@@ -115,7 +115,7 @@ class Bench:
                 access, QueueReports(self.process.link, self.watch_queues, tools.clock),
                 LinkReports(self.replication.link, links, []),
                 DigestReports(tools.paths, lambda: 1, tools.clock),
-                Drains(clients, self.replication.link, lambda: 1, tools.clock),
+                Drains(clients, self.replication.link, lambda: 1, tools.clock, "main"),
             )
         )  # fmt: skip
 
