@@ -222,9 +222,11 @@ def _lose(
 
 
 def _who_is_away(side: Side) -> list[str]:
-    """Why messages wait; nothing while the instance that they wait for counts as connected."""
+    """Why messages wait; nothing while the instance that they wait for counts as connected, or is
+    not known yet."""
     found = side.instance.broker.ask(f"/queues/{QUEUE}/explain")
-    return [] if any(one["up"] for one in found["owners"]) else list(found["lines"])
+    away = found["owners"] and all(one["up"] is False for one in found["owners"])
+    return list(found["lines"]) if away else []
 
 
 def _take_over(story: Story, north: Side, south: Side) -> None:
