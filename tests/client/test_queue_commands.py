@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from zbroker.client import questions
 from zbroker.client import queue_commands as commands
 from zbroker.client.queue_commands import QueueInfo
 from zbroker.errors import Timeout, ZBrokerError
@@ -85,7 +86,7 @@ def declared(number: int = 1, *, created: bool = False) -> QueueDeclared:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "PAUSE_S", 0)
+    monkeypatch.setattr(questions, "PAUSE_S", 0)
 
 
 def declare(at: Any, timeout: float = T, **given: Any) -> QueueInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 WILD = ("*", "#")
@@ -15,3 +16,11 @@ headers = st.none() | st.dictionaries(names, values, max_size=3)
 arguments = st.just({}) | st.builds(
     lambda match, more: {"x-match": match, **more}, matches, st.dictionaries(names, values)
 )
+
+
+def cases(examples: int) -> settings:
+    """So many of them, the same each time; one that fails is shown as it came."""
+    return settings(
+        max_examples=examples, deadline=None, derandomize=True, database=None,
+        phases=[Phase.explicit, Phase.generate],
+    )  # fmt: skip

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from tests.exchanges.making import arguments, headers, keys, patterns
+from tests.exchanges.naive_world import ALWAYS
 from zbroker.exchanges import Binding, BindingRow, DeclaredQueue, Exchange, ExchangeRow, Row
 from zbroker.log.queue_records import QueueDeclaration, Version
 
-ALWAYS = QueueDeclaration(0, 0, 0)
 LIVES = (QueueDeclaration(5, 1, 1), QueueDeclaration(5, 2, 1), QueueDeclaration(9, 1, 2))
 QUEUES = ("p", "q", "r")
 EXCHANGES = ("e", "f")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.exchanges.naive_world import ALWAYS
 from zbroker.errors import ClientError
 from zbroker.exchanges import (
     Binding,
@@ -25,7 +26,6 @@ from zbroker.log.queue_records import QueueDeclaration, Version
 
 A, B = Origin(1, 1), Origin(2, 1)
 FIRST, SECOND = QueueDeclaration(100, *A), QueueDeclaration(200, *B)
-ALWAYS = QueueDeclaration(0, 0, 0)
 NONE: dict[str, Any] = {}
 
 

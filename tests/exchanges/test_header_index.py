@@ -6,10 +6,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.exchanges.making import arguments, headers
+from tests.exchanges.making import arguments, cases, headers
 from tests.exchanges.naive_matching import headers_match
 from tests.exchanges.planted import planted
 from zbroker.exchanges import exchange, header_index
@@ -116,13 +116,7 @@ def compare(examples: int, index_module: ModuleType = header_index,
             values_module: ModuleType = exchange) -> None:  # fmt: skip
     """Bindings are added, some are removed again; then headers find what the model says."""
 
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.explicit, Phase.generate],
-    )
+    @cases(examples)
     @given(
         st.lists(arguments.filter(bool), max_size=6),
         st.lists(headers, min_size=1, max_size=4),

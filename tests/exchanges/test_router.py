@@ -8,9 +8,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.exchanges.making import cases
 from tests.exchanges.making_rows import EXCHANGES, FIXED, batches, histories
 from tests.exchanges.naive_world import NaiveWorld
 from tests.exchanges.planted import planted
@@ -366,13 +367,7 @@ def compare(
     """Rows come to two instances in two orders, while batches are routed: both routers, and a
     third one that begins with everything, find what the model says."""
 
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.explicit, Phase.generate],
-    )
+    @cases(examples)
     @given(histories, batches, st.randoms(use_true_random=False))
     def judge(rows: list[Row], batch: list[tuple[Any, Any]], order: random.Random) -> None:
         keys, headers = [key for key, _ in batch], [each for _, each in batch]

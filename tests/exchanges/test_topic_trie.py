@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import ModuleType
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.exchanges.making import keys, patterns
+from tests.exchanges.making import cases, keys, patterns
 from tests.exchanges.naive_matching import topic_matches
 from tests.exchanges.planted import planted
 from zbroker.exchanges import topic_trie
@@ -128,13 +128,7 @@ def test_many_hashes_take_polynomial_time() -> None:
 def compare(module: ModuleType, examples: int) -> None:
     """Patterns are added, some are removed again; then keys find what the model says."""
 
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.explicit, Phase.generate],
-    )
+    @cases(examples)
     @given(st.lists(patterns, max_size=6), st.lists(keys, min_size=1, max_size=4), st.integers(0))
     def judge(added: list[str], asked: list[str], gone: int) -> None:
         trie = module.TopicTrie()

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from zbroker.log.queue_records import Moved, OriginsGone, ReplicatedDefinition
+from zbroker.log.queue_records import Carried, Moved, OriginsGone, ReplicatedDefinition
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replicated.ownership import OwnerClaim
@@ -280,14 +280,17 @@ def _one_name_of_each(core: Any) -> None:
     _scanned(core, change)
 
 
+def _without_facts(core: Any, left_out: Callable[[Any], object]) -> None:
+    facts = core._scopes._facts
+    core._scopes._facts = lambda *given: [one for one in facts(*given) if not left_out(one)]
+
+
 def _leased_is_left_out(core: Any) -> None:
-    parts_of = core._scopes.parts_of
-    core._scopes.parts_of = lambda queue: (part for part in parts_of(queue) if not part.seen)
+    _without_facts(core, lambda fact: isinstance(fact, Carried) and fact.seen)
 
 
 def _counts_are_left_out(core: Any) -> None:
-    parts_of = core._scopes.parts_of
-    core._scopes.parts_of = lambda queue: (part for part in parts_of(queue) if not part.failures)
+    _without_facts(core, lambda fact: isinstance(fact, Carried) and fact.failures)
 
 
 def _nothing_waits(core: Any) -> None:

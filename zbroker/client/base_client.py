@@ -23,12 +23,13 @@ from zbroker.client import forks, link, queue_commands, values
 from zbroker.client.bookmark_stores import memory
 from zbroker.client.consumer.consumer import BaseConsumer
 from zbroker.client.consumer.worker import BaseWorker, Handler, OnError
-from zbroker.client.endpoints import ListenerEndpoints, ask_ranges
+from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.options import ConnectOptions, Listener, method_takes
 from zbroker.client.publisher import hot_path
 from zbroker.client.publisher.backpressure import Backpressure
 from zbroker.client.publisher.publisher import PublisherPort
 from zbroker.client.publisher.receipt import Receipt
+from zbroker.client.questions import ask_ranges
 from zbroker.client.queue_commands import (
     DeclareOptions,
     DeleteOptions,

@@ -11,20 +11,16 @@ import zmq
 
 from zbroker import endpoints
 from zbroker.client.connection import Phase, TokenConnection
-from zbroker.client.effects import Effect, GetToken, NewToken, raised
-from zbroker.client.link import CLOSE_LINGER_MS, ClientLink, Context
+from zbroker.client.effects import Effect, GetToken, NewToken
+from zbroker.client.link import ClientLink, Context
 from zbroker.client.ports import Calls, LinkPort, turn_of
 from zbroker.client.publisher.publisher import LogonResult, PublisherPort
 from zbroker.engine.contract import Limit, Performers, Source
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
 from zbroker.wire import codec
-from zbroker.wire.messages import Error, ListenerLogon, RangeList, Ranges
 
 _ANSWERS: Final = {"delivery": codec.ANSWERS, "queues": codec.QUEUES_ANSWERS}
-
-TRIES: Final = 5
-PAUSE_S: Final = 0.2
 
 K = TypeVar("K", bound=TokenConnection)
 
@@ -95,26 +91,6 @@ def origin_of(session: LogonResult) -> Origin:
     return Origin(*session.answer.origin) if session.answer.origin is not None else Origin(0, 0)
 
 
-def ask_ranges(listeners: ListenerEndpoints, command: Ranges, timeout: float) -> RangeList:
-    """Asks the delivery listener once more for each lost connection or refused token.
-
-    Raises: ZBrokerError with the broker's code, or "timeout".
-    """
-    end = clock.monotonic() + timeout
-    newer_than = 0
-    for _ in range(TRIES):
-        session = wait_for_session(listeners, newer_than, end)
-        answer = _ask(listeners, session, command, end)
-        if isinstance(answer, RangeList):
-            return answer
-        if isinstance(answer, Error) and answer.code == "auth_failed":
-            newer_than = session.number
-        elif isinstance(answer, Error) and answer.code != "not_ready":
-            raise raised(answer)
-        clock.sleep(min(PAUSE_S, max(0.0, end - clock.monotonic())))
-    raise ZBrokerError("timeout", f"delivery gave no answer in {timeout} s")
-
-
 def wait_for_session(listeners: ListenerEndpoints, newer_than: int, end: float) -> LogonResult:
     """A session newer than that which names the listener; `end`: of the monotonic clock.
 
@@ -125,21 +101,6 @@ def wait_for_session(listeners: ListenerEndpoints, newer_than: int, end: float) 
             raise ZBrokerError("timeout", "the broker gave no new session")
         clock.sleep(0.01)
     return session
-
-
-def _ask(
-    listeners: ListenerEndpoints, session: LogonResult, command: Ranges, end: float
-) -> RangeList | Error | None:
-    """The answer, or None if the connection was lost or the time is over."""
-    link = listeners.connect()
-    try:
-        link.send(ListenerLogon(session.answer.token or "", cid="logon"))
-        command.cid = "ranges"
-        link.send(command)
-        answers = link.answers(end)
-        return next((each for each in answers if isinstance(each, RangeList | Error)), None)
-    finally:
-        link.close(CLOSE_LINGER_MS)
 
 
 class Transport(Generic[K]):

@@ -1,9 +1,7 @@
-"""`declare_queue`, `delete_queue`, `purge_queue`: one command on a connection of its own.
+"""`declare_queue`, `delete_queue`, `purge_queue`: each a question of its own (questions.py).
 
-    session --connect, logon accepted--> look (delete) --> command --answer--> done
-       ^        |                          |                 |
-       +--lost--+------------ lost --------+                 +--lost: declare and delete again,
-       +--refused for now: not_ready, a token that is over         a purge may have been done
+    look (delete only) --> command --answer--> done
+                              +--lost--> declare and delete: again; a purge may have been done
 
 A declare says what there is to be, so it is repeated. A delete looks first, and names the
 declaration that it found: a queue that was made since by another program stays. A purge that is
@@ -12,17 +10,13 @@ repeated would take messages that came after it, so it is not.
 
 from __future__ import annotations
 
-import time as clock
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-from zbroker.client.effects import raised
-from zbroker.client.endpoints import PAUSE_S, ListenerEndpoints, wait_for_session
-from zbroker.client.link import CLOSE_LINGER_MS, ClientLink
+from zbroker.client.endpoints import ListenerEndpoints
+from zbroker.client.questions import NOT_READY, LostError, QuestionLink, ask
 from zbroker.client.subscriber.options import TIMEOUT_S, queue_name
-from zbroker.errors import TEMPORARY, Timeout, ZBrokerError
-from zbroker.wire.messages import Ack, Error, ListenerLogon
+from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.wire.queue_messages import (
     DeclareQueue,
     DeleteQueue,
@@ -33,6 +27,8 @@ from zbroker.wire.queue_messages import (
 )
 
 _MS: Final = timedelta(milliseconds=1)
+_AGAIN: Final = TEMPORARY | NOT_READY
+_HINT: Final = "it may have been done: ask again"
 
 
 class QueueInfo(NamedTuple):
@@ -121,9 +117,8 @@ def _setting(key: str, value: object) -> Setting:
 
 def declare(listeners: ListenerEndpoints, command: DeclareQueue, timeout: float) -> QueueInfo:
     """Raises: ZBrokerError with the broker's code, or "timeout"."""
-    answer = _ask(
-        listeners, timeout, f"declare_queue({command.queue!r})", lambda to: to.ask(command)
-    )
+    what = f"declare_queue({command.queue!r})"
+    answer = ask(listeners, timeout, what, lambda to: to.ask(command), _AGAIN, _HINT)
     assert isinstance(answer, QueueDeclared)
     return QueueInfo(
         answer.queue, answer.created, answer.messages, answer.consumers, answer.declaration,
@@ -135,7 +130,7 @@ def delete(listeners: ListenerEndpoints, command: DeleteQueue, timeout: float) -
     """Raises: as `declare`."""
     meant: int | None = None  # the declaration that a try was about which was not answered
 
-    def delete_it(to: _Connection) -> object:
+    def delete_it(to: QuestionLink) -> object:
         nonlocal meant
         if meant is None:
             found = to.ask(DeclareQueue(command.queue, passive=True))
@@ -143,7 +138,7 @@ def delete(listeners: ListenerEndpoints, command: DeleteQueue, timeout: float) -
             command.declaration = found.declaration
         try:
             answer = to.ask(command)
-        except _LostError:
+        except LostError:
             meant = command.declaration
             raise
         except ZBrokerError as error:
@@ -152,98 +147,25 @@ def delete(listeners: ListenerEndpoints, command: DeleteQueue, timeout: float) -
             raise
         return answer
 
-    _ask(listeners, timeout, f"delete_queue({command.queue!r})", delete_it)
+    ask(listeners, timeout, f"delete_queue({command.queue!r})", delete_it, _AGAIN, _HINT)
 
 
 def purge(listeners: ListenerEndpoints, command: PurgeQueue, timeout: float) -> int:
     """Raises: as `declare`, and outcome_unknown."""
 
-    def purge_it(to: _Connection) -> object:
+    def purge_it(to: QuestionLink) -> object:
         try:
             return to.ask(command)
-        except _LostError as lost:
+        except LostError as lost:
             raise _unknown(command.queue, lost) from None
 
-    answer = _ask(listeners, timeout, f"purge_queue({command.queue!r})", purge_it)
+    answer = ask(listeners, timeout, f"purge_queue({command.queue!r})", purge_it, _AGAIN, _HINT)
     assert isinstance(answer, QueueChanged)
     return answer.count
 
 
-def _unknown(queue: str, lost: _LostError) -> ZBrokerError:
+def _unknown(queue: str, lost: LostError) -> ZBrokerError:
     after = "in time" if lost.late else "before the connection was lost"
     reason = f"purge_queue({queue!r}) was not answered {after}: it may have been done or not"
     hint = "purge it again if messages that came since may go, too"
     return ZBrokerError("outcome_unknown", reason, hint)
-
-
-class _LostError(Exception):
-    """There was no answer. late: the time is over; else the connection is lost."""
-
-    def __init__(self, *, late: bool) -> None:
-        super().__init__()
-        self.late = late
-
-
-class _Connection:
-    """One connection that is logged on. Its methods raise: ZBrokerError, what the broker says."""
-
-    def __init__(self, link: ClientLink, end: float) -> None:
-        self._link, self._end = link, end
-        self._cids = 0
-
-    def log_on(self, token: str) -> None:
-        """Raises: _LostError."""
-        self.ask(ListenerLogon(token))
-
-    def ask(
-        self, command: ListenerLogon | DeclareQueue | DeleteQueue | PurgeQueue
-    ) -> Ack | QueueDeclared | QueueChanged:
-        """The answer to one command. Raises: _LostError."""
-        self._cids += 1
-        command.cid = str(self._cids)
-        self._link.send(command)
-        for answer in self._link.answers(self._end):
-            if isinstance(answer, Error) and answer.cid in (command.cid, None):
-                raise raised(answer)
-            if isinstance(answer, Ack | QueueDeclared | QueueChanged) and answer.cid == command.cid:
-                return answer
-        raise _LostError(late=clock.monotonic() >= self._end)
-
-
-def _ask(
-    listeners: ListenerEndpoints, timeout: float, what: str, question: Callable[[_Connection], Any]
-) -> Any:  # noqa: ANN401 - what `question` returns
-    """What `question` returns for a connection that is logged on, tried until `timeout`."""
-    end = clock.monotonic() + timeout
-    newer_than, said = 0, ""
-    while True:
-        session = wait_for_session(listeners, newer_than, end)
-        link = listeners.connect()
-        try:
-            connection = _Connection(link, end)
-            try:
-                connection.log_on(session.answer.token or "")
-            except ZBrokerError as error:
-                if error.code != "auth_failed":
-                    raise
-                newer_than, said = session.number, str(error)
-            else:
-                return question(connection)
-        except ZBrokerError as error:
-            if error.code not in _AGAIN:
-                raise
-            said = str(error)
-        except _LostError:
-            pass
-        finally:
-            link.close(CLOSE_LINGER_MS)
-        left = end - clock.monotonic()
-        if left <= 0:
-            text = f"{what}: no answer in {timeout} s" + (
-                f"; the broker said: {said}" if said else ""
-            )
-            raise Timeout("timeout", text, "it may have been done: ask again")
-        clock.sleep(min(PAUSE_S, left))
-
-
-_AGAIN: Final = TEMPORARY | {"not_logged_on"}

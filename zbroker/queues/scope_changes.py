@@ -70,7 +70,6 @@ class ScopeChanges:
     def __init__(self, shared: QueuesContext) -> None:
         self._shared = shared
         self._many: dict[str, ScopeChange] = {}
-        self.parts_of = parts_of
 
     # -- begin --------------------------------------------------------------------------------
 
@@ -199,8 +198,7 @@ class ScopeChanges:
         made = manager.replicated.migrated(
             change.config, change.source, change.scan.begins, ended.types
         )
-        facts: list[qr.AnyQueueFact] = [*_gone(change.scan, here)]
-        facts += [_carried(change.scan, part) for part in self.parts_of(one.queue)]
+        facts = self._facts(change.scan, one.queue, here)
         state = qr.OutcomesRecord(name, made.life, 0, 0, qr.packed(facts))
         number = manager.commits.number()
         for record in (ended, state, made):
@@ -229,6 +227,11 @@ class ScopeChanges:
             manager.migrated(ended, made, position, place)
 
         manager.commits.add(PendingUnit(parts, [*bodies], done, number))
+
+    @staticmethod
+    def _facts(scan: OriginScan, queue: Queue, here: BitMap64) -> list[qr.AnyQueueFact]:
+        """The state of the queue by origin."""
+        return [*_gone(scan, here), *(_carried(scan, part) for part in parts_of(queue))]
 
     # -- over ---------------------------------------------------------------------------------
 
