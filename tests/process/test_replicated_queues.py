@@ -329,7 +329,7 @@ def test_an_instance_that_is_to_stop_gives_what_it_owns_to_another_one() -> None
         with connect([a.url, b.url], "p") as client, client.consume("work", backlog=2) as consumer:
             publish(client, SOME)
             until(lambda: depths(a, b) == [SOME, SOME], "both have all")
-            first, second = consumer.fetch(2, timeout=WAIT_S)
+            first, second = (message for _, message in zip(range(2), consumer, strict=False))
             with ThreadPoolExecutor(1) as thread:
                 draining = thread.submit(drained, a)
                 until(lambda: client.url == b.url, "the publisher goes on at b", WAIT_S)
