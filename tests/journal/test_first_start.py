@@ -89,3 +89,41 @@ def test_a_person_opens_it() -> None:
     assert start.is_open
     assert not start.takes_state
     assert not start.begin_fresh()
+
+
+def test_a_peer_that_fills_itself_has_not_answered() -> None:
+    """It lost its disk, too, and what it holds by now is less than what belongs there."""
+    start = asking()
+    start.heard("c", {})
+    start.heard("b", {}, filling=True)
+    assert tick(start, 10 * WAIT_MS) is FirstPhase.ASKING
+    assert "b is getting what other instances hold" in start.text(lambda _: 0)
+    start.heard("b", {B: 2}, filling=True)
+    assert tick(start, 20 * WAIT_MS) is FirstPhase.ASKING
+    start.heard("b", {B: 7})
+    assert tick(start) is FirstPhase.FILLING
+    assert start.wanted == {B: 7}
+
+
+def test_a_peer_that_lost_its_disk_meanwhile_is_not_waited_for() -> None:
+    start = asking()
+    start.heard("b", {B: 7})
+    start.heard("c", {C: 1})
+    tick(start)
+    start.follow()
+    assert tick(start, c=1) is FirstPhase.FOLLOWING
+    start.heard("b", {}, filling=True)
+    assert tick(start, c=1) is FirstPhase.OPEN
+
+
+def test_if_what_was_to_be_filled_in_is_nowhere_any_more_it_asks_again() -> None:
+    """Else two instances that lost their disks would wait for each other."""
+    start = asking()
+    start.heard("b", {B: 7})
+    start.heard("c", {})
+    assert tick(start) is FirstPhase.FILLING
+    assert start.fills
+    start.heard("b", {})
+    assert tick(start) is FirstPhase.OPEN
+    assert start.fresh
+    assert not start.fills

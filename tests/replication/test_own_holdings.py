@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.replication.build import HERE, THIRD
 from zbroker.ids import Origin
+from zbroker.replication.holdings import Holdings
 from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.wire.replication import CLOSED_SAID_MAX, ClosedGeneration, OriginPosition
 
@@ -57,3 +58,15 @@ def test_closed_generations_are_told_once_the_newest_of_each_instance() -> None:
     assert own.changed(0).closed == said.closed
     assert own.changed(said.counter).closed == []
     assert own.closed[Origin(HERE.instance, 1)] == 9
+
+
+def test_a_log_that_fills_says_so_in_each_statement() -> None:
+    own = OwnHoldings(HERE.instance)
+    own.begin(5, 1, [])
+    own.filling = True
+    peer = Holdings()
+    assert peer.take(own.statement(), whole=True)
+    assert peer.filling
+    own.filling = False
+    assert peer.take(own.changed(peer.heard), whole=False)
+    assert not peer.filling

@@ -14,6 +14,7 @@ from tests.sim.lost_hosts_world import LostHostsWorld, Violation
 from tests.sim.many_publishers import Publisher
 from tests.sim.many_world import Instance
 from tests.sim.seeds import must_find, run
+from zbroker.journal.first_start import FirstPhase
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "60"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
@@ -77,6 +78,39 @@ def messages_known_from_a_state(bug: str = "") -> None:
     assert not program.acked
     world.give_up()
     until(world, lambda: not program.unacked)
+
+
+def test_an_instance_waits_for_a_peer_that_gets_its_own_data_back() -> None:
+    """The disks of two hosts are new. The one asks the other one only, which has nothing yet. If it
+    opened as a new log, the program without a store would give sequences again that c has."""
+    world = star("")
+    a, b, c = world.instances.values()
+    world.sync_needed = 1
+    program = Publisher("program", says_prev=True)
+    world.publishers = [program]
+    until(world, lambda: all(is_open(one) for one in (a, b, c)))
+    b.open(program)
+    until(world, lambda: program.session)
+    world.publish(program)
+    until(world, lambda: not program.unacked and len(c.held()) == len(b.held()))
+    a.lose_disk(new_id=True)
+    a.disk_nearly_full = True
+    until(world, lambda: phase(a) is FirstPhase.FILLING)
+    b.restore(empty=True)
+    until(world, lambda: "is getting what other instances hold" in waits(b))
+    world.at.run_until(world.at.now_ms + 5_000)
+    assert not is_open(b)
+    a.disk_nearly_full = False
+    until(world, lambda: is_open(a) and is_open(b))
+    assert b.held() == c.held()
+
+
+def phase(instance: Instance) -> FirstPhase | None:
+    return instance.journal.core.first.phase if instance.journal is not None else None
+
+
+def waits(instance: Instance) -> str:
+    return instance.journal.core.commit.waits if instance.journal is not None else ""
 
 
 def star(bug: str) -> LostHostsWorld:

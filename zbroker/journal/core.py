@@ -257,7 +257,8 @@ class JournalCore:
     def _peers_answered(self, event: ev.PeersAnswered) -> Effects:
         if not self.first.is_open:
             for answer in event.answers:
-                self.first.heard(answer.peer, event.rows.get(answer.peer, {}))
+                rows, filling = event.rows.get(answer.peer, {}), answer.peer in event.filling
+                self.first.heard(answer.peer, rows, filling=filling)
         for peer, rows in event.rows.items():
             self._ahead.heard(peer, rows)
         high = self.commit.sessions.origins.high(self.origin)
@@ -271,7 +272,8 @@ class JournalCore:
         rows = {Origin(r.instance, r.generation): r.position for r in said.rows if not r.digest}
         whole = None if said.whole is None else dict(said.whole)
         answer = PeerAnswer(said.peer, dict(said.generations), 0, said.asked_in, whole)
-        return self._peers_answered(ev.PeersAnswered([answer], {said.peer: rows}))
+        filling = [said.peer] if said.filling else []
+        return self._peers_answered(ev.PeersAnswered([answer], {said.peer: rows}, filling))
 
     # -- a first start ------------------------------------------------------------------------
 
@@ -281,7 +283,7 @@ class JournalCore:
         commit.decided = not undecided and first.places
         commit.fenced = undecided or not first.is_open
         commit.waits = first.text(commit.sessions.origins.high)
-        commit.takes_state = first.takes_state
+        commit.takes_state, commit.fills = first.takes_state, first.fills
 
     def _look_at_first_start(self, now: Now) -> Effects:
         first, commit = self.first, self.commit

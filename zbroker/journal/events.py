@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -59,11 +59,12 @@ class PeersAnswered(Struct, gc=False):
     """How far peers have this instance's own records: at a start, and with each later hello.
 
     rows: by peer, how far they have those of every instance; once this one is open, only of what
-    they have more.
+    they have more. filling: peers whose own logs fill (first_start.py).
     """
 
     answers: Sequence[PeerAnswer]
     rows: Mapping[str, Mapping[Origin, int]] = {}
+    filling: Collection[str] = ()
 
 
 class GenerationBegun(Struct, gc=False):

@@ -2,6 +2,7 @@
 
     ASKING --all peers answered, none holds anything--> OPEN, a fresh log
     ASKING --a peer holds something; all answered, or WAIT_MS are over--> FILLING
+    FILLING --no peer holds anything any more--> ASKING
     ASKING, FILLING, FOLLOWING --a person says that it is a fresh one--> OPEN
     FILLING --the state of a peer is durable here, or its log has everything--> FOLLOWING
     FOLLOWING --the log holds what all peers held that answered--> OPEN
@@ -9,6 +10,9 @@
 While it is not open no publisher may log on: it would begin below what its peers hold of it, and
 they would take its messages for duplicates. Records of peers are taken while it follows; before
 that they would make the log one that is not empty, which takes no state.
+
+A peer that is filling or following itself has not answered yet: what it says that it holds is less
+than what belongs there. It never waits for one that asks, so one of them goes on.
 
 A log was opened once if its own records are in it, or a state snapshot of its own; the fence keeps
 both out before. So a crash at any point begins here again, with what is durable.
@@ -42,6 +46,7 @@ class FirstStart:
 
     def __init__(self, peers: Iterable[str], *, opened: bool, empty: bool) -> None:
         self.missing = set(peers)
+        self._filling: set[str] = set()  # of those: they get what others hold first
         asks = bool(self.missing) and not opened
         self.phase = FirstPhase.ASKING if asks else FirstPhase.OPEN
         self.takes_state = empty and not opened
@@ -57,18 +62,27 @@ class FirstStart:
         return self.phase is FirstPhase.OPEN
 
     @property
+    def fills(self) -> bool:
+        """The log gets what peers hold: what is in it is less than what belongs there."""
+        return self.phase in (FirstPhase.FILLING, FirstPhase.FOLLOWING)
+
+    @property
     def places(self) -> bool:
         """Records of peers are taken."""
         return self.phase in (FirstPhase.FOLLOWING, FirstPhase.OPEN) or not self._empty
 
-    def heard(self, peer: str, rows: Mapping[Origin, int]) -> None:
+    def heard(self, peer: str, rows: Mapping[Origin, int], *, filling: bool = False) -> None:
         """A peer says what it holds. Its first word counts, unless it holds less now: records
-        that it takes meanwhile are on their way, and never end."""
-        self.missing.discard(peer)
-        if self.is_open:
+        that it takes meanwhile are on their way, and never end. filling: its log fills, too."""
+        before = self._held.get(peer)
+        if filling:
+            self._filling.add(peer)
+        else:
+            self.missing.discard(peer)
+            self._filling.discard(peer)
+        if self.is_open or (filling and before is None):
             return
         held = {origin: at for origin, at in rows.items() if at}
-        before = self._held.get(peer)
         if before is None or any(held.get(one, 0) < at for one, at in before.items()):
             self._held[peer] = held
             self.wanted = {}
@@ -79,6 +93,8 @@ class FirstStart:
     def tick(self, now_ms: int, high: Callable[[Origin], int]) -> bool:
         """True if the phase has changed. high: how far an origin is here."""
         before = self.phase
+        if self.phase is FirstPhase.FILLING and not any(self._held.values()):
+            self.phase = FirstPhase.ASKING
         if self.phase is FirstPhase.ASKING:
             self._asking(now_ms)
         if self.phase is FirstPhase.FOLLOWING and self._is_ripe(now_ms):
@@ -126,6 +142,11 @@ class FirstStart:
         if self.phase is FirstPhase.ASKING:
             if any(self._held.values()):
                 return f"another instance holds data; the answer of {silent} is awaited shortly"
+            if filling := self._filling & self.missing:
+                return (
+                    f"the log is empty, and {', '.join(sorted(filling))} is getting what other "
+                    f"instances hold; publishers wait until it has that; {way_out}"
+                )
             return (
                 f"the log is empty, and {silent} did not answer yet whether they hold data that "
                 f"belongs here; publishers wait until they do; {way_out}"

@@ -72,8 +72,9 @@ class QuestionAnswers:
         to = self._to
         to.sessions.origins.note_own(to.batches, to.generation)
         takes_state = to.takes_state and to.sessions.is_empty
+        rows = travelling(to.sessions)
         return w.OriginRows(
-            ask.cid, to.generation, to.started_ns, *travelling(to.sessions), takes_state
+            ask.cid, to.generation, to.started_ns, *rows, takes_state, filling=to.fills
         )
 
     def _open(self, ask: m.Open) -> m.Opened:

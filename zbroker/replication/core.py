@@ -300,7 +300,7 @@ class ReplicationCore:
             return []
         rid = self._begins.pop(begun.cid)
         self.own.begin(begun.generation, begun.started_ns, begun.rows, begun.closed)
-        self.own.takes_state = begun.takes_state
+        self.own.takes_state, self.own.filling = begun.takes_state, begun.filling
         self.own.forgotten = frozenset(begun.forgotten)
         self.own.open_generations = begun.open_generations
         effects = [
@@ -313,7 +313,9 @@ class ReplicationCore:
 
     def _first_start(self, row: FirstStartRow, now: Now) -> Sequence[Effect]:
         """The journal says whether its log is open, or gets something first."""
-        return self.sources.beginning.said(row)
+        effects = self.sources.beginning.said(row)
+        self.own.filling = self.sources.beginning.fills
+        return effects
 
     def _state_taken(self, taken: StateTaken, now: Now) -> Sequence[Effect]:
         effects = self.sources.state_taken(taken)
@@ -342,7 +344,8 @@ class ReplicationCore:
         if isinstance(message, w.Want):
             return [*effects, *self._requests.heard(link.peer.instance, message)]
         welcomed = isinstance(message, w.LinkWelcome) and link.state == "finding"
-        if welcomed or (isinstance(message, w.LinkBeat) and message.statement.rows):
+        asks = not self.sources.beginning.is_open  # then it matters, too, that a peer is filled
+        if welcomed or (isinstance(message, w.LinkBeat) and (asks or message.statement.rows)):
             return [*effects, *self.sources.peer_holds(event.link, link.peer, link.asked_in)]
         return effects
 

@@ -14,10 +14,11 @@ from zbroker.wire.replication import CLOSED_SAID_MAX, OriginPosition, Statement
 
 class Holdings:
     """The newest statement of one instance. sources: instances that send to it now. closed: where
-    generations ended that are whole there."""
+    generations ended that are whole there. filling: it does not hold yet what belongs there."""
 
     def __init__(self) -> None:
         self.instance = self.generation = 0
+        self.filling = False
         self.rows: dict[Origin, OriginPosition] = {}
         self.sources: frozenset[int] = frozenset()
         self.closed: dict[Origin, int] = {}
@@ -46,7 +47,7 @@ class Holdings:
         if whole:
             self.rows, self.closed, self._closed_whole = {}, {}, True
         self.instance, self._newest = statement.instance, said
-        self.generation = statement.generation
+        self.generation, self.filling = statement.generation, statement.filling
         self.sources = frozenset(statement.sources)
         if statement.closed:
             ends = ((Origin(one.instance, one.generation), one.end) for one in statement.closed)

@@ -27,6 +27,7 @@ class OwnHoldings:
         self.instance = instance
         self.known = False
         self.takes_state = False  # the log is empty, and was never open
+        self.filling = False  # it began like that, and gets what others hold
         self.generation = 0
         self.started_ns = 0
         self.counter = 0  # of the newest change
@@ -119,7 +120,7 @@ class OwnHoldings:
         self.counter += 1  # a repeated one is newer than what another link forwarded
         return Statement(
             self.instance, self.generation, self.started_ns, self.counter, rows,
-            sorted(self.sources), closed,
+            sorted(self.sources), closed, self.filling,
         )  # fmt: skip
 
 

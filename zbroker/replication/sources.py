@@ -343,7 +343,10 @@ class Sources:
         generations = peer.generations_of(self._settings.instance)
         whole = None if peer.is_whole else peer.whole_of(self._settings.instance)
         rows = peer.more_than(self._own) if self.beginning.is_open else [*peer.rows.values()]
-        return [Say(JOURNAL, PeerHolds(self.journal, name, generations, rows, asked_in, whole))]
+        said = PeerHolds(
+            self.journal, name, generations, rows, asked_in, whole, peer.filling
+        )  # fmt: skip
+        return [Say(JOURNAL, said)]
 
     def state_taken(self, taken: StateTaken) -> list[Effect]:
         """A part of a state is in the journal, or it was refused."""

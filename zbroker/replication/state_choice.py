@@ -37,6 +37,7 @@ from zbroker.wire.replicas import (
 )
 
 FILLING: Final = "filling"
+FOLLOWING: Final = "following"
 OPEN: Final = "open"
 STALLED_MS: Final = 20 * BEAT_MS
 OPEN_MS: Final = 10 * BEAT_MS  # then only a person changes something
@@ -61,6 +62,11 @@ class StateChoice:
     def is_open(self) -> bool:
         """Nothing has to come first; False also while that is not known."""
         return self.row is not None and self.row.phase == OPEN
+
+    @property
+    def fills(self) -> bool:
+        """The log gets what others hold."""
+        return self.row is not None and self.row.phase in (FILLING, FOLLOWING)
 
     def said(self, row: FirstStartRow) -> list[Effect]:
         """The journal says how its log is."""

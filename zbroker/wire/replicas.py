@@ -39,7 +39,8 @@ class OriginRows(Correlated, tag="origin_rows"):
     """rows: how far each origin is durable, also the own generations of this instance. closed:
     generations that have ended, which have no row. forgotten: peers that are not waited for.
     open_generations: of this instance, that are not closed, without the newest. takes_state: the
-    log is empty, and was never open: it may begin with the state of another one."""
+    log is empty, and was never open: it may begin with the state of another one. filling: it gets
+    what others hold."""
 
     generation: int
     started_ns: int
@@ -48,6 +49,7 @@ class OriginRows(Correlated, tag="origin_rows"):
     forgotten: list[str] = field(default_factory=list)
     open_generations: int = 0
     takes_state: bool = False
+    filling: bool = False
 
 
 class ForgetPeer(JournalRequest, tag="forget_peer"):
@@ -102,7 +104,8 @@ class PeerHolds(InternalMessage, tag="peer_holds"):
 
     asked_in: the generation of this instance when its link to the peer began. whole: the same of
     those that it has with all topics; None: all are. rows: all that it holds, while this one is not
-    open; then of other instances, what it has with all topics and this one has not.
+    open; then of other instances, what it has with all topics and this one has not. filling: it
+    does not hold yet what belongs there.
     """
 
     incarnation: int
@@ -111,6 +114,7 @@ class PeerHolds(InternalMessage, tag="peer_holds"):
     rows: list[OriginPosition] = field(default_factory=list)
     asked_in: int = 0
     whole: list[tuple[int, int]] | None = None
+    filling: bool = False
 
 
 class MissingRange(Struct, array_like=True, gc=False):

@@ -91,6 +91,7 @@ class Statement(Struct, array_like=True, gc=False):
     started_ns: when its journal began, as its start record says. rows: all of them in a Hello or
     Welcome, those that changed in a beat. sources: instances that send to it on a live link now.
     closed: the newest CLOSED_SAID_MAX of each instance; none in a beat: they are as before.
+    filling: its log began empty, and does not hold yet what others held.
     """
 
     instance: _Instance
@@ -100,6 +101,7 @@ class Statement(Struct, array_like=True, gc=False):
     rows: Rows
     sources: Annotated[list[_Instance], Meta(max_length=ROWS_MAX)] = []
     closed: Annotated[list[ClosedGeneration], Meta(max_length=ROWS_MAX)] = []
+    filling: bool = False
 
 
 class LinkHello(LinkMessage, tag="link_hello"):
