@@ -63,7 +63,7 @@ class FirstStart:
 
     @property
     def fills(self) -> bool:
-        """The log gets what peers hold: what is in it is less than what belongs there."""
+        """The log gets what peers hold, and has less than belongs there."""
         return self.phase in (FirstPhase.FILLING, FirstPhase.FOLLOWING)
 
     @property

@@ -39,6 +39,7 @@ from zbroker.replication.effects import (
     StartFound,
     StateBlock,
 )
+from zbroker.replication.far_holdings import far_rows
 from zbroker.replication.link_changes import LinkChanges
 from zbroker.replication.link_rows import row_of
 from zbroker.replication.outgoing_link import OutgoingLink
@@ -179,6 +180,8 @@ class ReplicationCore:
         if beat:
             self._beat_ms = now_ms + BEAT_MS
             self._requests.beat()
+            peers = [link.peer for link in self.outgoing.values()]
+            self.own.far = far_rows(self.own, [*peers, *self.sources.peers])
         effects += self._hold(now, again=beat)
         effects += self._publish(again=beat)
         reading = any(link.state == "sending" for link in self.outgoing.values())
@@ -344,8 +347,8 @@ class ReplicationCore:
         if isinstance(message, w.Want):
             return [*effects, *self._requests.heard(link.peer.instance, message)]
         welcomed = isinstance(message, w.LinkWelcome) and link.state == "finding"
-        asks = not self.sources.beginning.is_open  # then it matters, too, that a peer is filled
-        if welcomed or (isinstance(message, w.LinkBeat) and (asks or message.statement.rows)):
+        says = link.peer.news or not self.sources.beginning.is_open  # then all of it matters
+        if welcomed or (isinstance(message, w.LinkBeat) and says):
             return [*effects, *self.sources.peer_holds(event.link, link.peer, link.asked_in)]
         return effects
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from zbroker.ids import Origin
 from zbroker.replication.own_holdings import OwnHoldings
-from zbroker.wire.replication import CLOSED_SAID_MAX, OriginPosition, Statement
+from zbroker.wire.replication import CLOSED_SAID_MAX, FarPosition, OriginPosition, Statement
 
 
 class Holdings:
@@ -19,6 +19,8 @@ class Holdings:
     def __init__(self) -> None:
         self.instance = self.generation = 0
         self.filling = False
+        self.far: list[FarPosition] = []  # what others hold of which it has less, as it says
+        self.news = False  # the newest statement says more than others before it of either
         self.rows: dict[Origin, OriginPosition] = {}
         self.sources: frozenset[int] = frozenset()
         self.closed: dict[Origin, int] = {}
@@ -48,6 +50,8 @@ class Holdings:
             self.rows, self.closed, self._closed_whole = {}, {}, True
         self.instance, self._newest = statement.instance, said
         self.generation, self.filling = statement.generation, statement.filling
+        self.news = bool(statement.rows) or statement.far != self.far
+        self.far = statement.far
         self.sources = frozenset(statement.sources)
         if statement.closed:
             ends = ((Origin(one.instance, one.generation), one.end) for one in statement.closed)
@@ -106,6 +110,15 @@ class Holdings:
             if row.instance != own.instance and not row.digest
             and (one := Origin(row.instance, row.generation)) not in own.closed
             and row.position > own.position(one)
+        ]  # fmt: skip
+
+    def far_of(self, own: OwnHoldings) -> list[FarPosition]:
+        """What others hold, as it says, and that one does not."""
+        return [
+            far for far in self.far
+            if far.instance != own.instance and far.origin not in own.closed
+            and far.position > own.position(far.origin)
+            and not self.reaches(far.origin, far.position)
         ]  # fmt: skip
 
     @property

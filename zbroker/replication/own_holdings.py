@@ -14,6 +14,7 @@ from zbroker.wire.replication import (
     CLOSED_SAID_MAX,
     ROWS_MAX,
     ClosedGeneration,
+    FarPosition,
     OriginPosition,
     Statement,
 )
@@ -28,6 +29,7 @@ class OwnHoldings:
         self.known = False
         self.takes_state = False  # the log is empty, and was never open
         self.filling = False  # it began like that, and gets what others hold
+        self.far: list[FarPosition] = []  # see far_holdings.py
         self.generation = 0
         self.started_ns = 0
         self.counter = 0  # of the newest change
@@ -120,7 +122,7 @@ class OwnHoldings:
         self.counter += 1  # a repeated one is newer than what another link forwarded
         return Statement(
             self.instance, self.generation, self.started_ns, self.counter, rows,
-            sorted(self.sources), closed, self.filling,
+            sorted(self.sources), closed, self.filling, self.far,
         )  # fmt: skip
 
 

@@ -335,6 +335,11 @@ class Sources:
         who = self._principal(link.key)
         self.refusals.records(link.rid, who, origin, code, now.mono_ms)
 
+    @property
+    def peers(self) -> list[Holdings]:
+        """What the sources say that they hold."""
+        return [link.peer for link in self.links.values()]
+
     def peer_holds(self, name: str, peer: Holdings, asked_in: int = 0) -> list[Effect]:
         """The journal hears how much of its own a peer holds, and of what it holds more than this
         instance. asked_in: see PeerHolds."""
@@ -342,7 +347,10 @@ class Sources:
             return []
         generations = peer.generations_of(self._settings.instance)
         whole = None if peer.is_whole else peer.whole_of(self._settings.instance)
-        rows = peer.more_than(self._own) if self.beginning.is_open else [*peer.rows.values()]
+        rows = [*peer.rows.values()]
+        if self.beginning.is_open:
+            far = [w.OriginPosition(*one.origin, one.position) for one in peer.far_of(self._own)]
+            rows = [*peer.more_than(self._own), *far]
         said = PeerHolds(
             self.journal, name, generations, rows, asked_in, whole, peer.filling
         )  # fmt: skip

@@ -104,8 +104,8 @@ class PeerHolds(InternalMessage, tag="peer_holds"):
 
     asked_in: the generation of this instance when its link to the peer began. whole: the same of
     those that it has with all topics; None: all are. rows: all that it holds, while this one is not
-    open; then of other instances, what it has with all topics and this one has not. filling: it
-    does not hold yet what belongs there.
+    open; then of other instances, what it has with all topics and this one has not, or says that
+    others have. filling: it does not hold yet what belongs there.
     """
 
     incarnation: int

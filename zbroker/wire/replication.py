@@ -25,6 +25,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
+from zbroker.ids import Origin
 from zbroker.limits import TOPIC_MAX_BYTES
 from zbroker.link_topics import FILTER_MAX_CHARS, PATTERNS_MAX
 from zbroker.wire.internal import Covered, Record
@@ -38,6 +39,8 @@ RECORDS_MAX: Final = 1_000  # of one SendUnits
 GENERATION_MAX: Final = (1 << 32) - 1 - (1 << 16)
 _Generation = Annotated[int, Meta(ge=0, le=GENERATION_MAX)]
 STATE_PARTS_MAX: Final = 256
+FAR_MAX: Final = 1_000  # origins of one statement
+HOPS_MAX: Final = 4  # instances over which it is passed on what others hold
 WANT_HOPS_MAX: Final = 4  # links that a request goes over
 WANT_MAX: Final = 1_000_000  # messages
 INSTANCE_MAX: Final = (1 << 64) - 1
@@ -82,6 +85,20 @@ class ClosedGeneration(Struct, array_like=True, gc=False):
     digest: U63 = 0
 
 
+class FarPosition(Struct, array_like=True, gc=False):
+    """Another instance, over so many, holds more of this origin with all topics: up to there."""
+
+    instance: _Instance
+    generation: _Generation
+    position: U63
+    hops: Annotated[int, Meta(ge=1, le=HOPS_MAX)]
+
+    @property
+    def origin(self) -> Origin:
+        """The origin."""
+        return Origin(self.instance, self.generation)
+
+
 Rows = Annotated[list[OriginPosition], Meta(max_length=ROWS_MAX)]
 
 
@@ -91,7 +108,8 @@ class Statement(Struct, array_like=True, gc=False):
     started_ns: when its journal began, as its start record says. rows: all of them in a Hello or
     Welcome, those that changed in a beat. sources: instances that send to it on a live link now.
     closed: the newest CLOSED_SAID_MAX of each instance; none in a beat: they are as before.
-    filling: its log began empty, and does not hold yet what others held.
+    filling: its log began empty, and does not hold yet what others held. far: what other instances
+    hold of which it has less, see zbroker.replication.far_holdings; all of it each time.
     """
 
     instance: _Instance
@@ -102,6 +120,7 @@ class Statement(Struct, array_like=True, gc=False):
     sources: Annotated[list[_Instance], Meta(max_length=ROWS_MAX)] = []
     closed: Annotated[list[ClosedGeneration], Meta(max_length=ROWS_MAX)] = []
     filling: bool = False
+    far: Annotated[list[FarPosition], Meta(max_length=FAR_MAX)] = []
 
 
 class LinkHello(LinkMessage, tag="link_hello"):
@@ -268,7 +287,8 @@ def wrong(statement: Statement) -> str:
     """Which number of a statement cannot be; "" if all can. A decoder has no bounds of 64 bits."""
     closed = (one.instance for one in statement.closed)
     rows = (row.instance for row in statement.rows)
-    named = [statement.instance, *statement.sources, *rows, *closed]
+    far = (one.instance for one in statement.far)
+    named = [statement.instance, *statement.sources, *rows, *closed, *far]
     if not all(0 < instance <= INSTANCE_MAX for instance in named):
         return f"an instance id is 1 to {INSTANCE_MAX}"
     return ""
