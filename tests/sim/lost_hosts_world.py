@@ -71,6 +71,17 @@ class LosingInstance(Instance):
         super().__init__(world, name, number)
         self.removed: set[Message] = set()
         self.removed_once: set[Message] = set()
+        self._removed_in_image: set[Message] = set()
+
+    def keep_image(self) -> None:
+        super().keep_image()
+        if self.journal is not None:
+            self._removed_in_image = set(self.removed)
+
+    def restore(self, *, empty: bool) -> None:
+        if empty or self._image is not None:
+            self.removed = set() if empty else set(self._removed_in_image)
+        super().restore(empty=empty)
 
     def lose_disk(self, *, new_id: bool) -> None:
         """The host burns; another one takes its name."""
