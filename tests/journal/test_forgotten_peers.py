@@ -102,6 +102,18 @@ def test_it_ends_when_the_peer_answers() -> None:
     assert process.older == 1
 
 
+def test_nothing_is_closed_by_the_word_of_a_peer_that_fills() -> None:
+    """It has a new disk, and gets back from others what they hold of this instance."""
+    process = again(start(SimDisk(random.Random(1))))
+    answer = PeerAnswer("b", {}, 0, process.core.commit.generation)
+    process._turn.hear(PeersAnswered([answer], filling=["b"]))
+    process.pass_time()
+    assert process.older == 2
+    process._turn.hear(PeersAnswered([answer]))
+    process.pass_time()
+    assert process.older == 0
+
+
 def test_nothing_is_forgotten_before_a_start_is_decided() -> None:
     begin = Start(build.Clock(), build.SEGMENT_BYTES, lambda: 5)
     disk = SimDisk(random.Random(1))

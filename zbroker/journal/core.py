@@ -263,7 +263,8 @@ class JournalCore:
             self._ahead.heard(peer, rows)
         high = self.commit.sessions.origins.high(self.origin)
         self._decided(self.question.heard(event.answers, self.origin, high))
-        self.closing.heard(event.answers)
+        # one that fills has less than it will have: nothing is closed by its word
+        self.closing.heard(one for one in event.answers if one.peer not in event.filling)
         return ()
 
     def _peer_holds(self, _rid: bytes, said: PeerHolds) -> Effects:

@@ -20,7 +20,7 @@ class Holdings:
         self.instance = self.generation = 0
         self.filling = False
         self.far: list[FarPosition] = []  # what others hold of which it has less, as it says
-        self.news = False  # the newest statement says more than others before it of either
+        self.news = False  # by its newest statement any of these is another
         self.rows: dict[Origin, OriginPosition] = {}
         self.sources: frozenset[int] = frozenset()
         self.closed: dict[Origin, int] = {}
@@ -49,9 +49,10 @@ class Holdings:
         if whole:
             self.rows, self.closed, self._closed_whole = {}, {}, True
         self.instance, self._newest = statement.instance, said
-        self.generation, self.filling = statement.generation, statement.filling
-        self.news = bool(statement.rows) or statement.far != self.far
-        self.far = statement.far
+        self.generation = statement.generation
+        same = (statement.far, statement.filling) == (self.far, self.filling)
+        self.news = bool(statement.rows) or not same
+        self.far, self.filling = statement.far, statement.filling
         self.sources = frozenset(statement.sources)
         if statement.closed:
             ends = ((Origin(one.instance, one.generation), one.end) for one in statement.closed)
