@@ -33,6 +33,8 @@ WRONG: list[Any] = [
 ]  # fmt: skip
 HELD = {HERE: 3, THERE: 7, THIRD: 9}
 RECORD = Record(1, *THERE, 8, 7, 1, 77, 1, 8, 7, 1, topics=["t"])
+NAMED = [w.NamedMessages(*THERE, [7, 1]), w.NamedMessages(*THIRD, [9, 2])]
+WANT = w.Want(1, "work", HERE.instance, "here", THERE.instance, 1, 1, 10, 3, NAMED, 2)
 TO_DESTINATION: list[w.LinkMessage] = [
     w.LinkHello(w.PROTOCOL, 1, 2, "there", "g", statement(2, HELD, [THIRD.instance])),
     w.SendUnits(1, 1, [RECORD]),
@@ -40,7 +42,7 @@ TO_DESTINATION: list[w.LinkMessage] = [
     w.NoState(1),
     w.StatePart(1, 0, True),
     w.SkipRange(1, *THIRD, 10, 12),
-    w.Want(1, "work", HERE.instance, "here", THERE.instance, 1, 1, 10),
+    WANT,
 ]
 TO_SOURCE: list[w.LinkMessage] = [
     w.LinkWelcome(1, 1, "there", "g", statement(2, HELD, [THIRD.instance]), 1 << 20),
@@ -50,7 +52,7 @@ TO_SOURCE: list[w.LinkMessage] = [
     w.LinkEnded(1, "over"),
     w.AskState(1),
     w.StateReceipt(1, 1, True),
-    w.Want(1, "work", HERE.instance, "here", THERE.instance, 1, 1, 10),
+    WANT,
 ]
 
 

@@ -12,15 +12,16 @@ from tests.replication.test_core import MINE, Process, answers
 from zbroker.engine.effects import Answer, Tell
 from zbroker.engine.events import Asked
 from zbroker.ids import Origin
-from zbroker.limits import BEAT_MS
-from zbroker.replication.contract import FEATURE_LEVEL, REQUESTS_LEVEL
+from zbroker.limits import BEAT_MS, U63_MAX
+from zbroker.replication.contract import FEATURE_LEVEL, NAMES_LEVEL, REQUESTS_LEVEL
 from zbroker.replication.core import FromDestination
 from zbroker.replication.effects import SayOn
 from zbroker.replication.request_routes import A_BEAT, SEEN_MAX
 from zbroker.replication.sources import FromSource
+from zbroker.wire import codec
 from zbroker.wire import replication as w
 from zbroker.wire.owner_requests import AskTransfer, LiveSources, QueuesHere, TransferRequest
-from zbroker.wire.replication import OriginPosition
+from zbroker.wire.replication import INSTANCE_MAX, OriginPosition
 
 QUEUES = b"queues"
 NAMES = {"there": THERE, "third": THIRD}
@@ -144,6 +145,57 @@ def test_an_instance_whose_log_does_not_come_here_may_not_ask() -> None:
 def test_an_instance_of_an_older_release_is_not_asked() -> None:
     process = Meshed("there", level=REQUESTS_LEVEL - 1)
     assert not sent(process.asks(THERE))
+
+
+SOME = [w.NamedMessages(*FAR, [3, 2, 1, 1])]
+
+
+def test_names_reach_the_queues_of_the_owner_over_others() -> None:
+    process = Meshed("third")
+    found = sent(process.hears(Asked(QUEUES, AskTransfer("work", FAR.instance, "", 0, SOME, 3))))
+    assert {(one.count, one.most) for one in found.values()} == {(0, 3)}
+    passed = sent(process.wants(replace(WANT, owner=FAR.instance, where=SOME, most=2)))
+    assert [(one.where, one.most) for one in passed.values()] == [(SOME, 2)]
+    own = replace(WANT, where=SOME, most=2, number=2)
+    assert told(process.wants(own)) == [TransferRequest("work", THERE.instance, 10, SOME, 2)]
+
+
+def test_a_release_without_names_is_asked_for_a_number_alone() -> None:
+    process = Meshed("there", level=NAMES_LEVEL - 1)
+    asks = [AskTransfer("work", THERE.instance, "", count, SOME, 3) for count in (0, 7)]
+    assert not sent(process.hears(Asked(QUEUES, asks[0])))
+    [(_, want)] = sent(process.hears(Asked(QUEUES, asks[1]))).items()
+    assert (want.count, want.where, want.most) == (7, [], 0)
+
+
+def test_a_request_for_nothing_is_not_made() -> None:
+    process = Meshed("there")
+    assert not sent(process.hears(Asked(QUEUES, AskTransfer("work", THERE.instance, "", 0))))
+
+
+@pytest.mark.parametrize("where", [
+    [w.NamedMessages(*FAR, [3, 1, 1])],
+    [w.NamedMessages(*FAR, [0, 1])],
+    [w.NamedMessages(*FAR, [3, 0])],
+    [w.NamedMessages(0, 1, [3, 1])],
+    [w.NamedMessages(1 << 64, 1, [3, 1])],
+    [w.NamedMessages(*FAR, [U63_MAX, 1])],
+    [w.NamedMessages(*FAR, [1, w.WANT_NAMES_MAX + 1])],
+    [w.NamedMessages(*FAR, [1, w.WANT_NAMES_MAX]), w.NamedMessages(*THIRD, [1, 1])],
+])  # fmt: skip
+def test_names_that_cannot_be_or_are_too_many_are_not_heard(where: list[Any]) -> None:
+    process = Meshed()
+    assert w.wrong_names(where)
+    assert not told(process.wants(replace(WANT, where=where, most=1)))
+    assert not sent(process.wants(replace(WANT, where=where, owner=FAR.instance, number=2)))
+
+
+def test_as_many_names_as_there_may_be_are_within_a_header() -> None:
+    where = [w.NamedMessages(INSTANCE_MAX - n, w.GENERATION_MAX, [U63_MAX - n, 1])
+             for n in range(1, w.WANT_NAMES_MAX + 1)]  # fmt: skip
+    assert not w.wrong_names(where)
+    frame = codec.encode(replace(WANT, where=where, most=w.WANT_NAMES_MAX))
+    assert codec.decode(codec.TO_SOURCE, frame) == replace(WANT, where=where, most=w.WANT_NAMES_MAX)
 
 
 def test_nobody_is_told_before_the_queues_were_heard_of() -> None:

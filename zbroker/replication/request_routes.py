@@ -19,12 +19,19 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from zbroker.engine.effects import Answer, Tell
-from zbroker.replication.contract import REQUESTS_LEVEL, ReplicationSettings
+from zbroker.replication.contract import NAMES_LEVEL, REQUESTS_LEVEL, ReplicationSettings
 from zbroker.replication.effects import Effect, SayOn
 from zbroker.replication.outgoing_link import OutgoingLink
 from zbroker.replication.sources import Sources
 from zbroker.wire import owner_requests as o
-from zbroker.wire.replication import INSTANCE_MAX, WANT_HOPS_MAX, WANT_MAX, Want
+from zbroker.wire.replication import (
+    INSTANCE_MAX,
+    WANT_HOPS_MAX,
+    WANT_MAX,
+    WANT_NAMES_MAX,
+    Want,
+    wrong_names,
+)
 
 SEEN_MAX: Final = 10_000  # requests of others that are known again
 A_BEAT: Final = 1_000  # requests of one instance between two beats; more are dropped
@@ -32,16 +39,21 @@ A_BEAT: Final = 1_000  # requests of one instance between two beats; more are dr
 
 class Way(NamedTuple):
     """A link on which an instance hears a request: of the two, the one that this log goes out on,
-    by name; else one that it comes in on, by connection."""
+    by name; else one that it comes in on, by connection. level: the feature level there."""
 
     session: int
+    level: int
     link: str = ""
     rid: bytes = b""
 
-    def say(self, want: Want) -> Effect:
-        """Sends it there."""
+    def say(self, want: Want) -> list[Effect]:
+        """Sends what is known there of a request."""
+        if want.where and self.level < NAMES_LEVEL:
+            want = replace(want, where=[], most=0)
+        if not want.count and not want.where:
+            return []
         message = replace(want, session=self.session)
-        return SayOn(self.link, message) if self.link else Answer(self.rid, message)
+        return [SayOn(self.link, message) if self.link else Answer(self.rid, message)]
 
 
 class RequestRoutes:
@@ -62,13 +74,15 @@ class RequestRoutes:
         mine = self._settings
         want = Want(
             0, ask.queue, ask.owner, ask.name, mine.instance, mine.incarnation, self._number,
-            min(ask.count, WANT_MAX), WANT_HOPS_MAX,
+            min(ask.count, WANT_MAX), WANT_HOPS_MAX, ask.where, min(ask.most, WANT_NAMES_MAX),
         )  # fmt: skip
         return [*self._on(want, but=())]
 
     def heard(self, peer: int, want: Want) -> list[Effect]:
         """An instance says it on one of the links with it."""
         if not self._may_ask(peer) or not 0 < want.asker <= INSTANCE_MAX:
+            return []
+        if wrong_names(want.where):
             return []
         self._heard[peer] += 1
         key = want.asker, want.begun, want.number
@@ -79,7 +93,7 @@ class RequestRoutes:
         if len(self._seen) > SEEN_MAX:
             del self._seen[next(iter(self._seen))]
         if want.owner == mine.instance or (not want.owner and want.name == mine.name):
-            wanted = o.TransferRequest(want.queue, want.asker, want.count)
+            wanted = o.TransferRequest(want.queue, want.asker, want.count, want.where, want.most)
             return [Tell(self.rid, wanted)] if self.rid else []
         if not want.hops:
             return []
@@ -99,7 +113,7 @@ class RequestRoutes:
         ways, names = self._ways()
         owner = want.owner or names.get(want.name, 0)
         to = (owner,) if owner in ways else ways.keys() - set(but)
-        return (ways[instance].say(want) for instance in sorted(to))
+        return (effect for instance in sorted(to) for effect in ways[instance].say(want))
 
     def _ways(self) -> tuple[dict[int, Way], dict[str, int]]:
         """By instance; and the instances that are known by name."""
@@ -107,10 +121,10 @@ class RequestRoutes:
         names: dict[str, int] = {}
         for source in self._sources.links.values():
             if source.welcomed and source.feature_level >= REQUESTS_LEVEL:
-                ways[source.instance] = Way(source.session, rid=source.rid)
+                ways[source.instance] = Way(source.session, source.feature_level, rid=source.rid)
                 names[source.name] = source.instance
         for name, link in self._outgoing.items():
             if link.is_up and link.feature_level >= REQUESTS_LEVEL:
-                ways[link.peer.instance] = Way(link.session, link=name)
+                ways[link.peer.instance] = Way(link.session, link.feature_level, link=name)
                 names[name] = link.peer.instance
         return ways, names

@@ -4,7 +4,7 @@ queues                                          replication
     QueuesHere{}                      ->                            at a start, and on each beat
                                       <-  PeersRead{missing}        until all peers were heard
                                       <-  LiveSources{instances}    to each QueuesHere
-    AskTransfer{queue, owner, count} ->                            to the owner, over links
+    AskTransfer{queue, owner, ...}    ->                            to the owner, over links
                                       <-  TransferRequest{...}       of another instance
 
 Each may be lost: it is sent again while it is true, also after a restart of either process.
@@ -15,6 +15,7 @@ from __future__ import annotations
 from msgspec import field
 
 from zbroker.wire.internal import InternalMessage
+from zbroker.wire.replication import NamedMessages
 
 
 class QueuesHere(InternalMessage, tag="queues_here"):
@@ -39,20 +40,24 @@ class LiveSources(InternalMessage, tag="live_sources"):
 
 class AskTransfer(InternalMessage, tag="ask_transfer"):
     """Consumers here could take so many messages that belong to `owner`; 0: to the initial owner,
-    which is called `name`."""
+    which is called `name`. where, most: those with filters so many of these."""
 
     queue: str
     owner: int
     name: str
     count: int
+    where: list[NamedMessages] = field(default_factory=list)
+    most: int = 0
 
 
 class TransferRequest(InternalMessage, tag="transfer_request"):
-    """An instance could take so many messages that belong to this one."""
+    """An instance could take so many messages that belong to this one; and `most` of these."""
 
     queue: str
     instance: int
     count: int
+    where: list[NamedMessages] = field(default_factory=list)
+    most: int = 0
 
 
 ToReplication = QueuesHere | AskTransfer

@@ -11,7 +11,7 @@
                                           <-  StateReceipt{parts}
         SkipRange{origin, first, last}    ->                           answered by its row in a beat
                                           <-  LinkEnded{reason}        say Hello again
-        Want{queue, owner, count}         <->                          passed on; no answer
+        Want{queue, owner, count, where}  <->                          passed on; no answer
 
 Maps with string keys; unknown keys are ignored and new ones have a default, so that two releases
 can talk. A link has a session: the number is drawn by the source for each Hello, and a destination
@@ -21,12 +21,13 @@ Source: requirement 002, "Replication Basics"; the design of replication, rules 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
 from zbroker.ids import Origin
-from zbroker.limits import TOPIC_MAX_BYTES
+from zbroker.limits import TOPIC_MAX_BYTES, U63_MAX
 from zbroker.link_topics import FILTER_MAX_CHARS, PATTERNS_MAX
 from zbroker.wire.internal import Covered, Record
 from zbroker.wire.messages import U63
@@ -43,6 +44,7 @@ FAR_MAX: Final = 1_000  # origins of one statement
 HOPS_MAX: Final = 4  # instances over which it is passed on what others hold
 WANT_HOPS_MAX: Final = 4  # links that a request goes over
 WANT_MAX: Final = 1_000_000  # messages
+WANT_NAMES_MAX: Final = 1_000  # messages that one request names: some KiB of a header
 INSTANCE_MAX: Final = (1 << 64) - 1
 _Instance = int  # see `wrong`
 _Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -256,13 +258,23 @@ class SkipRange(LinkMessage, tag="skip_range"):
     last: U63
 
 
+class NamedMessages(Struct, array_like=True, gc=False):
+    """Messages of one origin. steps: [first position, count, gap, count, gap, count ...]."""
+
+    instance: _Instance
+    generation: _Generation
+    steps: Annotated[list[U63], Meta(min_length=2, max_length=2 * WANT_NAMES_MAX)]
+
+
 class Want(LinkMessage, tag="want"):
     """Either way: the instance `asker` could take `count` messages of a queue that belong to
     `owner`; 0: to the initial owner, which is called `name`. It is passed on until it is there,
     over `hops` more links at most, and each one once: of an asker since `begun`, `number` rises.
+    where, most: besides, it could take so many of these, as filters of its consumers say.
 
     There is no answer: a grant is a record in the log. Instances of feature level 2 or
-    lower do not know it. Source: requirement 000, "Replicated Queues": transfer of ownership.
+    lower do not know it, those of level 3 know it without `where`, and with a count.
+    Source: requirement 000, "Replicated Queues": transfer of ownership.
     """
 
     session: U63
@@ -272,8 +284,10 @@ class Want(LinkMessage, tag="want"):
     asker: _Instance
     begun: U63
     number: U63
-    count: Annotated[int, Meta(ge=1, le=WANT_MAX)]
+    count: Annotated[int, Meta(ge=0, le=WANT_MAX)]
     hops: Annotated[int, Meta(ge=0, le=WANT_HOPS_MAX)] = WANT_HOPS_MAX
+    where: Annotated[list[NamedMessages], Meta(max_length=WANT_NAMES_MAX)] = []
+    most: Annotated[int, Meta(ge=0, le=WANT_NAMES_MAX)] = 0
 
 
 class LinkEnded(LinkMessage, tag="link_ended"):
@@ -292,6 +306,16 @@ def wrong(statement: Statement) -> str:
     if not all(0 < instance <= INSTANCE_MAX for instance in named):
         return f"an instance id is 1 to {INSTANCE_MAX}"
     return ""
+
+
+def wrong_names(where: Iterable[NamedMessages]) -> bool:
+    """Whether a request names messages that there cannot be, or more than it may: a run is two
+    numbers, whatever its length."""
+    for one in where:
+        odd = len(one.steps) % 2 or not all(one.steps)
+        if odd or sum(one.steps) > U63_MAX or not 0 < one.instance <= INSTANCE_MAX:
+            return True
+    return sum(sum(one.steps[1::2]) for one in where) > WANT_NAMES_MAX
 
 
 ToDestination = LinkHello | SendUnits | LinkBeat | NoState | StatePart | SkipRange | Want
