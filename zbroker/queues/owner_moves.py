@@ -19,6 +19,8 @@ from pyroaring import BitMap64
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Note, Tell
 from zbroker.errors import ClientError
+from zbroker.ids import Origin
+from zbroker.log.queue_records import of_steps
 from zbroker.log.records import StandIn
 from zbroker.queues.commits import PendingUnit, control
 from zbroker.queues.context import QueuesContext
@@ -49,15 +51,23 @@ class OwnerMoves:
     # -- another instance asks for some ------------------------------------------------------------
 
     def request(self, event: TransferRequest) -> None:
-        """An instance could take so many messages."""
+        """An instance could take so many messages, or those that it names. What a consumer here
+        has room for stays, and what a filter here was not compared with yet: it comes again."""
         one = self._shared.manager.running.get(event.queue)
         if one is None or one.replicated is None or not isinstance(one.queue, Queue):
             return
-        leaves = self._shared.leaves(one)
+        leaves, queue = self._shared.leaves(one), one.queue
         busy = not one.offers or self._shared.manager.commits.full
-        if busy or event.instance == one.replicated.me or (one.queue.can_take() and not leaves):
+        if busy or event.instance == one.replicated.me:
             return
-        for outcome in one.queue.grant(min(event.count, GRANT_MAX)):
+        useless = None if leaves else queue.untaken()
+        outcomes: list[Outcome] = []
+        if event.where:
+            named = _named(one.replicated, event)
+            outcomes += queue.grant(event.most, named if useless is None else named & useless)
+        if event.count:
+            outcomes += queue.grant(min(event.count, GRANT_MAX), useless)
+        for outcome in outcomes:
             # an instance that is to stop gets nothing back
             self.give(one, outcome, event.instance, back=leaves)
 
@@ -75,7 +85,7 @@ class OwnerMoves:
             if one.stand_ins.of:
                 one.stand_ins.looked_to = 0
                 self._shared.touch(one)
-            if one.offers and isinstance(one.queue, Queue) and not one.queue.can_take():
+            if one.offers and isinstance(one.queue, Queue):
                 self._give_back(one, one.queue, since, now)
 
     def _give_back(
@@ -83,8 +93,11 @@ class OwnerMoves:
     ) -> None:
         assert one.replicated is not None
         lease_ms = one.definition.config.lease or UNUSED_MS
+        useless = queue.untaken()
+        if useless is None:
+            useless = queue.places.ready.standing
         for claim, part in one.replicated.ownership.granted():
-            unused = part & queue.places.ready.standing
+            unused = part & useless
             if not unused:
                 continue
             key = one.name, claim
@@ -239,6 +252,15 @@ class OwnerMoves:
                 values = {"queue": one.name, "instance": f"{instance:016x}"}
                 self._shared.out.append(Note("queues.owner_is_back", text, "info", values))
                 self._stands_in(one, StandIn(instance, name, on=False))
+
+
+def _named(replicated: ReplicatedQueue, event: TransferRequest) -> BitMap64:
+    """The messages of this log that a request names."""
+    named = (
+        replicated.runs.local(Origin(one.instance, one.generation), of_steps(one.steps))
+        for one in event.where
+    )
+    return BitMap64.union(BitMap64(), *named)
 
 
 def _belonging(

@@ -4,6 +4,10 @@
         --AskTransfer--> its owner --a record--> it belongs to this instance
         --nothing comes within ASK_AGAIN_MS--> the next owner is asked; after all of them, later
 
+On behalf of consumers without a filter an owner is asked for a number of messages. The filters of
+the others are compared with what is late, here, since the log has it; each owner is asked for the
+messages that fit, by name: see selector_stats.py.
+
 Usual is what it takes until messages of others are done by consumers of their own: twice the time
 of nine in ten of the last SAMPLES that were looked at. One is looked at after the other, so this
 costs the same however many there are. While owners keep up nothing is asked.
@@ -16,19 +20,23 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from pyroaring import BitMap64
+
 from zbroker.queues.context import QueuesContext
 from zbroker.queues.effects import SayReplication
 from zbroker.queues.queue_state import QueueState
+from zbroker.queues.replicated.fact_records import origins_of
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.selector_stats import AHEAD_LEAST, ASK_AGAIN_MS, NextNames, again_ms
 from zbroker.wire.owner_requests import AskTransfer
+from zbroker.wire.replication import NamedMessages
 
 SAMPLES: Final = 100
 UNKNOWN_MS: Final = 50  # the usual time before the first sample
 USUAL_MAX_MS: Final = 1_000
-ASK_AGAIN_MS: Final = 200  # a request that nothing came of; twice as long after each round,
-AHEAD_LEAST: Final = 1 / 4  # of what could be used, while more is on its way
-ASK_AGAIN_MAX_MS: Final = 1_600  # at most
+WATCH_MAX_MS: Final = 10 * USUAL_MAX_MS  # one that no filter fits stays, and says nothing
+NO_NAMES: Final = NextNames(BitMap64())
 
 
 class UsualTime:
@@ -44,8 +52,9 @@ class UsualTime:
         if self._watched is not None:
             position, since_ms = self._watched
             if position in queue.here:
-                if position not in queue.places.foreign:
-                    self._watched = None  # it belongs to this instance now
+                mine = position not in queue.places.foreign
+                if mine or now_ms - since_ms > WATCH_MAX_MS:
+                    self._watched = None
                 return
             self._samples.append(now_ms - since_ms)
             nine_in_ten = sorted(self._samples)[len(self._samples) * 9 // 10]
@@ -70,6 +79,10 @@ class TransferDemand:
     rounds: int = 0
     wake_ms: int | None = None
 
+    def wake(self, ms: int) -> None:
+        """There is something to do then, at the latest."""
+        self.wake_ms = min(ms, self.wake_ms or ms)
+
 
 class OwnerRequests:
     """Asks for the queues of an instance. on: false: it has no links."""
@@ -89,12 +102,27 @@ class OwnerRequests:
         asking.wake_ms = None
         foreign = queue.places.foreign
         can_have = foreign and one.offers and not one.definition.config.group_key
-        if not can_have or self._shared.leaves(one) or not (spare := queue.spare()):
-            asking.mark = None
+        can_have = can_have and not self._shared.leaves(one)
+        spare, seeking = (queue.spare(), queue.seeking()) if can_have else (0, False)
+        if not spare and not seeking:
+            asking.mark, queue.late_before = None, 0
             return
         self._see_time(asking, foreign.max(), now_ms)
-        if asking.late_to and foreign.min() <= asking.late_to:
-            self._want(one, replicated, asking, spare)
+        if not asking.late_to or foreign.min() > asking.late_to:
+            return
+        counts = self._count(replicated, asking, spare) if spare else {}
+        names: dict[int, NextNames] = {}
+        if seeking:
+            self._compare(one, queue, asking.late_to + 1)
+            names = self._name(one, replicated, asking, queue)
+        for owner in sorted(counts.keys() | names.keys()):
+            self._ask(one, replicated, owner, counts.get(owner, 0), names.get(owner, NO_NAMES))
+
+    def _compare(self, one: QueueState, queue: Queue, before: int) -> None:
+        """Filters of consumers are compared with messages before that from now on."""
+        if queue.late_before != before:
+            queue.late_before = before
+            self._shared.touch(one)
 
     @staticmethod
     def _see_time(asking: TransferDemand, newest: int, now_ms: int) -> None:
@@ -106,36 +134,59 @@ class OwnerRequests:
         if asking.mark is not None:
             asking.wake_ms = asking.mark[1] + asking.usual.ms
 
-    def _want(
-        self, one: QueueState, replicated: ReplicatedQueue, asking: TransferDemand, spare: int
-    ) -> None:
+    def _count(
+        self, replicated: ReplicatedQueue, asking: TransferDemand, spare: int
+    ) -> dict[int, int]:
+        """How many messages which owner is asked for, on behalf of consumers without a filter."""
         now_ms = self._shared.now.mono_ms
         owners = replicated.others()
         if not owners:
-            return
+            return {}
         came = replicated.received - asking.came
         if came:
             asking.rounds = 0
-        due_ms = asking.asked_ms + min(
-            ASK_AGAIN_MS << min(asking.rounds // len(owners), 8), ASK_AGAIN_MAX_MS
-        )
+        due_ms = asking.asked_ms + again_ms(asking.rounds // len(owners))
         left = max(0, asking.asked - came)
         if left and now_ms < due_ms:
             spare -= left
             if spare < AHEAD_LEAST * (spare + left):  # not one by one
-                asking.wake_ms = min(due_ms, asking.wake_ms or due_ms)
-                return
+                asking.wake(due_ms)
+                return {}
         elif asking.asked and not came:
             asking.turn, asking.rounds = asking.turn + 1, asking.rounds + 1
             left = 0
         else:
             left = 0
-        config, owner = one.definition.config, owners[asking.turn % len(owners)]
-        name = config.initial_owner if not owner else ""
         asking.asked, asking.asked_ms = spare + left, now_ms
         asking.came = replicated.received
-        asking.wake_ms = min(now_ms + ASK_AGAIN_MS, asking.wake_ms or now_ms + ASK_AGAIN_MS)
-        self._shared.out.append(SayReplication(AskTransfer(one.name, owner, name, spare)))
+        asking.wake(now_ms + ASK_AGAIN_MS)
+        return {owners[asking.turn % len(owners)]: spare}
+
+    def _name(
+        self, one: QueueState, replicated: ReplicatedQueue, asking: TransferDemand, queue: Queue
+    ) -> dict[int, NextNames]:
+        """Which messages which owner is asked for, on behalf of those with one."""
+        found = queue.seek(self._shared.now.mono_ms)
+        if found.wake_ms is not None:
+            asking.wake(found.wake_ms)
+        if found.names:
+            self._shared.touch(one)  # the next ones are compared meanwhile
+        return {
+            owner: NextNames(part, min(found.most, len(part)))
+            for owner, part in replicated.ownership.owners(found.names).items()
+        }
+
+    def _ask(
+        self, one: QueueState, replicated: ReplicatedQueue, owner: int, count: int, ask: NextNames
+    ) -> None:
+        name = one.definition.config.initial_owner if not owner else ""
+        where = [
+            NamedMessages(each.instance, each.generation, each.steps)
+            for each in origins_of(replicated, ask.names)
+        ]
+        self._shared.out.append(
+            SayReplication(AskTransfer(one.name, owner, name, count, where, ask.most))
+        )
 
     def tick(self, now_ms: int) -> None:
         """Looks at queues for which it is time."""

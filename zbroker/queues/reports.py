@@ -11,6 +11,7 @@ from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsum
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.work.consumers import QueueConsumer as Lost
 from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.reasons import why_elsewhere
 from zbroker.server.token_listener import client_row, client_rows
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.queue_surveys import Explain, Explained
@@ -225,4 +226,6 @@ def _message(shared: QueuesContext, one: QueueState, position: int) -> tuple[str
         return "reading", ["the queue has not read that far yet"]
     if standing.state in ("ready", "waiting"):
         lines += _queue(shared, one)[1]
+    if standing.state == "elsewhere" and isinstance(one.queue, Queue):
+        lines += [line for line in [why_elsewhere(one.queue, position)] if line]
     return standing.state, lines

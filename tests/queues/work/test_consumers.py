@@ -47,11 +47,11 @@ def test_only_what_was_not_compared_before_the_cursor_is_missed() -> None:
     consumers = QueueConsumers()
     looks = consumers.join(1, "ann", 9, filtered=True).looks
     assert looks is not None
-    looks.cursor, looks.looked = 10, BitMap64([3])
+    looks.near.cursor, looks.looked = 10, BitMap64([3])
     consumers.appeared(BitMap64([3, 4, 12]))
-    assert looks.missed == BitMap64([4])
+    assert looks.near.missed == BitMap64([4])
     consumers.gone(BitMap64([3, 4]))
-    assert not looks.missed
+    assert not looks.near.missed
     assert not looks.looked
 
 

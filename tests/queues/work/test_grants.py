@@ -54,6 +54,24 @@ def test_those_that_were_refused_may_be_given_again() -> None:
     assert positions(one, leaving=True) == [1, 2, 3, 4, 5]
 
 
+def test_what_is_useless_here_is_what_no_consumer_with_room_can_take() -> None:
+    one = Queue(QueueConfig("q", topic="t", max_backlog=3))
+    one.entered(Arrivals(BitMap64(range(1, 7))))
+    assert one.untaken() is None, "there is no consumer"
+    one.join(7, "c", 1, filtered=True, now=NOW)
+    one.join(8, "c", 1, filtered=True, now=NOW)
+    one.looked(7, BitMap64(range(1, 6)), BitMap64([1]))
+    assert one.untaken() == BitMap64(), "the other one was compared with nothing"
+    one.looked(8, BitMap64(range(1, 7)), BitMap64([2]))
+    assert one.untaken() == BitMap64([3, 4, 5])
+    one.offer(NOW, {8: False})
+    assert one.untaken() is None, "one is full, the other one has no credit"
+    one.join(9, "c", 9, filtered=False, now=NOW)
+    assert one.untaken() == BitMap64(), "that one takes any"
+    one.offer(NOW, {8: False})
+    assert one.untaken() is None, "the limit of the queue is reached"
+
+
 def test_messages_of_a_key_stay() -> None:
     one = Queue(QueueConfig("q", topic="t", group_key="/k"))
     one.entered(Arrivals(BitMap64([1])))

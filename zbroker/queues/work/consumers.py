@@ -21,8 +21,8 @@ from typing import Final, Literal
 from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
-from zbroker.queues.work.ready import ReadyMessages
-from zbroker.queues.work.sets import insert, lowest, remove, without
+from zbroker.queues.work.selector_stats import SelectorStats
+from zbroker.queues.work.sets import insert, remove, without
 
 Model = Literal["proportional", "round-robin", "fast"]
 
@@ -30,39 +30,6 @@ BACKLOG_LEAST: Final = 64  # a program may collect that many before it acknowled
 BACKLOG_MOST: Final = 4_000  # 4 consumers reach 600 k/s, of 1,000 each 410 to 500, of 64 53 to 98
 ROUND_MS: Final = 100  # longer than the way to a distant consumer and back
 GRACE_MS: Final = 30_000  # for one that was lost, where leases have no end
-
-
-@dataclass(slots=True)
-class SelectorStats:
-    """What a consumer with a filter knows. looked: was compared; matching: of it, what fits.
-    All that can be offered before `cursor` was looked at, save what is `missed`."""
-
-    looked: BitMap64 = field(default_factory=BitMap64)
-    matching: BitMap64 = field(default_factory=BitMap64)
-    missed: BitMap64 = field(default_factory=BitMap64)
-    cursor: int = 0
-
-    def next(self, ready: ReadyMessages, stop: int, limit: int, enough: int) -> BitMap64:
-        """The lowest messages before `stop` that can be offered and were not looked at.
-
-        None if `enough` messages are known to fit. A message before the cursor that was not ready
-        when the cursor passed is `missed`, so none is looked at twice.
-        """
-        if ready.count(enough, stop, self.matching) >= enough:
-            return BitMap64()
-        self.missed &= ready.standing
-        found = lowest(self.missed, limit, stop)
-        at, passed = self.cursor, True
-        while len(found) < limit:
-            chunk = ready.candidates(limit - len(found), stop, at)
-            if not chunk:
-                break
-            new, at = without(chunk, self.looked), chunk.max() + 1
-            passed = passed and not new
-            found |= new
-            if passed:
-                self.cursor = at
-        return found
 
 
 @dataclass(slots=True)
@@ -191,17 +158,17 @@ class QueueConsumers:
     def gone(self, positions: BitMap64) -> None:
         """They left the queue: filters need not know them any more."""
         for looks in self.looking():
-            for known in (looks.looked, looks.matching, looks.missed):
-                remove(known, positions)
+            looks.gone(positions)
 
     def appeared(self, positions: BitMap64) -> None:
         """They can be offered: consumers past them look at them later, unless they have."""
         for looks in self.looking():
-            new = without(positions, looks.looked)
-            if new and new.min() < looks.cursor:
-                missed = new.copy()
-                missed.remove_range(looks.cursor, max(looks.cursor, new.max()) + 1)
-                insert(looks.missed, missed)
+            looks.near.appeared(without(positions, looks.looked))
+
+    def disowned(self, positions: BitMap64) -> None:
+        """They belong to another instance: the same holds for what is asked of others."""
+        for looks in self.looking():
+            looks.far.appeared(without(positions, looks.looked))
 
     def held(self) -> int:
         """How many messages are with consumers."""
@@ -215,8 +182,7 @@ class QueueConsumers:
             assert one.held.isdisjoint(whole)
             whole |= one.held
             if one.looks is not None:
-                assert one.looks.matching.issubset(one.looks.looked)
-                assert one.looks.missed.isdisjoint(one.looks.looked)
+                one.looks.check()
 
 
 def most_of(config: QueueConfig) -> int:

@@ -29,6 +29,7 @@ from zbroker.queues.work.offers import Offers, once
 from zbroker.queues.work.places import MessagePlaces, dump_state, load_state
 from zbroker.queues.work.ranked import Ranked
 from zbroker.queues.work.ready import ReadyMessages
+from zbroker.queues.work.selector_stats import NextNames
 from zbroker.queues.work.sets import below, insert, remove, without
 from zbroker.queues.work.values import Arrivals, Numbers, Offer, Outcome, SettleResult, Standing
 
@@ -37,7 +38,8 @@ class Queue:
     """A work queue.
 
     here: all messages that are in it. going: those of which an outcome is on its way to the log.
-    more: something may be left that the last `offer` could not give; ask again.
+    more: something may be left that the last `offer` could not give; ask again. late_before: up to
+    there filters of consumers are compared with messages of other instances, to ask for them.
     """
 
     def __init__(self, config: QueueConfig) -> None:
@@ -46,7 +48,7 @@ class Queue:
         self.here, self.going = self.places.here, self.places.going
         self.consumers = QueueConsumers()
         self.counting = DeliveryCounts()
-        self.more = False
+        self.more, self.late_before = False, 0
         self._offering = Offers(self.places, self.consumers)
 
     # -- fold ---------------------------------------------------------------------------------
@@ -100,19 +102,28 @@ class Queue:
         """They belong to another instance: they are not offered here; consumers that have
         some may still acknowledge them. Returns: those."""
         self._free(positions)
+        self.consumers.disowned(positions & self.here)
         return self.places.disown(positions)
 
     def own(self, positions: BitMap64) -> None:
         """They belong to this instance from here on."""
         self.places.own(positions)
 
-    def can_take(self) -> bool:
-        """Whether a consumer can take a message that can be offered."""
-        return reasons.can_take(self)
+    def untaken(self) -> BitMap64 | None:
+        """Those that no consumer here can take of all that can be offered; None: all of them."""
+        return grants.untaken(self)
 
     def spare(self) -> int:
-        """How many messages of other instances consumers could use."""
+        """How many messages of other instances consumers without filters could use."""
         return grants.spare(self)
+
+    def seeking(self) -> bool:
+        """Whether a consumer with a filter could use some."""
+        return grants.seeking(self)
+
+    def seek(self, now_ms: int) -> NextNames:
+        """Which ones consumers with filters ask for now."""
+        return grants.seek(self, now_ms)
 
     def grant(
         self, limit: int, among: BitMap64 | None = None, *, leaving: bool = False
@@ -201,24 +212,25 @@ class Queue:
         return kept
 
     def unlooked(self, key: int, limit: int) -> BitMap64:
-        """The lowest messages that can be offered and that this consumer's filter was not compared
-        with yet; none if it knows enough that fit."""
-        one, ready = self.consumers.by_key[key], self.places.ready
+        """The lowest messages that this consumer's filter was not compared with yet: `limit` that
+        can be offered, and as many that may be asked for; none if it knows enough that fit."""
+        one, places = self.consumers.by_key[key], self.places
         if one.looks is None:
             return BitMap64()
-        if ready.appeared:
-            self.consumers.appeared(ready.appeared)
-            ready.appeared.clear()
-        return one.looks.next(ready, self.places.offered_before, limit, one.backlog)
+        if places.ready.appeared:
+            self.consumers.appeared(places.ready.appeared)
+            places.ready.appeared.clear()
+        stop = places.offered_before
+        found = one.looks.next_near(places.ready, stop, limit, one.backlog)
+        if self.late_before:
+            found |= one.looks.next_far(places.foreign, min(stop, self.late_before), limit)
+        return found
 
     def looked(self, key: int, positions: BitMap64, matching: BitMap64) -> None:
         """What it was compared with, and which of it fits."""
         looks = self.consumers.by_key[key].looks
         if looks is not None:
-            known = positions & self.here
-            insert(looks.looked, known)
-            insert(looks.matching, known & matching)
-            remove(looks.missed, positions)
+            looks.learn(positions, positions & self.here, matching)
 
     # -- work ---------------------------------------------------------------------------------
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyroaring import BitMap64
+
 from zbroker.engine.contract import Now
 from zbroker.queues.work.consumers import QueueConsumer
+from zbroker.queues.work.selector_stats import SelectorStats
 from zbroker.queues.work.values import Numbers, Standing
 
 if TYPE_CHECKING:
@@ -74,15 +77,7 @@ def _none_can(queue: Queue) -> list[str]:
         return ["every consumer with credit has its backlog full"]
     if any(_fits(queue, one) for one in able):
         return []
-    return ["what can be offered fits no filter of a consumer that has room"]
-
-
-def can_take(queue: Queue) -> bool:
-    """True if a consumer has room for what can be offered, as far as its filter was compared."""
-    config, many = queue.config, queue.consumers.current()
-    if config.max_backlog and queue.consumers.held() >= config.max_backlog:
-        return False
-    return any(one.credit and one.spare > 0 and _fits(queue, one) for one in many)
+    return ["what can be offered fits no filter of a consumer that has room", *_elsewhere(queue)]
 
 
 def _fits(queue: Queue, one: QueueConsumer) -> bool:
@@ -105,14 +100,52 @@ def _nothing_ready(queue: Queue, now: Now) -> list[str]:
         lines.append(
             f"{numbers.delayed} messages are delayed; the first one is due {_in(first, now)}"
         )
-    if places.foreign:
-        lines.append(f"{len(places.foreign)} messages belong to other instances")
+    lines += _elsewhere(queue)
     waiting = places.ready.waiting(places.offered_before)
     if waiting:
         lines.append(f"{waiting} messages wait for another one of their group key")
     if numbers.going:
         lines.append(f"{numbers.going} messages are done; that is on its way to the disk")
     return lines
+
+
+def _elsewhere(queue: Queue) -> list[str]:
+    """What belongs to other instances, and how much of it consumers with filters could take."""
+    foreign, known = queue.places.foreign, _all_filters(queue)
+    if not foreign:
+        return []
+    line = f"{len(foreign)} messages belong to other instances"
+    if not known:
+        return [line]
+    fits = len(BitMap64.union(*(looks.matching for looks in known)) & foreign)
+    compared = len(BitMap64.intersection(*(looks.looked for looks in known), foreign))
+    return [
+        f"{line}: {fits} of them fit a filter of a consumer here, and are asked for; "
+        f"{compared} were compared with all filters"
+    ]
+
+
+def why_elsewhere(queue: Queue, position: int) -> str:
+    """Whether consumers here could take a message of another instance; "": there is none, or one
+    that takes any."""
+    known = _all_filters(queue)
+    if any(position in looks.demand.named for looks in known):
+        return "it was asked for, since it fits a filter of a consumer here"
+    if any(position in looks.matching for looks in known):
+        return "it fits a filter of a consumer here, and is asked for when that has room"
+    if all(position in looks.looked for looks in known):
+        return "it fits no filter of a consumer here" if known else ""
+    return (
+        "it was not compared with the filter of each consumer here: that is done when it is late, "
+        "and they have room"
+    )
+
+
+def _all_filters(queue: Queue) -> list[SelectorStats]:
+    """What the filters of all consumers know; nothing if one has no filter."""
+    many = [one.looks for one in queue.consumers.current()]
+    known = [looks for looks in many if looks is not None]
+    return known if len(known) == len(many) else []
 
 
 def _in(end_ms: int, now: Now) -> str:
