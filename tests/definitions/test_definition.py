@@ -192,7 +192,7 @@ def test_what_goes_together_is_not_refused(keys: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
-        ({"scope": "distributed", "kind": "replayable"}, "scope"),
+        ({"scope": "group-local", "kind": "replayable", "initial_owner": "a"}, "scope"),
         ({"scope": "distributed", "group_key": "/a"}, "group_key"),
         ({"scope": "distributed", "initial_owner": "a"}, "initial_owner"),
         ({"scope": "local", "initial_owner": "a"}, "initial_owner"),

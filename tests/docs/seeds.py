@@ -35,10 +35,9 @@ REQUESTS: Final = "requests between instances"
 NEEDS: Final = frozenset({INSTANCE, REQUESTS, "sessions", "transactions", "exchanges"})
 #: One instance keeps every row of these, but for those that need a second one.
 COMPLETE: Final = frozenset({"002", "003", "004"})
-#: The only rows that may differ: what a log without last values, or of segments, cannot do,
-#: and a queue that is read in the order of one log.
+#: The only rows that may differ: what a log without last values, or of segments, cannot do.
 DIFFERING: Final = frozenset({
-    "002-10", "002-37", "003-15", "003-31", "003-36", "003-37", "004-14", "004-87",
+    "002-10", "002-37", "003-15", "003-31", "003-37", "004-14", "004-87",
     "004-93", "004-100",
 })  # fmt: skip
 _KEYS: Final = {"section", "id", "words", "needs", "differs", "nothing"}

@@ -44,6 +44,21 @@ def test_golden_bytes_of_a_change_of_owner_never_change() -> None:
     assert bytes(raw).hex() == "9703919309019207030801c2c3c2"
 
 
+@pytest.mark.parametrize(
+    ("fact", "golden"),
+    [
+        (q.OriginsNoted([q.OriginSet(9, 1, [7, 3])]), "920591930901920703"),
+        (q.Purged([], [q.VectorEntry(9, 1, 40)]), "9306909193090128"),
+    ],
+)
+def test_golden_bytes_of_facts_of_a_replayable_queue_never_change(
+    fact: q.AnyQueueFact, golden: str
+) -> None:
+    [raw] = q.packed([fact])
+    assert bytes(raw).hex() == golden
+    assert [*q.facts_of(q.OutcomesRecord("jobs", LIFE, 3, 4, [raw]))] == [fact]
+
+
 @given(st.sets(st.integers(1, 1 << 40), max_size=300))
 def test_steps_are_the_set(positions: set[int]) -> None:
     assert q.of_steps(q.steps_of(BitMap64(positions))) == BitMap64(positions)

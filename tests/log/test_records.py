@@ -156,7 +156,7 @@ def test_what_is_no_set_is_refused(data: bytes) -> None:
     "fact",
     [
         q.MessagesGone(b"\x90"), q.Failed(b"\x90", "lease_ended", 7), q.Horizon(5),
-        q.BarrierDelivered(6), q.Returned(b"\x90"), q.Noted(b"\x90"),
+        q.BarrierDelivered(6), q.Returned(b"\x90"), q.Noted(b"\x90"), q.NotedEarly(b"\x90"),
     ],
 )  # fmt: skip
 def test_each_fact_comes_back_as_what_it_was(fact: q.AnyFact) -> None:

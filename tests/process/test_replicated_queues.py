@@ -278,25 +278,66 @@ def queues(peer: Peer) -> dict[str, dict[str, Any]]:
     return found
 
 
+TAPE: Final = {"name": "tape", "topic": "t", "kind": "replayable", "scope": "distributed"}
+
+
 @pytest.mark.seed("003-36")
-def test_a_replayable_queue_is_of_one_instance_and_its_messages_are_on_all() -> None:
-    tape = {"name": "tape", "topic": "t", "kind": "replayable"}
+def test_a_replayable_queue_is_one_on_all_instances() -> None:
+    """Marks and purges hold on both, and a consumer goes on at the other one."""
     with Instances(2, starts=False) as instances:
-        a, b = started(instances, tape)
-        with connect(a.url, "pa") as at_a:
-            publish(at_a, SOME)
-        until(lambda: [depth(one.running, "tape") for one in (a, b)] == [SOME, SOME], "both have")
+        a, b = started(instances, TAPE)
+        tapes = lambda: [depth(one.running, "tape") for one in (a, b)]  # noqa: E731
+        with connect(b.url, "pb") as at_b:
+            with connect(a.url, "pa") as at_a:
+                publish(at_a, SOME)
+                publish(at_b, SOME)
+                until(lambda: tapes() == [2 * SOME] * 2, "both have all")
+            with (
+                connect([a.url, b.url], "c") as client,
+                client.consume("tape", since="epoch", credit=2_000) as consumer,
+            ):
+                got = consumer.fetch(SOME, timeout=WAIT_S)
+                consumer.ack(got[:10])
+                until(lambda: acked(b) == {one.bookmark for one in got[:10]}, "b shows them")
+                a.kill()
+                publish(at_b, SOME)
+                while len(got) < 3 * SOME:
+                    got += consumer.fetch(3 * SOME, timeout=WAIT_S)
+                vector = consumer.vector
+        marks = [one.bookmark for one in got]
+        assert len({*marks}) == len(marks) == 3 * SOME
+        a.start()
+        until(lambda: tapes() == [3 * SOME] * 2, "a has all")
+        assert acked(a) == {*marks[:10]}
+        assert point(b, "set", "end") == 0
+        with connect(b.url, "pb") as at_b:
+            publish(at_b, 1)
+        until(lambda: tapes() == [3 * SOME + 1] * 2, "a has it")
+        [end] = b.running.ask("/points")["points"]
+        assert point(a, "set", "end", "--vector", end["vector"]) == 0
+        assert change(a, "purge", "tape", "--yes", "--point", "end") == 0
+        until(lambda: tapes() == [1, 1], "b let go of it, too")
+        b.kill()
+        b.start()
+        until(lambda: tapes() == [1, 1], "b has let go of it still")
         with (
-            connect(b.url, "pb") as at_b,
-            at_b.consume("tape", since="epoch", until="now") as consumer,
+            connect(a.url, "c") as client,
+            client.consume("tape", since=vector, until="now") as consumer,
         ):
-            found = [bytes(message.data) for message in consumer]
-        assert found == [b"%d" % n for n in range(SOME)]
-        assert change(a, "purge", "tape", "--yes", "--all") == 0
-        until(lambda: depth(a.running, "tape") == 0, "a let go of it")
-        assert depth(b.running, "tape") == SOME
-        shared = ("--set", "kind=replayable", "--set", "scope=distributed")
-        assert change(a, "create", "shared", "--topic", "t", *shared) != 0
+            assert len([*consumer]) == 1
+        assert change(a, "takeover", "tape", "--from", "b", "--yes") == 1
+
+
+def acked(peer: Peer) -> set[str]:
+    """Bookmarks of the messages of the tape that are shown as acknowledged there."""
+    found = peer.running.ask("/queues/tape/browse?limit=1000&state=acked")["messages"]
+    return {row["bookmark"] for row in found}
+
+
+def point(peer: Peer, what: str, *args: str) -> int:
+    """The exit code of a command about a point there."""
+    given = ["--url", peer.url, "point", what, *args]
+    return CliRunner().invoke(main, given, catch_exceptions=False).exit_code
 
 
 def test_letters_are_published_again_by_the_command_of_the_hint() -> None:

@@ -24,7 +24,7 @@ from tests.queues.bench import (
 from zbroker.clock import format_time
 from zbroker.ids import EPOCH, NOW, format_vector
 from zbroker.limits import CREDIT_MAX_BYTES
-from zbroker.queues import consumer_registry
+from zbroker.queues import consumer_registry, start_positions
 from zbroker.queues.context import CREDIT_MIN_BYTES
 from zbroker.queues.effects import Search
 from zbroker.queues.snapshots import Snapshots
@@ -487,7 +487,7 @@ def test_a_selector_is_compared_up_to_a_place() -> None:
 
 
 def test_a_selector_is_compared_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_registry, "EXAMINE_MAX", 2)
+    monkeypatch.setattr(start_positions, "EXAMINE_MAX", 2)
     at, positions = _filled()
     at.later = (Search,)
     at.consume(selector="/n = 5")

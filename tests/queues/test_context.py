@@ -12,8 +12,7 @@ from zbroker.errors import ClientError
 from zbroker.filters import compile_filter
 from zbroker.ids import EPOCH, NOW, check_point, format_vector
 from zbroker.log.format import KIND_PUBLISH
-from zbroker.queues import consumer_registry, context
-from zbroker.queues.consumer_registry import SEARCHES_MAX, StartPosition, StartPositions
+from zbroker.queues import context, start_positions
 from zbroker.queues.context import (
     PATIENCE_MS,
     QueuesContext,
@@ -32,6 +31,7 @@ from zbroker.queues.effects import (
     Searched,
 )
 from zbroker.queues.replayable import Replayable
+from zbroker.queues.start_positions import SEARCHES_MAX, StartPosition, StartPositions
 from zbroker.queues.work.values import Arrivals
 from zbroker.wire import bodies
 from zbroker.wire import queue_messages as q
@@ -213,7 +213,7 @@ class Starts:
 
 @pytest.fixture
 def _slices_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_registry, "EXAMINE_MAX", 1)
+    monkeypatch.setattr(start_positions, "EXAMINE_MAX", 1)
 
 
 @pytest.mark.usefixtures("_slices_of_one")
@@ -277,7 +277,7 @@ def test_between_two_slices_every_other_queue_does_what_it_can(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However many search: a message is given in the turn in which it came, before the slice."""
-    monkeypatch.setattr(consumer_registry, "EXAMINE_MAX", 10)
+    monkeypatch.setattr(start_positions, "EXAMINE_MAX", 10)
     at = bench(replayable("r", "t"), work("w", "w", max_per_subscription=10_000))
     at.consume("w", sid="w")
     at.many(1, topic="w")  # from now on there is a horizon, and nothing waits for it
@@ -301,7 +301,7 @@ def test_between_two_slices_every_other_queue_does_what_it_can(
 
 
 def test_a_search_of_who_is_gone_makes_place_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_registry, "EXAMINE_MAX", 1)
+    monkeypatch.setattr(start_positions, "EXAMINE_MAX", 1)
     at = bench(replayable())
     positions = at.publish(*[b'{"n": %d}' % number for number in range(4)])
     at.later = (Search,)

@@ -45,7 +45,7 @@ QUESTIONS: Final = [
         queue_surveys.BrowseQueue(3, "work", filter="/a = 1"), queue_surveys.AskPoints(4),
         queue_surveys.Purge(5, "work", 9), queue_surveys.Requeue(6, "work", ["1|2|"]),
         queue_surveys.Define(7, "create", "work", {"topic": "t"}), queue_surveys.SetPoint(8, "x"),
-        queue_surveys.RemovePoint(9, "x"),
+        queue_surveys.SetPoint(10, "x", covers="a.1.2"), queue_surveys.RemovePoint(9, "x"),
     )
 ]  # fmt: skip
 REPORTED: Final = [
@@ -86,7 +86,7 @@ FACTS: Final = [
     q.encode(q.QueueRecord("work", 1, 2, 3, facts))
     for facts in (
         [q.MessagesGone(_RUNS), q.Failed(_RUNS, "cancelled", 5), q.Horizon(9)],
-        [q.BarrierDelivered(4), q.Returned(_BITMAPS[0]), q.Noted(_RUNS)],
+        [q.BarrierDelivered(4), q.Returned(_BITMAPS[0]), q.Noted(_RUNS), q.NotedEarly(_RUNS)],
     )
 ]
 

@@ -94,7 +94,9 @@ TABLE: Final = {
     "zbroker/queues/replicated/early_facts.py": Place(1, "broker", TABLES),
     "zbroker/queues/replicated/origin_runs.py": Place(1, "broker", TABLES),
     "zbroker/queues/replicated/ownership.py": Place(1, "broker", TABLES),
+    "zbroker/queues/replicated/origin_facts.py": Place(1, "broker", TABLES),
     "zbroker/queues/replicated/replicated_queue.py": Place(1, "broker", TABLES),
+    "zbroker/queues/replicated/replicated_replayable.py": Place(1, "broker", TABLES),
     "zbroker/queues/stand_ins.py": Place(1, "broker", TABLES),
     "zbroker/wire/disconnects.py": Place(2, "broker", OWN_FILE),
     # tools and clients, of what their own broker or user wrote

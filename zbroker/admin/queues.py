@@ -71,7 +71,7 @@ class QueueReports:
         """Every point: a named place of the log."""
         answer = self._link.look(q.Points, q.AskPoints(0))
         rows = sorted(answer.rows, key=lambda row: row.name)
-        return {"points": [asdict(row) for row in rows]}
+        return {"points": [_point(row) for row in rows]}
 
     def _row(self, row: q.QueueRow) -> Document:
         return document.queue(row, self.watch.rates(row), self._clock.wall_ns())
@@ -127,7 +127,7 @@ class QueueReports:
     def set_point(self, body: bytes) -> Document:
         """POST /points. Raises: ClientError."""
         ask = parse(asking.SetPointRequest, body)
-        done = self._link.change(q.SetPoint(0, ask.name, ask.at or 0))
+        done = self._link.change(q.SetPoint(0, ask.name, ask.at or 0, ask.vector))
         return {"name": ask.name, "position": done.position, "vector": done.vector}
 
     def remove_point(self, body: bytes) -> Document:
@@ -280,3 +280,11 @@ class QueueWatch(PeriodicThread):
     def _is_fresh(self) -> bool:
         reported_ms = self._reported_ms
         return reported_ms is not None and self._clock.mono_ms() - reported_ms < STALE_MS
+
+
+def _point(row: q.PointRow) -> Document:
+    """vector: by positions of all origins, if these are known."""
+    vector = row.covers or row.vector
+    return {
+        "name": row.name, "position": row.position, "vector": vector, "set_at": row.set_at
+    }  # fmt: skip

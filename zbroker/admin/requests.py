@@ -143,6 +143,7 @@ def keys_of(body: bytes) -> list[str]:
 BOOKMARKS_MAX: Final = 2_000  # of one request; a body has no room for more
 REQUEUED_MAX: Final = 10_000  # dead letters of one request
 DEFINITION_KEYS_MAX: Final = 64  # of a definition
+VECTOR_MAX: Final = 32_768  # characters, as of a consumer
 
 Position = Annotated[int, Meta(ge=1, le=U63_MAX)]
 Text = Annotated[str, Meta(max_length=4096)]
@@ -262,10 +263,12 @@ class TakeOverRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SetPointRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """The end of the durable log gets a name, or position `at` does."""
+    """The end of the durable log gets a name, or position `at` does. vector: instead, that of a
+    point of another instance."""
 
     name: Name
     at: Position | None = None
+    vector: Annotated[str, Meta(max_length=VECTOR_MAX)] = ""
 
 
 class RemovePointRequest(Struct, frozen=True, forbid_unknown_fields=True):

@@ -28,14 +28,22 @@ def point() -> None:
 @point.command("set")
 @click.argument("name", shell_complete=complete_point)
 @click.option("--at", type=POSITION, help="This position, in place of the end of the log.")
-def set_one(target: Target, name: str, at: int | None) -> None:
+@click.option("--vector", help="What a point of another instance covers, as that one shows it.")
+def set_one(target: Target, name: str, at: int | None, vector: str | None) -> None:
     """Call the end of the log, or a position, NAME.
 
     Consumers of replayable queues begin there, and queue purge ends there.
 
+    A point is of one instance. With --vector the same messages are before it as before that point,
+    for replayable queues that are on both; for others it is before the first message that the
+    vector does not cover. A point that was set with --at has a vector of its own log alone.
+
     Example: zbroker-admin point set end-of-day
     """
+    if at is not None and vector is not None:
+        raise click.UsageError("give --at or --vector")
     body: dict[str, Any] = {"name": name} | ({} if at is None else {"at": at})
+    body |= {} if vector is None else {"vector": vector}
     found = target.admin().tell("/points", body)
     text = f"{found['name']}: position {found['position']}, vector {found['vector']}"
     show.answer(target.as_json, found, text)

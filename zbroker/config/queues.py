@@ -44,13 +44,13 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     recovery_point: Where a new queue begins: "epoch": with the whole log; "now": with
         messages after its creation; or after a bookmark, a time or a vector.
     max_hold: A replayable queue holds at most this much of the log, of all topics: it
-        drops its oldest messages, as a purge does; 0: unlimited.
+        drops its oldest messages, as a purge of this instance does; 0: unlimited.
     size_alarm: Alarm if it holds more of the log; 0 is none.
     idle_alarm: Alarm if it has messages and no consumer takes one that long, here or at another
         instance that owns them; 0 is none.
     scope: "local": the queue belongs to this instance alone; "distributed": all instances
-        have it, and each offers what was published to it; "group-local": one of them
-        offers what was published anywhere.
+        have it, and each offers what was published to it, or all of a replayable one;
+        "group-local": one of them offers what was published anywhere.
     initial_owner: The name of the instance that offers, for a group-local queue.
     """
 

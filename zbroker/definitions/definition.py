@@ -190,10 +190,10 @@ def _contradictions(config: QueueConfig) -> Iterator[_Contradiction]:
 
 
 def _of_scope(config: QueueConfig) -> Iterator[_Contradiction]:
-    replicated, scope = config.scope != "local", config.scope
-    if replicated and config.kind == "replayable":
-        reason = f"a replayable queue has no scope {scope!r}: each instance reads its own log"
-        yield "scope", reason, "leave it out: its topics are replicated, and it may be on each host"
+    scope = config.scope
+    if scope == "group-local" and config.kind == "replayable":
+        reason = "a replayable queue has no owner: each instance gives all messages, in its order"
+        yield "scope", reason, 'write scope = "distributed"'
     if scope == "distributed" and config.group_key:
         reason = '`group_key` does not go with scope "distributed": messages of one key would be '
         hint = 'write scope = "group-local": one instance offers all of them'

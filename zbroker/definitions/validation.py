@@ -79,6 +79,16 @@ def changed(old: QueueConfig, new: Mapping[str, Any] | QueueConfig) -> QueueConf
 def migrated(old: QueueConfig, new: QueueConfig) -> QueueConfig:
     """The settings that a local queue gets, to be on several instances. Raises: BadQueue, also for
     what a declaration of a queue keeps."""
+    if old.kind == "replayable":
+        reason = (
+            f"`scope` of the replayable queue {old.name[:64]!r} cannot change: its purges are "
+            "known by their places in this log alone, and other instances have other places"
+        )
+        hint = (
+            'create another queue with scope = "distributed", which has all messages of the log '
+            "from its recovery_point on, and delete this one"
+        )
+        raise bad_queue("scope", reason, hint)
     return _checked(old, new, [key for key in FIXED if key not in _MIGRATES])
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from msgspec import DecodeError, Raw, Struct, ValidationError, msgpack
 from pyroaring import BitMap64
 
-from zbroker.ids import Origin
+from zbroker.ids import Origin, Vector
 from zbroker.limits import U63_MAX
 from zbroker.log.records import POSITIONS_MAX, runs_of
 from zbroker.topics import TopicType
@@ -135,7 +135,23 @@ class Carried(QueueFact, tag=4):
     seen: bool = False
 
 
-AnyQueueFact = OriginsGone | OriginsFailed | Moved | Carried
+class OriginsNoted(QueueFact, tag=5):
+    """A consumer of a replayable queue acknowledged them; that moves nothing."""
+
+
+class Purged(QueueFact, tag=6):
+    """All messages that a vector covers left a replayable queue, for good, also those that are to
+    come. where: empty."""
+
+    covered: list[VectorEntry] = []
+
+    @property
+    def vector(self) -> Vector:
+        """The vector."""
+        return {Origin(one.instance, one.generation): one.position for one in self.covered}
+
+
+AnyQueueFact = OriginsGone | OriginsFailed | Moved | Carried | OriginsNoted | Purged
 
 
 class OutcomesRecord(Struct, omit_defaults=True):

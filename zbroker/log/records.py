@@ -37,9 +37,10 @@ class PublisherRecord(Struct):
 class PointRecord(Struct, omit_defaults=True):
     """Body of a KIND_POINT record: a place in the log with a name.
 
-    vector: it covers the messages before the place, so it means the same on every instance.
-    removed: the place has no name any more; releases that do not know this key keep the name and
-    its place. by, unit: as in a QueueRecord.
+    vector: the place in this log, by its own positions. removed: the place has no name any more;
+    releases that do not know this key keep the name and its place. by, unit: as in a QueueRecord.
+    covers: a vector, by the positions of all origins: the same messages are before the point on
+    every instance; "": nothing is known but the place.
     """
 
     name: str
@@ -47,18 +48,21 @@ class PointRecord(Struct, omit_defaults=True):
     by: int = 0
     unit: int = 0
     removed: bool = False
+    covers: str = ""
 
 
 class PurgeRecord(Struct, omit_defaults=True):
     """Body of a KIND_PURGE record: `queue` needs nothing any more that `vector` covers.
 
-    by, unit: as in a QueueRecord.
+    by, unit: as in a QueueRecord. life: as there, of a queue of several instances, which needs
+    nothing of it on this instance; else 0: the queue of that name.
     """
 
     queue: str
     vector: str
     by: int = 0
     unit: int = 0
+    life: int = 0
 
 
 class AbortRecord(Struct):
@@ -219,9 +223,16 @@ class StandIn(Fact, tag=8):
     on: bool = True
 
 
+class NotedEarly(Fact, tag=9):
+    """As Noted, of a queue of several instances: the acknowledgement was here before them."""
+
+    where: bytes
+
+
 AnyFact = (
     MessagesGone | Failed | Horizon | BarrierDelivered | Returned | Noted | GoneEarly | StandIn
-)
+    | NotedEarly
+)  # fmt: skip
 
 
 class QueueRecord(Struct, omit_defaults=True):

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from pyroaring import BitMap64
 
+from zbroker.clock import is_time
 from zbroker.config import QueueConfig
 from zbroker.errors import ClientError
 from zbroker.filters import compile_at_once
-from zbroker.ids import NOW
+from zbroker.ids import NOW, Origin, format_vector, is_vector
 from zbroker.limits import NAME_MAX_BYTES
 from zbroker.log import records
 from zbroker.log.format import KIND_POINT
@@ -26,7 +27,7 @@ from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.dead_letters import QUEUE
 from zbroker.queues.effects import Reenter, Reentered
-from zbroker.queues.purges import Purges
+from zbroker.queues.purges import Purges, ReplayPurge
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.scope_changes import ScopeChanges
@@ -114,14 +115,13 @@ class AdminCommands:
     def _purge(self, rid: bytes, ask: s.Purge) -> s.Changed | None:
         one = self._shared.running(ask.queue)
         self._scopes.check_stays(one)
-        before = ask.before
-        if ask.point:
-            before = self._shared.manager.point(ask.point).position
-        before = before or one.folded
+        point = self._shared.manager.point(ask.point) if ask.point else None
+        before = (ask.before if point is None else point.position) or one.folded
         if ask.dead_letters and not one.definition.config.dead_letter:
             raise ClientError("bad_queue", f"queue {ask.queue!r} has no dead letter topic")
         if isinstance(one.queue, Replayable):
-            return self._purge_replayable(rid, ask, one.queue, min(before, one.folded))
+            purge = self._purges.of(one, min(before, one.folded), point)
+            return self._purge_replayable(rid, ask, one, purge, before)
         if ask.dry_run:
             found = one.queue.purgeable(before, ask.leased, owned=ask.dead_letters)
             return s.Changed(ask.cid, len(found), before)
@@ -135,14 +135,12 @@ class AdminCommands:
         return None
 
     def _purge_replayable(
-        self, rid: bytes, ask: s.Purge, queue: Replayable, before: int
+        self, rid: bytes, ask: s.Purge, one: QueueState, purge: ReplayPurge, before: int
     ) -> s.Changed | None:
-        vector = self._purges.vector(before)
-        answer = s.Changed(ask.cid, len(queue.before(before)), before, vector)
-        if ask.dry_run or not answer.count:
+        answer = s.Changed(ask.cid, purge.taken, min(before, one.folded), purge.vector)
+        if ask.dry_run or not purge.changes:
             return answer
-        done = self._answers.tell_when_durable(rid, answer)
-        self._purges.replayable(ask.queue, vector, done)
+        self._purges.replayable(one, purge, self._answers.tell_when_durable(rid, answer))
         return None
 
     def _requeue(self, rid: bytes, ask: s.Requeue) -> s.Changed | None:
@@ -209,10 +207,13 @@ class AdminCommands:
             raise ClientError("bad_field", "the name of a point is 1 to 255 printable bytes")
         if len(manager.points) >= POINTS_MAX and ask.name not in manager.points:
             raise ClientError("too_many", f"an instance knows at most {POINTS_MAX} points")
+        if ask.covers:
+            if ask.at:
+                raise ClientError("bad_field", "key `at`, `covers`: one of them")
+            self._add_covering(rid, ask, ask.covers)
+            return
         if not ask.at:  # the end of the log: where no queue runs, only the journal knows it
-            self._answers.reply_at(
-                rid, ask, (NOW, ""), lambda end: self._add_point(rid, ask, end.position)
-            )
+            self._answers.reply_at(rid, ask, (NOW, ""), lambda end: self._at_end(rid, ask, end))
             return
         persisted = manager.following.persisted
         if not manager.log_start <= ask.at <= persisted:
@@ -222,10 +223,35 @@ class AdminCommands:
             raise ClientError("bad_field", f"key `at`: {text}")
         self._add_point(rid, ask, ask.at)
 
-    def _add_point(self, rid: bytes, ask: s.SetPoint, position: int) -> None:
+    def _at_end(self, rid: bytes, ask: s.SetPoint, end: Located) -> None:
+        """The end of the log, which may have messages of other instances."""
+        here = self._shared.manager.here
+        covers = {Origin(*origin): at for *origin, at in end.at_end}
+        if here is None or all(origin.instance == here.instance for origin in covers):
+            self._add_point(rid, ask, end.position)
+            return
+        covers[here] = end.position - 1
+        # the journal knows older generations, which the vector need not name
+        self._answers.reply_at(
+            rid, ask, (format_vector(covers), ""),
+            lambda found: self._add_point(rid, ask, end.position, _covered(found)),
+        )  # fmt: skip
+
+    def _add_covering(self, rid: bytes, ask: s.SetPoint, covers: str) -> None:
+        """A point of another instance."""
+        if not is_vector(covers) or is_time(covers):
+            raise ClientError(
+                "bad_field", f"key `covers`: {covers[:64]!r} does not have the form of a vector"
+            )
+        self._answers.reply_at(
+            rid, ask, (covers, ""),
+            lambda found: self._add_point(rid, ask, found.position, _covered(found) or covers),
+        )  # fmt: skip
+
+    def _add_point(self, rid: bytes, ask: s.SetPoint, position: int, covers: str = "") -> None:
         manager = self._shared.manager
-        record = records.PointRecord(ask.name, self._purges.vector(position))
-        answer = s.Changed(ask.cid, 0, position, record.vector)
+        record = records.PointRecord(ask.name, self._purges.vector(position), covers=covers)
+        answer = s.Changed(ask.cid, 0, position, covers or record.vector)
         done = self._answers.tell_when_durable(
             rid, answer, lambda set_at: manager.point_set(record, set_at)
         )
@@ -235,7 +261,7 @@ class AdminCommands:
         manager = self._shared.manager
         row = manager.point(ask.name)
         record = records.PointRecord(ask.name, row.vector, removed=True)
-        answer = s.Changed(ask.cid, 0, row.position, row.vector)
+        answer = s.Changed(ask.cid, 0, row.position, row.covers or row.vector)
         if ask.dry_run:
             return answer
         done = self._answers.tell_when_durable(
@@ -247,6 +273,11 @@ class AdminCommands:
     def _points(self, _rid: bytes, ask: s.AskPoints) -> s.Points:
         points = sorted(self._shared.manager.points.values(), key=lambda row: row.set_at)
         return s.Points(ask.cid, points)
+
+
+def _covered(found: Located) -> str:
+    """The vector that was looked up, with all generations."""
+    return format_vector({Origin(*origin): at for *origin, at in found.passed})
 
 
 def _final(config: QueueConfig) -> ClientError:

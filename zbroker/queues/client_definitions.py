@@ -181,11 +181,10 @@ class ClientDefinitions:
         if not isinstance(queue, Replayable):
             self._purges.work(one, queue, before, lambda code, count: done(code, "", count))
             return
-        count = len(queue.before(before))
-        if count:
-            vector = self._purges.vector(before)
+        purge = self._purges.of(one, before)
+        if purge.changes:
             self._purges.replayable(
-                one.name, vector, lambda code, reason, _: done(code, reason, count)
+                one, purge, lambda code, reason, _: done(code, reason, purge.taken)
             )
         else:
             done("", "", 0)

@@ -5,52 +5,29 @@ consume --(replayable: where from?)--> consuming --cancel--> over: what it holds
                                          v
                               lost: its leases wait for the same consumer, one lease at most
 
-A consumer of a replayable queue begins at a point, at the first message that fits a selector, or
-both:
-
-    since and until looked up --> selector compared, slice by slice --> opened
-        \\--not in the log-----------------\\--fits nothing--> refused
-         \\--purged after it--> refused, or from the oldest or from now on, as asked
-
-A search is read in slices, one slice of one search a turn, after all that the queues have to do.
-Source: seed 003.
-
-    waiting --fewer than SEARCHES_MAX run--> running --slices, in turn with the others--> over
+Where a consumer of a replayable queue begins is found in start_positions.py.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from pyroaring import BitMap64
 
 from zbroker.errors import ClientError
-from zbroker.filters import Filter
-from zbroker.ids import EPOCH, NOW, POINT, Cut, is_range, parse_range
-from zbroker.limits import U63_MAX
+from zbroker.ids import format_vector, raise_to
 from zbroker.log.records import ends_of, of_ends
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
-from zbroker.queues.effects import Search, Searched
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
+from zbroker.queues.start_positions import StartPosition, StartPositions, check, expired
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.sets import lowest
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire.bodies import CODEC_ZSTD
-from zbroker.wire.internal import Located
 
 CONSUMERS_MAX: Final = 1_000  # per connection
-SEARCHES_MAX: Final = 4  # at a time: the more, the longer each takes; the others wait
-EXAMINE_MAX: Final = 1_000  # messages of one slice; it may end before that, see log_work.py
-
-#: goes on with a position, or with why there is none
-_Then = Callable[[int, ClientError | None], None]
 
 
 class ConsumerRegistry:
@@ -149,9 +126,15 @@ class ConsumerRegistry:
             self.end(before, ClientError("session_ended", "this client reads the queue again"))
         queue.open(consumer.key, consumer.client, it.start, it.until)
         consumer.opened = True
+        passed = None
+        if it.shared is not None:
+            vector = it.shared.passed_at(it.start)
+            raise_to(vector, it.passed or {})
+            queue.skip(vector, it.had)
+            passed = format_vector(vector)
         self._began(it.one, consumer, q.Consuming(
             consumer.sid, 0, 0, config.semantics, config.kind, consumer.credit, it.command.cid,
-            position=it.start,
+            position=it.start, vector=passed,
         ))  # fmt: skip
 
     def refuse(self, it: StartPosition, error: ClientError) -> None:
@@ -238,189 +221,3 @@ def drained() -> ClientError:
 def unknown_sid(sid: str) -> ClientError:
     """The refusal of a command for a consumer that never was."""
     return ClientError("unknown_sid", f"no consumer {sid[:64]!r} on this connection")
-
-
-@dataclass(slots=True)
-class StartPosition:
-    """A consumer on its way to its first message. until: before this position it ends.
-
-    wanted: where it asked to begin, if what it misses from there on is to be reported; start: where
-    it begins, or the search goes on.
-    """
-
-    command: q.Consume
-    one: QueueState
-    queue: Replayable
-    consumer: RemoteConsumer
-    selector: Filter | None
-    wanted: int | None = None
-    start: int = 0
-    until: int = U63_MAX
-
-
-def check(command: q.Consume) -> None:
-    """Raises: ClientError bad_field."""
-    if command.since is None and command.selector is None:
-        text = "a replayable queue is read from somewhere: give `since` or `selector`"
-        raise ClientError("bad_field", f"key `since`: {text}")
-    if command.filter:
-        raise ClientError("bad_field", "key `filter`: a replayable queue is read whole")
-    if is_range(command.since or "") and command.until is not None:
-        text = "key `until`: the range in `since` brings its own end"
-        raise ClientError("bad_field", text)
-
-
-class StartPositions:
-    """Finds where consumers of replayable queues begin."""
-
-    def __init__(self, shared: QueuesContext, registry: ConsumerRegistry) -> None:
-        self._shared = shared
-        self._registry = registry
-        self._waiting: deque[StartPosition] = deque()  # searches that have not begun
-        self._due: deque[tuple[StartPosition, BitMap64]] = deque()  # the next slices of others
-        self._reading = 0  # slices that are being read
-
-    @property
-    def busy(self) -> bool:
-        """True if the next turn has a slice, or a search may begin."""
-        return bool(self._due) or (bool(self._waiting) and self._has_place)
-
-    @property
-    def _has_place(self) -> bool:
-        return len(self._due) + self._reading < SEARCHES_MAX
-
-    def next_search(self) -> Search | None:
-        """The slice of this turn."""
-        while self._waiting and self._has_place:
-            self._go_on(self._waiting.popleft())
-        if not self._due:
-            return None
-        opening, part = self._due.popleft()
-        assert opening.selector is not None
-        self._reading += 1
-        job = self._shared.job(partial(self._searched, opening))
-        return Search(job, part, opening.selector)
-
-    def begin(
-        self, connection: QueuesConnection, one: QueueState, command: q.Consume, it: RemoteConsumer
-    ) -> None:
-        """Raises: ClientError, for what can be said at once."""
-        assert isinstance(one.queue, Replayable)
-        selector = self._shared.compile(connection, command.selector)
-        opening = StartPosition(command, one, one.queue, it, selector)
-        since, until, cuts = _ends(command)
-
-        def begun(position: int, error: ClientError | None) -> None:
-            self._begin_at(opening, position, error, fixed=since in (EPOCH, NOW))
-            if until is None:
-                self._search(opening)
-            else:
-                self._place(opening, until, cuts[1], ended)
-
-        def ended(position: int, error: ClientError | None) -> None:
-            if error is not None:
-                raise error
-            opening.until = position
-            self._search(opening)
-
-        self._place(opening, since, cuts[0], begun)
-
-    def _begin_at(
-        self, opening: StartPosition, position: int, error: ClientError | None, *, fixed: bool
-    ) -> None:
-        """fixed: it begins at the oldest message or now, and misses nothing that it asked for.
-
-        Raises: ClientError, where it can begin there no more and asked for no other place.
-        """
-        opening.wanted, opening.start = None if fixed else position, position
-        error = error or _purged(opening)
-        if error is None:
-            return
-        choice = opening.command.bookmark_not_found
-        if choice == "fail" or error.code not in ("bookmark_not_found", "bookmark_expired"):
-            raise error
-        manager = self._shared.manager
-        opening.wanted = None
-        opening.start = manager.log_start if choice == "epoch" else manager.following.persisted
-
-    def _place(self, opening: StartPosition, text: str, cut: Cut, then: _Then) -> None:
-        """The position that a point is, or why there is none."""
-        manager = self._shared.manager
-        if text == EPOCH:
-            then(manager.log_start, None)
-        elif text == NOW:
-            then(manager.following.persisted, None)
-        elif text.startswith(POINT):
-            then(manager.point(text.removeprefix(POINT)).position, None)
-        else:
-            self._shared.locate(text, lambda found: self._found(opening, found, then), cut)
-
-    def _found(self, opening: StartPosition, found: Located, then: _Then) -> None:
-        if self._gone(opening):
-            return
-        try:
-            then(found.position, ClientError(found.code, found.reason) if found.code else None)
-        except ClientError as error:
-            self._registry.refuse(opening, error)
-
-    def _gone(self, opening: StartPosition) -> bool:
-        return opening.consumer.key not in self._shared.consumers
-
-    def _search(self, opening: StartPosition) -> None:
-        """The first message that the selector is true for; without one, where it asked to begin."""
-        if opening.selector is None:
-            self._registry.opened(opening)
-        else:
-            self._waiting.append(opening)
-
-    def _go_on(self, opening: StartPosition) -> None:
-        """The next slice is due, or the search is over."""
-        if self._gone(opening):
-            return
-        part = lowest(opening.queue.here, EXAMINE_MAX, opening.until, opening.start)
-        error = _purged(opening)  # while it was searched
-        if error is None and not part:
-            text = f"no message of {opening.command.queue!r} fits the selector"
-            error = ClientError("bookmark_not_found", text)
-        if error is not None:
-            self._registry.refuse(opening, error)
-        else:
-            self._due.append((opening, part))
-
-    def _searched(self, opening: StartPosition, done: Searched) -> None:
-        self._reading -= 1
-        opening.start = done.end if done.hit is None else done.hit
-        if done.hit is None or self._gone(opening) or _purged(opening) is not None:
-            self._go_on(opening)
-        else:
-            self._registry.opened(opening)
-
-
-def _ends(command: q.Consume) -> tuple[str, str | None, tuple[Cut, Cut]]:
-    """Where it begins and ends, and which sides of these. Raises: ClientError bad_bookmark."""
-    since, until = command.since or EPOCH, command.until
-    if is_range(since):
-        parts = parse_range(since)
-        return _word(parts.first), _word(parts.last) or None, (parts.first_cut, parts.last_cut)
-    return _word(since), None if until is None else _word(until), ("", "")
-
-
-def _word(text: str) -> str:
-    return {"epoch": EPOCH, "now": NOW}.get(text, text)
-
-
-def _purged(opening: StartPosition) -> ClientError | None:
-    """Why it cannot begin where it asked to: messages from there on were purged."""
-    queue = opening.queue
-    if opening.wanted is None or opening.wanted >= queue.purged_to:
-        return None
-    return expired(opening.command.queue, queue)
-
-
-def expired(name: str, queue: Replayable) -> ClientError:
-    """The error of a consumer for whom messages are gone that it was to get."""
-    oldest = queue.lowest
-    left = "it is empty" if oldest is None else f"its oldest message is at position {oldest}"
-    reason = f"queue {name!r} was purged up to position {queue.purged_to}; {left}"
-    hint = 'begin at "epoch", or say so ahead: bookmark_not_found="epoch"'
-    return ClientError("bookmark_expired", reason, hint)

@@ -27,6 +27,7 @@ from zbroker.queues.consumer_registry import ConsumerRegistry, drained
 from zbroker.queues.context import QueuesContext, RemoteConsumer
 from zbroker.queues.owner_moves import GRANT_MAX, OwnerMoves
 from zbroker.queues.queue_state import QueueState
+from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.work.grants import owned
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import insert, remove, without
@@ -168,7 +169,7 @@ class HandOver:
     def _row(self, one: QueueState) -> LeavingQueue:
         queue, replicated = one.queue, one.replicated
         assert isinstance(queue, Queue)
-        assert replicated is not None
+        assert isinstance(replicated, ReplicatedQueue)
         mine = without(queue.here, queue.places.foreign)
         initial = replicated.ownership.owns_new(0) and one.definition.config.scope == "group-local"
         return LeavingQueue(

@@ -259,7 +259,9 @@ class JournalClient:
             text = _released(one, count, position)
             manager.notes.append(Note("queues.released", text, values=values))
 
-        record = PurgeRecord(one.name, format_vector({manager.here: position - 1}))
+        vector = format_vector({manager.here: position - 1})
+        life = 0 if one.replicated is None else one.replicated.view.declaration
+        record = PurgeRecord(one.name, vector, life=life)
         manager.commits.add_record(KIND_PURGE, record, done)
 
 

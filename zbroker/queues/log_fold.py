@@ -45,6 +45,7 @@ from zbroker.log.records import POINT, PURGE
 from zbroker.queues.queue_state import QueueState, Walk
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.replicated.origin_scan import OriginScan
+from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
 from zbroker.topics import TopicCache
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ class QueueFold:
             if one.waiters:
                 one.waited()
             one.write_again()
+            self._manager.look_overtaken(one)
             self._manager.changed(one)
 
     def _again(
@@ -336,9 +338,11 @@ class QueueFold:
         if one is None or batch.position < one.definition.created:
             return
         touched[one.name] = one
-        if not isinstance(one.queue, Replayable):
-            return
-        if one.queue.purged(self._manager.position_of(record.vector)):
+        before = self._manager.position_of(record.vector)
+        if isinstance(one.replicated, ReplicatedReplayable):
+            if one.records_of_life(record.life):
+                one.replicated.release(before)
+        elif isinstance(one.queue, Replayable) and one.queue.purged(before):
             self._manager.overtaken.append(one)
 
 

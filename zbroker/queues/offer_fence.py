@@ -18,6 +18,7 @@ from zbroker.ids import NOW
 from zbroker.limits import BEAT_MS, U63_MAX
 from zbroker.queues.context import QueuesContext
 from zbroker.queues.effects import SayReplication
+from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.wire.internal import Located
 from zbroker.wire.owner_requests import PeersRead, QueuesHere
 
@@ -71,6 +72,8 @@ class OfferFence:
         if self._over:
             manager.return_to = found.position
         for one in manager.folding.replicated.values():
+            if not isinstance(one.replicated, ReplicatedQueue):
+                continue  # another instance takes nothing from it
             once = one.definition.config.semantics == "at-most-once"
             if one.return_to < U63_MAX or (missing and once):
                 continue

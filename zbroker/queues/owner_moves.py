@@ -37,6 +37,9 @@ from zbroker.wire.owner_requests import LiveSources, TransferRequest
 GRANT_MAX: Final = 50_000  # messages of one record
 LOOK_MS: Final = 1_000  # how often it is looked what was granted and not used
 UNUSED_MS: Final = 30_000  # of a queue without leases
+NOT_OWNED: Final = (
+    "messages of replayable queues, like %r, belong to no instance: each one gives all that it has"
+)
 
 
 class OwnerMoves:
@@ -54,9 +57,10 @@ class OwnerMoves:
         """An instance could take so many messages, or those that it names. What a consumer here
         has room for stays, and what a filter here was not compared with yet: it comes again."""
         one = self._shared.manager.running.get(event.queue)
-        if one is None or one.replicated is None or not isinstance(one.queue, Queue):
+        if one is None or not isinstance(one.replicated, ReplicatedQueue):
             return
         leaves, queue = self._shared.leaves(one), one.queue
+        assert isinstance(queue, Queue)
         busy = not one.offers or self._shared.manager.commits.full
         if busy or event.instance == one.replicated.me:
             return
@@ -91,7 +95,7 @@ class OwnerMoves:
     def _give_back(
         self, one: QueueState, queue: Queue, since: dict[tuple[str, OwnerClaim], int], now: Now
     ) -> None:
-        assert one.replicated is not None
+        assert isinstance(one.replicated, ReplicatedQueue)
         lease_ms = one.definition.config.lease or UNUSED_MS
         useless = queue.untaken()
         if useless is None:
@@ -111,7 +115,8 @@ class OwnerMoves:
         """When there may be something to give back."""
         many = self._shared.manager.folding.replicated.values()
         looks = any(
-            one.stand_ins.of or (one.replicated and one.replicated.ownership.claimed)
+            one.stand_ins.of
+            or (isinstance(one.replicated, ReplicatedQueue) and one.replicated.ownership.claimed)
             for one in many
         )
         return self._look_ms if looks else None
@@ -136,7 +141,7 @@ class OwnerMoves:
         self._commit(one, Move(outcome.positions, to, seen, back=back), done)
 
     def _commit(self, one: QueueState, move: Move, then: Ending) -> None:
-        assert one.replicated is not None
+        assert isinstance(one.replicated, ReplicatedQueue)
         manager = self._shared.manager
         stamp = UnitStamp(manager.commits.incarnation, manager.commits.number())
         kind, body = moves_of(one.replicated, move, stamp)
@@ -158,6 +163,8 @@ class OwnerMoves:
             raise ClientError(
                 "bad_queue", f"queue {ask.queue!r} is local: no other instance has it"
             )
+        if not isinstance(replicated, ReplicatedQueue):
+            raise ClientError("bad_queue", NOT_OWNED % ask.queue, "let its consumers go on here")
         if ask.instance == replicated.me:
             raise ClientError(
                 "bad_field", "key `instance`: this instance owns its messages already"
@@ -195,7 +202,7 @@ class OwnerMoves:
         many, replicated = one.stand_ins, one.replicated
         if (
             not many.of
-            or replicated is None
+            or not isinstance(replicated, ReplicatedQueue)
             or self._shared.leaves(one)
             or not one.ready
             or not isinstance(one.queue, Queue)

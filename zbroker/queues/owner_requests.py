@@ -94,8 +94,9 @@ class OwnerRequests:
     def look(self, one: QueueState) -> None:
         """Something of a queue has changed, or it is time."""
         replicated, queue = one.replicated, one.queue
-        if not self._on or replicated is None or not isinstance(queue, Queue):
+        if not self._on or not isinstance(replicated, ReplicatedQueue):
             return
+        assert isinstance(queue, Queue)
         now_ms = self._shared.now.mono_ms
         asking = self._many.setdefault(one.name, TransferDemand())
         asking.usual.look(queue, now_ms)

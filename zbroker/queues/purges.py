@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from zbroker.errors import ClientError
-from zbroker.ids import format_vector
+from zbroker.ids import format_vector, parse_vector
 from zbroker.log.format import KIND_PURGE
 from zbroker.log.records import PurgeRecord
-from zbroker.queues.commits import Done
+from zbroker.queues.commits import Done, PendingUnit, control
 from zbroker.queues.context import QueuesContext
 from zbroker.queues.queue_state import FACTS_MAX, QueueState, after_all
+from zbroker.queues.replayable import Replayable
+from zbroker.queues.replicated.fact_records import UnitStamp, purge_of
+from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
+from zbroker.wire.queue_surveys import PointRow
 
 FORCED: Final = "purged by an operator"  # the text of the dead letters of a purge
+
+
+class ReplayPurge(NamedTuple):
+    """What a replayable queue does not need any more. taken: how many messages that is here.
+    changes: false: nothing of it is in the queue, or will be."""
+
+    vector: str
+    taken: int
+    changes: bool
 
 
 class Purges:
@@ -40,9 +53,30 @@ class Purges:
         one.entries += [(outcome, landed) for outcome in outcomes]
         self._shared.touch(one)
 
-    def replayable(self, name: str, vector: str, done: Done) -> None:
+    def replayable(self, one: QueueState, purge: ReplayPurge, done: Done) -> None:
         """A replayable queue needs nothing any more that a vector covers."""
-        self._shared.manager.commits.add_record(KIND_PURGE, PurgeRecord(name, vector), done)
+        commits, replicated = self._shared.manager.commits, one.replicated
+        if not isinstance(replicated, ReplicatedReplayable):
+            commits.add_record(KIND_PURGE, PurgeRecord(one.name, purge.vector), done)
+            return
+        stamp = UnitStamp(commits.incarnation, commits.number())
+        kind, body = purge_of(replicated, parse_vector(purge.vector), stamp)
+        commits.add(PendingUnit([control(kind, body)], [body], done, stamp.unit))
+
+    def of(self, one: QueueState, before: int, point: PointRow | None = None) -> ReplayPurge:
+        """What a purge of a replayable queue takes that ends at a position here, or at a point.
+        Raises: ClientError not_ready."""
+        queue, replicated = one.queue, one.replicated
+        assert isinstance(queue, Replayable)
+        if not isinstance(replicated, ReplicatedReplayable):
+            count = len(queue.before(before))
+            return ReplayPurge(self.vector(before), count, changes=count > 0)
+        if point is not None and point.covers:
+            vector = parse_vector(point.covers)
+        else:
+            vector = replicated.vector_before(before, one.folded)
+        changes = bool(vector) and not replicated.is_purged(vector)
+        return ReplayPurge(format_vector(vector), len(replicated.had(vector)), changes=changes)
 
     def vector(self, position: int) -> str:
         """The vector that covers all positions before `position`. Raises: ClientError not_ready."""

@@ -25,6 +25,7 @@ from zbroker.log.records import (
     Horizon,
     MessagesGone,
     Noted,
+    NotedEarly,
     Returned,
     pack_positions,
     unpack_positions,
@@ -32,6 +33,7 @@ from zbroker.log.records import (
 from zbroker.queues.effects import Give
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
+from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
 from zbroker.queues.stand_ins import StandIns
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import span
@@ -192,7 +194,7 @@ class QueueState:
     dead: BitMap64 = field(default_factory=BitMap64)  # given up, and may be brought back
     returning: BitMap64 = field(default_factory=BitMap64)  # of these, what is on its way back
     returned: BitMap64 = field(default_factory=BitMap64)  # came back, and may be at any position
-    replicated: ReplicatedQueue | None = None  # other instances have it, too
+    replicated: ReplicatedQueue | ReplicatedReplayable | None = None  # others have it, too
     met: bool = False  # it ended since it has become another one, and is read again
     migrating: bool = False  # it is to be on several instances: nothing new is decided until it is
     stand_ins: StandIns = field(default_factory=StandIns)
@@ -284,7 +286,7 @@ class QueueState:
             self.ready, self.wanted_horizon = True, self.horizon
             if isinstance(self.queue, Queue):
                 self.queue.suspect(self.suspected_to)
-                if self.replicated is not None:
+                if isinstance(self.replicated, ReplicatedQueue):
                     self.queue.flag(self.replicated.flagged)
         if self.doubted and self.offers and isinstance(self.queue, Queue):
             self.doubted = False
@@ -339,14 +341,13 @@ class QueueState:
         if replicated is None or self.rewriting or not replicated.unwritten:
             return
         count = self.rewriting = len(replicated.unwritten)
-        parts = [part for _, part in replicated.unwritten]
 
         def landed(code: str) -> None:
             self.rewriting = 0
             if not code:
                 del replicated.unwritten[:count]
 
-        self.facts.append(GoneEarly(_packed(parts)))
+        self.facts += replicated.again()
         self.endings.append(landed)
 
     def apply(self, fact: AnyFact) -> None:
@@ -360,16 +361,16 @@ class QueueState:
         elif isinstance(fact, Horizon):
             # also without a receipt: tables that are saved now would be older than it
             self.horizon = max(self.horizon, fact.position)
+        elif isinstance(fact, GoneEarly):
+            self._left(unpack_positions(fact.where))
         elif isinstance(queue, Replayable):
-            if isinstance(fact, Noted):
+            if isinstance(fact, Noted | NotedEarly):
                 queue.noted(unpack_positions(fact.where))
         elif isinstance(fact, Failed):
             where = unpack_positions(fact.where)
             queue.failed(where, fact.why, fact.due_ns, fact.delay_ms)
         elif isinstance(fact, BarrierDelivered):
             self._left(BitMap64([fact.position]))  # it went to every consumer
-        elif isinstance(fact, GoneEarly):
-            self._left(unpack_positions(fact.where))
         elif isinstance(fact, Returned):
             positions = unpack_positions(fact.where)
             priorities = array("Q", fact.priorities) if fact.priorities else None
@@ -381,6 +382,9 @@ class QueueState:
 
     def _left(self, positions: BitMap64) -> None:
         """They left the queue here, whatever becomes of them elsewhere."""
+        if isinstance(self.replicated, ReplicatedReplayable):
+            self.replicated.take_out(positions & self.queue.here)
+            return
         self.queue.gone(positions)
         if self.replicated is not None:
             self.replicated.left(positions)

@@ -37,6 +37,7 @@ from zbroker.queues.replayable import Replayable
 from zbroker.queues.replicated.declarations import QueueView
 from zbroker.queues.replicated.fact_records import UnitStamp, records_of
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
+from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
 from zbroker.queues.replicated_registry import LocalPlace, ReplicatedRegistry
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import below, without
@@ -302,7 +303,7 @@ class QueueRegistry:
             if definition.created < self.log_start:  # the record of its horizon may be removed
                 one.horizon = self.log_start + AHEAD
         one.ready_at = max(self.following.persisted, ready_at)
-        one.return_to = 0 if view is None else self.return_to
+        one.return_to = self.return_to if isinstance(one.replicated, ReplicatedQueue) else 0
         one.noted = self._noted(config.name, declaration)
         self.running[config.name] = one
         self.folding.begin(one)
@@ -313,8 +314,12 @@ class QueueRegistry:
         config = definition.config
         queue = Replayable() if config.kind == "replayable" else Queue(config)
         one = QueueState(definition, queue, QueueIntake(definition, definition.type_of), folded)
-        if view is not None and isinstance(queue, Queue):
-            assert self.here is not None, "a Welcome came before"
+        if view is None:
+            return one
+        assert self.here is not None, "a Welcome came before"
+        if isinstance(queue, Replayable):
+            one.replicated = ReplicatedReplayable(self.here.instance, queue, view)
+        else:
             initial = self.replicated.is_initial(config)
             one.replicated = ReplicatedQueue(self.here.instance, queue, view, initial)
         return one
@@ -395,8 +400,10 @@ class QueueRegistry:
 
     def point_set(self, record: PointRecord, set_at: int) -> None:
         """A point has landed."""
-        row = PointRow(record.name, self.position_of(record.vector), record.vector, set_at)
-        self.points[record.name] = row
+        name, vector = record.name, record.vector
+        self.points[name] = PointRow(
+            name, self.position_of(vector), vector, set_at, record.covers
+        )  # fmt: skip
 
     def raised(self, log_start: int) -> None:
         """The log begins there now."""
@@ -421,6 +428,9 @@ class QueueRegistry:
             return
         if not isinstance(one.queue, Replayable):
             one.queue.gone(removed)
+        elif isinstance(one.replicated, ReplicatedReplayable):
+            one.replicated.release(log_start)
+            self.look_overtaken(one)
         elif one.queue.purged(log_start):
             self.overtaken.append(one)
         self.changed(one)
@@ -430,6 +440,12 @@ class QueueRegistry:
         )
         values = {"queue": one.name, "messages": len(removed), "position": log_start}
         self.notes.append(Note("queues.removed_early", text, values=values))
+
+    def look_overtaken(self, one: QueueState) -> None:
+        """Its consumer is to end, if messages left the queue that it was to get."""
+        if isinstance(one.replicated, ReplicatedReplayable) and one.replicated.overtook:
+            one.replicated.overtook = False
+            self.overtaken.append(one)
 
     # -- commit -------------------------------------------------------------------------------
 

@@ -9,15 +9,16 @@ on the message. Only a purge takes messages out. Source: seed 003.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyroaring import BitMap64
 
 from zbroker.engine.contract import Now
 from zbroker.errors import ClientError
+from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
-from zbroker.queues.work.sets import below, bytes_of, first_of, insert, lowest, remove
+from zbroker.queues.work.sets import below, bytes_of, first_of, insert, lowest, remove, without
 from zbroker.queues.work.values import Arrivals, Offer, Outcome, SettleResult, Standing
 
 CHUNK: Final = 1_000  # messages of one offer
@@ -25,13 +26,18 @@ CHUNK: Final = 1_000  # messages of one offer
 
 @dataclass(slots=True)
 class ReplayReader:
-    """The consumer. position: the next one that it gets; it ends before `until`."""
+    """The consumer. position: the next one that it gets; it ends before `until`.
+
+    passed: a vector; it had what that covers at another instance. had: these messages, here.
+    """
 
     key: int
     client: str
     position: int
     until: int = U63_MAX
     sent: int = 0
+    passed: Mapping[Origin, int] = field(default_factory=dict)
+    had: BitMap64 = field(default_factory=BitMap64)
 
 
 class Replayable:
@@ -62,14 +68,19 @@ class Replayable:
 
     def purged(self, before: int) -> bool:
         """Messages before this position were purged. True: its reader was to get some of them."""
-        taken = self.before(before)
+        return self.take_out(self.before(before))
+
+    def take_out(self, taken: BitMap64) -> bool:
+        """These messages were purged. True: its reader was to get some of them."""
         if not taken:
             return False
         self.purged_to = max(self.purged_to, taken.max() + 1)
         self.gone(taken)
         reader = self.reader
-        missed = first_of(taken, reader.position) if reader is not None else None
-        return reader is not None and missed is not None and missed < reader.until
+        if reader is None:
+            return False
+        missed = first_of(without(taken, reader.had), reader.position)
+        return missed is not None and missed < reader.until
 
     def before(self, position: int) -> BitMap64:
         """Its messages before this position."""
@@ -98,6 +109,11 @@ class Replayable:
         """Everything from there on, in order. A client that comes again replaces itself."""
         self.reader = ReplayReader(key, client, min(position, until), until)
 
+    def skip(self, passed: Mapping[Origin, int], had: BitMap64) -> None:
+        """The consumer does not get these; more of what a vector covers may come."""
+        assert self.reader is not None
+        self.reader.passed, self.reader.had = passed, had
+
     def has(self, key: int) -> bool:
         """Whether this is the consumer."""
         return self.reader is not None and self.reader.key == key
@@ -116,12 +132,12 @@ class Replayable:
         reader = self.reader
         if reader is None or not credit.get(reader.key, True):
             return []
-        positions = lowest(self.here, CHUNK, reader.until, reader.position)
-        if not positions:
-            return []
-        reader.position = positions.max() + 1
-        reader.sent += len(positions)
-        return [Offer(reader.key, positions)]
+        while positions := lowest(self.here, CHUNK, reader.until, reader.position):
+            reader.position = positions.max() + 1
+            if fresh := without(positions, reader.had):
+                reader.sent += len(fresh)
+                return [Offer(reader.key, fresh)]
+        return []
 
     def go_back(self, key: int, position: int) -> None:
         """Messages from there on were offered and not sent: they are offered again."""

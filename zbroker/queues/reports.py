@@ -9,6 +9,7 @@ from pyroaring import BitMap64
 
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
 from zbroker.queues.queue_state import QueueState
+from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.work.consumers import QueueConsumer as Lost
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.reasons import why_elsewhere
@@ -92,8 +93,8 @@ def _row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
 
 
 def owners(one: QueueState, positions: BitMap64) -> list[s.OwnedMessages]:
-    """Whose these messages are, the most first; none of a local queue."""
-    if one.replicated is None:
+    """Whose these messages are, the most first; none of a local or a replayable queue."""
+    if not isinstance(one.replicated, ReplicatedQueue):
         return []
     ownership, me = one.replicated.ownership, one.replicated.me
     initial, found = one.definition.config.initial_owner, []
@@ -180,7 +181,7 @@ def explain(shared: QueuesContext, one: QueueState, ask: Explain) -> Explained:
     if away and (state == "elsewhere" or not ask.position):
         wanted = BitMap64([ask.position]) if ask.position else away
     found = [each for each in owners(one, wanted) if not each.mine]
-    if ask.position and one.replicated is not None:
+    if ask.position and isinstance(one.replicated, ReplicatedQueue):
         for each in found:
             each.number = one.replicated.ownership.number(ask.position)
     return Explained(ask.cid, state, lines, found)

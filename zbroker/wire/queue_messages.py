@@ -209,7 +209,8 @@ class Consuming(ServerAnswer, tag="consuming"):
 
     backlog: messages that it holds at most. lease_ms: how long a lease lasts, 0: for ever.
     kept: of what it said that it holds; the rest is not its own any more. position: where a
-    replayable queue begins.
+    replayable queue begins. vector: where it is one of several instances, what is before that: with
+    the origins of what comes, it says at each of them where to go on.
     """
 
     sid: str
@@ -221,6 +222,7 @@ class Consuming(ServerAnswer, tag="consuming"):
     cid: Cid = None
     kept: list[int] = []
     position: int | None = None
+    vector: str | None = None
 
 
 class Job(Msg, tag="job"):

@@ -285,10 +285,15 @@ class QueuesDrained(Correlated, tag="queues_drained"):
 
 
 class SetPoint(Correlated, tag="set_point"):
-    """admin -> queues. Names the place after the last durable message, or position `at` does."""
+    """admin -> queues. Names the place after the last durable message, or position `at` does.
+
+    covers: instead, what a point at another instance covers: here it is before the first message
+    that this does not cover.
+    """
 
     name: str
     at: int = 0
+    covers: str = ""
 
 
 class RemovePoint(Correlated, tag="remove_point"):
@@ -303,13 +308,14 @@ class AskPoints(Correlated, tag="ask_points"):
 
 
 class PointRow(Struct, array_like=True):
-    """A named place: messages before `position` are before it. vector: all that it covers.
-    set_at: position of the record that set it."""
+    """A named place: messages before `position` are before it. vector: that place by positions of
+    this log. set_at: position of the record that set it. covers: see PointRecord."""
 
     name: str
     position: int
     vector: str
     set_at: int
+    covers: str = ""
 
 
 class Points(Correlated, tag="points"):

@@ -6,6 +6,7 @@ import json
 import subprocess
 from array import array
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import zstandard
@@ -23,6 +24,7 @@ from tests.cli.journals import (
     ten_batches,
 )
 from zbroker.cli.admin_main import main
+from zbroker.cli.journal import rows as shown
 from zbroker.log import format as f
 from zbroker.log import queue_records as r
 from zbroker.log import records
@@ -135,6 +137,20 @@ def test_records_of_replicated_queues_name_messages_by_origin(maker: Maker) -> N
         "fact": "moved", "where": runs, "to": f"{8:016x}", "number": 1, "takeover": False,
         "seen": False, "back": False,
     }]  # fmt: skip
+
+
+def test_a_purge_of_all_instances_is_shown_as_a_vector(maker: Maker) -> None:
+    life, covered = r.QueueDeclaration(7, 9, 1), [r.VectorEntry(8, 1, 4)]
+    record = r.OutcomesRecord("work", life, 2, 3, r.packed([r.Purged([], covered)]))
+    maker.batch([b""], kind=f.KIND_OUTCOMES, body=q.encode(record), topics=[])
+    [row] = dumped(maker)
+    vector = ["0000000000000008.1.4"]
+    assert row["facts"] == [{"fact": "purged", "where": {}, "covered": vector}]
+
+
+def test_every_fact_has_a_name() -> None:
+    assert {*get_args(q.AnyFact)} == {*shown.FACTS}
+    assert {*get_args(r.AnyQueueFact)} == {*shown.QUEUE_FACTS}
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,8 @@ class QueueListener:
         self.logon_code = ""  # refuse the next logon with this
         self.code = ""  # refuse the next command of a consumer with this
         self.sent = {}  # lease number -> Lease
+        self.vector = None  # of a queue of several instances: what is before it begins
+        self.origins = {}  # position -> origin and position there, of what others accepted
 
     # -- commands -----------------------------------------------------------------------------
 
@@ -112,12 +114,12 @@ class QueueListener:
             q.Consuming(
                 command.sid, taker.backlog, self.lease_ms, self.semantics, self.kind,
                 command.credit, command.cid, ends_of(BitMap64(taker.leases)),
-                taker.at if self.kind == "replayable" else None,
+                taker.at if self.kind == "replayable" else None, self.vector,
             ),
         )  # fmt: skip
 
     def _place(self, command):
-        if command.since in (None, "0"):
+        if command.since in (None, "0") or self.vector is not None:
             return 1
         return parse_vector(command.since)[self.origin] + 1
 
@@ -284,4 +286,5 @@ class QueueListener:
             deliveries=to_little(counts) if max(counts) > 1 else None,
             acked=bytes(p in self.noted for p in run) if self.kind == "replayable" else None,
         )  # fmt: skip
+        job.origin = self.origins.get(run[0])
         self._say(taker.peer, job, body)

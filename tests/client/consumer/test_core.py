@@ -573,6 +573,33 @@ def test_a_replayable_queue_goes_on_after_what_came_in():
     assert world.core.passed == {HERE: 5}
 
 
+def test_a_queue_of_several_instances_goes_on_after_what_came_of_each():
+    listener = QueueListener(kind="replayable")
+    listener.vector = "00000000000000cd.1.6"
+    world = Wired(listener, since="now").live()
+    for position, origin in ((1, (0xCD, 1, 7)), (2, None), (3, (0xCD, 1, 8))):
+        listener.origins[position] = origin
+        listener.publish()
+        listener.offer(1)
+    world.talk()
+    assert positions(world.out(1)) == [1]
+    assert world.core.passed == {Origin(0xCD, 1): 7}
+    asked = world.again()
+    assert asked.since == "00000000000000ab.1.2,00000000000000cd.1.8"
+    for _ in range(3):
+        listener.offer(1)
+    world.talk()
+    assert [positions(world.out()) for _ in range(3)] == [[2], [3], []], "not once more"
+    assert world.core.passed == {HERE: 2, Origin(0xCD, 1): 8}
+
+
+def test_a_queue_of_several_instances_that_nothing_is_before_says_so():
+    listener = QueueListener(kind="replayable")
+    listener.vector = ""
+    world = Wired(listener, since="0").live()
+    assert (world.core.by_origin, world.core.seen, world.again().since) == (True, {}, "0")
+
+
 def test_of_a_replayable_queue_acks_are_notes_and_nothing_is_held():
     world = Wired(QueueListener(kind="replayable"), since="0").live(2)
     first, second = world.out()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyroaring import BitMap64
 
 from zbroker.ids import Origin
-from zbroker.log.queue_records import Moved, OriginsFailed, OriginsGone
+from zbroker.log.queue_records import Moved, OriginsFailed, OriginsGone, OriginsNoted
 from zbroker.queues.replicated.early_facts import EarlyFact, EarlyFacts
 from zbroker.queues.replicated.ownership import OwnerClaim
 
@@ -56,6 +56,22 @@ def test_acknowledgements_of_an_origin_are_one_set() -> None:
         early.add(A, gone(*range(first, first + 1_000)))
     assert early.bytes < 20 * before
     early.check()
+
+
+def test_marks_of_an_origin_are_one_set_beside_that() -> None:
+    early = EarlyFacts()
+    early.add(A, gone(5, at=3))
+    for position in (6, 7, 8):
+        early.add(A, EarlyFact(OriginsNoted([]), BitMap64([position]), position))
+    early.check()
+    taken, [marks], since = early.take(A, 7)
+    assert (taken, marks.positions, marks.at, since) == (BitMap64([5]), BitMap64([6, 7]), 3, 3)
+    assert isinstance(marks.fact, OriginsNoted)
+    again = EarlyFacts()
+    again.load(early.dump())
+    again.check()
+    assert [one.positions for one in again.take(A, 8)[1]] == [BitMap64([8])]
+    assert (again.bytes, again.lowest) == (0, None)
 
 
 def test_it_is_full_at_its_bound_and_has_room_at_half_of_it() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from zbroker.ids import Origin
+from zbroker.ids import Origin, Vector
 from zbroker.queues.replicated import origin_runs
 from zbroker.queues.replicated.origin_runs import OriginRuns
 
-A, B = Origin(1, 1), Origin(2, 1)
+A, B, C = Origin(1, 1), Origin(2, 1), Origin(3, 1)
 
 
 def test_neighbours_that_go_on_are_one_run() -> None:
@@ -101,3 +102,38 @@ def test_names_lead_back(many: list[tuple[int, int, int]], kept: set[int]) -> No
         back |= runs.local(origin, positions)
     assert back == wanted
     assert sum(map(len, named.values())) == len(wanted)
+
+
+def test_a_vector_covers_messages_by_any_of_their_names() -> None:
+    runs = OriginRuns()
+    runs.add(10, A, 1, 3, (1, 1))
+    runs.add(13, B, 5, 2, (2, 1))
+    runs.tie(C, 8, 1, (2, 2))
+    assert runs.covered({A: 2}) == BitMap64([10, 11])
+    assert runs.covered({C: 8}) == BitMap64([14])
+    assert runs.covered({A: 99, B: 5, C: 7}) == BitMap64([10, 11, 12, 13])
+    assert runs.covered({}) == BitMap64()
+
+
+@pytest.mark.parametrize(
+    ("position", "vector"),
+    [(10, {}), (12, {A: 2}), (14, {A: 3, B: 5}), (17, {A: 9, B: 6}), (99, {A: 9, B: 6})],
+)
+def test_a_vector_covers_what_is_before_a_place(position: int, vector: Vector) -> None:
+    runs = OriginRuns()
+    runs.add(10, A, 1, 3, (1, 1))
+    runs.add(13, B, 5, 2, (2, 1))
+    runs.add(16, A, 9, 1, (1, 9))
+    assert runs.passed(position) == vector
+    here = BitMap64([*range(10, 15), 16])
+    assert runs.covered(vector) & here == here & BitMap64(range(position))
+
+
+def test_the_first_message_of_an_origin_is_found_among_others() -> None:
+    runs = OriginRuns()
+    runs.add(10, A, 1, 3, (1, 1))
+    runs.add(20, A, 4, 3, (1, 4))
+    assert runs.first(A, 1, 99, BitMap64([12, 21])) == 3
+    assert runs.first(A, 4, 99, BitMap64([12, 21])) == 5
+    assert runs.first(A, 1, 5, BitMap64([21])) is None
+    assert runs.first(B, 1, 99, BitMap64([12])) is None

@@ -54,11 +54,15 @@ FACTS: Final[dict[type[records.Fact], str]] = {
     records.Noted: "noted",
     records.GoneEarly: "gone_early",
     records.StandIn: "stand_in",
+    records.NotedEarly: "noted_early",
 }
 QUEUE_FACTS: Final[dict[type[queue_records.QueueFact], str]] = {
     queue_records.OriginsGone: "gone",
     queue_records.OriginsFailed: "failed",
     queue_records.Moved: "moved",
+    queue_records.Carried: "carried",
+    queue_records.OriginsNoted: "noted",
+    queue_records.Purged: "purged",
 }
 FLAGS: Final = {
     f.FLAG_ZSTD: "zstd", f.FLAG_LATE: "late", f.FLAG_SHOWS: "shows", f.FLAG_UNIT: "unit",
@@ -194,6 +198,8 @@ def _queue_fact(fact: queue_records.AnyQueueFact) -> dict[str, Any]:
     }
     if "to" in content:
         content["to"] = f"{content['to']:016x}"
+    if isinstance(fact, queue_records.Purged):
+        content["covered"] = [_origin(*entry) for entry in fact.covered]
     return content
 
 

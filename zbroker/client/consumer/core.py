@@ -35,7 +35,15 @@ from zbroker.client.consumer.single_acks import Acked
 from zbroker.client.effects import Effect, Event, MessagesArrived, SendCommand, raised
 from zbroker.engine.contract import Now
 from zbroker.errors import TEMPORARY, ZBrokerError
-from zbroker.ids import Origin, format_vector, is_range, parse_range
+from zbroker.ids import (
+    Origin,
+    Vector,
+    format_vector,
+    is_range,
+    parse_range,
+    parse_vector,
+    raise_to,
+)
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.log.records import ends_of, of_ends
 from zbroker.wire.bodies import credit_bytes
@@ -61,8 +69,8 @@ class ConsumerCore(TokenConnection):
         self.live = False  # it has begun on this connection
         self.ended = False  # everything up to its end came in
         self.error: ZBrokerError | None = None
-        self.seen: dict[Origin, int] = {}  # how far a replayable queue came in
-        self.passed: dict[Origin, int] = {}  # and what was handed out
+        self.seen: Vector = {}  # how far a replayable queue came in
+        self.passed: Vector = {}  # and what was handed out
         self._leases = ConsumerLeases()
         self._command = command
         self._settler = settler
@@ -79,6 +87,12 @@ class ConsumerCore(TokenConnection):
     def replays(self) -> bool:
         """True if its queue is a replayable one: nothing is leased."""
         return self.granted is not None and self.granted.kind == "replayable"
+
+    @property
+    def by_origin(self) -> bool:
+        """True if its queue is a replayable one of several instances: places of all of them are in
+        a vector, and each instance can go on after that."""
+        return self.granted is not None and self.granted.vector is not None
 
     @property
     def once(self) -> bool:
@@ -109,7 +123,9 @@ class ConsumerCore(TokenConnection):
                 freed += held.drop_first()
                 continue
             taken, size = held.take(most)
-            if self.replays:
+            if self.by_origin:
+                raise_to(self.passed, _origins_of(taken))
+            elif self.replays:
                 self.passed[self.own] = taken[-1]._at
             return taken, self._give_back(freed + size)
         return [], self._give_back(freed) if freed else []
@@ -262,7 +278,11 @@ class ConsumerCore(TokenConnection):
         self.held.keeps = not self.replays
         freed, firm = 0, self.replays or self.once
         self._leases.begin(0 if firm else event.lease_ms, now_ms)
-        if self.replays and event.position:
+        if event.vector is not None:
+            for vector in (self.seen, self.passed):
+                if not vector and event.vector:
+                    vector |= parse_vector(event.vector)
+        elif self.replays and event.position:
             # the place that the broker found, so that another connection goes on from there
             for vector in (self.seen, self.passed):
                 if not vector:
@@ -304,7 +324,9 @@ class ConsumerCore(TokenConnection):
         except ZBrokerError as error:
             return self._fail(error)
         size, freed = credit_bytes(body, job.columns), 0
-        if self.replays:
+        if self.by_origin:
+            messages = self._not_seen(messages)
+        elif self.replays:
             messages = self._after_seen(messages)
         elif not self.once and not job.barrier:
             messages, freed = self._fresh(messages)
@@ -320,6 +342,13 @@ class ConsumerCore(TokenConnection):
             messages = [message for message in messages if message._at > seen]
         if messages:
             self.seen[self.own] = messages[-1]._at
+        return messages
+
+    def _not_seen(self, messages: list[QueueMessage]) -> list[QueueMessage]:
+        """Those of a batch, which has one origin, that came from no instance before."""
+        if (last := self.seen.get(messages[0]._head.origin, 0)) >= messages[0].position:
+            messages = [message for message in messages if message.position > last]
+        raise_to(self.seen, _origins_of(messages))
         return messages
 
     def _fresh(self, messages: list[QueueMessage]) -> tuple[list[QueueMessage], int]:
@@ -408,3 +437,8 @@ class ConsumerCore(TokenConnection):
         self.held.check()
         assert not self.held.in_hand & self.settling.under_way("ack", "release", "reject")
         assert self.state is Phase.LIVE or not self.live
+
+
+def _origins_of(messages: Sequence[QueueMessage]) -> Vector:
+    """The vector of the last message of each origin; of one origin they are in its order."""
+    return {message._head.origin: message.position for message in messages}

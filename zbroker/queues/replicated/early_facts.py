@@ -3,7 +3,8 @@
 Records of different origins are in no order: an acknowledgement by a consumer at C may be here
 before the message, which comes from A. They are kept by origin and position of the message, until
 the log was read beyond that position. Acknowledgements are one set for each origin, so they cost
-little however many there are; the other facts are kept one by one.
+little however many there are, those of replayable queues likewise; the other facts are kept one by
+one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pyroaring import BitMap64
 
 from zbroker.ids import Origin
 from zbroker.limits import MIB
-from zbroker.log.queue_records import AnyQueueFact, OriginsGone
+from zbroker.log.queue_records import AnyQueueFact, OriginsGone, OriginsNoted
 from zbroker.queues.replicated.ownership import OwnerClaim
 from zbroker.queues.work.sets import bytes_of
 
@@ -39,6 +40,7 @@ class EarlyFacts:
         self.bytes = 0
         self._max_bytes = EARLY_MAX_BYTES if max_bytes is None else max_bytes
         self._gone: dict[Origin, BitMap64] = {}
+        self._noted: dict[Origin, BitMap64] = {}
         self._others: dict[Origin, list[EarlyFact]] = {}
         self._since: dict[Origin, int] = {}  # where the oldest of them may be in this log
 
@@ -60,10 +62,11 @@ class EarlyFacts:
     def add(self, origin: Origin, early: EarlyFact) -> None:
         """It waits."""
         self._since.setdefault(origin, early.at)
-        if isinstance(early.fact, OriginsGone):
-            known = self._gone.get(origin)
+        if isinstance(early.fact, OriginsGone | OriginsNoted):
+            sets = self._gone if isinstance(early.fact, OriginsGone) else self._noted
+            known = sets.get(origin)
             if known is None:
-                known = self._gone[origin] = BitMap64()
+                known = sets[origin] = BitMap64()
             else:
                 self.bytes -= bytes_of(known)
             known |= early.positions
@@ -80,14 +83,10 @@ class EarlyFacts:
         """What waited for messages up to `through`: those that are gone, other facts in their
         order, and where the oldest of all may be in this log."""
         since = self._since[origin]
-        gone, others = self._gone.get(origin), self._others.get(origin)
-        if gone is not None:
-            self.bytes -= bytes_of(gone)
-            taken, rest = _cut(gone, through)
-            self.bytes += self._keep(self._gone, origin, rest)
-        else:
-            taken = BitMap64()
-        due: list[EarlyFact] = []
+        others = self._others.get(origin)
+        taken = self._taken(self._gone, origin, through)
+        noted = self._taken(self._noted, origin, through)
+        due = [EarlyFact(OriginsNoted([]), noted, since)] if noted else []
         if others is not None:
             left: list[EarlyFact] = []
             for early in others:
@@ -102,17 +101,20 @@ class EarlyFacts:
                 self._others[origin] = left
             else:
                 del self._others[origin]
-        if origin not in self._gone and origin not in self._others:
+        if not any(origin in many for many in (self._gone, self._noted, self._others)):
             del self._since[origin]
         return taken, due, since
 
-    @staticmethod
-    def _keep(sets: dict[Origin, BitMap64], origin: Origin, rest: BitMap64) -> int:
+    def _taken(self, sets: dict[Origin, BitMap64], origin: Origin, through: int) -> BitMap64:
+        known = sets.pop(origin, None)
+        if known is None:
+            return BitMap64()
+        self.bytes -= bytes_of(known)
+        taken, rest = _cut(known, through)
         if rest:
             sets[origin] = rest
-            return bytes_of(rest)
-        del sets[origin]
-        return 0
+            self.bytes += bytes_of(rest)
+        return taken
 
     def dump(self) -> bytes:
         """For `load`."""
@@ -125,15 +127,17 @@ class EarlyFacts:
                     for origin, many in self._others.items()
                     for early in many
                 ],
+                [(*origin, bytes(one.serialize())) for origin, one in self._noted.items()],
             )
         )
 
     def load(self, data: bytes) -> None:
         """What `dump` gave; nothing else was done before. Raises: ValueError."""
         found = msgpack.decode(data, type=_Dump)
-        for instance, generation, positions in found.gone:
-            known = self._gone[Origin(instance, generation)] = BitMap64.deserialize(positions)
-            self.bytes += bytes_of(known)
+        for sets, rows in ((self._gone, found.gone), (self._noted, found.noted)):
+            for instance, generation, positions in rows:
+                known = sets[Origin(instance, generation)] = BitMap64.deserialize(positions)
+                self.bytes += bytes_of(known)
         for instance, generation, fact, positions, at, claim in found.others:
             early = EarlyFact(
                 fact, BitMap64.deserialize(positions), at, claim and OwnerClaim(*claim)
@@ -144,8 +148,9 @@ class EarlyFacts:
 
     def check(self) -> None:
         """Asserts what is always true."""
-        assert self._since.keys() == self._gone.keys() | self._others.keys()
-        sets = [*self._gone.values()]
+        waiting = self._gone.keys() | self._noted.keys() | self._others.keys()
+        assert self._since.keys() == waiting
+        sets = [*self._gone.values(), *self._noted.values()]
         for many in self._others.values():
             sets += [early.positions for early in many]
         assert all(sets)
@@ -157,6 +162,7 @@ class _Dump(Struct):
     since: list[tuple[int, int, int]]
     gone: list[tuple[int, int, bytes]]
     others: list[tuple[int, int, AnyQueueFact, bytes, int, OwnerClaim | None]]
+    noted: list[tuple[int, int, bytes]] = []  # left out by earlier releases
 
 
 def _cut(positions: BitMap64, through: int) -> tuple[BitMap64, BitMap64]:

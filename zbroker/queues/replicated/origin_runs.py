@@ -14,16 +14,16 @@ many of them.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from msgspec import msgpack
 from pyroaring import BitMap64
 
-from zbroker.ids import Origin
+from zbroker.ids import Origin, Vector
 from zbroker.log.records import runs_of
-from zbroker.queues.work.sets import span
+from zbroker.queues.work.sets import first_of, span
 
 BYTES_A_RUN: Final = 64
 SWEEP_MIN: Final = 1_024  # runs that are not looked at again
@@ -157,6 +157,36 @@ class OriginRuns:
             for part in table.parts(first, end):
                 found.add_range(part.local, part.local + part.size)
         return found
+
+    def covered(self, vector: Mapping[Origin, int]) -> BitMap64:
+        """Where the known messages are that a vector covers, by any of their names."""
+        found = BitMap64()
+        for origin, at in vector.items():
+            table = self._of.get(origin)
+            for part in table.parts(1, at + 1) if table is not None else ():
+                found.add_range(part.local, part.local + part.size)
+        return found
+
+    def passed(self, position: int) -> Vector:
+        """A vector that covers the known messages before this position, and none after it."""
+        table, found = self._local, {}
+        for at in range(bisect_left(table.firsts, position) - 1, -1, -1):
+            origin = self._known[self._origins[at]]
+            if origin not in found:
+                count = min(table.counts[at], position - table.firsts[at])
+                found[origin] = table.locals[at] + count - 1
+                if len(found) == len(self._known):
+                    break
+        return found
+
+    def first(self, origin: Origin, first: int, end: int, among: BitMap64) -> int | None:
+        """The first of [first, end) at an origin that is one of these messages here."""
+        table = self._of.get(origin)
+        for part in table.parts(first, end) if table is not None else ():
+            local = first_of(among, part.local)
+            if local is not None and local < part.local + part.size:
+                return part.first + local - part.local
+        return None
 
     def names(self, positions: BitMap64) -> dict[Origin, BitMap64]:
         """The other way round: all of these positions are known."""
