@@ -13,6 +13,8 @@ from tests.queues.linked import Linked, Roaming, join, linked
 from zbroker.ids import NOW, Vector, format_vector
 from zbroker.log.format import KIND_DEFINITION, KIND_OWNERSHIP
 from zbroker.log.queue_records import OriginsNoted
+from zbroker.queues.journal_client import JournalClient
+from zbroker.queues.purges import Purges
 from zbroker.queues.replicated.early_facts import EarlyFacts
 from zbroker.queues.replicated.origin_facts import OriginFacts
 from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
@@ -445,7 +447,7 @@ def _keep_lost(vector: Vector, other: Vector) -> None:
 
 
 def _purge_takes_one_name_only(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ReplicatedReplayable, "_tied", lambda self, origin, local: None)
+    patch.setattr(ReplicatedReplayable, "_tied", lambda self, batch, local: None)
 
 
 def _purge_is_of_the_last_one(patch: pytest.MonkeyPatch) -> None:
@@ -465,10 +467,10 @@ def _reader_gets_all_again(patch: pytest.MonkeyPatch) -> None:
 def _reader_gets_again_what_comes_later(patch: pytest.MonkeyPatch) -> None:
     named = ReplicatedReplayable._named
 
-    def forgetful(self: Any, origin: Any, local: BitMap64) -> None:
+    def forgetful(self: Any, *names: Any) -> None:
         if self._queue.reader is not None:
             self._queue.reader.passed = {}
-        named(self, origin, local)
+        named(self, *names)
 
     patch.setattr(ReplicatedReplayable, "_named", forgetful)
 
@@ -492,6 +494,25 @@ def _ties_count_no_more(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OriginFacts, "_tie", lambda self, batch: None)
 
 
+def _purge_does_not_hold_the_log(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicatedReplayable, "_is_ahead", lambda self, vector: False)
+
+
+def _early_mark_is_not_written_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicatedReplayable, "_keep", lambda self, early, found: None)
+
+
+def _what_is_released_here_is_so_for_all(patch: pytest.MonkeyPatch) -> None:
+    released = JournalClient._release_before
+
+    def everywhere_else(self: Any, one: Any, position: int) -> None:
+        released(self, one, position)
+        purges = Purges(self._shared)
+        purges.replayable(one, purges.of(one, position), lambda *_: None)
+
+    patch.setattr(JournalClient, "_release_before", everywhere_else)
+
+
 BUGS: Final = {
     "a mark is taken for the end of a message": _mark_is_gone,
     "a purge is of places of one log": _purge_by_own_place,
@@ -504,12 +525,18 @@ BUGS: Final = {
     "it begins after all that it had": _reader_begins_after_all_that_it_had,
     "it is refused though it missed nothing": _reader_misses_nothing,
     "other names do not count": _ties_count_no_more,
+    "the log is not held for a purge of what comes later": _purge_does_not_hold_the_log,
+    "a mark before its message is not written again": _early_mark_is_not_written_again,
+    "what one instance lets go of is purged": _what_is_released_here_is_so_for_all,
 }
 
 
 def look_everywhere() -> None:
     """Histories in which it has to be seen."""
     other_name()
+    test_a_mark_that_came_first_outlives_the_log_before_its_message()
+    test_a_purge_that_came_first_outlives_the_log_before_its_message()
+    test_what_an_instance_lets_go_of_stays_at_the_others(linked(3))
     for seed in range(4 * SEEDS):
         History(seed, twice=seed % 2 == 1).run()
 

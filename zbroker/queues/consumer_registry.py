@@ -128,9 +128,9 @@ class ConsumerRegistry:
         consumer.opened = True
         passed = None
         if it.shared is not None:
+            queue.skip(it.passed or {}, it.had)
             vector = it.shared.passed_at(it.start)
             raise_to(vector, it.passed or {})
-            queue.skip(vector, it.had)
             passed = format_vector(vector)
         self._began(it.one, consumer, q.Consuming(
             consumer.sid, 0, 0, config.semantics, config.kind, consumer.credit, it.command.cid,

@@ -161,7 +161,7 @@ class OriginFacts:
         sent = batch.publisher, batch.sequence - batch.skip
         local = self.runs.tie(batch.origin, first, batch.skip + 1, sent) & self._queue.here
         if local:
-            self._tied(batch.origin, local)
+            self._tied(batch, local)
 
     # -- records ------------------------------------------------------------------------------
 
@@ -233,8 +233,8 @@ class OriginFacts:
         """It is needed as long as these are in the queue."""
         self._pinned.append((early.at, found))
 
-    def _tied(self, origin: Origin, local: BitMap64) -> None:
-        """These have another name now, of that origin."""
+    def _tied(self, batch: Batch, local: BitMap64) -> None:
+        """These have another name now, that of the batch."""
 
     def _begin_after(self, seen: Vector) -> None:
         """The log that is read begins with this snapshot: what it covers was not read."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from msgspec import Struct, msgpack
 from pyroaring import BitMap64
 
-from zbroker.ids import Origin
 from zbroker.log.format import KIND_OWNERSHIP, Batch
 from zbroker.log.queue_records import (
     AnyQueueFact,
@@ -45,8 +44,8 @@ class ReplicatedQueue(OriginFacts):
         if not self.ownership.owns_new(batch.origin.instance):
             self._queue.disown(entered.positions)
 
-    def _tied(self, origin: Origin, local: BitMap64) -> None:
-        changed = self.ownership.tie(origin.instance, local)
+    def _tied(self, batch: Batch, local: BitMap64) -> None:
+        changed = self.ownership.tie(batch.origin.instance, local)
         self._flag(local)  # the other one may have delivered it
         self._settle_owner(changed)
 

@@ -36,7 +36,7 @@ from zbroker.queues.replicated.origin_facts import (
     vector_of,
 )
 from zbroker.queues.replicated.ownership import OwnerClaim
-from zbroker.queues.work.sets import insert
+from zbroker.queues.work.sets import insert, span
 from zbroker.queues.work.values import Arrivals
 
 _ROW: Final = "replayable"  # of the tables
@@ -62,26 +62,31 @@ class ReplicatedReplayable(OriginFacts):
     def entered(self, batch: Batch, entered: Arrivals) -> None:
         """They are in the queue now."""
         super().entered(batch, entered)
-        self._named(batch.origin, entered.positions)
+        self._named(batch.origin, batch.origin_position, batch.taken)
 
-    def _tied(self, origin: Origin, local: BitMap64) -> None:
-        self._named(origin, local)
+    def _tied(self, batch: Batch, local: BitMap64) -> None:
+        self._named(batch.origin, batch.origin_position - batch.skip, batch.skip + 1)
 
-    def _named(self, origin: Origin, local: BitMap64) -> None:
-        """By this name of theirs they may have been purged before they came, or the reader had
-        them at another instance."""
-        reader, purged = self._queue.reader, self.purged.get(origin, 0)
-        late = self._covered({origin: purged}, local) if purged else None
+    def _named(self, origin: Origin, first: int, count: int) -> None:
+        """By these names of theirs messages may have been purged before they came, or the reader
+        had them at another instance."""
+        late = self._up_to(self.purged, origin, first, count)
         if late:
             since = min((at for at, _ in self._coming), default=late.min())
             self.unwritten.append(Unwritten(since, late))
             self.take_out(late)
-        had = reader.passed.get(origin, 0) if reader is not None else 0
-        if reader is not None and had:
-            insert(reader.had, self._covered({origin: had}, local))
+        reader = self._queue.reader
+        if reader is not None:
+            insert(reader.had, self._up_to(reader.passed, origin, first, count))
 
-    def _covered(self, vector: Mapping[Origin, int], local: BitMap64) -> BitMap64:
-        return self.runs.covered(vector) & local
+    def _up_to(
+        self, vector: Mapping[Origin, int], origin: Origin, first: int, count: int
+    ) -> BitMap64:
+        """Which of these names in the queue a vector covers: one batch, however many it covers."""
+        end = min(first + count, vector.get(origin, 0) + 1)
+        if end <= first:
+            return BitMap64()
+        return self.runs.local(origin, span(first, end)) & self._queue.here
 
     def _begin_after(self, seen: Vector) -> None:
         raise_to(self.lost, seen)
@@ -108,7 +113,7 @@ class ReplicatedReplayable(OriginFacts):
             return
         vector = fact.vector
         raise_to(self.purged, vector)
-        self.take_out(self._covered(vector, self._queue.here))
+        self.take_out(self.had(vector))
         if self._is_ahead(vector):
             self._coming.append((at, vector))
 
@@ -135,7 +140,7 @@ class ReplicatedReplayable(OriginFacts):
 
     def had(self, vector: Mapping[Origin, int]) -> BitMap64:
         """The messages of the queue that a vector covers."""
-        return self._covered(vector, self._queue.here)
+        return self.runs.covered(vector) & self._queue.here
 
     def is_purged(self, vector: Mapping[Origin, int]) -> bool:
         """Whether a purge of all that it covers changes nothing, now or later."""
