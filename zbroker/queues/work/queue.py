@@ -102,7 +102,7 @@ class Queue:
         """They belong to another instance: they are not offered here; consumers that have
         some may still acknowledge them. Returns: those."""
         self._free(positions)
-        self.consumers.disowned(positions & self.here)
+        self.consumers.disowned(positions)
         return self.places.disown(positions)
 
     def own(self, positions: BitMap64) -> None:
