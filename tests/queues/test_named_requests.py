@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.queues.bench import ANN, HERE
 from tests.queues.test_owner_requests import GROUP, Asks
 from tests.queues.test_replicated import THERE, THIRD, Shared, gone, moves, named
 from zbroker.config import QueueConfig
-from zbroker.engine.events import ReadFailed
+from zbroker.engine.events import Commands, ReadFailed
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
@@ -24,7 +24,15 @@ from zbroker.queues.dispatch import EXAMINE_MAX
 from zbroker.queues.effects import Examine, Give
 from zbroker.queues.owner_requests import UNKNOWN_MS
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.selector_stats import ASK_AGAIN_MAX_MS, ASK_AGAIN_MS
+from zbroker.queues.work.selector_stats import (
+    ASK_AGAIN_MAX_MS,
+    ASK_AGAIN_MS,
+    NamedDemand,
+    NextNames,
+)
+from zbroker.queues.work.sets import lowest
+from zbroker.server.peers import Received
+from zbroker.wire import codec
 from zbroker.wire import queue_messages as q
 from zbroker.wire.owner_requests import AskTransfer, TransferRequest
 from zbroker.wire.queue_surveys import Explain
@@ -392,6 +400,15 @@ def test_what_a_consumer_here_can_take_stays(bench: Seeks) -> None:
     assert wants(bench, mine) == given(bench)[:2]
 
 
+def test_what_a_consumer_has_got_room_for_in_this_turn_stays(bench: Seeks) -> None:
+    bench.consume(filter="/k = 1", backlog=1)
+    mine = bench.publish(ONE, ONE, TWO)
+    ack = codec.encode(q.Settle(cid="c", sid="s", ends=[mine[0], mine[0] + 1]))
+    bench.turn.hear(Commands([Received(ANN, [ack])]))
+    assert wants(bench, mine) == mine[2:]
+    assert bench.got() == mine[:2]
+
+
 def test_what_a_filter_here_was_not_compared_with_is_not_given_yet(bench: Seeks) -> None:
     bench.later = (Examine,)
     bench.consume(filter="/k = 1", backlog=1)
@@ -423,6 +440,47 @@ def test_nothing_is_named_and_given_twice(bench: Seeks) -> None:
     bench.land()
     assert given(bench) == mine
     assert len(bench.written(KIND_OWNERSHIP)) == 1
+
+
+def _filters_do_not_count(queue: Queue) -> BitMap64 | None:
+    many = queue.consumers.current()
+    takes = any(one.credit and one.spare > 0 and one.looks is None for one in many)
+    return BitMap64() if takes else None
+
+
+def _what_was_not_compared_counts_as_useless(queue: Queue) -> BitMap64 | None:
+    known = [one.looks for one in queue.consumers.current() if one.spare > 0]
+    fits = [looks.matching for looks in known if looks is not None]
+    return queue.places.ready.standing - BitMap64.union(BitMap64(), *fits) if known else None
+
+
+def _it_begins_again_each_time(demand: NamedDemand, came: int, *, later: bool) -> None:
+    demand.rounds += 1
+
+
+def _the_oldest_of_all_are_named(queue: Queue, now_ms: int) -> NextNames:
+    known = [one.looks.matching for one in queue.consumers.current() if one.looks is not None]
+    fits = BitMap64.union(BitMap64(), *known) & queue.places.foreign
+    return NextNames(lowest(fits, WANT_NAMES_MAX), 8, now_ms + ASK_AGAIN_MS)
+
+
+PLANTED: list[tuple[Any, str, Any, Callable[[Seeks], None]]] = [
+    (Queue, "untaken", _filters_do_not_count,
+     test_what_a_consumer_has_got_room_for_in_this_turn_stays),
+    (Queue, "untaken", _what_was_not_compared_counts_as_useless,
+     test_what_a_filter_here_was_not_compared_with_is_not_given_yet),
+    (NamedDemand, "_go_on", _it_begins_again_each_time,
+     test_what_nothing_comes_of_does_not_hide_what_is_after_it),
+    (Queue, "seek", _the_oldest_of_all_are_named, test_filters_have_equal_parts_of_a_request),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda one: one[2].__name__)
+def test_a_planted_bug_is_found(planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, name, bug, claim = planted
+    monkeypatch.setattr(where, name, bug)
+    with pytest.raises(AssertionError):
+        claim(Seeks())
 
 
 # -- why a message is not delivered -----------------------------------------------------------

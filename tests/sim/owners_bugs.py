@@ -2,7 +2,8 @@
 
 Barriers, a grant by the instance that loses a tie, and most of a planned stop, are rare or not in
 the world: unit tests have them (tests.queues.test_replicated,
-tests.queues.replicated.test_ownership, tests.queues.test_hand_over).
+tests.queues.replicated.test_ownership, tests.queues.test_hand_over). So is a message that a filter
+at the owner fits and that no consumer has yet (tests.queues.test_named_requests).
 """
 
 from __future__ import annotations
@@ -13,13 +14,23 @@ from typing import Any, Final
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
-from zbroker.log.queue_records import Carried, Moved, OriginsGone, ReplicatedDefinition
+from zbroker.log.queue_records import (
+    Carried,
+    Moved,
+    OriginsGone,
+    ReplicatedDefinition,
+    steps_of,
+)
 from zbroker.queues.core import QueuesCore
+from zbroker.queues.effects import SayReplication
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replicated.ownership import OwnerClaim
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.work.queue import Queue
-from zbroker.wire.owner_requests import TransferRequest
+from zbroker.queues.work.selector_stats import NextNames
+from zbroker.queues.work.sets import lowest
+from zbroker.wire.owner_requests import AskTransfer, TransferRequest
+from zbroker.wire.replication import NamedMessages
 
 Change = Callable[[QueueState, ReplicatedQueue, Any], None]
 
@@ -151,6 +162,40 @@ def _only_the_first_owner_is_asked(core: Any) -> None:
         return one
 
     core.manager._made = first
+
+
+# -- consumers with filters -------------------------------------------------------------------
+
+
+def _filters_ask_for_nothing(one: QueueState, replicated: Any, queue: Any) -> None:
+    """No messages are asked for by name."""
+    queue.seek = lambda now_ms: NextNames(BitMap64())
+
+
+def _asks_for_what_does_not_fit(one: QueueState, replicated: Any, queue: Any) -> None:
+    """What is late is asked for, whatever filters say."""
+
+    def seek(now_ms: int) -> NextNames:
+        late = lowest(queue.places.foreign, 10, queue.late_before)
+        return NextNames(late, len(late), now_ms + 200)
+
+    queue.seek = seek
+
+
+def _asks_by_local_position(core: Any) -> None:
+    """Messages are named by their positions in this log."""
+
+    def ask(one: QueueState, _replicated: Any, owner: int, count: int, found: NextNames) -> None:
+        here = core.manager.here
+        where = [NamedMessages(*here, steps_of(found.names))] if found.names else []
+        name = one.definition.config.initial_owner if not owner else ""
+        message = AskTransfer(one.name, owner, name, count, where, found.most)
+        core.shared.out.append(SayReplication(message))
+
+    core._requests._ask = ask
+
+
+# -- what is durable --------------------------------------------------------------------------
 
 
 def _says_what_is_here_only(core: Any) -> None:
@@ -318,6 +363,8 @@ QUEUES: Final[dict[str, Change]] = {
     "transfers do not count at the receiver": _without(
         Moved, lambda replicated, fact: fact.to == replicated.me
     ),
+    "filters ask for nothing": _filters_ask_for_nothing,
+    "what does not fit is asked for": _asks_for_what_does_not_fit,
 }
 CORES: Final[dict[str, Callable[[Any], None]]] = {
     "it believes its intention": _believes_its_intention,
@@ -327,6 +374,7 @@ CORES: Final[dict[str, Callable[[Any], None]]] = {
     "nothing is asked for": _nothing_is_asked,
     "it answers what is durable here only": _says_what_is_here_only,
     "only the first owner is asked": _only_the_first_owner_is_asked,
+    "messages are named by local positions": _asks_by_local_position,
     "what is given at a stop goes back": _what_is_given_may_go_back,
     "all that is given is flagged": _all_is_given_as_seen,
     "of a local queue what is done is left out": _done_is_left_out,

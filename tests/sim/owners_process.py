@@ -38,6 +38,7 @@ from zbroker.wire import codec
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.owner_requests import TransferRequest
+from zbroker.wire.replication import NamedMessages
 
 if TYPE_CHECKING:
     from tests.sim.owners_world import OwnersInstance
@@ -87,6 +88,7 @@ class InstanceQueues(ListenerLife):
         )
         self.core = QueuesCore(settings, manager, links=links)
         owners_bugs.plant(world.bug, self.core)
+        world.filters.judge(self)
         self.requests = Mailbox()
         with instance.undisturbed_disk():
             reader = DiskReader(instance.disk)
@@ -146,9 +148,12 @@ class InstanceQueues(ListenerLife):
         """The admin asks."""
         self.requests.put(Asked(b"admin", question))
 
-    def request(self, instance: int, count: int) -> None:
-        """Another instance could take messages."""
-        self.requests.put(TransferRequest(QUEUE, instance, count))
+    def request(self, instance: int, count: int, names: list[NamedMessages]) -> None:
+        """Another instance could take messages, or those with these names."""
+        if names:
+            self.requests.put(TransferRequest(QUEUE, instance, 0, names, count))
+        else:
+            self.requests.put(TransferRequest(QUEUE, instance, count))
 
     @property
     def queue(self) -> QueueState | None:

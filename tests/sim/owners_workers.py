@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import json
 from pyroaring import BitMap64
 
 from tests.sim.net import Pipe
+from tests.sim.owners_filters import FILTERS
 from tests.sim.owners_process import KEY, QUEUE, queues_of
 from tests.sim.queues_clients import rows_of
 from zbroker.ids import format_bookmark, publisher_id
@@ -34,6 +36,7 @@ class Worker:
         self.alive = True
         self.diligent = False  # does all at once, and nothing else
         self.backlog = world.rng.choice((1, 3, 20))
+        self.filter = world.filters.choose()
         self.held: dict[int, bytes] = {}  # by position at the instance
         self.carried: list[bytes] = []  # of another instance, to be acknowledged by bookmark
         self.said: dict[str, tuple[q.Settle, list[bytes], int]] = {}
@@ -82,7 +85,9 @@ class Worker:
 
     def _consume(self) -> None:
         self._sid, self._asked_ms = self.world.cid(), self.world.at.now_ms
-        self._send(q.Consume(self._sid, QUEUE, self._sid, backlog=self.backlog, credit=1 << 20))
+        self._send(q.Consume(
+            self._sid, QUEUE, self._sid, backlog=self.backlog, credit=1 << 20, filter=self.filter
+        ))  # fmt: skip
 
     # -- frames -------------------------------------------------------------------------------
 
@@ -92,6 +97,10 @@ class Worker:
         answer: Any = codec.decode(codec.QUEUES_ANSWERS, frame[0])
         if isinstance(answer, q.Job) and answer.sid == self._sid:
             rows = rows_of(answer, frame[1] or b"")
+            if self.filter is not None:
+                fits = FILTERS[self.filter]
+                wrong = [payload for _, payload, _ in rows if not fits(message_of(payload)[1])]
+                self.world.demand(not wrong, f"{self.filter} is given {wrong}")
             self.held |= {position: payload for position, payload, _ in rows}
         elif isinstance(answer, q.Settled):
             self._settled(answer)
@@ -184,8 +193,13 @@ class Worker:
 
 def message_of(payload: bytes) -> tuple[int, int]:
     """Publisher and sequence of a message of the world."""
-    name, _, sequence = payload.decode().partition(".")
-    return publisher_id(name), int(sequence)
+    said = json.decode(payload)
+    return publisher_id(said["p"]), said["n"]
+
+
+def payload_of(name: str, sequence: int) -> bytes:
+    """Its payload, which filters read."""
+    return json.encode({"n": sequence, "p": name})
 
 
 def bookmark_of(payload: bytes) -> str:

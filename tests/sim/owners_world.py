@@ -24,10 +24,12 @@ from unittest import mock
 from msgspec import structs
 
 from tests.sim import owners_bugs, owners_stops
+from tests.sim.many_publishers import Publisher
 from tests.sim.many_world import Instance, ManyWorld
+from tests.sim.owners_filters import SelectiveConsumers
 from tests.sim.owners_locals import LocalQueues
 from tests.sim.owners_process import QUEUE, InstanceQueues, Tables
-from tests.sim.owners_workers import Worker, message_of
+from tests.sim.owners_workers import Worker, message_of, payload_of
 from tests.sim.replication_process import QUEUES
 from tests.sim.two_nodes import Message, messages
 from zbroker.config import QueueConfig
@@ -89,6 +91,7 @@ class OwnersInstance(Instance):
 
     def ask_replication(self, message: ToReplication) -> None:
         """Of the queues process; there may be nobody who hears it."""
+        self.world.filters.asks(self, message)
         if self.replication is not None:
             self.replication.answers.put(Asked(QUEUES, message))
 
@@ -123,6 +126,7 @@ class OwnersWorld(ManyWorld):
             scope = {"scope": "group-local", "initial_owner": owner}
         self.configs = [QueueConfig(QUEUE, topic="t", lease=LEASE_MS, **scope)]
         self.locals = LocalQueues(self, seed)
+        self.filters = SelectiveConsumers(self, seed)
         self._cids = count(1)
         self.unflagged: Counter[Message] = Counter()
         self.flagged: Counter[Message] = Counter()
@@ -141,6 +145,17 @@ class OwnersWorld(ManyWorld):
 
     def cid(self) -> str:
         return f"c{next(self._cids)}"
+
+    def payload_of(self, publisher: Publisher) -> bytes:
+        return payload_of(publisher.name, publisher.sequence)
+
+    def names(self) -> list[tuple[Origin, int]]:
+        """Of all messages that became durable."""
+        return [*self._names]
+
+    def message_at(self, instance: int, generation: int, position: int) -> Message | None:
+        """The message with this name."""
+        return self._names.get((Origin(instance, generation), position))
 
     # -- what is seen -------------------------------------------------------------------------
 
@@ -271,10 +286,10 @@ class OwnersWorld(ManyWorld):
         asks, owner = self.rng.sample(list(self.instances.values()), 2)
         queues = owner.queues
         if queues is not None and not self.is_cut(asks.name, owner.name):
-            amount = self.rng.choice((1, 3, 10))
+            amount, names = self.rng.choice((1, 3, 10)), self.filters.some_names()
             self.at.after(
                 self.rng.choice((1, 20, 300)),
-                lambda: queues.request(asks.id, amount) if queues.alive else None,
+                lambda: queues.request(asks.id, amount, names) if queues.alive else None,
             )
 
     def _take_over(self) -> None:
@@ -302,9 +317,10 @@ class OwnersWorld(ManyWorld):
         self._compare()
         self.workers = []
         where = [*self.instances.values()]
-        for number, instance in enumerate(where[:1] if self.alone else where):
+        last = self.filters.last(where[:1] if self.alone else where)
+        for number, (instance, text) in enumerate(last):
             worker = Worker(self, 100 + number)
-            worker.diligent, worker.backlog = True, 50
+            worker.diligent, worker.backlog, worker.filter = True, 50, text
             worker.go(instance)
             self.workers.append(worker)
         self.wait(self._empty, "not all is done")
