@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -135,6 +136,26 @@ def test_consumers_at_another_instance_get_what_the_owner_has_no_use_for(count: 
         assert not any(message.redelivered for message in taken)
         assert len({message.bookmark for message in taken}) == SOME
         until(lambda: depths(*peers) == [0] * count, "all know it")
+
+
+def test_consumers_with_filters_at_another_instance_get_what_fits() -> None:
+    """No consumer is at the owner; what fits no filter stays there."""
+    with Instances(2, starts=False) as instances:
+        a, b = started(instances)
+        with connect(a.url, "pa") as at_a, connect(b.url, "pb") as at_b:
+            for n in range(SOME):
+                at_a.publish("t", b'{"n": %d}' % n, timeout=WAIT_S)
+            at_a.flush(timeout=WAIT_S)
+            with at_b.consume("work", filter="/n % 4 = 1") as consumer:
+                taken = [message for _, message in zip(range(SOME // 4), consumer, strict=False)]
+                consumer.ack(taken)
+                assert {json.loads(message.data)["n"] % 4 for message in taken} == {1}
+                assert not any(message.redelivered for message in taken)
+                until(lambda: depths(a, b) == [SOME - SOME // 4] * 2, "both know what is done")
+                assert "0 of them fit a filter of a consumer here" in explained(b)
+            assert elsewhere(b) == SOME - SOME // 4, "the rest stays where it was"
+            assert len(take(at_a, SOME - SOME // 4)) == SOME - SOME // 4
+            until(lambda: depths(a, b) == [0, 0], "b knows it")
 
 
 @pytest.mark.seed("001-61")
