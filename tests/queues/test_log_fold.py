@@ -12,7 +12,8 @@ from zbroker.blocks.frame_builder import Block
 from zbroker.definitions.intake import QueueIntake
 from zbroker.log.reader import Cursor
 from zbroker.queues import commits, log_fold
-from zbroker.queues.log_fold import LogFollowers, TopicIndex
+from zbroker.queues.log_fold import TopicIndex
+from zbroker.queues.log_followers import LogFollowers
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.work.queue import Queue
 from zbroker.wire import messages as m

@@ -25,22 +25,23 @@ from msgspec import DecodeError, ValidationError
 from msgspec.msgpack import Decoder
 
 from zbroker.blocks.frame_builder import Block
-from zbroker.blocks.read_request import Read
 from zbroker.ids import Origin
-from zbroker.limits import KIB, TOPICS_MAX
+from zbroker.limits import TOPICS_MAX
 from zbroker.log import records as r
 from zbroker.log.format import (
     KIND_DEFINITION,
+    KIND_ORIGIN,
     KIND_POINT,
     KIND_PUBLISH,
     KIND_PURGE,
     KIND_QUEUE,
+    KIND_STATE,
+    KIND_TIE,
     KIND_WIRING,
     OF_QUEUES,
     Batch,
 )
 from zbroker.log.queue_records import DEFINITION, OUTCOMES
-from zbroker.log.reader import Cursor
 from zbroker.log.records import POINT, PURGE
 from zbroker.queues.queue_state import QueueState, Walk
 from zbroker.queues.replayable import Replayable
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
-BLOCK_BYTES: Final = 512 * KIB
+SAY_ORIGINS: Final = frozenset({KIND_TIE, KIND_STATE, KIND_ORIGIN})  # more than their own place
 DOUBT: Final = ""  # no queue's name: reads what decides which units landed
 
 
@@ -66,6 +67,8 @@ class QueueFold:
         self.index = TopicIndex()
         self.awaited: dict[str, int] = {}  # by queue: something is to be done when it was read
         self.replicated: dict[str, QueueState] = {}
+        self._listening: dict[str, QueueState] = {}  # facts about messages that come later are here
+        self._stopped: dict[str, QueueState] = {}  # records of some origin wait in the log
         self._alone: dict[int, str] = {}  # walks of origins that are read again, for which queue
         self.scans: dict[
             str, OriginScan
@@ -91,7 +94,6 @@ class QueueFold:
         self.settle_doubts()
 
     def _fold(self, block: Block, walk: Walk, touched: dict[str, QueueState]) -> None:
-        tracking = [one for one in self.replicated.values() if one.walk is walk]
         scans = self._following_scans(walk)
         for at, item in enumerate(block.items):
             if not isinstance(item, Batch):
@@ -103,8 +105,8 @@ class QueueFold:
                         touched[one.name] = one
             else:
                 self._record(item, walk, touched)
-            if tracking:
-                self._track(item, tracking, touched)
+            if self.replicated:
+                self._track(item, walk, touched)
             for one, scan in scans:
                 if item.end_position > one.ahead:
                     scan.add(item, one.queue.here)
@@ -156,13 +158,29 @@ class QueueFold:
             scan.following = True
             del self._following.walks[walk.key]
 
-    @staticmethod
-    def _track(item: Batch, tracking: Sequence[QueueState], touched: dict[str, QueueState]) -> None:
+    def _track(self, item: Batch, walk: Walk, touched: dict[str, QueueState]) -> None:
         """Replicated queues have to know how far each origin was read."""
-        for one in tracking:
-            new = one.replicated is not None and item.end_position > one.ahead
+        if item.kind in SAY_ORIGINS:
+            listening = [*self.replicated.values()]
+        else:
+            listening = [*self._listening.values()] if self._listening else []
+        for one in listening:
+            new = one.walk is walk and item.end_position > one.ahead
             if new and one.replicated.read(item):  # type: ignore[union-attr]
                 touched[one.name] = one
+            self._look(one)
+        walk.origins.add(item)
+
+    def _look(self, one: QueueState) -> None:
+        """Whether a replicated queue waits for messages, or for room."""
+        replicated = one.replicated
+        assert replicated is not None
+        for many, waits in ((self._listening, replicated.listens),
+                            (self._stopped, bool(replicated.stopped))):  # fmt: skip
+            if waits:
+                many[one.name] = one
+            else:
+                many.pop(one.name, None)
 
     def _touched(self, touched: dict[str, QueueState]) -> None:
         """Something became of messages of these queues."""
@@ -188,6 +206,7 @@ class QueueFold:
         touched[name] = one
         if not one.replicated.record(item, record, again=True):
             self._end_alone(walk.key)
+        self._look(one)
 
     def _catch_up(self, walk: Walk) -> None:
         """Origins that were stopped are read again, when there is room for what may wait."""
@@ -195,10 +214,11 @@ class QueueFold:
             one = self.replicated.get(walk.alone[0])
             if one is not None and one.replicated is not None and walk.position >= one.folded:
                 one.replicated.caught_up(walk.alone[1])
+                self._look(one)
                 one = None
             if one is None:
                 self._end_alone(walk.key)
-        for one in self.replicated.values():
+        for one in self._stopped.values():
             found = one.replicated.catch_up() if one.replicated is not None else None
             if found is not None and one.name not in self._alone.values():
                 begun = self._following.begin_alone(one.name, *found)
@@ -214,6 +234,8 @@ class QueueFold:
         self.index.add(one)
         if one.replicated is not None:
             self.replicated[one.name] = one
+            one.replicated.read_along(one.walk.origins)
+            self._look(one)
             one.write_again()
         if not self._begin_to_offer(one):
             self.awaited[one.name] = one.ready_at
@@ -225,7 +247,8 @@ class QueueFold:
         self.index.remove(one)
         self.scans.pop(one.name, None)
         self.awaited.pop(one.name, None)
-        self.replicated.pop(one.name, None)
+        for many in (self.replicated, self._listening, self._stopped):
+            many.pop(one.name, None)
         self._alone = {key: name for key, name in self._alone.items() if name != one.name}
 
     def _join(self, walk: Walk, joined: Walk) -> None:
@@ -233,6 +256,8 @@ class QueueFold:
             one = self._manager.running.get(name)
             if one is not None:
                 one.ahead, one.walk = walk.position, joined
+                if one.replicated is not None:
+                    one.replicated.read_along(joined.origins)
 
     def await_position(self, one: QueueState, position: int) -> None:
         """A queue offers when the log was read that far."""
@@ -308,6 +333,7 @@ class QueueFold:
         if one is None or one.replicated is None:
             return
         one.replicated.record(batch, record)
+        self._look(one)
         touched[one.name] = one
 
     def _mine(self, name: str, batch: Batch, walk: Walk) -> QueueState | None:
@@ -344,94 +370,6 @@ class QueueFold:
                 one.replicated.release(before)
         elif isinstance(one.queue, Replayable) and one.queue.purged(before):
             self._manager.overtaken.append(one)
-
-
-class LogFollowers:
-    """All walks. `persisted`: positions below it may be read; 0 until the journal was heard of."""
-
-    def __init__(self) -> None:
-        self.persisted = 0
-        self.walks: dict[int, Walk] = {}
-        self._last_key = 0
-        self._turn = 0
-
-    def begin(self, member: str, position: int) -> Walk:
-        """`member` reads from `position` on; with those who are there already, if there are."""
-        walks = (one for one in self.walks.values() if one.alone is None)
-        walk = next((one for one in walks if one.position == position), None)
-        if walk is None:
-            self._last_key += 1
-            walk = Walk(self._last_key, Cursor(0, 0, position), position)
-            self.walks[walk.key] = walk
-        walk.members.add(member)
-        return walk
-
-    def begin_alone(self, member: str, origin: Origin | None, position: int) -> Walk:
-        """Records of this origin are read again from `position` on; no other walk joins that.
-        None: all of them, for the names of what is in a local queue."""
-        self._last_key += 1
-        walk = Walk(self._last_key, Cursor(0, 0, position), position, alone=(member, origin))
-        self.walks[walk.key] = walk
-        return walk
-
-    def end(self, member: str) -> None:
-        """It reads no more."""
-        for walk in list(self.walks.values()):
-            walk.members.discard(member)
-            if not walk.members and (walk.alone is None or walk.alone[0] == member):
-                del self.walks[walk.key]
-
-    def next_read(self) -> Read | None:
-        """What to read next; walks take turns."""
-        due = [walk for walk in self.walks.values() if walk.position < self.persisted]
-        if not due:
-            return None
-        self._turn += 1
-        walk = due[self._turn % len(due)]
-        return Read(walk.key, walk.cursor, walk.seek, self.persisted, BLOCK_BYTES)
-
-    def read(self, key: int, block: Block) -> tuple[Walk, Walk] | None:
-        """Moves a walk to the end of a block; one that reaches another joins it.
-
-        Returns: the walk that the block was read for, and the one that its members are in now;
-        None: it is over.
-        """
-        walk = self.walks.get(key)
-        if walk is None:
-            return None
-        before = walk.position
-        walk.cursor, walk.position, walk.seek = block.next, block.next.position, False
-        others = () if walk.alone is not None else self.walks.values()
-        passed = next(
-            (
-                one for one in others
-                if one.alone is None and before < one.position <= walk.position
-            ),
-            walk,
-        )  # fmt: skip
-        if passed is not walk:
-            passed.members |= walk.members
-            del self.walks[walk.key]
-        return walk, passed
-
-    @property
-    def lag(self) -> int:
-        """Positions that the slowest walk has not read."""
-        return max((self.persisted - walk.position for walk in self.walks.values()), default=0)
-
-    @property
-    def lowest(self) -> int | None:
-        """The position of the slowest walk."""
-        return min((walk.position for walk in self.walks.values()), default=None)
-
-    def position_of(self, member: str) -> int:
-        """How far the log was read for `member`."""
-        return next(walk.position for walk in self.walks.values() if member in walk.members)
-
-    def look_again(self) -> None:
-        """The journal was started again: files may differ, cursors are looked for by position."""
-        for walk in self.walks.values():
-            walk.seek = True
 
 
 class TopicIndex:

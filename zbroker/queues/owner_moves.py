@@ -113,13 +113,7 @@ class OwnerMoves:
 
     def next_wake_ms(self) -> int | None:
         """When there may be something to give back."""
-        many = self._shared.manager.folding.replicated.values()
-        looks = any(
-            one.stand_ins.of
-            or (isinstance(one.replicated, ReplicatedQueue) and one.replicated.ownership.claimed)
-            for one in many
-        )
-        return self._look_ms if looks else None
+        return self._look_ms if self._shared.manager.folding.replicated else None
 
     # -- records --------------------------------------------------------------------------------
 

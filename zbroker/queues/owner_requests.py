@@ -90,15 +90,24 @@ class OwnerRequests:
     def __init__(self, shared: QueuesContext, *, on: bool) -> None:
         self._shared, self._on = shared, on
         self._many: dict[str, TransferDemand] = {}
+        self._waking: dict[str, TransferDemand] = {}  # of these, which wait for a time
 
     def look(self, one: QueueState) -> None:
         """Something of a queue has changed, or it is time."""
-        replicated, queue = one.replicated, one.queue
-        if not self._on or not isinstance(replicated, ReplicatedQueue):
+        if not self._on or not isinstance(one.replicated, ReplicatedQueue):
             return
-        assert isinstance(queue, Queue)
-        now_ms = self._shared.now.mono_ms
+        assert isinstance(one.queue, Queue)
         asking = self._many.setdefault(one.name, TransferDemand())
+        self._decide(one, one.replicated, one.queue, asking)
+        if asking.wake_ms is not None:
+            self._waking[one.name] = asking
+        else:
+            self._waking.pop(one.name, None)
+
+    def _decide(
+        self, one: QueueState, replicated: ReplicatedQueue, queue: Queue, asking: TransferDemand
+    ) -> None:
+        now_ms = self._shared.now.mono_ms
         asking.usual.look(queue, now_ms)
         asking.wake_ms = None
         foreign = queue.places.foreign
@@ -191,14 +200,17 @@ class OwnerRequests:
 
     def tick(self, now_ms: int) -> None:
         """Looks at queues for which it is time."""
-        for name, asking in [*self._many.items()]:
-            one = self._shared.manager.running.get(name)
+        running = self._shared.manager.running
+        for name, asking in [*self._waking.items()]:
+            one = running.get(name)
             if one is None or one.replicated is None:
-                del self._many[name]
+                del self._waking[name]
             elif asking.wake_ms is not None and asking.wake_ms <= now_ms:
                 self.look(one)
+        if len(self._many) > len(self._shared.manager.folding.replicated):  # some are gone
+            self._many = {name: asking for name, asking in self._many.items() if name in running}
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do."""
-        wakes = (one.wake_ms for one in self._many.values())
+        wakes = (one.wake_ms for one in self._waking.values())
         return min((wake for wake in wakes if wake is not None), default=None)

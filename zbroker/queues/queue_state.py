@@ -32,6 +32,7 @@ from zbroker.log.records import (
 )
 from zbroker.queues.effects import Give
 from zbroker.queues.replayable import Replayable
+from zbroker.queues.replicated.origins_read import OriginsRead
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
 from zbroker.queues.stand_ins import StandIns
@@ -102,6 +103,7 @@ class Walk:
     seek: bool = True
     members: set[str] = field(default_factory=set)
     alone: tuple[str, Origin | None] | None = None
+    origins: OriginsRead = field(default_factory=OriginsRead)
 
 
 class Ages:

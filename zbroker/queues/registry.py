@@ -31,7 +31,8 @@ from zbroker.queues.changes import Changes
 from zbroker.queues.commits import Body, Commits, PendingUnit, control
 from zbroker.queues.effects import Effect
 from zbroker.queues.local_definitions import NOW, compiled, placed, types_kept
-from zbroker.queues.log_fold import LogFollowers, QueueFold
+from zbroker.queues.log_fold import QueueFold
+from zbroker.queues.log_followers import LogFollowers
 from zbroker.queues.queue_state import AHEAD, Ending, Entry, QueueState, facts_of
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.replicated.declarations import QueueView

@@ -44,6 +44,10 @@ class EarlyFacts:
         self._others: dict[Origin, list[EarlyFact]] = {}
         self._since: dict[Origin, int] = {}  # where the oldest of them may be in this log
 
+    def __bool__(self) -> bool:
+        """Something waits."""
+        return bool(self._since)
+
     @property
     def full(self) -> bool:
         """No more may be added: their record has to be read again later."""

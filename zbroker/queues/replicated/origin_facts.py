@@ -24,7 +24,7 @@ from typing import NamedTuple
 from msgspec import DecodeError, Struct, ValidationError, msgpack
 from pyroaring import BitMap64
 
-from zbroker.ids import Origin, Vector
+from zbroker.ids import Origin, Vector, raise_to
 from zbroker.log.format import KIND_ORIGIN, KIND_STATE, KIND_TIE, Batch
 from zbroker.log.queue_records import (
     AnyQueueFact,
@@ -45,6 +45,7 @@ from zbroker.queues.replayable import Replayable
 from zbroker.queues.replicated.declarations import QueueView
 from zbroker.queues.replicated.early_facts import EarlyFact, EarlyFacts
 from zbroker.queues.replicated.origin_runs import OriginRuns
+from zbroker.queues.replicated.origins_read import OriginsRead
 from zbroker.queues.replicated.ownership import OwnerClaim
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import union
@@ -86,7 +87,8 @@ class OriginFacts:
         self.unwritten: list[Unwritten] = []
         self.stopped: dict[Origin, int] = {}
         self._awaits: dict[Origin, QueueDeclaration] = {}  # of those, which one has to be known
-        self._read: Vector = {}  # how far the log was read, by origin
+        self._read: Vector = {}  # how far the log was read, by origin, before what is `_along`
+        self._along, self._joined = OriginsRead(), 0
         self._pinned: Waiting = []  # early facts about messages that are here
 
     # -- messages -----------------------------------------------------------------------------
@@ -112,6 +114,27 @@ class OriginFacts:
         """So far origins were read before it begins to read the log; before any message."""
         self._read = dict(read)
 
+    def read_along(self, walk: OriginsRead) -> None:
+        """From now on the log is read for it as for others that share this."""
+        self._read = self.reached
+        self._along, self._joined = walk, walk.batches
+
+    @property
+    def reached(self) -> Vector:
+        """How far the log was read, by origin."""
+        found = dict(self._read)
+        raise_to(found, self._along.vector)
+        return found
+
+    def _reached(self, origin: Origin) -> int:
+        return max(self._read.get(origin, 0), self._along.vector.get(origin, 0))
+
+    @property
+    def listens(self) -> bool:
+        """Whether `read` has to be called for every batch, and not only for those that say more of
+        origins than the place of their own."""
+        return bool(self.early)
+
     def read(self, batch: Batch) -> bool:
         """A batch of the log was read, of any kind. True: something became of messages."""
         if batch.kind == KIND_TIE:
@@ -119,7 +142,7 @@ class OriginFacts:
         elif batch.kind == KIND_STATE:
             found = False
             seen = origins_of_state(batch.body)
-            if not self._read:
+            if not self._read and self._along.batches == self._joined:
                 self._begin_after(seen)
             for origin, position in seen.items():
                 found |= self._raise(origin, position)
@@ -201,7 +224,7 @@ class OriginFacts:
             except ValueError:
                 continue  # nothing that an instance writes
             count = positions.rank(
-                max(self._read.get(one.origin, 0), self.view.begins.get(one.origin, 0))
+                max(self._reached(one.origin), self.view.begins.get(one.origin, 0))
             )
             yield _Known(fact, one.origin, positions[:count], positions[count:])
 
@@ -294,7 +317,7 @@ class OriginFacts:
     def dump(self) -> dict[str, bytes]:
         """For the tables."""
         state = _State(
-            rows_of(self._read),
+            rows_of(self.reached),
             rows_of(self.view.begins),
             rows_of(self.stopped),
             packed_waiting((one.at, one.positions) for one in self.unwritten if not one.noted),

@@ -119,7 +119,7 @@ class ReplicatedReplayable(OriginFacts):
 
     def _is_ahead(self, vector: Vector) -> bool:
         """Whether some of what it covers was not read."""
-        return any(at > self._read.get(origin, 0) for origin, at in vector.items())
+        return any(at > self._reached(origin) for origin, at in vector.items())
 
     def take_out(self, local: BitMap64) -> None:
         """They were purged, like all of their origins before them."""
@@ -136,7 +136,7 @@ class ReplicatedReplayable(OriginFacts):
     def vector_before(self, position: int, folded: int) -> Vector:
         """A vector that covers the messages of the queue before a position, and none after it.
         folded: the end of what was read."""
-        return dict(self._read) if position >= folded else self.runs.passed(position)
+        return self.reached if position >= folded else self.runs.passed(position)
 
     def had(self, vector: Mapping[Origin, int]) -> BitMap64:
         """The messages of the queue that a vector covers."""
