@@ -1,4 +1,4 @@
-"""Who reads the log for the queues, and how far: walks, which queues at one place share. Pure."""
+"""The walks of queues over the log; queues that are at one place share one. Pure."""
 
 from __future__ import annotations
 
