@@ -36,6 +36,7 @@ _PROCESS: Final = (
     "zbroker.access",
     "zbroker.config",
     "zbroker.engine",
+    "zbroker.exchanges",
     "zbroker.log",
     "zbroker.server",
     "zbroker.sockets",
@@ -92,6 +93,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.definitions.intake": (
         *_VALUES,
         "zbroker.definitions.definition",
+        "zbroker.exchanges.route_column",
         "zbroker.filters",
         "zbroker.log",
         "zbroker.queues.work.values",

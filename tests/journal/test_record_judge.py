@@ -34,6 +34,7 @@ from zbroker.journal.origins import OriginRow
 from zbroker.limits import GROUP_MAX_BYTES, U63_MAX
 from zbroker.log import records
 from zbroker.log.format import (
+    COLUMN_ROUTES,
     FLAG_SHOWS,
     FLAG_UNIT,
     KIND_CLOSED,
@@ -71,6 +72,15 @@ def row(core: GroupCommit, origin: Origin = ORIGIN) -> OriginRow:
 
 def codes(items: list[m.ReceiptItem]) -> list[str]:
     return [item.code for item in items]
+
+
+def test_a_record_whose_routes_cannot_be_is_refused(core: GroupCommit) -> None:
+    _, items = give(core, record(1, 2, at=40, extra=[(COLUMN_ROUTES, b"\1\0\1\0")]))
+    assert codes(items) == ["bad_field"]
+    routes = (COLUMN_ROUTES, b"\0\0\1\0\0\0")  # both go to no queue
+    batches, items = give(core, record(1, 2, at=40, extra=[routes]))
+    assert codes(items) == [""]
+    assert batches[-1].extra == [routes]
 
 
 def cover(core: GroupCommit, position: int, after: int, link: int = 1, of: Origin = ORIGIN) -> None:

@@ -28,6 +28,7 @@ from tests.journal.linked import (
 from tests.journal.whole import table
 from zbroker.checksums import crc32c
 from zbroker.errors import Bug
+from zbroker.exchanges import BoundQueue, Routes, route_column
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal.effects import PublishWatermarks
 from zbroker.journal.group_commit import GroupCommit
@@ -37,6 +38,7 @@ from zbroker.journal.sessions import SESSION_MAX, PublisherRow, Sessions
 from zbroker.log import records
 from zbroker.log.format import (
     COLUMN_ORIGIN_TIME,
+    COLUMN_ROUTES,
     FLAG_ZSTD,
     KIND_NOOP,
     KIND_ORIGIN,
@@ -52,6 +54,7 @@ from zbroker.log.format import (
     STEP_OVER,
     Batch,
 )
+from zbroker.log.queue_records import QueueDeclaration
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Record
 from zbroker.wire.messages import Columns
@@ -132,6 +135,22 @@ def test_a_tie_has_the_topic_of_its_messages(core: GroupCommit) -> None:
     batches, _ = give(core, record(1, 3, at=50, topics=["orders", "trades"], columns=index))
     assert shape(batches) == [(KIND_TIE, 2, 1, 0, 51, False), (KIND_TIE, 3, 0, 0, 52, False)]
     assert [batch.topics for batch in batches] == [["orders"], ["trades"]]
+
+
+def test_a_tie_has_the_routes_of_the_copy_that_it_stands_for(core: GroupCommit) -> None:
+    """It may name queues that the copy here does not go to."""
+    publish(core, 2, 2)
+    queues = tuple(BoundQueue(name, QueueDeclaration(7, THERE, 1)) for name in "ab")
+    routes = Routes(queues, ((), (0,), (1,)), array("H", [0, 1, 2, 0]))
+    one = record(1, 4, at=50, extra=[(COLUMN_ROUTES, route_column.encode(routes))])
+    batches, _ = give(core, one)
+    kinds = [batch.kind for batch in batches]
+    assert kinds == [KIND_PUBLISH, KIND_TIE, KIND_PUBLISH]
+    [first, tie, last] = [route_column.routed(batch) for batch in batches]
+    assert tie is not None
+    assert (tie.of(queues[:1]), tie.of(queues[1:])) == ([0], [1])
+    assert first is last is not None  # of the whole body: a batch says which part of it counts
+    assert route_column.wrong(batches[1].extra, batches[1].count, 0) == ""
 
 
 def test_a_record_that_comes_again_is_a_duplicate_and_writes_nothing(core: GroupCommit) -> None:

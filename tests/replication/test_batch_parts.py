@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from tests.replication.build import HERE
 from zbroker.checksums import crc32c
+from zbroker.exchanges import BoundQueue, Routes, route_column
 from zbroker.link_topics import LinkTopics
 from zbroker.log.format import (
     COLUMN_ORIGIN_TIME,
+    COLUMN_ROUTES,
     FLAG_UNIT,
     FLAG_ZSTD,
     KIND_NOOP,
@@ -23,6 +25,7 @@ from zbroker.log.format import (
     OF_QUEUES,
     Batch,
 )
+from zbroker.log.queue_records import QueueDeclaration
 from zbroker.replication.batch_parts import PARTS_MAX, UNIT_PARTS_MAX, wanted_parts
 from zbroker.replication.link_filter import LinkFilter
 from zbroker.wire import bodies
@@ -63,6 +66,17 @@ def places(batch: Batch) -> tuple[int, int, int, int]:
 def test_a_batch_of_wanted_topics_goes_as_it_is() -> None:
     batch = mixed("oooo")
     assert wanted_parts(batch, ORDERS) == [batch]
+
+
+def test_a_part_has_the_routes_of_its_messages() -> None:
+    queues = tuple(BoundQueue(name, QueueDeclaration(7, 1, 1)) for name in "abc")
+    routes = Routes(queues, ((0,), (1, 2), ()), array("H", [0, 1, 2, 0, 0, 1]))
+    batch = mixed(extra=[(COLUMN_ROUTES, route_column.encode(routes))])
+    first, second = wanted_parts(batch, ORDERS)
+    found = [route_column.decode(dict(one.extra)[COLUMN_ROUTES], 2) for one in (first, second)]
+    assert [found[0].queues_of(at) for at in (0, 1)] == [[queues[0]], [*queues[1:]]]
+    assert found[1].queues == queues[:1]  # nothing is said of messages that do not go
+    assert wanted_parts(mixed("oooooo", extra=batch.extra), ORDERS)[0].extra == batch.extra
 
 
 def test_a_batch_of_other_topics_does_not_go() -> None:

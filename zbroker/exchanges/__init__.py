@@ -20,7 +20,8 @@ from zbroker.exchanges.exchange_rows import (
     UsedExchange,
 )
 from zbroker.exchanges.exchange_table import BindingChange, ExchangeChange, ExchangeTable, Learned
-from zbroker.exchanges.router import Router, Routes
+from zbroker.exchanges.route_column import Routes
+from zbroker.exchanges.router import Router
 
 __all__ = [
     "Binding",

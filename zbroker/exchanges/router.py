@@ -14,17 +14,16 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from zbroker.errors import ClientError
 from zbroker.exchanges.exchange import BoundQueue, Exchange, is_key
 from zbroker.exchanges.exchange_table import BindingChange, Change, ExchangeChange
 from zbroker.exchanges.header_index import Fulfilled, HeaderIndex
+from zbroker.exchanges.route_column import QUEUES_MAX, SET_QUEUES_MAX, Routes
 from zbroker.exchanges.topic_trie import TopicTrie
 from zbroker.wire.bodies import Scalar
 
-QUEUES_MAX: Final = 1_000  # of one batch: its header has a table of them
-SET_QUEUES_MAX: Final = 30_000  # in all sets of one batch: as u16 they are within HEADER_MAX_BYTES
 CACHED_KEYS_MAX: Final = 10_000  # answers of one exchange; then its memory starts over
 CACHED_QUEUES_MAX: Final = 200_000  # likewise, in all of its answers; tens of bytes each
 CACHED_CONDITIONS_MAX: Final = 100  # headers that fulfil more are looked up again each time
@@ -34,31 +33,6 @@ Headers = Mapping[str, Scalar]
 Question = TypeVar("Question")
 
 _NONE: Final[QueueSet] = frozenset()
-
-
-class Routes(NamedTuple):
-    """Where the messages of a batch go.
-
-    queues: the table of all queues, sorted. sets: each a sorted run of indexes into `queues`; no
-    two are equal. column: for each message, which of the sets it has (u16); the empty one: it is
-    unroutable.
-    """
-
-    queues: tuple[BoundQueue, ...]
-    sets: tuple[tuple[int, ...], ...]
-    column: array[int]
-
-    @property
-    def unroutable(self) -> list[int]:
-        """The messages that go to no queue, by index."""
-        if () not in self.sets:
-            return []
-        empty = self.sets.index(())
-        return [at for at, number in enumerate(self.column) if number == empty]
-
-    def queues_of(self, at: int) -> list[BoundQueue]:
-        """Those of one message."""
-        return [self.queues[number] for number in self.sets[self.column[at]]]
 
 
 class Router:

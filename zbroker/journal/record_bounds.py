@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from zbroker.errors import ClientError
+from zbroker.exchanges import route_column
 from zbroker.ids import Origin
 from zbroker.journal.sessions import SESSION_MAX
 from zbroker.limits import BATCH_TOPICS_MAX, U63_MAX
@@ -71,6 +72,8 @@ def _outside_tail(record: Record) -> str:
     if any(not 0 < tag <= _U16 for tag, _ in record.extra):
         return f"the tag of a column must be 1 to {_U16}"
     if record.extra and (reason := former_names.wrong(record.extra, *_of(record))):
+        return reason
+    if record.extra and (reason := route_column.wrong(record.extra, record.count, record.flags)):
         return reason
     if record.kind in SEQUENCED and not record.topics:
         return "messages have a topic"

@@ -33,6 +33,7 @@ from msgspec import DecodeError
 from msgspec.structs import replace
 
 from zbroker.errors import ClientError
+from zbroker.exchanges import route_column
 from zbroker.ids import Origin
 from zbroker.journal.forked_records import ForkedRecords
 from zbroker.journal.group_builder import (
@@ -115,6 +116,7 @@ class Replicas:
             size += len(body) + BATCH_BYTES
             if record.columns is not None or len(record.topics) > 1:
                 size += columns_bytes(record)
+            size += sum(len(data) for _, data in record.extra)
             if not record.flags & FLAG_UNIT or end == len(bodies):
                 yield RecordUnit(link, sent.records[first:end], bodies[first:end], size)
                 first, size = end, 0
@@ -415,12 +417,14 @@ class Replicas:
         """Writes that messages which are here already have this origin, too: one record for each
         run of a topic, so that a link sends those of the messages that it carries."""
         former = [column for column in record.extra if column[0] == COLUMN_FORMER]
+        body = record.seq - record.skip  # sequence of the first message
         for topic, begin, end in _topic_runs(record, run):
+            routes = route_column.part(record.extra, record.count, begin - body, end + 1 - body)
             batch = Batch(
                 KIND_TIE, self._to.next_position, record.publisher, record.session, end, begin - 1,
                 end - begin + 1, self._to.now(), [topic], b"", 0, 0, end - begin, 0,
                 record.instance, record.generation, record.position + end - record.seq, None,
-                [content_column(kept_crc(record.extra, record.crc)), *former],
+                [content_column(kept_crc(record.extra, record.crc)), *former, *routes],
             )  # fmt: skip
             self._to.put(batch)
             self._origins.fold(batch)

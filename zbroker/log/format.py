@@ -99,6 +99,7 @@ COLUMN_ORIGIN_TIME: Final = 3  # log times at the origin, where those here diffe
 COLUMN_KEYS: Final = 4
 COLUMN_HEADERS: Final = 5
 COLUMN_EXPIRY: Final = 6
+COLUMN_ROUTES: Final = 10  # where messages of exchanges go: see zbroker.exchanges.route_column
 COLUMN_CONTENT_CRC: Final = 8  # CRC of the body as its origin wrote it, where this one is another
 _COLUMNS: Final = {COLUMN_INDEX: "index", COLUMN_TIME: "time", COLUMN_KEYS: "keys",
                    COLUMN_HEADERS: "headers", COLUMN_EXPIRY: "expiry"}  # fmt: skip

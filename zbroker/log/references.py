@@ -19,7 +19,7 @@ from msgspec import DecodeError, Struct, msgpack
 from msgspec.structs import replace
 
 from zbroker.ids import Origin
-from zbroker.log.format import FLAG_ZSTD, KIND_PUBLISH, Batch
+from zbroker.log.format import COLUMN_ROUTES, FLAG_ZSTD, KIND_PUBLISH, Batch
 from zbroker.wire.messages import Columns
 
 COLUMN_STAGE: Final = 7  # tag of the column of a staged part that is its token
@@ -120,7 +120,8 @@ def shown(commit: Batch, body: bytes | memoryview) -> Shown | None:
 def stand_in(commit: Batch, staged: Batch, first: int) -> Batch:
     """A staged batch as the messages of the commit that begin with number `first`.
 
-    Their log time is that of the commit: they were not in the log before it.
+    Their log time is that of the commit: they were not in the log before it. Where they go was
+    decided when they were staged.
     """
     columns = staged.columns
     if columns is not None and columns.time is not None:
@@ -141,5 +142,5 @@ def stand_in(commit: Batch, staged: Batch, first: int) -> Batch:
         flags=staged.flags & FLAG_ZSTD,
         origin_position=commit.origin_position + first,
         columns=columns if columns != _NO_COLUMNS else None,
-        extra=[],
+        extra=[column for column in staged.extra if column[0] == COLUMN_ROUTES],
     )

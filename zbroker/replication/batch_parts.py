@@ -21,10 +21,12 @@ from msgspec.structs import replace
 
 from zbroker.checksums import crc32c
 from zbroker.errors import ClientError
+from zbroker.exchanges import route_column
 from zbroker.link_topics import LinkTopics
 from zbroker.log.format import (
     COLUMN_CONTENT_CRC,
     COLUMN_ORIGIN_TIME,
+    COLUMN_ROUTES,
     FLAG_SHOWS,
     FLAG_UNIT,
     FLAG_ZSTD,
@@ -41,7 +43,7 @@ from zbroker.wire.messages import Columns
 PARTS_MAX: Final = 10_000  # each costs a record of its own
 UNIT_PARTS_MAX: Final = 250  # of a batch in a unit, which is one message
 _TIME_BYTES: Final = 8
-_KNOWN: Final = frozenset({COLUMN_CONTENT_CRC, COLUMN_ORIGIN_TIME})
+_KNOWN: Final = frozenset({COLUMN_CONTENT_CRC, COLUMN_ORIGIN_TIME, COLUMN_ROUTES})
 
 
 def wanted_parts(batch: Batch, wants: LinkTopics, content: LinkFilter | None = None) -> list[Batch]:
@@ -115,7 +117,10 @@ def _cut(batch: Batch, runs: Sequence[tuple[int, int]], body: UnpackedBody) -> l
                 body_crc=crc32c(packed), body_length=len(packed), flags=batch.flags & ~FLAG_ZSTD,
                 origin_position=batch.origin_position + ahead,
                 columns=None if columns == Columns() else columns,
-                extra=[*_times(batch, first, end), content_column(batch.content_crc)],
+                extra=[
+                    *_times(batch, first, end), content_column(batch.content_crc),
+                    *route_column.part(batch.extra, batch.count, first, end),
+                ],
             )
         )  # fmt: skip
     return parts
