@@ -112,6 +112,22 @@ CODES: Final[dict[str, tuple[str, str]]] = {
     ),
     "bad_queue": ("the queue definition is not valid", "the reason says why"),
     "unknown_queue": ("there is no queue with this name", "`zbroker-admin queue ls` names them"),
+    "unknown_exchange": (
+        "there is no exchange with this name",
+        "`zbroker-admin exchange ls` names them",
+    ),
+    "exchange_exists": (
+        "there is an exchange with this name, of another kind or with another alternate",
+        "declare it as it is, delete it first, or choose another name",
+    ),
+    "exchange_in_use": (
+        "the exchange is bound, or another one has it as its alternate, and is deleted only if not",
+        "unbind the queues, or delete the other exchange first",
+    ),
+    "unknown_binding": (
+        "the queue is not bound to the exchange with this key and these arguments",
+        "`zbroker-admin binding ls` shows its bindings",
+    ),
     "queue_exists": (
         "there is a queue with this name",
         "alter it, delete it first, or choose another name",
@@ -269,7 +285,7 @@ class Refused(ClientError):
         | {"bad_bookmark", "auth_failed", "not_entitled", "reserved_name", "topic_not_recorded"}
         | {"too_large", "bad_url", "sequence_gap", "unknown_sid", "sid_in_use"}
         | {"bad_queue", "unknown_queue", "queue_exists", "stale_epoch", "stage_unknown"}
-        | {"stage_ended"}
+        | {"stage_ended", "unknown_exchange", "exchange_exists", "unknown_binding"}
     )
 
 
@@ -278,7 +294,7 @@ class Unavailable(ClientError):
 
     codes = frozenset(
         {"not_ready", "window_full", "too_many", "bookmark_pending", "segment_held"}
-        | {"not_logged_on", "resource_locked", "queue_in_use"}
+        | {"not_logged_on", "resource_locked", "queue_in_use", "exchange_in_use"}
     )
 
 

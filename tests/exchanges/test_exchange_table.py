@@ -317,7 +317,7 @@ def test_an_exchange_that_is_there_is_not_declared_as_another(
 ) -> None:
     one = Instance()
     one.declare()
-    refused("bad_field", part, one.declare, **other)
+    refused("exchange_exists", part, one.declare, **other)
 
 
 def test_an_exchange_that_cannot_be_is_not_declared() -> None:
@@ -356,13 +356,13 @@ def test_an_exchange_is_not_deleted_while_it_is_the_alternate_of_another() -> No
     one = Instance()
     one.declare()
     one.declare("f", alternate="e")
-    refused("bad_field", "the alternate of exchange 'f'", one.delete)
+    refused("exchange_in_use", "the alternate of exchange 'f'", one.delete)
     one.delete("f")
     one.delete()
 
 
 def test_what_is_not_there_is_not_deleted() -> None:
-    refused("bad_field", "no exchange 'e'", Instance().delete)
+    refused("unknown_exchange", "no exchange 'e'", Instance().delete)
     refused("reserved_name", "always there", Instance().delete, "amq.topic")
     refused("reserved_name", "always there", Instance().delete, "")
 
@@ -380,7 +380,7 @@ def test_a_queue_is_bound_once_to_the_same_key() -> None:
 
 def test_what_cannot_be_bound_is_refused() -> None:
     one = Instance()
-    refused("bad_field", "no exchange 'e'", one.bind)
+    refused("unknown_exchange", "no exchange 'e'", one.bind)
     one.declare()
     refused("bad_field", "no `arguments`", one.bind, "k", {"n": 1})
     refused("bad_field", "default exchange", one.bind, "k", NONE, "")
@@ -405,9 +405,9 @@ def test_only_what_is_bound_is_taken_back() -> None:
     one = Instance()
     one.declare(kind="headers")
     one.bind("k", {"n": 1})
-    refused("bad_field", "not bound like that", one.unbind, "k")
+    refused("unknown_binding", "not bound like that", one.unbind, "k")
     one.unbind("k", {"n": 1, "x-match": "all"})
-    refused("bad_field", "not bound like that", one.unbind, "k", {"n": 1})
+    refused("unknown_binding", "not bound like that", one.unbind, "k", {"n": 1})
 
 
 def test_a_binding_is_taken_back_under_all_lives() -> None:

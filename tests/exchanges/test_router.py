@@ -255,7 +255,7 @@ def test_an_exchange_that_is_not_there_is_refused() -> None:
     for ask in (world.route, world.router.check_publish):
         with pytest.raises(ClientError, match="no exchange 'e'") as caught:
             ask("e")
-        assert caught.value.code == "bad_field"
+        assert caught.value.code == "unknown_exchange"
 
 
 def test_clients_do_not_publish_to_an_internal_exchange() -> None:

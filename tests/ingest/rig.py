@@ -16,10 +16,12 @@ from zbroker.server.peers import Received
 from zbroker.wire import codec
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
+from zbroker.wire.exchange_messages import AskExchanges, ExchangeRows
 
 MINE, JOURNAL = 5, 11
 KEY = b"k" * 32
 WALL_NS = 1_700_000_000_000_000_000
+NO_EXCHANGES = ExchangeRows(0, 0, 1, [])
 WELCOME = i.Welcome(JOURNAL, MINE, 9, 1, 1 << 20, "disk", 1, 1, 1)
 
 Reported = m.ServerAnswer | m.Heartbeat
@@ -38,6 +40,7 @@ def made(
     core = IngestCore(IngestSettings(limits, MINE, recording, access=access, key=KEY))
     core.tick(Now(0, WALL_NS), drained=True)
     core.handle(WELCOME, Now(0, WALL_NS))
+    core.handle(NO_EXCHANGES, Now(0, WALL_NS))
     return core
 
 
@@ -47,6 +50,7 @@ class Rig:
     def __init__(self, core: IngestCore) -> None:
         self.core = core
         self.now_ms = 0
+        self.exchanges = NO_EXCHANGES
         self.asked: list[Verify] = []
         self.appended: list[tuple[int, i.Entry, bytes]] = []
 
@@ -101,6 +105,8 @@ class Rig:
             )
         elif isinstance(message, i.Open):
             return self.hear(self.opened(message))
+        elif isinstance(message, AskExchanges):
+            return self.hear(self.exchanges)
         return []
 
     def reconnected(self, effect: Reconnect) -> None:

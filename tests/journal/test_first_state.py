@@ -11,6 +11,7 @@ from msgspec import Raw, msgpack
 from tests.journal import build
 from tests.sim.disk import SimDisk
 from tests.sim.journal_process import JournalProcess, Start
+from zbroker.exchanges import DeclaredQueue, Exchange, ExchangeRow
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal import snapshot
 from zbroker.journal.closed_generations import ClosedRow
@@ -19,14 +20,18 @@ from zbroker.journal.group_builder import JournalSettings
 from zbroker.journal.holes import Hole
 from zbroker.journal.link_sessions import LinkSession
 from zbroker.journal.origins import OriginRow
-from zbroker.journal.sessions import PublisherRow
+from zbroker.journal.sessions import PublisherRow, Sessions
 from zbroker.journal.stages import AppRow
+from zbroker.log.queue_records import QueueDeclaration, ReplicatedDefinition, Version
 from zbroker.wire.internal import OpenLink
+from zbroker.wire.units import NamedRow
 
 SOURCE = 0xB
 P = PublisherRow(publisher_id("p"), "p", "", 40, 99, 5, 6, 5, 0, 0, 0, [Hole(3, 4, 4)])
 ORIGIN = OriginRow(SOURCE, 7, 120, 100, 0, 0, 0, 55, 100, 100, 0)
 APP = AppRow("app", 3, 50, 2)
+LIFE = QueueDeclaration(5, SOURCE, 7)
+EVENTS = ExchangeRow("events", LIFE, Version(1, SOURCE, 7), Exchange("events", "topic"))
 CLOSED = ClosedRow(SOURCE, 6, 70, 7, 80, 75, 70, 12, 70, 12)
 
 
@@ -63,6 +68,29 @@ def test_what_travels_is_taken_without_positions_of_the_other_log() -> None:
     assert (closed.position, closed.messages, closed.begun) == (70, 70, -1)
     assert (row.position, row.messages, row.since) == (100, 100, 101)
     assert (publisher.high, publisher.high_position, publisher.session) == (40, 0, 0)
+
+
+def test_what_all_instances_have_in_common_is_taken() -> None:
+    """Definitions of replicated queues, and exchanges: later records say only what changes."""
+    at = process()
+    definition = ReplicatedDefinition("q", LIFE, Version(1, SOURCE, 7), definition={"name": "q"})
+    row = NamedRow("q", 77, msgpack.encode(definition))
+    wrong = ExchangeRow("$no", LIFE, Version(1, SOURCE, 7), Exchange("$no", "topic"))
+    rows = [DeclaredQueue("q", LIFE), EVENTS, wrong]
+    body = part(origins=[ORIGIN], definitions=[row], exchanges=rows)
+    state = at.core.commit.states.take(link(), 0, body, last=True)
+    assert isinstance(state, FirstState)
+    at.core.commit.begin(1)
+    assert at.core.commit.states.place(state) is None
+    sessions, again = at.core.commit.sessions, Sessions(build.INSTANCE)
+    said = snapshot.decode(at.core.commit.batches[0].body)
+    assert said is not None
+    del said.folds[snapshot.TAKEN]
+    snapshot.learn(said, snapshot.folds(again))
+    for one in (sessions, again):
+        assert one.exchanges.rows() == rows[:2]
+        [found] = one.named.definitions.rows()
+        assert (found.position, found.body) == (1, row.body)
 
 
 def test_it_is_in_the_log_as_one_unit_and_comes_back_from_there() -> None:

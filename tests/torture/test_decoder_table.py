@@ -54,7 +54,10 @@ TABLE: Final = {
     ),
     # what other instances send
     "zbroker/journal/first_state.py": Place(
-        5, "clients", "a state of 64 MiB, from a peer with the right; typed, each row bounded"
+        7, "clients", "a state of 64 MiB, from a peer with the right; typed, each row bounded"
+    ),
+    "zbroker/exchanges/exchange_rows.py": Place(
+        2, "clients", "a record of a peer with the right; typed, arguments are scalars, bounded"
     ),
     # HTTP, and what operators write
     "zbroker/control/log_comparison.py": Place(1, "operators", "answers of admins; typed"),

@@ -84,7 +84,7 @@ class Binding(Struct, frozen=True, omit_defaults=True):
     queue: str
     queue_life: QueueDeclaration
     key: str = ""
-    arguments: dict[str, Scalar] = {}
+    arguments: dict[str, Any] = {}  # a Scalar each: msgspec knows no union of these
 
     @property
     def bound_queue(self) -> BoundQueue:

@@ -325,7 +325,7 @@ class ExchangeTable:
 
         `auto_delete` of one that is there is not compared, as in AMQP 0-10.
 
-        Raises: ClientError bad_field, bad_topic, reserved_name, or too_many; bad_field, too, if
+        Raises: ClientError bad_field, bad_topic, reserved_name, or too_many; exchange_exists, if
         there is one of this name with another kind, alternate or `internal`.
         """
         known = self._current.get(exchange.name)
@@ -347,7 +347,7 @@ class ExchangeTable:
             if there != asked:
                 reason = f"there is an exchange {known.name[:64]!r} whose `{key}` is {there!r}"
                 hint = f"declare it with that, not with {str(asked)[:64]!r}, or choose another name"
-                raise ClientError("bad_field", reason, hint)
+                raise ClientError("exchange_exists", reason, hint)
 
     def _next_version(self, name: str, here: Origin) -> Version:
         rows = self._exchanges.get(name, {}).values()
@@ -356,8 +356,8 @@ class ExchangeTable:
     def delete(self, name: str, here: Origin) -> list[ExchangeRow]:
         """The rows that delete an exchange, with its bindings: all lives of it that are known here.
 
-        Raises: ClientError reserved_name; bad_field, if there is none of this name, or if it is the
-        alternate of another one.
+        Raises: ClientError reserved_name, unknown_exchange; exchange_in_use, if it is the alternate
+        of another one.
         """
         self._check_known(name)
         if ALWAYS in self._exchanges[name]:
@@ -366,7 +366,7 @@ class ExchangeTable:
         for other in self._current.values():
             if other.alternate == name:
                 reason = f"{name[:64]!r} is the alternate of exchange {other.name[:64]!r}"
-                raise ClientError("bad_field", reason, "delete that one first")
+                raise ClientError("exchange_in_use", reason, "delete that one first")
         version = self._next_version(name, here)
         return [ExchangeRow(name, life, version) for life in sorted(self._live(name))]
 
@@ -375,7 +375,7 @@ class ExchangeTable:
     ) -> BindingRow | None:
         """The row that binds a queue to an exchange; None: it is bound like that already.
 
-        Raises: ClientError bad_field, bad_filter, unknown_queue or too_many.
+        Raises: ClientError bad_field, bad_filter, unknown_exchange, unknown_queue or too_many.
         """
         binding = self._binding(exchange, queue, key, arguments)
         before = self._rows.get(identity(binding))
@@ -393,7 +393,7 @@ class ExchangeTable:
     ) -> list[BindingRow]:
         """The rows that take a binding back, under each life of its exchange and of its queue.
 
-        Raises: ClientError bad_field, also if there is no such binding; unknown_queue.
+        Raises: ClientError unknown_binding, unknown_exchange, unknown_queue; bad_field.
         """
         asked = identity(self._binding(exchange, queue, key, arguments))
         same = [
@@ -406,7 +406,8 @@ class ExchangeTable:
         ]  # fmt: skip
         if not same:
             reason = f"queue {queue[:64]!r} is not bound like that to exchange {exchange[:64]!r}"
-            raise ClientError("bad_field", reason, "name key and arguments as they were bound")
+            hint = "name key and arguments as they were bound"
+            raise ClientError("unknown_binding", reason, hint)
         return [
             BindingRow(row.binding, Version(row.version.number + 1, *here), bound=False)
             for row in same
@@ -427,7 +428,7 @@ class ExchangeTable:
         known = self._current.get(name)
         if known is None:
             reason = f"there is no exchange {name[:64]!r}"
-            raise ClientError("bad_field", reason, _HINT_KNOWN)
+            raise ClientError("unknown_exchange", reason, _HINT_KNOWN)
         return known
 
 

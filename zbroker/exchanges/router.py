@@ -63,7 +63,7 @@ class Router:
             self._routings[name] = make(definition)
 
     def check_publish(self, name: str) -> None:
-        """Raises: ClientError bad_field, unless clients may publish to this exchange."""
+        """Raises: ClientError unknown_exchange; bad_field, unless clients may publish to it."""
         if self._routing(name).exchange.internal:
             reason = f"exchange {name[:64]!r} is internal: it is the alternate of others"
             raise ClientError("bad_field", reason, "publish to one that is not")
@@ -75,12 +75,19 @@ class Router:
     ) -> Routes:  # fmt: skip
         """Where `count` messages go. keys, headers: one of each message; None: it has none.
 
-        Raises: ClientError bad_field, if there is no such exchange; too_many, if they go to more
-        queues than one batch may name.
+        Raises: ClientError unknown_exchange; too_many, if they go to more queues than one batch may
+        name.
         """
         keys = keys if keys is not None else [None] * count
         assert len(keys) == count
-        assert headers is None or len(headers) == count
+        return numbered(self.find(exchange, keys, headers))
+
+    def find(
+        self, exchange: str, keys: Sequence[bytes | None],
+        headers: Sequence[Headers | None] | None = None,
+    ) -> list[QueueSet]:  # fmt: skip
+        """The queues of each message. Raises: ClientError unknown_exchange."""
+        assert headers is None or len(headers) == len(keys)
         routing = self._routing(exchange)
         found = routing.find(keys, headers)
         name = routing.exchange.alternate
@@ -91,17 +98,26 @@ class Router:
             others = alternate.find([keys[at] for at in left], picked)
             for at, queues in zip(left, others, strict=True):
                 found[at] = queues
-        return _numbered(found)
+        return found
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._routings
+
+    def asks_headers(self, name: str) -> bool:
+        """Whether headers decide about messages to this exchange, or to its alternate."""
+        routing = self._routing(name)
+        other = self._routings.get(routing.exchange.alternate)
+        return any(isinstance(one, _Headers) for one in (routing, other))
 
     def _routing(self, name: str) -> _Routing:
         routing = self._routings.get(name)
         if routing is None:
             reason = f"there is no exchange {name[:64]!r}"
-            raise ClientError("bad_field", reason, "declare it first")
+            raise ClientError("unknown_exchange", reason, "declare it first")
         return routing
 
 
-def _numbered(found: Sequence[QueueSet]) -> Routes:
+def numbered(found: Sequence[QueueSet]) -> Routes:
     """The table of what was found. Raises: ClientError too_many."""
     distinct = list(dict.fromkeys(found))
     queues = sorted(frozenset().union(*distinct))

@@ -39,6 +39,7 @@ from zbroker.wire import codec
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 from zbroker.wire import surveys as s
+from zbroker.wire.exchange_messages import ExchangeRows
 from zbroker.wire.replicas import Replicated
 from zbroker.wire.stages import AbortStaged, CommitStaged, StagesDone
 from zbroker.wire.surveys import CODES, RefusalLog, command_text, stranger
@@ -98,7 +99,8 @@ class IngestCore:
             ie.EndpointsRead: self._endpoints_read,
             Replicated: self._replicated,
             i.Welcome: self._welcome,
-            i.Watermarks: lambda event: self.link.on_watermarks(event, self._now.mono_ms),
+            i.Watermarks: self._watermarks,
+            ExchangeRows: lambda event: self._publishing.routing.learn(event),
             i.UnknownRequester: lambda _: self.link.on_unknown(self._now.mono_ms),
             i.Opened: self._opened,
             i.JournalReceipt: self._receipt,
@@ -298,7 +300,7 @@ class IngestCore:
 
     def _welcome(self, welcome: i.Welcome) -> Sequence[Effect]:
         """The link is up: outstanding batches are sent again, ended sessions get an error."""
-        forwarded = self.link.on_welcome(welcome)
+        forwarded = self.link.on_welcome(welcome, self._publishing.routing.welcome)
         if forwarded is None:
             return ()
         effects: list[Effect] = []
@@ -312,6 +314,10 @@ class IngestCore:
             self._ready = True
             effects.append(e.Ready())
         return effects
+
+    def _watermarks(self, said: i.Watermarks) -> Sequence[Effect]:
+        effects = self.link.on_watermarks(said, self._now.mono_ms)
+        return [*effects, *self._publishing.routing.watermarks(said)] if self.link.up else effects
 
     def _opened(self, opened: i.Opened) -> Sequence[Effect]:
         if opened.code:
@@ -454,7 +460,7 @@ class IngestCore:
         return {
             "clients": len(self.clients), "messages": self._publishing.messages,
             "errors": self.errors.total(), "drain": self._drain.state,
-            "journal": "up" if self.link.up else "down", **self._publishing.unrecorded(), **errors,
+            "journal": "up" if self.link.up else "down", **self._publishing.numbers(), **errors,
         }  # fmt: skip
 
     def check(self) -> None:

@@ -140,8 +140,11 @@ class AppendLink:
         """The journal lives and does not know this process."""
         return [*self._session.over(now_ms)]
 
-    def on_welcome(self, welcome: m.Welcome) -> list[LinkEffect] | None:
-        """The journal listens: everything outstanding is sent, logons after it.
+    def on_welcome(
+        self, welcome: m.Welcome, ask_first: Callable[[int], Say] | None = None
+    ) -> list[LinkEffect] | None:
+        """The journal listens: everything outstanding is sent, then what is asked first of this
+        journal, logons after it.
 
         Returns: None if the message is for a process before this one.
         """
@@ -153,7 +156,9 @@ class AppendLink:
         self.credit_bytes = welcome.credit_bytes
         self._sent = 0
         return [
-            *renewed, *self.flush(), *map(self._asking, self._opens.values()),
+            *renewed, *self.flush(),
+            *([ask_first(welcome.incarnation)] if ask_first is not None else []),
+            *map(self._asking, self._opens.values()),
             *map(self._asking, self._asks.values()),
         ]  # fmt: skip
 

@@ -13,7 +13,10 @@ from typing import Final
 from msgspec import msgpack
 
 from zbroker.checksums import crc32c
+from zbroker.exchanges.route_column import QUEUES_MAX, encode
+from zbroker.exchanges.router import QueueSet, numbered
 from zbroker.ingest.contract import Effect
+from zbroker.ingest.routing import NOWHERE
 from zbroker.limits import BATCH_COUNT_MAX, HEADER_MAX_BYTES
 from zbroker.wire.bodies import to_little
 from zbroker.wire.internal import Entry
@@ -32,10 +35,13 @@ class PublishRun:
 
     __slots__ = (
         "ask", "bytes", "cid", "extras", "extras_bytes", "payloads", "prev", "processed",
-        "recorded", "seq", "times", "topics", "which",
+        "recorded", "routed", "routes", "seq", "times", "topics", "which",
     )  # fmt: skip
 
-    def __init__(self, publish: Publish, payload: bytes, *, recorded: bool | None = True) -> None:
+    def __init__(
+        self, publish: Publish, payload: bytes, *, recorded: bool | None = True,
+        found: QueueSet | None = None,
+    ) -> None:  # fmt: skip
         self.recorded = recorded
         self.seq = publish.seq
         self.prev = publish.prev
@@ -48,13 +54,18 @@ class PublishRun:
         self.times: list[int] | None = None if publish.time_ns is None else []
         self.extras: dict[int, Publish] = {}  # those with key, headers or expiry, by index
         self.extras_bytes = 0
-        self.add(publish, payload)
+        self.routes: dict[int, QueueSet] = {}  # of those to exchanges, by index
+        self.routed: dict[QueueSet, None] = {}  # the same, each once
+        self.add(publish, payload, found)
 
-    def fits(self, publish: Publish, payload: bytes, batch_bytes: int) -> bool:
-        """True if `publish` may follow in the same batch."""
+    def fits(
+        self, publish: Publish, payload: bytes, batch_bytes: int, found: QueueSet | None = None
+    ) -> bool:
+        """True if `publish` may follow in the same batch. found: where it goes."""
         last = self.seq + len(self.payloads) - 1
         return (
             publish.seq == last + 1
+            and (found is None or found in self.routed or self._may_go_to(found))
             and (publish.prev == last if self.prev is not None else publish.prev is None)
             and (publish.time_ns is None) == (self.times is None)
             and len(self.payloads) < BATCH_COUNT_MAX
@@ -62,10 +73,16 @@ class PublishRun:
             and (not self.extras_bytes or self.extras_bytes + extra_size(publish) <= EXTRAS_BYTES)
         )
 
-    def add(self, publish: Publish, payload: bytes) -> None:
+    def _may_go_to(self, found: QueueSet) -> bool:
+        return sum(map(len, self.routed)) + len(found) <= QUEUES_MAX
+
+    def add(self, publish: Publish, payload: bytes, found: QueueSet | None = None) -> None:
         """Takes one more; `fits` said that it may."""
         topic = publish.topic
         assert topic is not None
+        if found is not None:
+            self.routes[len(self.payloads)] = found
+            self.routed[found] = None
         if has_extra(publish):
             self.extras[len(self.payloads)] = publish
             self.extras_bytes += extra_size(publish)
@@ -90,6 +107,10 @@ class PublishRun:
             publisher, session, self.seq, len(self.payloads), self.prev, crc32c(body), None,
             list(self.topics), None, columns if columns != Columns() else None,
         )  # fmt: skip
+        if self.routes:
+            find = self.routes.get
+            found = [find(at, NOWHERE) for at in range(len(self.payloads))]
+            entry.routes = encode(numbered(found))
         return entry, body
 
     def _put_extras(self, columns: Columns) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from zbroker.engine.effects import Answer
 from zbroker.errors import ClientError
+from zbroker.exchanges.router import QueueSet
 from zbroker.ingest import checks
 from zbroker.ingest.acks import Acks, persisted
 from zbroker.ingest.chain import AckRequest, WaitingBatch
@@ -17,6 +18,7 @@ from zbroker.ingest.clients import ClientConnection
 from zbroker.ingest.contract import PublishLimits
 from zbroker.ingest.links import AppendLink, LiveLink
 from zbroker.ingest.packer import Burst, PublishRun
+from zbroker.ingest.routing import Routing
 from zbroker.ingest.splitter import BatchPart, Contents, Splitter
 from zbroker.recording import Recording
 from zbroker.wire import internal as i
@@ -32,6 +34,7 @@ class Publishing:
         self, limits: PublishLimits, link: AppendLink, live: LiveLink, recording: Recording | None
     ) -> None:
         self.acks = Acks()
+        self.routing = Routing()
         self.messages = 0
         self._type_of = (recording or Recording([])).type_of
         self.contents: Contents | None = None  # where content decides
@@ -60,7 +63,9 @@ class Publishing:
             self._check_stage(client, publish)
         if client.permit is not None:
             checks.check_permitted(client.permit, publish, body, self._type_of, self._plain_bytes)
+        routed = self.routing.route(publish)
         self._check_window(burst, client, len(body))
+        self.routing.count(routed)
         if publish.prev is None:
             publish.prev = client.used.before(publish.seq)
         if client.chain is not None:
@@ -71,9 +76,9 @@ class Publishing:
             ack = m.Ack("processed", publish.cid, seq=publish.seq)
             burst.effects.append(Answer(client.rid, ack))
         if publish.count is None:
-            self._single(burst, client, publish, body)
+            self._single(burst, client, publish, body, routed.single)
         else:
-            self._packed(burst, client, publish, body)
+            self._packed(burst, client, publish, body, routed.column)
 
     def _check_stage(self, client: ClientConnection, publish: m.Publish) -> None:
         """Raises: ClientError bad_field, topic_not_recorded, not_entitled."""
@@ -98,16 +103,18 @@ class Publishing:
             raise ClientError("not_ready", "the journal is restarting")
 
     def _single(
-        self, burst: Burst, client: ClientConnection, publish: m.Publish, body: bytes
-    ) -> None:
+        self, burst: Burst, client: ClientConnection, publish: m.Publish, body: bytes,
+        found: QueueSet | None,
+    ) -> None:  # fmt: skip
         run = burst.runs.get(client.rid)
         recorded = True if self._kind is None else self._kind(publish.topic or "")
         if run is not None:
-            if run.recorded is recorded and run.fits(publish, body, self._limits.batch_bytes):
-                run.add(publish, body)
+            most = self._limits.batch_bytes
+            if run.recorded is recorded and run.fits(publish, body, most, found):
+                run.add(publish, body, found)
                 return
             self.end_run(burst, client)
-        burst.runs[client.rid] = PublishRun(publish, body, recorded=recorded)
+        burst.runs[client.rid] = PublishRun(publish, body, recorded=recorded, found=found)
 
     def end_run(self, burst: Burst, client: ClientConnection) -> None:
         """Sends the single publishes of this turn on their way."""
@@ -124,7 +131,7 @@ class Publishing:
             self._pass(burst, client, entry, body, ask)
 
     def _packed(
-        self, burst: Burst, client: ClientConnection, publish: m.Publish, body: bytes
+        self, burst: Burst, client: ClientConnection, publish: m.Publish, body: bytes, routes: bytes
     ) -> None:
         self.end_run(burst, client)
         assert publish.count is not None
@@ -133,6 +140,7 @@ class Publishing:
         entry = i.Entry(
             client.publisher, client.session, publish.seq, publish.count, publish.prev, crc,
             publish.codec, topics, publish.time_ns, publish.columns, stage=publish.stage or "",
+            routes=routes,
         )  # fmt: skip
         asked = publish.ack or _NOTHING
         ask = AckRequest("persisted" in asked, publish.cid, "processed" in asked, publish.seq)
@@ -174,6 +182,12 @@ class Publishing:
             client.chain.epoch,
         )  # fmt: skip
         burst.effects += self.acks.passed(client, client.chain, waiting)
+
+    def numbers(self) -> dict[str, int]:
+        """Messages to exchanges, those that go to no queue, and what is not recorded."""
+        routing = self.routing
+        routed = {"routed": routing.routed, "unroutable": routing.unroutable}
+        return {**(routed if routing.routed else {}), **self.unrecorded()}
 
     def unrecorded(self) -> dict[str, int]:
         """Messages that went to delivery only, how many did not get there, and what filters did."""

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from zbroker.checksums import crc32c
+from zbroker.exchanges import route_column
 from zbroker.recording import RecordFilter, Recording
 from zbroker.wire import bodies
 from zbroker.wire.internal import Entry
@@ -85,12 +86,19 @@ def _cut(
         part = replace(
             entry, seq=entry.seq + first, count=count, prev=prev, crc=crc32c(plain), codec=None,
             topics=topics, columns=columns if columns != _NONE else None,
+            routes=_routes(entry, first, end),
         )  # fmt: skip
         parts.append(BatchPart(recorded, part, plain))
         if recorded:
             prev = entry.seq + end - 1
         first = end
     return parts
+
+
+def _routes(entry: Entry, first: int, end: int) -> bytes:
+    if not entry.routes:
+        return b""
+    return route_column.encode(route_column.decode(entry.routes, entry.count).part(first, end))
 
 
 def _columns(

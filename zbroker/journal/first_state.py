@@ -2,9 +2,10 @@
 
     StatePart 0, 1 ... last  --judged as a whole-->  state records, one unit, in one group
 
-Origins are taken, publishers with their sequences, and apps with their commits. What belongs
-to its instance stays there: queue definitions, points, open stages (a sender chooses a place where
-none is open). Positions of the sender's log mean nothing here, so they go.
+Origins are taken, publishers with their sequences, apps with their commits, and what all instances
+have in common: definitions of replicated queues, exchanges. What belongs to its instance stays
+there: other queue definitions, points, open stages (a sender chooses a place where none is open).
+Positions of the sender's log mean nothing here, so they go.
 
 The parts are kept in memory until the last one is here, and nothing of them is in the log before:
 a crash of either side begins again, with another sender if need be. The records are written as this
@@ -22,6 +23,7 @@ from msgspec import DecodeError, Raw, Struct, msgpack
 from msgspec.structs import replace
 
 from zbroker.errors import StorageError
+from zbroker.exchanges.exchange_rows import Row, decoded_rows
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal import snapshot
 from zbroker.journal.closed_generations import ClosedRow
@@ -41,6 +43,7 @@ from zbroker.limits import (
 )
 from zbroker.log.format import FLAG_UNIT, KIND_STATE
 from zbroker.wire.replication import GENERATION_MAX, INSTANCE_MAX, STATE_PARTS_MAX
+from zbroker.wire.units import NamedRow
 
 STATE_MAX_BYTES: Final = 64 * MIB  # of many 100,000 publishers; all of it is one group
 _U32: Final = (1 << 32) - 1
@@ -52,6 +55,8 @@ _FORMS: Final[dict[str, msgpack.Decoder[Any]]] = {
     "closed": msgpack.Decoder(list[ClosedRow]),
     "publishers": msgpack.Decoder(list[PublisherRow]),
     "apps": msgpack.Decoder(list[AppRow]),
+    "definitions": msgpack.Decoder(list[NamedRow]),
+    "exchanges": msgpack.Decoder(list[Raw]),
 }
 
 
@@ -63,6 +68,8 @@ class FirstState(NamedTuple):
     closed: list[ClosedRow]
     publishers: list[PublisherRow]
     apps: list[AppRow]
+    definitions: list[NamedRow]
+    exchanges: list[Row]
     bytes: int
 
     @property
@@ -166,10 +173,10 @@ def learn(state: FirstState, sessions: Sessions, position: int) -> None:
     """
     for origin in state.origins:
         sessions.origins.fold_row(origin)
-    for row in state.closed:
-        sessions.origins.fold_closed_row(row)
+    for over in state.closed:
+        sessions.origins.fold_closed_row(over)
     ends = [(one.instance, one.generation, one.position) for one in state.origins]
-    ends += [(*row.origin, row.reach) for row in state.closed]
+    ends += [(*over.origin, over.reach) for over in state.closed]
     for instance, generation, end in ends:
         if end:
             sessions.missing.note(MissingRow(instance, generation, 1, end, "state", position))
@@ -177,6 +184,10 @@ def learn(state: FirstState, sessions: Sessions, position: int) -> None:
         sessions.fold_row(replace(publisher, high_position=position))
     for app in state.apps:
         sessions.stages.learn_app(replace(app, position=max(1, position - app.count + 1)))
+    for definition in state.definitions:
+        sessions.named.definitions.learn(replace(definition, position=position))
+    for row in state.exchanges:
+        sessions.exchanges.learn(row)
 
 
 def _bodies(state: FirstState, position: int, here: int) -> list[bytes]:
@@ -220,7 +231,11 @@ def _judged(source: int, parts: list[bytes], here: Origin) -> FirstState:
     newest += [(row.instance, row.by_generation) for row in closed]
     if any(one >= here and one[0] == here.instance for one in newest):
         raise _Wrong("it has records of this instance that are newer than its own generation")
-    return FirstState(source, origins, closed, publishers, apps, sum(map(len, parts)))
+    exchanges = list(decoded_rows(rows["exchanges"]))
+    size = sum(map(len, parts))
+    return FirstState(
+        source, origins, closed, publishers, apps, rows["definitions"], exchanges, size
+    )
 
 
 def _folds(part: bytes, number: int, *, last: bool) -> dict[str, Raw]:

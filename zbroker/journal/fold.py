@@ -22,6 +22,7 @@ from zbroker.log.format import (
     FLAG_SHOWS,
     KIND_ABORT,
     KIND_CLOSED,
+    KIND_EXCHANGE,
     KIND_FORGOTTEN,
     KIND_NOOP,
     KIND_ORIGIN,
@@ -134,6 +135,8 @@ class LogFold:
             self.sessions.forgotten_peers.fold(batch)
         elif batch.kind == KIND_CLOSED:
             self.sessions.origins.fold_closed(batch)
+        elif batch.kind == KIND_EXCHANGE:
+            self.sessions.exchanges.fold(batch)
         elif batch.kind in named_records.KINDS:
             self.sessions.named.fold(batch)
         elif batch.kind not in _KNOWN and not batch.kind & STEP_OVER:

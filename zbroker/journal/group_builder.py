@@ -43,10 +43,12 @@ from zbroker.limits import (
 from zbroker.log import records
 from zbroker.log.batch_index import time_of
 from zbroker.log.format import (
+    COLUMN_ROUTES,
     FLAG_LATE,
     FLAG_ZSTD,
     KIND_ABORT,
     KIND_CLOSED,
+    KIND_EXCHANGE,
     KIND_FORGOTTEN,
     KIND_PUBLISH,
     KIND_PUBLISHER,
@@ -127,6 +129,13 @@ class HasColumns(Protocol):
 
     @property
     def columns(self) -> Columns | None: ...
+
+
+def _further_columns(entry: m.Entry) -> list[tuple[int, bytes]]:
+    found = [(COLUMN_STAGE, entry.stage.encode())] if entry.stage else []
+    if entry.routes:
+        found.append((COLUMN_ROUTES, entry.routes))
+    return found
 
 
 def columns_bytes(batch: HasColumns) -> int:
@@ -261,7 +270,7 @@ class GroupBuilder:
             self.generation,
             position,
             columns,
-            [(COLUMN_STAGE, entry.stage.encode())] if entry.stage else [],
+            _further_columns(entry),
         )
 
     def _times(self, entry: m.Entry) -> tuple[Columns | None, int]:
@@ -345,6 +354,8 @@ class GroupBuilder:
             self.sessions.forgotten_peers.fold(batch)
         elif batch.kind == KIND_CLOSED:
             self.sessions.origins.fold_closed(batch)
+        elif batch.kind == KIND_EXCHANGE:
+            self.sessions.exchanges.fold(batch)
 
     # -- control records of this instance -----------------------------------------------------
 

@@ -45,9 +45,11 @@ from zbroker.log import records
 from zbroker.log.format import KIND_CLOSED, SEQUENCED
 from zbroker.wire import internal as m
 from zbroker.wire import replicas as w
+from zbroker.wire.exchange_messages import ExchangesUsed
 from zbroker.wire.units import AskNamed, CommitUnits
 
 REPLICATION: Final = "replication"  # the process that may append records of other instances
+INGEST: Final = "ingest"  # the process that routes
 QUEUES: Final = "queues"  # the process that may commit units
 
 _GROUP_BYTES: Final = 1024  # a group's header, and zeros up to where it may begin
@@ -67,7 +69,8 @@ Effect = Answer | PublishWatermarks
 
 
 class GroupCommit(GroupBuilder):
-    """Group commit of a journal. written, persisted: all below is in the file; is durable."""
+    """Group commit of a journal. written, persisted: all below is in the file; is durable.
+    routed: ingest routes by all that is said of exchanges below."""
 
     def __init__(self, settings: JournalSettings, sessions: Sessions, end: LogEnd) -> None:
         super().__init__(settings, sessions, end)
@@ -86,6 +89,8 @@ class GroupCommit(GroupBuilder):
         self._snapshots = SnapshotWriter(self)
         self.states = StateReceiver(self)
         self.began_with_state = False  # in this process
+        self.routed = 0
+        self._exchanges_said = sessions.exchanges.changes
         self._queue: deque[Waiting] = deque()
         self._queued_bytes = 0
         self._requesters: dict[bytes, Requester] = {}
@@ -118,9 +123,20 @@ class GroupCommit(GroupBuilder):
             self._commit(requester, message, bodies)
         elif isinstance(message, Question):
             return self._question(requester, message)
-        elif isinstance(message, m.Confirm):
-            self._confirmed(requester, message.confirmed)
+        elif isinstance(message, m.Confirm | ExchangesUsed):
+            return self._seen(requester, message)
         return []
+
+    def _seen(self, requester: Requester, said: m.Confirm | ExchangesUsed) -> list[Effect]:
+        """What a process has seen. All hear how far ingest routes by what the log says."""
+        if isinstance(said, m.Confirm):
+            self._confirmed(requester, said.confirmed)
+            return []
+        demand(requester, INGEST)
+        if said.position <= self.routed:
+            return []
+        self.routed = said.position
+        return [self.watermarks(of_commit=True), self.watermarks()]
 
     def _question(self, requester: Requester, ask: Question) -> list[Effect]:
         """It waits in line, after what was sent before it."""
@@ -168,7 +184,7 @@ class GroupCommit(GroupBuilder):
         self._confirmed(requester, append.confirmed)
         wait, ordinal, total = self._queue.append, append.ordinal, 0
         for entry, body in zip(append.entries, bodies, strict=True):
-            size = len(body) + BATCH_BYTES
+            size = len(body) + BATCH_BYTES + len(entry.routes)
             if entry.columns is not None or len(entry.topics) > 1:
                 size += columns_bytes(entry)
             wait((requester, entry, ordinal, body, size))
@@ -403,7 +419,12 @@ class GroupCommit(GroupBuilder):
                 touched[requester.rid] = requester
         here = (r for r in touched.values() if r.rid in self._requesters)
         answers += (self._receipt(r, r.fresh) for r in here)
-        return [*answers, self.watermarks(of_commit=True)] if moved else answers
+        if moved:
+            answers.append(self.watermarks(of_commit=True))
+        if self.sessions.exchanges.changes != self._exchanges_said:  # ingest listens to beats alone
+            self._exchanges_said = self.sessions.exchanges.changes
+            answers.append(self.watermarks())
+        return answers
 
     def _receipt(self, requester: Requester, count: int) -> Answer:
         items = list(requester.unconfirmed)[-count:] if count else []
@@ -423,7 +444,8 @@ class GroupCommit(GroupBuilder):
                 self.settings.incarnation, self.settings.instance, self.generation, self.log_start,
                 self.written, self.persisted, self.serial, self.log_time, self.raised, self.travels,
                 self.sessions.origins.closed.changes + self.sessions.forgotten_peers.changes,
-                self.sessions.named.definitions.changes,
+                self.sessions.named.definitions.changes, self.sessions.exchanges.changes,
+                self.routed,
             ),
             of_commit,
         )  # fmt: skip

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import Raw, msgpack
+
 from zbroker.errors import ClientError
 from zbroker.journal.forked_records import ForkedRecords
 from zbroker.journal.group_builder import DISK_FULL, NOT_READY, GroupBuilder
@@ -18,6 +20,7 @@ from zbroker.log import records
 from zbroker.log.format import KIND_ABORT, KIND_FORGOTTEN
 from zbroker.wire import internal as m
 from zbroker.wire import replicas as w
+from zbroker.wire.exchange_messages import AskExchanges, ExchangeRows
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
 from zbroker.wire.units import AskNamed, NamedRows
 
@@ -25,7 +28,7 @@ ABORTED_MAX: Final = 100  # stages that one request may end while the disk is ne
 
 Question = (
     m.Open | m.Close | AskNamed | CommitStages | AbortStages
-    | w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin
+    | w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin | AskExchanges
 )  # fmt: skip
 
 
@@ -41,7 +44,7 @@ class QuestionAnswers:
         self, ask: Question
     ) -> (
         m.Opened | NamedRows | StagesDone | w.OriginRows | w.PublisherNames | w.PeerForgotten
-        | w.OriginForked | None
+        | w.OriginForked | ExchangeRows | None
     ):  # fmt: skip
         """Its answer is durable when it leaves; None for a Close, which has none."""
         if isinstance(ask, m.Open):
@@ -51,6 +54,12 @@ class QuestionAnswers:
             wiring, points = list(named.wiring.rows()), list(named.points.rows())
             definitions = list(named.definitions.rows())
             return NamedRows(ask.cid, self._to.next_position, wiring, points, definitions)
+        if isinstance(ask, AskExchanges):
+            exchanges = self._to.sessions.exchanges
+            new, whole = exchanges.since(ask.after)
+            packed = [Raw(msgpack.encode(row)) for row in new]
+            changes, position = exchanges.changes, self._to.next_position
+            return ExchangeRows(ask.cid, changes, position, packed, whole)
         if isinstance(ask, CommitStages):
             return self.commits.place(ask)
         if isinstance(ask, AbortStages):

@@ -34,7 +34,7 @@ from zbroker.log.format import (
     KIND_PUBLISH,
     KIND_STAGED,
     KIND_TIE,
-    OF_QUEUES,
+    OF_ALL_TOPICS,
     SEQUENCED,
     STAYS,
     STEP_OVER,
@@ -55,7 +55,8 @@ _KEEP_ONE: Final = (
 )
 OTHER_TOPICS: Final = "digest_differs"
 _NOT_OF_QUEUES: Final = (
-    "this peer may bring some topics only, and records of replicated queues are about any of them; "
+    "this peer may bring some topics only, and records of replicated queues and of exchanges are "
+    "about any of them; "
     'give its role the right `replicate` for topics = ["*"], or keep its queues local'
 )
 _OF_PUBLISHERS: Final = SEQUENCED | {KIND_TIE}
@@ -139,7 +140,7 @@ class RecordJudge:
     @staticmethod
     def _beyond_topics(link: LinkSession, record: Record) -> Refusal | None:
         """What a peer may not bring, by its topics. Records of queues are about any of them."""
-        if record.kind in OF_QUEUES and not link.brings_everything:
+        if record.kind in OF_ALL_TOPICS and not link.brings_everything:
             return "not_entitled", _NOT_OF_QUEUES
         return link.refuses_topics(record.topics)
 

@@ -28,6 +28,7 @@ from msgspec import Struct
 from zbroker.errors import ClientError
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal import holes
+from zbroker.journal.exchange_records import ExchangeRecords
 from zbroker.journal.forgotten_peers import ForgottenPeers
 from zbroker.journal.holes import Hole, Holes, Run
 from zbroker.journal.missing_ranges import MissingRanges, MissingRow
@@ -144,7 +145,7 @@ def refusal(code: str, reason: str) -> Verdict:
 class Sessions:
     """The publisher table of one journal; `origins`: how far each is here; `named`: names;
     `stages`: parts that wait for a commit; `missing`: ranges of origins that are not here;
-    `forgotten_peers`: those that are not waited for.
+    `forgotten_peers`: those that are not waited for; `exchanges`: rows of exchanges and bindings.
 
     instance: whose journal this is; sessions of other origins end none of its own.
     forgotten: holes with something in them that were given up.
@@ -156,6 +157,7 @@ class Sessions:
         self.stages = Stages(self.origins)
         self.missing = MissingRanges()
         self.forgotten_peers = ForgottenPeers()
+        self.exchanges = ExchangeRecords()
         self.forgotten = 0
         self._publishers: dict[int, PublisherState] = {}
         self._names: Counter[str] = Counter()  # in the log, by principal

@@ -14,8 +14,8 @@ many groups while the journal goes on. Folding in log order comes out right all 
 row replaces the state of its key: batches before it are in the row, those after it are
 folded on top. So every start is right that begins at a complete snapshot, or before it.
 
-Definitions, points, ranges that are missing and what is staged are left out where there is nothing
-of the kind: such a log the release before can read.
+Definitions, exchanges, points, ranges that are missing and what is staged are left out where there
+is nothing of the kind: such a log the release before can read.
 
 A name that this release does not know, and that is not optional, stops the start (unknown_version).
 Carrying such rows along would not do: the records after them would go unfolded, and once their
@@ -35,6 +35,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import DecodeError, Raw, Struct, msgpack
 
 from zbroker.errors import StorageError
+from zbroker.exchanges.exchange_rows import Row
 from zbroker.ids import Origin
 from zbroker.journal.closed_generations import ClosedRow
 from zbroker.journal.forgotten_peers import ForgottenRow
@@ -95,7 +96,7 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
     """Those of this release. Small ones first: a look for a vector needs the first part only."""
     origins, named = sessions.origins, sessions.named
     wiring, points, stages = named.wiring, named.points, sessions.stages
-    definitions = named.definitions
+    definitions, exchanges = named.definitions, sessions.exchanges
     return [
         FoldCodec("origins", list[OriginRow], origins.rows, origins.fold_row),
         FoldCodec(
@@ -117,6 +118,7 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
         FoldCodec("wiring", list[NamedRow], wiring.rows, wiring.learn, always=False),
         FoldCodec("points", list[NamedRow], points.rows, points.learn, always=False),
         FoldCodec("definitions", list[NamedRow], definitions.rows, definitions.learn, always=False),
+        FoldCodec("exchanges", list[Row], exchanges.rows, exchanges.learn, always=False),
         FoldCodec("links", list[LinkRow], stages.link_rows, stages.learn_link, always=False),
         FoldCodec("apps", list[AppRow], stages.app_rows, stages.learn_app, always=False),
         FoldCodec("stages", list[StageRow], stages.rows, stages.learn, always=False),

@@ -54,6 +54,7 @@ from zbroker.log.format import (
     FLAG_SHOWS,
     FLAG_UNIT,
     KIND_DEFINITION,
+    KIND_EXCHANGE,
     KIND_OUTCOMES,
     KIND_OWNERSHIP,
     KIND_POINT,
@@ -79,6 +80,7 @@ _RETURNING: Final = "peers may hold a commit of this instance that comes back fi
 _HELD: Final = "a unit that was sent before it was refused for now"
 _CONTROL: Final = frozenset({
     KIND_QUEUE, KIND_WIRING, KIND_POINT, KIND_PURGE, KIND_DEFINITION, KIND_OUTCOMES, KIND_OWNERSHIP,
+    KIND_EXCHANGE,
 })  # fmt: skip
 
 

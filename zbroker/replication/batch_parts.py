@@ -32,7 +32,7 @@ from zbroker.log.format import (
     FLAG_ZSTD,
     KIND_PUBLISH,
     KIND_STAGED,
-    OF_QUEUES,
+    OF_ALL_TOPICS,
     Batch,
     content_column,
 )
@@ -49,7 +49,7 @@ _KNOWN: Final = frozenset({COLUMN_CONTENT_CRC, COLUMN_ORIGIN_TIME, COLUMN_ROUTES
 def wanted_parts(batch: Batch, wants: LinkTopics, content: LinkFilter | None = None) -> list[Batch]:
     """What of a batch is wanted, in order; its body is there. content: the filter of `wants`."""
     topics = batch.topics
-    if batch.kind == KIND_STAGED or batch.kind in OF_QUEUES:
+    if batch.kind == KIND_STAGED or batch.kind in OF_ALL_TOPICS:
         return []  # staged messages come where they are committed; a copy has topics, not queues
     all_topics = wants.all_of(topics)
     if not all_topics and not wants.any_of(topics):

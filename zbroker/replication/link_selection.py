@@ -37,7 +37,7 @@ from msgspec import DecodeError
 from zbroker.ids import Origin
 from zbroker.limits import MIB, U63_MAX
 from zbroker.link_topics import EVERYTHING, LinkTopics
-from zbroker.log.format import KIND_CLOSED, KIND_NOOP, KIND_TIE, OF_QUEUES, Batch
+from zbroker.log.format import KIND_CLOSED, KIND_NOOP, KIND_TIE, OF_ALL_TOPICS, Batch
 from zbroker.log.reader import Gap
 from zbroker.log.records import CLOSED, ORIGIN
 from zbroker.replication.batch_parts import wanted_parts
@@ -279,7 +279,7 @@ class LinkSelection:
         """Whether a record of a batch may be sent."""
         if not self.digest_of(batch.origin):
             return True
-        if batch.kind in OF_QUEUES:
+        if batch.kind in OF_ALL_TOPICS:
             return False
         return not batch.topics or self._wants.any_of(batch.topics)
 

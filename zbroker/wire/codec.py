@@ -11,6 +11,7 @@ from msgspec import msgpack
 from zbroker.errors import ClientError
 from zbroker.limits import HEADER_MAX_BYTES
 from zbroker.wire import (
+    exchange_messages,
     internal,
     messages,
     owner_requests,
@@ -34,10 +35,18 @@ ANSWERS: Final = msgpack.Decoder(messages.AnyAnswer | stages.Committed)
 QUEUES: Final = msgpack.Decoder(queue_messages.QueuesCommand)
 QUEUES_ANSWERS: Final = msgpack.Decoder(queue_messages.AnyQueuesAnswer)
 TO_JOURNAL: Final = msgpack.Decoder(
-    internal.ToJournal | units.ToJournal | stages.ToJournal | replicas.ToJournal
+    internal.ToJournal
+    | units.ToJournal
+    | stages.ToJournal
+    | replicas.ToJournal
+    | exchange_messages.ToJournal
 )
 FROM_JOURNAL: Final = msgpack.Decoder(
-    internal.FromJournal | units.NamedRows | stages.StagesDone | replicas.FromJournal
+    internal.FromJournal
+    | units.NamedRows
+    | stages.StagesDone
+    | replicas.FromJournal
+    | exchange_messages.ExchangeRows
 )
 TO_DESTINATION: Final = msgpack.Decoder(replication.ToDestination)
 TO_SOURCE: Final = msgpack.Decoder(replication.ToSource)

@@ -134,7 +134,8 @@ class Entry(Struct, array_like=True, gc=False):
     """One record batch to append; its body, which crc covers, is the frame of the same index.
 
     prev None: nothing that was sent before it can be missing. hole: it goes on although it knows
-    that `prev` is missing here. stage: the token it is staged under; "": it is published."""
+    that `prev` is missing here. stage: the token it is staged under; "": it is published. routes:
+    where its messages go, as zbroker.exchanges.route_column has it; b"": none is of an exchange."""
 
     publisher: int
     session: int
@@ -148,6 +149,7 @@ class Entry(Struct, array_like=True, gc=False):
     columns: Columns | None = None
     hole: bool = False
     stage: str = ""
+    routes: bytes = b""
 
 
 class Batches(InternalMessage):
@@ -378,7 +380,8 @@ class Watermarks(InternalMessage, tag="marks"):
 
     serial: the segment with the write head. log_time_ns: newest log time given. raised: number,
     first position of generations begun since the start. travels: newest durable record of this one
-    that goes to others, or 0. closed, definitions: change with generations and queues of all."""
+    that goes to others, or 0. closed, definitions, exchanges: change with generations, queues and
+    exchanges of all. routed: ingest routes by all that the log says of exchanges before it."""
 
     incarnation: int
     instance: int
@@ -392,6 +395,8 @@ class Watermarks(InternalMessage, tag="marks"):
     travels: int = 0
     closed: int = 0
     definitions: int = 0
+    exchanges: int = 0
+    routed: int = 0
 
 
 # -- what is not recorded ---------------------------------------------------------------------

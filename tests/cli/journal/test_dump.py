@@ -25,6 +25,7 @@ from tests.cli.journals import (
 )
 from zbroker.cli.admin_main import main
 from zbroker.cli.journal import rows as shown
+from zbroker.exchanges import Exchange, ExchangeRow, exchange_rows
 from zbroker.log import format as f
 from zbroker.log import queue_records as r
 from zbroker.log import records
@@ -151,6 +152,19 @@ def test_a_purge_of_all_instances_is_shown_as_a_vector(maker: Maker) -> None:
 def test_every_fact_has_a_name() -> None:
     assert {*get_args(q.AnyFact)} == {*shown.FACTS}
     assert {*get_args(r.AnyQueueFact)} == {*shown.QUEUE_FACTS}
+
+
+def test_records_of_exchanges_show_their_rows(maker: Maker) -> None:
+    life, first = r.QueueDeclaration(7, 9, 1), r.Version(1, 9, 1)
+    made = ExchangeRow("events", life, first, Exchange("events", "topic"))
+    record = exchange_rows.record_of([made])
+    maker.batch([b""], kind=f.KIND_EXCHANGE, body=q.encode(record), topics=[])
+    [row] = dumped(maker)
+    assert (row["kind"], row["by"]) == ("exchange", f"{0:016x}")
+    assert row["rows"] == [{
+        "row": "exchange", "name": "events", "life": [7, 9, 1], "version": [1, 9, 1],
+        "definition": {"name": "events", "kind": "topic"},
+    }]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import msgspec
 from zbroker.cli.show import extra_row
 from zbroker.clock import format_time
 from zbroker.errors import StorageError
+from zbroker.exchanges import exchange_rows
 from zbroker.ids import format_bookmark
 from zbroker.journal import snapshot
 from zbroker.limits import MIB, STORED_MAX_BYTES
@@ -44,6 +45,7 @@ KINDS: Final[dict[int, tuple[str, msgspec.msgpack.Decoder[Any] | None]]] = {
     f.KIND_DEFINITION: ("definition", queue_records.DEFINITION),
     f.KIND_OUTCOMES: ("outcomes", queue_records.OUTCOMES),
     f.KIND_OWNERSHIP: ("ownership", queue_records.OUTCOMES),
+    f.KIND_EXCHANGE: ("exchange", exchange_rows.RECORD),
 }
 FACTS: Final[dict[type[records.Fact], str]] = {
     records.MessagesGone: "gone",
@@ -158,6 +160,9 @@ def _content(batch: f.Batch) -> dict[str, Any] | None:
         if batch.kind == f.KIND_QUEUE:
             found["facts"] = [_fact(fact) for fact in found["facts"]]
             found["by"] = f"{found['by']:016x}"
+        elif batch.kind == f.KIND_EXCHANGE:
+            said = exchange_rows.rows_of(batch.body)
+            found |= {"rows": msgspec.to_builtins(said), "by": f"{found['by']:016x}"}
         elif batch.kind in f.OF_QUEUES:
             found |= _of_replicated(decoder.decode(batch.body))
         return found
