@@ -210,3 +210,25 @@ def test_a_scope_that_contradicts_other_settings_is_refused(
 
 def test_a_group_local_queue_may_have_a_group_key() -> None:
     compile_queue(QueueConfig("q", scope="group-local", initial_owner="a", group_key="/a"))
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ({"topic": "orders"}, "topic"),
+        ({"regex": True}, "regex"),
+        ({"kind": "replayable"}, "bound"),
+        ({"recovery_point": "2026-01-01"}, "recovery_point"),
+    ],
+)
+def test_a_bound_queue_has_what_bindings_say(more: dict[str, Any], key: str) -> None:
+    with pytest.raises(BadQueue) as caught:
+        compile_queue(QueueConfig("q", bound=True, **more))
+    assert caught.value.key == key
+
+
+def test_a_bound_queue_takes_no_topic_and_has_its_names() -> None:
+    made = compile_queue(QueueConfig("q", bound=True), lives=[(5, 1, 2)])
+    assert not made.topics("q")
+    assert made.names == {("q", (5, 1, 2))}
+    assert compile_queue(QueueConfig("q"), lives=[]).names == frozenset()

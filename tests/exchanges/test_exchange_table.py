@@ -11,6 +11,7 @@ from tests.exchanges.naive_world import ALWAYS
 from zbroker.errors import ClientError
 from zbroker.exchanges import (
     Binding,
+    BindingChange,
     BindingRow,
     BoundQueue,
     DeclaredQueue,
@@ -478,3 +479,35 @@ def test_nothing_is_kept_of_bindings_that_ended() -> None:
     one.table.learn(queue(gone=True))
     table = one.table
     assert (table._rows, table._of_exchange, table._of_queue, table._counting) == ({}, {}, {}, {})
+
+
+def test_local_queues_of_one_name_are_a_queue_each() -> None:
+    """Two instances have the same config: each routes to both."""
+    table, here, there = ExchangeTable(), Origin(1, 1), Origin(2, 1)
+    mine, theirs = QueueDeclaration(5, 1, 1), QueueDeclaration(4, 2, 1)
+    row = table.declare(Exchange("e", "direct"), here, 9)
+    assert row is not None
+    table.learn(row)
+    for life in (mine, theirs):
+        table.learn(DeclaredQueue("q", life, local=True))
+    made = table.bind("e", "q", "k", {}, here, mine)
+    other = table.bind("e", "q", "k", {}, there, theirs)
+    assert made is not None
+    assert other is not None
+    found = [change for row in (made, other) for change in table.learn(row).changes]
+    queues = [change.queue for change in found if isinstance(change, BindingChange)]
+    assert queues == [BoundQueue("q", mine), BoundQueue("q", theirs)]
+    again = ExchangeTable()
+    for each in table.rows():
+        again.learn(each)
+    assert again == table
+    with pytest.raises(ClientError, match="no queue 'q'"):
+        table.bind("e", "q", "k", {}, here)  # none of several instances
+    [gone] = table.unbind("e", "q", "k", {}, here, mine)
+    assert gone.binding.queue_life == mine
+    table.learn(DeclaredQueue("q", theirs, ended=True, local=True))
+    assert [binding.queue_life for binding in table.bindings("e")] == [mine]
+    table.learn(gone)
+    assert table.bindings("e") == []
+    with pytest.raises(ClientError, match="no queue 'q'"):
+        table.bind("e", "q", "k", {}, there, theirs)

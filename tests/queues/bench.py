@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
-from msgspec import msgpack
+from msgspec import Raw, msgpack
 from msgspec.structs import replace
 from pyroaring import BitMap64
 
@@ -31,10 +31,15 @@ from zbroker.engine.effects import Note, Say, Send, Tell
 from zbroker.engine.events import Asked, Commands, Gone, ReadFailed
 from zbroker.engine.turn import Turn
 from zbroker.errors import ClientError, StorageError
+from zbroker.exchanges import BoundQueue, route_column
+from zbroker.exchanges.router import numbered
 from zbroker.ids import EPOCH, NOW, Origin, format_bookmark, is_vector, parse_bookmark, parse_vector
+from zbroker.journal.exchange_records import ExchangeRecords
 from zbroker.journal.named_records import DefinitionRows, is_removal, name_of
 from zbroker.log.format import (
+    COLUMN_ROUTES,
     KIND_DEFINITION,
+    KIND_EXCHANGE,
     KIND_NOOP,
     KIND_POINT,
     KIND_PUBLISH,
@@ -58,7 +63,8 @@ from zbroker.queues.effects import (
 )
 from zbroker.queues.log_work import FoundMessages, LogWork, Slice
 from zbroker.queues.queue_state import QueueState
-from zbroker.queues.registry import QueueRegistry, SavedQueue
+from zbroker.queues.registry import QueueRegistry
+from zbroker.queues.saved_queue import SavedQueue
 from zbroker.queues.work.values import MS_NS
 from zbroker.recording import Recording
 from zbroker.server.budgets import DEFAULT, Budget
@@ -67,6 +73,7 @@ from zbroker.server.token_listener import ListenerSettings
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
+from zbroker.wire.exchange_messages import AskExchanges, ExchangeRows
 from zbroker.wire.internal import (
     Holds,
     JournalReceipt,
@@ -130,7 +137,8 @@ class Bench:
         self.persisted = 1
         self.journal = JOURNAL
         self.generations, self.raised = [(HERE.generation, 1)], []
-        self.definitions = 0
+        self.definitions = self.routed = 0
+        self.routes_at_once = True
         self.origin = HERE
         self.incarnation = PROCESS
         self.now = Now(0, WALL_NS)
@@ -211,8 +219,10 @@ class Bench:
         keys: list[bytes | None] | None = None,
         headers: list[dict[str, Any] | None] | None = None,
         expiry: list[int] | None = None,
+        routes: list[list[BoundQueue]] | None = None,
     ) -> list[int]:
-        """One batch, durable; the positions of its messages. topics: of each, instead of one."""
+        """One batch, durable; the positions of its messages. topics: of each, instead of one.
+        routes: of each the queues that it goes to."""
         names, columns = [topic], m.Columns()
         if topics:
             names = sorted(set(topics))
@@ -226,6 +236,9 @@ class Bench:
             KIND_PUBLISH, body, PUBLISHER, names, len(payloads),
             columns if columns != m.Columns() else None,
         )  # fmt: skip
+        if routes is not None:
+            column = route_column.encode(numbered([frozenset(one) for one in routes]))
+            self.log[-1].extra = [(COLUMN_ROUTES, column)]
         self.persist()
         return list(range(first, first + len(payloads)))
 
@@ -281,7 +294,15 @@ class Bench:
     def _watermarks(self) -> Watermarks:
         extent = self.log_start, self.position, self.persisted
         return Watermarks(
-            self.journal, *self.origin, *extent, 1, 0, self.raised, definitions=self.definitions
+            self.journal,
+            *self.origin,
+            *extent,
+            1,
+            0,
+            self.raised,
+            definitions=self.definitions,
+            exchanges=self._exchanges().changes,
+            routed=self.position if self.routes_at_once else self.routed,
         )
 
     def watermarks_say(self, *, definitions: int) -> None:
@@ -354,6 +375,19 @@ class Bench:
                 definitions.learn(NamedRow("", one.position, bytes(one.body)))
         wiring, points = self._rows(KIND_WIRING), self._rows(KIND_POINT)
         return NamedRows(ask.cid, self.position, wiring, points, list(definitions.rows()))
+
+    def _exchanges(self) -> ExchangeRecords:
+        records = ExchangeRecords()
+        for one in self.log:
+            if one.kind == KIND_EXCHANGE:
+                records.fold(one)
+        return records
+
+    def route(self) -> None:
+        """ingest routes by all that the log says of exchanges."""
+        self.routed = self.position
+        self.watermarks()
+        self.run()
 
     def _rows(self, kind: int) -> list[NamedRow]:
         found = {
@@ -590,6 +624,11 @@ class Bench:
             return self.named(message)
         if isinstance(message, CommitUnits):
             return self._commit(message, effect.bodies)
+        if isinstance(message, AskExchanges):
+            records = self._exchanges()
+            rows, whole = records.since(message.after)
+            packed = [Raw(msgpack.encode(row)) for row in rows]
+            return ExchangeRows(0, records.changes, self.position, packed, whole)
         if not isinstance(message, Locate):
             return None
         if self.silent:

@@ -11,9 +11,9 @@ from tests.queues.bench import Bench, bench, replayable, work
 from zbroker.blocks.frame_builder import Block
 from zbroker.definitions.intake import QueueIntake
 from zbroker.log.reader import Cursor
-from zbroker.queues import commits, log_fold
-from zbroker.queues.log_fold import TopicIndex
+from zbroker.queues import commits, queue_index
 from zbroker.queues.log_followers import LogFollowers
+from zbroker.queues.queue_index import TopicIndex
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.work.queue import Queue
 from zbroker.wire import messages as m
@@ -132,7 +132,7 @@ def test_what_ends_is_not_found_any_more() -> None:
 
 
 def test_only_so_many_answers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_fold, "TOPICS_MAX", 2)
+    monkeypatch.setattr(queue_index, "TOPICS_MAX", 2)
     at = Bench(work("a"))
     for topic in ("t", "x", "y", "t"):
         assert _names(at, topic) == (["a"] if topic == "t" else [])

@@ -30,7 +30,8 @@ from zbroker.log.records import (
     pack_positions,
 )
 from zbroker.queues.changes import Changes
-from zbroker.queues.registry import QueueRegistry, SavedQueue
+from zbroker.queues.registry import QueueRegistry
+from zbroker.queues.saved_queue import SavedQueue
 from zbroker.queues.snapshots import Snapshots
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome

@@ -17,7 +17,8 @@ from zbroker.engine.contract import Limit
 from zbroker.engine.effects import Exit
 from zbroker.log.generations import Generations
 from zbroker.queues import snapshots
-from zbroker.queues.registry import QueueRegistry, SavedQueue
+from zbroker.queues.registry import QueueRegistry
+from zbroker.queues.saved_queue import SavedQueue
 from zbroker.queues.snapshots import SAVE_MS, Key, SaveSchedule, Snapshot, Snapshots, position_of
 from zbroker.queues.tables import LOOK_MS, TableWriter
 from zbroker.wire import queue_surveys as s

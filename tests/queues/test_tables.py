@@ -16,7 +16,7 @@ import pytest
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.log.generations import Generations
-from zbroker.queues.registry import SavedQueue
+from zbroker.queues.saved_queue import SavedQueue
 from zbroker.queues.snapshots import Key, Snapshot
 from zbroker.queues.tables import Tables
 
@@ -201,7 +201,7 @@ def test_a_process_that_is_killed_while_it_saves_leaves_what_was_saved_before(
     program = (
         "import os, signal, sys, pathlib\n"
         "from zbroker.queues import tables as t\n"
-        "from zbroker.queues.registry import SavedQueue\n"
+        "from zbroker.queues.saved_queue import SavedQueue\n"
         "from zbroker.ids import Origin\n"
         "from zbroker.queues.snapshots import Snapshot\n"
         "class Rows(dict):\n"

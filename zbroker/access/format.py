@@ -283,8 +283,8 @@ roles = ["reader"]
 # -- roles: what they allow; a deny overrides every allow ------------------------------------------
 
 [[role.feed.allow]]
-actions = ["publish"]           # publish subscribe replay consume configure replicate admin_read
-                                # admin_write
+actions = ["publish"]           # publish subscribe replay consume configure bind replicate
+                                # admin_read admin_write
 topics = ["prices.*", "trades"] # * matches any characters; without `topics`: every topic
 
 [[role.reader.allow]]

@@ -19,13 +19,15 @@ ACTIONS: Final[dict[str, str]] = {
     "subscribe": "receive new messages: no bookmark, no `until`",
     "replay": "receive recorded messages, from any point on: `bookmark`, `until`, ranges",
     "consume": "take messages from a queue, or browse them: `topics` are names of queues",
-    "configure": "declare, delete and purge queues: `topics` are names of queues",
+    "configure": "declare, delete and purge queues, declare and delete exchanges: `topics` are "
+    "their names",
+    "bind": "bind a queue to exchanges, and unbind it: `topics` are names of queues",
     "replicate": "send the log of another instance here: messages of these topics",
     "admin_read": "see clients, subscriptions, topics and the log's files over HTTP",
     "admin_write": "change something over HTTP: archive, remove, hold, disconnect",
 }
 ADMIN: Final = frozenset({"admin_read", "admin_write"})  # these are about no topic
-UNFILTERED_TOPICS: Final = frozenset({"configure", "replicate"})
+UNFILTERED_TOPICS: Final = frozenset({"configure", "bind", "replicate"})
 UNFILTERED: Final = ADMIN | UNFILTERED_TOPICS  # these see no single message, so no filter fits them
 
 Kind = Literal["allow", "deny"]

@@ -15,6 +15,7 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     name: The name that consumers use.
     topic: A topic, or with regex = true a pattern; "" is the name of the queue.
     regex: The topic is an RE2 pattern.
+    bound: It has no topic: messages of exchanges enter for which it is bound.
     kind: "work": one consumer processes each message, then it is gone;
         "replayable": one consumer reads from any place, messages stay until purged.
     semantics: "at-most-once": a message is gone before it is sent; it is never sent
@@ -57,6 +58,7 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     name: Name
     topic: str = ""
     regex: bool = False
+    bound: bool = False
     kind: Literal["work", "replayable"] = "work"
     semantics: Literal["at-least-once", "at-most-once"] = "at-least-once"
     lease: Annotated[Duration, Meta(le=366 * 86_400_000)] = 30_000

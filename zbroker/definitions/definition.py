@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _BEGINS: Final = {"epoch": EPOCH, "now": NOW}
 
 T = TypeVar("T")
+RoutedName = tuple[str, tuple[int, int, int]]  # name, life: see zbroker.exchanges.BoundQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Definition:
     config, admin or client:PRINCIPAL.
 
     begins: the recovery point as a bookmark, time or vector. type_of: how payloads of a topic are
-    read.
+    read. names: that a queue has in the routes of messages, if it has no topics.
     """
 
     config: QueueConfig
@@ -36,6 +37,7 @@ class Definition:
     topics: Matcher
     begins: str
     type_of: Callable[[str], str]
+    names: frozenset[RoutedName] = frozenset()
     filter: Filter | None = None
     priority: Expression | None = None
     barrier: Filter | None = None
@@ -55,20 +57,30 @@ class Definition:
 
 def compile_queue(
     config: QueueConfig, declaration: int = 1, created: int = 0, source: str = "config",
-    types: Sequence[TopicType] = (),
+    types: Sequence[TopicType] = (), lives: Iterable[tuple[int, int, int]] = (),
 ) -> Definition:  # fmt: skip
-    """The queue that these settings describe. Raises: BadQueue, with the reason."""
+    """The queue that these settings describe. lives: of one that is bound, as routes name them.
+
+    Raises: BadQueue, with the reason.
+    """
     check_name(config.name)
     refuse_impossible(config)
-    topics = _compiled(
-        config, "topic", lambda: matcher(config.topic or config.name, regex=config.regex)
-    )
+    topics: Matcher = _of_no_topic
+    if not config.bound:
+        topics = _compiled(
+            config, "topic", lambda: matcher(config.topic or config.name, regex=config.regex)
+        )
     _check_dead_letter(config, topics)
     return Definition(
         config, declaration, created, source, topics, _begins(config), TopicTypes(types),
+        frozenset((config.name, life) for life in lives),
         filter=_filter(config, "filter"), priority=_expression(config, "priority"),
         barrier=_filter(config, "barrier"), group_key=_expression(config, "group_key"),
     )  # fmt: skip
+
+
+def _of_no_topic(_topic: str) -> bool:
+    return False
 
 
 def check_name(name: str) -> None:
@@ -182,6 +194,7 @@ def refuse_impossible(config: QueueConfig) -> None:
 
 def _contradictions(config: QueueConfig) -> Iterator[_Contradiction]:
     yield from _of_scope(config)
+    yield from _of_bound(config) if config.bound else ()
     if config.kind == "replayable":
         yield from _of_replayable(config)
     else:
@@ -204,6 +217,19 @@ def _of_scope(config: QueueConfig) -> Iterator[_Contradiction]:
     if scope != "group-local" and config.initial_owner:
         reason = f"`initial_owner` does not go with scope {scope!r}"
         yield "initial_owner", reason, 'leave it out, or write scope = "group-local"'
+
+
+def _of_bound(config: QueueConfig) -> Iterator[_Contradiction]:
+    for key in ("topic", "regex"):
+        if getattr(config, key):
+            reason = f"`bound` does not go with `{key}`: what enters is said by bindings"
+            yield key, reason, "leave one of them out"
+    if config.kind != "work":
+        reason = "a replayable queue cannot be bound: it is read by topics"
+        yield "bound", reason, 'leave it out, or write kind = "work"'
+    if config.recovery_point not in ("epoch", "now"):
+        reason = "a bound queue has no `recovery_point`: nothing went to it before it was bound"
+        yield "recovery_point", reason, "leave it out"
 
 
 def _of_replayable(config: QueueConfig) -> Iterator[_Contradiction]:

@@ -16,7 +16,8 @@ from typing import Any, Final
 import msgspec
 from pyroaring import BitMap64
 
-from zbroker.definitions.definition import Definition
+from zbroker.definitions.definition import Definition, RoutedName
+from zbroker.exchanges import route_column
 from zbroker.filters import Expression, Filter, Payloads
 from zbroker.filters.values import is_null, number
 from zbroker.limits import U63_MAX
@@ -72,12 +73,14 @@ class QueueIntake:
         return entered
 
     def _on_topics(self, batch: Batch) -> Sequence[int]:
-        """The messages that count, by index, and whose topic is wanted."""
+        """The messages that count, by index, and whose topic is wanted, or that are routed here."""
         first, last = batch.skip, batch.count - batch.cut
         if self._begin > batch.position:
             first += self._begin - batch.position
         if first >= last:
             return ()
+        if self._definition.config.bound:
+            return _routed(batch, self._definition.names, first, last)
         wanted = [self._definition.topics(topic) for topic in batch.topics]
         if False not in wanted:
             return range(first, last)
@@ -149,6 +152,17 @@ class QueueIntake:
         if self._model == "latest":
             return max(own, by_queue)
         return min(own, by_queue) if self._model == "earliest" else own
+
+
+def _routed(batch: Batch, names: frozenset[RoutedName], first: int, last: int) -> Sequence[int]:
+    """The messages that count and go to a queue with one of these names."""
+    found = route_column.routed(batch)
+    if found is None:
+        return ()
+    at = found.of(names)
+    if len(at) == batch.count:
+        return range(first, last)
+    return [place for place in at if first <= place < last]
 
 
 class _Content:

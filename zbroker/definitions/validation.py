@@ -15,7 +15,7 @@ from zbroker.toml_source import did_you_mean, split_error
 
 #: What a declaration of a queue keeps: with another value the log would be read as another queue.
 FIXED: Final = (
-    "name", "topic", "regex", "kind", "filter", "recovery_point", "priority", "group_key",
+    "name", "topic", "regex", "bound", "kind", "filter", "recovery_point", "priority", "group_key",
     "barrier", "semantics", "scope", "initial_owner",
 )  # fmt: skip
 
@@ -46,7 +46,7 @@ def check_queue(config: QueueConfig, recording: Recording) -> None:
     """One queue, where these topics are recorded. Raises: BadQueue."""
     compile_queue(config)
     topic = config.topic or config.name
-    if not config.regex and recording.kind(topic) is False:
+    if not config.regex and not config.bound and recording.kind(topic) is False:
         _not_recorded(config, "topic", topic, "so nothing of it can be in a queue")
     if config.dead_letter and recording.kind(config.dead_letter) is False:
         _not_recorded(config, "dead_letter", config.dead_letter, "so dead letters would be lost")
@@ -89,6 +89,9 @@ def migrated(old: QueueConfig, new: QueueConfig) -> QueueConfig:
             "from its recovery_point on, and delete this one"
         )
         raise bad_queue("scope", reason, hint)
+    if old.bound:
+        reason = f"`scope` of queue {old.name[:64]!r} cannot change: it is bound as a local queue"
+        raise bad_queue("scope", reason, "declare another one on several instances, and bind that")
     return _checked(old, new, [key for key in FIXED if key not in _MIGRATES])
 
 

@@ -50,11 +50,15 @@ class BindingRow(Struct, frozen=True, omit_defaults=True, tag_field="row", tag="
 
 
 class DeclaredQueue(Struct, frozen=True, omit_defaults=True, tag_field="row", tag="queue"):
-    """One life of a queue that messages may be routed to. ended: it was deleted, for good."""
+    """One life of a queue that messages may be routed to. ended: it was deleted, for good.
+
+    local: it is a queue of the instance that made it alone; others may have one of that name.
+    """
 
     name: str
     life: QueueDeclaration
     ended: bool = False
+    local: bool = False
 
 
 class UsedExchange(Struct, frozen=True, tag_field="row", tag="used"):

@@ -8,7 +8,8 @@ declare one exchange: two lives of one name. When they meet they become one exch
     the exchange   is there while one of its lives has not ended; bindings of all of these count
     definition     the highest version of all these lives
     queues         likewise: messages go to the lowest life of a name; a binding goes with the life
-                   of the queue that it names, and with that of its exchange
+                   of the queue that it names, and with that of its exchange. Each life of a local
+                   queue is a queue by itself: two instances may have one of that name
 
 A binding that was made for another kind than the exchange has in the end asks for nothing, if its
 arguments show that: it would match every message of a headers exchange.
@@ -103,6 +104,7 @@ class ExchangeTable:
         self._current = {one.name: one for one in PREDECLARED}
         self._used: set[tuple[str, QueueDeclaration]] = set()
         self._queues: dict[str, dict[QueueDeclaration, bool]] = {}  # True: it has not ended
+        self._local: set[BoundQueue] = set()  # of these, those of one instance
         self._rows: dict[BindingIdentity, BindingRow] = {}
         # dicts in place of sets: the order of changes does not depend on hashes
         self._of_exchange: dict[str, dict[BindingIdentity, None]] = {}
@@ -123,6 +125,11 @@ class ExchangeTable:
     def queue(self, name: str) -> BoundQueue | None:
         """The queue of this name that messages go to; None: none that has not ended is known."""
         return self._named.get(name)
+
+    @property
+    def binding_count(self) -> int:
+        """Bindings of all exchanges, those that were taken back included: their rows are kept."""
+        return len(self._rows)
 
     def unused(self, instance: int) -> list[str]:
         """The `auto_delete` exchanges declared by this instance that had a binding and have none.
@@ -146,7 +153,7 @@ class ExchangeTable:
         ]
         found += self._rows.values()
         found += (
-            DeclaredQueue(name, life, not live)
+            DeclaredQueue(name, life, not live, BoundQueue(name, life) in self._local)
             for name, lives in self._queues.items()
             for life, live in lives.items()
         )
@@ -248,9 +255,11 @@ class ExchangeTable:
         if before is not None and (not before or not row.ended):
             return []
         lives[row.life] = not row.ended
+        if row.local:
+            self._local.add(BoundQueue(row.name, row.life))
         self.version += 1
         named = self._named.pop(row.name, None)
-        live = [life for life, is_live in lives.items() if is_live]
+        live = [life for life, is_live in lives.items() if is_live and self._merges(row.name, life)]
         if live:
             self._named[row.name] = BoundQueue(row.name, min(live))
         changes: list[Change] = []
@@ -294,9 +303,13 @@ class ExchangeTable:
         is_live = self._queues.get(key.queue, {}).get(key.queue_life)
         if is_live is False:
             return None
-        if is_live:
+        if is_live and self._merges(*queue):
             queue = self._named[key.queue]
         return BindingChange(key.exchange, key.key, conditions, queue)
+
+    def _merges(self, name: str, life: QueueDeclaration) -> bool:
+        """All lives of a queue of several instances are one queue."""
+        return BoundQueue(name, life) not in self._local
 
     def _forget(self, keys: Sequence[BindingIdentity]) -> None:
         """Drops rows of a life that ended, which count no longer: no row can bring them back."""
@@ -371,13 +384,15 @@ class ExchangeTable:
         return [ExchangeRow(name, life, version) for life in sorted(self._live(name))]
 
     def bind(
-        self, exchange: str, queue: str, key: str, arguments: dict[str, Scalar], here: Origin
-    ) -> BindingRow | None:
+        self, exchange: str, queue: str, key: str, arguments: dict[str, Scalar], here: Origin,
+        local: QueueDeclaration | None = None,
+    ) -> BindingRow | None:  # fmt: skip
         """The row that binds a queue to an exchange; None: it is bound like that already.
 
+        local: the life of a queue of this instance alone.
         Raises: ClientError bad_field, bad_filter, unknown_exchange, unknown_queue or too_many.
         """
-        binding = self._binding(exchange, queue, key, arguments)
+        binding = self._binding(exchange, queue, key, arguments, local)
         before = self._rows.get(identity(binding))
         if before is not None and before.bound:
             return None
@@ -389,18 +404,21 @@ class ExchangeTable:
         return BindingRow(binding, Version(number, *here))
 
     def unbind(
-        self, exchange: str, queue: str, key: str, arguments: dict[str, Scalar], here: Origin
-    ) -> list[BindingRow]:
+        self, exchange: str, queue: str, key: str, arguments: dict[str, Scalar], here: Origin,
+        local: QueueDeclaration | None = None,
+    ) -> list[BindingRow]:  # fmt: skip
         """The rows that take a binding back, under each life of its exchange and of its queue.
 
+        local: as in `bind`.
         Raises: ClientError unknown_binding, unknown_exchange, unknown_queue; bad_field.
         """
-        asked = identity(self._binding(exchange, queue, key, arguments))
+        asked = identity(self._binding(exchange, queue, key, arguments, local))
+        merged = [life for life in self._queues[queue] if self._merges(queue, life)]
         same = [
             row
             for exchange_life in self._live(exchange)
-            for queue_life, is_live in self._queues[queue].items()
-            if is_live and (row := self._rows.get(
+            for queue_life in ([local] if local is not None else merged)
+            if self._queues[queue].get(queue_life) and (row := self._rows.get(
                 asked._replace(exchange_life=exchange_life, queue_life=queue_life)
             )) and row.bound
         ]  # fmt: skip
@@ -414,11 +432,12 @@ class ExchangeTable:
         ]
 
     def _binding(
-        self, exchange: str, queue: str, key: str, arguments: dict[str, Scalar]
-    ) -> Binding:
+        self, exchange: str, queue: str, key: str, arguments: dict[str, Scalar],
+        local: QueueDeclaration | None,
+    ) -> Binding:  # fmt: skip
         known = self._check_known(exchange)
-        named = self._named.get(queue)
-        if named is None:
+        named = self._named.get(queue) if local is None else BoundQueue(queue, local)
+        if named is None or not self._queues.get(queue, {}).get(named.life):
             raise ClientError("unknown_queue", f"there is no queue {queue[:64]!r} to bind")
         life = min(self._live(exchange))
         binding = Binding(exchange, life, queue, named.life, key, dict(arguments))

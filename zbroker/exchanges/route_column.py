@@ -168,11 +168,16 @@ class _ColumnReader:
 # -- what readers ask -----------------------------------------------------------------------------
 
 
+RoutedName = tuple[str, tuple[int, int, int]]  # a BoundQueue, or what is equal to one
+
+
 class RoutedMessages:
     """The messages of each queue, by index in the body, ascending."""
 
     def __init__(self, routes: Routes) -> None:
-        self._numbers = {queue: number for number, queue in enumerate(routes.queues)}
+        self._numbers: dict[RoutedName, int] = {
+            queue: number for number, queue in enumerate(routes.queues)
+        }
         self._in_sets: list[list[int]] = [[] for _ in routes.sets]
         for at, number in enumerate(routes.column):
             self._in_sets[number].append(at)
@@ -182,11 +187,11 @@ class RoutedMessages:
                 self._sets_of[queue].append(number)
 
     @property
-    def queues(self) -> Iterable[BoundQueue]:
+    def queues(self) -> Iterable[RoutedName]:
         """All that one of the messages goes to."""
         return self._numbers
 
-    def of(self, queues: Iterable[BoundQueue]) -> list[int]:
+    def of(self, queues: Iterable[RoutedName]) -> list[int]:
         """The messages that go to one of these: the names that one queue has."""
         known = (self._numbers.get(queue) for queue in queues)
         sets = {each for number in known if number is not None for each in self._sets_of[number]}

@@ -222,7 +222,9 @@ class ClientDefinitions:
         self._check_right(connection, command.queue)
         settings = command.settings
         topic, letters = settings.get("topic") or command.queue, settings.get("dead_letter")
-        if settings.get("regex", False) is not False:
+        if settings.get("bound", False) is True:
+            pass  # a binding takes the rights to what it brings
+        elif settings.get("regex", False) is not False:
             whole = self._permit(connection, "replay").everything
             self._demand(connection, whole, "replay every topic, as a queue with a pattern needs")
         elif isinstance(topic, str):  # else there is no such queue

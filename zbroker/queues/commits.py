@@ -19,7 +19,7 @@ for may not hold back the acknowledgements and purges that free some.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -101,9 +101,16 @@ class Commits:
 
     def add_record(self, kind: int, record: Numbered, done: Done) -> None:
         """A unit that is this control record alone."""
-        record.by, record.unit = self.incarnation, self.number()
-        body = encode(record)
-        self.add(PendingUnit([control(kind, body)], [body], done, record.unit))
+        self.add_records([(kind, record)], done)
+
+    def add_records(self, records: Sequence[tuple[int, Numbered]], done: Done) -> None:
+        """A unit of these control records."""
+        number = self.number()
+        for _, record in records:
+            record.by, record.unit = self.incarnation, number
+        made = [(kind, encode(record)) for kind, record in records]
+        parts = [control(kind, body) for kind, body in made]
+        self.add(PendingUnit(parts, [body for _, body in made], done, number))
 
     @property
     def open(self) -> int:

@@ -34,6 +34,7 @@ from zbroker.queues.definition_changes import DefinitionChanges
 from zbroker.queues.definition_commands import DefinitionCommands
 from zbroker.queues.dispatch import Dispatcher
 from zbroker.queues.effects import Effect, Give, LogReading, TrackDeliveries
+from zbroker.queues.exchange_commands import ExchangeCommands
 from zbroker.queues.hand_over import HandOver
 from zbroker.queues.journal_client import JournalClient
 from zbroker.queues.offer_fence import OfferFence
@@ -51,6 +52,7 @@ from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
+from zbroker.wire.exchange_messages import ExchangeRows
 from zbroker.wire.internal import JournalReceipt, Located, UnknownRequester, Watermarks, Welcome
 from zbroker.wire.owner_requests import LiveSources, PeersRead, TransferRequest
 from zbroker.wire.replicas import Replicated
@@ -97,6 +99,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             s.DrainQueues: self._hand_over.ask,
         }
         self._definitions = ClientDefinitions(self.shared, changes, purges, self._scopes)
+        self._exchanges = ExchangeCommands(self.shared, settings.recording)
         self._settlement = Settlement(self.shared, self.consumers, self._scopes)
         self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
@@ -115,6 +118,10 @@ class QueuesCore(TokenListener[QueuesConnection]):
             q.DeclareQueue: self._definitions.declare,
             q.DeleteQueue: self._definitions.delete,
             q.PurgeQueue: self._definitions.purge,
+            q.DeclareExchange: self._exchanges.declare,
+            q.DeleteExchange: self._exchanges.delete,
+            q.BindQueue: self._exchanges.bind,
+            q.UnbindQueue: self._exchanges.unbind,
             m.Flow: self.consumers.flow,
         }
         self._handlers = self._events()
@@ -134,6 +141,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             Welcome: journal.welcome,
             UnknownRequester: lambda _: journal.over(),
             NamedRows: journal.named,
+            ExchangeRows: lambda event: manager.exchanges.take(event),
             JournalReceipt: lambda event: manager.commits.receipts(event, shared.now.mono_ms),
             Located: shared.located,
             qe.TablesLoaded: journal.loaded,

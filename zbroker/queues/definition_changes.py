@@ -102,7 +102,11 @@ class DefinitionChanges:
         if one.replicated is not None:
             return manager.replicated.deleted(one.name, source)
         record = manager.rows[one.name]
-        return [DefinitionRecord(one.name, record.life, source, record.created, record.begins)]
+        return [
+            DefinitionRecord(
+                one.name, record.life, source, record.created, record.begins, routes=record.routes
+            )
+        ]
 
     def commit(
         self, name: str, made: Sequence[DefinitionRecord | ReplicatedDefinition], done: Done

@@ -65,7 +65,7 @@ class DefinitionCommands:
         before = manager.rows[ask.name]
         new = DefinitionRecord(
             ask.name, before.life, before.source, before.created, before.begins,
-            to_builtins(config), types=before.types,
+            to_builtins(config), types=before.types, routes=before.routes,
         )  # fmt: skip
         return self._commit(rid, ask, [new])
 

@@ -21,7 +21,7 @@ from zbroker.wire.owner_requests import AskTransfer, QueuesHere
 if TYPE_CHECKING:
     from zbroker.queues.context import RemoteConsumer
     from zbroker.queues.queue_state import QueueState
-    from zbroker.queues.registry import SavedQueue
+    from zbroker.queues.saved_queue import SavedQueue
     from zbroker.queues.snapshots import Snapshot
     from zbroker.queues.work.values import Arrivals
 

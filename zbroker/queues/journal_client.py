@@ -89,11 +89,19 @@ class JournalClient:
             for begin in watermarks.raised:
                 self._manager.history.begin(*begin)
             self._heard(here, watermarks.log_start, watermarks.persisted)
+            self._shared.out += self._exchanges(watermarks)
             if watermarks.definitions == self._definitions or not self._manager.known:
                 return ()
             self._definitions = watermarks.definitions
             return [Say(JOURNAL, AskNamed(0, watermarks.incarnation))]
         return self.over()
+
+    def _exchanges(self, watermarks: Watermarks) -> list[Effect]:
+        """Asks for what has changed; those who wait until ingest routes by theirs go on."""
+        exchanges = self._manager.exchanges
+        exchanges.routed(watermarks.routed)
+        ask = exchanges.follower.watermarks(watermarks)
+        return [] if ask is None else [Say(JOURNAL, ask)]
 
     def over(self) -> Sequence[Effect]:
         """The journal that welcomed this process does not listen to it any more."""
@@ -120,7 +128,10 @@ class JournalClient:
         manager.folding.welcomed(welcome.incarnation, welcome.written)
         self._shared.promises.journal_begins(welcome.incarnation)
         self._shared.ask_again()
-        self._shared.out.append(Say(JOURNAL, AskNamed(0, welcome.incarnation)))
+        self._shared.out += [
+            Say(JOURNAL, AskNamed(0, welcome.incarnation)),
+            Say(JOURNAL, manager.exchanges.follower.welcome(welcome.incarnation)),
+        ]
         if welcome.incarnation == self._met:
             return renewed
         self._met, self._holds_ms = welcome.incarnation, 0

@@ -8,6 +8,7 @@ from msgspec import convert
 
 from zbroker.config import QueueConfig
 from zbroker.definitions import Definition, compile_queue
+from zbroker.ids import Origin
 from zbroker.log.records import DefinitionRecord
 from zbroker.topics import TopicType
 
@@ -18,7 +19,10 @@ NOW: Final = -1  # as DefinitionRecord.begins: right after the record
 def compiled(record: DefinitionRecord) -> Definition:
     """The queue that a record defines."""
     config = convert(record.definition, QueueConfig)
-    return compile_queue(config, record.life, record.created, record.source, record.types or ())
+    lives = [record.routes] if record.routes is not None else []
+    return compile_queue(
+        config, record.life, record.created, record.source, record.types or (), lives
+    )
 
 
 def types_kept(record: DefinitionRecord, now: list[TopicType]) -> str:
@@ -39,3 +43,13 @@ def placed(record: DefinitionRecord, position: int) -> DefinitionRecord:
     if record.begins == NOW:
         record.begins = position
     return record
+
+
+def routed(
+    made: DefinitionRecord, before: DefinitionRecord | None, here: Origin, wall_ns: int
+) -> DefinitionRecord:
+    """The record of a bound queue that is made now. before: of the last one of its name."""
+    before_ns = before.routes[0] if before is not None and before.routes is not None else 0
+    made.routes = (max(wall_ns, before_ns + 1), *here)
+    made.begins = NOW  # nothing names it before it is there
+    return made

@@ -19,17 +19,18 @@ has passed the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import DecodeError, ValidationError
 from msgspec.msgpack import Decoder
 
 from zbroker.blocks.frame_builder import Block
+from zbroker.exchanges.exchange_rows import RECORD as EXCHANGE_RECORD
 from zbroker.ids import Origin
-from zbroker.limits import TOPICS_MAX
 from zbroker.log import records as r
 from zbroker.log.format import (
     KIND_DEFINITION,
+    KIND_EXCHANGE,
     KIND_ORIGIN,
     KIND_POINT,
     KIND_PUBLISH,
@@ -43,11 +44,11 @@ from zbroker.log.format import (
 )
 from zbroker.log.queue_records import DEFINITION, OUTCOMES
 from zbroker.log.records import POINT, PURGE
+from zbroker.queues.queue_index import RouteIndex, TopicIndex
 from zbroker.queues.queue_state import QueueState, Walk
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.replicated.origin_scan import OriginScan
 from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
-from zbroker.topics import TopicCache
 
 if TYPE_CHECKING:
     from zbroker.queues.registry import QueueRegistry
@@ -55,6 +56,10 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 
 SAY_ORIGINS: Final = frozenset({KIND_TIE, KIND_STATE, KIND_ORIGIN})  # more than their own place
+#: records of this process that nothing is folded from here, and how they are decoded
+_NAMED: Final[dict[int, Decoder[Any]]] = {
+    KIND_WIRING: r.WIRING, KIND_POINT: POINT, KIND_EXCHANGE: EXCHANGE_RECORD,
+}  # fmt: skip
 DOUBT: Final = ""  # no queue's name: reads what decides which units landed
 
 
@@ -65,6 +70,7 @@ class QueueFold:
         self._manager = manager
         self._following, self._commits = manager.following, manager.commits
         self.index = TopicIndex()
+        self.bound = RouteIndex()
         self.awaited: dict[str, int] = {}  # by queue: something is to be done when it was read
         self.replicated: dict[str, QueueState] = {}
         self._listening: dict[str, QueueState] = {}  # facts about messages that come later are here
@@ -99,7 +105,7 @@ class QueueFold:
             if not isinstance(item, Batch):
                 continue
             if item.kind == KIND_PUBLISH:
-                for one in self.index.of(item.topics):
+                for one in self._takers(item):
                     mine = one.walk is walk and item.end_position > one.ahead
                     if mine and one.fold(item, lambda at=at: block.unpacked(at)):  # type: ignore[misc]
                         touched[one.name] = one
@@ -110,6 +116,13 @@ class QueueFold:
             for one, scan in scans:
                 if item.end_position > one.ahead:
                     scan.add(item, one.queue.here)
+
+    def _takers(self, item: Batch) -> Sequence[QueueState]:
+        """The queues that messages of a batch may enter."""
+        takers = self.index.of(item.topics)
+        if item.extra and (bound := self.bound.of(item)):
+            return [*takers, *bound]
+        return takers
 
     # -- names of a local queue ---------------------------------------------------------------
 
@@ -231,7 +244,7 @@ class QueueFold:
     def begin(self, one: QueueState) -> None:
         """It reads the log from where it was folded to."""
         one.walk = self._following.begin(one.name, one.ahead)
-        self.index.add(one)
+        self._index(one).add(one)
         if one.replicated is not None:
             self.replicated[one.name] = one
             one.replicated.read_along(one.walk.origins)
@@ -244,12 +257,15 @@ class QueueFold:
     def end(self, one: QueueState) -> None:
         """It reads no more."""
         self._following.end(one.name)
-        self.index.remove(one)
+        self._index(one).remove(one)
         self.scans.pop(one.name, None)
         self.awaited.pop(one.name, None)
         for many in (self.replicated, self._listening, self._stopped):
             many.pop(one.name, None)
         self._alone = {key: name for key, name in self._alone.items() if name != one.name}
+
+    def _index(self, one: QueueState) -> TopicIndex | RouteIndex:
+        return self.bound if one.definition.config.bound else self.index
 
     def _join(self, walk: Walk, joined: Walk) -> None:
         for name in walk.members:
@@ -286,7 +302,7 @@ class QueueFold:
             self._facts(batch, walk, touched)
         elif batch.kind == KIND_PURGE:
             self._purged(batch, walk, touched)
-        elif batch.kind in (KIND_WIRING, KIND_POINT) and self._commits.doubtful_from is not None:
+        elif batch.kind in _NAMED and self._commits.doubtful_from is not None:
             self._found(batch)
         elif batch.kind == KIND_DEFINITION:
             self._defined(batch)
@@ -311,9 +327,10 @@ class QueueFold:
             self._following.end(DOUBT)
 
     def _found(self, batch: Batch) -> None:
-        """A definition or a point: one of ours may be in doubt."""
-        record = (r.WIRING if batch.kind == KIND_WIRING else POINT).decode(batch.body)
-        self._commits.found(record.by, record.unit, batch.position)
+        """A definition, a point or rows of exchanges: one of ours may be in doubt."""
+        record = _decoded(_NAMED[batch.kind], batch)
+        if record is not None:
+            self._commits.found(record.by, record.unit, batch.position)
 
     def _defined(self, batch: Batch) -> None:
         """A replicated queue, here or at a peer. A record that is known changes nothing."""
@@ -370,41 +387,6 @@ class QueueFold:
                 one.replicated.release(before)
         elif isinstance(one.queue, Replayable) and one.queue.purged(before):
             self._manager.overtaken.append(one)
-
-
-class TopicIndex:
-    """Running queues by topic. Answers are remembered until one begins or ends."""
-
-    def __init__(self) -> None:
-        self._exact: dict[str, dict[str, QueueState]] = {}
-        self._patterns: dict[str, QueueState] = {}
-        self._known = TopicCache(self._takers, TOPICS_MAX)
-
-    def add(self, one: QueueState) -> None:
-        """It takes part from now on."""
-        self._of(one)[one.name] = one
-        self._known.clear()
-
-    def remove(self, one: QueueState) -> None:
-        """It takes part no more."""
-        self._of(one).pop(one.name, None)
-        self._known.clear()
-
-    def _of(self, one: QueueState) -> dict[str, QueueState]:
-        config = one.definition.config
-        if config.regex:
-            return self._patterns
-        return self._exact.setdefault(config.topic or config.name, {})
-
-    def of(self, topics: Sequence[str]) -> list[QueueState]:
-        """Each queue that takes one of these topics, once."""
-        if len(topics) == 1:
-            return self._known[topics[0]]
-        return list({one.name: one for topic in topics for one in self._known[topic]}.values())
-
-    def _takers(self, topic: str) -> list[QueueState]:
-        exact = self._exact.get(topic, {}).values()
-        return [*exact, *(one for one in self._patterns.values() if one.definition.topics(topic))]
 
 
 def _decoded(decoder: Decoder[Record], batch: Batch) -> Record | None:

@@ -27,7 +27,14 @@ class Promises(ReplicatedMark):
 
     def say(self, one: QueueState, position: int, then: Callable[[], None]) -> None:
         """Calls `then` when everything of this queue up to a position is safe."""
-        if one.replicated is None or (not self._waiting and position < self.through):
+        if one.replicated is None:
+            then()
+        else:
+            self.at(position, then)
+
+    def at(self, position: int, then: Callable[[], None]) -> None:
+        """Calls `then` when all of the log up to a position is safe."""
+        if not self._waiting and position < self.through:
             then()
         else:
             self._waiting.append((position, then))

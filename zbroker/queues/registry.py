@@ -11,7 +11,6 @@ config does not name any more is not run and holds nothing; its record stays, so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec import convert, to_builtins
 from pyroaring import BitMap64
@@ -21,25 +20,29 @@ from zbroker.definitions import Definition, changed, compile_queue, migrated
 from zbroker.definitions.intake import QueueIntake
 from zbroker.engine.effects import Note
 from zbroker.errors import ClientError, ConfigError, unknown_point
+from zbroker.exchanges.exchange_rows import record_of
 from zbroker.ids import Origin, parse_vector
 from zbroker.log import records as r
-from zbroker.log.format import KIND_DEFINITION, KIND_QUEUE, KIND_WIRING, Batch
+from zbroker.log.format import KIND_DEFINITION, KIND_EXCHANGE, KIND_WIRING, Batch
 from zbroker.log.generations import Generations
 from zbroker.log.queue_records import ReplicatedDefinition
 from zbroker.log.records import POINT, PointRecord
 from zbroker.queues.changes import Changes
 from zbroker.queues.commits import Body, Commits, PendingUnit, control
 from zbroker.queues.effects import Effect
-from zbroker.queues.local_definitions import NOW, compiled, placed, types_kept
+from zbroker.queues.known_exchanges import KnownExchanges, declared
+from zbroker.queues.local_definitions import NOW, compiled, placed, routed, types_kept
 from zbroker.queues.log_fold import QueueFold
 from zbroker.queues.log_followers import LogFollowers
 from zbroker.queues.queue_state import AHEAD, Ending, Entry, QueueState, facts_of
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.replicated.declarations import QueueView
-from zbroker.queues.replicated.fact_records import UnitStamp, records_of
+from zbroker.queues.replicated.fact_records import UnitStamp
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
 from zbroker.queues.replicated_registry import LocalPlace, ReplicatedRegistry
+from zbroker.queues.saved_queue import Noted, SavedQueue
+from zbroker.queues.unit_records import unit_records
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import below, without
 from zbroker.recording import Recording
@@ -47,17 +50,6 @@ from zbroker.topics import TopicType
 from zbroker.wire.internal import Located
 from zbroker.wire.queue_surveys import PointRow
 from zbroker.wire.units import NamedRows, UnitPart
-
-#: for name and declaration of a queue: no message from that position on was sent, as was noted
-Noted = Callable[[str, int], int | None]
-
-
-class SavedQueue(NamedTuple):
-    """What the tables hold of a queue: its state when the log was folded up to `position`."""
-
-    position: int
-    horizon: int
-    rows: dict[str, bytes]
 
 
 class QueueRegistry:
@@ -73,6 +65,7 @@ class QueueRegistry:
         self.changes = Changes()
         self.running: dict[str, QueueState] = {}
         self.replicated = ReplicatedRegistry(self, name)
+        self.exchanges = KnownExchanges()
         self.rows: dict[str, r.DefinitionRecord] = {}
         self.points: dict[str, PointRow] = {}
         self.here: Origin | None = None
@@ -244,9 +237,16 @@ class QueueRegistry:
             begins = NOW if config.recovery_point == "now" else self.log_start
         types = self.types_of(compile_queue(config))
         definition = to_builtins(config)
-        return r.DefinitionRecord(
+        made = r.DefinitionRecord(
             config.name, declaration, source, 0, begins, definition, types=types
         )
+        return routed(made, before, self.origin, self.wall_ns()) if config.bound else made
+
+    @property
+    def origin(self) -> Origin:
+        """That of records of this process, once a journal welcomed it."""
+        assert self.here is not None, "a Welcome came before"
+        return self.here
 
     def types_of(self, definition: Definition) -> list[TopicType] | None:
         """What a definition that is made now records; None: it looks into no message."""
@@ -274,7 +274,14 @@ class QueueRegistry:
                 done(code, reason, position)
 
         replicated = isinstance(record, ReplicatedDefinition)
-        self.commits.add_record(KIND_DEFINITION if replicated else KIND_WIRING, record, landed)
+        kind = KIND_DEFINITION if replicated else KIND_WIRING
+        one = self.running.get(record.name)
+        rows = declared(record, is_bound=one is not None and one.definition.config.bound)
+        if not rows:
+            self.commits.add_record(kind, record, landed)
+            return
+        records = [(KIND_EXCHANGE, record_of(rows)), (kind, record)]
+        self.commits.add_records(records, self.exchanges.landing(rows, landed))
 
     def _wired(self, record: r.DefinitionRecord, position: int) -> None:
         self.rows[record.name] = placed(record, position)
@@ -467,7 +474,7 @@ class QueueRegistry:
     ) -> None:  # fmt: skip
         """A unit: dead letters, if there are some, and one record with these facts."""
         number = self.commits.number()
-        made = self._records(one, facts, UnitStamp(self.commits.incarnation, number))
+        made = unit_records(one, facts, UnitStamp(self.commits.incarnation, number))
         parts = [control(kind, body) for kind, body in made]
         bodies: list[Body] = [body for _, body in made]
         if letters is not None:
@@ -489,12 +496,3 @@ class QueueRegistry:
             self.changed(one)
 
         self.commits.add(PendingUnit(parts, bodies, done, number))
-
-    @staticmethod
-    def _records(
-        one: QueueState, facts: list[r.AnyFact], written: UnitStamp
-    ) -> list[tuple[int, bytes]]:
-        if one.replicated is not None:
-            return records_of(one.replicated, facts, written)
-        record = r.QueueRecord(one.name, one.definition.declaration, *written, facts)
-        return [(KIND_QUEUE, r.encode(record))]

@@ -139,6 +139,8 @@ class ReplicatedRegistry:
         old, made = one.definition.config, new.config
         if any(getattr(old, key) != getattr(made, key) for key in FIXED):
             return False
+        if one.definition.names != new.names:
+            return False
         before = one.replicated.view
         return (before.begins, before.types) == (view.begins, view.types)
 
@@ -150,6 +152,7 @@ class ReplicatedRegistry:
                 raise ClientError("bad_queue", "it is not a replicated queue of that name")
             return compile_queue(
                 config, view.declaration, self._created[view.name], view.source, view.types or (),
+                view.lives if config.bound else (),
             )  # fmt: skip
         except (ValidationError, ClientError) as error:
             self._note_unusable(view.name, view, str(error))

@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from zbroker.engine.effects import Exit, Note
 from zbroker.queues.effects import SaveTables, TablesSaved
 from zbroker.queues.queue_state import QueueState
-from zbroker.queues.registry import QueueRegistry, SavedQueue
+from zbroker.queues.registry import QueueRegistry
+from zbroker.queues.saved_queue import SavedQueue
 
 Key = tuple[str, int]  # name and declaration
 

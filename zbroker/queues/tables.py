@@ -35,7 +35,7 @@ from zbroker.ids import Origin
 from zbroker.limits import GIB
 from zbroker.log.generations import Generations
 from zbroker.queues.effects import SaveTables, TablesSaved
-from zbroker.queues.registry import SavedQueue
+from zbroker.queues.saved_queue import SavedQueue
 from zbroker.queues.snapshots import Key, Snapshot, position_of
 
 LOOK_MS: Final = 20  # how often the thread is looked at while it writes

@@ -20,6 +20,10 @@
                                           <-  queue_declared{created ...}   once it is durable
         delete_queue, purge_queue         ->
                                           <-  queue_changed{count}          once it is durable
+        declare_exchange, delete_exchange,
+        bind_queue, unbind_queue          ->
+                                          <-  exchange_done{changed}        once it is durable, and
+                                                                            publishes go by it
 
 Messages are named by runs of positions (`ends`: [first, end, first, end ...]) of the origin
 in the answer to logon, or by bookmarks, or by a filter over what is leased. An error with a
@@ -30,7 +34,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from zbroker.limits import CREDIT_DEFAULT_BYTES
 from zbroker.wire.messages import (
@@ -44,6 +48,7 @@ from zbroker.wire.messages import (
     ListenerLogon,
     Logoff,
     Msg,
+    Secret,
     ServerAnswer,
     Text,
 )
@@ -54,6 +59,7 @@ BROWSED_MAX: Final = 1_000  # rows of one answer
 LEASE_MAX_MS: Final = 366 * 86_400_000
 SETTINGS_MAX: Final = 64  # keys of one declaration: more than a [[queue]] table has
 VALUES_MAX: Final = 100  # of a list in it
+ARGUMENTS_MAX: Final = 101  # of a binding, with x-match
 
 Sid = Annotated[str, Meta(min_length=1, max_length=64)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -195,9 +201,63 @@ class PurgeQueue(ClientCommand, tag="purge_queue"):
     declaration: U63 | None = None
 
 
+class DeclareExchange(ClientCommand, tag="declare_exchange"):
+    """-> queues. There is to be this exchange; made if there is none. Answered by ExchangeDone.
+
+    kind: direct, topic, fanout or headers. alternate: the exchange that gets what no binding of
+    this one asks for. auto_delete: it goes with its last binding. internal: no client publishes to
+    it. One that is there has to have the same kind, alternate and `internal`. passive: it only
+    looks whether there is one.
+    """
+
+    exchange: Name
+    cid: Cid = None
+    kind: Annotated[str, Meta(max_length=32)] = "direct"
+    alternate: Annotated[str, Meta(max_length=255)] = ""
+    auto_delete: bool = False
+    internal: bool = False
+    passive: bool = False
+
+
+class DeleteExchange(ClientCommand, tag="delete_exchange"):
+    """-> queues. The exchange ends, with its bindings; its messages stay in the log and in queues.
+    Answered by ExchangeDone. if_unused: only if nothing is bound to it."""
+
+    exchange: Name
+    cid: Cid = None
+    if_unused: bool = False
+
+
+class BindQueue(ClientCommand, tag="bind_queue"):
+    """-> queues. Messages of the exchange that the binding asks for enter the queue from now on.
+    Answered by ExchangeDone.
+
+    key: of a topic exchange a pattern, of a headers exchange a part of its name. arguments: of a
+    headers exchange only.
+    """
+
+    queue: Name
+    exchange: Name
+    cid: Cid = None
+    key: Annotated[str, Meta(max_length=255)] = ""
+    arguments: Annotated[dict[Secret, Raw], Meta(max_length=ARGUMENTS_MAX)] = {}
+
+
+class UnbindQueue(ClientCommand, tag="unbind_queue"):
+    """-> queues. Takes a binding back: with this key, and these arguments. Answered by
+    ExchangeDone."""
+
+    queue: Name
+    exchange: Name
+    cid: Cid = None
+    key: Annotated[str, Meta(max_length=255)] = ""
+    arguments: Annotated[dict[Secret, Raw], Meta(max_length=ARGUMENTS_MAX)] = {}
+
+
 QueuesCommand = (
     ListenerLogon | Consume | Settle | Release | RejectMessages | Extend | Browse | Cancel | Flow
-    | DeclareQueue | DeleteQueue | PurgeQueue | Heartbeat | Logoff
+    | DeclareQueue | DeleteQueue | PurgeQueue | DeclareExchange | DeleteExchange | BindQueue
+    | UnbindQueue | Heartbeat | Logoff
 )  # fmt: skip
 
 
@@ -306,6 +366,24 @@ class QueueChanged(ServerAnswer, tag="queue_changed"):
     cid: Cid = None
 
 
+class ExchangeDone(ServerAnswer, tag="exchange_done"):
+    """queues -> client. It is so, that is durable, and what is published to this instance goes by
+    it. changed: by this command; false: it was so."""
+
+    exchange: str
+    changed: bool
+    cid: Cid = None
+
+
 AnyQueuesAnswer = (
-    Ack | Error | Consuming | Job | Settled | Rows | QueueDeclared | QueueChanged | Heartbeat
+    Ack
+    | Error
+    | Consuming
+    | Job
+    | Settled
+    | Rows
+    | QueueDeclared
+    | QueueChanged
+    | ExchangeDone
+    | Heartbeat
 )
