@@ -36,7 +36,7 @@ NO_MODULES = (
 
 
 #: the pages with commands
-WIRE = ("docs/reference/wire.md", "docs/reference/queues.md")
+WIRE = ("docs/reference/wire.md", "docs/reference/queues.md", "docs/reference/exchanges.md")
 
 
 def page(name: str) -> Page:

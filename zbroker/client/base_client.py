@@ -24,6 +24,7 @@ from zbroker.client.bookmark_stores import memory
 from zbroker.client.consumer.consumer import BaseConsumer
 from zbroker.client.consumer.worker import BaseWorker, Handler, OnError
 from zbroker.client.endpoints import ListenerEndpoints
+from zbroker.client.exchange_commands import ExchangeMethods
 from zbroker.client.options import ConnectOptions, Listener, method_takes
 from zbroker.client.publisher import hot_path
 from zbroker.client.publisher.backpressure import Backpressure
@@ -109,7 +110,7 @@ def _made(name: str, options: dict[str, Any]) -> Command:
     return Command(name, **options)
 
 
-class BaseClient(Generic[S, C, W]):
+class BaseClient(ExchangeMethods, Generic[S, C, W]):
     """A publisher's session, its subscriptions and consumers."""
 
     _publisher: PublisherPort
@@ -474,7 +475,8 @@ def _abandon(publisher: PublisherPort, name: str) -> None:
 #: methods of both clients
 NAMES: Final = (
     "publish", "publish_many", "flush", "subscribe", "pause", "resume", "ranges", "consume",
-    "worker", "declare_queue", "delete_queue", "purge_queue", "heartbeat",
+    "worker", "declare_queue", "delete_queue", "purge_queue", "declare_exchange",
+    "delete_exchange", "bind", "unbind", "heartbeat",
 )  # fmt: skip
 HEARTBEAT_MAX_S: Final = 3_600
 MANY: Final = 1_000  # messages that publish_many queues at a time

@@ -164,6 +164,10 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
     declare_queue = blocking(BaseClient._declare_queue)
     delete_queue = blocking(BaseClient._delete_queue)
     purge_queue = blocking(BaseClient._purge_queue)
+    declare_exchange = blocking(BaseClient._declare_exchange)
+    delete_exchange = blocking(BaseClient._delete_exchange)
+    bind = blocking(BaseClient._bind)
+    unbind = blocking(BaseClient._unbind)
 
     # -- the end ------------------------------------------------------------------------------
 

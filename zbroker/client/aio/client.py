@@ -162,6 +162,10 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
     declare_queue = BaseClient._declare_queue
     delete_queue = BaseClient._delete_queue
     purge_queue = BaseClient._purge_queue
+    declare_exchange = BaseClient._declare_exchange
+    delete_exchange = BaseClient._delete_exchange
+    bind = BaseClient._bind
+    unbind = BaseClient._unbind
 
     # -- the end ------------------------------------------------------------------------------
 
