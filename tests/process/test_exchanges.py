@@ -40,6 +40,7 @@ def _take(client: Client, queue: str, count: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.seed("001-66")
 def test_messages_go_to_the_queues_that_are_bound(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
         assert client.declare_exchange("events", "topic", timeout=T)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -79,17 +80,22 @@ class Routes(NamedTuple):
 def encode(routes: Routes) -> bytes:
     """The bytes of the column. Raises: ValueError, for a life with numbers that do not fit."""
     parts = [_HEAD.pack(len(routes.queues), len(routes.sets))]
-    try:
-        for name, life in routes.queues:
-            text = name.encode()
-            parts += (_U16.pack(len(text)), text, _LIFE.pack(*life))
-    except struct.error as error:
-        raise ValueError(f"a queue cannot be written: {error}") from None
+    parts += map(_queue_bytes, routes.queues)
     for each in routes.sets:
         parts += (_U16.pack(len(each)), to_little(array("H", each)))
     if len(routes.sets) != 1:
         parts.append(to_little(routes.column))
     return b"".join(parts)
+
+
+@lru_cache(QUEUES_MAX)
+def _queue_bytes(queue: BoundQueue) -> bytes:
+    """The bytes of one queue; most batches name a few of the same ones."""
+    text = queue.name.encode()
+    try:
+        return _U16.pack(len(text)) + text + _LIFE.pack(*queue.life)
+    except struct.error as error:
+        raise ValueError(f"a queue cannot be written: {error}") from None
 
 
 def decode(data: bytes, count: int) -> Routes:

@@ -106,8 +106,9 @@ class Router:
     def asks_headers(self, name: str) -> bool:
         """Whether headers decide about messages to this exchange, or to its alternate."""
         routing = self._routing(name)
-        other = self._routings.get(routing.exchange.alternate)
-        return any(isinstance(one, _Headers) for one in (routing, other))
+        if isinstance(routing, _Headers):
+            return True
+        return isinstance(self._routings.get(routing.exchange.alternate), _Headers)
 
     def _routing(self, name: str) -> _Routing:
         routing = self._routings.get(name)
