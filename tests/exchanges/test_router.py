@@ -29,6 +29,7 @@ from zbroker.exchanges import (
     Router,
     Row,
     exchange_table,
+    route_column,
     router,
 )
 from zbroker.limits import BATCH_COUNT_MAX, HEADER_MAX_BYTES
@@ -228,8 +229,8 @@ def test_the_largest_batch_has_a_set_for_each_message() -> None:
 
 def test_a_batch_goes_to_1000_queues_at_most() -> None:
     world = World(Exchange("e", "fanout"), Exchange("f", "direct"))
-    world.bind(*(f"e k q{number}" for number in range(router.QUEUES_MAX)))
-    assert len(world.router.route("e", 2).queues) == router.QUEUES_MAX
+    world.bind(*(f"e k q{number}" for number in range(route_column.QUEUES_MAX)))
+    assert len(world.router.route("e", 2).queues) == route_column.QUEUES_MAX
     world.bind("e k more")
     with pytest.raises(ClientError, match="1001 queues, at most 1000") as caught:
         world.router.route("e", 1)
@@ -237,7 +238,7 @@ def test_a_batch_goes_to_1000_queues_at_most() -> None:
 
 
 def test_the_sets_of_a_batch_fit_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 2 * router.SET_QUEUES_MAX < HEADER_MAX_BYTES
+    assert 2 * route_column.SET_QUEUES_MAX < HEADER_MAX_BYTES
     monkeypatch.setattr(router, "SET_QUEUES_MAX", 4)
     world = World(Exchange("e", "direct"))
     world.bind("e a p", "e a q", "e b p", "e b r", "e c q")
