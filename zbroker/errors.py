@@ -114,7 +114,7 @@ CODES: Final[dict[str, tuple[str, str]]] = {
     "unknown_queue": ("there is no queue with this name", "`zbroker-admin queue ls` names them"),
     "unknown_exchange": (
         "there is no exchange with this name",
-        "`zbroker-admin exchange ls` names them",
+        "declare it first, or look whether its name is right",
     ),
     "exchange_exists": (
         "there is an exchange with this name, of another kind or with another alternate",
@@ -126,7 +126,7 @@ CODES: Final[dict[str, tuple[str, str]]] = {
     ),
     "unknown_binding": (
         "the queue is not bound to the exchange with this key and these arguments",
-        "`zbroker-admin binding ls` shows its bindings",
+        "name key and arguments as they were bound",
     ),
     "queue_exists": (
         "there is a queue with this name",
