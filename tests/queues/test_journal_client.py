@@ -62,11 +62,24 @@ def test_a_new_journal_may_have_other_bytes_and_is_asked_what_is_defined() -> No
     assert of(welcome(at, JOURNAL + 1), ForgetBlocks) == [ForgetBlocks]
 
 
+def test_messages_of_a_generation_that_clients_do_not_know_name_it() -> None:
+    """It began between the Welcome and the answer with the definitions, and clients were told the
+    one before: places of a vector would be of another origin than at other instances."""
+    at = new()
+    welcome(at)
+    at.origin = HERE._replace(generation=HERE.generation + 1)
+    at.raised.append((at.origin.generation, at.position))
+    at.core.handle(at._watermarks(), at.now)
+    [load] = at.core.handle(at.named(AskNamed(0, JOURNAL)), at.now)
+    assert isinstance(load, Load)
+    assert (load.here, load.announced) == (at.origin, HERE)
+
+
 def test_queues_begin_when_their_tables_are_loaded() -> None:
     at = new()
     welcome(at)
     assert at.core.handle(at.named(AskNamed(0, JOURNAL)), at.now) == [
-        Load(HERE, at.persisted, at.manager.history)
+        Load(HERE, at.persisted, at.manager.history, HERE)
     ]
     assert not at.manager.known
     assert of(tick(at), Ready, Progress) == [Progress]

@@ -209,7 +209,7 @@ class ProcessNode:
         self.world.noted[effect.queue, effect.declaration] = effect.position
 
     def _load(self, effect: Load) -> TablesLoaded:
-        self._work.begin(effect.here, effect.persisted)
+        self._work.begin(effect.announced, effect.persisted)
         noted, self.world.noted = self.world.noted, {}
         if self.world.rng.random() < 0.2:
             noted = {}  # as after a reboot

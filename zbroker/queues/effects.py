@@ -106,11 +106,16 @@ class InspectedMessage(NamedTuple):
 
 
 class Load(Struct, gc=False):
-    """Read the tables, and the note of what was delivered, of this log. Answered by Loaded."""
+    """Read the tables, and the note of what was delivered, of this log. Answered by Loaded.
+
+    announced: what clients take for the origin of messages that name none; another generation may
+    have begun since.
+    """
 
     here: Origin
     persisted: int
     history: Generations
+    announced: Origin
 
 
 class SaveTables(Struct, gc=False):

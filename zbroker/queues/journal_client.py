@@ -157,10 +157,11 @@ class JournalClient:
         if self._manager.known:
             self._begin(named)
             return ()
-        assert self._manager.here is not None, "a Welcome came before"
-        self._named = named
-        manager = self._manager
-        return [Load(self._manager.here, manager.following.persisted, manager.history)]
+        manager, self._named = self._manager, named
+        assert manager.here is not None, "a Welcome came before"
+        assert manager.announced is not None
+        persisted = manager.following.persisted
+        return [Load(manager.here, persisted, manager.history, manager.announced)]
 
     def loaded(self, loaded: TablesLoaded) -> None:
         """What the tables hold: the queues begin. Raises: ConfigError."""

@@ -100,9 +100,9 @@ class LogWork:
             ListSegments: self._list,
         }
 
-    def begin(self, here: Origin, persisted: int) -> None:
-        """The log is this one; the tables know it up to `persisted` at most."""
-        self._builder, self._read_to = FrameBuilder(here, Job), persisted
+    def begin(self, announced: Origin, persisted: int) -> None:
+        """announced: see Load. The tables know the log up to `persisted` at most."""
+        self._builder, self._read_to = FrameBuilder(announced, Job), persisted
 
     def _read(self, read: Read) -> BlockRead | ReadFailed | None:
         try:

@@ -87,7 +87,7 @@ class QueuesLoop(ListenerLoop):
         self.begin(core, plan, performers)
 
     def _load(self, effect: qe.Load) -> TablesLoaded:
-        self._work.begin(effect.here, effect.persisted)
+        self._work.begin(effect.announced, effect.persisted)
         if failed := self._delivered.open(effect.here):
             text = "queues.no_note: %s; after a kill more may be flagged as redelivered"
             self.process.log.warning(text, failed)
