@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 import zbroker
 from tests.process.load import until_running
 from tests.process.queue_checker import queue_row
+from tests.process.taking import take
 from zbroker.client import Client
 from zbroker.client.queue_commands import QueueInfo
 from zbroker.errors import ZBrokerError
@@ -31,19 +31,6 @@ def _declare(client: Client) -> QueueInfo:
     return client.declare_queue("bills", topic="orders", lease="1m", timeout=T)
 
 
-def _take(client: Client, count: int) -> list[bytes]:
-    """So many messages, which are acknowledged."""
-    with client.consume("bills", timeout=T) as consumer:
-        found: list[bytes] = []
-        end = time.monotonic() + T
-        while len(found) < count and time.monotonic() < end:
-            many = consumer.fetch(count - len(found), timeout=1)
-            consumer.ack(many)
-            found += [one.data for one in many]
-        consumer.flush(timeout=T)
-    return found
-
-
 @pytest.mark.seed("001-68")
 def test_a_declared_queue_lasts_until_a_program_deletes_it(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
@@ -51,15 +38,15 @@ def test_a_declared_queue_lasts_until_a_program_deletes_it(tmp_path: Path) -> No
         assert (first.name, first.created, first.declaration) == ("bills", True, 1)
         client.publish_many("orders", [b"1", b"2", b"3", b"4"])
         client.flush(timeout=T)
-        assert _take(client, 1) == [b"1"]
+        assert take(client, "bills", 1, T) == [b"1"]
         pid = until_running(broker, "queues", 0)
         os.kill(pid, signal.SIGKILL)
         again = _declare(client)  # it waits for the process
         assert (again.created, again.declaration) == (False, 1)
-        assert _take(client, 1) == [b"2"]
+        assert take(client, "bills", 1, T) == [b"2"]
     with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
         assert not _declare(client).created
-        assert _take(client, 1) == [b"3"], "nothing that was acknowledged comes back"
+        assert take(client, "bills", 1, T) == [b"3"], "nothing that was acknowledged comes back"
         assert client.purge_queue("bills", timeout=T) == 1
         with client.consume("bills", timeout=T) as consumer:
             with pytest.raises(ZBrokerError, match="has 1 consumers"):

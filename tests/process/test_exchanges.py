@@ -6,13 +6,13 @@ import asyncio
 import os
 import random
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 import zbroker
 from tests.process.load import until_running
+from tests.process.taking import take
 from zbroker.client import Client
 from zbroker.errors import ZBrokerError
 from zbroker.local import LocalBroker
@@ -25,19 +25,6 @@ ROUNDS = 6
 
 def _connect(broker: LocalBroker, name: str) -> Client:
     return zbroker.connect(broker.url, name=name)
-
-
-def _take(client: Client, queue: str, count: int) -> list[bytes]:
-    """So many messages, which are acknowledged."""
-    with client.consume(queue, timeout=T) as consumer:
-        found: list[bytes] = []
-        end = time.monotonic() + T
-        while len(found) < count and time.monotonic() < end:
-            many = consumer.fetch(count - len(found), timeout=1)
-            consumer.ack(many)
-            found += [one.data for one in many]
-        consumer.flush(timeout=T)
-    return found
 
 
 @pytest.mark.seed("001-66")
@@ -53,11 +40,11 @@ def test_messages_go_to_the_queues_that_are_bound(tmp_path: Path) -> None:
         client.publish("events", b"2", key=b"order.7.sent")
         client.publish("events", b"3")
         client.flush(timeout=T)
-        assert _take(client, "bills", 1) == [b"1"]
-        assert _take(client, "audit", 3) == [b"1", b"2", b"3"]
+        assert take(client, "bills", 1, T) == [b"1"]
+        assert take(client, "audit", 3, T) == [b"1", b"2", b"3"]
         assert client.unbind("audit", "events", "#")
         client.publish("events", b"4", key=b"order.8.paid").wait(T)
-        assert _take(client, "bills", 1) == [b"4"]
+        assert take(client, "bills", 1, T) == [b"4"]
         with pytest.raises(ZBrokerError) as refused:
             client.delete_exchange("events", if_unused=True)
         assert refused.value.code == "exchange_in_use"
@@ -106,4 +93,4 @@ def test_nothing_misses_a_queue_whatever_is_killed(tmp_path: Path) -> None:
                 client.publish("events", payload, key=key)
             expected += payloads
             client.flush(timeout=T)
-        assert sorted(set(_take(client, "bills", len(expected)))) == sorted(expected)
+        assert sorted(set(take(client, "bills", len(expected), T))) == sorted(expected)

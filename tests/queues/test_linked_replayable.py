@@ -160,6 +160,16 @@ def everywhere(many: list[Linked], *numbers: int) -> None:
     join(many)
 
 
+def in_two_orders(three: list[Linked]) -> None:
+    """After 1 and 2 the first one has 4, then 3; the second one has 3 only."""
+    one, two, _ = three
+    everywhere(three, 1, 2)
+    two.accept(3)
+    one.accept(4)
+    while one.pull(two):
+        pass
+
+
 def test_a_mark_is_shown_on_all_and_takes_no_message(three: list[Linked]) -> None:
     everywhere(three, 1, 2)
     three[2].acknowledge(1)
@@ -238,11 +248,7 @@ def test_the_tables_have_purges_of_what_is_to_come() -> None:
 def test_a_reader_goes_on_at_another_instance(three: list[Linked]) -> None:
     """Each has its own order: it gets what it has not had, also where that is before the rest."""
     one, two, _ = three
-    everywhere(three, 1, 2)
-    two.accept(3)
-    one.accept(4)
-    while one.pull(two):
-        pass
+    in_two_orders(three)
     reader = Roaming()
     reader.read_at(one)
     assert reader.got == [1, 2, 4, 3]
@@ -351,11 +357,7 @@ def test_a_message_that_cannot_be_read_here_stays_at_the_others(three: list[Link
 
 def test_a_point_of_another_instance_is_before_the_same_messages(three: list[Linked]) -> None:
     one, two, _ = three
-    everywhere(three, 1, 2)
-    two.accept(3)
-    one.accept(4)
-    while one.pull(two):
-        pass
+    in_two_orders(three)
     two.accept(5)
     vector = one.ask(s.SetPoint(1, "end")).vector
     assert two.ask(s.SetPoint(2, "end", covers=vector)).code == ""
