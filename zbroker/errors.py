@@ -86,6 +86,20 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "a message for a stage that was committed or aborted",
         "stage under a new token: one that ended is not used again",
     ),
+    "session_elsewhere": (
+        "the session began last on another instance",
+        "attach there; or with force, where that one is gone: what it committed and is not here "
+        "yet comes later",
+    ),
+    "session_fenced": (
+        "the session began again, on another connection or instance; nothing of the transaction "
+        "holds",
+        "attach again if this is the one that is to go on",
+    ),
+    "transaction_aborted": (
+        "the transaction can hold no more: nothing of it does, its messages come again",
+        "begin another one with the messages that come",
+    ),
     "too_many": ("too many of these on one connection or instance", "close some first"),
     "disk_full": (
         "the disk is nearly full; publishing waits",
@@ -286,6 +300,7 @@ class Refused(ClientError):
         | {"too_large", "bad_url", "sequence_gap", "unknown_sid", "sid_in_use"}
         | {"bad_queue", "unknown_queue", "queue_exists", "stale_epoch", "stage_unknown"}
         | {"stage_ended", "unknown_exchange", "exchange_exists", "unknown_binding"}
+        | {"session_elsewhere", "transaction_aborted"}
     )
 
 
@@ -307,7 +322,7 @@ class NotInLog(ClientError):
 class NameInUse(ClientError):
     """Another client has this name. Choose another one, or stop the other client."""
 
-    codes = frozenset({"name_in_use", "publisher_collision"})
+    codes = frozenset({"name_in_use", "publisher_collision", "session_fenced"})
 
 
 class StorageError(ZBrokerError):

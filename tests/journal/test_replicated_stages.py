@@ -57,6 +57,8 @@ class Link:
         for batch in stored(self.source):
             origin, last = batch.origin, batch.origin_position + batch.taken - 1
             if batch.kind in STAYS:
+                if found and not batch.flags & FLAG_UNIT:
+                    found[-1][0].flags &= ~FLAG_UNIT  # it may have been the end of a unit
                 continue
             after_crc, before[origin] = before.get(origin), batch.content_crc
             if last <= vector.get(origin, 0):

@@ -35,9 +35,10 @@ from zbroker.journal import group_builder, stages
 from zbroker.journal.fold import LogFold
 from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
+from zbroker.journal.own_publishers import broker_name, staged_name
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.stages import AppRow, StageRow, Stages
-from zbroker.journal.units import broker_name, staged_name, units_of
+from zbroker.journal.units import units_of
 from zbroker.limits import GROUP_MAX_BYTES, MIB
 from zbroker.log import headers, records
 from zbroker.log.format import (

@@ -36,6 +36,9 @@ from zbroker.exchanges.router import numbered
 from zbroker.ids import EPOCH, NOW, Origin, format_bookmark, is_vector, parse_bookmark, parse_vector
 from zbroker.journal.exchange_records import ExchangeRecords
 from zbroker.journal.named_records import DefinitionRows, is_removal, name_of
+from zbroker.journal.origins import Origins
+from zbroker.journal.stages import Stages
+from zbroker.journal.transaction_table import TransactionTable, stages_in
 from zbroker.log.format import (
     COLUMN_ROUTES,
     KIND_DEFINITION,
@@ -44,11 +47,12 @@ from zbroker.log.format import (
     KIND_POINT,
     KIND_PUBLISH,
     KIND_QUEUE,
+    KIND_TRANSACTION,
     KIND_WIRING,
     Batch,
 )
 from zbroker.log.reader import Cursor
-from zbroker.log.records import QUEUE, AnyFact, ends_of
+from zbroker.log.records import QUEUE, TRANSACTION, AnyFact, ends_of
 from zbroker.queues.core import AGAIN_MS, QueuesCore
 from zbroker.queues.effects import (
     Effect,
@@ -84,12 +88,13 @@ from zbroker.wire.internal import (
     Welcome,
 )
 from zbroker.wire.owner_requests import PeersRead
+from zbroker.wire.transactions import AskSession, SessionFound
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRow, NamedRows, UnitPart
 
 KEY = b"k" * 32
 HERE = Origin(0xABC, 1)
 ANN, BOB = b"\0ann1", b"\0bob1"
-PUBLISHER, BROKER = 11, 99
+PUBLISHER, BROKER, SHOWS = 11, 99, 98
 WALL_NS = 1_000 * 1_000_000_000  # when the tests begin
 STEP_NS = 1_000_000
 AFTER_LEASE_MS = 31_000  # by default; ends of leases are rounded up
@@ -149,7 +154,7 @@ class Bench:
         self.waiting: list[Effect] = []
         self.unreadable = BitMap64()
         self.under_way: list[tuple[int, Unit]] = []
-        self.lookups: list[Locate] = []
+        self.lookups: list[Locate | AskSession] = []
         self.gives: list[tuple[str, Give]] = []
         self.answers: list[tuple[bytes, Any]] = []
         self.bodies: list[bytes | None] = []  # of the answers
@@ -418,6 +423,8 @@ class Bench:
             for part, body in zip(parts, unit_bodies, strict=True):
                 assert part.crc == crc32c(body)
                 publisher = BROKER if part.kind == KIND_PUBLISH else 0
+                if part.kind == KIND_TRANSACTION and (count := TRANSACTION.decode(body).messages):
+                    self._put(KIND_PUBLISH, bodies.pack([b"shown"] * count), SHOWS, ["out"], count)
                 self._put(part.kind, body, publisher, part.topics, part.count, part.columns)
             items.append(ReceiptItem(ordinal, self.position - 1, first))
         if self.durable:
@@ -463,8 +470,9 @@ class Bench:
         """The look-ups that wait are answered."""
         asks, self.lookups = self.lookups, []
         for ask in asks:
-            located = Located(ask.cid, code=code, reason=reason) if code else self.locate(ask)
-            self.turn.hear(located)
+            kind = Located if isinstance(ask, Locate) else SessionFound
+            refused = kind(ask.cid, code=code, reason=reason)
+            self.turn.hear(refused if code else self.found(ask))
         self.run()
 
     # -- units as they were sent, and facts as they are in the log ---------------------------
@@ -629,12 +637,30 @@ class Bench:
             rows, whole = records.since(message.after)
             packed = [Raw(msgpack.encode(row)) for row in rows]
             return ExchangeRows(0, records.changes, self.position, packed, whole)
-        if not isinstance(message, Locate):
+        if not isinstance(message, Locate | AskSession):
             return None
         if self.silent:
             self.lookups.append(message)
             return None
-        return self.locate(message)
+        return self.found(message)
+
+    def found(self, ask: Locate | AskSession) -> Located | SessionFound:
+        """What the journal says."""
+        return self.locate(ask) if isinstance(ask, Locate) else self.session(ask)
+
+    def session(self, ask: AskSession) -> SessionFound:
+        """What the log says of a session."""
+        known = TransactionTable(Stages(Origins(HERE.instance)))
+        for one in self.log:
+            if one.kind == KIND_TRANSACTION:
+                known.fold(one)
+        row = known.get(ask.principal, ask.session)
+        if row is None:
+            return SessionFound(ask.cid)
+        return SessionFound(
+            ask.cid, row.epoch, row.instance, row.committed, row.number, row.position,
+            row.messages, stages_in(row.session, row.epoch),
+        )  # fmt: skip
 
     def _read(self, effect: Any) -> Any:
         found = self._found(effect.positions - self.unreadable)

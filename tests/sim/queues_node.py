@@ -16,7 +16,7 @@ from tests.journal.whole import Sent, control, letters, point
 from tests.sim.net import Pipe
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal.named_records import name_of
-from zbroker.journal.units import broker_name
+from zbroker.journal.own_publishers import broker_name
 from zbroker.log import records as q
 from zbroker.log.format import KIND_POINT, KIND_PUBLISH, KIND_QUEUE, KIND_WIRING, Batch
 from zbroker.log.records import POINT

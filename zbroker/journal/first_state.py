@@ -2,8 +2,9 @@
 
     StatePart 0, 1 ... last  --judged as a whole-->  state records, one unit, in one group
 
-Origins are taken, publishers with their sequences, apps with their commits, and what all instances
-have in common: definitions of replicated queues, exchanges. What belongs to its instance stays
+Origins are taken, publishers with their sequences, apps with their commits, sessions with the last
+transaction of each, and what all instances have in common: definitions of replicated queues,
+exchanges. What belongs to its instance stays
 there: other queue definitions, points, open stages (a sender chooses a place where none is open).
 Positions of the sender's log mean nothing here, so they go.
 
@@ -33,6 +34,7 @@ from zbroker.journal.missing_ranges import MissingRow
 from zbroker.journal.origins import OriginRow
 from zbroker.journal.sessions import SESSION_MAX, PublisherRow, Sessions
 from zbroker.journal.stages import AppRow
+from zbroker.journal.transaction_table import TransactionRow
 from zbroker.limits import (
     BATCH_COUNT_MAX,
     GROUP_BUFFERS_MAX,
@@ -42,6 +44,7 @@ from zbroker.limits import (
     U63_MAX,
 )
 from zbroker.log.format import FLAG_UNIT, KIND_STATE
+from zbroker.log.records import EPOCH_MAX
 from zbroker.wire.replication import GENERATION_MAX, INSTANCE_MAX, STATE_PARTS_MAX
 from zbroker.wire.units import NamedRow
 
@@ -57,6 +60,7 @@ _FORMS: Final[dict[str, msgpack.Decoder[Any]]] = {
     "apps": msgpack.Decoder(list[AppRow]),
     "definitions": msgpack.Decoder(list[NamedRow]),
     "exchanges": msgpack.Decoder(list[Raw]),
+    "transactions": msgpack.Decoder(list[TransactionRow]),
 }
 
 
@@ -70,6 +74,7 @@ class FirstState(NamedTuple):
     apps: list[AppRow]
     definitions: list[NamedRow]
     exchanges: list[Row]
+    transactions: list[TransactionRow]
     bytes: int
 
     @property
@@ -188,6 +193,8 @@ def learn(state: FirstState, sessions: Sessions, position: int) -> None:
         sessions.named.definitions.learn(replace(definition, position=position))
     for row in state.exchanges:
         sessions.exchanges.learn(row)
+    for session in state.transactions:
+        sessions.transactions.learn(session)
 
 
 def _bodies(state: FirstState, position: int, here: int) -> list[bytes]:
@@ -232,10 +239,12 @@ def _judged(source: int, parts: list[bytes], here: Origin) -> FirstState:
     if any(one >= here and one[0] == here.instance for one in newest):
         raise _Wrong("it has records of this instance that are newer than its own generation")
     exchanges = list(decoded_rows(rows["exchanges"]))
+    transactions = [_session(row) for row in rows["transactions"]]
     size = sum(map(len, parts))
     return FirstState(
-        source, origins, closed, publishers, apps, rows["definitions"], exchanges, size
-    )
+        source, origins, closed, publishers, apps, rows["definitions"], exchanges, transactions,
+        size,
+    )  # fmt: skip
 
 
 def _folds(part: bytes, number: int, *, last: bool) -> dict[str, Raw]:
@@ -313,4 +322,15 @@ def _app(row: AppRow) -> AppRow:
     numbers = (row.batch, row.count, row.instance, *row.earlier)
     _demand(all(0 <= number <= INSTANCE_MAX for number in numbers), "a commit that cannot be")
     _demand(0 <= row.generation <= GENERATION_MAX, "a commit that cannot be")
+    return replace(row, position=0)
+
+
+def _session(row: TransactionRow) -> TransactionRow:
+    texts = (row.principal, row.session)
+    _demand(all(len(text.encode()) <= NAME_MAX_BYTES for text in texts), "a session's name")
+    _demand(0 < row.epoch <= EPOCH_MAX, "an epoch that cannot be")
+    _demand(0 <= row.committed <= row.epoch, "an epoch that cannot be")
+    _demand(0 < row.instance <= INSTANCE_MAX, "an instance that cannot be")
+    numbers = (row.number, row.messages)
+    _demand(all(0 <= number <= U63_MAX for number in numbers), "a transaction that cannot be")
     return replace(row, position=0)

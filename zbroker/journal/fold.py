@@ -15,15 +15,12 @@ from typing import Final
 from msgspec import DecodeError
 
 from zbroker.errors import StorageError
-from zbroker.journal import named_records, snapshot, snapshot_finder
+from zbroker.journal import snapshot, snapshot_finder
+from zbroker.journal.control_folds import control_folds
 from zbroker.journal.sessions import Sessions
 from zbroker.log import references
 from zbroker.log.format import (
     FLAG_SHOWS,
-    KIND_ABORT,
-    KIND_CLOSED,
-    KIND_EXCHANGE,
-    KIND_FORGOTTEN,
     KIND_NOOP,
     KIND_ORIGIN,
     KIND_OUTCOMES,
@@ -62,6 +59,7 @@ class LogFold:
         self.sessions = Sessions(instance)
         self.state_serial = 0
         self._folds = snapshot.folds(self.sessions)
+        self._control_folds = control_folds(self.sessions)
         self._parts = snapshot.SnapshotParts()
         self._serials: dict[int, int] = {}  # of the first part of each snapshot
         self._serial = 0
@@ -127,18 +125,10 @@ class LogFold:
             self._name(batch)
         elif batch.kind == KIND_STATE:
             self._state(batch, serial)
-        elif batch.kind == KIND_ABORT:
-            self.sessions.stages.fold_abort(batch)
         elif batch.kind == KIND_ORIGIN:
             self._origin(batch)
-        elif batch.kind == KIND_FORGOTTEN:
-            self.sessions.forgotten_peers.fold(batch)
-        elif batch.kind == KIND_CLOSED:
-            self.sessions.origins.fold_closed(batch)
-        elif batch.kind == KIND_EXCHANGE:
-            self.sessions.exchanges.fold(batch)
-        elif batch.kind in named_records.KINDS:
-            self.sessions.named.fold(batch)
+        elif batch.kind in self._control_folds:
+            self._control_folds[batch.kind](batch)
         elif batch.kind not in _KNOWN and not batch.kind & STEP_OVER:
             raise StorageError(
                 "unknown_version",

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zbroker.checksums import crc32c
-from zbroker.journal import named_records
+from zbroker.journal.control_folds import control_folds
 from zbroker.journal.holes import Run
 from zbroker.journal.sessions import (
     PublisherState,
@@ -46,10 +46,6 @@ from zbroker.log.format import (
     COLUMN_ROUTES,
     FLAG_LATE,
     FLAG_ZSTD,
-    KIND_ABORT,
-    KIND_CLOSED,
-    KIND_EXCHANGE,
-    KIND_FORGOTTEN,
     KIND_PUBLISH,
     KIND_PUBLISHER,
     KIND_STAGED,
@@ -165,6 +161,7 @@ class GroupBuilder:
     def __init__(self, settings: JournalSettings, sessions: Sessions, end: LogEnd) -> None:
         self.settings = settings
         self.sessions = sessions
+        self._control_folds = control_folds(sessions)
         self.generation = end.generation
         self.next_position = end.next_position
         self.log_time = end.last_log_time
@@ -346,16 +343,8 @@ class GroupBuilder:
         """Gives it the next position."""
         self.batches.append(batch)
         self.next_position = batch.end_position
-        if batch.kind in named_records.KINDS:
-            self.sessions.named.fold(batch)
-        elif batch.kind == KIND_ABORT:
-            self.sessions.stages.fold_abort(batch)
-        elif batch.kind == KIND_FORGOTTEN:
-            self.sessions.forgotten_peers.fold(batch)
-        elif batch.kind == KIND_CLOSED:
-            self.sessions.origins.fold_closed(batch)
-        elif batch.kind == KIND_EXCHANGE:
-            self.sessions.exchanges.fold(batch)
+        if (fold := self._control_folds.get(batch.kind)) is not None:
+            fold(batch)
 
     # -- control records of this instance -----------------------------------------------------
 

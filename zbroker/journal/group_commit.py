@@ -46,6 +46,7 @@ from zbroker.log.format import KIND_CLOSED, SEQUENCED
 from zbroker.wire import internal as m
 from zbroker.wire import replicas as w
 from zbroker.wire.exchange_messages import ExchangesUsed
+from zbroker.wire.transactions import AskSession
 from zbroker.wire.units import AskNamed, CommitUnits
 
 REPLICATION: Final = "replication"  # the process that may append records of other instances
@@ -140,7 +141,7 @@ class GroupCommit(GroupBuilder):
 
     def _question(self, requester: Requester, ask: Question) -> list[Effect]:
         """It waits in line, after what was sent before it."""
-        if isinstance(ask, AskNamed):
+        if isinstance(ask, AskNamed | AskSession):
             demand(requester, QUEUES)
         elif isinstance(ask, w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin):
             demand(requester, REPLICATION)

@@ -6,29 +6,32 @@ about all that was placed before it.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from msgspec import Raw, msgpack
 
 from zbroker.errors import ClientError
+from zbroker.journal.commit_placer import RETURNING, CommitPlacer
 from zbroker.journal.forked_records import ForkedRecords
 from zbroker.journal.group_builder import DISK_FULL, NOT_READY, GroupBuilder
 from zbroker.journal.origin_rows import travelling
 from zbroker.journal.stages import abort_of
-from zbroker.journal.units import CommitPlacer
+from zbroker.journal.transaction_table import stages_in
 from zbroker.log import records
 from zbroker.log.format import KIND_ABORT, KIND_FORGOTTEN
 from zbroker.wire import internal as m
 from zbroker.wire import replicas as w
 from zbroker.wire.exchange_messages import AskExchanges, ExchangeRows
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
+from zbroker.wire.transactions import AskSession, SessionFound
 from zbroker.wire.units import AskNamed, NamedRows
 
 ABORTED_MAX: Final = 100  # stages that one request may end while the disk is nearly full
 
 Question = (
     m.Open | m.Close | AskNamed | CommitStages | AbortStages
-    | w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin | AskExchanges
+    | w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin | AskExchanges | AskSession
 )  # fmt: skip
 
 
@@ -39,43 +42,55 @@ class QuestionAnswers:
     def __init__(self, to: GroupBuilder, forks: ForkedRecords) -> None:
         self._to, self._forks = to, forks
         self.commits = CommitPlacer(to)
+        self._by_type: dict[type, Callable[[Any], m.InternalMessage | None]] = {
+            m.Open: self._open,
+            m.Close: self._close,
+            AskNamed: self._named,
+            AskExchanges: self._exchanges,
+            AskSession: self._session,
+            CommitStages: self.commits.place,
+            AbortStages: self._abort,
+            w.AskOrigins: self._origin_rows,
+            w.AskPublishers: self._publishers,
+            w.ForgetPeer: self._forget,
+            w.ForkOrigin: self._fork,
+        }
 
-    def answer(
-        self, ask: Question
-    ) -> (
-        m.Opened | NamedRows | StagesDone | w.OriginRows | w.PublisherNames | w.PeerForgotten
-        | w.OriginForked | ExchangeRows | None
-    ):  # fmt: skip
+    def answer(self, ask: Question) -> m.InternalMessage | None:
         """Its answer is durable when it leaves; None for a Close, which has none."""
-        if isinstance(ask, m.Open):
-            return self._open(ask)
-        if isinstance(ask, AskNamed):
-            named = self._to.sessions.named
-            wiring, points = list(named.wiring.rows()), list(named.points.rows())
-            definitions = list(named.definitions.rows())
-            return NamedRows(ask.cid, self._to.next_position, wiring, points, definitions)
-        if isinstance(ask, AskExchanges):
-            exchanges = self._to.sessions.exchanges
-            new, whole = exchanges.since(ask.after)
-            packed = [Raw(msgpack.encode(row)) for row in new]
-            changes, position = exchanges.changes, self._to.next_position
-            return ExchangeRows(ask.cid, changes, position, packed, whole)
-        if isinstance(ask, CommitStages):
-            return self.commits.place(ask)
-        if isinstance(ask, AbortStages):
-            return self._abort(ask)
-        if isinstance(ask, w.AskOrigins):
-            return self._origin_rows(ask)
-        if isinstance(ask, w.ForgetPeer):
-            return self._forget(ask)
-        if isinstance(ask, w.ForkOrigin):
-            return self._fork(ask)
-        if isinstance(ask, w.AskPublishers):
-            known = (self._to.sessions.get(one) for one in ask.ids)
-            rows = [w.PublisherName(k.id, k.name, k.principal) for k in known if k is not None]
-            return w.PublisherNames(ask.cid, rows)
+        return self._by_type[type(ask)](ask)
+
+    def _close(self, ask: m.Close) -> None:
         self._to.sessions.close(ask.name, ask.session)
-        return None
+
+    def _named(self, ask: AskNamed) -> NamedRows:
+        named = self._to.sessions.named
+        wiring, points = list(named.wiring.rows()), list(named.points.rows())
+        definitions = list(named.definitions.rows())
+        return NamedRows(ask.cid, self._to.next_position, wiring, points, definitions)
+
+    def _exchanges(self, ask: AskExchanges) -> ExchangeRows:
+        exchanges = self._to.sessions.exchanges
+        new, whole = exchanges.since(ask.after)
+        packed = [Raw(msgpack.encode(row)) for row in new]
+        changes, position = exchanges.changes, self._to.next_position
+        return ExchangeRows(ask.cid, changes, position, packed, whole)
+
+    def _publishers(self, ask: w.AskPublishers) -> w.PublisherNames:
+        known = (self._to.sessions.get(one) for one in ask.ids)
+        rows = [w.PublisherName(k.id, k.name, k.principal) for k in known if k is not None]
+        return w.PublisherNames(ask.cid, rows)
+
+    def _session(self, ask: AskSession) -> SessionFound:
+        if self._to.commits_wait():
+            return SessionFound(ask.cid, code="not_ready", reason=RETURNING)
+        row = self._to.sessions.transactions.get(ask.principal, ask.session)
+        if row is None:
+            return SessionFound(ask.cid)
+        return SessionFound(
+            ask.cid, row.epoch, row.instance, row.committed, row.number, row.position,
+            row.messages, stages_in(row.session, row.epoch),
+        )  # fmt: skip
 
     def _origin_rows(self, ask: w.AskOrigins) -> w.OriginRows:
         to = self._to

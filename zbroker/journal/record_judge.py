@@ -59,6 +59,9 @@ _NOT_OF_QUEUES: Final = (
     "about any of them; "
     'give its role the right `replicate` for topics = ["*"], or keep its queues local'
 )
+_NOT_IN_UNIT: Final = (
+    "a staged part or a closing is a unit by itself, and a commit is the first of its unit"
+)
 _OF_PUBLISHERS: Final = SEQUENCED | {KIND_TIE}
 
 
@@ -97,11 +100,11 @@ class RecordJudge:
             return "too_large", reason
         ahead = copy(seen)
         ahead.digest = self.digest_of(link, origin)
-        for record in given:
+        for number, record in enumerate(given):
             if (record.instance, record.generation) != origin:
                 return "bad_field", "the records of a unit have one origin"
-            if record.kind in _ALONE or record.flags & FLAG_SHOWS:
-                return "bad_field", "a staged part, a commit or a closing is a unit by itself"
+            if record.kind in _ALONE or (number and record.flags & FLAG_SHOWS):
+                return "bad_field", _NOT_IN_UNIT
             refusal = self._judge(link, record, origin, ahead, fits)
             if refusal is not None:
                 return refusal

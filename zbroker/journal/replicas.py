@@ -152,10 +152,7 @@ class Replicas:
         new = given[-1].last > seen.position
         self._prepare(link, origin, given if new else [], seen, changes=new)
         begun = len(self._to.batches)
-        items = [
-            self._place(number, record, body, origin)
-            for number, (record, body) in enumerate(zip(given, bodies, strict=True), ordinal)
-        ]
+        items = self._place_all(ordinal, given, bodies, origin)
         if len(given) > 1:
             self._bind(self._to.batches[begun:])
         if self._doubtful is not None:
@@ -225,6 +222,21 @@ class Replicas:
             batch.flags |= FLAG_UNIT
         if batches:
             batches[-1].flags &= ~FLAG_UNIT
+
+    def _place_all(
+        self, ordinal: int, given: list[Record], bodies: list[Body], origin: Origin
+    ) -> list[m.ReceiptItem]:
+        """A commit is the first of its unit: without it the rest is refused, too."""
+        items = [self._place(ordinal, given[0], bodies[0], origin)]
+        first = items[0]
+        if first.code and is_commit(given[0]):
+            rest = range(1, len(given))
+            return items + [
+                self._refused(ordinal + n, first.high, first.code, first.reason) for n in rest
+            ]
+        for number, (record, body) in enumerate(zip(given[1:], bodies[1:], strict=True), 1):
+            items.append(self._place(ordinal + number, record, body, origin))
+        return items
 
     def _place(self, ordinal: int, record: Record, body: Body, origin: Origin) -> m.ReceiptItem:
         seen = self._origins.get(origin)

@@ -35,6 +35,7 @@ from zbroker.journal.missing_ranges import MissingRanges, MissingRow
 from zbroker.journal.named_records import NamedRecords
 from zbroker.journal.origins import Origins
 from zbroker.journal.stages import Stages
+from zbroker.journal.transaction_table import TransactionTable
 from zbroker.limits import U63_MAX
 from zbroker.log.format import FLAG_LATE, KIND_STAGED, SEQUENCED, Batch
 from zbroker.log.former_names import former_names
@@ -145,7 +146,8 @@ def refusal(code: str, reason: str) -> Verdict:
 class Sessions:
     """The publisher table of one journal; `origins`: how far each is here; `named`: names;
     `stages`: parts that wait for a commit; `missing`: ranges of origins that are not here;
-    `forgotten_peers`: those that are not waited for; `exchanges`: rows of exchanges and bindings.
+    `forgotten_peers`: those that are not waited for; `exchanges`: rows of exchanges and bindings;
+    `transactions`: sessions with transactions.
 
     instance: whose journal this is; sessions of other origins end none of its own.
     forgotten: holes with something in them that were given up.
@@ -158,6 +160,7 @@ class Sessions:
         self.missing = MissingRanges()
         self.forgotten_peers = ForgottenPeers()
         self.exchanges = ExchangeRecords()
+        self.transactions = TransactionTable(self.stages)
         self.forgotten = 0
         self._publishers: dict[int, PublisherState] = {}
         self._names: Counter[str] = Counter()  # in the log, by principal

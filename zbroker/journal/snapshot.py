@@ -14,8 +14,8 @@ many groups while the journal goes on. Folding in log order comes out right all 
 row replaces the state of its key: batches before it are in the row, those after it are
 folded on top. So every start is right that begins at a complete snapshot, or before it.
 
-Definitions, exchanges, points, ranges that are missing and what is staged are left out where there
-is nothing of the kind: such a log the release before can read.
+Definitions, exchanges, points, transactions, ranges that are missing and what is staged are left
+out where there is nothing of the kind: such a log the release before can read.
 
 A name that this release does not know, and that is not optional, stops the start (unknown_version).
 Carrying such rows along would not do: the records after them would go unfolded, and once their
@@ -44,6 +44,7 @@ from zbroker.journal.missing_ranges import MissingRow
 from zbroker.journal.origins import OriginRow, Tie
 from zbroker.journal.sessions import PublisherRow, Sessions
 from zbroker.journal.stages import AppRow, EndedRow, LinkRow, StageRow
+from zbroker.journal.transaction_table import TransactionRow
 from zbroker.limits import KIB, STATE_BODY_BYTES
 from zbroker.log.format import KIND_STATE
 from zbroker.wire.units import NamedRow
@@ -97,6 +98,7 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
     origins, named = sessions.origins, sessions.named
     wiring, points, stages = named.wiring, named.points, sessions.stages
     definitions, exchanges = named.definitions, sessions.exchanges
+    done = sessions.transactions
     return [
         FoldCodec("origins", list[OriginRow], origins.rows, origins.fold_row),
         FoldCodec(
@@ -119,6 +121,7 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
         FoldCodec("points", list[NamedRow], points.rows, points.learn, always=False),
         FoldCodec("definitions", list[NamedRow], definitions.rows, definitions.learn, always=False),
         FoldCodec("exchanges", list[Row], exchanges.rows, exchanges.learn, always=False),
+        FoldCodec("transactions", list[TransactionRow], done.rows, done.learn, always=False),
         FoldCodec("links", list[LinkRow], stages.link_rows, stages.learn_link, always=False),
         FoldCodec("apps", list[AppRow], stages.app_rows, stages.learn_app, always=False),
         FoldCodec("stages", list[StageRow], stages.rows, stages.learn, always=False),

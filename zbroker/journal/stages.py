@@ -6,9 +6,10 @@
 All of it is folded from the log and is in state snapshots. A stage is (instance, generation, token)
 of the principal of its publishers: others have stages of their own under the same token, and so has
 every other instance that parts were sent to. It ends by a record alone, of a commit or of an abort,
-so every start knows the same; `overdue` and `held_before` name those of this instance that
-an abort of the broker's own ends: after a day without a new part, measured while the journal runs
-and by no clock that somebody may set, or where they hold back more of the log than they may.
+so every start knows the same; `overdue` and `held_before` name those of this instance that an abort
+of the broker's own ends: after a day without a new part (a minute, if it is of a transaction),
+measured while the journal runs and by no clock that somebody may set, or where they hold back more
+of the log than they may.
 
 Clients know tokens only: for them a stage is all that this instance has under a token, whatever the
 generation. A new generation begins without them noticing, and each part is in one of them.
@@ -43,6 +44,8 @@ from zbroker.log.references import COLUMN_STAGE, CommitRecord, Reference, stage_
 
 STAGED_MAX_BYTES: Final = 64 * GIB  # that wait for a commit; more is refused
 STAGED_MS: Final = 24 * 3_600 * 1_000  # without a new part a stage is ended after this
+OF_TRANSACTIONS: Final = "$tx."  # tokens that begin so are of transactions
+TRANSACTION_MS: Final = 60 * 1_000  # the same of a transaction, for which consumers hold messages
 APPS_MAX: Final = 10_000  # of one principal, whose newest commits are known
 EARLIER_MAX: Final = 64  # commits of one app, besides its newest
 ENDED_MAX: Final = 10_000  # tokens of one principal that are refused for a while
@@ -122,6 +125,12 @@ class Stage:
     messages: int = 0
     since_ms: int | None = None
     senders: dict[int, Sender] | None = field(default_factory=dict)
+
+    @property
+    def open_ms(self) -> int:
+        """How long it stays without a new part."""
+        of_session = self.key.token.startswith(OF_TRANSACTIONS)
+        return TRANSACTION_MS if of_session else STAGED_MS
 
     def note(self, batch: Batch) -> None:
         """Notes the sequences of a part."""
@@ -239,10 +248,12 @@ class Stages:
         return False
 
     def _end(self, stage: Stage) -> None:
-        """No part of its own sessions begins it again."""
+        """No part of its own sessions begins it again. A part of a transaction may: its number
+        is over, so it is never committed, and ends soon."""
         principal, token = stage.key.principal, stage.key.token
         self._drop(stage)
-        if stage.senders and self._is_own(stage.key.origin):
+        own = self._is_own(stage.key.origin) and not token.startswith(OF_TRANSACTIONS)
+        if stage.senders and own:
             ended = self._ended.setdefault(principal, {})
             sessions = ended.pop(token, {})
             ended[token] = sessions | {one.publisher: one.session for one in stage.senders.values()}
@@ -300,6 +311,14 @@ class Stages:
                 self._placed.remove(each)
                 self.bytes -= each[0].body_length if self._is_own(stage.key.origin) else 0
 
+    def end_of_session(self, principal: str, tokens: str, kept: str, by: Origin) -> None:
+        """Ends those of an instance whose tokens begin with `tokens`, and not with `kept`."""
+        for owner, token in [*self._stages]:
+            if owner == principal and token.startswith(tokens) and not token.startswith(kept):
+                for origin in [*self._stages[owner, token]]:
+                    if origin.instance == by.instance:
+                        self._end_of(owner, token, origin, by)
+
     def fold_abort(self, batch: Batch) -> None:
         """One whose body is damaged leaves its parts waiting, until another one ends them."""
         with suppress(DecodeError, UnicodeDecodeError):
@@ -343,6 +362,8 @@ class Stages:
             self.bytes += batch.body_length
 
     def _learn_commit(self, record: CommitRecord, batch: Batch) -> None:
+        if not record.app:
+            return  # of a transaction, which has a record of its own
         row = AppRow(
             record.app, record.batch, batch.position, batch.taken, record.principal, *batch.origin
         )  # fmt: skip
@@ -366,7 +387,7 @@ class Stages:
             stage.since_ms = now_ms if stage.since_ms is None else stage.since_ms
         return [
             stage.key for stage in own
-            if stage.since_ms is not None and stage.since_ms + STAGED_MS <= now_ms
+            if stage.since_ms is not None and stage.since_ms + stage.open_ms <= now_ms
         ]  # fmt: skip
 
     def held_before(self, serial: int) -> list[StageKey]:

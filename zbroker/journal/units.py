@@ -1,13 +1,9 @@
-"""How units of the queue process and commits of staged messages enter a group. Pure.
+"""How units of the queues process enter a group. Pure.
 
     unit     parts that land side by side in one group, or not at all
                control part   one record: facts of a queue, a definition, a point, a purge
                publish part   messages, with the next sequences of "$broker.<instance>.<generation>"
-    commit   one batch that shows staged messages, of "$staged.<app>.<instance>.<generation>"
-
-Only this log gives the sequences of these publishers. They are named after the log's origin, so the
-messages of two instances stay apart where they are replicated, and a generation after a lost end
-does not give the same bookmarks again.
+               transaction    first of its unit: messages that were staged for it, then its record
 
 All parts but the last say that the next batch belongs to them. Names are placed before the first
 part, so that nothing else lands inside a unit.
@@ -15,43 +11,32 @@ part, so that nothing else lands inside a unit.
 A unit is refused as a whole. Where one is refused for now, the later ones of its sort (with
 messages or without) are refused as well, until their sender confirms the refusals: so each sort
 lands in the order in which it was sent. Nothing is compared with the log: the sender finds out
-there which units landed before a restart.
-
-A batch of an app is committed once, and none that is older than the newest one: Spark gives its
-batches rising numbers and repeats the last one. So a commit that comes again after any crash is the
-same or does nothing. An app may be "<name>/<run>": then the publisher of "<name>" publishes for all
-runs, since publishers are known for ever and runs are not.
-
-A client commits and aborts tokens. That is all that is staged under them here, whatever the
-generation: it cannot know that one has begun, and all that was acknowledged to it is in either. A
-part that was lost with the end of a log is missing in the count until it has come back.
+there which units landed before a restart. A transaction is of the sort without messages: those that
+it shows are in the log already, and what it takes from queues is in line with the rest of that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from zbroker.checksums import crc32c
 from zbroker.errors import Bug, ClientError
-from zbroker.ids import Origin, publisher_id
+from zbroker.ids import Origin
 from zbroker.journal import named_records
 from zbroker.journal.group_builder import (
     BATCH_BYTES,
     DISK_FULL,
-    NAMES_FULL,
     NOT_READY,
     Body,
     GroupBuilder,
     columns_bytes,
 )
+from zbroker.journal.own_publishers import OwnPublishers, broker_name
 from zbroker.journal.sessions import PublisherState
-from zbroker.journal.stages import Stage
+from zbroker.journal.transaction_placer import JudgedTransaction, TransactionPlacer
 from zbroker.limits import BATCH_COUNT_MAX, GROUP_MAX_BYTES
-from zbroker.log import references
 from zbroker.log.format import (
-    FLAG_SHOWS,
     FLAG_UNIT,
     KIND_DEFINITION,
     KIND_EXCHANGE,
@@ -61,26 +46,17 @@ from zbroker.log.format import (
     KIND_PUBLISH,
     KIND_PURGE,
     KIND_QUEUE,
+    KIND_TRANSACTION,
     KIND_WIRING,
-    Batch,
-    content_column,
 )
-from zbroker.log.references import CommitRecord, PartsOrigin, Reference
 from zbroker.wire import bodies
 from zbroker.wire import internal as m
-from zbroker.wire.stages import STAGES_MAX, CommitStages, StagesDone
-from zbroker.wire.units import BROKER_NAME, FOR_NOW, UNIT_PARTS_MAX, CommitUnits, UnitPart
+from zbroker.wire.units import FOR_NOW, UNIT_PARTS_MAX, CommitUnits, UnitPart
 
-STAGED_NAME: Final = "$staged"
-MESSAGES_MAX: Final = (1 << 32) - 1  # of one commit, as are the next two
-PARTS_MAX: Final = 1_000_000
-TOPICS_MAX: Final = 10_000
-
-_RETURNING: Final = "peers may hold a commit of this instance that comes back first; ask again"
 _HELD: Final = "a unit that was sent before it was refused for now"
 _CONTROL: Final = frozenset({
     KIND_QUEUE, KIND_WIRING, KIND_POINT, KIND_PURGE, KIND_DEFINITION, KIND_OUTCOMES, KIND_OWNERSHIP,
-    KIND_EXCHANGE,
+    KIND_EXCHANGE, KIND_TRANSACTION,
 })  # fmt: skip
 
 
@@ -110,49 +86,6 @@ def units_of(commit: CommitUnits, sent: Sequence[Body]) -> Iterator[CommitUnit]:
         yield CommitUnit(parts, taken, size, commit.confirmed)
 
 
-def broker_name(origin: Origin) -> str:
-    """The name that the broker itself publishes under in the log of this origin."""
-    return f"{BROKER_NAME}.{origin.instance:016x}.{origin.generation}"
-
-
-def staged_name(app: str, origin: Origin) -> str:
-    """The name that commits of an app publish under in the log of this origin."""
-    return f"{STAGED_NAME}.{app}.{origin.instance:016x}.{origin.generation}"
-
-
-class OwnPublishers:
-    """Publishes in the broker's own names; a session of each is opened once in a process."""
-
-    def __init__(self, to: GroupBuilder) -> None:
-        self._to = to
-        self._opened: set[str] = set()
-
-    def open(self, name: str) -> PublisherState:
-        """Raises: ClientError publisher_collision."""
-        to = self._to
-        known = to.sessions.get(publisher_id(name)) if name in self._opened else None
-        if known is None:
-            known = to.sessions.open(name, "", to.wall_ns)
-            self._opened.add(name)
-        return known
-
-    def publish(
-        self, known: PublisherState, part: UnitPart, body: Body, *, flags: int = 0
-    ) -> Batch:
-        """Puts a batch with the next sequences of this publisher into the group."""
-        to, high = self._to, known.high
-        entry = m.Entry(
-            known.id, known.session, high + 1, part.count, high, part.crc, None, part.topics, None,
-            part.columns,
-        )  # fmt: skip
-        batch = to.batch_of(entry, body, 0, known)
-        batch.flags = flags
-        to.put(batch)
-        to.messages += batch.taken
-        to.sessions.accepted(entry, to.next_position - 1, to.generation)
-        return batch
-
-
 class Units:
     """Places units into the group of `to`."""
 
@@ -160,6 +93,7 @@ class Units:
         self._to = to
         self.taken = 0  # units
         self._own = OwnPublishers(to)
+        self._transactions = TransactionPlacer(to)
         self._held = [0, 0]  # ordinals of the newest units that were refused for now, by sort
 
     def begin(self) -> None:
@@ -173,13 +107,15 @@ class Units:
             if unit.confirmed < self._held[sort]:
                 raise ClientError("not_ready", _HELD)
             self._check(unit, fits)
-            known = self._publisher(unit)
+            known, judged = self._publisher(unit), self._transaction(unit)
         except ClientError as error:
             self._to.refused += 1
             if error.code in FOR_NOW:
                 self._held[sort] = ordinal
             return m.ReceiptItem(ordinal, 0, 0, 0, error.code, error.reason)
         first, before = self._to.next_position, len(self._to.batches)
+        if judged is not None:
+            self._transactions.show(judged)
         for part, body in zip(unit.parts, unit.bodies, strict=True):
             if known is not None and part.kind == KIND_PUBLISH:
                 self._own.publish(known, part, body)
@@ -219,6 +155,14 @@ class Units:
             to.name(known)
         return known
 
+    def _transaction(self, unit: CommitUnit) -> JudgedTransaction | None:
+        """The one that the unit is of. Raises: ClientError; see TransactionPlacer."""
+        if any(part.kind == KIND_TRANSACTION for part in unit.parts[1:]):
+            raise ClientError("bad_field", "the record of a transaction is the first of its unit")
+        if unit.parts[0].kind != KIND_TRANSACTION:
+            return None
+        return self._transactions.judge(unit.bodies[0])
+
 
 def _check_part(part: UnitPart, body: Body) -> None:
     """Raises: ClientError bad_field, bad_frame."""
@@ -242,95 +186,3 @@ def _check_messages(part: UnitPart, body: Body) -> None:
     elif len(part.topics) > 1:
         raise ClientError("bad_field", "key `columns.index` is needed for several topics")
     bodies.check_packed(body, part.count, None, len(body))
-
-
-class CommitPlacer:
-    """Places commits into the group of `to`."""
-
-    def __init__(self, to: GroupBuilder) -> None:
-        self._to, self._own = to, OwnPublishers(to)
-
-    def place(self, ask: CommitStages) -> StagesDone:
-        """What becomes of it; nothing is placed twice."""
-        stages = self._to.sessions.stages
-        last = stages.last(ask.principal, ask.app)
-        if last is not None and ask.batch <= last.batch:
-            same = ask.batch == last.batch
-            place = (last.position, last.count) if same else (0, 0)
-            return StagesDone(ask.cid, *place, already=True)
-        if not ask.stages:
-            return StagesDone(ask.cid)
-        if self._to.commits_wait():
-            return StagesDone(ask.cid, code="not_ready", reason=_RETURNING)
-        try:
-            chosen = self._chosen(ask)
-            if ask.asks_topics:
-                topics = dict.fromkeys(topic for stage in chosen for topic in stage.topics)
-                return StagesDone(ask.cid, topics=list(topics))
-            position, count = self._commit(ask, chosen)
-        except ClientError as error:
-            self._to.refused += 1
-            return StagesDone(ask.cid, code=error.code, reason=error.reason)
-        return StagesDone(ask.cid, position, count)
-
-    def _chosen(self, ask: CommitStages) -> list[Stage]:
-        """Raises: ClientError."""
-        if self._to.fenced:
-            raise ClientError("not_ready", NOT_READY)
-        if not self._to.accepting:
-            raise ClientError("disk_full", DISK_FULL)
-        if len(ask.stages) > STAGES_MAX or len({one.token for one in ask.stages}) < len(ask.stages):
-            raise ClientError("bad_field", f"a commit names 1 to {STAGES_MAX} stages, each once")
-        chosen: list[Stage] = []
-        for one in ask.stages:
-            found = self._to.sessions.stages.own(ask.principal, one.token)
-            have = sum(stage.messages for stage in found)
-            if not have or have != one.messages:
-                text = f"of stage {one.token[:64]!r} {have} messages are here, not {one.messages}"
-                raise ClientError("stage_unknown", text)
-            chosen += found
-        return chosen
-
-    def _commit(self, ask: CommitStages, chosen: list[Stage]) -> tuple[int, int]:
-        """Position and count of its messages. Raises: ClientError."""
-        parts: list[Reference] = [part for stage in chosen for part in stage.parts]
-        topics = list(dict.fromkeys(topic for stage in chosen for topic in stage.topics))
-        count = sum(stage.messages for stage in chosen)
-        if len(parts) > PARTS_MAX or len(topics) > TOPICS_MAX or count > MESSAGES_MAX:
-            text = f"a commit shows at most {PARTS_MAX} parts and {TOPICS_MAX} topics"
-            raise ClientError("too_large", text)
-        known = self._publisher(ask.app.partition("/")[0], ask.principal)
-        tokens = [stage.key.token for stage in chosen]
-        origins = _origins_of(chosen)
-        record = CommitRecord(ask.app, ask.batch, tokens, parts, ask.principal, origins)
-        body = references.encode(record)
-        part = UnitPart(KIND_PUBLISH, crc32c(body), topics, count)
-        batch = self._own.publish(known, part, body, flags=FLAG_SHOWS)
-        travels = references.encode_by_identity(record, batch.origin)
-        batch.extra = [content_column(crc32c(travels))]  # where its parts are here is not content
-        self._to.sessions.stages.committed(record, batch)
-        return batch.position, count
-
-    def _publisher(self, app: str, principal: str) -> PublisherState:
-        """The publisher of an app; its name is in the log before its messages.
-
-        It counts as a name of the principal that commits first; others may have apps of that name.
-        Raises: ClientError publisher_collision, not_entitled, too_many.
-        """
-        to = self._to
-        origin = Origin(to.settings.instance, to.generation)
-        known = self._own.open(staged_name(app, origin))
-        if not known.named:
-            if to.sessions.names_of(principal) >= to.settings.names_max:
-                raise ClientError("too_many", NAMES_FULL)
-            known.principal = known.principal or principal
-            to.name(known)
-        return known
-
-
-def _origins_of(chosen: list[Stage]) -> list[PartsOrigin]:
-    found = []
-    for origin, stages in groupby(chosen, key=lambda stage: stage.key.origin):
-        parts = [len(stage.parts) for stage in stages]
-        found.append(PartsOrigin(origin.instance, origin.generation, len(parts), sum(parts)))
-    return found

@@ -4,6 +4,7 @@ Maps with string keys, in msgpack: unknown keys are ignored, new ones have a def
 are in snapshot.py; a tie and a noop have no body, all of them is in the batch header.
 
     KIND_PUBLISHER, _POINT, _PURGE, _ABORT, _ORIGIN, _CLOSED, _FORGOTTEN   one struct each
+    KIND_TRANSACTION   a session with transactions begins, or commits one: TransactionRecord
     KIND_WIRING   one definition made, changed or deleted: DefinitionRecord
     KIND_QUEUE    what became of messages of one queue: QueueRecord, with any number of facts
 
@@ -17,14 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from msgspec import DecodeError, Struct, msgpack
+from msgspec import DecodeError, Meta, Struct, msgpack
 from pyroaring import BitMap64
 
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
 from zbroker.topics import TopicType
+
+EPOCH_MAX: Final = 1 << 62  # of a session: there is always a higher one that can be written
 
 
 class PublisherRecord(Struct):
@@ -119,6 +122,25 @@ class ForgottenRecord(Struct, omit_defaults=True):
     forgotten: bool = True
 
 
+class TransactionRecord(Struct, omit_defaults=True):
+    """Body of a KIND_TRANSACTION record: a session with transactions begins, or it committed one.
+
+    A session has a name of its principal. epoch: higher each time it begins; commits of lower ones
+    are refused from here on, and what they staged ends. number: 0: it begins; else it committed the
+    transaction with this number, from 1 on in each epoch. messages: how many that shows: they are
+    in the batch before this record; what it took from queues is in the records after it, in one
+    unit. by, unit: as in a QueueRecord.
+    """
+
+    principal: str
+    session: str
+    epoch: Annotated[int, Meta(ge=1, le=EPOCH_MAX)]
+    number: Annotated[int, Meta(ge=0, le=U63_MAX)] = 0
+    messages: Annotated[int, Meta(ge=0, le=U63_MAX)] = 0
+    by: int = 0
+    unit: int = 0
+
+
 PUBLISHER: Final = msgpack.Decoder(PublisherRecord)
 POINT: Final = msgpack.Decoder(PointRecord)
 PURGE: Final = msgpack.Decoder(PurgeRecord)
@@ -126,6 +148,7 @@ ABORT: Final = msgpack.Decoder(AbortRecord)
 ORIGIN: Final = msgpack.Decoder(OriginRecord)
 CLOSED: Final = msgpack.Decoder(ClosedRecord)
 FORGOTTEN: Final = msgpack.Decoder(ForgottenRecord)
+TRANSACTION: Final = msgpack.Decoder(TransactionRecord)
 
 encode = msgpack.encode
 

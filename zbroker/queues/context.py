@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyroaring import BitMap64
 
@@ -29,10 +29,12 @@ from zbroker.server.peers import Peer, Peers
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Locate, Located
+from zbroker.wire.transactions import AskSession, SessionFound
 
 LOOKUPS_MAX: Final = 10_000  # open at a time
 EXAMINED_MAX: Final = 1_000  # messages of one turn, of which a filter is asked
 PATIENCE_MS: Final = 10_000  # with a journal that does not answer
+_NO_ANSWER: Final = "the journal does not answer"
 #: what a consumer gets even when its connection's credit is used up, so that it cannot stall
 CREDIT_MIN_BYTES: Final = 64 * KIB
 
@@ -62,6 +64,7 @@ class QueuesConnection(Peer):
     """One logged-on client."""
 
     consumers: dict[str, RemoteConsumer] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)  # of the sessions that are attached
     windows: dict[str, int] = field(default_factory=dict)
 
     def grant(self, sid: str, asked: int, credit: int = 0) -> int:
@@ -81,6 +84,16 @@ class QueuesConnection(Peer):
         self.over(sid, self.windows.pop(sid, 0))
 
 
+class JournalQuestion(NamedTuple):
+    """A question to the journal. ask: made again for another journal. then: called with the answer,
+    or with `late` if there is none by `end_ms`."""
+
+    ask: Callable[[], Locate | AskSession]
+    then: Callable[[Any], None]
+    late: Located | SessionFound
+    end_ms: int
+
+
 class QueuesContext:
     """`out`: effects of this turn. `now`: of this turn."""
 
@@ -94,6 +107,7 @@ class QueuesContext:
         self.connections: Peers[QueuesConnection] = Peers(QueuesConnection, quiet_ms, budget)
         self.consumers: dict[int, RemoteConsumer] = {}
         self.of: dict[str, dict[int, RemoteConsumer]] = {}  # by queue
+        self.holders: dict[tuple[str, str], RemoteConsumer] = {}  # by queue and holder, the newest
         self.out: list[Effect] = []
         self.now = Now(0, 0)
         self.dirty: dict[str, QueueState] = {}
@@ -102,7 +116,8 @@ class QueuesContext:
         self.used: dict[str, QueueState] = {}  # those that had messages since the start
         self.paused: dict[str, QueueState] = {}  # until the log can be read for them again
         self.leaving = False  # the instance is to stop: see hand_over.py
-        self.lookups: dict[int, tuple[Locate, Callable[[Located], None], int]] = {}
+        self.journal = 0  # the incarnation of the journal that welcomed last
+        self.lookups: dict[int, JournalQuestion] = {}
         self._last_job = 0
         self._jobs: dict[int, Callable[[Any], None]] = {}
 
@@ -111,6 +126,7 @@ class QueuesContext:
         connection.use.subscribe()
         self.consumers[consumer.key] = connection.consumers[consumer.sid] = consumer
         self.of.setdefault(consumer.queue, {})[consumer.key] = consumer
+        self.holders[consumer.queue, consumer.holder] = consumer
         self.manager.changes.note(consumer.queue)
 
     def remove(self, consumer: RemoteConsumer) -> None:
@@ -118,6 +134,9 @@ class QueuesContext:
         if self.consumers.pop(consumer.key, None) is None:
             return
         del self.of[consumer.queue][consumer.key]
+        name = consumer.queue, consumer.holder
+        if self.holders.get(name) is consumer:
+            del self.holders[name]
         self.manager.changes.note(consumer.queue)
         connection = self.connections.get(consumer.rid)
         if connection is not None:
@@ -210,12 +229,27 @@ class QueuesContext:
     def locate(self, value: str, then: Callable[[Located], None], cut: Cut = "") -> None:
         """Where is this bookmark, time or vector? Raises: ClientError bad_bookmark, too_many."""
         check_point(value)
+        self._ask(lambda cid: Locate(cid, value, cut=cut), Located, then)
+
+    def find_session(
+        self, principal: str, session: str, then: Callable[[SessionFound], None]
+    ) -> None:
+        """What does the log say of this session, with all that was sent to it? Raises: ClientError
+        too_many."""
+        self._ask(lambda cid: AskSession(cid, self.journal, principal, session), SessionFound, then)
+
+    def _ask(
+        self, ask: Callable[[int], Locate | AskSession],
+        kind: type[Located | SessionFound], then: Callable[[Any], None],
+    ) -> None:  # fmt: skip
         if len(self.lookups) >= LOOKUPS_MAX:
             raise ClientError("too_many", "too many look-ups are open; try again")
         self._last_job += 1
-        ask = Locate(self._last_job, value, cut=cut)
-        self.lookups[self._last_job] = (ask, then, self.now.mono_ms + PATIENCE_MS)
-        self.out.append(Say(JOURNAL, ask))
+        cid = self._last_job
+        late = kind(cid, code="not_ready", reason=_NO_ANSWER)
+        found = JournalQuestion(lambda: ask(cid), then, late, self.now.mono_ms + PATIENCE_MS)
+        self.lookups[cid] = found
+        self.out.append(Say(JOURNAL, found.ask()))
 
     def locate_all(
         self, bookmarks: Sequence[str], then: Callable[[BitMap64, ClientError | None], None]
@@ -239,22 +273,21 @@ class QueuesContext:
         for bookmark in bookmarks:
             self.locate(bookmark, found, "at")
 
-    def located(self, located: Located) -> None:
+    def located(self, answer: Located | SessionFound) -> None:
         """The journal's answer."""
-        found = self.lookups.pop(located.cid, None)
+        found = self.lookups.pop(answer.cid, None)
         if found is not None:
-            found[1](located)
+            found.then(answer)
 
     def ask_again(self) -> None:
         """The journal is another one: it is asked what the last one did not answer."""
-        self.out += [Say(JOURNAL, ask) for ask, _, _ in self.lookups.values()]
+        self.out += [Say(JOURNAL, one.ask()) for one in self.lookups.values()]
 
     def give_up(self) -> None:
         """Look-ups that took too long get an answer that says so."""
         now_ms = self.now.mono_ms
-        for cid in [cid for cid, (_, _, end) in self.lookups.items() if end <= now_ms]:
-            text = "the journal does not answer"
-            self.located(Located(cid, code="not_ready", reason=text))
+        for late in [one.late for one in self.lookups.values() if one.end_ms <= now_ms]:
+            self.located(late)
 
     # -- readings -----------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.scope_changes import ScopeChanges
 from zbroker.queues.settlement import Settlement
 from zbroker.queues.snapshots import SaveSchedule
+from zbroker.queues.transaction_commands import TransactionCommands
 from zbroker.queues.work.queue import Queue
 from zbroker.server.token_listener import ListenerSettings, TokenListener
 from zbroker.wire import codec
@@ -57,6 +58,7 @@ from zbroker.wire.internal import JournalReceipt, Located, UnknownRequester, Wat
 from zbroker.wire.owner_requests import LiveSources, PeersRead, TransferRequest
 from zbroker.wire.replicas import Replicated
 from zbroker.wire.surveys import AskClients, Peers
+from zbroker.wire.transactions import AttachSession, CommitTransaction, SessionFound
 from zbroker.wire.units import NamedRows
 
 TICK_MS: Final = 250  # of the patience with the journal
@@ -101,6 +103,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._definitions = ClientDefinitions(self.shared, changes, purges, self._scopes)
         self._exchanges = ExchangeCommands(self.shared, settings.recording)
         self._settlement = Settlement(self.shared, self.consumers, self._scopes)
+        self._transactions = TransactionCommands(self.shared, self._scopes)
         self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
         self._later: Later[Give | LogReading] = Later()  # what could not be read
@@ -122,6 +125,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
             q.DeleteExchange: self._exchanges.delete,
             q.BindQueue: self._exchanges.bind,
             q.UnbindQueue: self._exchanges.unbind,
+            AttachSession: self._transactions.attach,
+            CommitTransaction: self._transactions.commit,
             m.Flow: self.consumers.flow,
         }
         self._handlers = self._events()
@@ -144,6 +149,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             ExchangeRows: lambda event: manager.exchanges.take(event),
             JournalReceipt: lambda event: manager.commits.receipts(event, shared.now.mono_ms),
             Located: shared.located,
+            SessionFound: shared.located,
             qe.TablesLoaded: journal.loaded,
             qe.Segments: journal.segments,
             qe.TablesSaved: self._saves.saved,

@@ -127,6 +127,7 @@ class JournalClient:
             return ()
         manager.folding.welcomed(welcome.incarnation, welcome.written)
         self._shared.promises.journal_begins(welcome.incarnation)
+        self._shared.journal = welcome.incarnation
         self._shared.ask_again()
         self._shared.out += [
             Say(JOURNAL, AskNamed(0, welcome.incarnation)),

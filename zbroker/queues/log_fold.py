@@ -38,6 +38,7 @@ from zbroker.log.format import (
     KIND_QUEUE,
     KIND_STATE,
     KIND_TIE,
+    KIND_TRANSACTION,
     KIND_WIRING,
     OF_QUEUES,
     Batch,
@@ -59,6 +60,7 @@ SAY_ORIGINS: Final = frozenset({KIND_TIE, KIND_STATE, KIND_ORIGIN})  # more than
 #: records of this process that nothing is folded from here, and how they are decoded
 _NAMED: Final[dict[int, Decoder[Any]]] = {
     KIND_WIRING: r.WIRING, KIND_POINT: POINT, KIND_EXCHANGE: EXCHANGE_RECORD,
+    KIND_TRANSACTION: r.TRANSACTION,
 }  # fmt: skip
 DOUBT: Final = ""  # no queue's name: reads what decides which units landed
 
@@ -327,7 +329,7 @@ class QueueFold:
             self._following.end(DOUBT)
 
     def _found(self, batch: Batch) -> None:
-        """A definition, a point or rows of exchanges: one of ours may be in doubt."""
+        """A definition, point, transaction, rows of exchanges: one of ours may be in doubt."""
         record = _decoded(_NAMED[batch.kind], batch)
         if record is not None:
             self._commits.found(record.by, record.unit, batch.position)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -314,6 +314,18 @@ class QueueState:
                 ending(code)
             else:
                 self.waiters.append((positions, ending))
+
+    def over(self, entries: Sequence[Entry], code: str) -> None:
+        """The unit of these outcomes has landed, or was refused with a code."""
+        for outcome, ending in entries:
+            if code:
+                self.queue.undo(outcome)
+            else:
+                self.counts.landed(outcome)
+            if ending is not None:
+                ending(code)
+            if code:
+                self.refused(outcome.positions, code)
 
     def of_one_unit(self) -> tuple[list[Entry], list[Entry]]:
         """What goes into one unit, and the rest: dead letters, and what would make it too large."""

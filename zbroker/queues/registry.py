@@ -485,12 +485,7 @@ class QueueRegistry:
                 text = f"{one.name}: a unit was refused: {reason}; what it said holds no more"
                 values = {"queue": one.name, "reason": reason}
                 self.notes.append(Note("queues.refused", text, values=values))
-            for outcome, ending in entries:
-                one.counts.landed(outcome) if not code else one.queue.undo(outcome)
-                if ending is not None:
-                    ending(code)
-                if code:
-                    one.refused(outcome.positions, code)
+            one.over(entries, code)
             for ending in endings:
                 ending(code)
             self.changed(one)

@@ -20,6 +20,7 @@ from zbroker.wire import (
     replication,
     stages,
     supervision,
+    transactions,
     units,
 )
 
@@ -32,14 +33,15 @@ _MISSING: Final = re.compile(r"missing required field `(\w+)`")
 INGEST: Final = msgpack.Decoder(messages.IngestCommand | stages.CommitStaged | stages.AbortStaged)
 DELIVERY: Final = msgpack.Decoder(messages.DeliveryCommand)
 ANSWERS: Final = msgpack.Decoder(messages.AnyAnswer | stages.Committed)
-QUEUES: Final = msgpack.Decoder(queue_messages.QueuesCommand)
-QUEUES_ANSWERS: Final = msgpack.Decoder(queue_messages.AnyQueuesAnswer)
+QUEUES: Final = msgpack.Decoder(queue_messages.QueuesCommand | transactions.ToQueues)
+QUEUES_ANSWERS: Final = msgpack.Decoder(queue_messages.AnyQueuesAnswer | transactions.FromQueues)
 TO_JOURNAL: Final = msgpack.Decoder(
     internal.ToJournal
     | units.ToJournal
     | stages.ToJournal
     | replicas.ToJournal
     | exchange_messages.ToJournal
+    | transactions.ToJournal
 )
 FROM_JOURNAL: Final = msgpack.Decoder(
     internal.FromJournal
@@ -47,6 +49,7 @@ FROM_JOURNAL: Final = msgpack.Decoder(
     | stages.StagesDone
     | replicas.FromJournal
     | exchange_messages.ExchangeRows
+    | transactions.SessionFound
 )
 TO_DESTINATION: Final = msgpack.Decoder(replication.ToDestination)
 TO_SOURCE: Final = msgpack.Decoder(replication.ToSource)

@@ -46,6 +46,7 @@ KINDS: Final[dict[int, tuple[str, msgspec.msgpack.Decoder[Any] | None]]] = {
     f.KIND_OUTCOMES: ("outcomes", queue_records.OUTCOMES),
     f.KIND_OWNERSHIP: ("ownership", queue_records.OUTCOMES),
     f.KIND_EXCHANGE: ("exchange", exchange_rows.RECORD),
+    f.KIND_TRANSACTION: ("transaction", records.TRANSACTION),
 }
 FACTS: Final[dict[type[records.Fact], str]] = {
     records.MessagesGone: "gone",
@@ -163,6 +164,8 @@ def _content(batch: f.Batch) -> dict[str, Any] | None:
         elif batch.kind == f.KIND_EXCHANGE:
             said = exchange_rows.rows_of(batch.body)
             found |= {"rows": msgspec.to_builtins(said), "by": f"{found['by']:016x}"}
+        elif batch.kind == f.KIND_TRANSACTION:
+            found["by"] = f"{found['by']:016x}"
         elif batch.kind in f.OF_QUEUES:
             found |= _of_replicated(decoder.decode(batch.body))
         return found

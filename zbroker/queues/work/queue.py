@@ -339,6 +339,13 @@ class Queue:
             return self.places.leases.leased.copy()
         return self.consumers.by_key[key].held.copy()
 
+    def holds(self, key: int, positions: BitMap64) -> bool:
+        """Whether a consumer has all of these, and nothing was decided of them meanwhile."""
+        one = self.consumers.by_key.get(key)
+        if one is None or not positions.issubset(one.held - self.places.foreign):
+            return False
+        return self.places.open_to(positions, failing=False) == positions
+
     def held_by(self, key: int) -> tuple[int, int, int | None]:
         """A consumer's backlog, how many messages it has, and the ms when the first lease ends."""
         one = self.consumers.by_key.get(key)

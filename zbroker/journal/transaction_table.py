@@ -1,0 +1,137 @@
+"""Sessions with transactions, as the log tells of them: their epochs and last commits. Pure.
+
+    begins in epoch e    commits of lower epochs are refused, and their staged messages end
+    commit (e, n)        once, in the epoch of its session alone, in rising numbers
+
+A commit whose answer was lost is not asked for again: its session begins in a higher epoch, and the
+row says what the last one committed. All instances fold the same records in different orders, and
+have the same rows in the end: the highest epoch holds, and the highest commit.
+
+A session commits on the instance where it began last. To begin elsewhere it has to say so
+(`force`): if that instance is away and has commits that are not here, they come later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from msgspec import DecodeError, Struct
+
+from zbroker.errors import ClientError
+from zbroker.ids import publisher_id
+from zbroker.journal.stages import OF_TRANSACTIONS, Stages
+from zbroker.log.format import Batch
+from zbroker.log.records import TRANSACTION, TransactionRecord
+
+SESSIONS_MAX: Final = 10_000  # of one principal; the one that was not used for longest goes
+
+
+class TransactionRow(Struct, array_like=True, gc=False):
+    """A session in a state snapshot. epoch, instance: of its last begin. committed, number: epoch
+    and number of the last transaction, 0: none. position: of the first of its `messages`."""
+
+    principal: str
+    session: str
+    epoch: int
+    instance: int
+    committed: int = 0
+    number: int = 0
+    position: int = 0
+    messages: int = 0
+
+
+class SessionKey(NamedTuple):
+    """Whose session it is."""
+
+    principal: str
+    session: str
+
+
+def decoded(body: bytes | memoryview) -> TransactionRecord | None:
+    """None if it is none that this release can use."""
+    try:
+        return TRANSACTION.decode(body)
+    except (DecodeError, UnicodeDecodeError):
+        return None
+
+
+def stages_of(session: str) -> str:
+    """How the tokens of a session begin, of all epochs."""
+    return f"{OF_TRANSACTIONS}{publisher_id(session):016x}."
+
+
+def stages_in(session: str, epoch: int) -> str:
+    """How those of one epoch begin; the number of the transaction follows."""
+    return f"{stages_of(session)}{epoch:x}."
+
+
+class TransactionTable:
+    """The rows of one log. stages: of the same log; a session that begins ends those of its own."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+        self._rows: dict[str, dict[SessionKey, TransactionRow]] = {}  # by principal
+
+    def get(self, principal: str, session: str) -> TransactionRow | None:
+        """The row of a session, if it is known."""
+        return self._rows.get(principal, {}).get(SessionKey(principal, session))
+
+    def check(self, record: TransactionRecord, instance: int) -> None:
+        """Whether this instance may write it now. Raises: ClientError session_fenced."""
+        row = self.get(record.principal, record.session)
+        if not record.number:
+            if row is not None and record.epoch <= row.epoch:
+                raise _fenced(record, f"it began in epoch {row.epoch} meanwhile")
+        elif row is None:
+            raise _fenced(record, "it is not known here any more")
+        elif (row.epoch, row.instance) != (record.epoch, instance):
+            where = "" if row.instance == instance else f", on instance {row.instance:016x}"
+            raise _fenced(record, f"it began again in epoch {row.epoch}{where}")
+        elif (row.committed, row.number) >= (record.epoch, record.number):
+            raise _fenced(record, f"transaction {row.number} of it is committed")
+
+    def fold(self, batch: Batch) -> None:
+        """Learns from a record of any instance; one whose body is damaged changes nothing."""
+        record = decoded(batch.body)
+        if record is None:
+            return
+        principal, session = record.principal, record.session
+        row = TransactionRow(principal, session, record.epoch, batch.origin_instance)
+        if record.number:
+            row.committed, row.number = record.epoch, record.number
+            row.position, row.messages = batch.position - record.messages, record.messages
+        else:
+            kept = stages_in(session, record.epoch)
+            self._stages.end_of_session(principal, stages_of(session), kept, batch.origin)
+        self.learn(row)
+
+    def learn(self, row: TransactionRow) -> None:
+        """It adds to what is known of its session."""
+        rows = self._rows.setdefault(row.principal, {})
+        key = SessionKey(row.principal, row.session)
+        before = rows.pop(key, None)
+        rows[key] = row if before is None else _joined(before, row)
+        if len(rows) > SESSIONS_MAX:
+            del rows[next(iter(rows))]
+
+    def rows(self) -> Iterator[TransactionRow]:
+        """All of them, per principal the longest unused first."""
+        for rows in list(self._rows.values()):
+            yield from list(rows.values())
+
+
+def _joined(one: TransactionRow, other: TransactionRow) -> TransactionRow:
+    """The same whichever of them was known first. In one epoch, if a session was forced to begin on
+    two instances in it, the one with the higher number counts."""
+    begun = max(one, other, key=lambda row: (row.epoch, row.instance))
+    last = max(one, other, key=lambda row: (row.committed, row.number, row.position))
+    return TransactionRow(
+        one.principal, one.session, begun.epoch, begun.instance, last.committed, last.number,
+        last.position, last.messages,
+    )  # fmt: skip
+
+
+def _fenced(record: TransactionRecord, why: str) -> ClientError:
+    text = f"session {record.session[:64]!r}, epoch {record.epoch}: {why}"
+    return ClientError("session_fenced", text)

@@ -1,0 +1,219 @@
+"""Sessions that attach, and their commits: messages that appear and leave queues, as one. Pure.
+
+    attach   AskSession --where it began last--> its record, in a higher epoch, lands
+                        --AskSession: its last commit--> answered
+    commit   each message is held by its consumer here --> a unit: the record, what left the queues
+               lands --> answered        refused, or one was not held --> nothing of it holds
+
+The journal refuses a unit of an epoch that is over, so a connection that was replaced commits
+nothing more; all that its session had sent before is in the log, or refused, when the answer to the
+attach leaves. A commit that was not answered is therefore never asked for again.
+
+Messages that a transaction publishes do not come by here: they are staged at ingest, and durable
+before the commit is sent. Source: seed 001, "Dtx commands"; select, commit and rollback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pyroaring import BitMap64
+
+from zbroker.errors import ClientError
+from zbroker.ids import check_client_name
+from zbroker.log.format import KIND_TRANSACTION
+from zbroker.log.records import EPOCH_MAX, TransactionRecord, encode
+from zbroker.queues.commits import Body, PendingUnit, control
+from zbroker.queues.consumer_registry import positions_of
+from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
+from zbroker.queues.queue_state import Entry, QueueState, facts_of
+from zbroker.queues.replicated.fact_records import UnitStamp
+from zbroker.queues.scope_changes import ScopeChanges
+from zbroker.queues.unit_records import unit_records
+from zbroker.queues.work.queue import Queue
+from zbroker.wire.transactions import (
+    ACCEPTS_MAX,
+    Accepted,
+    AttachSession,
+    CommitTransaction,
+    SessionAttached,
+    SessionFound,
+    TransactionCommitted,
+)
+from zbroker.wire.units import UnitPart
+
+ATTACHED_MAX: Final = 100  # sessions of one connection
+
+
+class Taking(NamedTuple):
+    """What a transaction takes from the messages of one consumer."""
+
+    one: QueueState
+    queue: Queue
+    consumer: RemoteConsumer
+    positions: BitMap64
+
+
+class TransactionCommands:
+    """Commits them for clients."""
+
+    def __init__(self, shared: QueuesContext, scopes: ScopeChanges) -> None:
+        self._shared, self._scopes = shared, scopes
+
+    # -- sessions -----------------------------------------------------------------------------
+
+    def attach(self, connection: QueuesConnection, command: AttachSession) -> None:
+        """Raises: ClientError."""
+        check_client_name(command.session)
+        if not self._shared.manager.known:
+            raise ClientError("not_ready", "the queues are being read")
+        if len(connection.epochs) >= ATTACHED_MAX and command.session not in connection.epochs:
+            raise ClientError("too_many", f"a connection attaches at most {ATTACHED_MAX} sessions")
+        connection.epochs.pop(command.session, None)
+
+        def found(row: SessionFound) -> None:
+            try:
+                self._begin(connection, command, row)
+            except ClientError as error:
+                self._refuse(connection, command, error)
+
+        self._shared.find_session(connection.token.principal, command.session, found)
+
+    def _begin(
+        self, connection: QueuesConnection, command: AttachSession, row: SessionFound
+    ) -> None:
+        """Raises: ClientError."""
+        if row.code:
+            raise ClientError(row.code, row.reason)
+        here = self._shared.manager.origin.instance
+        if row.epoch and row.instance != here and not command.force:
+            text = f"session {command.session[:64]!r} began last on instance {row.instance:016x}"
+            raise ClientError("session_elsewhere", text)
+        epoch = min(EPOCH_MAX, max(row.epoch + 1, self._shared.now.wall_ns))
+        principal = connection.token.principal
+        record = TransactionRecord(principal, command.session, epoch)
+
+        def landed(code: str, reason: str, position: int) -> None:
+            if code:
+                self._refuse(connection, command, ClientError(code, reason))
+                return
+            self._shared.promises.at(position, look)
+
+        def look() -> None:
+            try:
+                self._shared.find_session(principal, command.session, began)
+            except ClientError as error:
+                self._refuse(connection, command, error)
+
+        def began(now: SessionFound) -> None:
+            if now.code or now.epoch != epoch:
+                text = f"session {command.session[:64]!r} began again meanwhile"
+                error = ClientError(now.code or "session_fenced", now.reason or text)
+                self._refuse(connection, command, error)
+            elif self._shared.connections.get(connection.rid) is connection:
+                connection.epochs[command.session] = epoch
+                answer = SessionAttached(
+                    command.session, epoch, now.stage, now.committed, now.number, now.position,
+                    now.messages, command.cid,
+                )  # fmt: skip
+                self._shared.send(connection.rid, answer)
+
+        self._shared.manager.commits.add_record(KIND_TRANSACTION, record, landed)
+
+    # -- commits ------------------------------------------------------------------------------
+
+    def commit(self, connection: QueuesConnection, command: CommitTransaction) -> None:
+        """Raises: ClientError; then nothing has changed."""
+        epoch = connection.epochs.get(command.session)
+        if epoch is None or epoch != command.epoch:
+            text = f"session {command.session[:64]!r} is not attached here in epoch {command.epoch}"
+            raise ClientError("session_fenced", text)
+        takes = self._held(connection, command)
+        manager = self._shared.manager
+        number = manager.commits.number()
+        stamp = UnitStamp(manager.commits.incarnation, number)
+        record = TransactionRecord(
+            connection.token.principal, command.session, epoch, command.number, command.messages,
+            *stamp,
+        )  # fmt: skip
+        made: list[tuple[int, bytes]] = [(KIND_TRANSACTION, encode(record))]
+        taken = [(take.one, self._settled(take)) for take in takes]
+        for one, entries in taken:
+            made += unit_records(one, facts_of([outcome for outcome, _ in entries]), stamp)
+        parts: list[UnitPart] = [control(kind, body) for kind, body in made]
+        bodies: list[Body] = [body for _, body in made]
+        accepted = sum(len(take.positions) for take in takes)
+
+        def done(code: str, reason: str, position: int) -> None:
+            for one, entries in taken:
+                one.over(entries, code)
+                self._shared.touch(one)
+            if code:
+                self._refuse(connection, command, ClientError(code, reason))
+                return
+            shown = position - len(parts) + 1 - command.messages  # its record comes after them
+            first = shown if command.messages else 0
+            answer = TransactionCommitted(
+                command.session, command.number, first, command.messages, accepted, command.cid
+            )
+            self._shared.promises.at(position, lambda: self._answer(connection, answer))
+
+        manager.commits.add(PendingUnit(parts, bodies, done, number))
+
+    def _held(self, connection: QueuesConnection, command: CommitTransaction) -> list[Taking]:
+        """What it takes, all of which its consumers hold. Raises: ClientError."""
+        accepts = command.accepts
+        if len({(one.queue, one.holder) for one in accepts}) < len(accepts):
+            raise ClientError("bad_field", "key `accepts`: a consumer is there twice")
+        if len(accepts) > ACCEPTS_MAX:
+            raise ClientError("too_many", f"a transaction takes from {ACCEPTS_MAX} consumers")
+        takes: list[Taking] = []
+        for each in accepts:
+            one, positions = self._shared.running(each.queue), positions_of(each.ends)
+            if not isinstance(one.queue, Queue):
+                raise ClientError("bad_field", "key `accepts`: a replayable queue is left out")
+            one.check_ready()
+            if self._scopes.holds(one):
+                raise ClientError("not_ready", f"queue {one.name!r} is being changed")
+            consumer = self._consumer(connection, each)
+            if consumer is None:
+                raise _aborted(f"a consumer of {one.name!r} is over")
+            if not one.queue.holds(consumer.key, positions):
+                raise _aborted(f"a consumer of {one.name!r} does not hold all of its messages now")
+            if self._shared.manager.good(positions, each.generation) != positions:
+                raise _aborted(f"these positions are not of generation {each.generation}")
+            if positions:
+                takes.append(Taking(one, one.queue, consumer, positions))
+        return takes
+
+    def _consumer(self, connection: QueuesConnection, said: Accepted) -> RemoteConsumer | None:
+        """The one that is meant, on whatever connection."""
+        found = self._shared.holders.get((said.queue, f"{connection.token.name}/{said.holder}"))
+        other = None if found is None else self._shared.connections.get(found.rid)
+        mine = other is not None and other.token.principal == connection.token.principal
+        return found if mine else None
+
+    def _settled(self, take: Taking) -> Sequence[Entry]:
+        result = take.queue.settle(take.consumer.key, take.positions, "ack", self._shared.now)
+        assert result.taken == len(take.positions), "it holds all of them"
+        take.consumer.acked += result.taken
+        self._shared.touch(take.one)
+        return [(outcome, None) for outcome in result.outcomes]
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def _answer(self, connection: QueuesConnection, answer: TransactionCommitted) -> None:
+        if self._shared.connections.get(connection.rid) is connection:
+            self._shared.send(connection.rid, answer)
+
+    def _refuse(
+        self, connection: QueuesConnection, command: AttachSession | CommitTransaction,
+        error: ClientError,
+    ) -> None:  # fmt: skip
+        if self._shared.connections.get(connection.rid) is connection:
+            self._shared.refuse(connection.rid, error, command.cid)
+
+
+def _aborted(why: str) -> ClientError:
+    return ClientError("transaction_aborted", f"{why}: nothing of the transaction holds")

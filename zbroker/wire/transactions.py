@@ -1,0 +1,122 @@
+"""Transactions: commands of clients to the queues process, and its questions to the journal. Pure.
+
+    client                                          queues
+        AttachSession{session}            ->  SessionAttached{epoch, stage, last ...}
+        CommitTransaction{accepts}        ->  TransactionCommitted{position}    when it is durable
+
+    queues                                          journal
+        AskSession{principal, session}    ->
+                                          <-  SessionFound{epoch ...}           after the sync
+        CommitUnits: a TransactionRecord, and the facts of queues
+
+What a transaction publishes goes to ingest as messages that are staged under the token
+`stage` + its number; the commit comes once these are acknowledged. A commit that was not answered
+is not sent again: the session attaches again, and hears what it committed last.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct, field
+
+from zbroker.wire.internal import JournalRequest, Refusable
+from zbroker.wire.messages import U63, Cid, ClientCommand, ServerAnswer
+
+SESSION_MAX_BYTES: Final = 200
+ACCEPTS_MAX: Final = 100  # consumers of one transaction
+
+SessionName = Annotated[str, Meta(min_length=1, max_length=SESSION_MAX_BYTES)]
+Number = Annotated[int, Meta(ge=1, le=1 << 48)]  # of a transaction, and with it its token is short
+
+
+class AttachSession(ClientCommand, tag="attach_session"):
+    """-> queues. The session begins again, on this connection alone. Answered by SessionAttached.
+
+    force: also where it began last on another instance, which may be away and have commits that are
+    not here yet.
+    """
+
+    session: SessionName
+    force: bool = False
+    cid: Cid = None
+
+
+class Accepted(Struct, array_like=True):
+    """Messages that a consumer of this principal holds. holder: as it said when it began, of any of
+    its connections. ends: [first, end, first, end ...] of runs of positions; generation: of these,
+    see Settle."""
+
+    queue: str
+    holder: str
+    generation: int
+    ends: list[int]
+
+
+class CommitTransaction(ClientCommand, tag="commit_transaction"):
+    """-> queues. All of it or nothing. Answered by TransactionCommitted.
+
+    epoch: as the session was attached. number: above that of the last commit. messages: how many
+    were published under its token.
+    """
+
+    session: SessionName
+    epoch: U63
+    number: Number
+    messages: U63 = 0
+    accepts: list[Accepted] = field(default_factory=list)
+    cid: Cid = None
+
+
+class SessionAttached(ServerAnswer, tag="session_attached"):
+    """queues -> client. stage: how the tokens of its transactions begin.
+
+    committed, number: epoch and number of the last transaction of this session that was committed
+    in this log, 0: none. position: of its first message here, 0: not known; messages: how many.
+    """
+
+    session: str
+    epoch: int
+    stage: str
+    committed: int = 0
+    number: int = 0
+    position: int = 0
+    messages: int = 0
+    cid: Cid = None
+
+
+class TransactionCommitted(ServerAnswer, tag="transaction_committed"):
+    """queues -> client. It is durable. position: of the first of its messages; accepted: how many
+    messages left their queues."""
+
+    session: str
+    number: int
+    position: int = 0
+    messages: int = 0
+    accepted: int = 0
+    cid: Cid = None
+
+
+class AskSession(JournalRequest, tag="ask_session"):
+    """queues -> journal. Answered by SessionFound."""
+
+    principal: str
+    session: str
+
+
+class SessionFound(Refusable, tag="session_found"):
+    """journal -> queues: as a TransactionRow has it; stage: see SessionAttached. epoch 0: there is
+    no session of this name."""
+
+    epoch: int = 0
+    instance: int = 0
+    committed: int = 0
+    number: int = 0
+    position: int = 0
+    messages: int = 0
+    stage: str = ""
+
+
+ToQueues = AttachSession | CommitTransaction
+FromQueues = SessionAttached | TransactionCommitted
+ToJournal = AskSession
