@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from zbroker import aio, errors
     from zbroker.client import connect
-    from zbroker.client.base_client import Command
     from zbroker.client.bookmark_stores.file import FileBookmarkStore
     from zbroker.client.bookmark_stores.memory import MemoryBookmarkStore
+    from zbroker.client.command import Command
     from zbroker.client.connect_types import Credentials
     from zbroker.client.consumer.message import Reject
     from zbroker.client.subscriber.points import Range
@@ -39,7 +39,7 @@ __all__ = [
 
 #: name -> module that has it; an empty attribute is the module itself
 _LAZY: Final = {
-    "Command": ("zbroker.client.base_client", "Command"),
+    "Command": ("zbroker.client.command", "Command"),
     "Credentials": ("zbroker.client.connect_types", "Credentials"),
     "FileBookmarkStore": ("zbroker.client.bookmark_stores.file", "FileBookmarkStore"),
     "LocalBroker": ("zbroker.local", "LocalBroker"),

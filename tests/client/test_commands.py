@@ -13,7 +13,7 @@ from tests.client.fakes import wait_until
 from zbroker import Command
 from zbroker.client import Client, connect
 from zbroker.client.aio.client import AsyncClient as LoopedClient
-from zbroker.client.base_client import NAMES
+from zbroker.client.command import NAMES
 from zbroker.errors import ZBrokerError
 
 # -- values -----------------------------------------------------------------------------------

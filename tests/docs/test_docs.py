@@ -21,7 +21,7 @@ from tests.sim.log_world import PLANTED
 from tests.sim.test_world import BUGS
 from zbroker.local import LocalBroker
 from zbroker.log import format as journal_format
-from zbroker.wire import codec, messages, queue_messages, stages
+from zbroker.wire import codec, messages, queue_messages, stages, transactions
 
 PAGES = read_pages()
 RUNNING = [page for page in PAGES if page.runs]
@@ -36,7 +36,10 @@ NO_MODULES = (
 
 
 #: the pages with commands
-WIRE = ("docs/reference/wire.md", "docs/reference/queues.md", "docs/reference/exchanges.md")
+WIRE = (
+    "docs/reference/wire.md", "docs/reference/queues.md", "docs/reference/exchanges.md",
+    "docs/reference/transactions.md",
+)  # fmt: skip
 
 
 def page(name: str) -> Page:
@@ -148,7 +151,7 @@ def test_every_command_of_the_wire_has_an_example_in_hex() -> None:
     unions = {
         "ingest": messages.IngestCommand | stages.CommitStaged | stages.AbortStaged,
         "delivery": messages.DeliveryCommand,
-        "queues": queue_messages.QueuesCommand,
+        "queues": queue_messages.QueuesCommand | transactions.ToQueues,
     }
     for listener, union in unions.items():
         known = {kind.__struct_config__.tag for kind in union.__args__}
@@ -327,7 +330,7 @@ def test_the_readme_says_how_to_install_it() -> None:
 
 def test_the_first_screen_of_the_readme_says_what_is_not_there() -> None:
     lines = page("README.md").text.splitlines()[:25]
-    assert any("Not yet: sessions and transactions" in line for line in lines)
+    assert any("Not yet: distributed transactions" in line for line in lines)
 
 
 def test_every_figure_of_the_readme_is_on_the_page_about_performance() -> None:

@@ -1,12 +1,4 @@
-"""What the client with threads and the one in an event loop share, and commands as values.
-
-    order = zbroker.Command("publish", topic="orders", data=b"...")
-    client.command(order).wait()
-    client.command("subscribe", topic="orders", since="epoch")
-
-A command does what the method of the same name does and gives what it gives: a message that is
-published by a command is numbered, kept and sent again like any other one.
-"""
+"""What the client with threads and the one in an event loop share."""
 
 from __future__ import annotations
 
@@ -14,13 +6,13 @@ import inspect
 import logging
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final, Generic, Self, TypeVar
 
 from zbroker.client import forks, link, queue_commands, values
 from zbroker.client.bookmark_stores import memory
+from zbroker.client.command import Command
 from zbroker.client.consumer.consumer import BaseConsumer
 from zbroker.client.consumer.worker import BaseWorker, Handler, OnError
 from zbroker.client.endpoints import ListenerEndpoints
@@ -40,6 +32,7 @@ from zbroker.client.queue_commands import (
     delete_options,
     purge_options,
 )
+from zbroker.client.session import SLOTS, BaseSession, session_options
 from zbroker.client.subscriber.options import (
     TIMEOUT_S,
     ConsumeOptions,
@@ -62,55 +55,10 @@ C = TypeVar("C", bound=BaseConsumer)
 T = TypeVar("T")
 R = TypeVar("R", bound=Receipt)
 W = TypeVar("W", bound=BaseWorker[Any])
+X = TypeVar("X", bound=BaseSession)
 
 
-class Command:
-    """What a client is to do: the name of a method, and what it is given, by name.
-
-    A value: equal ones are the same, and none changes. `with_` makes another one.
-    """
-
-    __slots__ = ("name", "options")
-
-    name: str
-    options: Mapping[str, Any]
-
-    def __init__(self, name: str, /, **options: Any) -> None:  # noqa: ANN401 - as the method takes
-        """Raises: ZBrokerError bad_command."""
-        if name not in NAMES:
-            known = ", ".join(NAMES)
-            raise ZBrokerError("bad_command", f"there is no command {name!r}", f"one of {known}")
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "options", MappingProxyType(options))
-
-    def with_(self, **options: Any) -> Command:  # noqa: ANN401 - as above
-        """The same with other options, or more of them."""
-        return Command(self.name, **{**self.options, **options})
-
-    def __setattr__(self, name: str, _value: object) -> None:
-        raise AttributeError(f"a command does not change; with_({name}=...) makes another one")
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Command):
-            return NotImplemented
-        return (self.name, self.options) == (other.name, other.options)
-
-    def __hash__(self) -> int:
-        return hash((self.name, *self.options))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (self.name, dict(self.options))
-
-    def __repr__(self) -> str:
-        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
-        return f"Command({self.name!r}{options})"
-
-
-def _made(name: str, options: dict[str, Any]) -> Command:
-    return Command(name, **options)
-
-
-class BaseClient(ExchangeMethods, Generic[S, C, W]):
+class BaseClient(ExchangeMethods, Generic[S, C, W, X]):
     """A publisher's session, its subscriptions and consumers."""
 
     _publisher: PublisherPort
@@ -119,8 +67,10 @@ class BaseClient(ExchangeMethods, Generic[S, C, W]):
     _subscription_type: type[S]
     _consumer_type: type[C]
     _worker_type: type[W]
+    _session_type: type[X]
 
     def __init__(self, options: ConnectOptions) -> None:
+        self._options = options
         self.name = options.logon.client
         self.publisher = options.publisher
         self._publisher = publisher = self._publisher_type(
@@ -135,6 +85,7 @@ class BaseClient(ExchangeMethods, Generic[S, C, W]):
         publisher.known = self._topics.known
         self._subscriptions: weakref.WeakSet[S] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[C] = weakref.WeakSet()
+        self._sessions: weakref.WeakSet[X] = weakref.WeakSet()
         self._bookmarks = options.bookmarks
         self._owned = options.bookmarks if options.owned else None
         self._flushed = 0
@@ -245,6 +196,29 @@ class BaseClient(ExchangeMethods, Generic[S, C, W]):
         self._check_open()
         consume = partial(self.consume, queue, backlog=backlog, filter=filter, timeout=timeout)
         return self._worker_type(consume, handler, concurrency, on_error)
+
+    async def _session(self, name: str, *, force: bool = False, timeout: float = TIMEOUT_S) -> X:
+        """A session with transactions, attached: no other one with this name commits any more.
+
+        name: 1 to 200 bytes, of the principal; the same after a restart of the program, so that
+        what it left open ends. force: also where the session was attached last at another instance,
+        which is gone: a commit of it that is not here yet comes later.
+        The session has a connection and a publisher of its own.
+        Raises: ZBrokerError bad_field, reserved_name, session_elsewhere, too_many, "timeout".
+        """
+        self._check_open()
+        for slot in range(SLOTS):
+            client = type(self)(session_options(name, self._options, slot))
+            session = self._session_type(client, name, force=force)
+            try:
+                await session._open(timeout)
+            except ZBrokerError as error:
+                if error.code != "name_in_use" or slot == SLOTS - 1:
+                    raise
+            else:
+                self._sessions.add(session)
+                return session
+        raise AssertionError("the last one has returned, or raised")
 
     @method_takes(declare_options)
     async def _declare_queue(self, options: Callable[[], DeclareOptions]) -> QueueInfo:
@@ -422,6 +396,8 @@ class BaseClient(ExchangeMethods, Generic[S, C, W]):
         self._check_here()
         self._closed = True
         try:
+            for session in list(self._sessions):
+                await session._close(timeout=timeout)
             await self._close_consumers(timeout, flush=flush)
             if flush and self.unpersisted:
                 await self._flush(timeout)
@@ -472,11 +448,5 @@ def _abandon(publisher: PublisherPort, name: str) -> None:
     publisher.abandon()
 
 
-#: methods of both clients
-NAMES: Final = (
-    "publish", "publish_many", "flush", "subscribe", "pause", "resume", "ranges", "consume",
-    "worker", "declare_queue", "delete_queue", "purge_queue", "declare_exchange",
-    "delete_exchange", "bind", "unbind", "heartbeat",
-)  # fmt: skip
 HEARTBEAT_MAX_S: Final = 3_600
 MANY: Final = 1_000  # messages that publish_many queues at a time

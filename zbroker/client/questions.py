@@ -11,7 +11,7 @@ import time as clock
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from zbroker.client.effects import raised
+from zbroker.client.effects import Lost, raised
 from zbroker.client.endpoints import ListenerEndpoints, wait_for_session
 from zbroker.client.link import CLOSE_LINGER_MS, ClientLink
 from zbroker.errors import Timeout, ZBrokerError
@@ -35,7 +35,8 @@ class QuestionLink:
     """One connection. Its methods raise: ZBrokerError, what the broker says; LostError."""
 
     def __init__(self, link: ClientLink, end: float) -> None:
-        self._link, self._end = link, end
+        self._link, self.end = link, end  # answers are waited for until `end`
+        self.kept = False  # it is not closed when its question is answered
         self._cids = 0
 
     def log_on(self, token: str) -> None:
@@ -47,12 +48,21 @@ class QuestionLink:
         self._cids += 1
         command.cid = str(self._cids)
         self._link.send(command)
-        for answer in self._link.answers(self._end):
+        for answer in self._link.answers(self.end):
             if isinstance(answer, Error) and answer.cid in (command.cid, None):
                 raise raised(answer)
             if getattr(answer, "cid", None) == command.cid:
                 return answer
-        raise LostError(late=clock.monotonic() >= self._end)
+        raise LostError(late=clock.monotonic() >= self.end)
+
+    @property
+    def lost(self) -> bool:
+        """The connection was lost since the last answer, or the last look."""
+        return any(isinstance(event, Lost) for event in self._link.events())
+
+    def close(self) -> None:
+        """All that was sent before still goes."""
+        self._link.close(CLOSE_LINGER_MS)
 
 
 def ask(
@@ -62,15 +72,15 @@ def ask(
     """What `question` returns for a connection that is logged on, tried until `timeout`.
 
     what: the call, as errors name it. again: codes that are waited for. hint: of the time-out.
+    A question may keep its connection (`kept`), and close it when it is over.
     Raises: ZBrokerError with the broker's code, or "timeout".
     """
     end = clock.monotonic() + timeout
     newer_than, said = 0, ""
     while True:
         session = wait_for_session(listeners, newer_than, end)
-        link = listeners.connect()
+        connection = QuestionLink(listeners.connect(), end)
         try:
-            connection = QuestionLink(link, end)
             try:
                 connection.log_on(session.answer.token or "")
             except ZBrokerError as error:
@@ -86,7 +96,8 @@ def ask(
         except LostError:
             pass
         finally:
-            link.close(CLOSE_LINGER_MS)
+            if not connection.kept:
+                connection.close()
         left = end - clock.monotonic()
         if left <= 0:
             last = f"; the broker said: {said}" if said else ""

@@ -27,6 +27,7 @@ from zbroker.client.publisher.backpressure import Backpressure
 from zbroker.client.publisher.loop import IOThread
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.publisher.receipt import Receipt
+from zbroker.client.session import Session
 from zbroker.client.subscriber.merge import pause_together, resume_together
 from zbroker.client.subscriber.options import TIMEOUT_S
 from zbroker.client.subscriber.subscription import Combined, Subscription
@@ -38,7 +39,7 @@ from zbroker.errors import StorageError
 T = TypeVar("T")
 
 
-class Client(BaseClient[Subscription, Consumer, Worker]):
+class Client(BaseClient[Subscription, Consumer, Worker, Session]):
     """A publisher's session, and the way to subscriptions and queues; a context manager.
 
     Made by `connect`.
@@ -49,6 +50,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
     _subscription_type = Subscription
     _consumer_type = Consumer
     _worker_type = Worker
+    _session_type = Session
 
     def __init__(self, options: ConnectOptions) -> None:
         super().__init__(options)
@@ -161,6 +163,7 @@ class Client(BaseClient[Subscription, Consumer, Worker]):
 
     # -- queues -------------------------------------------------------------------------------
 
+    session = blocking(BaseClient._session)
     declare_queue = blocking(BaseClient._declare_queue)
     delete_queue = blocking(BaseClient._delete_queue)
     purge_queue = blocking(BaseClient._purge_queue)

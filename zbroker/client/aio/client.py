@@ -15,6 +15,7 @@ from typing import TypeVar
 from zbroker.client import values
 from zbroker.client.aio.consumer import AsyncConsumer, AsyncWorker
 from zbroker.client.aio.publisher import AsyncBackpressure, AsyncPublisher, AsyncReceipt
+from zbroker.client.aio.session import AsyncSession
 from zbroker.client.aio.subscription import AsyncCombined, AsyncSubscription
 from zbroker.client.aio.transport import check_loop, running
 from zbroker.client.base_client import BaseClient
@@ -30,7 +31,7 @@ from zbroker.clock import SystemClock
 T = TypeVar("T")
 
 
-class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
+class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker, AsyncSession]):
     """A publisher's session, the way to subscriptions and queues. Made by `zbroker.aio.connect`.
 
     The same as `zbroker.client.Client`; used by `async with`. `subscribe` and `consume` return at
@@ -43,6 +44,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
     _subscription_type = AsyncSubscription
     _consumer_type = AsyncConsumer
     _worker_type = AsyncWorker
+    _session_type = AsyncSession
 
     def __init__(self, options: ConnectOptions) -> None:
         super().__init__(options)
@@ -159,6 +161,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker]):
 
     # -- queues -------------------------------------------------------------------------------
 
+    session = BaseClient._session
     declare_queue = BaseClient._declare_queue
     delete_queue = BaseClient._delete_queue
     purge_queue = BaseClient._purge_queue

@@ -49,6 +49,7 @@ from zbroker.log.records import ends_of, of_ends
 from zbroker.wire.bodies import credit_bytes
 from zbroker.wire.messages import Ack, Error, Flow, Logoff
 from zbroker.wire.queue_messages import Cancel, Consume, Consuming, Extend, Job, Settled
+from zbroker.wire.transactions import Accepted
 
 
 class ConsumerCore(TokenConnection):
@@ -146,6 +147,24 @@ class ConsumerCore(TokenConnection):
             self._lengthen(verb, mine, now_ms)
         elif found := self.held.settle(positions_of(mine), ours=verb.kind != "ack"):
             self.settling.add(self._meant(verb), found)
+
+    def accepting(self, messages: Sequence[QueueMessage]) -> Accepted:
+        """What a transaction takes, all of which it has to hold. Raises: ZBrokerError
+        transaction_aborted, bad_field."""
+        if self.replays:
+            raise ZBrokerError("bad_field", "a replayable queue has no part in a transaction")
+        positions = positions_of(messages)
+        here = all(message._head.epoch == self._epoch for message in messages)
+        if not here or not positions.issubset(self.held.in_hand - self.held.lost):
+            text = f"queue {self._command.queue!r}: a message is not held any more"
+            raise ZBrokerError("transaction_aborted", text, "it comes again: process that one")
+        holder, generation = self._command.holder, self.own.generation
+        return Accepted(self._command.queue, holder, generation, ends_of(positions))
+
+    def accepted(self, messages: Sequence[QueueMessage]) -> None:
+        """A transaction has taken them."""
+        mine = [message for message in messages if message._head.epoch == self._epoch]
+        self.held.settle(positions_of(mine), ours=False)
 
     def handle(self, event: Event | Acked, now: Now) -> list[Effect]:
         """Also what follows from acks of single messages."""

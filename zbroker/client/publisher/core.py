@@ -140,6 +140,11 @@ class PublisherCore(Connection):
             times.append(self._down_since_ms + self._policy.give_up_ms)
         return min((time for time in times if time is not None), default=None)
 
+    def stage(self, token: str | None) -> None:
+        """Stages all that is added from now on under this token; all before it is settled."""
+        assert not self.store.batches, "a batch that is sent again has the token of its time"
+        self._out.stage = token
+
     def log_on_again(self, now_ms: int) -> list[Effect]:
         """Opens a new session on the same connection: somebody needs a fresh token."""
         return self._log_on(now_ms) if self.state is Phase.LIVE else []

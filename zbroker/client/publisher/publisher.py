@@ -183,6 +183,18 @@ class PublisherPort(hot_path.Inbox):
         for follower in followers:
             follower.beat_each(interval_s)
 
+    def stage(self, token: str | None) -> None:
+        """Stages all that is published from now on under this token; None: publishes it.
+
+        To be called when nothing is unsettled. Raises: as above.
+        """
+
+        def begin() -> int:
+            self._core.stage(token)
+            return 0
+
+        self._ask(begin)
+
     def forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process: it may not use its sockets, nor has it a thread."""
         self.track.error, self.inbox_limit = error, -1

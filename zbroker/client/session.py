@@ -1,0 +1,285 @@
+"""Sessions with transactions: all that one publishes and acknowledges holds, or nothing of it.
+
+    with client.session("billing") as session:
+        for message in session.consume("orders"):
+            with session.transaction():
+                session.publish("invoices", invoice(message))
+                message.ack()
+
+A session has a publisher of its own. In a transaction its messages are staged at the broker, where
+they are durable and shown to no subscriber; acknowledgements are kept here. The commit makes all of
+it one unit of the log. `BaseSession` is what sessions with threads and in event loops share.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from zbroker.client.consumer.consumer import Consumer
+from zbroker.client.consumer.core import ConsumerCore
+from zbroker.client.consumer.message import QueueMessage
+from zbroker.client.consumer.settlement import Verb
+from zbroker.client.consumer.transport import ConsumerThread, ConsumerTransport
+from zbroker.client.options import ConnectOptions
+from zbroker.client.publisher.core import Policy
+from zbroker.client.publisher.publisher import PublisherSettings
+from zbroker.client.publisher.receipt import Receipt
+from zbroker.client.publisher.store import MemoryStore
+from zbroker.client.session_link import SessionLink
+from zbroker.client.waits import blocking, run
+from zbroker.errors import ZBrokerError
+from zbroker.ids import check_client_name, publisher_id
+from zbroker.wire.messages import Logon
+from zbroker.wire.transactions import SESSION_MAX_BYTES
+
+if TYPE_CHECKING:
+    from zbroker.client.base_client import BaseClient
+
+COMMIT_S: Final = 60.0
+ROLLBACK_S: Final = 10.0
+PUBLISHER: Final = "session."  # how the name of its publisher begins
+#: names of its publisher: a program that hangs may still have one, and names are known for ever
+SLOTS: Final = 8
+_RELEASE: Final = Verb("release")
+
+
+def session_options(name: str, options: ConnectOptions, slot: int) -> ConnectOptions:
+    """Those of the client of a session. options: of the client that it is made by. slot: which of
+    the names for it.
+
+    Raises: ZBrokerError bad_field, reserved_name.
+    """
+    check_client_name(name)
+    if len(name.encode()) > SESSION_MAX_BYTES:
+        text = f"the name of a session has at most {SESSION_MAX_BYTES} bytes"
+        raise ZBrokerError("bad_field", text)
+    client, before = f"{PUBLISHER}{name}" + (f".{slot}" if slot else ""), options.settings
+    policy = Policy(True, before.policy.give_up_ms, before.policy.several)
+    settings = PublisherSettings(
+        before.store_bytes, before.store_messages, policy, curve=before.curve
+    )
+    logon = Logon(
+        client, secrets.token_hex(8), credentials=options.logon.credentials,
+        heartbeat_s=options.logon.heartbeat_s,
+    )  # fmt: skip
+    return options._replace(
+        logon=logon, publisher=publisher_id(client), settings=settings, store=MemoryStore(),
+        bookmarks=None, owned=False,
+    )  # fmt: skip
+
+
+class TransactionResult(NamedTuple):
+    """What a transaction did: so many `messages` from `position` on; what `acknowledged` counts
+    left queues.
+
+    position: in the log of the broker; 0 without messages.
+    """
+
+    messages: int
+    position: int
+    acknowledged: int
+
+
+class Transaction:
+    """What belongs to a transaction while it is open. committed: what it did, once it is over."""
+
+    def __init__(self) -> None:
+        self.committed: TransactionResult | None = None
+        self.messages = 0
+        self._taken: dict[ConsumerTransport, list[QueueMessage]] = {}
+
+    def take(self, port: ConsumerTransport, messages: Iterable[QueueMessage]) -> None:
+        """They are acknowledged in it."""
+        self._taken.setdefault(port, []).extend(messages)
+
+    @property
+    def taken(self) -> list[tuple[ConsumerTransport, list[QueueMessage]]]:
+        """By consumer."""
+        return list(self._taken.items())
+
+
+class TransactionalPort(ConsumerTransport):
+    """A consumer's connection whose acks belong to the transaction that is open, if one is."""
+
+    session: BaseSession | None = None
+
+    def ack(self, message: QueueMessage) -> None:
+        if self.session is None or not self.session._take(self, (message,)):
+            super().ack(message)
+
+    def settle(self, verb: Verb, messages: Sequence[QueueMessage]) -> None:
+        session = self.session if verb.kind == "ack" else None
+        if session is None or not session._take(self, messages):
+            super().settle(verb, messages)
+
+
+class BaseSession:
+    """Made by `Client.session`; one thread or task uses it at a time."""
+
+    _consumer_type: type[Any]
+
+    def __init__(self, client: BaseClient[Any, Any, Any, Any], name: str, *, force: bool) -> None:
+        client._consumer_type = self._consumer_type
+        self.name = name
+        self._client = client
+        self._link = SessionLink(client._queues, name, force=force)
+        self._transaction: Transaction | None = None
+        self._staged = False  # what its client publishes has the token of a transaction
+        self._error: ZBrokerError | None = None  # what ended it
+
+    # -- what both do -------------------------------------------------------------------------
+
+    def publish(self, topic: str, data: bytes, **options: Any) -> Receipt:  # noqa: ANN401 - as there
+        """As `Client.publish`; in a transaction it is shown when that is committed.
+
+        The receipt says that it is durable, not that it is shown.
+        """
+        if self._transaction is None and self._staged:
+            self._client._publisher.stage(None)
+            self._staged = False
+        receipt: Receipt = self._client.publish(topic, data, **options)  # type: ignore[attr-defined]
+        if self._transaction is not None:
+            self._transaction.messages += 1
+        return receipt
+
+    def consume(self, queue: str, **options: Any) -> Any:  # noqa: ANN401 - as its client has them
+        """As `Client.consume`; in a transaction acks are kept until that is committed.
+
+        Releases and rejects count at once. A replayable queue has no part in transactions.
+        """
+        consumer = self._client.consume(queue, **options)
+        consumer._port.session = self
+        return consumer
+
+    def _take(self, port: ConsumerTransport, messages: Iterable[QueueMessage]) -> bool:
+        """Whether a transaction takes these acks."""
+        if self._transaction is None:
+            return False
+        self._transaction.take(port, messages)
+        return True
+
+    async def _open(self, timeout: float) -> None:
+        """Raises: as `Client.session`; it is closed."""
+        try:
+            await self._client._open(timeout)
+            await self._client._aside(self._link.attach, timeout)
+        except BaseException:
+            await self._close()
+            raise
+
+    async def _begin(self, timeout: float) -> Transaction:
+        if self._error is not None:
+            raise self._error
+        if self._transaction is not None:
+            text = f"a transaction of session {self.name!r} is open"
+            raise ZBrokerError("bad_command", text, "they are one after the other")
+        client = self._client
+        if client.unpersisted:
+            await client._flush(timeout)
+        client._publisher.stage(await client._aside(self._link.next_stage, timeout))
+        self._staged, self._transaction = True, Transaction()
+        return self._transaction
+
+    async def _commit(self, timeout: float) -> None:
+        transaction = self._transaction
+        assert transaction is not None, "it was begun"
+        try:
+            await self._client._flush(timeout)
+            accepts = [
+                port.read(partial(_accepting, messages)) for port, messages in transaction.taken
+            ]
+            if transaction.messages or accepts:
+                commit = partial(self._link.commit, transaction.messages, accepts, timeout)
+                done = await self._client._aside(commit)
+                transaction.committed = TransactionResult(
+                    done.messages, done.position, done.accepted
+                )
+        except BaseException as error:
+            if isinstance(error, ZBrokerError) and error.code == "session_fenced":
+                self._error = error
+            await self._rollback()
+            raise
+        self._transaction = None
+        for port, messages in transaction.taken:
+            port.read(partial(_accepted, messages))
+
+    async def _rollback(self) -> None:
+        """Its messages end at the broker by themselves; what it took comes again."""
+        transaction, self._transaction = self._transaction, None
+        if transaction is None:
+            return
+        for port, messages in transaction.taken:
+            with suppress(ZBrokerError):  # the consumer is over: they come again all the same
+                port.settle(_RELEASE, messages)
+        try:
+            await self._client._flush(ROLLBACK_S)
+        except ZBrokerError as error:
+            if self._client.unpersisted:  # the next transaction must not get mixed with it
+                self._error = self._error or error
+
+    async def _close(self, *, timeout: float | None = ROLLBACK_S) -> None:
+        """Ends it; a transaction that is open is rolled back. Its consumers end, too.
+
+        Another program may attach the session at any time.
+        """
+        await self._rollback()
+        self._link.close()
+        await self._client._close(flush=self._error is None, timeout=timeout)
+
+    def __repr__(self) -> str:
+        state = "in a transaction" if self._transaction is not None else "idle"
+        return f"{type(self).__name__}({self.name!r}, {state})"
+
+
+def _accepting(messages: Sequence[QueueMessage], core: ConsumerCore) -> Any:  # noqa: ANN401
+    return core.accepting(messages)
+
+
+def _accepted(messages: Sequence[QueueMessage], core: ConsumerCore) -> None:
+    core.accepted(messages)
+
+
+class TransactionalThread(TransactionalPort, ConsumerThread):
+    """The same with a thread."""
+
+
+class SessionConsumer(Consumer):
+    """Made by `Session.consume`."""
+
+    _port_type = TransactionalThread
+
+
+class Session(BaseSession):
+    """Made by `Client.session`; a context manager. One thread uses it at a time."""
+
+    _consumer_type = SessionConsumer
+
+    @contextmanager
+    def transaction(self, timeout: float = COMMIT_S) -> Iterator[Transaction]:
+        """All messages that the session publishes and acknowledges in the block hold when it ends,
+        or none of them if it raises.
+
+        Acknowledged messages come again then. timeout: seconds for the commit.
+        Raises: ZBrokerError transaction_aborted (nothing holds: a message was not held any more, or
+        the broker had waited for a minute), session_fenced (the session was attached elsewhere:
+        this one is over), outcome_unknown, or what a publish was refused with.
+        """
+        transaction = run(self._begin(timeout))
+        try:
+            yield transaction
+        except BaseException:
+            run(self._rollback())
+            raise
+        run(self._commit(timeout))
+
+    close = blocking(BaseSession._close)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()

@@ -1,0 +1,110 @@
+"""The connection of a session to the queues process: it attaches, and commits. Blocks.
+
+    attach --> attached in an epoch --commit--> committed, aborted, or fenced: it is over
+                     |                 |
+                     +---- lost -------+--> attach again: was it committed?
+
+A commit that was not answered is not sent again. The session attaches again: in a higher epoch, so
+it cannot arrive any more, and the answer says whether it had.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from zbroker.client.endpoints import ListenerEndpoints
+from zbroker.client.questions import NOT_READY, PAUSE_S, LostError, QuestionLink, ask
+from zbroker.errors import TEMPORARY, ZBrokerError
+from zbroker.wire.transactions import (
+    Accepted,
+    AttachSession,
+    CommitTransaction,
+    SessionAttached,
+    TransactionCommitted,
+)
+
+_AGAIN: Final = TEMPORARY | NOT_READY
+_LOST: Final = "the connection was lost before the commit arrived: nothing of the transaction holds"
+_HINT: Final = "the broker may be starting, or its disk be full"
+
+
+class SessionLink:
+    """One session, of the client whose queues listener this is. name: of the session."""
+
+    def __init__(self, listeners: ListenerEndpoints, name: str, *, force: bool) -> None:
+        self._listeners, self.name, self._force = listeners, name, force
+        self._connection: QuestionLink | None = None
+        self._attached: SessionAttached | None = None
+        self._number = 0
+
+    def attach(self, timeout: float) -> SessionAttached:
+        """Raises: ZBrokerError session_elsewhere, session_fenced, too_many, "timeout", ..."""
+        self.close()
+
+        def begin(connection: QuestionLink) -> SessionAttached:
+            answer = connection.ask(AttachSession(self.name, force=self._force))
+            assert isinstance(answer, SessionAttached)
+            self._connection, connection.kept = connection, True
+            return answer
+
+        what = f"session({self.name!r})"
+        found = ask(self._listeners, timeout, what, begin, _AGAIN, _HINT)
+        self._attached, self._number = found, 0
+        return found
+
+    def next_stage(self, timeout: float) -> str:
+        """The token of the next transaction; the session attaches where it has to.
+
+        Raises: as `attach`.
+        """
+        attached, connection = self._attached, self._connection
+        if attached is None or connection is None or connection.lost:
+            attached = self.attach(timeout)
+        self._number += 1
+        return f"{attached.stage}{self._number}"
+
+    def commit(
+        self, messages: int, accepts: list[Accepted], timeout: float
+    ) -> TransactionCommitted:
+        """Commits the transaction whose token was given last.
+
+        Raises: ZBrokerError transaction_aborted, session_fenced, ...: nothing of it holds;
+        outcome_unknown (the broker cannot be asked in time).
+        """
+        attached, connection, number = self._attached, self._connection, self._number
+        assert attached is not None, "it was attached before"
+        end = time.monotonic() + timeout
+        while connection is not None:
+            connection.end = end
+            command = CommitTransaction(self.name, attached.epoch, number, messages, accepts)
+            try:
+                answer = connection.ask(command)
+            except LostError:
+                break
+            except ZBrokerError as error:
+                if error.code not in _AGAIN or time.monotonic() + PAUSE_S >= end:
+                    raise
+                time.sleep(PAUSE_S)
+                continue
+            assert isinstance(answer, TransactionCommitted)
+            return answer
+        return self._look(attached.epoch, number, end)
+
+    def _look(self, epoch: int, number: int, end: float) -> TransactionCommitted:
+        """What became of a commit without an answer. Raises: as `commit`."""
+        try:
+            now = self.attach(max(PAUSE_S, end - time.monotonic()))
+        except ZBrokerError as error:
+            text = f"the commit of {self.name!r} was not answered, and its session cannot ask"
+            hint = "attach it again when the broker is there: `session.last` says what holds"
+            raise ZBrokerError("outcome_unknown", f"{text}: {error}", hint) from None
+        if (now.committed, now.number) != (epoch, number):
+            raise ZBrokerError("transaction_aborted", _LOST, "process the messages that come again")
+        return TransactionCommitted(self.name, number, now.position, now.messages)
+
+    def close(self) -> None:
+        """The session can be attached again, here and elsewhere."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
