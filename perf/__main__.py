@@ -32,6 +32,7 @@ from perf import (
     start,
     stores,
     topics,
+    transactions,
 )
 from perf.harness import PEERS, Result, Setup, check_disk, environment
 
@@ -57,6 +58,7 @@ WORKLOADS: Final[dict[str, Callable[[Setup], list[Result]]]] = {
     "replicated-queues": replicated_queues.everything,
     "spark": spark.pipeline,
     "staged": staged.beside,
+    "transactions": transactions.everything,
 }
 WIDTH: Final = 150  # of the table in a file or pipe
 LATEST: Final = Path(__file__).parent / "results" / "latest.json"

@@ -9,12 +9,17 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
+from click.testing import CliRunner
 
 import zbroker
-from tests.process.load import until_running
-from zbroker.client import Client
+from tests.process.instances import Instances
+from tests.process.load import until, until_running
+from tests.process.test_replicated_queues import depths, publish, started
+from zbroker.cli.admin_main import main
+from zbroker.client import Client, connect
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.session import Session
 from zbroker.errors import ZBrokerError
@@ -180,3 +185,46 @@ def test_each_job_has_one_result_whatever_is_killed(tmp_path: Path) -> None:
         assert _left(client, "jobs") == 0
         found = _shown(client, "results")
         assert sorted(map(int, found)) == list(range(JOBS))
+
+
+SYNC: Final = {"mode": "sync", "downgrade_after": "2s"}
+
+
+def test_a_session_goes_on_at_another_instance_and_knows_what_holds() -> None:
+    """Its instance dies with a transaction that is open, after one that was committed."""
+    with Instances(2, destination=SYNC, starts=False) as instances:
+        a, b = started(instances)
+        with connect(a.url, "pa") as at_a, at_a.session("billing", timeout=T) as session:
+            publish(at_a, 4)
+            consumer = session.consume("work", timeout=T)
+            jobs: list[QueueMessage] = []
+            while len(jobs) < 4:
+                jobs += consumer.fetch(4 - len(jobs), timeout=T)
+            with session.transaction(T) as done:
+                session.publish("results", jobs[0].data + jobs[1].data)
+                jobs[0].ack()
+                jobs[1].ack()
+            with connect(b.url, "pb") as at_b:
+                until(lambda: _shown(at_b, "results") == [b"01"], "b shows it, too")
+                until(lambda: depths(a, b) == [2, 2], "both know which jobs are done")
+                with pytest.raises(ZBrokerError) as refused:
+                    at_b.session("billing", timeout=T)
+                assert refused.value.code == "session_elsewhere"
+                left_open = session.transaction(T)
+                left_open.__enter__()
+                session.publish("results", b"never").wait(T)
+                a.kill()
+                with at_b.session("billing", force=True, timeout=T) as again:
+                    assert again.last == done.id
+                    takeover = ["--url", b.url, "queue", "takeover", "work", "--from", "a", "--yes"]
+                    CliRunner().invoke(main, takeover, catch_exceptions=False)
+                    rest = again.consume("work", timeout=T)
+                    for _ in range(2):
+                        [job] = rest.fetch(1, timeout=T)
+                        assert job.redelivered
+                        with again.transaction(T):
+                            again.publish("results", job.data)
+                            job.ack()
+                    assert sorted(_shown(at_b, "results")) == [b"01", b"2", b"3"]
+                    assert depths(b) == [0]
+            session._client._publisher.abandon()

@@ -29,7 +29,7 @@ from zbroker.client.publisher.core import Policy
 from zbroker.client.publisher.publisher import PublisherSettings
 from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.publisher.store import MemoryStore
-from zbroker.client.session_link import SessionLink
+from zbroker.client.session_link import SessionLink, TransactionId
 from zbroker.client.waits import blocking, run
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, publisher_id
@@ -85,9 +85,11 @@ class TransactionResult(NamedTuple):
 
 
 class Transaction:
-    """What belongs to a transaction while it is open. committed: what it did, once it is over."""
+    """What belongs to a transaction while it is open. id: which one of its session it is.
+    committed: what it did, once it is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, id_: TransactionId) -> None:
+        self.id = id_
         self.committed: TransactionResult | None = None
         self.messages = 0
         self._taken: dict[ConsumerTransport, list[QueueMessage]] = {}
@@ -155,6 +157,11 @@ class BaseSession:
         consumer._port.session = self
         return consumer
 
+    @property
+    def last(self) -> TransactionId | None:
+        """The transaction of this name that was committed last when the session was attached."""
+        return self._link.last
+
     def _take(self, port: ConsumerTransport, messages: Iterable[QueueMessage]) -> bool:
         """Whether a transaction takes these acks."""
         if self._transaction is None:
@@ -180,8 +187,9 @@ class BaseSession:
         client = self._client
         if client.unpersisted:
             await client._flush(timeout)
-        client._publisher.stage(await client._aside(self._link.next_stage, timeout))
-        self._staged, self._transaction = True, Transaction()
+        id_, token = await client._aside(self._link.begin, timeout)
+        client._publisher.stage(token)
+        self._staged, self._transaction = True, Transaction(id_)
         return self._transaction
 
     async def _commit(self, timeout: float) -> None:

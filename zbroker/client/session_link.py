@@ -11,7 +11,7 @@ it cannot arrive any more, and the answer says whether it had.
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.questions import NOT_READY, PAUSE_S, LostError, QuestionLink, ask
@@ -27,6 +27,13 @@ from zbroker.wire.transactions import (
 _AGAIN: Final = TEMPORARY | NOT_READY
 _LOST: Final = "the connection was lost before the commit arrived: nothing of the transaction holds"
 _HINT: Final = "the broker may be starting, or its disk be full"
+
+
+class TransactionId(NamedTuple):
+    """One transaction of a session: its epoch, and its number in that."""
+
+    epoch: int
+    number: int
 
 
 class SessionLink:
@@ -53,8 +60,17 @@ class SessionLink:
         self._attached, self._number = found, 0
         return found
 
-    def next_stage(self, timeout: float) -> str:
-        """The token of the next transaction; the session attaches where it has to.
+    @property
+    def last(self) -> TransactionId | None:
+        """The transaction that was committed last before it was attached, if there was one."""
+        found = self._attached
+        if found is None or not found.number:
+            return None
+        return TransactionId(found.committed, found.number)
+
+    def begin(self, timeout: float) -> tuple[TransactionId, str]:
+        """The next transaction, and the token for its messages; the session attaches where it has
+        to.
 
         Raises: as `attach`.
         """
@@ -62,7 +78,7 @@ class SessionLink:
         if attached is None or connection is None or connection.lost:
             attached = self.attach(timeout)
         self._number += 1
-        return f"{attached.stage}{self._number}"
+        return TransactionId(attached.epoch, self._number), f"{attached.stage}{self._number}"
 
     def commit(
         self, messages: int, accepts: list[Accepted], timeout: float
@@ -97,7 +113,7 @@ class SessionLink:
             now = self.attach(max(PAUSE_S, end - time.monotonic()))
         except ZBrokerError as error:
             text = f"the commit of {self.name!r} was not answered, and its session cannot ask"
-            hint = "attach it again when the broker is there: `session.last` says what holds"
+            hint = "open the session again when the broker is there, and compare `last`"
             raise ZBrokerError("outcome_unknown", f"{text}: {error}", hint) from None
         if (now.committed, now.number) != (epoch, number):
             raise ZBrokerError("transaction_aborted", _LOST, "process the messages that come again")
