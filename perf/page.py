@@ -32,7 +32,7 @@ from perf.sides import ROOT
 
 PAGE: Final = ROOT / "docs" / "reference" / "performance.md"
 QUIET_PERCENT: Final = 10.0  # of the machine that others may take before the page says so
-PLOTTED: Final = ("publish", "steady")  # workloads whose plots are on the page
+PLOTTED: Final = re.compile(r"publish-publish\.svg|steady-.*-percentiles\.svg")  # on the page
 
 
 def main() -> None:
@@ -56,12 +56,12 @@ def main() -> None:
 
 
 def write_plots(comparison: Comparison, directory: Path) -> list[tuple[str, str]]:
-    """Writes all plots. Returns: title and place of those for the page, relative to it."""
+    """Writes the plots of the page. Returns: title and place of each, relative to it."""
     directory.mkdir(parents=True, exist_ok=True)
     pictures = []
     for name, svg in drawn(comparison).items():
-        (directory / name).write_text(svg)
-        if name.startswith(PLOTTED):
+        if PLOTTED.fullmatch(name):
+            (directory / name).write_text(svg)
             place = os.path.relpath(directory.resolve() / name, PAGE.parent)
             pictures.append((name.removesuffix(".svg").replace("-", " "), place))
     return pictures
@@ -85,7 +85,7 @@ def section(content: dict[str, Any], pictures: list[tuple[str, str]]) -> str:
         "\n".join(figures(comparison, content["sides"])),
         "\n".join(processor(comparison)),
         *(f"![{title}]({place})" for title, place in pictures),
-        *(
+        "\n".join(
             f"- not measured: {side}, {workload}, {without_places(reason)}"
             for side, workload, reason in comparison.failed
         ),

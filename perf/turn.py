@@ -215,7 +215,7 @@ class Turn:
         Raises: ValueError, for a rate that only lets messages pile up.
         """
         if rate_s > self.published_per_s:
-            raise ValueError("faster than its publish()")
+            raise ValueError("this is more than it publishes at all")
         schedule, topic = Schedule(rate_s, self.plan.steady_s), self.topic("steady")
         with self.subscribers(1, topic, schedule.count, timed=True) as ask:
             cpu = Cpu(self.server)
