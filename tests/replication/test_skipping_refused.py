@@ -6,10 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from tests.journal.linked import LINK, LINK_NUMBER, MINE, P, commit, make, open_link
-from tests.replication.build import HERE, Link, batch
+from tests.replication.build import HERE, THIRD, Link, batch
 from zbroker.engine.effects import Note
+from zbroker.ids import Origin
 from zbroker.journal.group_commit import GroupCommit
-from zbroker.log.format import KIND_ORIGIN, KIND_PUBLISH, Batch
+from zbroker.log.format import KIND_ORIGIN, KIND_PUBLISH, KIND_TIE, Batch
 from zbroker.log.reader import Cursor
 from zbroker.replication.durability import DestinationRule, Durability
 from zbroker.replication.effects import FindStart, LinkBlock, SayOn
@@ -21,22 +22,36 @@ from zbroker.wire import replication as w
 from zbroker.wire.replicas import ChangeLink, LinkChanged, SkipMissing
 
 NAMES = {P: ("p", "")}
-LOG = 4  # batches of one message, of which the third has a topic that is not allowed there
+LOG = 4  # batches of one message
 
 
-def log() -> list[Batch]:
-    found = [batch(position) for position in range(1, LOG + 1)]
+def log(origin: Origin = HERE) -> list[Batch]:
+    found = [batch(position, origin) for position in range(1, LOG + 1)]
     for one in found:
         one.publisher = P
+    return found
+
+
+def with_a_secret() -> list[Batch]:
+    """The third batch has a topic that is not allowed there."""
+    found = log()
     found[2].topics = ["secret"]
+    return found
+
+
+def with_a_tie() -> list[Batch]:
+    """The third record is about a message that this log has under another origin no more."""
+    found = log(THIRD)
+    found[2].kind = KIND_TIE
     return found
 
 
 class Pair:
     """A link, and the journal that its destination has; what is said goes over at once."""
 
-    def __init__(self) -> None:
-        self.link, self.journal = Link(), make()
+    def __init__(self, log: list[Batch]) -> None:
+        self.link, self.journal, self.log = Link(), make(), log
+        self.origin = log[0].origin
         open_link(self.journal, topics=["t"])
         durability = Durability([DestinationRule("there", sync=False)], 0, 0)
         self.changes = LinkChanges({"there": self.link.end}, durability)
@@ -45,14 +60,14 @@ class Pair:
     @property
     def position(self) -> int:
         """Up to where the destination has what is sent to it."""
-        return self.journal.sessions.origins.high(HERE)
+        return self.journal.sessions.origins.high(self.origin)
 
     def send(self) -> list[Batch]:
         """What is in the log and goes; what the other log gets of it."""
         end = self.link.end
         read = end.next_read(1 << 40)
         assert read is not None, "it does not read now"
-        block = LinkBlock(read, log(), Cursor(1, 0, LOG + 1))
+        block = LinkBlock(read, self.log, Cursor(1, 0, LOG + 1))
         effects, _ = end.read(block, NAMES)
         stored: list[Batch] = []
         for effect in effects:
@@ -87,7 +102,7 @@ class Pair:
         skip = SkipMissing(MINE, LINK_NUMBER, *origin, said.first, said.last)
         self.journal.receive(LINK, codec.to_journal(codec.encode(skip)), [])
         stored, _ = commit(self.journal)
-        self.link.beats({HERE: self.position})
+        self.link.beats({self.origin: self.position})
         return stored
 
 
@@ -101,7 +116,7 @@ def missing(journal: GroupCommit) -> list[tuple[int, int, str]]:
 
 def refused() -> Pair:
     """The origin has stopped at the third record."""
-    pair = Pair()
+    pair = Pair(with_a_secret())
     assert sequences(pair.send()) == [1, 2]
     assert pair.link.end.stopped == {HERE: "not_entitled"}, "not what the later ones met"
     return pair
@@ -142,3 +157,21 @@ def test_a_skip_that_comes_twice_is_one() -> None:
     pair.hears_of_it(effects)
     assert pair.hears_of_it(effects) == []
     assert missing(pair.journal) == [(3, 3, "skipped")]
+
+
+def test_a_tie_of_messages_that_are_in_no_log_is_given_up() -> None:
+    """They were removed here, and that is declared there: the destination never gets them."""
+    pair = Pair(with_a_tie())
+    assert sequences(pair.send()) == [1, 2]
+    assert pair.link.end.stopped == {THIRD: "origin_gap"}, "they may come by another link"
+    assert pair.skip()[1].code == "not_found"
+    pair.again()
+    pair.send()
+    assert pair.link.end.stopped == {THIRD: "expired"}
+    effects, changed = pair.skip()
+    assert changed.code == ""
+    pair.hears_of_it(effects)
+    assert missing(pair.journal) == [(3, 3, "skipped")]
+    pair.again()
+    assert sequences(pair.send()) == [4]
+    assert (pair.position, dict(pair.link.end.stopped)) == (4, {})

@@ -12,6 +12,7 @@ from zbroker.journal.core import JournalCore
 from zbroker.log.format import Batch
 from zbroker.replication.core import ReplicationCore
 from zbroker.replication.effects import StartFound
+from zbroker.replication.records import Pending
 
 
 def _publishers_at_once(core: JournalCore) -> None:
@@ -99,5 +100,26 @@ LINKS: Final[dict[str, Callable[[ReplicationCore], None]]] = {
 #: too rare for seeds: a history that is written down finds it
 WRITTEN_DOWN: Final[dict[str, Callable[[ReplicationCore], None]]] = {
     "a link passes over the state that its log begins with": _past_the_state,
+}
+
+
+def _ties_wait_for_ever(core: ReplicationCore) -> None:
+    """A tie that is refused is never known to have its messages nowhere."""
+    for link in core.outgoing.values():
+        selection: Any = link.selection
+        selection._lacking = lambda position, origin: [Pending(position, origin, 0)]
+
+
+def _ties_wait_for_nothing(core: ReplicationCore) -> None:
+    """What the destination lacks before a tie is not looked at."""
+    for link in core.outgoing.values():
+        selection: Any = link.selection
+        selection._lacking = lambda _position, _origin: []
+
+
+#: likewise; see tie_of_removed_messages
+TIES: Final[dict[str, Callable[[ReplicationCore], None]]] = {
+    "a tie whose messages no log has is refused for ever": _ties_wait_for_ever,
+    "a tie is given up while its messages may come": _ties_wait_for_nothing,
 }
 ALL: Final = (*JOURNALS, *LINKS)

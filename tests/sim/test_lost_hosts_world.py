@@ -12,9 +12,11 @@ import pytest
 from tests.sim import lost_hosts_bugs
 from tests.sim.lost_hosts_world import LostHostsWorld, Violation
 from tests.sim.many_publishers import Publisher
-from tests.sim.many_world import Instance
+from tests.sim.many_world import HEAL_MS, Instance
 from tests.sim.seeds import must_find, run
+from zbroker.ids import Origin
 from zbroker.journal.first_start import FirstPhase
+from zbroker.log.format import KIND_TIE, Batch
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "60"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
@@ -78,6 +80,66 @@ def messages_known_from_a_state(bug: str = "") -> None:
     assert not program.acked
     world.give_up()
     until(world, lambda: not program.unacked)
+
+
+def test_a_tie_of_messages_that_no_log_has_any_more_can_be_given_up() -> None:
+    tie_of_removed_messages()
+
+
+@pytest.mark.parametrize("bug", lost_hosts_bugs.TIES)
+def test_a_planted_bug_of_refused_ties_is_found(bug: str) -> None:
+    with pytest.raises(AssertionError):
+        tie_of_removed_messages(bug)
+
+
+def tie_of_removed_messages(bug: str = "") -> None:
+    """a and c take the same messages, which b never gets; c removes them. Then a begins on a new
+    disk with the state of c, and gets c's tie of them, which goes to b."""
+    world = star(bug)
+    a, b, c = world.instances.values()
+    program = Publisher("program", says_prev=True)
+    world.publishers = [program]
+    until(world, lambda: all(is_open(one) for one in (a, b, c)))
+    c.open(program)
+    until(world, lambda: program.session)
+    world.cuts |= {("a", "b"), ("b", "a"), ("a", "c"), ("c", "a")}
+    world.publish(program)
+    until(world, lambda: len(c.held()) == len(program.unacked))
+    world.new_segment(c)
+    a.open(program)
+    until(world, lambda: len(a.held()) == len(program.unacked))
+    world.cuts -= {("a", "c"), ("c", "a")}
+    until(world, lambda: ties(c))
+    (tied,) = {one.origin for one in ties(c)}
+    while c.held():
+        world.new_segment(c)
+        world.at.run_until(world.at.now_ms + 1_000)
+        c.remove_old()
+    assert ties(c), "they are in a segment that stays"
+    a.lose_disk(new_id=True)
+    world.cuts.clear()
+    until(world, lambda: is_open(a) and ties(a))
+    link = a.replication.core.outgoing["b"].selection
+    until(world, lambda: link.missing)
+    world.at.run_until(world.at.now_ms + 5_000)
+    assert tied not in link.missing, "b may have the messages"
+    world.give_up()
+    until(world, lambda: tied in link.missing)
+    assert link.stopped[tied] == "expired"
+    world.at.run_until(world.at.now_ms + HEAL_MS // 2)
+    assert ends(b)[tied] == ends(a)[tied] > 0
+    assert not link.stopped
+    a.open(program)
+    until(world, lambda: not program.unacked)
+
+
+def ties(instance: Instance) -> list[Batch]:
+    return [one for one in instance.batches() if one.kind == KIND_TIE]
+
+
+def ends(instance: Instance) -> dict[Origin, int]:
+    """How far each origin is in its log."""
+    return instance.journal.core.commit.sessions.origins.vector if instance.journal else {}
 
 
 def test_an_instance_waits_for_a_peer_that_gets_its_own_data_back() -> None:

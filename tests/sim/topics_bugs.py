@@ -10,7 +10,7 @@ from zbroker.journal.core import JournalCore
 from zbroker.link_topics import LinkTopics
 from zbroker.log import records
 from zbroker.log.format import KIND_PUBLISH, KIND_TIE, STAYS, Batch
-from zbroker.replication.link_selection import Pending
+from zbroker.replication.records import Pending
 from zbroker.wire.internal import Covered
 
 

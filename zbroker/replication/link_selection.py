@@ -23,6 +23,9 @@ the topics.
 A tie has no content, so a filter cannot judge it. Its messages are before it in this log, under
 another origin. Once the destination has all that it wants of what is before the tie, it has them
 or does not want them, and the tie is left out. Until then its origin stops (`origin_gap`).
+
+A destination refuses a tie while it lacks the messages. If it has all that is before the tie in
+this log, and refuses it again, this log does not have them any more: the origin is `expired`.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import DecodeError
 
@@ -46,14 +49,14 @@ from zbroker.replication.effects import StartFound
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.link_filter import LinkFilter, TypeOf, as_any
 from zbroker.replication.own_holdings import OwnHoldings
-from zbroker.replication.records import Sent, closing_now, record_of
+from zbroker.replication.records import Pending, Sent, closing_now, record_of
 from zbroker.replication.snapshot_rows import head
 from zbroker.wire.internal import Covered
 
 EXPIRED: Final = "expired"
 GAP: Final = "gap"
 OTHER_TOPICS: Final = "digest_differs"
-BEFORE_TIE: Final = "origin_gap"  # the destination lacks a record that is before a tie
+BEFORE_TIE: Final = "origin_gap"  # the destination lacks what is before a tie, or what it ties
 KEEP_BYTES: Final = 64 * MIB  # of this log are kept for what a destination may read again
 #: why a record is refused for a while, or until something else than a skip is done
 PASSING: Final = frozenset(
@@ -61,14 +64,6 @@ PASSING: Final = frozenset(
 )
 _DAMAGE: Final = Origin(0, 0)  # of all that a damaged range had
 _NO_MARK: Final = frozenset({KIND_TIE, KIND_NOOP, KIND_CLOSED})  # no client waits for them
-
-
-class Pending(NamedTuple):
-    """A record at `position` that the destination lacks, as far as is known."""
-
-    position: int
-    origin: Origin
-    last: int
 
 
 class LinkSelection:
@@ -106,6 +101,9 @@ class LinkSelection:
         self._damage = DamagedRange()
         #: of origins that stopped at a tie: what the destination must have first
         self._ties: dict[Origin, list[Pending]] = {}
+        self._refused_ties: dict[Origin, int] = {}  # where the newest one of each origin ends
+        #: of these, those that were sent again when nothing before them was missing there
+        self._alone: set[tuple[Origin, int]] = set()
 
     def forget(self) -> None:
         """Reading is over, or begins again."""
@@ -124,6 +122,7 @@ class LinkSelection:
         self._removed = {}
         self._under.clear()
         self._ties.clear()
+        self._alone.clear()
         known = (*self._peer.rows, *self._peer.closed)
         self._passed = {origin: self._reached(origin) for origin in known}
         self._chain = {origin: (self._known_from(origin), -1) for origin in self._passed}
@@ -218,12 +217,18 @@ class LinkSelection:
         removed = self._removed.items()
         return sorted(ours | {one.instance for one, last in removed if self._reached(one) < last})
 
-    def was_refused(self, origin: Origin, last: int, code: str) -> None:
+    def was_refused(self, origin: Origin, last: int, code: str, kind: int) -> None:
         """A record that ends at `last` was not taken there. The first refusal is the reason: the
         records after it are refused because that one is missing."""
-        if origin not in self.stopped and code not in PASSING:
+        if origin in self.stopped:
+            return
+        if kind == KIND_TIE and code == BEFORE_TIE:
+            self._refused_ties[origin] = last
+            if (origin, last) in self._alone:
+                code, self.missing[origin] = EXPIRED, (self._reached(origin) + 1, last)
+        elif code not in PASSING:
             self.refused[origin] = self._reached(origin) + 1, last
-        self.stopped.setdefault(origin, code)
+        self.stopped[origin] = code
 
     @property
     def skippable(self) -> dict[Origin, tuple[int, int]]:
@@ -250,11 +255,8 @@ class LinkSelection:
             return True  # fmt: skip
         if any(self._row_digest(o) != was for o, was in self._under.items()):
             return True
-        self.refused = {one: at for one, at in self.refused.items() if not self._has(one, at[1])}
-        return any(self._has(one, last) for one, (_, last) in ranges.items())
-
-    def _has(self, origin: Origin, last: int) -> bool:
-        return self._holds(origin) >= last
+        self.refused = {one: at for one, at in self.refused.items() if self._holds(one) < at[1]}
+        return any(self._holds(one) >= last for one, (_, last) in ranges.items())
 
     def covered(self) -> None:
         """Forgets what is pending as far as the destination holds it by now."""
@@ -347,16 +349,20 @@ class LinkSelection:
             return
         if not self.may_want(batch):
             return
-        newest = Origin(self._peer.instance, self._peer.generation)
-        before = [one for one in self.pending if one.origin == _DAMAGE]
-        before += [
-            Pending(batch.position, one, at) for one, at in self._sent_ends()
-            if one != origin and self._holds(one) < at
-            and not (one.instance == newest.instance and one >= newest)  # it has that itself
-        ]  # fmt: skip
+        before = self._lacking(batch.position, origin)
         held = max(self._reached(origin), self._given.get(origin, 0))
         if before and self._goes(origin, held):
             self.stopped[origin], self._ties[origin] = BEFORE_TIE, before
+
+    def _lacking(self, position: int, origin: Origin) -> list[Pending]:
+        """What the destination lacks of all that was read before `position`, of other origins."""
+        newest = Origin(self._peer.instance, self._peer.generation)
+        damaged = [one for one in self.pending if one.origin == _DAMAGE]
+        return damaged + [
+            Pending(position, one, at) for one, at in self._sent_ends()
+            if one != origin and self._holds(one) < at
+            and not (one.instance == newest.instance and one >= newest)  # it has that itself
+        ]  # fmt: skip
 
     # -- what the topics leave out ----------------------------------------------------------------
 
@@ -485,7 +491,10 @@ class LinkSelection:
         ]
 
     def _given_as(self, batch: Batch, last: int, after: int, after_crc: int | None) -> Sent:
-        self._given[batch.origin] = last
+        origin = batch.origin
+        if self._refused_ties.get(origin) == last and not self._lacking(batch.position, origin):
+            self._alone.add((origin, last))
+        self._given[origin] = last
         if batch.kind == KIND_CLOSED:
             batch = closing_now(batch, self._own.closed)
         return record_of(batch, after, after_crc)

@@ -312,7 +312,7 @@ class OutgoingLink:
                 continue
             if sent.origin not in self.selection.stopped:
                 effects.append(self._note("replication.record_refused", item.reason))
-            self.selection.was_refused(sent.origin, sent.last, item.code)
+            self.selection.was_refused(sent.origin, sent.last, item.code, sent.kind)
             self._again_ms = now_ms + AGAIN_MS
         effects += self._moved()
         return [*effects, *self.pause(now_ms)] if self.paused else effects
@@ -462,7 +462,7 @@ class OutgoingLink:
             self._ordinal += 1
             size = size_of(record, body)
             origin = Origin(record.instance, record.generation)
-            self._sent.append(OnTheWay(self._ordinal, origin, last_of(record), size))
+            self._sent.append(OnTheWay(self._ordinal, origin, last_of(record), size, record.kind))
             self._bytes += size
         sent = [record for record, _ in records]
         units = w.SendUnits(self.session, first, sent, [*covered])

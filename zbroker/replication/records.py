@@ -87,6 +87,14 @@ def name_record(publisher: int, name: str, principal: str) -> tuple[Record, byte
     return Record(KIND_PUBLISHER, 1, 0, 0, 0, 0, publisher), body
 
 
+class Pending(NamedTuple):
+    """A record at `position` of this log that a destination lacks, as far as is known."""
+
+    position: int
+    origin: Origin
+    last: int
+
+
 class OnTheWay(NamedTuple):
     """A record that was sent and not judged yet; size: see size_of."""
 
@@ -94,6 +102,7 @@ class OnTheWay(NamedTuple):
     origin: Origin
     last: int
     size: int
+    kind: int
 
 
 def size_of(record: Record, body: bytes | memoryview) -> int:

@@ -89,7 +89,8 @@ def skip(target: Target, name: str, origin: str, dry_run: bool) -> None:
 
     That is what retention removed here before it got there (`expired`), or a record that it refuses
     for good. Without ORIGIN all of these. First let another instance send it: that happens by
-    itself while one has it. The destination goes on after the range, and lists it as missing.
+    itself while one has it. The destination goes on after the range, and lists it as missing. Ties
+    whose messages no log has any more are given up one by one.
 
     Example: zbroker-admin replication skip b 10b714bc24174273.5 --dry-run
     """
