@@ -19,6 +19,7 @@ INGEST = (*get_args(m.IngestCommand), stages.CommitStaged, stages.AbortStaged)
 
 #: What each command needs: an action of the access file, or why it needs none.
 OWN = "it is about what the same connection was entitled to before"
+SEEN = "it shows what the principal has a right to, and leaves out the rest"
 RIGHTS = {
     "ingest": {
         "logon": "a key, and a client name of its principal",
@@ -56,6 +57,8 @@ RIGHTS = {
         "delete_exchange": "configure",
         "bind_queue": "bind",
         "unbind_queue": "bind",
+        "list_exchanges": SEEN,
+        "list_bindings": SEEN,
         "cancel": OWN,
         "flow": OWN,
         "heartbeat": OWN,

@@ -17,12 +17,14 @@ from zbroker.admin.answers import Answers, AnswerSources
 from zbroker.admin.audit import DONE, Audit, AuditedRequest
 from zbroker.admin.digest_reports import DigestReports
 from zbroker.admin.drains import Drains
+from zbroker.admin.exchanges import ExchangeReports
 from zbroker.admin.link_alarms import GRACE_MS
 from zbroker.admin.link_reports import LinkReports, LinkWatch
 from zbroker.admin.process_link import Sampler
 from zbroker.admin.queues import QueueReports, QueueWatch
 from zbroker.admin.retention import BlockedRemoval
 from zbroker.errors import ClientError
+from zbroker.wire import exchange_surveys as x
 from zbroker.wire import internal as m
 from zbroker.wire import queue_surveys as q
 from zbroker.wire.replicas import ChangeLink
@@ -61,7 +63,11 @@ def reported_by_process(ask: Any) -> Any:
     """What the queues process says to each question but what queues there are."""
     if isinstance(ask, q.AskPoints):
         return q.Points(ask.cid, [])
-    changes = q.Purge | q.SetPoint | q.RemovePoint
+    if isinstance(ask, x.AskExchangeRows):
+        return x.ExchangesSurveyed(ask.cid)
+    if isinstance(ask, x.AskBindingRows):
+        return x.BindingsSurveyed(ask.cid)
+    changes = q.Purge | q.SetPoint | q.RemovePoint | x.ChangeExchange | x.ChangeBinding
     return q.Changed(ask.cid, 3, 7) if isinstance(ask, changes) else None
 
 
@@ -113,6 +119,7 @@ class Bench:
             AnswerSources(
                 tools, self.rig.worker, self.sampling, subscriptions, clients, topics, self.audit,
                 access, QueueReports(self.process.link, self.watch_queues, tools.clock),
+                ExchangeReports(self.process.link),
                 LinkReports(self.replication.link, links, []),
                 DigestReports(tools.paths, lambda: 1, tools.clock),
                 Drains(clients, self.replication.link, lambda: 1, tools.clock, "main"),
@@ -429,6 +436,18 @@ def test_changes_reach_the_queues_process(bench: Bench) -> None:
     assert bench.post("/points/remove", name="eod")["position"] == 7
     asked = [q.Purge(0, "work"), q.SetPoint(0, "eod"), q.RemovePoint(0, "eod")]
     assert bench.process.asked == asked
+
+
+def test_exchanges_and_bindings_have_paths(bench: Bench) -> None:
+    assert bench.answers.get("/exchanges") == {"exchanges": []}
+    assert bench.answers.get("/bindings", "queue=bills")["bindings"] == []
+    assert bench.post("/exchanges", exchange="e")["changed"]
+    assert bench.post("/bindings", queue="q", exchange="e")["changed"]
+    assert bench.post("/bindings/remove", queue="q", exchange="e")["changed"]
+    assert bench.post("/exchanges/delete", exchange="e")["bindings"] == 3
+    assert [getattr(one, "what", "") for one in bench.process.asked] == [
+        "", "", "declare", "bind", "unbind", "delete"
+    ]  # fmt: skip
 
 
 def test_queues_are_in_the_status_in_metrics_and_in_the_history(bench: Bench) -> None:

@@ -26,7 +26,7 @@ def reported(refusal: Refusal | None) -> tuple[int, str] | None:
     return None if refusal is None else (refusal.status, refusal.code)
 
 
-#: by GET, and by POST; `/points` is both
+#: by GET, and by POST; `/points`, `/exchanges` and `/bindings` are both
 READS = [
     *core.READS,
     "/actions/7",
@@ -110,9 +110,10 @@ def test_what_changes_something_needs_post(path: str, secured: bool) -> None:
     assert refuse(posted(path), ADMIN, secured=secured) is None
 
 
-def test_points_are_read_by_get_and_set_by_post() -> None:
-    assert (core.kind_of("/points"), core.kind_of("/points", "POST")) == ("read", "write")
-    refusal = refuse(asked("/points")._replace(method="PUT"), ADMIN)
+@pytest.mark.parametrize("path", ["/points", "/exchanges", "/bindings"])
+def test_what_is_read_by_get_is_set_by_post(path: str) -> None:
+    assert (core.kind_of(path), core.kind_of(path, "POST")) == ("read", "write")
+    refusal = refuse(asked(path)._replace(method="PUT"), ADMIN)
     assert refusal is not None
     assert refusal.status == 405
 

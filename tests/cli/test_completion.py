@@ -17,6 +17,7 @@ from tests.cli.admins import FakeAdmin
 from zbroker.cli import admin_main, main
 from zbroker.cli.completion import (
     SHELLS,
+    complete_exchange,
     complete_link,
     complete_point,
     complete_queue,
@@ -98,7 +99,7 @@ def test_topics_of_an_instance_on_this_host_are_completed(
     assert complete_topic(ctx, parameter, "ord") == []
 
 
-def test_queues_points_and_links_of_an_instance_on_this_host_are_completed(fake: FakeAdmin) -> None:
+def test_names_of_an_instance_on_this_host_are_completed(fake: FakeAdmin) -> None:
     fake.answers["GET /queues"] = {"queues": [{"name": name} for name in ("work", "other")]}
     fake.answers["GET /points"] = {"points": [{"name": name} for name in ("eod", "start")]}
     root, parameter = click.Context(admin_main.main), click.Option(["--x"])
@@ -106,6 +107,8 @@ def test_queues_points_and_links_of_an_instance_on_this_host_are_completed(fake:
     ctx = click.Context(admin_main.main, parent=root)
     assert items(complete_queue(ctx, parameter, "wo")) == ["work"]
     assert items(complete_point(ctx, parameter, "")) == ["eod", "start"]
+    fake.answers["GET /exchanges"] = {"exchanges": [{"name": name} for name in ("amq.topic", "e")]}
+    assert items(complete_exchange(ctx, parameter, "a")) == ["amq.topic"]
     fake.answers["GET /replication"] = {"links": [{"name": name} for name in ("b", "c", "b")]}
     assert items(complete_link(ctx, parameter, "")) == ["b", "c"], "a link in each direction"
     fake.answers["GET /queues"] = (503, {"code": "not_ready", "reason": "later"})

@@ -19,6 +19,7 @@ def documents() -> dict[str, Any]:
         "/journal": journal(),
         "/actions": actions(),
         "/queues": queues("work", "audit"),
+        "/exchanges": exchanges(),
         "/replication": replication(),
         "/queues/work/explain": explained("it has no consumer", "1,234 messages are ready"),
     }
@@ -248,6 +249,38 @@ def queue(queue_name: str, depth: int) -> dict[str, Any]:
 def queues(*names: str) -> dict[str, Any]:
     rows = [queue(name, 1_234 - i) for i, name in enumerate(names)]
     return {"persisted": 1_234_560, "queues": rows}
+
+
+def exchange(exchange_name: str, bindings: int, **more: Any) -> dict[str, Any]:
+    return {
+        "name": exchange_name,
+        "kind": "topic",
+        "alternate": "",
+        "auto_delete": False,
+        "internal": False,
+        "predeclared": False,
+        "bindings": bindings,
+    } | more
+
+
+def exchanges(*rows: dict[str, Any]) -> dict[str, Any]:
+    """Those that are always there, and more; none by default, as of most instances."""
+    return {"exchanges": [exchange("amq.topic", 0, predeclared=True), *rows]}
+
+
+def binding(queue_name: str, key: str, **more: Any) -> dict[str, Any]:
+    return {
+        "exchange": "events",
+        "queue": queue_name,
+        "key": key,
+        "arguments": {},
+        "instance": "10b714bc24174273",
+        "here": True,
+    } | more
+
+
+def bindings(*rows: dict[str, Any], left_out: int = 0) -> dict[str, Any]:
+    return {"left_out": left_out, "bindings": list(rows)}
 
 
 def explained(*lines: str) -> dict[str, Any]:

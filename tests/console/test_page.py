@@ -112,6 +112,36 @@ def test_links_are_shown_where_there_are_any(browser: Browser, fake: Fake) -> No
     assert browser.complaints() == []
 
 
+def test_exchanges_are_shown_where_there_are_any(browser: Browser, fake: Fake) -> None:
+    opened(browser, fake)
+    browser.until(lambda: asked(fake, "/exchanges") > 0)
+    assert browser.text("#exchanges") == ""
+    fake.documents["/exchanges"] = d.exchanges(
+        d.exchange(EVIL, 2, alternate="lost", auto_delete=True, internal=True)
+    )
+    browser.until(lambda: browser.text("#exchanges") != "")
+    assert browser.rows("exchanges") == [
+        ["amq.topic", "topic", "\u2013", "predeclared", "0"],
+        [EVIL, "topic", "lost", "auto-delete, internal", "2"],
+    ]
+    assert asked(fake, "/bindings") == 0, "nothing is asked for that no one wants"
+    arguments = {"n": 1, "s": "1", "b": {"base64": "/w=="}}
+    fake.documents["/bindings"] = d.bindings(
+        d.binding(EVIL, "#"), d.binding("eu", "", arguments=arguments, here=False), left_out=7
+    )
+    browser.driver.find_elements("css selector", "#exchanges .act")[1].click()
+    browser.until(lambda: "and 7 more" in browser.text("#exchanges .explained"))
+    assert f"{EVIL}: what is bound to it" in browser.text("#exchanges .explained")
+    assert browser.rows("exchanges")[2:] == [
+        [EVIL, "#", "\u2013", "\u2013"],
+        ["eu", "\u2013", 'n=1, s="1", b=base64 /w==', "10b714bc24174273"],
+    ]
+    browser.element("#exchanges .explained button").click()
+    assert browser.text("#exchanges .explained") == ""
+    assert browser.run("return document.querySelectorAll('img').length") == 0
+    assert browser.complaints() == []
+
+
 def test_without_queues_there_are_no_charts_of_them(browser: Browser, fake: Fake) -> None:
     opened(browser, fake)
     browser.until(lambda: "Queued messages" in browser.text("#rates"))

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import zbroker
-from tests.process.load import until_running
+from tests.process.instances import Instances, Peer
+from tests.process.load import until, until_running
 from tests.process.taking import take
-from zbroker.client import Client
+from zbroker.cli.admin_main import main
+from zbroker.client import BindingInfo, Client, ExchangeInfo
 from zbroker.errors import ZBrokerError
 from zbroker.local import LocalBroker
 
@@ -21,6 +27,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
 T = 30.0
 ROUNDS = 6
+PREDECLARED = ["amq.direct", "amq.fanout", "amq.match", "amq.topic"]
 
 
 def _connect(broker: LocalBroker, name: str) -> Client:
@@ -69,6 +76,85 @@ def test_headers_decide_too_in_an_event_loop(tmp_path: Path) -> None:
 
     with LocalBroker(tmp_path / "data") as broker:
         assert asyncio.run(run(broker.url)) == [b"yes"]
+
+
+def test_programs_ask_what_is_bound(tmp_path: Path) -> None:
+    async def asked(url: str) -> list[str]:
+        async with zbroker.aio.connect(url, name="b") as client:
+            return [one.key for one in await client.bindings("events", timeout=T)]
+
+    with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
+        client.declare_exchange("events", "topic", timeout=T)
+        client.declare_queue("bills", bound=True)
+        client.bind("bills", "events", "order.*")
+        client.bind("bills", "amq.match", arguments={"n": 1})
+        assert client.exchanges("events") == [ExchangeInfo("events", "topic", "", False, False)]
+        assert client.exchanges("none") == []
+        assert [one.name for one in client.exchanges()] == [*PREDECLARED, "events"]
+        assert client.bindings("events", "bills", key="order.*")
+        assert not client.bindings("events", "bills", key="order.7")
+        arguments = {"n": 1, "x-match": "all"}
+        assert client.bindings("amq.match") == [BindingInfo("amq.match", "bills", "", arguments)]
+        assert client.bindings(arguments={"n": 1}) == client.bindings("amq.match")
+        assert asyncio.run(asked(broker.url)) == ["order.*"]
+        client.delete_exchange("events")
+        assert client.bindings("events") == []
+
+
+@pytest.mark.seed("001-67")
+def test_each_instance_says_what_is_bound() -> None:
+    with Instances(2, starts=False) as instances:
+        a, b = instances.peers
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(Peer.start, instances.peers))
+        with zbroker.connect(a.url, "a") as at_a, zbroker.connect(b.url, "b") as at_b:
+            at_a.declare_exchange("events", "topic", timeout=T)
+            at_a.declare_queue("bills", bound=True, scope="distributed", timeout=T)
+            at_a.declare_queue("here", bound=True)
+            for queue in ("bills", "here"):
+                at_a.bind(queue, "events", "order.*")
+            until(lambda: at_b.bindings("events", "bills", key="order.*"), "the binding to come")
+            assert at_b.exchanges("events") == at_a.exchanges("events")
+            assert [one.queue for one in at_a.bindings("events")] == ["bills", "here"]
+            assert [one.queue for one in at_b.bindings("events")] == ["bills"]
+            until(lambda: len(listed(b.url)) == 2, "the other one to come")
+            assert [(row["queue"], row["here"]) for row in listed(b.url)] == [
+                ("bills", True), ("here", False)
+            ]  # fmt: skip
+
+
+def listed(url: str) -> list[dict[str, Any]]:
+    """What `binding ls` says at an instance."""
+    found: list[dict[str, Any]] = admin(url, "binding", "ls", "--exchange", "events")["bindings"]
+    return found
+
+
+def admin(url: str, *arguments: str) -> Any:
+    """What `zbroker-admin --json` says."""
+    result = CliRunner().invoke(main, ["--json", "--url", url, *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_operators_bind_and_see_what_is_bound(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
+        at = broker.url
+        client.declare_queue("bills", bound=True, timeout=T)
+        assert admin(at, "exchange", "declare", "events", "--kind", "topic")["changed"]
+        assert admin(at, "binding", "add", "bills", "events", "--key", "#")["changed"]
+        assert not admin(at, "binding", "add", "bills", "events", "--key", "#")["changed"]
+        client.publish("events", b"1", key=b"any").wait(T)
+        assert take(client, "bills", 1, T) == [b"1"]
+        found = admin(at, "exchange", "info", "events")
+        assert (found["exchange"]["bindings"], found["bindings"][0]["key"]) == (1, "#")
+        assert [row["name"] for row in admin(at, "exchange", "ls")["exchanges"]] == [
+            *PREDECLARED, "events"
+        ]  # fmt: skip
+        assert admin(at, "binding", "rm", "bills", "events", "--key", "#")["changed"]
+        assert admin(at, "exchange", "delete", "events", "--yes")["bindings"] == 0
+        entries = broker.ask("/audit")["entries"]
+        changes = [entry["what"] for entry in entries if "POST /b" in entry["what"]]
+        assert changes[0].startswith("POST /bindings/remove queue exchange key")
 
 
 def test_nothing_misses_a_queue_whatever_is_killed(tmp_path: Path) -> None:

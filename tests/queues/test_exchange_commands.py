@@ -13,7 +13,7 @@ from zbroker.config import QueueConfig, RecordConfig
 from zbroker.exchanges import BoundQueue
 from zbroker.log.format import KIND_EXCHANGE, KIND_WIRING
 from zbroker.log.queue_records import QueueDeclaration
-from zbroker.queues import exchange_commands
+from zbroker.queues import exchange_changes
 from zbroker.recording import Recording
 from zbroker.wire import queue_messages as q
 from zbroker.wire.replicas import Replicated
@@ -186,7 +186,7 @@ def test_an_exchange_has_to_be_recorded_as_a_whole() -> None:
 
 
 def test_bindings_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange_commands, "BINDINGS_MAX", 1)
+    monkeypatch.setattr(exchange_changes, "BINDINGS_MAX", 1)
     at = bench()
     declare(at)
     assert bind(at) == DONE

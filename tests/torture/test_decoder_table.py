@@ -59,7 +59,9 @@ TABLE: Final = {
     "zbroker/exchanges/exchange_rows.py": Place(
         2, "clients", "a record of a peer with the right; typed, arguments are scalars, bounded"
     ),
+    "zbroker/queues/exchange_lists.py": Place(1, "clients", "32 KiB; four texts and a number"),
     # HTTP, and what operators write
+    "zbroker/cli/binding.py": Place(1, "user", "an argument of the command; scalars"),
     "zbroker/control/log_comparison.py": Place(1, "operators", "answers of admins; typed"),
     "zbroker/admin/requests.py": Place(3, "operators", "64 KiB, the body of a request; typed"),
     "zbroker/config/tree.py": Place(1, "operators", "a value of a file or a request; typed"),

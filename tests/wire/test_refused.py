@@ -6,6 +6,7 @@ import pytest
 from msgspec import Raw
 
 from zbroker.wire import messages as m
+from zbroker.wire.queue_messages import DeleteExchange
 from zbroker.wire.surveys import KEPT, AskRefusals, RefusalLog, RefusalRow, command_text, stranger
 
 
@@ -58,9 +59,11 @@ def test_a_command_is_reported_by_what_it_is_about_never_by_what_it_carries() ->
         1, topics=["a", "b", "c", "d"], key=b"secret", headers={"x": Raw(b"\xa6secret")}
     )
     subscribe = m.Subscribe("s", "orders", filter="/secret = 1")
-    commands = (logon, publish, subscribe, m.ListenerLogon("secret"), None)
+    exchange = DeleteExchange("events")
+    commands = (logon, publish, subscribe, exchange, m.ListenerLogon("secret"), None)
     assert [command_text(command) for command in commands] == [
-        "logon pricer", "publish a b c", "subscribe orders", "logon", "command",
+        "logon pricer", "publish a b c", "subscribe orders", "delete_exchange events", "logon",
+        "command",
     ]  # fmt: skip
     assert stranger("abcdefghijkl") == "key abcdefgh..."
     assert stranger("") == ""

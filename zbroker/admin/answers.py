@@ -18,6 +18,7 @@ from zbroker.admin.client_reports import ClientReports, SubscriptionReports
 from zbroker.admin.digest_reports import DigestReports
 from zbroker.admin.documents import LocalFacts, document, stats_of, time_text
 from zbroker.admin.drains import Drains
+from zbroker.admin.exchanges import ExchangeReports
 from zbroker.admin.jobs import Rewrite
 from zbroker.admin.link_alarms import link_findings
 from zbroker.admin.link_reports import LinkReports
@@ -63,6 +64,7 @@ class AnswerSources(NamedTuple):
     audit: Audit
     access: AccessFile
     queues: QueueReports
+    exchanges: ExchangeReports
     links: LinkReports
     digests: DigestReports
     drains: Drains
@@ -85,6 +87,8 @@ class Answers:
             "/actions": lambda _: self.actions(),
             "/queues": lambda _: parts.queues.all(),
             "/points": lambda _: parts.queues.points(),
+            "/exchanges": _asked(requests.ExchangesQuery, parts.exchanges.exchanges),
+            "/bindings": _asked(requests.BindingsQuery, parts.exchanges.bindings),
             "/replication": parts.links.all,
             "/replication/digests": _asked(requests.DigestsQuery, parts.digests.answer),
             "/topics": _asked(requests.TopicsQuery, parts.topics.answer),
@@ -108,6 +112,10 @@ class Answers:
             ),
             "/points": parts.queues.set_point,
             "/points/remove": parts.queues.remove_point,
+            "/exchanges": _posted(requests.DeclareExchangeRequest, parts.exchanges.declare),
+            "/exchanges/delete": _posted(requests.DeleteExchangeRequest, parts.exchanges.delete),
+            "/bindings": _posted(requests.BindingRequest, parts.exchanges.bind),
+            "/bindings/remove": _posted(requests.BindingRequest, parts.exchanges.unbind),
             "/replication/drain": parts.drains.post,
             "/replication/fresh": parts.links.fresh,
         }

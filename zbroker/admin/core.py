@@ -13,6 +13,8 @@
     GET /queues               their state; /queues/NAME is one of them
     GET /queues/NAME/...      consumers; browse: its messages; explain: why nothing is delivered
     GET /points               named places of the log
+    GET /exchanges            exchanges; ?exchange=
+    GET /bindings             what is bound to them; ?exchange=, ?queue=, ?limit=
     GET /replication          the links to other instances, and from them
     GET /replication/digests  what the log holds of each origin, for a comparison
     GET /actions              what was done to segments and why; /actions/ID is one of them
@@ -26,6 +28,10 @@
     POST /queues/NAME/...     create, alter, delete, purge, requeue, takeover
     POST /points              {"name", "at"?}
     POST /points/remove       {"name"}, "dry_run"?
+    POST /exchanges           {"exchange", "kind"?}, "alternate"?, "auto_delete"?, "internal"?
+    POST /exchanges/delete    {"exchange"}, "if_unused"?, "dry_run"?
+    POST /bindings            {"queue", "exchange"}, "key"?, "arguments"?, "dry_run"?
+    POST /bindings/remove     likewise
     POST /replication/drain   {"wait_s"?, "off"?, "dry_run"?}
     POST /replication/NAME/.. pause, resume, downgrade, upgrade, skip, forget, fork
     POST /replication/fresh   {"dry_run"?}: this log begins as a new one
@@ -66,6 +72,8 @@ READS: Final = (
     "/actions",
     "/queues",
     "/points",
+    "/exchanges",
+    "/bindings",
     "/replication",
     "/replication/digests",
 )
@@ -78,6 +86,10 @@ WRITES: Final = (
     "/clients/disconnect",
     "/points",
     "/points/remove",
+    "/exchanges",
+    "/exchanges/delete",
+    "/bindings",
+    "/bindings/remove",
     "/replication/drain",
     "/replication/fresh",
 )
@@ -104,8 +116,12 @@ _STATUS: Final = {
     "not_found": 404,
     "unknown_queue": 404,
     "unknown_point": 404,
+    "unknown_exchange": 404,
+    "unknown_binding": 404,
     "segment_held": 409,
     "queue_exists": 409,
+    "exchange_exists": 409,
+    "exchange_in_use": 409,
     "resource_locked": 409,
     "too_large": 413,
     "too_many": 429,

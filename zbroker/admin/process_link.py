@@ -22,9 +22,11 @@ from zbroker.admin.rates import Rings
 from zbroker.clock import Clock
 from zbroker.errors import ClientError
 from zbroker.wire import codec
+from zbroker.wire import exchange_surveys as x
 from zbroker.wire import queue_surveys as q
 from zbroker.wire import replicas as r
 from zbroker.wire import surveys as s
+from zbroker.wire.internal import Refusable
 from zbroker.wire.supervision import AskStatus, Status
 
 ANSWER_MAX_MS: Final = 2_000  # a process answers in one turn; a silent one is named instead
@@ -43,8 +45,8 @@ _ANSWERS: Final = msgspec.msgpack.Decoder(s.Answer | q.QueuesAnswer | r.LinkAnsw
 A = TypeVar(
     "A",
     s.Subscriptions, s.Topics, s.Clients, s.Disconnected, s.RefusalRows, s.IngestDrained,
-    q.Queues, q.Consumers, q.Explained, q.Browsed, q.Changed, q.Points, q.QueuesDrained, r.Links,
-    r.LinkChanged, Status,
+    q.Queues, q.Consumers, q.Explained, q.Browsed, q.Changed, q.Points, q.QueuesDrained,
+    x.ExchangesSurveyed, x.BindingsSurveyed, r.Links, r.LinkChanged, Status,
 )  # fmt: skip
 
 
@@ -127,7 +129,7 @@ class QueueLink:
         answer = self._link.ask(kind, question, [QUEUES])[QUEUES]
         if answer is None:
             raise ClientError("not_ready", "the queues process does not answer", "try again")
-        if isinstance(answer, q.Explained | q.Browsed) and answer.code:
+        if isinstance(answer, Refusable) and answer.code:
             raise ClientError(answer.code, answer.reason)
         return answer
 

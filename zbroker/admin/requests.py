@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from zbroker.admin.core import SEE
 from zbroker.errors import ClientError
 from zbroker.limits import U63_MAX
+from zbroker.wire.exchange_lists import ARGUMENTS_MAX
 from zbroker.wire.queue_messages import BROWSED_MAX
 
 ROWS_MAX: Final = 1_000  # in one answer; for more, ask for some of them by name
@@ -24,6 +25,8 @@ Serial = Annotated[int, Meta(ge=0, le=U63_MAX)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 NameOrAll = Annotated[str, Meta(max_length=255)]
 Rows = Annotated[int, Meta(ge=1, le=ROWS_MAX)]
+#: a value of a binding's arguments; a binary one has no form in JSON
+Argument = Annotated[int, Meta(ge=-(1 << 63), le=U63_MAX)] | float | bool | str | None
 
 
 class SegmentSelection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -275,6 +278,49 @@ class RemovePointRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The place loses its name; the messages stay."""
 
     name: Name
+    dry_run: bool = False
+
+
+class ExchangesQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which exchange; "" is all."""
+
+    exchange: NameOrAll = ""
+
+
+class BindingsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which bindings: of this exchange, of this queue, at most so many."""
+
+    exchange: NameOrAll = ""
+    queue: NameOrAll = ""
+    limit: Rows = ROWS_MAX
+
+
+class DeclareExchangeRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """There is to be this exchange."""
+
+    exchange: Name
+    kind: Annotated[str, Meta(max_length=32)] = "direct"
+    alternate: NameOrAll = ""
+    auto_delete: bool = False
+    internal: bool = False
+    dry_run: bool = False
+
+
+class DeleteExchangeRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """It is to go, with its bindings; the messages stay."""
+
+    exchange: Name
+    if_unused: bool = False
+    dry_run: bool = False
+
+
+class BindingRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A queue is to be bound like this, or not any more. arguments: of a headers exchange."""
+
+    queue: Name
+    exchange: Name
+    key: NameOrAll = ""
+    arguments: Annotated[dict[NameOrAll, Argument], Meta(max_length=ARGUMENTS_MAX)] = {}
     dry_run: bool = False
 
 

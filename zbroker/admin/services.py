@@ -14,6 +14,7 @@ from zbroker.admin.authentication import Doorkeeper, Secrets
 from zbroker.admin.client_reports import ClientReports, LogTimes, SubscriptionReports
 from zbroker.admin.digest_reports import DigestReports
 from zbroker.admin.drains import Drains
+from zbroker.admin.exchanges import ExchangeReports
 from zbroker.admin.history import History
 from zbroker.admin.http import Console, Server, Site
 from zbroker.admin.journal_link import AdminJournalLink, HoldLeases
@@ -84,6 +85,7 @@ class AdminServices:
                 QueueReports(
                     queues, self._queue_watch, clock, self._link_watch.newest, config.instance.name
                 ),
+                ExchangeReports(queues),
                 LinkReports(links, self._link_watch, config.destination),
                 DigestReports(paths, self._persisted, clock),
                 Drains(self._processes, links, self._persisted, clock, config.instance.name),

@@ -5,8 +5,8 @@ zbroker-admin completion zsh > "${fpath[1]}/_zbroker-admin"
 zbroker-admin completion fish > ~/.config/fish/completions/zbroker-admin.fish
 
 Options and commands come from the program itself. Contexts are read from their directory; topics,
-queues and links are asked from an instance that runs on this host, within half a second or not at
-all.
+queues, exchanges and links are asked from an instance that runs on this host, within half a second
+or not at all.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ def _completer(path: str, rows: str) -> Complete:
 
 complete_queue, complete_point = _completer("/queues", "queues"), _completer("/points", "points")
 complete_link = _completer("/replication", "links")
+complete_exchange = _completer("/exchanges", "exchanges")
 
 
 def _names(

@@ -48,7 +48,7 @@ def size(count: int) -> str:
 
 def plain(value: Any) -> str:  # noqa: ANN401 - a value of JSON
     """A value in one word; `-` where there is none."""
-    if value is None or value == "" or value == []:
+    if value is None or value in ("", [], {}):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"

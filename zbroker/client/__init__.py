@@ -4,6 +4,7 @@ from zbroker.client.connect_types import ConnectionState, ListChooser, ServerCho
 from zbroker.client.consumer.consumer import Consumer
 from zbroker.client.consumer.message import QueueMessage, Reject
 from zbroker.client.consumer.worker import Worker
+from zbroker.client.exchange_lists import BindingInfo, ExchangeInfo
 from zbroker.client.message import Message, MessageBatch
 from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.queue_commands import QueueInfo
@@ -12,11 +13,13 @@ from zbroker.client.subscriber.subscription import Combined, Subscription
 from zbroker.client.sync import Client, connect
 
 __all__ = [
+    "BindingInfo",
     "Client",
     "Combined",
     "Commit",
     "ConnectionState",
     "Consumer",
+    "ExchangeInfo",
     "ListChooser",
     "Message",
     "MessageBatch",

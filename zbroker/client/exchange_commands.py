@@ -9,13 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from msgspec import Raw, msgpack
-
 from zbroker.client.endpoints import ListenerEndpoints
+from zbroker.client.exchange_lists import (
+    BindingInfo,
+    BindingListOptions,
+    ExchangeInfo,
+    ExchangeListOptions,
+    binding_list_options,
+    exchange_list_options,
+    list_bindings,
+    list_exchanges,
+    packed,
+)
 from zbroker.client.options import method_takes
 from zbroker.client.questions import NOT_READY, LostError, QuestionLink, ask
 from zbroker.client.subscriber.options import TIMEOUT_S, queue_name
-from zbroker.client.values import to_headers
 from zbroker.errors import TEMPORARY, ZBrokerError
 from zbroker.wire.queue_messages import (
     BindQueue,
@@ -71,7 +79,7 @@ def bind_options(
 ) -> ExchangeOptions:  # fmt: skip
     """See `Client.bind`. Raises: ZBrokerError bad_field; TypeError."""
     names = queue_name(queue), queue_name(exchange)
-    return ExchangeOptions(BindQueue(*names, key=key, arguments=_packed(arguments)), timeout)
+    return ExchangeOptions(BindQueue(*names, key=key, arguments=packed(arguments)), timeout)
 
 
 def unbind_options(
@@ -80,12 +88,7 @@ def unbind_options(
 ) -> ExchangeOptions:  # fmt: skip
     """See `Client.unbind`. Raises: ZBrokerError bad_field; TypeError."""
     names = queue_name(queue), queue_name(exchange)
-    return ExchangeOptions(UnbindQueue(*names, key=key, arguments=_packed(arguments)), timeout)
-
-
-def _packed(arguments: Mapping[str, Scalar] | None) -> dict[str, Raw]:
-    checked = to_headers(arguments) if arguments else {}
-    return {name: Raw(msgpack.encode(value)) for name, value in checked.items()}
+    return ExchangeOptions(UnbindQueue(*names, key=key, arguments=packed(arguments)), timeout)
 
 
 def perform(listeners: ListenerEndpoints, command: Command, timeout: float) -> bool:
@@ -126,6 +129,30 @@ class ExchangeMethods:
 
     async def _exchange(self, options: ExchangeOptions) -> bool:
         return await self._aside(perform, self._queues, *options)
+
+    @method_takes(exchange_list_options)
+    async def _exchanges(self, options: Callable[[], ExchangeListOptions]) -> list[ExchangeInfo]:
+        """The exchanges that the principal may publish or subscribe to, or configure, by name.
+
+        name: only this one: an empty list if it is not there, or not to be seen. Any instance says
+        what it knows; one that was declared at another instance is known a moment later. In an
+        event loop another thread asks.
+        Raises: ZBrokerError bad_field, not_ready, "timeout".
+        """
+        self._check_open()
+        return await self._aside(list_exchanges, self._queues, *options())
+
+    @method_takes(binding_list_options)
+    async def _bindings(self, options: Callable[[], BindingListOptions]) -> list[BindingInfo]:
+        """The bindings of queues that the principal may bind, and of exchanges that it may
+        configure, by exchange, queue and key.
+
+        exchange, queue: only of these. key: only with this key; arguments: only with these and no
+        others, where `x-match` is "all" if it is left out. Local queues of other instances are not
+        listed. Else as `exchanges`.
+        """
+        self._check_open()
+        return await self._aside(list_bindings, self._queues, *options())
 
     @method_takes(declare_options)
     async def _declare_exchange(self, options: Callable[[], ExchangeOptions]) -> bool:

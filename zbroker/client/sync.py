@@ -171,6 +171,8 @@ class Client(BaseClient[Subscription, Consumer, Worker, Session]):
     delete_exchange = blocking(BaseClient._delete_exchange)
     bind = blocking(BaseClient._bind)
     unbind = blocking(BaseClient._unbind)
+    exchanges = blocking(BaseClient._exchanges)
+    bindings = blocking(BaseClient._bindings)
 
     # -- the end ------------------------------------------------------------------------------
 

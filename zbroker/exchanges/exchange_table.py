@@ -118,9 +118,27 @@ class ExchangeTable:
         """The definition that holds; None: there is no such exchange, or not any more."""
         return self._current.get(name)
 
-    def bindings(self, exchange: str) -> list[Binding]:
-        """What an exchange binds; the default one everything, so nothing is listed of it."""
-        return [self._rows[one].binding for one in self._counting.get(exchange, ())]
+    def exchanges(self) -> list[Exchange]:
+        """All of them, by name; the default one is not listed."""
+        return [self._current[name] for name in sorted(self._current) if name != DEFAULT]
+
+    def bindings(self, exchange: str, queue: str = "") -> list[Binding]:
+        """What an exchange binds; the default one everything, so nothing is listed of it.
+
+        queue: only to a queue of this name. Where two instances made the same binding, it is there
+        twice: under each life of its exchange or queue.
+        """
+        counting = self._counting.get(exchange, {})
+        keys = self._of_queue.get(queue, {}) if queue else counting
+        return [self._rows[one].binding for one in keys if one in counting]
+
+    def binding_count_of(self, exchange: str) -> int:
+        """How many bindings of it count."""
+        return len(self._counting.get(exchange, ()))
+
+    def is_local(self, queue: BoundQueue) -> bool:
+        """It is a queue of the instance of its life alone."""
+        return queue in self._local
 
     def queue(self, name: str) -> BoundQueue | None:
         """The queue of this name that messages go to; None: none that has not ended is known."""

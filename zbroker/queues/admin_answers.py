@@ -10,6 +10,7 @@ from zbroker.errors import ClientError
 from zbroker.ids import Cut
 from zbroker.queues.commits import Done
 from zbroker.queues.context import QueuesContext
+from zbroker.wire import exchange_surveys as x
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.internal import Located
 
@@ -70,4 +71,8 @@ def refusal_of(question: s.QueuesQuestion, error: ClientError) -> s.QueuesAnswer
         return s.Explained(question.cid, code=error.code, reason=error.reason)
     if isinstance(question, s.BrowseQueue):
         return s.Browsed(question.cid, code=error.code, reason=error.reason)
+    if isinstance(question, x.AskExchangeRows):
+        return x.ExchangesSurveyed(question.cid, code=error.code, reason=error.reason)
+    if isinstance(question, x.AskBindingRows):
+        return x.BindingsSurveyed(question.cid, code=error.code, reason=error.reason)
     return s.Changed(question.cid, code=error.code, reason=error.reason, hint=error.hint)

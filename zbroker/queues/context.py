@@ -212,6 +212,11 @@ class QueuesContext:
         account = connection.use.account
         return account.compile(chars_to_compile(text), lambda: compile_at_once(text))
 
+    def may(self, connection: QueuesConnection, action: str, name: str) -> bool:
+        """Whether the principal of a connection may do this to all that is of this name."""
+        permit = self.connections.access.permit(connection.token.principal, action)
+        return permit.verdict(name) == "all"
+
     # -- answers ------------------------------------------------------------------------------
 
     def send(self, rid: bytes, message: m.ServerAnswer, body: bytes | None = None) -> None:

@@ -34,7 +34,10 @@ from zbroker.queues.definition_changes import DefinitionChanges
 from zbroker.queues.definition_commands import DefinitionCommands
 from zbroker.queues.dispatch import Dispatcher
 from zbroker.queues.effects import Effect, Give, LogReading, TrackDeliveries
+from zbroker.queues.exchange_changes import ExchangeChanges
 from zbroker.queues.exchange_commands import ExchangeCommands
+from zbroker.queues.exchange_lists import ExchangeLists
+from zbroker.queues.exchange_operators import OperatorExchanges
 from zbroker.queues.hand_over import HandOver
 from zbroker.queues.journal_client import JournalClient
 from zbroker.queues.offer_fence import OfferFence
@@ -50,6 +53,8 @@ from zbroker.queues.transaction_commands import TransactionCommands
 from zbroker.queues.work.queue import Queue
 from zbroker.server.token_listener import ListenerSettings, TokenListener
 from zbroker.wire import codec
+from zbroker.wire import exchange_lists as w
+from zbroker.wire import exchange_surveys as x
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
@@ -101,7 +106,6 @@ class QueuesCore(TokenListener[QueuesConnection]):
             s.DrainQueues: self._hand_over.ask,
         }
         self._definitions = ClientDefinitions(self.shared, changes, purges, self._scopes)
-        self._exchanges = ExchangeCommands(self.shared, settings.recording)
         self._settlement = Settlement(self.shared, self.consumers, self._scopes)
         self._transactions = TransactionCommands(self.shared, self._scopes)
         self._next_tick_ms = 0
@@ -121,15 +125,31 @@ class QueuesCore(TokenListener[QueuesConnection]):
             q.DeclareQueue: self._definitions.declare,
             q.DeleteQueue: self._definitions.delete,
             q.PurgeQueue: self._definitions.purge,
-            q.DeclareExchange: self._exchanges.declare,
-            q.DeleteExchange: self._exchanges.delete,
-            q.BindQueue: self._exchanges.bind,
-            q.UnbindQueue: self._exchanges.unbind,
             AttachSession: self._transactions.attach,
             CommitTransaction: self._transactions.commit,
             m.Flow: self.consumers.flow,
         }
+        self._add_exchanges(answers, ExchangeChanges(self.shared, settings.recording))
         self._handlers = self._events()
+
+    def _add_exchanges(self, answers: OperatorAnswers, changes: ExchangeChanges) -> None:
+        """What clients and operators ask of exchanges."""
+        lists, operators = ExchangeLists(self.shared, changes), OperatorExchanges(answers, changes)
+        commands = ExchangeCommands(self.shared, changes)
+        self.commands |= {
+            q.DeclareExchange: commands.declare,
+            q.DeleteExchange: commands.delete,
+            q.BindQueue: commands.bind,
+            q.UnbindQueue: commands.unbind,
+            w.ListExchanges: lists.exchanges,
+            w.ListBindings: lists.bindings,
+        }
+        self._admin.handlers |= {
+            x.ChangeExchange: operators.change,
+            x.ChangeBinding: operators.change_binding,
+            x.AskExchangeRows: lists.survey_exchanges,
+            x.AskBindingRows: lists.survey_bindings,
+        }
 
     def _events(self) -> dict[type, Callable[[Any], Sequence[Effect] | None]]:
         shared, journal, manager = self.shared, self.journal, self.manager

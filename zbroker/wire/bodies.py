@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
@@ -271,6 +271,13 @@ def are_scalars(values: Iterable[object]) -> bool:
 def is_scalar(value: Raw) -> bool:
     """True if an encoded value may be one of headers. Nothing is built of it."""
     return memoryview(value)[0] in _SCALAR_HEADS
+
+
+def checked_scalars(given: Mapping[str, Raw], key: str) -> dict[str, Scalar]:
+    """The values of a map that a client sent under `key`. Raises: ClientError bad_field."""
+    if not all(map(is_scalar, given.values())):
+        raise ClientError("bad_field", f"key `{key}`: {NO_SCALARS}")
+    return {name: scalar(raw) for name, raw in given.items()}
 
 
 def scalar(value: Raw) -> Scalar:

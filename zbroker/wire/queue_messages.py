@@ -24,6 +24,7 @@
         bind_queue, unbind_queue          ->
                                           <-  exchange_done{changed}        once it is durable, and
                                                                             publishes go by it
+        list_exchanges, list_bindings     ->  see exchange_lists.py
 
 Messages are named by runs of positions (`ends`: [first, end, first, end ...]) of the origin
 in the answer to logon, or by bookmarks, or by a filter over what is leased. An error with a
@@ -34,9 +35,16 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Struct
 
 from zbroker.limits import CREDIT_DEFAULT_BYTES
+from zbroker.wire.exchange_lists import (
+    Arguments,
+    BindingList,
+    ExchangeList,
+    ListBindings,
+    ListExchanges,
+)
 from zbroker.wire.messages import (
     U63,
     Ack,
@@ -48,7 +56,6 @@ from zbroker.wire.messages import (
     ListenerLogon,
     Logoff,
     Msg,
-    Secret,
     ServerAnswer,
     Text,
 )
@@ -59,7 +66,6 @@ BROWSED_MAX: Final = 1_000  # rows of one answer
 LEASE_MAX_MS: Final = 366 * 86_400_000
 SETTINGS_MAX: Final = 64  # keys of one declaration: more than a [[queue]] table has
 VALUES_MAX: Final = 100  # of a list in it
-ARGUMENTS_MAX: Final = 101  # of a binding, with x-match
 
 Sid = Annotated[str, Meta(min_length=1, max_length=64)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -240,7 +246,7 @@ class BindQueue(ClientCommand, tag="bind_queue"):
     exchange: Name
     cid: Cid = None
     key: Annotated[str, Meta(max_length=255)] = ""
-    arguments: Annotated[dict[Secret, Raw], Meta(max_length=ARGUMENTS_MAX)] = {}
+    arguments: Arguments = {}
 
 
 class UnbindQueue(ClientCommand, tag="unbind_queue"):
@@ -251,13 +257,13 @@ class UnbindQueue(ClientCommand, tag="unbind_queue"):
     exchange: Name
     cid: Cid = None
     key: Annotated[str, Meta(max_length=255)] = ""
-    arguments: Annotated[dict[Secret, Raw], Meta(max_length=ARGUMENTS_MAX)] = {}
+    arguments: Arguments = {}
 
 
 QueuesCommand = (
     ListenerLogon | Consume | Settle | Release | RejectMessages | Extend | Browse | Cancel | Flow
     | DeclareQueue | DeleteQueue | PurgeQueue | DeclareExchange | DeleteExchange | BindQueue
-    | UnbindQueue | Heartbeat | Logoff
+    | UnbindQueue | ListExchanges | ListBindings | Heartbeat | Logoff
 )  # fmt: skip
 
 
@@ -385,5 +391,7 @@ AnyQueuesAnswer = (
     | QueueDeclared
     | QueueChanged
     | ExchangeDone
+    | ExchangeList
+    | BindingList
     | Heartbeat
 )

@@ -12,8 +12,9 @@
     AskPoints{}                      ->  Points{rows}
     DrainQueues{what, to}            ->  QueuesDrained{state, rows}
 
-What changes something is answered once it is durable. A `code` says why it was refused. The admin
-makes a new socket for each question (see surveys).
+Those about exchanges are in exchange_surveys.py. What changes something is answered once it is
+durable. A `code` says why it was refused. The admin makes a new socket for each question (see
+surveys).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from zbroker.wire.exchange_surveys import ExchangeAnswer, ExchangeQuestion
 from zbroker.wire.internal import Correlated, Refusable
 from zbroker.wire.queue_messages import BrowsedRow
 from zbroker.wire.surveys import ListenerQuestion
@@ -338,9 +340,11 @@ class Changed(Correlated, tag="changed"):
 
 QueuesQuestion = (
     AskQueues | AskConsumers | Explain | BrowseQueue | Purge | Requeue | Define | SetPoint
-    | RemovePoint | AskPoints | TakeOver | DrainQueues
+    | RemovePoint | AskPoints | TakeOver | DrainQueues | ExchangeQuestion
 )  # fmt: skip
-QueuesAnswer = Queues | Consumers | Explained | Browsed | Changed | Points | QueuesDrained
+QueuesAnswer = (
+    Queues | Consumers | Explained | Browsed | Changed | Points | QueuesDrained | ExchangeAnswer
+)  # fmt: skip
 
 QUEUES_QUESTIONS: Final = msgspec.msgpack.Decoder(QueuesQuestion | ListenerQuestion)
 QUEUES_ANSWERS: Final = msgspec.msgpack.Decoder(QueuesAnswer)

@@ -250,7 +250,7 @@ class RefusalLog:
 
 def command_text(command: object) -> str:
     """A command for people: its name, and whom or what it is about; never what it carries."""
-    keys = ("client", "topic", "queue")
+    keys = ("client", "topic", "queue", "exchange")
     about = next((found for key in keys if (found := getattr(command, key, None))), None)
     topics = getattr(command, "topics", None)
     name = getattr(getattr(command, "__struct_config__", None), "tag", None) or "command"

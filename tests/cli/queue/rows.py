@@ -52,12 +52,14 @@ def run(data: Any, *arguments: str, typed: str | None = None) -> Result:
     return CliRunner().invoke(main, program, input=typed)
 
 
-def on_terminal(data: Any, arguments: list[str], question: str, typed: bytes) -> tuple[int, str]:
+def on_terminal(
+    data: Any, arguments: list[str], question: str, typed: bytes, group: str = "queue"
+) -> tuple[int, str]:
     """The same on a terminal, where somebody answers; its exit code, and what it asked."""
     program = [sys.executable, "-m", "zbroker.cli.admin_main", "--data-dir", str(data)]
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(sys.executable, [*program, "queue", *arguments])
+        os.execv(sys.executable, [*program, group, *arguments])
     text, deadline = b"", time.monotonic() + BOUND_S
     try:
         while question.encode() not in b" ".join(text.split()) and time.monotonic() < deadline:

@@ -7,6 +7,7 @@
 // its status is.
 
 import { byId, say } from "./dom.js";
+import { Exchanges } from "./exchanges.js";
 import * as lists from "./lists.js";
 import { Rates, showAlarms, showHead, showLog, showNoState } from "./overview.js";
 import { Queues } from "./queues.js";
@@ -34,6 +35,7 @@ function section(id, part) {
 const processes = section("processes", lists.processes());
 const subscriptions = section("subscriptions", lists.subscriptions());
 const queues = section("queues", new Queues(() => explainFeed.wake()));
+const exchanges = section("exchanges", new Exchanges(() => bindingsFeed.wake()));
 const links = section("replication", lists.links());
 const topics = section("topics", lists.topics());
 const clients = section("clients", lists.clients());
@@ -65,6 +67,12 @@ function showSubscriptions(document) {
 function showLinks(document) {
   byId("replication").hidden = document.links.length === 0;
   links.show(document.links);
+}
+
+/** Only an instance with exchanges beside those that are always there has this section. */
+function showExchanges(document) {
+  byId("exchanges").hidden = !document.exchanges.some((row) => row.bindings || !row.predeclared);
+  exchanges.show(document);
 }
 
 function showClients(document) {
@@ -173,7 +181,7 @@ function listFeed(path, everyMs, id, show) {
   return feed(path, everyMs, (found) => tell(id, show, found), mayList);
 }
 
-const asked = { queue: "" }; // whose explanation is under way
+const asked = { queue: "", exchange: "" }; // whose explanation or bindings are under way
 
 function explainPath() {
   asked.queue = queues.chosen;
@@ -183,6 +191,16 @@ function explainPath() {
 function takeWhy(found) {
   if (found.kind === "locked") lock(found);
   else queues.explained(asked.queue, found);
+}
+
+function bindingsPath() {
+  asked.exchange = exchanges.chosen;
+  return `/bindings?exchange=${encodeURIComponent(asked.exchange)}&limit=${ROWS}`;
+}
+
+function takeBindings(found) {
+  if (found.kind === "locked") lock(found);
+  else exchanges.bound(asked.exchange, found);
 }
 
 const search = byId("topics-search");
@@ -198,10 +216,13 @@ feed(() => "/status", 1000, takeStatus, () => !document.hidden && !page.locked);
 listFeed(() => `/subscriptions?limit=${ROWS}`, 1000, "subscriptions", showSubscriptions);
 listFeed(() => `/clients?limit=${ROWS}`, 1000, "clients", showClients);
 listFeed(() => "/queues", 1000, "queues", (document) => queues.show(document));
+listFeed(() => "/exchanges", 2000, "exchanges", showExchanges);
 listFeed(() => "/replication", 1000, "replication", showLinks);
 listFeed(() => "/actions", 1000, "actions", (document) => actions.show(document));
 listFeed(() => "/journal", 5000, "segments", (document) => segments.show(document));
 const explainFeed = feed(explainPath, 2000, takeWhy, () => mayList() && queues.chosen !== "");
+const bindingsFeed = feed(bindingsPath, 2000, takeBindings,
+  () => mayList() && exchanges.chosen !== "");
 const topicsFeed = listFeed(topicsPath, 5000, "topics", showTopics);
 /** Who is younger than the shorter history has all of it there, and finer. */
 function historyPath() {

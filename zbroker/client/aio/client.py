@@ -169,6 +169,8 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker, Asyn
     delete_exchange = BaseClient._delete_exchange
     bind = BaseClient._bind
     unbind = BaseClient._unbind
+    exchanges = BaseClient._exchanges
+    bindings = BaseClient._bindings
 
     # -- the end ------------------------------------------------------------------------------
 
