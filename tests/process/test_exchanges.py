@@ -157,6 +157,27 @@ def test_operators_bind_and_see_what_is_bound(tmp_path: Path) -> None:
         assert changes[0].startswith("POST /bindings/remove queue exchange key")
 
 
+def test_filters_read_routing_keys(tmp_path: Path) -> None:
+    paid, without = "KEY() LIKE '[.]paid$'", "KEY() IS NULL"
+    with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
+        client.declare_exchange("events", "fanout", timeout=T)
+        client.declare_queue("paid", bound=True, filter=paid)
+        client.declare_queue("plain", topic="events", filter=without)
+        client.bind("paid", "events")
+        with client.subscribe("events", filter=paid, timeout=T) as live:
+            for number, key in enumerate((b"1.paid", b"1.sent", None, b"", b"2.paid")):
+                client.publish("events", b"%d" % number, key=key)
+            client.flush(T)
+            found = [live.next(T), live.next(T)]
+            assert [one.data for one in found if one is not None] == [b"0", b"4"]
+        for wanted, expected in ((paid, [b"0", b"4"]), (without, [b"2", b"3"])):
+            bounds = {"since": "epoch", "until": "now"}
+            replayed = client.subscribe("events", filter=wanted, **bounds)  # type: ignore[arg-type]
+            assert [message.data for message in replayed] == expected
+        assert take(client, "paid", 2, T) == [b"0", b"4"]
+        assert take(client, "plain", 2, T) == [b"2", b"3"]
+
+
 def test_nothing_misses_a_queue_whatever_is_killed(tmp_path: Path) -> None:
     """Each round binds, publishes after the answer, and something dies meanwhile."""
     rng = random.Random(5)
