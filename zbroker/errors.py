@@ -86,6 +86,10 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "a message for a stage that was committed or aborted",
         "stage under a new token: one that ended is not used again",
     ),
+    "unknown_session": (
+        "there is no session with this name",
+        "`zbroker-admin session ls` names them, with their principals",
+    ),
     "session_elsewhere": (
         "the session began last on another instance",
         "attach there; or with force, where that one is gone: what it committed and is not here "
@@ -300,7 +304,7 @@ class Refused(ClientError):
         | {"too_large", "bad_url", "sequence_gap", "unknown_sid", "sid_in_use"}
         | {"bad_queue", "unknown_queue", "queue_exists", "stale_epoch", "stage_unknown"}
         | {"stage_ended", "unknown_exchange", "exchange_exists", "unknown_binding"}
-        | {"session_elsewhere", "transaction_aborted"}
+        | {"session_elsewhere", "transaction_aborted", "unknown_session"}
     )
 
 

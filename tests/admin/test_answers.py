@@ -23,10 +23,12 @@ from zbroker.admin.link_reports import LinkReports, LinkWatch
 from zbroker.admin.process_link import Sampler
 from zbroker.admin.queues import QueueReports, QueueWatch
 from zbroker.admin.retention import BlockedRemoval
+from zbroker.admin.sessions import SessionReports
 from zbroker.errors import ClientError
 from zbroker.wire import exchange_surveys as x
 from zbroker.wire import internal as m
 from zbroker.wire import queue_surveys as q
+from zbroker.wire import session_surveys as y
 from zbroker.wire.replicas import ChangeLink
 from zbroker.wire.supervision import Status
 
@@ -67,7 +69,11 @@ def reported_by_process(ask: Any) -> Any:
         return x.ExchangesSurveyed(ask.cid)
     if isinstance(ask, x.AskBindingRows):
         return x.BindingsSurveyed(ask.cid)
-    changes = q.Purge | q.SetPoint | q.RemovePoint | x.ChangeExchange | x.ChangeBinding
+    if isinstance(ask, y.AskSessionRows):
+        return y.SessionsSurveyed(ask.cid)
+    changes = (
+        q.Purge | q.SetPoint | q.RemovePoint | x.ChangeExchange | x.ChangeBinding | y.EndSession
+    )
     return q.Changed(ask.cid, 3, 7) if isinstance(ask, changes) else None
 
 
@@ -120,6 +126,7 @@ class Bench:
                 tools, self.rig.worker, self.sampling, subscriptions, clients, topics, self.audit,
                 access, QueueReports(self.process.link, self.watch_queues, tools.clock),
                 ExchangeReports(self.process.link),
+                SessionReports(self.process.link),
                 LinkReports(self.replication.link, links, []),
                 DigestReports(tools.paths, lambda: 1, tools.clock),
                 Drains(clients, self.replication.link, lambda: 1, tools.clock, "main"),
@@ -447,6 +454,14 @@ def test_exchanges_and_bindings_have_paths(bench: Bench) -> None:
     assert bench.post("/exchanges/delete", exchange="e")["bindings"] == 3
     assert [getattr(one, "what", "") for one in bench.process.asked] == [
         "", "", "declare", "bind", "unbind", "delete"
+    ]  # fmt: skip
+
+
+def test_sessions_have_paths(bench: Bench) -> None:
+    assert bench.answers.get("/sessions", "principal=shop") == {"left_out": 0, "sessions": []}
+    assert bench.post("/sessions/end", session="billing")["attached"] == 3
+    assert bench.process.asked == [
+        y.AskSessionRows(0, "shop", "", 1_000), y.EndSession(0, "", "billing")
     ]  # fmt: skip
 
 

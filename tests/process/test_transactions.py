@@ -228,3 +228,18 @@ def test_a_session_goes_on_at_another_instance_and_knows_what_holds() -> None:
                     assert sorted(_shown(at_b, "results")) == [b"01", b"2", b"3"]
                     assert depths(b) == [0]
             session._client._publisher.abandon()
+
+
+def test_operators_list_sessions_and_end_one(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
+        with client.session("billing", timeout=T) as session:
+            with session.transaction(T):
+                session.publish("invoices", b"1")
+            [row] = broker.ask("/sessions")["sessions"]
+            assert (row["session"], row["number"], row["messages"]) == ("billing", 1, 1)
+            assert row["client"] == "session.billing"
+            assert broker.ask("/sessions/end", {"session": "billing"})["attached"] == 1
+            with pytest.raises(ZBrokerError) as refused, session.transaction(T):
+                session.publish("invoices", b"2")
+            assert refused.value.code == "session_fenced"
+        assert _shown(client, "invoices") == [b"1"]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from msgspec import Raw, msgpack
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 from pyroaring import BitMap64
 
 from zbroker.access.core import Access
@@ -88,7 +88,13 @@ from zbroker.wire.internal import (
     Welcome,
 )
 from zbroker.wire.owner_requests import PeersRead
-from zbroker.wire.transactions import AskSession, SessionFound
+from zbroker.wire.transactions import (
+    AskSession,
+    AskSessions,
+    SessionFound,
+    SessionList,
+    SessionRow,
+)
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRow, NamedRows, UnitPart
 
 KEY = b"k" * 32
@@ -154,7 +160,7 @@ class Bench:
         self.waiting: list[Effect] = []
         self.unreadable = BitMap64()
         self.under_way: list[tuple[int, Unit]] = []
-        self.lookups: list[Locate | AskSession] = []
+        self.lookups: list[Locate | AskSession | AskSessions] = []
         self.gives: list[tuple[str, Give]] = []
         self.answers: list[tuple[bytes, Any]] = []
         self.bodies: list[bytes | None] = []  # of the answers
@@ -637,24 +643,30 @@ class Bench:
             rows, whole = records.since(message.after)
             packed = [Raw(msgpack.encode(row)) for row in rows]
             return ExchangeRows(0, records.changes, self.position, packed, whole)
-        if not isinstance(message, Locate | AskSession):
+        if not isinstance(message, Locate | AskSession | AskSessions):
             return None
         if self.silent:
             self.lookups.append(message)
             return None
         return self.found(message)
 
-    def found(self, ask: Locate | AskSession) -> Located | SessionFound:
+    def found(self, ask: Locate | AskSession | AskSessions) -> Located | SessionFound | SessionList:
         """What the journal says."""
+        if isinstance(ask, AskSessions):
+            rows = [SessionRow(*astuple(row)) for row in self._sessions().rows()]
+            return SessionList(ask.cid, rows[: ask.limit], len(rows[ask.limit :]))
         return self.locate(ask) if isinstance(ask, Locate) else self.session(ask)
 
-    def session(self, ask: AskSession) -> SessionFound:
-        """What the log says of a session."""
+    def _sessions(self) -> TransactionTable:
         known = TransactionTable(Stages(Origins(HERE.instance)))
         for one in self.log:
             if one.kind == KIND_TRANSACTION:
                 known.fold(one)
-        row = known.get(ask.principal, ask.session)
+        return known
+
+    def session(self, ask: AskSession) -> SessionFound:
+        """What the log says of a session."""
+        row = self._sessions().get(ask.principal, ask.session)
         if row is None:
             return SessionFound(ask.cid)
         return SessionFound(

@@ -25,6 +25,7 @@ from zbroker.admin.link_reports import LinkReports
 from zbroker.admin.process_link import QUEUES, Sampler
 from zbroker.admin.queues import QueueReports
 from zbroker.admin.retention import SegmentView
+from zbroker.admin.sessions import SessionReports
 from zbroker.admin.survey import Tools
 from zbroker.admin.topics import TopicReports
 from zbroker.admin.worker import AdminWorker
@@ -65,6 +66,7 @@ class AnswerSources(NamedTuple):
     access: AccessFile
     queues: QueueReports
     exchanges: ExchangeReports
+    sessions: SessionReports
     links: LinkReports
     digests: DigestReports
     drains: Drains
@@ -89,6 +91,7 @@ class Answers:
             "/points": lambda _: parts.queues.points(),
             "/exchanges": _asked(requests.ExchangesQuery, parts.exchanges.exchanges),
             "/bindings": _asked(requests.BindingsQuery, parts.exchanges.bindings),
+            "/sessions": _asked(requests.SessionsQuery, parts.sessions.sessions),
             "/replication": parts.links.all,
             "/replication/digests": _asked(requests.DigestsQuery, parts.digests.answer),
             "/topics": _asked(requests.TopicsQuery, parts.topics.answer),
@@ -116,6 +119,7 @@ class Answers:
             "/exchanges/delete": _posted(requests.DeleteExchangeRequest, parts.exchanges.delete),
             "/bindings": _posted(requests.BindingRequest, parts.exchanges.bind),
             "/bindings/remove": _posted(requests.BindingRequest, parts.exchanges.unbind),
+            "/sessions/end": _posted(requests.EndSessionRequest, parts.sessions.end),
             "/replication/drain": parts.drains.post,
             "/replication/fresh": parts.links.fresh,
         }

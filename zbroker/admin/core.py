@@ -15,6 +15,7 @@
     GET /points               named places of the log
     GET /exchanges            exchanges; ?exchange=
     GET /bindings             what is bound to them; ?exchange=, ?queue=, ?limit=
+    GET /sessions             sessions with transactions; ?principal=, ?session=, ?limit=
     GET /replication          the links to other instances, and from them
     GET /replication/digests  what the log holds of each origin, for a comparison
     GET /actions              what was done to segments and why; /actions/ID is one of them
@@ -32,6 +33,7 @@
     POST /exchanges/delete    {"exchange"}, "if_unused"?, "dry_run"?
     POST /bindings            {"queue", "exchange"}, "key"?, "arguments"?, "dry_run"?
     POST /bindings/remove     likewise
+    POST /sessions/end        {"session"}, "principal"?, "dry_run"?
     POST /replication/drain   {"wait_s"?, "off"?, "dry_run"?}
     POST /replication/NAME/.. pause, resume, downgrade, upgrade, skip, forget, fork
     POST /replication/fresh   {"dry_run"?}: this log begins as a new one
@@ -74,6 +76,7 @@ READS: Final = (
     "/points",
     "/exchanges",
     "/bindings",
+    "/sessions",
     "/replication",
     "/replication/digests",
 )
@@ -90,6 +93,7 @@ WRITES: Final = (
     "/exchanges/delete",
     "/bindings",
     "/bindings/remove",
+    "/sessions/end",
     "/replication/drain",
     "/replication/fresh",
 )

@@ -25,6 +25,7 @@ from zbroker.wire import codec
 from zbroker.wire import exchange_surveys as x
 from zbroker.wire import queue_surveys as q
 from zbroker.wire import replicas as r
+from zbroker.wire import session_surveys as y
 from zbroker.wire import surveys as s
 from zbroker.wire.internal import Refusable
 from zbroker.wire.supervision import AskStatus, Status
@@ -46,7 +47,7 @@ A = TypeVar(
     "A",
     s.Subscriptions, s.Topics, s.Clients, s.Disconnected, s.RefusalRows, s.IngestDrained,
     q.Queues, q.Consumers, q.Explained, q.Browsed, q.Changed, q.Points, q.QueuesDrained,
-    x.ExchangesSurveyed, x.BindingsSurveyed, r.Links, r.LinkChanged, Status,
+    x.ExchangesSurveyed, x.BindingsSurveyed, y.SessionsSurveyed, r.Links, r.LinkChanged, Status,
 )  # fmt: skip
 
 

@@ -295,6 +295,22 @@ class BindingsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Rows = ROWS_MAX
 
 
+class SessionsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which sessions: of this principal, of this name, at most so many."""
+
+    principal: NameOrAll = ""
+    session: NameOrAll = ""
+    limit: Rows = ROWS_MAX
+
+
+class EndSessionRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """This session is to end. principal: "" where security is off."""
+
+    session: Name
+    principal: NameOrAll = ""
+    dry_run: bool = False
+
+
 class DeclareExchangeRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """There is to be this exchange."""
 

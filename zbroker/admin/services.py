@@ -29,6 +29,7 @@ from zbroker.admin.process_link import (
     Sampler,
 )
 from zbroker.admin.queues import QueueReports, QueueWatch
+from zbroker.admin.sessions import SessionReports
 from zbroker.admin.survey import Catalog, Tools
 from zbroker.admin.topics import TopicCounter, TopicReports
 from zbroker.admin.worker import AdminWorker
@@ -86,6 +87,7 @@ class AdminServices:
                     queues, self._queue_watch, clock, self._link_watch.newest, config.instance.name
                 ),
                 ExchangeReports(queues),
+                SessionReports(queues),
                 LinkReports(links, self._link_watch, config.destination),
                 DigestReports(paths, self._persisted, clock),
                 Drains(self._processes, links, self._persisted, clock, config.instance.name),

@@ -46,7 +46,7 @@ from zbroker.log.format import KIND_CLOSED, SEQUENCED
 from zbroker.wire import internal as m
 from zbroker.wire import replicas as w
 from zbroker.wire.exchange_messages import ExchangesUsed
-from zbroker.wire.transactions import AskSession
+from zbroker.wire.transactions import AskSession, AskSessions
 from zbroker.wire.units import AskNamed, CommitUnits
 
 REPLICATION: Final = "replication"  # the process that may append records of other instances
@@ -141,7 +141,7 @@ class GroupCommit(GroupBuilder):
 
     def _question(self, requester: Requester, ask: Question) -> list[Effect]:
         """It waits in line, after what was sent before it."""
-        if isinstance(ask, AskNamed | AskSession):
+        if isinstance(ask, AskNamed | AskSession | AskSessions):
             demand(requester, QUEUES)
         elif isinstance(ask, w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin):
             demand(requester, REPLICATION)

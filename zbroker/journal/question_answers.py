@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import Raw, msgpack
+from msgspec.structs import astuple
 
 from zbroker.errors import ClientError
 from zbroker.journal.commit_placer import RETURNING, CommitPlacer
@@ -24,7 +25,13 @@ from zbroker.wire import internal as m
 from zbroker.wire import replicas as w
 from zbroker.wire.exchange_messages import AskExchanges, ExchangeRows
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
-from zbroker.wire.transactions import AskSession, SessionFound
+from zbroker.wire.transactions import (
+    AskSession,
+    AskSessions,
+    SessionFound,
+    SessionList,
+    SessionRow,
+)
 from zbroker.wire.units import AskNamed, NamedRows
 
 ABORTED_MAX: Final = 100  # stages that one request may end while the disk is nearly full
@@ -32,6 +39,7 @@ ABORTED_MAX: Final = 100  # stages that one request may end while the disk is ne
 Question = (
     m.Open | m.Close | AskNamed | CommitStages | AbortStages
     | w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin | AskExchanges | AskSession
+    | AskSessions
 )  # fmt: skip
 
 
@@ -48,6 +56,7 @@ class QuestionAnswers:
             AskNamed: self._named,
             AskExchanges: self._exchanges,
             AskSession: self._session,
+            AskSessions: self._sessions,
             CommitStages: self.commits.place,
             AbortStages: self._abort,
             w.AskOrigins: self._origin_rows,
@@ -91,6 +100,15 @@ class QuestionAnswers:
             ask.cid, row.epoch, row.instance, row.committed, row.number, row.position,
             row.messages, stages_in(row.session, row.epoch),
         )  # fmt: skip
+
+    def _sessions(self, ask: AskSessions) -> SessionList:
+        rows = sorted(
+            (row for row in self._to.sessions.transactions.rows()
+             if ask.principal in ("", row.principal) and ask.session in ("", row.session)),
+            key=lambda row: (row.principal, row.session),
+        )  # fmt: skip
+        shown = [SessionRow(*astuple(row)) for row in rows[: ask.limit]]
+        return SessionList(ask.cid, shown, len(rows) - len(shown))
 
     def _origin_rows(self, ask: w.AskOrigins) -> w.OriginRows:
         to = self._to

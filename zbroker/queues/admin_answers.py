@@ -12,6 +12,7 @@ from zbroker.queues.commits import Done
 from zbroker.queues.context import QueuesContext
 from zbroker.wire import exchange_surveys as x
 from zbroker.wire import queue_surveys as s
+from zbroker.wire import session_surveys as y
 from zbroker.wire.internal import Located
 
 
@@ -75,4 +76,6 @@ def refusal_of(question: s.QueuesQuestion, error: ClientError) -> s.QueuesAnswer
         return x.ExchangesSurveyed(question.cid, code=error.code, reason=error.reason)
     if isinstance(question, x.AskBindingRows):
         return x.BindingsSurveyed(question.cid, code=error.code, reason=error.reason)
+    if isinstance(question, y.AskSessionRows):
+        return y.SessionsSurveyed(question.cid, code=error.code, reason=error.reason)
     return s.Changed(question.cid, code=error.code, reason=error.reason, hint=error.hint)

@@ -29,11 +29,13 @@ from zbroker.server.peers import Peer, Peers
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.internal import Locate, Located
-from zbroker.wire.transactions import AskSession, SessionFound
+from zbroker.wire.transactions import AskSession, AskSessions, SessionFound, SessionList
 
 LOOKUPS_MAX: Final = 10_000  # open at a time
 EXAMINED_MAX: Final = 1_000  # messages of one turn, of which a filter is asked
 PATIENCE_MS: Final = 10_000  # with a journal that does not answer
+_Question = Locate | AskSession | AskSessions
+_Answer = Located | SessionFound | SessionList
 _NO_ANSWER: Final = "the journal does not answer"
 #: what a consumer gets even when its connection's credit is used up, so that it cannot stall
 CREDIT_MIN_BYTES: Final = 64 * KIB
@@ -88,9 +90,9 @@ class JournalQuestion(NamedTuple):
     """A question to the journal. ask: made again for another journal. then: called with the answer,
     or with `late` if there is none by `end_ms`."""
 
-    ask: Callable[[], Locate | AskSession]
+    ask: Callable[[], _Question]
     then: Callable[[Any], None]
-    late: Located | SessionFound
+    late: _Answer
     end_ms: int
 
 
@@ -243,10 +245,17 @@ class QueuesContext:
         too_many."""
         self._ask(lambda cid: AskSession(cid, self.journal, principal, session), SessionFound, then)
 
+    def list_sessions(
+        self, principal: str, session: str, limit: int, then: Callable[[SessionList], None]
+    ) -> None:
+        """Which sessions are there? Raises: as `find_session`."""
+        self._ask(
+            lambda cid: AskSessions(cid, self.journal, principal, session, limit), SessionList, then
+        )
+
     def _ask(
-        self, ask: Callable[[int], Locate | AskSession],
-        kind: type[Located | SessionFound], then: Callable[[Any], None],
-    ) -> None:  # fmt: skip
+        self, ask: Callable[[int], _Question], kind: type[_Answer], then: Callable[[Any], None]
+    ) -> None:
         if len(self.lookups) >= LOOKUPS_MAX:
             raise ClientError("too_many", "too many look-ups are open; try again")
         self._last_job += 1
@@ -278,7 +287,7 @@ class QueuesContext:
         for bookmark in bookmarks:
             self.locate(bookmark, found, "at")
 
-    def located(self, answer: Located | SessionFound) -> None:
+    def located(self, answer: _Answer) -> None:
         """The journal's answer."""
         found = self.lookups.pop(answer.cid, None)
         if found is not None:

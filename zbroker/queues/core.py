@@ -47,6 +47,7 @@ from zbroker.queues.purges import Purges
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.scope_changes import ScopeChanges
+from zbroker.queues.session_operators import OperatorSessions
 from zbroker.queues.settlement import Settlement
 from zbroker.queues.snapshots import SaveSchedule
 from zbroker.queues.transaction_commands import TransactionCommands
@@ -58,12 +59,18 @@ from zbroker.wire import exchange_surveys as x
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
+from zbroker.wire import session_surveys as y
 from zbroker.wire.exchange_messages import ExchangeRows
 from zbroker.wire.internal import JournalReceipt, Located, UnknownRequester, Watermarks, Welcome
 from zbroker.wire.owner_requests import LiveSources, PeersRead, TransferRequest
 from zbroker.wire.replicas import Replicated
 from zbroker.wire.surveys import AskClients, Peers
-from zbroker.wire.transactions import AttachSession, CommitTransaction, SessionFound
+from zbroker.wire.transactions import (
+    AttachSession,
+    CommitTransaction,
+    SessionFound,
+    SessionList,
+)
 from zbroker.wire.units import NamedRows
 
 TICK_MS: Final = 250  # of the patience with the journal
@@ -130,6 +137,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
             m.Flow: self.consumers.flow,
         }
         self._add_exchanges(answers, ExchangeChanges(self.shared, settings.recording))
+        sessions = OperatorSessions(self.shared, answers)
+        self._admin.handlers |= {y.AskSessionRows: sessions.survey, y.EndSession: sessions.end}
         self._handlers = self._events()
 
     def _add_exchanges(self, answers: OperatorAnswers, changes: ExchangeChanges) -> None:
@@ -170,6 +179,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             JournalReceipt: lambda event: manager.commits.receipts(event, shared.now.mono_ms),
             Located: shared.located,
             SessionFound: shared.located,
+            SessionList: shared.located,
             qe.TablesLoaded: journal.loaded,
             qe.Segments: journal.segments,
             qe.TablesSaved: self._saves.saved,

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
 
+from zbroker.engine.contract import Now
 from zbroker.errors import ClientError
 from zbroker.ids import check_client_name
 from zbroker.log.format import KIND_TRANSACTION
@@ -90,7 +91,7 @@ class TransactionCommands:
         if row.epoch and row.instance != here and not command.force:
             text = f"session {command.session[:64]!r} began last on instance {row.instance:016x}"
             raise ClientError("session_elsewhere", text)
-        epoch = min(EPOCH_MAX, max(row.epoch + 1, self._shared.now.wall_ns))
+        epoch = epoch_above(row.epoch, self._shared.now)
         principal = connection.token.principal
         record = TransactionRecord(principal, command.session, epoch)
 
@@ -213,6 +214,11 @@ class TransactionCommands:
     ) -> None:  # fmt: skip
         if self._shared.connections.get(connection.rid) is connection:
             self._shared.refuse(connection.rid, error, command.cid)
+
+
+def epoch_above(last: int, now: Now) -> int:
+    """The next epoch of a session. last: the highest that is known, 0: none."""
+    return min(EPOCH_MAX, max(last + 1, now.wall_ns))
 
 
 def _aborted(why: str) -> ClientError:

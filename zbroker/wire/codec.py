@@ -49,7 +49,7 @@ FROM_JOURNAL: Final = msgpack.Decoder(
     | stages.StagesDone
     | replicas.FromJournal
     | exchange_messages.ExchangeRows
-    | transactions.SessionFound
+    | transactions.FromJournal
 )
 TO_DESTINATION: Final = msgpack.Decoder(replication.ToDestination)
 TO_SOURCE: Final = msgpack.Decoder(replication.ToSource)

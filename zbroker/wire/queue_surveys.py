@@ -27,6 +27,7 @@ from msgspec import Struct
 from zbroker.wire.exchange_surveys import ExchangeAnswer, ExchangeQuestion
 from zbroker.wire.internal import Correlated, Refusable
 from zbroker.wire.queue_messages import BrowsedRow
+from zbroker.wire.session_surveys import SessionAnswer, SessionQuestion
 from zbroker.wire.surveys import ListenerQuestion
 
 
@@ -341,9 +342,11 @@ class Changed(Correlated, tag="changed"):
 QueuesQuestion = (
     AskQueues | AskConsumers | Explain | BrowseQueue | Purge | Requeue | Define | SetPoint
     | RemovePoint | AskPoints | TakeOver | DrainQueues | ExchangeQuestion
+    | SessionQuestion
 )  # fmt: skip
 QueuesAnswer = (
     Queues | Consumers | Explained | Browsed | Changed | Points | QueuesDrained | ExchangeAnswer
+    | SessionAnswer
 )  # fmt: skip
 
 QUEUES_QUESTIONS: Final = msgspec.msgpack.Decoder(QueuesQuestion | ListenerQuestion)

@@ -117,6 +117,36 @@ class SessionFound(Refusable, tag="session_found"):
     stage: str = ""
 
 
+class AskSessions(JournalRequest, tag="ask_sessions"):
+    """queues -> journal. principal, session: only of these names; "" is all. limit: rows at most.
+    Answered by SessionList."""
+
+    principal: str
+    session: str
+    limit: int
+
+
+class SessionRow(Struct, array_like=True, gc=False):
+    """A session as a TransactionRow has it."""
+
+    principal: str
+    session: str
+    epoch: int
+    instance: int
+    committed: int
+    number: int
+    position: int
+    messages: int
+
+
+class SessionList(Refusable, tag="session_list"):
+    """journal -> queues: by principal and name. left_out: how many more there are."""
+
+    rows: list[SessionRow] = field(default_factory=list)
+    left_out: int = 0
+
+
 ToQueues = AttachSession | CommitTransaction
 FromQueues = SessionAttached | TransactionCommitted
-ToJournal = AskSession
+ToJournal = AskSession | AskSessions
+FromJournal = SessionFound | SessionList
