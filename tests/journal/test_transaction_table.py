@@ -87,6 +87,7 @@ def test_one_without_messages_lands_as_well() -> None:
     attach(at, 10)
     assert commit(at, 10, 1, rest=(fact(),)) == ""
     assert last(at) == (10, 1, 0)
+    assert found(at).position == 0, "it has no first message"
 
 
 @pytest.mark.parametrize("staged", [0, 1, 3])

@@ -29,7 +29,8 @@ SESSIONS_MAX: Final = 10_000  # of one principal; the one that was not used for 
 
 class TransactionRow(Struct, array_like=True, gc=False):
     """A session in a state snapshot. epoch, instance: of its last begin. committed, number: epoch
-    and number of the last transaction, 0: none. position: of the first of its `messages`."""
+    and number of the last transaction, 0: none. position: of the first of its `messages`, 0: it has
+    none."""
 
     principal: str
     session: str
@@ -100,7 +101,8 @@ class TransactionTable:
         row = TransactionRow(principal, session, record.epoch, batch.origin_instance)
         if record.number:
             row.committed, row.number = record.epoch, record.number
-            row.position, row.messages = batch.position - record.messages, record.messages
+            first = batch.position - record.messages  # they are before it
+            row.position, row.messages = first if record.messages else 0, record.messages
         else:
             kept = stages_in(session, record.epoch)
             self._stages.end_of_session(principal, stages_of(session), kept, batch.origin)
