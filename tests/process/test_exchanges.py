@@ -178,6 +178,57 @@ def test_filters_read_routing_keys(tmp_path: Path) -> None:
         assert take(client, "plain", 2, T) == [b"2", b"3"]
 
 
+def test_a_publisher_is_told_what_is_in_no_queue(tmp_path: Path) -> None:
+    async def told(url: str) -> list[bool | None]:
+        async with zbroker.aio.connect(url, name="b") as client:
+            keys = (b"bound", b"lost")
+            receipts = [client.publish("events", b"x", key=key, mandatory=True) for key in keys]
+            await client.flush(timeout=T)
+            return [one.returned for one in receipts]
+
+    with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
+        client.declare_exchange("events", "direct", timeout=T)
+        client.declare_queue("bills", bound=True)
+        client.bind("bills", "events", "bound")
+        found: list[bool | None] = []
+        receipts = [
+            client.publish("events", b"%d" % number, key=key, mandatory=mandatory)
+            for number, (key, mandatory) in enumerate(
+                ((b"bound", True), (b"lost", True), (b"lost", False), (None, True))
+            )
+        ]
+        receipts[1].add_done_callback(lambda receipt: found.append(receipt.returned))
+        client.flush(T)
+        assert [one.returned for one in receipts] == [False, True, False, True]
+        until(lambda: found == [True], "the callback")
+        assert receipts[1].wait(T), "it has a bookmark: the log has it"
+        assert client.publish("orders", b"", mandatory=True).wait(T)
+        assert asyncio.run(told(broker.url)) == [False, True]
+        assert take(client, "bills", 2, T) == [b"0", b"x"]
+        everything = client.subscribe("events", since="epoch", until="now")
+        assert [message.data for message in everything] == [b"0", b"1", b"2", b"3", b"x", b"x"]
+
+
+def test_what_is_lost_with_a_connection_is_not_known_and_never_wrong(tmp_path: Path) -> None:
+    """ingest dies again and again; what is told is right all the same."""
+    with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
+        client.declare_exchange("events", "direct", timeout=T)
+        client.declare_queue("bills", bound=True)
+        client.bind("bills", "events", "bound")
+        receipts = []
+        for number in range(4 * ROUNDS):
+            key = b"bound" if number % 2 else b"lost"
+            some = [client.publish("events", b"x", key=key, mandatory=True) for _ in range(50)]
+            receipts.append((key, some))
+            if number % 4 == 2:
+                os.kill(until_running(broker, "ingest", 0), signal.SIGKILL)
+        client.flush(T)
+        for key, some in receipts:
+            assert {one.returned for one in some} <= {key == b"lost", None}
+        known = [one for _, some in receipts for one in some if one.returned is not None]
+        assert known, "most are told"
+
+
 def test_nothing_misses_a_queue_whatever_is_killed(tmp_path: Path) -> None:
     """Each round binds, publishes after the answer, and something dies meanwhile."""
     rng = random.Random(5)

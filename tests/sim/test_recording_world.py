@@ -12,7 +12,7 @@ from tests.sim.delivery_process import DeliveryNode
 from tests.sim.queues_bugs import TURNS
 from tests.sim.recording_world import RecordingWorld
 from tests.sim.world import Violation
-from zbroker.client.publisher.unrecorded import Filtered, Unrecorded
+from zbroker.client.publisher.unrecorded import SequenceRuns, Unrecorded
 from zbroker.delivery.contract import Effect
 from zbroker.delivery.turns import ReadTurns
 from zbroker.ingest.acks import Acks
@@ -83,7 +83,7 @@ def _at_once(_self: Acks, _client: Any) -> bool:
     return False
 
 
-def _not_named(_self: Unrecorded | Filtered, *_what: Any) -> None:
+def _not_named(_self: Unrecorded | SequenceRuns, *_what: Any) -> None:
     pass
 
 
@@ -115,7 +115,7 @@ def _passed_over(self: ReadTurns, *more: Any) -> list[Effect]:
         (OwedAnswers, "put", _dropped),
         (OwedAnswers, "hold_back", _overtaking),
         (Unrecorded, "named", _not_named),
-        (Filtered, "add", _not_named),
+        (SequenceRuns, "add", _not_named),
     ],
 )
 def test_a_planted_bug_is_found(

@@ -69,6 +69,7 @@ class Client(BaseClient[Subscription, Consumer, Worker, Session]):
         key: bytes | None = None,
         headers: Mapping[str, str | int | float | bool | bytes | None] | None = None,
         expires: datetime | timedelta | int | str | None = None,
+        mandatory: bool = False,
         timeout: float | None = None,
     ) -> Receipt:
         """Queues one message and returns at once, unless the publish store is full.
@@ -77,6 +78,8 @@ class Client(BaseClient[Subscription, Consumer, Worker, Session]):
         key, headers: go along; a header is a str, int, float, bool, bytes or None. At most 16 KiB.
         expires: a time, or how long from `time` or now (timedelta, "10s"). It goes along, too: the
         log keeps the message, and a replay sends it, whatever it says.
+        mandatory: if no binding leads it to a queue, `returned` of its receipt says so; the log has
+        it all the same.
         timeout: seconds to wait for room in the store: None for ever, 0 not at all.
         Raises: ZBrokerError store_full, too_large, bad_topic, bad_field, or what ended the session;
         TypeError.
@@ -88,9 +91,9 @@ class Client(BaseClient[Subscription, Consumer, Worker, Session]):
         if time is not None and type(time) is not int:
             time = to_ns(time)
         extra, size = None, len(data)
-        if key is not None or headers is not None or expires is not None:
+        if key is not None or headers is not None or expires is not None or mandatory:
             from_ns = time if time is not None else SystemClock().wall_ns()
-            extra, more = to_extra(key, headers, expires, from_ns)
+            extra, more = to_extra(key, headers, expires, from_ns, mandatory=mandatory)
             size += more
         publisher, inbox = self._publisher, self._inbox
         if len(inbox) >= publisher.inbox_limit:

@@ -73,8 +73,9 @@ def to_expiry(expires: datetime | timedelta | int | str, from_ns: int) -> int:
 
 
 def to_extra(
-    key: object, headers: object, expires: datetime | timedelta | int | str | None, from_ns: int
-) -> tuple[Extra, int]:
+    key: object, headers: object, expires: datetime | timedelta | int | str | None, from_ns: int,
+    *, mandatory: bool = False,
+) -> tuple[Extra, int]:  # fmt: skip
     """What a message has beside its payload, and the bytes of its key and headers.
 
     A duration in `expires` counts from `from_ns`.
@@ -84,6 +85,7 @@ def to_extra(
         None if key is None else to_bytes(key, "key"),
         None if headers is None else to_headers(headers) or None,
         None if expires is None else to_expiry(expires, from_ns),
+        mandatory,
     )
     try:
         size = encoded(extra).size

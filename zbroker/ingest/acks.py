@@ -10,7 +10,8 @@ Acks that are due to one client at the end of a turn are merged:
 
     settled   1r 2r 3u 4u 5r 6u     acks   processed 4, persisted 5, processed 6
 
-`persisted` always has the sequence of a recorded message. Topics that are not recorded are named
+`persisted` always has the sequence of a recorded message, and names runs of mandatory messages up
+to it that went to no queue. Topics that are not recorded are named
 before an ack of later messages, so that no client takes them for recorded; so are the sequences
 that a filter kept out of the log.
 """
@@ -18,9 +19,10 @@ that a filter kept out of the log.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -34,6 +36,8 @@ from zbroker.limits import FILTERED_RUNS_MAX, UNRECORDED_NAMED_MAX
 from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 from zbroker.wire.messages import Ack, Error
+
+RUN_BYTES: Final = 16  # of a run in an ack
 
 
 @dataclass(slots=True)
@@ -96,8 +100,10 @@ class Acks:
                 _accepted(pending, due, item.duplicate)
             if client.chain is not None and client.chain.waiting:
                 sends += _settle_waiting(client, out.ordinal, due, durability)
-            if client.flushes:
-                sends += _flushed(client, out.ordinal, durability)
+            if client.flushes and (answers := _flushed(client, out.ordinal, durability)):
+                if client.rid in due:  # a flush that is answered has had all acks before it
+                    sends += due.pop(client.rid).sends(durability)
+                sends += answers
         for one in due.values():
             if one.client.state == "live":
                 sends += one.sends(durability)
@@ -120,13 +126,25 @@ def persisted(client: ClientConnection, durability: str | None, cid: str | None)
 
 def _accepted(pending: PendingBatch, due: dict[bytes, DueAcks], duplicate: int) -> None:
     client = pending.client
+    returned = _returned(pending) if pending.ask.returned else []
     client.acked = max(client.acked, pending.last)
     client.recorded = max(client.recorded, pending.last)
     client.used.settled(pending.last)
     if client.chain is not None:
         client.chain.settled(pending.last)
-    if pending.ask.persisted or client.rid in due:
-        due.setdefault(client.rid, DueAcks(client)).recorded(duplicate, asked=pending.ask.persisted)
+    asked = pending.ask.persisted or bool(returned)
+    if asked or client.rid in due:
+        mine = due.setdefault(client.rid, DueAcks(client))
+        mine.returned(returned)
+        mine.recorded(duplicate if pending.ask.persisted else 0, asked=asked)
+
+
+def _returned(pending: PendingBatch) -> list[tuple[int, int]]:
+    """Runs that are reported now. Messages that the log had before this session, or that are
+    settled already, may have gone by other routes: those of their first batch hold."""
+    client = pending.client
+    after = max(client.logged, client.recorded)
+    return [(max(first, after + 1), last) for first, last in pending.ask.returned if last > after]
 
 
 def _refused(pending: PendingBatch, item: i.ReceiptItem, *, chained: bool) -> Answer:
@@ -203,23 +221,27 @@ class UnrecordedNames:
             names = list(islice(topics, UNRECORDED_NAMED_MAX))
             some = list(islice(runs, FILTERED_RUNS_MAX))
             left = len(names) == UNRECORDED_NAMED_MAX or len(some) == FILTERED_RUNS_MAX
-            filtered = struct.pack(f"<{2 * len(some)}Q", *chain(*some)) if some else None
-            yield Ack("processed", seq=self.seq, unrecorded=names, filtered=filtered)
+            yield Ack("processed", seq=self.seq, unrecorded=names, filtered=_packed(some))
 
 
-def runs_of(filtered: bytes | None) -> list[tuple[int, int]]:
+def _packed(runs: Sequence[tuple[int, int]]) -> bytes | None:
+    return struct.pack(f"<{2 * len(runs)}Q", *chain(*runs)) if runs else None
+
+
+def runs_of(packed: bytes | None) -> list[tuple[int, int]]:
     """The runs of sequences in an ack: first and last of each."""
-    return [*struct.iter_unpack("<2Q", filtered)] if filtered else []
+    return [*struct.iter_unpack("<2Q", packed)] if packed else []
 
 
 class MergedAcks:
     """Acks of one client that are as few as can be: no other answer comes in between."""
 
-    __slots__ = ("_after", "_before", "_duplicate", "_durability", "_seq")
+    __slots__ = ("_after", "_before", "_duplicate", "_durability", "_returned", "_seq")
 
     def __init__(self) -> None:
         self._seq: int | None = None  # of the newest recorded message; None: no `persisted` is due
         self._duplicate = 0
+        self._returned: list[tuple[int, int]] = []  # runs up to `_seq`
         self._durability: str | None = None
         self._before: UnrecordedNames | None = None  # unrecorded messages before `_seq`
         self._after: UnrecordedNames | None = None
@@ -234,6 +256,10 @@ class MergedAcks:
         elif after is not None:
             self._before.add(after.seq, after.topics, after.runs)
 
+    def returned(self, runs: Iterable[tuple[int, int]]) -> None:
+        """These went to no queue; `persisted` is called next."""
+        self._returned += runs
+
     def passed(self, seq: int, topics: Iterable[str], runs: Iterable[tuple[int, int]]) -> None:
         """Messages up to `seq` that are not recorded are settled."""
         if self._after is None:
@@ -244,10 +270,20 @@ class MergedAcks:
         """All of them, in the order of the sequences."""
         acks = [*self._before.acks()] if self._before is not None else []
         if self._seq is not None:
-            acks.append(Ack(
-                "persisted", seq=self._seq, durability=self._durability, duplicate=self._duplicate
-            ))  # fmt: skip
+            acks += self._persisted(self._seq)
         return [*acks, *self._after.acks()] if self._after is not None else acks
+
+    def _persisted(self, seq: int) -> Iterator[Ack]:
+        """One, or as many as it takes to name what was returned, each up to what it names."""
+        runs = self._returned
+        while len(runs) > FILTERED_RUNS_MAX:
+            some, runs = runs[:FILTERED_RUNS_MAX], runs[FILTERED_RUNS_MAX:]
+            upto = some[-1][1]
+            yield Ack("persisted", seq=upto, durability=self._durability, returned=_packed(some))
+        yield Ack(
+            "persisted", seq=seq, durability=self._durability, duplicate=self._duplicate,
+            returned=_packed(runs),
+        )  # fmt: skip
 
 
 class DueAcks(MergedAcks):
@@ -341,7 +377,13 @@ def _is_merged(ack: Ack) -> bool:
 
 def _merge(waiting: list[Ack], ack: Ack) -> None:
     """Adds an ack; the later of two `persisted` ones in a row covers both."""
-    if waiting and waiting[-1].type == ack.type == "persisted":
-        waiting[-1] = replace(ack, duplicate=ack.duplicate + waiting[-1].duplicate)
-    else:
+    if not waiting or not waiting[-1].type == ack.type == "persisted":
         waiting.append(ack)
+        return
+    before = waiting[-1]
+    returned = (before.returned or b"") + (ack.returned or b"")
+    if before.returned and len(returned) > RUN_BYTES * FILTERED_RUNS_MAX:
+        waiting.append(ack)
+    else:
+        duplicate = ack.duplicate + before.duplicate
+        waiting[-1] = replace(ack, duplicate=duplicate, returned=returned or None)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -37,12 +38,17 @@ _LAST: Final = attrgetter("last")
 
 
 class AckRequest(NamedTuple):
-    """The acks that a publish asked for; its refusal names `cid` and, if not 0, `seq`."""
+    """The acks that a publish asked for; its refusal names `cid` and, if not 0, `seq`.
+
+    returned: runs of sequences that are mandatory and go to no queue; an ack names these, whether
+    one was asked for or not.
+    """
 
     persisted: bool
     cid: str | None
     processed: bool = False
     seq: int = 0
+    returned: Sequence[tuple[int, int]] = ()
 
     @property
     def any(self) -> bool:

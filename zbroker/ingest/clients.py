@@ -46,6 +46,7 @@ class ClientConnection:
     publisher: int = 0
     session: int = 0
     found: int = 0  # the sequence that was durable at the logon
+    logged: int = 0  # the highest sequence that the log had at the logon
     acked: int = 0  # highest sequence that is settled; where not everything is recorded, in this
     recorded: int = 0  # session. Highest one of these that is in the log
     messages: int = 0  # taken in this session

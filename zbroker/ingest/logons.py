@@ -203,7 +203,7 @@ class Logons:
             clients.remove(client)
             return [Answer(client.rid, m.Error(opened.code, opened.reason, cid=client.cid))]
         client.publisher, client.session = opened.publisher, opened.session
-        client.found = opened.acked
+        client.found, client.logged = opened.acked, opened.seq
         client.used.settled(opened.seq)
         clients.opened(client)
         if self._everything:

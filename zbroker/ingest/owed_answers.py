@@ -137,6 +137,7 @@ class _OwedAcks(MergedAcks):
         if ack.cid is not None:
             return False
         if ack.type == "persisted":
+            self.returned(runs_of(ack.returned))
             self.persisted(ack.seq or 0, ack.duplicate)
             self._durability = ack.durability
         elif ack.unrecorded is not None:
@@ -153,6 +154,7 @@ class _OwedAcks(MergedAcks):
     def size(self) -> int:
         """As how many answers they count."""
         size = (self._seq is not None) + (self._processed is not None)
+        size += len(self._returned) // RUNS_PER_ANSWER
         for names in filter(None, (self._before, self._after)):
             size += 1 + len(names.topics) // NAMED_PER_ANSWER + len(names.runs) // RUNS_PER_ANSWER
         return size

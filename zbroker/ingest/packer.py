@@ -35,7 +35,7 @@ class PublishRun:
 
     __slots__ = (
         "ask", "bytes", "cid", "extras", "extras_bytes", "payloads", "prev", "processed",
-        "recorded", "routed", "routes", "seq", "times", "topics", "which",
+        "recorded", "returned", "routed", "routes", "seq", "times", "topics", "which",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +56,7 @@ class PublishRun:
         self.extras_bytes = 0
         self.routes: dict[int, QueueSet] = {}  # of those to exchanges, by index
         self.routed: dict[QueueSet, None] = {}  # the same, each once
+        self.returned: list[tuple[int, int]] = []  # runs of mandatory ones that go to no queue
         self.add(publish, payload, found)
 
     def fits(
@@ -91,9 +92,18 @@ class PublishRun:
         self.bytes += len(payload) + 5  # a msgpack binary has a header of at most 5 bytes
         if self.times is not None:
             self.times.append(publish.time_ns)  # type: ignore[arg-type]
+        if publish.mandatory and not found:
+            self._return(publish.seq)
         if publish.ack is not None:
             self.ask = self.ask or "persisted" in publish.ack
             self.processed = self.processed or "processed" in publish.ack
+
+    def _return(self, seq: int) -> None:
+        if self.returned and self.returned[-1][1] == seq - 1:
+            seq_before, _ = self.returned.pop()
+            self.returned.append((seq_before, seq))
+        else:
+            self.returned.append((seq, seq))
 
     def entry(self, publisher: int, session: int) -> tuple[Entry, bytes]:
         """The record batch and its body."""

@@ -5,6 +5,7 @@ Where everything is recorded (`recording` None) the journal checks `prev`; else 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from zbroker.engine.effects import Answer
@@ -18,7 +19,7 @@ from zbroker.ingest.clients import ClientConnection
 from zbroker.ingest.contract import PublishLimits
 from zbroker.ingest.links import AppendLink, LiveLink
 from zbroker.ingest.packer import Burst, PublishRun
-from zbroker.ingest.routing import Routing
+from zbroker.ingest.routing import Routed, Routing, returned
 from zbroker.ingest.splitter import BatchPart, Contents, Splitter
 from zbroker.recording import Recording
 from zbroker.wire import internal as i
@@ -63,6 +64,8 @@ class Publishing:
             self._check_stage(client, publish)
         if client.permit is not None:
             checks.check_permitted(client.permit, publish, body, self._type_of, self._plain_bytes)
+        if publish.mandatory:
+            self._check_mandatory(publish)
         routed = self.routing.route(publish)
         self._check_window(burst, client, len(body))
         self.routing.count(routed)
@@ -78,18 +81,28 @@ class Publishing:
         if publish.count is None:
             self._single(burst, client, publish, body, routed.single)
         else:
-            self._packed(burst, client, publish, body, routed.column)
+            self._packed(burst, client, publish, body, routed)
 
     def _check_stage(self, client: ClientConnection, publish: m.Publish) -> None:
         """Raises: ClientError bad_field, topic_not_recorded, not_entitled."""
         if publish.count is None:
             raise ClientError("bad_field", "only packed messages can be staged")
-        topics = publish.topics if publish.topics is not None else [publish.topic or ""]
+        topics = _topics(publish)
         if client.permit is not None:
             checks.check_staged(client.permit, topics)
+        self._check_recorded(topics, "it cannot be staged")
+
+    def _check_mandatory(self, publish: m.Publish) -> None:
+        """Raises: ClientError bad_field, topic_not_recorded."""
+        if publish.stage is not None:
+            reason = "key `mandatory` does not go with `stage`: nothing is in a queue before the "
+            raise ClientError("bad_field", f"{reason}commit")
+        self._check_recorded(_topics(publish), "no queue gets it, and `mandatory` cannot be")
+
+    def _check_recorded(self, topics: Sequence[str], why: str) -> None:
         other = [topic for topic in topics if self._kind is not None and not self._kind(topic)]
         if other:
-            text = f"{other[0]!r} is not recorded, or not all of it: it cannot be staged"
+            text = f"{other[0]!r} is not recorded, or not all of it: {why}"
             raise ClientError("topic_not_recorded", text)
 
     def _check_window(self, burst: Burst, client: ClientConnection, size: int) -> None:
@@ -122,7 +135,7 @@ class Publishing:
         if run is None or client.state != "live":
             return
         entry, body = run.entry(client.publisher, client.session)
-        ask = AckRequest(run.ask, run.cid, run.processed)
+        ask = AckRequest(run.ask, run.cid, run.processed, returned=run.returned)
         if run.recorded:
             self._forward(client, entry, body, ask)
         elif run.recorded is None and self._splitter is not None:
@@ -131,19 +144,23 @@ class Publishing:
             self._pass(burst, client, entry, body, ask)
 
     def _packed(
-        self, burst: Burst, client: ClientConnection, publish: m.Publish, body: bytes, routes: bytes
-    ) -> None:
+        self, burst: Burst, client: ClientConnection, publish: m.Publish, body: bytes,
+        routed: Routed,
+    ) -> None:  # fmt: skip
         self.end_run(burst, client)
         assert publish.count is not None
-        topics = publish.topics if publish.topics is not None else [publish.topic or ""]
+        topics = _topics(publish)
         crc = publish.crc if publish.crc is not None else self._checks.crc(body)
         entry = i.Entry(
             client.publisher, client.session, publish.seq, publish.count, publish.prev, crc,
             publish.codec, topics, publish.time_ns, publish.columns, stage=publish.stage or "",
-            routes=routes,
+            routes=routed.column,
         )  # fmt: skip
         asked = publish.ack or _NOTHING
-        ask = AckRequest("persisted" in asked, publish.cid, "processed" in asked, publish.seq)
+        ask = AckRequest(
+            "persisted" in asked, publish.cid, "processed" in asked, publish.seq,
+            returned(publish, routed),
+        )  # fmt: skip
         if self._splitter is None:
             self._forward(client, entry, body, ask)
         else:
@@ -207,3 +224,7 @@ class Publishing:
             client.flushes.append((client.last_ordinal, flush.cid))
         else:
             burst.effects.append(Answer(client.rid, persisted(client, durability, flush.cid)))
+
+
+def _topics(publish: m.Publish) -> list[str]:
+    return publish.topics if publish.topics is not None else [publish.topic or ""]

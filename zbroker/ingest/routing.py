@@ -9,6 +9,7 @@ journal, which says it to those who wait for a binding to count.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from zbroker.engine.effects import JOURNAL, Say
@@ -34,6 +35,22 @@ class Routed(NamedTuple):
 
 
 ORDINARY: Final = Routed()
+
+
+def returned(publish: Publish, routed: Routed) -> list[tuple[int, int]]:
+    """Runs of sequences of a mandatory publish that go to no queue: first and last of each."""
+    if not publish.mandatory:
+        return []
+    count = publish.count or 1
+    if not routed.found:  # there is no exchange of that name
+        return [(publish.seq, publish.seq + count - 1)]
+    runs, at = [], publish.seq
+    for is_lost, group in groupby(routed.found, key=NOWHERE.__eq__):
+        end = at + sum(1 for _ in group)
+        if is_lost:
+            runs.append((at, end - 1))
+        at = end
+    return runs
 
 
 class Routing:

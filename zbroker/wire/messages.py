@@ -94,7 +94,8 @@ class Publish(ClientCommand, tag="publish"):
     """-> ingest. With `count` the body is a msgpack array of that many binaries, else a payload.
 
     Only a payload has `key`, `headers` and `expires_ns` here; packed messages have columns. stage:
-    the token that packed messages are staged under; a commit shows them.
+    the token that packed messages are staged under; a commit shows them. mandatory: those of these
+    messages that no binding leads to a queue are `returned` in an ack.
     Answered by errors, and if `ack` asks for it by acks: see Ack.
     """
 
@@ -113,6 +114,7 @@ class Publish(ClientCommand, tag="publish"):
     headers: dict[str, Raw] | None = None
     expires_ns: U63 | None = None
     stage: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    mandatory: bool = False
 
 
 class Flush(ClientCommand, tag="flush"):
@@ -261,6 +263,8 @@ class Ack(ServerAnswer, tag="ack"):
     processed with a cid: checked, registered; it promises nothing about the data. The `vector` of
     a subscription that begins or is replaced covers all that is before its `position`.
     persisted {seq}: recorded messages up to `seq` are durable; `seq` is one of a recorded message.
+    returned: runs of mandatory ones that are in no queue, as of `filtered`; these are reported once
+    or, after a lost connection, not at all.
     processed {seq, unrecorded}: everything up to `seq` is settled, and its newest message is of a
     topic that is not recorded. `unrecorded` of both has the topics of settled messages that are not
     in the log: these went to the current subscribers. filtered: runs of sequences that a filter did
@@ -280,6 +284,7 @@ class Ack(ServerAnswer, tag="ack"):
     duplicate: int = 0
     unrecorded: list[str] | None = None
     filtered: bytes | None = None
+    returned: bytes | None = None
     # subscriptions
     sid: str | None = None
     position: int | None = None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from zbroker.client.publisher import unrecorded
 from zbroker.client.publisher.receipt import AckTracker, Receipt
-from zbroker.client.publisher.unrecorded import Filtered
+from zbroker.client.publisher.unrecorded import SequenceRuns
 from zbroker.errors import ZBrokerError
 
 runs_ = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 5)), max_size=30)
@@ -22,7 +22,7 @@ def pack(*runs: tuple[int, int]) -> bytes:
 
 @given(starts=runs_)
 def test_it_holds_what_was_reported_in_whatever_order(starts: list[tuple[int, int]]) -> None:
-    filtered, model = Filtered(), set()
+    filtered, model = SequenceRuns(), set()
     for first, more in starts:
         filtered.add(pack((first, first + more)))
         model |= set(range(first, first + more + 1))
@@ -32,7 +32,7 @@ def test_it_holds_what_was_reported_in_whatever_order(starts: list[tuple[int, in
 
 
 def test_a_cut_off_run_is_left_out() -> None:
-    filtered = Filtered()
+    filtered = SequenceRuns()
     filtered.add(pack((1, 2), (5, 6))[:-1])
     assert [n for n in range(9) if n in filtered] == [1, 2]
 

@@ -55,7 +55,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker, Asyn
     # -- publishing ---------------------------------------------------------------------------
 
     @hot_path.gated(AsyncReceipt, running)
-    def publish(
+    def publish(  # noqa: PLR0913 - every option by its name
         self,
         topic: str,
         data: bytes,
@@ -64,6 +64,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker, Asyn
         key: bytes | None = None,
         headers: Mapping[str, str | int | float | bool | bytes | None] | None = None,
         expires: datetime | timedelta | int | str | None = None,
+        mandatory: bool = False,
     ) -> AsyncReceipt:
         """Queues one message and returns at once, with a receipt that can be awaited.
 
@@ -81,9 +82,9 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker, Asyn
         if time is not None and type(time) is not int:
             time = to_ns(time)
         extra, size = None, len(data)
-        if key is not None or headers is not None or expires is not None:
+        if key is not None or headers is not None or expires is not None or mandatory:
             from_ns = time if time is not None else SystemClock().wall_ns()
-            extra, more = to_extra(key, headers, expires, from_ns)
+            extra, more = to_extra(key, headers, expires, from_ns, mandatory=mandatory)
             size += more
         publisher, inbox = self._publisher, self._inbox
         if len(inbox) >= publisher.inbox_limit:

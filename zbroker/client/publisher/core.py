@@ -79,6 +79,7 @@ class PublisherCore(Connection):
         self.refusal: Error | None = None  # the last temporary one: the reason of a time-out
         self._out = SendWindow(self.store, start_ns, jitter)
         self.unrecorded = self._out.unrecorded  # by the broker, as far as it said so
+        self.returned = self._out.returned  # likewise: what went to no queue
         self._policy = policy or Policy()
         self._out.stage = self._policy.stage
         self._logon = logon
@@ -217,6 +218,7 @@ class PublisherCore(Connection):
         if self._fresh:
             self._fresh, out.chain = False, high
         out.begin(high)
+        out.forget_returned(high)
         owed = self.store.batches or self.queued
         self._republish = out.next_sequence - 1 + self.queued if owed else 0
         out.window = answer.window_bytes or out.window
@@ -281,6 +283,8 @@ class PublisherCore(Connection):
         if ack.seq is None:
             return []
         if ack.type == "persisted":
+            if ack.returned:
+                self.returned.known.add(ack.returned)
             self._learn(ack.seq)
         elif ack.unrecorded is not None:
             self._out.unrecorded.named(ack.unrecorded, ack.filtered)

@@ -155,7 +155,7 @@ class FileStore(MemoryStore):
         if self._writer.serial != self._serials[-1]:
             self._serials.append(self._writer.serial)
         entry = store_files.kept(stored, self._writer.serial)
-        batch.place = entry.place
+        batch.place, entry.mandatory = entry.place, batch.mandatory
         super().append(batch if self._resident + batch.size <= RESIDENT_BYTES else entry)
         if self.staging is not None:
             if self.staging.frees(self._writer.position):

@@ -32,12 +32,14 @@ _encode: Final = msgpack.Encoder().encode
 class Extra(Struct, gc=False, frozen=True):
     """What a message may have beside its payload. `headers` is its own and never changes.
 
-    expires_ns: when it expires, ns since 1970 UTC; None: never.
+    expires_ns: when it expires, ns since 1970 UTC; None: never. mandatory: the broker says if no
+    queue gets it.
     """
 
     key: bytes | None = None
     headers: Mapping[str, bodies.Scalar] | None = None
     expires_ns: int | None = None
+    mandatory: bool = False
 
 
 class OfferedItem(Protocol):
@@ -56,6 +58,7 @@ class Encoded(NamedTuple):
     headers: Raw
     expires_ns: int
     size: int
+    mandatory: bool = False
 
 
 _NOTHING: Final = Encoded(None, Raw(_encode(None)), 0, 0)
@@ -68,7 +71,7 @@ def encoded(extra: Extra) -> Encoded:
     """
     headers = Raw(_encode(extra.headers))
     size = len(_encode(extra.key)) + len(memoryview(headers))
-    return Encoded(extra.key, headers, extra.expires_ns or 0, size)
+    return Encoded(extra.key, headers, extra.expires_ns or 0, size, extra.mandatory)
 
 
 T = TypeVar("T", bound=OfferedItem)
@@ -108,6 +111,7 @@ class PackedBatch(Struct, gc=False):
     size: int = 0
     place: tuple[int, int, int] | None = None
     sent_ms: int = 0
+    mandatory: bool = False
 
     def __post_init__(self) -> None:
         self.size = self.size or len(self.body)
@@ -178,13 +182,25 @@ def _part(rows: MessageRows[T], start: int, end: int) -> MessageRows[T]:
 def _by_time(rows: MessageRows[T]) -> Iterator[MessageRows[T]]:
     """Runs in which all messages have a time of their own, or none has: a column has no blanks."""
     if rows.times is None or None not in rows.times:
-        yield from _by_header(rows)
+        yield from _by_mandatory(rows)
         return
     start = 0
     for without, run in groupby(rows.times, key=lambda time: time is None):
         end = start + len(list(run))
         part = _part(rows, start, end)
-        yield from _by_header(part._replace(times=None) if without else part)
+        yield from _by_mandatory(part._replace(times=None) if without else part)
+        start = end
+
+
+def _by_mandatory(rows: MessageRows[T]) -> Iterator[MessageRows[T]]:
+    """Runs of messages that are all mandatory, or none is: a publish says it of all that it has."""
+    if rows.extras is None or not any(one.mandatory for one in rows.extras):
+        yield from _by_header(rows)
+        return
+    start = 0
+    for _, run in groupby(rows.extras, key=lambda one: one.mandatory):
+        end = start + len(list(run))
+        yield from _by_header(_part(rows, start, end))
         start = end
 
 
@@ -217,7 +233,9 @@ def pack(rows: MessageRows[T]) -> PackedBatch:
     columns = None if index is None and time is None else Columns(index=index, time=time)
     if rows.extras is not None:
         columns = _put_extras(columns or Columns(), rows.extras)
-    return PackedBatch(len(rows.items), body, crc32c(body), rows.topic, topics, columns)
+    made = PackedBatch(len(rows.items), body, crc32c(body), rows.topic, topics, columns)
+    made.mandatory = rows.extras is not None and rows.extras[0].mandatory
+    return made
 
 
 def _topic_columns(names: list[str]) -> tuple[list[str], bytes]:

@@ -123,6 +123,7 @@ class PublisherPort(hot_path.Inbox):
         self._asked_ms = -TOKEN_EVERY_MS  # when a new session was asked for
         track = self.track
         track.last_refusal, track.unrecorded = self._last_refusal, self._core.unrecorded
+        track.returned = self._core.returned
         track.ask_numbers, track.call, track.wake = self.numbers, self.call, self.wake
         self.inbox += [
             Receipt(self.track, one.topic, one.value, one.time, one.extra)

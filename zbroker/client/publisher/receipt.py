@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from zbroker.client.publisher import hot_path
-from zbroker.client.publisher.unrecorded import Unrecorded
+from zbroker.client.publisher.unrecorded import ReturnedMessages, Unrecorded
 from zbroker.client.waits import end_of, left_until
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_bookmark
@@ -37,6 +37,7 @@ class AckTracker:
         self.publisher = publisher
         self.settled = 0  # everything up to it is durable, or not recorded, or finally refused
         self.unrecorded = Unrecorded()  # what the broker does not record
+        self.returned = ReturnedMessages()  # what went to no queue
         self.error: ZBrokerError | None = None  # nothing more will be settled
         self.ask_numbers: Callable[[], object] = _nothing
         self.wake: Callable[[], None] = _nothing
@@ -171,6 +172,23 @@ class Receipt(hot_path.QueuedMessage):
     def persisted(self) -> bool:
         """True once it is durable at the broker; never if it is not recorded."""
         return self.recorded is True
+
+    @property
+    def returned(self) -> bool | None:
+        """Whether a mandatory message went to no queue; the log has it all the same.
+
+        None as long as that is not known: before it is done, and for ever if the broker had it when
+        a lost connection came back, since it says this once. False for one that is not mandatory.
+        """
+        if self.extra is None or not self.extra.mandatory:
+            return False
+        sequence, track = self._number, self._track
+        if not 0 < sequence <= track.settled or track.refusal(sequence) is not None:
+            return None
+        if sequence in track.returned.known:
+            return True
+        is_unknown = sequence in track.returned.unknown
+        return None if is_unknown or sequence <= track.returned.forgotten else False
 
     @property
     def done(self) -> bool:

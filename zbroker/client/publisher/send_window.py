@@ -13,7 +13,7 @@ from typing import Final
 from zbroker.client.effects import Backoff, SendCommand
 from zbroker.client.publisher.packer import PackedBatch
 from zbroker.client.publisher.store import MemoryStore
-from zbroker.client.publisher.unrecorded import Unrecorded
+from zbroker.client.publisher.unrecorded import ReturnedMessages, Unrecorded
 from zbroker.limits import WINDOW_BYTES
 from zbroker.wire.messages import Error, Publish
 
@@ -52,6 +52,7 @@ class SendWindow:
         self.store, self._batches = store, store.batches
         self.stage: str | None = None
         self.unrecorded = Unrecorded()
+        self.returned = ReturnedMessages()
         self.window = WINDOW_BYTES
         self.next_sequence = store.next_sequence or start_ns
         self.chain = self.next_sequence - 1  # `prev` of the next batch
@@ -81,6 +82,15 @@ class SendWindow:
             and self._in_flight < self.window
             and self.sent < UNACKED_MIN + self._quickest.ms
         )
+
+    def forget_returned(self, high: int) -> None:
+        """The broker had everything up to `high` before this session, and does not say any more
+        what of it went to no queue."""
+        for batch in self._batches:
+            if batch.first > high:
+                break
+            if batch.mandatory:
+                self.returned.unknown.add_run(batch.first, min(batch.last, high))
 
     def begin(self, high: int) -> None:
         """The journal holds everything up to `high`: numbers go on above it."""
@@ -142,6 +152,7 @@ class SendWindow:
             ack=["persisted"],
             cid=str(batch.round),
             stage=self.stage,
+            mandatory=batch.mandatory,
         )
         return SendCommand(command, batch.body)
 

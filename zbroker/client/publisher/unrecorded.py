@@ -12,8 +12,8 @@ from zbroker.limits import TOPICS_MAX, U63_MAX
 RUNS_MAX: Final = 100_000  # remembered: some 15 MB; then the older half is forgotten
 
 
-class Filtered:
-    """Runs of sequences that a filter of the broker kept out of the log.
+class SequenceRuns:
+    """Runs of sequences, as acks name them: those that a filter of the broker kept out of the log.
 
     Other threads ask, one adds: it changes the end of the list only; for all else it makes a new
     list, so that an index that somebody has just found stays right.
@@ -32,6 +32,14 @@ class Filtered:
         """Learns what an ack says: first and last of each run, u64, little-endian."""
         for first, last in struct.iter_unpack("<QQ", packed[: len(packed) // 16 * 16]):
             self._add(first, last)
+        self._forget()
+
+    def add_run(self, first: int, last: int) -> None:
+        """One run."""
+        self._add(first, last)
+        self._forget()
+
+    def _forget(self) -> None:
         if len(self._runs) > RUNS_MAX:
             half = RUNS_MAX // 2
             self.forgotten = self._runs[half - 1][1]
@@ -52,6 +60,19 @@ class Filtered:
             self._runs = [*runs[:start], (first, last), *runs[end:]]
 
 
+class ReturnedMessages:
+    """Mandatory messages that went to no queue; unknown: those of which the broker had no chance to
+    say whether they did."""
+
+    def __init__(self) -> None:
+        self.known, self.unknown = SequenceRuns(), SequenceRuns()
+
+    @property
+    def forgotten(self) -> int:
+        """Up to here nothing is known any more."""
+        return max(self.known.forgotten, self.unknown.forgotten)
+
+
 class Unrecorded:
     """`topics` is read by other threads; it stays the same set.
 
@@ -61,7 +82,7 @@ class Unrecorded:
 
     def __init__(self) -> None:
         self.topics: set[str] = set()
-        self.filtered = Filtered()
+        self.filtered = SequenceRuns()
         self._named: set[str] = set()
 
     def new_session(self) -> None:
