@@ -14,6 +14,7 @@ from zbroker.config import QueueConfig
 from zbroker.exchanges import Binding, BindingRow, DeclaredQueue, ExchangeRow
 from zbroker.exchanges.exchange import Exchange
 from zbroker.log.queue_records import QueueDeclaration, Version
+from zbroker.queues import exchange_lists
 from zbroker.wire import exchange_lists as w
 from zbroker.wire import exchange_surveys as x
 from zbroker.wire import queue_messages as q
@@ -271,3 +272,23 @@ def test_operators_are_refused_before_the_journal_has_said_what_there_is() -> No
     at.manager.exchanges.follower.known = False
     for question in (x.AskExchangeRows(1), x.AskBindingRows(1)):
         assert at.ask(question).code == "not_ready"
+
+
+def test_what_changes_between_two_answers_is_in_the_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sorted bindings are kept, of one exchange at a time."""
+    monkeypatch.setattr(exchange_lists, "KEPT_MIN", 0)
+    at = filled()
+    for exchange in ("events", "direct", "events"):
+        assert len(bindings(at, exchange=exchange)) == (3 if exchange == "events" else 1)
+    say(at, q.UnbindQueue("bills", "events", key="#"))
+    assert bindings(at, exchange="events") == [
+        ("events", "audit", "#"),
+        ("events", "bills", "order.*"),
+    ]
+    bind(at, "new")
+    assert ("events", "bills", "new") in bindings(at, exchange="events")
+    say(at, q.DeleteExchange("events"))
+    declare(at)
+    assert bindings(at, exchange="events") == []

@@ -122,15 +122,19 @@ class ExchangeTable:
         """All of them, by name; the default one is not listed."""
         return [self._current[name] for name in sorted(self._current) if name != DEFAULT]
 
-    def bindings(self, exchange: str, queue: str = "") -> list[Binding]:
+    def bindings(self, exchange: str, queue: str = "", key: str | None = None) -> list[Binding]:
         """What an exchange binds; the default one everything, so nothing is listed of it.
 
-        queue: only to a queue of this name. Where two instances made the same binding, it is there
-        twice: under each life of its exchange or queue.
+        queue: only to a queue of this name. key: only with this one. Where two instances made the
+        same binding, it is there twice: under each life of its exchange or queue.
         """
         counting = self._counting.get(exchange, {})
-        keys = self._of_queue.get(queue, {}) if queue else counting
-        return [self._rows[one].binding for one in keys if one in counting]
+        found = self._of_queue.get(queue, {}) if queue else counting
+        return [
+            self._rows[one].binding
+            for one in found
+            if key in (None, one.key) and one in counting
+        ]  # fmt: skip
 
     def binding_count_of(self, exchange: str) -> int:
         """How many bindings of it count."""

@@ -6,12 +6,14 @@ Those of local queues of other instances are for operators only: a queue of that
 another one.
 
 Rows are in one order. An answer is a part of a list, made of what is known when it is asked for. It
-sorts the bindings of those exchanges only that it has: the process has all queues to serve.
+sorts the bindings of those exchanges that it has, once as long as they stay the same: the process
+has all queues to serve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +29,7 @@ from zbroker.wire import bodies
 from zbroker.wire import exchange_lists as w
 from zbroker.wire import exchange_surveys as x
 
+KEPT_MIN: Final = 500  # bindings of an exchange; sorting fewer takes no longer than their answer
 SEES_EXCHANGE: Final = ("configure", "publish", "subscribe")
 _PREDECLARED: Final = frozenset(one.name for one in PREDECLARED)
 _encode: Final = msgpack.Encoder(order="deterministic").encode
@@ -53,6 +56,7 @@ class ExchangeLists:
 
     def __init__(self, shared: QueuesContext, changes: ExchangeChanges) -> None:
         self._shared, self._changes = shared, changes
+        self._kept = Places(self._table, "", ())
 
     @property
     def _table(self) -> ExchangeTable:
@@ -82,25 +86,25 @@ class ExchangeLists:
         wanted = _wanted(command)
         owns = self._permit(connection, "configure")
         binds = self._permit(connection, "bind")
+
+        def shows(place: Place, arguments: dict[str, Any]) -> bool:
+            if not self._is_here(place) or not (owns(place.exchange) or binds(place.queue)):
+                return False
+            if wanted is None:
+                return True
+            return _compared(arguments) == self._of_kind(place.exchange, wanted)
+
+        after, most = _place(command.after), command.limit + 1
+        found = self._found(command.exchange, command.queue, command.key, after, most, shows)
         rows: list[w.ListedBinding] = []
-        size, last = 0, _BEGIN
-        more: bytes | None = None
-        for place, arguments in self._places(
-            command.exchange, command.queue, _place(command.after)
-        ):
-            exchange, queue, key, packed, _ = place
-            if not self._is_here(place) or not (owns(exchange) or binds(queue)):
-                continue
-            if command.key not in (None, key):
-                continue
-            if wanted is not None and _compared(arguments) != self._of_kind(exchange, wanted):
-                continue
+        size, more = 0, None
+        for place, arguments in found:
             if len(rows) == command.limit or size > w.LISTED_MAX_BYTES:
-                more = msgpack.encode(last)
+                more = msgpack.encode(after)
                 break
+            exchange, queue, key, packed, _ = after = place
             rows.append(w.ListedBinding(exchange, queue, key, arguments))
             size += len(exchange) + len(queue) + len(key) + len(packed)
-            last = place
         self._shared.send(connection.rid, w.BindingList(rows, command.cid, more))
 
     def _permit(self, connection: QueuesConnection, *actions: str) -> Callable[[str], bool]:
@@ -131,15 +135,19 @@ class ExchangeLists:
     def survey_bindings(self, _rid: bytes, ask: x.AskBindingRows) -> x.BindingsSurveyed:
         """All of them, those of local queues of other instances, too."""
         self._changes.check_known()
-        places = list(self._places(ask.exchange, ask.queue, _BEGIN))
+        found = self._found(ask.exchange, ask.queue, None, _BEGIN, ask.limit, lambda *_: True)
         rows = [
             x.SurveyedBinding(
                 place.exchange, place.queue, place.key, arguments, place.instance,
                 self._is_here(place),
             )
-            for place, arguments in places[: ask.limit]
+            for place, arguments in found
         ]  # fmt: skip
-        return x.BindingsSurveyed(ask.cid, rows=rows, left_out=len(places) - len(rows))
+        left = 0
+        if len(rows) == ask.limit:
+            names = self._named(ask.exchange)
+            left = sum(len(self._table.bindings(one.name, ask.queue)) for one in names) - len(rows)
+        return x.BindingsSurveyed(ask.cid, rows=rows, left_out=left)
 
     # -- both ---------------------------------------------------------------------------------
 
@@ -150,29 +158,58 @@ class ExchangeLists:
         one = self._table.exchange(exchange)
         return [] if one is None else [one]
 
-    def _places(
-        self, exchange: str, queue: str, after: Place
-    ) -> Iterator[tuple[Place, dict[str, Any]]]:
-        """Bindings after a place, in order, with their arguments; each once: several lives may have
-        the same one."""
+    def _found(
+        self, exchange: str, queue: str, key: str | None, after: Place, most: int,
+        shows: Callable[[Place, dict[str, Any]], bool],
+    ) -> list[tuple[Place, dict[str, Any]]]:  # fmt: skip
+        """The first of the bindings after a place that are shown, with their arguments; each once:
+        several lives may have the same one."""
+        found: list[tuple[Place, dict[str, Any]]] = []
         for one in self._named(exchange):
             if one.name < after.exchange:
                 continue
-            found = {
-                self._place_of(binding): binding.arguments
-                for binding in self._table.bindings(one.name, queue)
-            }
-            for place in sorted(place for place in found if place > after):
-                yield place, found[place]
+            places = self._places(one.name, queue, key)
+            order = places.order
+            for place in order[bisect_right(order, after) :]:
+                if shows(place, arguments := places.arguments[place]):
+                    found.append((place, arguments))
+                    if len(found) == most:
+                        return found
+        return found
 
-    def _place_of(self, binding: Binding) -> Place:
-        packed = _encode(binding.arguments) if binding.arguments else b""
-        local = self._table.is_local(binding.bound_queue)
-        instance = binding.queue_life.instance if local else 0
-        return Place(binding.exchange, binding.queue, binding.key, packed, instance)
+    def _places(self, exchange: str, queue: str, key: str | None) -> Places:
+        """The bindings of an exchange. Those of the last large one are kept: the next part of its
+        list goes on with them."""
+        table = self._table
+        if queue or key is not None:
+            return Places(table, exchange, table.bindings(exchange, queue, key))
+        if self._kept.holds(table, exchange):
+            return self._kept
+        places = Places(table, exchange, table.bindings(exchange))
+        if len(places.order) >= KEPT_MIN:
+            self._kept = places
+        return places
 
     def _is_here(self, place: Place) -> bool:
         return place.instance in (0, self._shared.manager.origin.instance)
+
+
+class Places:
+    """Bindings of an exchange in their order, as of a version of the table."""
+
+    def __init__(self, table: ExchangeTable, exchange: str, bindings: Sequence[Binding]) -> None:
+        self._table, self._version, self._exchange = table, table.version, exchange
+        self.arguments: dict[Place, dict[str, Any]] = {}
+        for one in bindings:
+            packed = _encode(one.arguments) if one.arguments else b""
+            instance = one.queue_life.instance if table.is_local(one.bound_queue) else 0
+            self.arguments[Place(exchange, one.queue, one.key, packed, instance)] = one.arguments
+        self.order = sorted(self.arguments)
+
+    def holds(self, table: ExchangeTable, exchange: str) -> bool:
+        """Nothing has changed since."""
+        made = self._table is table and self._version == table.version
+        return made and self._exchange == exchange
 
 
 def _wanted(command: w.ListBindings) -> _Arguments | None:
