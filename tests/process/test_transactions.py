@@ -6,7 +6,9 @@ import asyncio
 import os
 import random
 import signal
-import threading
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -28,8 +30,9 @@ from zbroker.local import LocalBroker
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
 T = 30.0
-JOBS = 400
-WORKERS = 2
+JOBS: Final = 600
+STEP: Final = 100  # published between two kills
+WORKERS: Final = 2
 
 
 def _connect(broker: LocalBroker, name: str) -> Client:
@@ -120,76 +123,63 @@ def test_a_session_that_begins_again_ends_the_one_before(tmp_path: Path) -> None
         assert _left(client, "orders") == 1
 
 
-class _Worker(threading.Thread):
-    """Takes jobs and publishes their results, each in one transaction, until there are none."""
+class Workers:
+    """Processes that take jobs. `kill`: one of them dies, and another one has its name."""
 
-    def __init__(self, url: str, number: int, over: threading.Event) -> None:
-        super().__init__(daemon=True)
-        self.url, self.number, self.over = url, number, over
-        self.aborted = 0
-        self.error: BaseException | None = None
+    def __init__(self, url: str, count: int) -> None:
+        self._url = url
+        self._running = [self._start(number) for number in range(count)]
 
-    def run(self) -> None:
-        try:
-            with (
-                zbroker.connect(self.url, f"worker-{self.number}") as client,
-                client.session(f"worker-{self.number}", timeout=T) as session,
-                session.consume("jobs", backlog=8, timeout=T) as consumer,
-            ):
-                while not self.over.is_set():
-                    self._work(session, consumer.fetch(5, timeout=0.5))
-        except BaseException as error:
-            self.error = error
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        module = "tests.process.transaction_worker"
+        return subprocess.Popen([sys.executable, "-m", module, self._url, f"worker-{number}"])
 
-    def _work(self, session: Session, messages: list[QueueMessage]) -> None:
-        if not messages:
-            return
-        try:
-            with session.transaction(timeout=T):
-                for message in messages:
-                    session.publish("results", message.data)
-                    message.ack()
-        except ZBrokerError as error:
-            if error.code != "transaction_aborted":
-                raise
-            self.aborted += 1
+    def kill(self, number: int) -> None:
+        self._stop(self._running[number])
+        self._running[number] = self._start(number)
+
+    def close(self) -> None:
+        for worker in self._running:
+            self._stop(worker)
+
+    @staticmethod
+    def _stop(worker: subprocess.Popen[bytes]) -> None:
+        worker.kill()
+        worker.wait(T)
 
 
 def test_each_job_has_one_result_whatever_is_killed(tmp_path: Path) -> None:
-    """Processes of the broker die while workers take jobs and publish results."""
-    rng = random.Random(7)
-    over = threading.Event()
+    """Processes of the broker and workers die meanwhile. ZB_JOBS: how many jobs."""
+    rng, jobs = random.Random(7), int(os.environ.get("ZB_JOBS", JOBS))
+    victims = ["journal", "queues", "ingest", "worker", "worker"]
+    kills: Counter[str] = Counter()
     with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
         client.declare_queue("jobs", timeout=T)
-        workers = [_Worker(broker.url, number, over) for number in range(WORKERS)]
-        for worker in workers:
-            worker.start()
-        sent = 0
-        while sent < JOBS:
-            client.publish_many("jobs", [b"%d" % n for n in range(sent, sent + 50)])
-            sent += 50
-            client.flush(timeout=T)
-            victim = rng.choice(["journal", "queues", "ingest"])
-            pid = until_running(broker, victim, 0)
-            os.kill(pid, signal.SIGKILL)
-            until_running(broker, victim, pid)
-        deadline = threading.Event()
-        for _ in range(600):
-            if _left(client, "jobs") == 0 or any(one.error for one in workers):
-                break
-            deadline.wait(0.1)
-        over.set()
-        for worker in workers:
-            worker.join(T)
-        assert [one.error for one in workers] == [None] * WORKERS
-        assert _left(client, "jobs") == 0
-        found = _shown(client, "results")
-        assert sorted(map(int, found)) == list(range(JOBS))
+        workers = Workers(broker.url, WORKERS)
+        try:
+            for first in range(0, jobs, STEP):
+                client.publish_many("jobs", [b"%d" % n for n in range(first, first + STEP)])
+                client.flush(timeout=T)
+                victim = rng.choice(victims)
+                kills[victim] += 1
+                if victim == "worker":
+                    workers.kill(rng.randrange(WORKERS))
+                    continue
+                pid = until_running(broker, victim, 0)
+                os.kill(pid, signal.SIGKILL)
+                until_running(broker, victim, pid)
+            until(lambda: _left(client, "jobs") == 0, "all jobs are done", 2 * T + jobs / 100)
+        finally:
+            workers.close()
+        results = _shown(client, "results")
+    assert sorted(map(int, results)) == list(range(jobs)), kills
 
 
 SYNC: Final = {"mode": "sync", "downgrade_after": "2s"}
 
 
+@pytest.mark.seed("001-03")
+@pytest.mark.seed("001-12")
 def test_a_session_goes_on_at_another_instance_and_knows_what_holds() -> None:
     """Its instance dies with a transaction that is open, after one that was committed."""
     with Instances(2, destination=SYNC, starts=False) as instances:

@@ -45,6 +45,7 @@ def test_a_consumer_learns_what_it_was_granted() -> None:
     assert at.last().backlog == 3
 
 
+@pytest.mark.seed("001-50")
 def test_the_backlog_of_a_consumer_is_its_prefetch_limit() -> None:
     at = bench()
     positions = at.many(5)
@@ -135,6 +136,7 @@ def test_a_right_to_a_part_of_a_queue_is_none(more: str) -> None:
 # -- credit -----------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("001-50")
 def test_nothing_is_given_without_credit() -> None:
     at = bench()
     positions = at.publish(b"x" * 100, b"y" * 100, b"z" * 100)
@@ -202,6 +204,19 @@ def test_what_a_cancelled_consumer_holds_goes_to_others_at_once() -> None:
     assert {one.position: one.deliveries for one in at.seen("b")} == {
         positions[0]: 2, positions[1]: 2, positions[2]: 1,
     }  # fmt: skip
+
+
+@pytest.mark.seed("001-52")
+def test_nothing_is_delivered_after_the_answer_to_a_cancel() -> None:
+    at = bench()
+    at.consume()
+    at.many(2)
+    at.send(q.Cancel("s", "c"))
+    given = len(at.gives)
+    at.many(2)
+    at.pass_ms(AFTER_LEASE_MS)
+    assert at.of(m.Ack)[-1].cid == "c"
+    assert len(at.gives) == given
 
 
 def test_a_cancel_is_repeated_without_harm() -> None:

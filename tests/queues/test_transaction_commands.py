@@ -97,6 +97,8 @@ def test_a_name_that_cannot_be_is_refused(name: str) -> None:
     assert code(attach(bench(), name)) in ("reserved_name", "bad_field")
 
 
+@pytest.mark.seed("001-22")
+@pytest.mark.seed("001-25")
 def test_the_answer_waits_for_the_log_and_says_what_was_committed_last() -> None:
     at = bench()
     epoch = attach(at).epoch
@@ -109,6 +111,7 @@ def test_the_answer_waits_for_the_log_and_says_what_was_committed_last() -> None
     assert at.log[-2].position == again.position + 2
 
 
+@pytest.mark.seed("001-02")
 def test_a_session_that_began_at_another_instance_has_to_be_forced() -> None:
     at = bench()
     body = encode(TransactionRecord("ann", "bills", 1 << 61, 0))
