@@ -124,6 +124,12 @@ def test_a_run_ends_where_a_block_without_positions_begins() -> None:
     assert q.has_run(positions, 1, BLOCK)
 
 
+@pytest.mark.parametrize("size", [q.FEW, q.FEW + 1])
+def test_runs_of_few_positions_are_found_like_those_of_many(size: int) -> None:
+    positions = range(0, 2 * size, 2)
+    assert list(q.runs_of(BitMap64(positions))) == [(at, at + 1) for at in positions]
+
+
 @pytest.mark.parametrize(("runs", "is_bitmap"), [(q.RUNS_MAX, False), (q.RUNS_MAX + 1, True)])
 def test_many_runs_are_a_bitmap(runs: int, is_bitmap: bool) -> None:
     packed = q.pack_positions(BitMap64(range(0, 2 * runs, 2)))

@@ -154,6 +154,7 @@ encode = msgpack.encode
 
 
 RUNS_MAX: Final = 64  # of positions in a list of ends; more are a bitmap
+FEW: Final = 64  # positions are looked at one by one: searches for ends take up to 15 times longer
 POSITIONS_MAX: Final = 1 << 32  # in a list of ends: it is a few bytes, as a set a megabyte
 
 
@@ -325,8 +326,14 @@ def runs_of(positions: BitMap64) -> Iterator[tuple[int, int]]:
     """The runs of neighbouring positions, each half-open, in order."""
     if not positions:
         return
-    at, last = positions.min(), positions.max()
-    flat = last - at < POSITIONS_MAX and (last - at) >> 16 <= len(positions)
+    at, last, size = positions.min(), positions.max(), len(positions)
+    if last - at == size - 1:
+        yield at, last + 1
+        return
+    if size <= FEW:
+        yield from _runs_of_few([*positions])
+        return
+    flat = last - at < POSITIONS_MAX and (last - at) >> 16 <= size
     others = None
     for number in count():
         if number == RUNS_MAX and flat:
@@ -336,6 +343,16 @@ def runs_of(positions: BitMap64) -> Iterator[tuple[int, int]]:
         if end > last:
             return
         at = positions.next_set_bit(end)
+
+
+def _runs_of_few(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
+    first = end = positions[0]
+    for position in positions:
+        if position != end:
+            yield first, end
+            first = position
+        end = position + 1
+    yield first, end
 
 
 def _run_end(positions: BitMap64, at: int) -> int:
