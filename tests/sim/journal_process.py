@@ -136,7 +136,7 @@ class SimJournal:
         self.inbox, self.done = self.inbox_of(), Mailbox()
         self.sent: list[e.Answer] = []  # since it was looked at
         self.published: list[m.Watermarks] = []
-        watched = Ordered(core, _wrong)
+        watched = self._watched = Ordered(core, _wrong)
         self.plan = TurnPlan(
             [(self.inbox, Limit(BURST_MAX)), (self.done, Limit(BURST_MAX))], get_args(je.Effect)
         )
@@ -185,7 +185,7 @@ class SimJournal:
     def turn(self) -> int | None:
         """One turn: what arrived, then at most one commit."""
         wait_ms = self._turn.run({})
-        self.core.check()
+        self._watched.check()
         return wait_ms
 
     def commit(self) -> list[e.Answer]:

@@ -28,6 +28,7 @@ class ProcessLife:
         performers: dict[type, Callable[[Any], Any]],
     ) -> None:  # fmt: skip
         """From now on it has turns. judged: its core, and what has to be true of it."""
+        self._judged = judged
         kept = judged.performers(mortal(performers, self._point))
         limited = [(each, Limit(1)) for each in sources]
         self._plan = TurnPlan(limited, tuple(effects), read_slice_ms=1_000)
@@ -49,7 +50,7 @@ class ProcessLife:
         except Killed:
             self.kill()
             return
-        self.core.check()
+        self._judged.check()
         if wait_ms == 0:
             world.at.after(world.rng.choice((0, 0, 1, 5)), self._next_turn)
         else:
