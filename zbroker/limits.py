@@ -60,3 +60,4 @@ BEAT_MS: Final = 500  # processes tell the supervisor that they live, and their 
 IDLE_BEAT_MS: Final = 2_000  # with the same numbers; a silent process is killed after five of them
 HEARTBEAT_MS: Final = 30_000  # to clients that asked for no interval
 INGEST_TURN_MAX: Final = 256  # messages of one turn of ingest: latency of the first one
+HOLDER_MAX: Final = 64  # characters by which a program that has a session calls itself

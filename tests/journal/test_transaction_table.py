@@ -112,6 +112,18 @@ def test_a_session_begins_in_a_higher_epoch_each_time(epoch: int) -> None:
     assert attach(at, 1, session="other") == ""
 
 
+@pytest.mark.parametrize(
+    ("after", "refused"), [(10, ""), (0, "session_fenced"), (9, "session_fenced")]
+)
+def test_a_begin_that_knows_not_the_last_one_is_refused(after: int, refused: str) -> None:
+    at = Whole()
+    attach(at, 10)
+    said = TransactionRecord("alice", NAME, 20, after=after, holder="me")
+    [item] = at.units([control(KIND_TRANSACTION, encode(said))])
+    assert item.code == refused
+    assert found(at).holder == ("" if refused else "me")
+
+
 def test_a_commit_of_an_epoch_that_is_over_is_refused_and_what_it_staged_ends() -> None:
     at = Whole()
     attach(at, 10)

@@ -653,7 +653,7 @@ class Bench:
     def found(self, ask: Locate | AskSession | AskSessions) -> Located | SessionFound | SessionList:
         """What the journal says."""
         if isinstance(ask, AskSessions):
-            rows = [SessionRow(*astuple(row)) for row in self._sessions().rows()]
+            rows = [SessionRow(*astuple(row)[:-1]) for row in self._sessions().rows()]
             return SessionList(ask.cid, rows[: ask.limit], len(rows[ask.limit :]))
         return self.locate(ask) if isinstance(ask, Locate) else self.session(ask)
 
@@ -671,7 +671,7 @@ class Bench:
             return SessionFound(ask.cid)
         return SessionFound(
             ask.cid, row.epoch, row.instance, row.committed, row.number, row.position,
-            row.messages, stages_in(row.session, row.epoch),
+            row.messages, stages_in(row.session, row.epoch), row.holder,
         )  # fmt: skip
 
     def _read(self, effect: Any) -> Any:

@@ -64,6 +64,11 @@ def code(answer: Any) -> str:
     return str(answer.code)
 
 
+def at_once(at: Bench) -> list[TransactionRecord]:
+    """Of the units that are under way."""
+    return [TRANSACTION.decode(bodies[0]) for _, (_, bodies) in at.under_way]
+
+
 def records(at: Bench) -> list[TransactionRecord]:
     return [TRANSACTION.decode(one.body) for one in at.log if one.kind == KIND_TRANSACTION]
 
@@ -118,6 +123,34 @@ def test_a_session_that_began_at_another_instance_has_to_be_forced() -> None:
     at.record_of(KIND_TRANSACTION, body, HERE._replace(instance=0xDEF))
     assert code(attach(at)) == "session_elsewhere"
     assert attach(at, force=True).epoch == (1 << 61) + 1
+
+
+def test_a_program_that_hung_does_not_take_its_session_back() -> None:
+    at = bench()
+    attach(at, holder="old")
+    attach(at, holder="new")
+    assert code(attach(at, holder="old", again=True)) == "session_fenced"
+    assert isinstance(attach(at, holder="new", again=True), SessionAttached)
+    assert isinstance(attach(at, holder="old"), SessionAttached), "it may begin anew"
+
+
+def test_an_attach_that_was_not_answered_fences_not_its_own_program() -> None:
+    at = bench()
+    attach(at, holder="one")
+    at.lose()
+    at.logon()
+    attach(at, holder="one", again=True)
+    at.lose()  # before the answer came
+    at.logon()
+    assert isinstance(attach(at, holder="one", again=True), SessionAttached)
+
+
+def test_of_two_that_attach_at_once_one_has_the_session() -> None:
+    at = bench()
+    at.holding = True
+    attach(at, holder="a")
+    attach(at, holder="b", rid=ANN)
+    assert [one.after for one in at_once(at)] == [0, 0], "the journal takes the first of them"
 
 
 def test_a_refused_attach_is_answered() -> None:

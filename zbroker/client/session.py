@@ -140,6 +140,8 @@ class BaseSession:
 
         The receipt says that it is durable, not that it is shown.
         """
+        if self._error is not None:
+            raise self._error
         if self._transaction is None and self._staged:
             self._client._publisher.stage(None)
             self._staged = False

@@ -10,6 +10,7 @@ it cannot arrive any more, and the answer says whether it had.
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import Final, NamedTuple
 
@@ -41,16 +42,20 @@ class SessionLink:
 
     def __init__(self, listeners: ListenerEndpoints, name: str, *, force: bool) -> None:
         self._listeners, self.name, self._force = listeners, name, force
+        self._holder = secrets.token_hex(8)
         self._connection: QuestionLink | None = None
         self._attached: SessionAttached | None = None
         self._number = 0
 
     def attach(self, timeout: float) -> SessionAttached:
-        """Raises: ZBrokerError session_elsewhere, session_fenced, too_many, "timeout", ..."""
+        """Raises: ZBrokerError session_elsewhere, session_fenced (another program took it),
+        too_many, "timeout", ..."""
         self.close()
 
         def begin(connection: QuestionLink) -> SessionAttached:
-            answer = connection.ask(AttachSession(self.name, force=self._force))
+            again = self._attached is not None
+            command = AttachSession(self.name, self._holder, again=again, force=self._force)
+            answer = connection.ask(command)
             assert isinstance(answer, SessionAttached)
             self._connection, connection.kept = connection, True
             return answer

@@ -326,7 +326,7 @@ def _app(row: AppRow) -> AppRow:
 
 
 def _session(row: TransactionRow) -> TransactionRow:
-    texts = (row.principal, row.session)
+    texts = (row.principal, row.session, row.holder)
     _demand(all(len(text.encode()) <= NAME_MAX_BYTES for text in texts), "a session's name")
     _demand(0 < row.epoch <= EPOCH_MAX, "an epoch that cannot be")
     _demand(0 <= row.committed <= row.epoch, "an epoch that cannot be")

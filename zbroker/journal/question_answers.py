@@ -98,7 +98,7 @@ class QuestionAnswers:
             return SessionFound(ask.cid)
         return SessionFound(
             ask.cid, row.epoch, row.instance, row.committed, row.number, row.position,
-            row.messages, stages_in(row.session, row.epoch),
+            row.messages, stages_in(row.session, row.epoch), row.holder,
         )  # fmt: skip
 
     def _sessions(self, ask: AskSessions) -> SessionList:
@@ -107,7 +107,7 @@ class QuestionAnswers:
              if ask.principal in ("", row.principal) and ask.session in ("", row.session)),
             key=lambda row: (row.principal, row.session),
         )  # fmt: skip
-        shown = [SessionRow(*astuple(row)) for row in rows[: ask.limit]]
+        shown = [SessionRow(*astuple(row)[:-1]) for row in rows[: ask.limit]]
         return SessionList(ask.cid, shown, len(rows) - len(shown))
 
     def _origin_rows(self, ask: w.AskOrigins) -> w.OriginRows:

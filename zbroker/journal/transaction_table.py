@@ -30,7 +30,7 @@ SESSIONS_MAX: Final = 10_000  # of one principal; the one that was not used for 
 class TransactionRow(Struct, array_like=True, gc=False):
     """A session in a state snapshot. epoch, instance: of its last begin. committed, number: epoch
     and number of the last transaction, 0: none. position: of the first of its `messages`, 0: it has
-    none."""
+    none. holder: the program that began it last."""
 
     principal: str
     session: str
@@ -40,6 +40,7 @@ class TransactionRow(Struct, array_like=True, gc=False):
     number: int = 0
     position: int = 0
     messages: int = 0
+    holder: str = ""
 
 
 class SessionKey(NamedTuple):
@@ -82,8 +83,9 @@ class TransactionTable:
         """Whether this instance may write it now. Raises: ClientError session_fenced."""
         row = self.get(record.principal, record.session)
         if not record.number:
-            if row is not None and record.epoch <= row.epoch:
-                raise _fenced(record, f"it began in epoch {row.epoch} meanwhile")
+            last = 0 if row is None else row.epoch
+            if record.epoch <= last or record.after not in (None, last):
+                raise _fenced(record, f"it began in epoch {last} meanwhile")
         elif row is None:
             raise _fenced(record, "it is not known here any more")
         elif (row.epoch, row.instance) != (record.epoch, instance):
@@ -98,7 +100,9 @@ class TransactionTable:
         if record is None:
             return
         principal, session = record.principal, record.session
-        row = TransactionRow(principal, session, record.epoch, batch.origin_instance)
+        row = TransactionRow(
+            principal, session, record.epoch, batch.origin_instance, holder=record.holder
+        )
         if record.number:
             row.committed, row.number = record.epoch, record.number
             first = batch.position - record.messages  # they are before it
@@ -126,11 +130,11 @@ class TransactionTable:
 def _joined(one: TransactionRow, other: TransactionRow) -> TransactionRow:
     """The same whichever of them was known first. In one epoch, if a session was forced to begin on
     two instances in it, the one with the higher number counts."""
-    begun = max(one, other, key=lambda row: (row.epoch, row.instance))
+    begun = max(one, other, key=lambda row: (row.epoch, row.instance, row.holder))
     last = max(one, other, key=lambda row: (row.committed, row.number, row.position))
     return TransactionRow(
         one.principal, one.session, begun.epoch, begun.instance, last.committed, last.number,
-        last.position, last.messages,
+        last.position, last.messages, begun.holder,
     )  # fmt: skip
 
 

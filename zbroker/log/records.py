@@ -24,7 +24,7 @@ from msgspec import DecodeError, Meta, Struct, msgpack
 from pyroaring import BitMap64
 
 from zbroker.ids import Origin
-from zbroker.limits import U63_MAX
+from zbroker.limits import HOLDER_MAX, U63_MAX
 from zbroker.topics import TopicType
 
 EPOCH_MAX: Final = 1 << 62  # of a session: there is always a higher one that can be written
@@ -129,7 +129,8 @@ class TransactionRecord(Struct, omit_defaults=True):
     are refused from here on, and what they staged ends. number: 0: it begins; else it committed the
     transaction with this number, from 1 on in each epoch. messages: how many that shows: they are
     in the batch before this record; what it took from queues is in the records after it, in one
-    unit. by, unit: as in a QueueRecord.
+    unit. by, unit: as in a QueueRecord. holder: the program that a begin is of, as it calls itself;
+    after: the epoch before it, 0: there was none; None: that is not compared.
     """
 
     principal: str
@@ -139,6 +140,8 @@ class TransactionRecord(Struct, omit_defaults=True):
     messages: Annotated[int, Meta(ge=0, le=U63_MAX)] = 0
     by: int = 0
     unit: int = 0
+    holder: Annotated[str, Meta(max_length=HOLDER_MAX)] = ""
+    after: Annotated[int, Meta(ge=0, le=EPOCH_MAX)] | None = None
 
 
 PUBLISHER: Final = msgpack.Decoder(PublisherRecord)

@@ -66,7 +66,7 @@ class OperatorSessions:
         if ask.dry_run:
             return answer
         epoch = epoch_above(row.epoch, self._shared.now)
-        record = TransactionRecord(ask.principal, ask.session, epoch)
+        record = TransactionRecord(ask.principal, ask.session, epoch, after=row.epoch)
         done = self._answers.tell_when_durable(rid, answer)
         self._shared.manager.commits.add_record(KIND_TRANSACTION, record, done)
         return None

@@ -85,15 +85,12 @@ class TransactionCommands:
         self, connection: QueuesConnection, command: AttachSession, row: SessionFound
     ) -> None:
         """Raises: ClientError."""
-        if row.code:
-            raise ClientError(row.code, row.reason)
-        here = self._shared.manager.origin.instance
-        if row.epoch and row.instance != here and not command.force:
-            text = f"session {command.session[:64]!r} began last on instance {row.instance:016x}"
-            raise ClientError("session_elsewhere", text)
+        self._check_attach(command, row)
         epoch = epoch_above(row.epoch, self._shared.now)
         principal = connection.token.principal
-        record = TransactionRecord(principal, command.session, epoch)
+        record = TransactionRecord(
+            principal, command.session, epoch, holder=command.holder, after=row.epoch
+        )
 
         def landed(code: str, reason: str, position: int) -> None:
             if code:
@@ -121,6 +118,18 @@ class TransactionCommands:
                 self._shared.send(connection.rid, answer)
 
         self._shared.manager.commits.add_record(KIND_TRANSACTION, record, landed)
+
+    def _check_attach(self, command: AttachSession, row: SessionFound) -> None:
+        """Raises: ClientError, if the session may not begin here."""
+        if row.code:
+            raise ClientError(row.code, row.reason)
+        here = self._shared.manager.origin.instance
+        if row.epoch and row.instance != here and not command.force:
+            text = f"session {command.session[:64]!r} began last on instance {row.instance:016x}"
+            raise ClientError("session_elsewhere", text)
+        if command.again and row.epoch and row.holder != command.holder:
+            text = f"session {command.session[:64]!r} was attached by another program meanwhile"
+            raise ClientError("session_fenced", text)
 
     # -- commits ------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct, field
 
+from zbroker.limits import HOLDER_MAX
 from zbroker.wire.internal import JournalRequest, Refusable
 from zbroker.wire.messages import U63, Cid, ClientCommand, ServerAnswer
 
@@ -33,11 +34,14 @@ Number = Annotated[int, Meta(ge=1, le=1 << 48)]  # of a transaction, and with it
 class AttachSession(ClientCommand, tag="attach_session"):
     """-> queues. The session begins again, on this connection alone. Answered by SessionAttached.
 
-    force: also where it began last on another instance, which may be away and have commits that are
-    not here yet.
+    holder: how the program calls itself, the same while it runs. again: it had the session; refused
+    if another one began it since (session_fenced). force: also where it began last on another
+    instance, which may be away and have commits that are not here yet.
     """
 
     session: SessionName
+    holder: Annotated[str, Meta(max_length=HOLDER_MAX)] = ""
+    again: bool = False
     force: bool = False
     cid: Cid = None
 
@@ -115,6 +119,7 @@ class SessionFound(Refusable, tag="session_found"):
     position: int = 0
     messages: int = 0
     stage: str = ""
+    holder: str = ""
 
 
 class AskSessions(JournalRequest, tag="ask_sessions"):
