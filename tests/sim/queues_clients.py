@@ -50,6 +50,8 @@ class Want:
 class Client:
     """One program, over its connections."""
 
+    principal = ""
+
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
@@ -91,7 +93,7 @@ class Client:
     def _logon(self, pipe: Pipe) -> None:
         if pipe is not self.pipe:
             return
-        said = token.Token(self.name, "", "i", 1, 1 << 40)
+        said = token.Token(self.name, self.principal, "i", 1, 1 << 40)
         self._logon_cid = self.world.cid()
         self._send(m.ListenerLogon(token.make(KEY, said), self._logon_cid, self._heartbeat_s))
 

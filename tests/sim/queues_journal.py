@@ -226,10 +226,7 @@ class JournalNode(SimJournal):
         self.world, self.log = world, world.log
         self.alive = True
         self._holds_ms = 0
-        fold, log = LogFold(INSTANCE), world.log
-        fold.sessions.origins.meet([(1, 1)])
-        for index, batch in enumerate(log.batches):
-            fold(batch, log.serial_of(index))
+        fold, log = self.folded(), world.log
         log_time = max((batch.log_time for batch in log.batches[-1:]), default=0)
         settings = JournalSettings(INSTANCE, next(world.incarnations))
         end = LogEnd(1, log.next_position, log_time, log.oldest, log.serial, fold.state_serial)
@@ -246,6 +243,14 @@ class JournalNode(SimJournal):
         self._publisher, self._ordinal = known, 1
         self._waiting: list[tuple[list[str], list[bytes], Columns | None]] = []
         world.at.after(world.rng.randint(0, TURN_MS), self._next_turn)
+
+    def folded(self) -> LogFold:
+        """What the log says of everything."""
+        fold, log = LogFold(INSTANCE), self.log
+        fold.sessions.origins.meet([(1, 1)])
+        for index, batch in enumerate(log.batches):
+            fold(batch, log.serial_of(index))
+        return fold
 
     def plant_core(self, core: JournalCore) -> None:
         """Some units are refused for good, for a reason that their sender cannot foresee. It lies

@@ -213,6 +213,11 @@ class Judge:
                 self.points[point.name] = max(parse_vector(point.vector).values()) + 1
                 self.removals[point.name] += point.removed
                 (self.unnamed.add if point.removed else self.unnamed.discard)(point.name)
+            else:
+                self._other(batches, at)
+
+    def _other(self, batches: list[LogBatch], at: int) -> None:
+        """A record of another kind is durable."""
 
     def _purge(self, purge: PurgeRecord, position: int) -> None:
         self._unit(purge)

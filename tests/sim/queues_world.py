@@ -97,7 +97,13 @@ DRIFTED = [RecordConfig("t.", regex=True, type="binary"), RecordConfig(".*", reg
 
 
 class World:
-    """One simulated history."""
+    """One simulated history. A world of more than this says of which types its parts are."""
+
+    pool = POOL
+    scaled = SCALED
+    judge_type: type[Judge] = Judge
+    log_type: type[SimLog] = SimLog
+    journal_type: type[JournalNode] = JournalNode
 
     def __init__(self, seed: int, bug: str = "", steps: int = 70) -> None:
         self.seed, self.bug, self.steps = seed, bug, steps
@@ -122,10 +128,9 @@ class World:
         self.tables: dict[Key, SavedQueue] = {}
         self.tables_upto = 0
         self.faults: list[str] = []
-        names = rng.sample(list(POOL), rng.randint(1, 1 if self.thrifty else 4))
-        self.configs = [config_of(name) for name in [*names, DEAD]]
-        self.judge = Judge(self)
-        self.log = SimLog(self)
+        self.configs = self._first_queues()
+        self.judge = self.judge_type(self)
+        self.log = self.log_type(self)
         self.admin = Admin(self)
         self.journal: JournalNode | None = None
         self.process: ProcessNode | None = None
@@ -138,6 +143,10 @@ class World:
         if self.thrifty or rng.random() < 0.5:
             for config in self.configs:
                 self._want(self.clients[0], config.name)
+
+    def _first_queues(self) -> list[QueueConfig]:
+        names = self.rng.sample(list(POOL), self.rng.randint(1, 1 if self.thrifty else 4))
+        return [config_of(name) for name in [*names, DEAD]]
 
     def core_of(self, settings: ListenerSettings, manager: QueueRegistry) -> QueuesCore:
         """The core of the process, with the planted bug."""
@@ -185,7 +194,7 @@ class World:
     def run(self) -> None:
         """Safety with faults, then liveness without, then the verdict."""
         with ExitStack() as patches:
-            for where, name, value in SCALED:
+            for where, name, value in self.scaled:
                 patches.enter_context(mock.patch.object(where, name, value))
             self.at.run_until(40)
             for _ in range(self.steps):
@@ -302,7 +311,7 @@ class World:
                 return  # it would have these types
             free = {"own0", "own1"} - {ref.name for ref in alive}
             if free:
-                table = {"topic": "t0", **POOL[rng.choice(list(POOL))]}
+                table = {"topic": "t0", **self.pool[rng.choice(list(self.pool))]}
                 table = {key: _text(key, value) for key, value in table.items()}
                 self.admin.ask(s.Define(0, "create", min(free), table))
         elif roll < 0.75:
@@ -372,7 +381,7 @@ class World:
 
     def _start_journal(self) -> None:
         if self.journal is None:
-            self.journal = JournalNode(self)
+            self.journal = self.journal_type(self)
 
     def _cut(self) -> None:
         self.faults.append("connection cut")

@@ -1,0 +1,73 @@
+"""Whole histories of workers whose transactions take jobs and make results; and planted bugs.
+ZB_SEEDS says how many histories (default 25), ZB_FIRST_SEED where they begin."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.sim.queues_judge import Violation
+from tests.sim.transactions_bugs import BUGS
+from tests.sim.transactions_world import TransactionsWorld
+
+SEEDS = int(os.environ.get("ZB_SEEDS", "25"))
+FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
+SEEDS_OF_BUG = 200  # within so many a planted bug is found
+FAULTS = {
+    "clock jumped", "connection cut", "consumer frozen", "consumer killed", "disk full",
+    "journal killed", "late hello", "log removed", "reads failed", "room killed", "room slow",
+    "room stopped", "tables deleted", "types changed", "worker hangs", "worker restarted",
+}  # fmt: skip
+#: what must have been looked at in some history; the lists may not shrink
+CHECKS = {
+    "acked", "aged", "answered", "attached", "committed", "compared", "failed", "fenced",
+    "fenced stage", "flagged", "found aborted", "found committed", "grouped", "ordered",
+    "purged", "refused session_fenced", "refused too_large", "refused transaction_aborted", "sent",
+    "settled Release", "settled Settle", "snapshot", "time_limit", "told of a commit", "two queues",
+}  # fmt: skip
+RARE = {"attach session_fenced", "letters", "max_deliveries", "refused for now", "rejected"}
+
+
+def run(seed: int, bug: str = "") -> TransactionsWorld:
+    world = TransactionsWorld(seed, bug)
+    try:
+        world.run()
+    except Exception as error:
+        test = "tests/sim/test_transactions_world.py"
+        again = f"ZB_FIRST_SEED={seed} ZB_SEEDS=1 python -m pytest {test}"
+        raise Violation(f"seed {seed}: {error}\nfaults: {world.faults}\n{again}") from error
+    return world
+
+
+@pytest.mark.timeout(3_600)
+def test_no_history_breaks_a_promise() -> None:
+    faults: set[str] = set()
+    checks: set[str] = set()
+    for seed in range(FIRST, FIRST + SEEDS):
+        world = run(seed)
+        faults |= set(world.faults)
+        checks |= set(world.checks)
+    if SEEDS >= 25:
+        assert checks >= CHECKS, f"never looked at any more: {CHECKS - checks}"
+    if SEEDS >= 100:
+        assert checks >= RARE, f"never looked at any more: {RARE - checks}"
+        assert faults >= FAULTS, f"never injected any more: {FAULTS - faults}"
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(bug: str) -> None:
+    for seed in range(SEEDS_OF_BUG):
+        try:
+            run(seed, bug)
+        except Violation as found:
+            if isinstance(found.__cause__, TypeError | AttributeError):
+                raise  # the planted bug itself is broken
+            return
+    pytest.fail(f"{bug!r} was not found in {SEEDS_OF_BUG} seeds")
+
+
+def test_a_history_repeats_from_its_seed() -> None:
+    worlds = [run(7), run(7)]
+    reported = {(world.at.events, world.judge.end, tuple(world.faults)) for world in worlds}
+    assert len(reported) == 1

@@ -1,0 +1,259 @@
+"""Bugs that can be planted in the transactions world: each breaks a promise of transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from tests.sim import queues_bugs
+from zbroker.errors import ClientError
+from zbroker.journal.core import JournalCore
+from zbroker.journal.transaction_table import stages_in
+from zbroker.log.format import FLAG_SHOWS, FLAG_UNIT, KIND_TRANSACTION
+from zbroker.log.records import EPOCH_MAX, TRANSACTION, TransactionRecord, encode
+from zbroker.queues.commits import PendingUnit
+from zbroker.queues.core import QueuesCore
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.work.queue import Queue
+from zbroker.wire.transactions import SessionAttached
+
+
+def plant_queues(bug: str, core: QueuesCore) -> None:
+    """Makes a core of the queues process do something wrong; "": nothing."""
+    if bug in QUEUES:
+        QUEUES[bug](core)
+
+
+def plant_journal(bug: str, core: JournalCore) -> None:
+    """The same with a core of the journal."""
+    if bug in JOURNAL:
+        JOURNAL[bug](core)
+
+
+# -- the queues process ---------------------------------------------------------------------------
+
+
+def _taken_unheld(core: Any) -> None:
+    """What is not held any more is taken as far as it can be."""
+    commands = core._transactions
+
+    def settled(take: Any) -> Any:
+        result = take.queue.settle(take.consumer.key, take.positions, "ack", core.shared.now)
+        return [(outcome, None) for outcome in result.outcomes]
+
+    commands._settled = settled
+    queues_bugs._made_with(core, "_made", _holds_all)
+
+
+def _holds_all(one: QueueState) -> None:
+    if isinstance(one.queue, Queue):
+        one.queue.holds = lambda *given: True  # type: ignore[method-assign]
+
+
+def _attached_at_once(core: Any) -> None:
+    """The answer to an attach does not wait for its record."""
+    commands, shared = core._transactions, core.shared
+
+    def begin(connection: Any, command: Any, row: Any) -> None:
+        if row.code:
+            raise ClientError(row.code, row.reason)
+        epoch = min(EPOCH_MAX, max(row.epoch + 1, shared.now.wall_ns))
+        record = TransactionRecord(connection.token.principal, command.session, epoch)
+        core.manager.commits.add_record(KIND_TRANSACTION, record, lambda *given: None)
+        connection.epochs[command.session] = epoch
+        last = row.committed, row.number, row.position, row.messages
+        stage = stages_in(command.session, epoch)
+        answer = SessionAttached(command.session, epoch, stage, *last, command.cid)
+        shared.send(connection.rid, answer)
+
+    commands._begin = begin
+
+
+def _epochs_of_the_clock(core: Any) -> None:
+    """An epoch is the time, whatever the one before was."""
+    commits, add = core.manager.commits, core.manager.commits.add_record
+
+    def by_clock(kind: int, record: Any, done: Any) -> None:
+        if kind == KIND_TRANSACTION:
+            record.epoch = core.shared.now.wall_ns
+        add(kind, record, done)
+
+    commits.add_record = by_clock
+
+
+def _units(change: Callable[[Any, PendingUnit], list[PendingUnit]]) -> Callable[[QueuesCore], None]:
+    """Units of commits are changed; change: is given Commits, and says what is added instead."""
+
+    def planted(core: Any) -> None:
+        commits, add = core.manager.commits, core.manager.commits.add
+
+        def changed(unit: PendingUnit) -> None:
+            commit = unit.parts[0].kind == KIND_TRANSACTION
+            if commit and TRANSACTION.decode(unit.bodies[0]).number:
+                for one in change(commits, unit):
+                    add(one)
+            else:
+                add(unit)
+
+        commits.add = changed
+
+    return planted
+
+
+def _facts_left_out(_commits: Any, unit: PendingUnit) -> list[PendingUnit]:
+    if len(unit.parts) < 3:
+        return [unit]
+    return [PendingUnit(unit.parts[:-1], unit.bodies[:-1], unit.done, unit.number)]
+
+
+def _facts_apart(commits: Any, unit: PendingUnit) -> list[PendingUnit]:
+    if len(unit.parts) == 1:
+        return [unit]
+    first = PendingUnit(unit.parts[:1], unit.bodies[:1], lambda *given: None, unit.number)
+    return [first, PendingUnit(unit.parts[1:], unit.bodies[1:], unit.done, commits.number())]
+
+
+def _answered_at_once(_commits: Any, unit: PendingUnit) -> list[PendingUnit]:
+    unit.done("", "", len(unit.parts))
+    unit.done = lambda *given: None
+    return [unit]
+
+
+def _sent_again(core: Any) -> None:
+    """What is read of the log does not say that a commit landed."""
+    commits, numbers = core.manager.commits, set[int]()
+    add, found = commits.add, commits.found
+
+    def noted(unit: PendingUnit) -> None:
+        if unit.parts[0].kind == KIND_TRANSACTION:
+            numbers.add(unit.number)
+        add(unit)
+
+    def unseen(incarnation: int, number: int, position: int) -> None:
+        if number not in numbers:
+            found(incarnation, number, position)
+
+    commits.add, commits.found = noted, unseen
+
+
+def _not_undone(core: Any) -> None:
+    """What a commit that was refused took stays as it was decided."""
+
+    def forget(one: QueueState) -> None:
+        if isinstance(one.queue, Queue):
+            one.queue.undo = lambda outcome: None  # type: ignore[method-assign]
+
+    queues_bugs._made_with(core, "_made", forget)
+
+
+def _doubtful_are_aborted(core: Any) -> None:
+    """Another journal is there: what was under way to the last one is answered as aborted."""
+    commits, welcomed = core.manager.commits, core.manager.commits.welcomed
+
+    def gives_up(*given: Any) -> None:
+        welcomed(*given)
+        for unit in commits._doubtful:
+            if unit.parts[0].kind == KIND_TRANSACTION:
+                unit.done("transaction_aborted", "the journal is gone", 0)
+                unit.done = lambda *given: None
+
+    commits.welcomed = gives_up
+
+
+# -- the journal ----------------------------------------------------------------------------------
+
+
+def _checks_no(what: str) -> Callable[[JournalCore], None]:
+    """The table of sessions does not look at this."""
+
+    def planted(core: Any) -> None:
+        table = core.commit.sessions.transactions
+        check = table.check
+
+        def lax(record: TransactionRecord, instance: int) -> None:
+            row = table.get(record.principal, record.session)
+            if row is not None and record.number:
+                committed = (row.committed, row.number) >= (record.epoch, record.number)
+                over = row.epoch != record.epoch
+                if (committed and what == "number") or (over and what == "epoch"):
+                    return
+            check(record, instance)
+
+        table.check = lax
+
+    return planted
+
+
+def _stages_left(core: Any) -> None:
+    core.commit.sessions.stages.end_of_session = lambda *given: None
+
+
+def _outcome_not_saved(core: Any) -> None:
+    table = core.commit.sessions.transactions
+    rows = table.rows
+    table.rows = lambda: (replace(r, committed=0, number=0, position=0) for r in rows())
+
+
+def _sessions_not_saved(core: Any) -> None:
+    core.commit.sessions.transactions.rows = lambda: iter(())
+
+
+def _without_flag(core: Any) -> None:
+    """Nothing says that the record belongs to the messages that it shows."""
+    units, place = core.commit._units, core.commit._units.place
+
+    def loose(*given: Any, **more: Any) -> Any:
+        before = len(core.commit.batches)
+        item = place(*given, **more)
+        for batch in core.commit.batches[before:]:
+            if batch.flags & FLAG_SHOWS:
+                batch.flags &= ~FLAG_UNIT
+        return item
+
+    units.place = loose
+
+
+def _count_not_compared(core: Any) -> None:
+    """A commit shows what is staged, however much that is."""
+    placer = core.commit._units._transactions
+    judge = placer.judge
+
+    def lax(body: Any) -> Any:
+        record = TRANSACTION.decode(body)
+        if record.number:
+            token = f"{stages_in(record.session, record.epoch)}{record.number}"
+            staged = core.commit.sessions.stages.own(record.principal, token)
+            record.messages = sum(stage.messages for stage in staged)
+        return judge(encode(record))
+
+    placer.judge = lax
+
+
+QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
+    "what is not held is taken": _taken_unheld,
+    "an attach is answered at once": _attached_at_once,
+    "epochs are those of the clock": _epochs_of_the_clock,
+    "the facts of one queue are left out": _units(_facts_left_out),
+    "facts are a unit of their own": _units(_facts_apart),
+    "a commit is answered at once": _units(_answered_at_once),
+    "a refused commit is not undone": _not_undone,
+    "a commit in doubt is answered as aborted": _doubtful_are_aborted,
+    "a commit that landed is sent again": _sent_again,
+    "a refused commit lands after later ones": queues_bugs.BUGS[
+        "what was refused lands after later units"
+    ],
+}
+JOURNAL: Final[dict[str, Callable[[JournalCore], None]]] = {
+    "epochs of commits are not compared": _checks_no("epoch"),
+    "numbers of commits are not compared": _checks_no("number"),
+    "what an older epoch staged is left": _stages_left,
+    "commits are not in snapshots": _outcome_not_saved,
+    "sessions are not in snapshots": _sessions_not_saved,
+    "the record is not of the unit": _without_flag,
+    "staged messages are not counted": _count_not_compared,
+}
+
+#: each is found within SEEDS_OF_BUG seeds, or this world proves nothing
+BUGS: Final = (*QUEUES, *JOURNAL)
