@@ -157,7 +157,21 @@ def test_a_refused_attach_is_answered() -> None:
     at = bench()
     at.holding = True
     attach(at)
+    at.refuse("too_large")
+    assert at.codes() == ["too_large"]
+
+
+def test_an_attach_that_came_too_late_looks_again_for_a_while() -> None:
+    at = bench()
+    at.holding = True
+    attach(at, holder="one")
     at.refuse("session_fenced")
+    assert at.codes() == []
+    at.land()
+    assert isinstance(at.last(), SessionAttached)
+    attach(at, holder="one", again=True)
+    for _ in range(transaction_commands.ATTACH_TRIES):
+        at.refuse("session_fenced")
     assert at.codes() == ["session_fenced"]
 
 

@@ -72,6 +72,7 @@ class Row:
     number: int = 0
     position: int = 0
     messages: int = 0
+    holder: str = ""
 
 
 @dataclass
@@ -156,7 +157,7 @@ class TransactionsJudge(Judge):
     def _began(self, row: Row, record: r.TransactionRecord) -> None:
         name, epoch = record.session, record.epoch
         self.demand(epoch > row.epoch, name, "began in epoch", epoch, "after", row.epoch)
-        row.epoch = epoch
+        row.epoch, row.holder = epoch, record.holder
         old, kept = stages_of(name), stages_in(name, epoch)
         for token in [*self._stages]:
             if token.startswith(old) and not token.startswith(kept):
@@ -271,7 +272,9 @@ class TransactionsJudge(Judge):
         if isinstance(answer, m.Error):
             self.checks[f"attach {answer.code}"] += 1
             fenced = answer.code == "session_fenced"
-            self.demand(contested or not fenced, "fenced by no one:", command)
+            row = self._rows.get(command.session, Row())
+            taken = command.again and row.holder != command.holder
+            self.demand(contested or taken or not fenced, "fenced by no one:", command)
             return
         row = self._rows.get(command.session, Row())
         self.demand(answer.epoch <= row.epoch, "attached in an epoch that is not in the log")

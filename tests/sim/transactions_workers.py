@@ -44,6 +44,7 @@ class SessionLink:
         self._worker, self._world = worker, worker.world
         self._pipe: Pipe | None = None
         self._logon_cid = self._attach_cid = ""
+        self._holder, self._had_it = worker.world.cid(), False
 
     def need(self) -> None:
         """It shall be attached."""
@@ -86,7 +87,10 @@ class SessionLink:
     def _attach(self, pipe: Pipe) -> None:
         if pipe is self._pipe and self._worker.alive:
             self._attach_cid = self._world.cid()
-            self.send(t.AttachSession(self.session, cid=self._attach_cid))
+            command = t.AttachSession(
+                self.session, self._holder, again=self._had_it, cid=self._attach_cid
+            )
+            self.send(command)
 
     def _frame(self, pipe: Pipe, frame: tuple[bytes, bytes | None]) -> None:
         if not self._worker.alive or pipe is not self._pipe:
@@ -100,7 +104,7 @@ class SessionLink:
         elif answer.cid != self._attach_cid:
             self._worker.answered(answer)
         elif isinstance(answer, t.SessionAttached):
-            self.attached = answer
+            self.attached, self._had_it = answer, True
             self._worker.attached(answer)
         elif answer.code == "session_fenced":
             self._worker.fenced()

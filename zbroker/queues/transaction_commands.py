@@ -15,7 +15,7 @@ before the commit is sent. Source: seed 001, "Dtx commands"; select, commit and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from pyroaring import BitMap64
@@ -45,6 +45,7 @@ from zbroker.wire.transactions import (
 from zbroker.wire.units import UnitPart
 
 ATTACHED_MAX: Final = 100  # sessions of one connection
+ATTACH_TRIES: Final = 3  # while others attach it
 
 
 class Taking(NamedTuple):
@@ -73,16 +74,21 @@ class TransactionCommands:
             raise ClientError("too_many", f"a connection attaches at most {ATTACHED_MAX} sessions")
         connection.epochs.pop(command.session, None)
 
+        self._find(connection, command, ATTACH_TRIES)
+
+    def _find(self, connection: QueuesConnection, command: AttachSession, tries: int) -> None:
+        """Raises: ClientError."""
+
         def found(row: SessionFound) -> None:
             try:
-                self._begin(connection, command, row)
+                self._begin(connection, command, row, tries)
             except ClientError as error:
                 self._refuse(connection, command, error)
 
         self._shared.find_session(connection.token.principal, command.session, found)
 
     def _begin(
-        self, connection: QueuesConnection, command: AttachSession, row: SessionFound
+        self, connection: QueuesConnection, command: AttachSession, row: SessionFound, tries: int
     ) -> None:
         """Raises: ClientError."""
         self._check_attach(command, row)
@@ -93,14 +99,20 @@ class TransactionCommands:
         )
 
         def landed(code: str, reason: str, position: int) -> None:
-            if code:
+            if code == "session_fenced" and tries > 1:
+                # an attach of this very program may have been on its way, and was not answered
+                look(lambda: self._find(connection, command, tries - 1))
+            elif code:
                 self._refuse(connection, command, ClientError(code, reason))
-                return
-            self._shared.promises.at(position, look)
+            else:
+                self._shared.promises.at(position, lambda: look(find_again))
 
-        def look() -> None:
+        def find_again() -> None:
+            self._shared.find_session(principal, command.session, began)
+
+        def look(find: Callable[[], None]) -> None:
             try:
-                self._shared.find_session(principal, command.session, began)
+                find()
             except ClientError as error:
                 self._refuse(connection, command, error)
 
