@@ -39,6 +39,21 @@ def test_it_opens_fresh_when_all_answered_and_none_holds_anything() -> None:
     assert start.fresh
 
 
+def test_it_waits_for_peers_that_did_not_answer_or_hold_something() -> None:
+    start = asking()
+    assert start.awaits == ["b", "c"]
+    start.heard("b", {})
+    assert start.awaits == ["c"]
+    start.heard("c", {C: 7})
+    assert start.awaits == ["c"], "none opens as a new log by the word of this one"
+    tick(start)
+    assert start.awaits is None
+
+
+def test_a_log_that_has_something_is_none_of_the_new_ones() -> None:
+    assert asking(empty=False).awaits is None
+
+
 def test_one_that_holds_something_is_enough_after_a_while() -> None:
     start = asking()
     start.heard("b", {B: 7})

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.replication.build import HERE, THERE, WALL_NS, statement
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import JOURNAL, Answer, Say
+from zbroker.limits import BEAT_MS
 from zbroker.replication.contract import ReplicationSettings
 from zbroker.replication.core import Event, FromDestination, ReplicationCore
 from zbroker.replication.durability import DestinationRule
@@ -19,8 +21,8 @@ from zbroker.replication.sources import FromSource
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
 from zbroker.wire.internal import ReceiptItem, Record
-from zbroker.wire.replicas import AskOrigins, OriginRows, PeerHolds
-from zbroker.wire.replication import OriginPosition
+from zbroker.wire.replicas import AskOrigins, FirstStartRow, OriginRows, PeerHolds
+from zbroker.wire.replication import AskingInstance, OriginPosition
 
 MINE, JOURNAL_1, JOURNAL_2 = 50, 60, 61
 SOURCE = b"source"
@@ -50,10 +52,10 @@ class Process:
         self.hears(welcome)
         self.begun(rows)
 
-    def begun(self, rows: Sequence[OriginPosition] = ()) -> list[Any]:
+    def begun(self, rows: Sequence[OriginPosition] = (), **more: Any) -> list[Any]:
         """It answers the newest question for what it holds."""
         asked = [one for one in self.said() if isinstance(one, AskOrigins)][-1]
-        return self.hears(OriginRows(asked.cid, HERE.generation, 1, list(rows)))
+        return self.hears(OriginRows(asked.cid, HERE.generation, 1, list(rows), **more))
 
     def linked(self, session: int = 1, rid: bytes = SOURCE) -> list[Any]:
         """A source says Hello, and the journal what it holds."""
@@ -292,3 +294,63 @@ def test_what_an_earlier_session_heard_is_no_answer_to_a_hello(*, answered: bool
     assert not answered_with(w.LinkWelcome(earlier, 1, "there", "g", said, 1 << 20))
     assert not answered_with(w.LinkBeat(earlier, statement(5, {THERE: 12})))
     assert answered_with(w.LinkBeat(link.session, statement(6, {THERE: 12})))
+
+
+# -- empty logs that ask --------------------------------------------------------------------------
+
+
+def asking() -> Process:
+    """Its log is empty, and waits for the destination."""
+    process = Process("there")
+    process.tick()
+    process.hears(m.Welcome(JOURNAL_1, MINE, HERE.instance, HERE.generation, 1, "disk", 1, 1, 1))
+    process.begun(awaits=["there"])
+    return process
+
+
+def test_an_instance_says_whom_it_waits_for_from_the_first_hello_on_until_it_is_open() -> None:
+    process = asking()
+    (hello,) = (e.message for e in process.tick() if isinstance(e, SayOn))
+    assert hello.statement.asking == [AskingInstance("here", ["there"])]
+    link = process.core.outgoing["there"]
+    others = [AskingInstance("there", ["third"]), AskingInstance("third", ["there"], 1)]
+    said = replace(statement(1, {}), asking=others)
+    process.hears(
+        FromDestination("there", w.LinkWelcome(link.session, 1, "there", "g", said, 1 << 20))
+    )
+    process.hears(FirstStartRow(0, "open"))
+    (beat,) = (e.message for e in process.tick(BEAT_MS) if isinstance(e, SayOn))
+    assert beat.statement.asking == [
+        AskingInstance("there", ["third"], 1), AskingInstance("third", ["there"], 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("awaits", "less"), [(["here"], False), (["here", "third"], True)])
+def test_the_word_of_one_that_asks_counts_when_all_that_it_waits_for_ask(
+    awaits: list[str], *, less: bool
+) -> None:
+    process = asking()
+    process.tick()
+    link = process.core.outgoing["there"]
+    said = replace(statement(1, {}), asking=[AskingInstance("there", awaits)])
+    welcome = w.LinkWelcome(link.session, 1, "there", "g", said, 1 << 20)
+    effects = process.hears(FromDestination("there", welcome))
+    (holds,) = (e.message for e in effects if isinstance(e, Say) and e.link == JOURNAL)
+    assert isinstance(holds, PeerHolds)
+    assert holds.filling == less
+
+
+def test_the_journal_hears_when_a_peer_does_not_ask_any_more() -> None:
+    """Its log is open as well, so the word of that peer counts from now on."""
+    process = Process("there")
+    process.welcomed()
+    process.hears(FirstStartRow(0, "open"))
+    process.tick()
+    link = process.core.outgoing["there"]
+    said = replace(statement(1, {}), asking=[AskingInstance("there", ["here"])])
+    process.hears(
+        FromDestination("there", w.LinkWelcome(link.session, 1, "there", "g", said, 1 << 20))
+    )
+    effects = process.hears(FromDestination("there", w.LinkBeat(link.session, statement(2, {}))))
+    (holds,) = (e.message for e in effects if isinstance(e, Say) and e.link == JOURNAL)
+    assert not holds.filling

@@ -117,6 +117,21 @@ def _ties_wait_for_nothing(core: ReplicationCore) -> None:
         selection._lacking = lambda _position, _origin: []
 
 
+def _the_word_of_one_that_asks_counts(core: ReplicationCore) -> None:
+    for link in core.outgoing.values():
+        peer: Any = link.peer
+        take = peer.take
+
+        def without(statement: Any, take: Any = take, **how: Any) -> Any:
+            return take(structs.replace(statement, asking=[]), **how)
+
+        peer.take = without
+
+
+#: likewise; see two_new_disks
+ASKING: Final[dict[str, Callable[[ReplicationCore], None]]] = {
+    "the word of one that asks counts": _the_word_of_one_that_asks_counts,
+}
 #: likewise; see tie_of_removed_messages
 TIES: Final[dict[str, Callable[[ReplicationCore], None]]] = {
     "a tie whose messages no log has is refused for ever": _ties_wait_for_ever,

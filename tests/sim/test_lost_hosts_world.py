@@ -167,6 +167,40 @@ def test_an_instance_waits_for_a_peer_that_gets_its_own_data_back() -> None:
     assert b.held() == c.held()
 
 
+def test_two_new_disks_wait_for_a_third_host_that_one_of_them_has_not_heard() -> None:
+    two_new_disks()
+
+
+@pytest.mark.parametrize("bug", lost_hosts_bugs.ASKING)
+def test_a_planted_bug_of_instances_that_ask_is_found(bug: str) -> None:
+    with pytest.raises(AssertionError):
+        two_new_disks(bug)
+
+
+def two_new_disks(bug: str = "") -> None:
+    """b asks a only, which has nothing; a has not heard of c, which has what both lost."""
+    world = star(bug)
+    a, b, c = world.instances.values()
+    world.sync_needed = 1
+    program = Publisher("program", says_prev=True)
+    world.publishers = [program]
+    until(world, lambda: all(is_open(one) for one in (a, b, c)))
+    b.open(program)
+    until(world, lambda: program.session)
+    world.publish(program)
+    until(world, lambda: not program.unacked and len(c.held()) == len(b.held()) > 0)
+    world.cuts |= {("a", "c"), ("c", "a")}
+    for one in (a, b):
+        one.restore(empty=True)
+    until(world, lambda: "waits to hear of them" in waits(b))
+    world.at.run_until(world.at.now_ms + 5_000)
+    assert not is_open(a)
+    assert not is_open(b)
+    world.cuts.clear()
+    until(world, lambda: is_open(a) and is_open(b))
+    assert a.held() == b.held() == c.held()
+
+
 def phase(instance: Instance) -> FirstPhase | None:
     return instance.journal.core.first.phase if instance.journal is not None else None
 

@@ -285,6 +285,7 @@ class JournalCore:
         commit.fenced = undecided or not first.is_open
         commit.waits = first.text(commit.sessions.origins.high)
         commit.takes_state, commit.fills = first.takes_state, first.fills
+        commit.awaits = first.awaits
 
     def _look_at_first_start(self, now: Now) -> Effects:
         first, commit = self.first, self.commit
@@ -314,7 +315,7 @@ class JournalCore:
         row = FirstStartRow(
             ask.cid, first.phase.value, sorted(first.missing),
             first.text(commit.sessions.origins.high), commit.states.bytes,
-            commit.sessions.ranges_missing(),
+            commit.sessions.ranges_missing(), first.awaits,
         )  # fmt: skip
         return [e.Answer(rid, row)]
 

@@ -12,7 +12,8 @@ they would take its messages for duplicates. Records of peers are taken while it
 that they would make the log one that is not empty, which takes no state.
 
 A peer that is filling or following itself has not answered yet: what it says that it holds is less
-than what belongs there. It never waits for one that asks, so one of them goes on.
+than what belongs there. One that asks has answered once all that it waits for ask, too, and so on:
+then none of them holds anything (zbroker.replication.asking_instances).
 
 A log was opened once if its own records are in it, or a state snapshot of its own; the fence keeps
 both out before. So a crash at any point begins here again, with what is durable.
@@ -65,6 +66,13 @@ class FirstStart:
     def fills(self) -> bool:
         """The log gets what peers hold, and has less than belongs there."""
         return self.phase in (FirstPhase.FILLING, FirstPhase.FOLLOWING)
+
+    @property
+    def awaits(self) -> list[str] | None:
+        """Peers that did not answer, or hold something; None: it does not ask, or has something."""
+        if self.phase is not FirstPhase.ASKING or not self._empty:
+            return None
+        return sorted(self.missing | {peer for peer, held in self._held.items() if held})
 
     @property
     def places(self) -> bool:
@@ -145,7 +153,8 @@ class FirstStart:
             if filling := self._filling & self.missing:
                 return (
                     f"the log is empty, and {', '.join(sorted(filling))} is getting what other "
-                    f"instances hold; publishers wait until it has that; {way_out}"
+                    f"instances hold, or waits to hear of them; publishers wait until it has that; "
+                    f"{way_out}"
                 )
             return (
                 f"the log is empty, and {silent} did not answer yet whether they hold data that "

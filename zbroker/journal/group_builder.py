@@ -171,6 +171,7 @@ class GroupBuilder:
         self.waits = ""  # why no publisher may log on yet
         self.commits_wait: Callable[[], bool] = lambda: False  # of stages: one may come from a peer
         self.takes_state = self.fills = False  # see first_start.py
+        self.awaits: list[str] | None = None  # likewise
         self.state_fits = True
         self.left_bytes = U63_MAX
         self.conflicts = self.refused = self.duplicates = self.messages = self.late = 0

@@ -116,7 +116,7 @@ class QuestionAnswers:
         takes_state = to.takes_state and to.sessions.is_empty
         rows = travelling(to.sessions)
         return w.OriginRows(
-            ask.cid, to.generation, to.started_ns, *rows, takes_state, filling=to.fills
+            ask.cid, to.generation, to.started_ns, *rows, takes_state, to.fills, to.awaits
         )
 
     def _open(self, ask: m.Open) -> m.Opened:

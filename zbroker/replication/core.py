@@ -25,6 +25,7 @@ from zbroker.engine.journal_session import JournalSession
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS, HOLDINGS_MAX
 from zbroker.replication import forks
+from zbroker.replication.asking_instances import asking_rows
 from zbroker.replication.contract import FEATURE_LEVEL, LinkIdentity, ReplicationSettings
 from zbroker.replication.durability import Durability
 from zbroker.replication.effects import (
@@ -152,7 +153,7 @@ class ReplicationCore:
             StartFound: self._found,
             LinkBlock: self._block,
             StateBlock: self._state_block,
-            FirstStartRow: self._first_start,
+            FirstStartRow: lambda event, _: self.sources.beginning.said(event),
             StateTaken: self._state_taken,
             MarkSubscribed: lambda _event, _: self._publish(again=True),
             ReadFailed: self._read_failed,
@@ -170,22 +171,27 @@ class ReplicationCore:
     def tick(self, now: Now, *, drained: bool) -> Sequence[Effect]:
         """Hellos, beats, silence; what the others of this instance have to know."""
         now_ms = now.mono_ms
+        beat = now_ms >= self._beat_ms
+        if beat:
+            self._beat_ms = now_ms + BEAT_MS
+            self._requests.beat()
+            self._pass_on()
         effects: list[Effect] = [*self._journal.tick(now_ms)]
         for name, link in self.outgoing.items():
             if self.own.known or link.state != "down":
                 effects += self._from_link(name, link.tick(now_ms, now.wall_ns))
         effects += self.sources.tick(now_ms, drained=drained)
         effects += self.durability.tick(now_ms, self.persisted)
-        beat = now_ms >= self._beat_ms
-        if beat:
-            self._beat_ms = now_ms + BEAT_MS
-            self._requests.beat()
-            peers = [link.peer for link in self.outgoing.values()]
-            self.own.far = far_rows(self.own, [*peers, *self.sources.peers])
         effects += self._hold(now, again=beat)
         effects += self._publish(again=beat)
         reading = any(link.state == "sending" for link in self.outgoing.values())
         return [*effects, *self._journal.follow(now_ms, needed=reading)]
+
+    def _pass_on(self) -> None:
+        """What peers say goes on to instances to which they have no link."""
+        peers = [link.peer for link in self.outgoing.values()]
+        self.own.far = far_rows(self.own, [*peers, *self.sources.peers])
+        self.own.asking = asking_rows(self.settings.name, self.own.awaits, peers)
 
     def _from_link(self, name: str, effects: Sequence[LinkEffect]) -> list[Effect]:
         """What a link to a destination decided; where its mark moved, that may be published."""
@@ -302,10 +308,11 @@ class ReplicationCore:
         if begun.cid not in self._begins:
             return []
         rid = self._begins.pop(begun.cid)
-        self.own.begin(begun.generation, begun.started_ns, begun.rows, begun.closed)
-        self.own.takes_state, self.own.filling = begun.takes_state, begun.filling
-        self.own.forgotten = frozenset(begun.forgotten)
-        self.own.open_generations = begun.open_generations
+        own = self.own
+        own.begin(begun.generation, begun.started_ns, begun.rows, begun.closed)
+        own.takes_state, own.filling, own.awaits = begun.takes_state, begun.filling, begun.awaits
+        own.forgotten, own.open_generations = frozenset(begun.forgotten), begun.open_generations
+        self._pass_on()
         effects = [
             effect for name, link in self.outgoing.items()
             if self._another or link.asked_in < begun.generation
@@ -313,12 +320,6 @@ class ReplicationCore:
         ]  # fmt: skip
         self._another = False
         return [*effects, *self.sources.begun(rid, now)] if rid is not None else effects
-
-    def _first_start(self, row: FirstStartRow, now: Now) -> Sequence[Effect]:
-        """The journal says whether its log is open, or gets something first."""
-        effects = self.sources.beginning.said(row)
-        self.own.filling = self.sources.beginning.fills
-        return effects
 
     def _state_taken(self, taken: StateTaken, now: Now) -> Sequence[Effect]:
         effects = self.sources.state_taken(taken)

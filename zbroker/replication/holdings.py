@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from zbroker.ids import Origin
 from zbroker.replication.own_holdings import OwnHoldings
-from zbroker.wire.replication import CLOSED_SAID_MAX, FarPosition, OriginPosition, Statement
+from zbroker.wire.replication import (
+    CLOSED_SAID_MAX,
+    AskingInstance,
+    FarPosition,
+    OriginPosition,
+    Statement,
+)
 
 
 class Holdings:
@@ -20,6 +26,7 @@ class Holdings:
         self.instance = self.generation = 0
         self.filling = False
         self.far: list[FarPosition] = []  # what others hold of which it has less, as it says
+        self.asking: list[AskingInstance] = []  # it, and those of which it has heard
         self.news = False  # by its newest statement any of these is another
         self.rows: dict[Origin, OriginPosition] = {}
         self.sources: frozenset[int] = frozenset()
@@ -50,9 +57,11 @@ class Holdings:
             self.rows, self.closed, self._closed_whole = {}, {}, True
         self.instance, self._newest = statement.instance, said
         self.generation = statement.generation
-        same = (statement.far, statement.filling) == (self.far, self.filling)
+        same = (statement.far, statement.filling, statement.asking) == (
+            self.far, self.filling, self.asking
+        )  # fmt: skip
         self.news = bool(statement.rows) or not same
-        self.far, self.filling = statement.far, statement.filling
+        self.far, self.filling, self.asking = statement.far, statement.filling, statement.asking
         self.sources = frozenset(statement.sources)
         if statement.closed:
             ends = ((Origin(one.instance, one.generation), one.end) for one in statement.closed)

@@ -13,6 +13,7 @@ from zbroker.ids import Origin
 from zbroker.wire.replication import (
     CLOSED_SAID_MAX,
     ROWS_MAX,
+    AskingInstance,
     ClosedGeneration,
     FarPosition,
     OriginPosition,
@@ -30,6 +31,8 @@ class OwnHoldings:
         self.takes_state = False  # the log is empty, and was never open
         self.filling = False  # it began like that, and gets what others hold
         self.far: list[FarPosition] = []  # see far_holdings.py
+        self.awaits: list[str] | None = None  # peers, while the log asks what they hold
+        self.asking: list[AskingInstance] = []  # see asking_instances.py
         self.generation = 0
         self.started_ns = 0
         self.counter = 0  # of the newest change
@@ -122,7 +125,7 @@ class OwnHoldings:
         self.counter += 1  # a repeated one is newer than what another link forwarded
         return Statement(
             self.instance, self.generation, self.started_ns, self.counter, rows,
-            sorted(self.sources), closed, self.filling, self.far,
+            sorted(self.sources), closed, self.filling, self.far, self.asking,
         )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from zbroker.errors import ClientError
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS
 from zbroker.link_topics import LinkTopics
+from zbroker.replication.asking_instances import has_answered
 from zbroker.replication.contract import FEATURE_LEVEL, ReplicationSettings
 from zbroker.replication.effects import Effect
 from zbroker.replication.holdings import Holdings
@@ -351,9 +352,9 @@ class Sources:
         if self.beginning.is_open:
             far = [w.OriginPosition(*one.origin, one.position) for one in peer.far_of(self._own)]
             rows = [*peer.more_than(self._own), *far]
-        said = PeerHolds(
-            self.journal, name, generations, rows, asked_in, whole, peer.filling
-        )  # fmt: skip
+        here = "" if self.beginning.is_open else self._settings.name
+        less = not has_answered(peer, self._own.asking, here)
+        said = PeerHolds(self.journal, name, generations, rows, asked_in, whole, less)
         return [Say(JOURNAL, said)]
 
     def state_taken(self, taken: StateTaken) -> list[Effect]:

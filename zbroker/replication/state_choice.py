@@ -71,6 +71,7 @@ class StateChoice:
     def said(self, row: FirstStartRow) -> list[Effect]:
         """The journal says how its log is."""
         self.row = row
+        self._own.filling, self._own.awaits = self.fills, row.awaits
         return self._choose()
 
     def takes(self, link: IncomingLink) -> bool:

@@ -40,7 +40,7 @@ class OriginRows(Correlated, tag="origin_rows"):
     generations that have ended, which have no row. forgotten: peers that are not waited for.
     open_generations: of this instance, that are not closed, without the newest. takes_state: the
     log is empty, and was never open: it may begin with the state of another one. filling: it gets
-    what others hold."""
+    what others hold. awaits: see FirstStartRow."""
 
     generation: int
     started_ns: int
@@ -50,6 +50,7 @@ class OriginRows(Correlated, tag="origin_rows"):
     open_generations: int = 0
     takes_state: bool = False
     filling: bool = False
+    awaits: list[str] | None = None
 
 
 class ForgetPeer(JournalRequest, tag="forget_peer"):
@@ -136,7 +137,8 @@ class FirstStartRow(Correlated, tag="first_start_row"):
     """phase: see zbroker.journal.first_start.
 
     missing: peers that did not answer. text: for people, "" if it is open. bytes: of the state that
-    came so far. ranges: of origins, that are not in this log.
+    came so far. ranges: of origins, that are not in this log. awaits: peers without which this log
+    does not open as a new one, while it asks them; None: it does not ask, or is not empty.
     """
 
     phase: str
@@ -144,6 +146,7 @@ class FirstStartRow(Correlated, tag="first_start_row"):
     text: str = ""
     bytes: int = 0
     ranges: list[MissingRange] = field(default_factory=list)
+    awaits: list[str] | None = None
 
 
 class TakeState(InternalMessage, tag="take_state"):

@@ -42,6 +42,8 @@ _Generation = Annotated[int, Meta(ge=0, le=GENERATION_MAX)]
 STATE_PARTS_MAX: Final = 256
 FAR_MAX: Final = 1_000  # origins of one statement
 HOPS_MAX: Final = 4  # instances over which it is passed on what others hold
+ASKING_MAX: Final = 1_000  # instances of one statement, and peers of one of them
+ASKING_HOPS_MAX: Final = 16  # instances over which it is passed on that one asks
 WANT_HOPS_MAX: Final = 4  # links that a request goes over
 WANT_MAX: Final = 1_000_000  # messages
 WANT_NAMES_MAX: Final = 1_000  # messages that one request names: some KiB of a header
@@ -101,6 +103,15 @@ class FarPosition(Struct, array_like=True, gc=False):
         return Origin(self.instance, self.generation)
 
 
+class AskingInstance(Struct, array_like=True, gc=False):
+    """An instance whose log is empty asks its peers what they hold, and these it has still to hear
+    of. hops: over so many instances it is passed on; 0: it says so itself."""
+
+    name: _Name
+    awaits: Annotated[list[_Name], Meta(max_length=ASKING_MAX)]
+    hops: Annotated[int, Meta(ge=0, le=ASKING_HOPS_MAX)] = 0
+
+
 Rows = Annotated[list[OriginPosition], Meta(max_length=ROWS_MAX)]
 
 
@@ -111,7 +122,8 @@ class Statement(Struct, array_like=True, gc=False):
     Welcome, those that changed in a beat. sources: instances that send to it on a live link now.
     closed: the newest CLOSED_SAID_MAX of each instance; none in a beat: they are as before.
     filling: its log began empty, and does not hold yet what others held. far: what other instances
-    hold of which it has less, see zbroker.replication.far_holdings; all of it each time.
+    hold of which it has less, see zbroker.replication.far_holdings; all of it each time. asking: it
+    and others that have empty logs, see zbroker.replication.asking_instances; likewise.
     """
 
     instance: _Instance
@@ -123,6 +135,7 @@ class Statement(Struct, array_like=True, gc=False):
     closed: Annotated[list[ClosedGeneration], Meta(max_length=ROWS_MAX)] = []
     filling: bool = False
     far: Annotated[list[FarPosition], Meta(max_length=FAR_MAX)] = []
+    asking: Annotated[list[AskingInstance], Meta(max_length=ASKING_MAX)] = []
 
 
 class LinkHello(LinkMessage, tag="link_hello"):
