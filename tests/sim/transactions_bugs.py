@@ -56,7 +56,7 @@ def _attached_at_once(core: Any) -> None:
     """The answer to an attach does not wait for its record."""
     commands, shared = core._transactions, core.shared
 
-    def begin(connection: Any, command: Any, row: Any) -> None:
+    def begin(connection: Any, command: Any, row: Any, _tries: int) -> None:
         if row.code:
             raise ClientError(row.code, row.reason)
         epoch = min(EPOCH_MAX, max(row.epoch + 1, shared.now.wall_ns))
