@@ -215,13 +215,14 @@ def test_what_is_lost_with_a_connection_is_not_known_and_never_wrong(tmp_path: P
         client.declare_exchange("events", "direct", timeout=T)
         client.declare_queue("bills", bound=True)
         client.bind("bills", "events", "bound")
-        receipts = []
+        receipts, pid = [], 0
         for number in range(4 * ROUNDS):
             key = b"bound" if number % 2 else b"lost"
             some = [client.publish("events", b"x", key=key, mandatory=True) for _ in range(50)]
             receipts.append((key, some))
             if number % 4 == 2:
-                os.kill(until_running(broker, "ingest", 0), signal.SIGKILL)
+                pid = until_running(broker, "ingest", pid)  # not the one that was killed
+                os.kill(pid, signal.SIGKILL)
         client.flush(T)
         for key, some in receipts:
             assert {one.returned for one in some} <= {key == b"lost", None}
