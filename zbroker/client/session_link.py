@@ -104,6 +104,8 @@ class SessionLink:
             except LostError:
                 break
             except ZBrokerError as error:
+                if error.code == "not_logged_on":
+                    break  # it was lost before, and its successor knows of no session here
                 if error.code not in _AGAIN or time.monotonic() + PAUSE_S >= end:
                     raise
                 time.sleep(PAUSE_S)
