@@ -45,7 +45,7 @@ def link(monkeypatch: pytest.MonkeyPatch, *connections: Connection) -> SessionLi
     monkeypatch.setattr(session_link, "ask", ask)
     monkeypatch.setattr(session_link.time, "sleep", lambda _s: pytest.fail("it does not wait"))
     made = SessionLink(None, "s", force=False)  # type: ignore[arg-type]
-    assert made.next_stage(LONG_S) == "stage5.1"
+    assert made.begin(LONG_S)[1] == "stage5.1"
     return made
 
 
@@ -63,7 +63,7 @@ def test_a_commit_whose_connection_was_lost_is_looked_for(
     at = link(monkeypatch, first, second)
     assert at.commit(2, [], LONG_S) == TransactionCommitted("s", 1, 70, 2)
     assert first.closed
-    assert at.next_stage(LONG_S) == "stage6.1"
+    assert at.begin(LONG_S)[1] == "stage6.1"
 
 
 @pytest.mark.parametrize("how", LOST, ids=["lost", "not logged on any more"])
@@ -81,3 +81,28 @@ def test_a_commit_that_is_refused_is_not_looked_for(monkeypatch: pytest.MonkeyPa
     at = link(monkeypatch, Connection(5, (0, 0), [refused]))
     with pytest.raises(ZBrokerError, match="not held any more"):
         at.commit(2, [], LONG_S)
+
+
+def test_a_transaction_is_named_by_epoch_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = link(monkeypatch, Connection(5, (4, 9), []))
+    assert at.last == (4, 9)
+    assert at.begin(LONG_S)[0] == (5, 2)
+
+
+def test_without_a_commit_there_is_no_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert link(monkeypatch, Connection(5, (0, 0), [])).last is None
+
+
+@pytest.mark.parametrize("code", ["session_fenced", "session_elsewhere", "timeout"])
+def test_an_outcome_that_cannot_be_asked_for_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    at = link(monkeypatch, Connection(5, (0, 0), [LostError(late=False)]))
+
+    def refused(*_: Any) -> None:
+        raise ZBrokerError(code, "no")
+
+    monkeypatch.setattr(session_link, "ask", refused)
+    with pytest.raises(ZBrokerError) as caught:
+        at.commit(1, [], LONG_S)
+    assert caught.value.code == "outcome_unknown"
