@@ -12,6 +12,7 @@ from __future__ import annotations
 from zbroker.client.aio.client import AsyncClient, Connecting, connect
 from zbroker.client.aio.consumer import AsyncConsumer, AsyncWorker
 from zbroker.client.aio.publisher import AsyncReceipt
+from zbroker.client.aio.session import AsyncSession
 from zbroker.client.aio.subscription import AsyncCombined, AsyncSubscription
 
 # the names that they had first, which those with threads have, too
@@ -27,6 +28,7 @@ __all__ = [
     "AsyncCombined",
     "AsyncConsumer",
     "AsyncReceipt",
+    "AsyncSession",
     "AsyncSubscription",
     "AsyncWorker",
     "Connecting",

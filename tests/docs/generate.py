@@ -33,15 +33,17 @@ _CLASSES: Final = (
     "Consumer",
     "QueueMessage",
     "Worker",
+    "Session",
+    "Transaction",
     "ConnectionState",
     "ServerChooser",
     "ListChooser",
 )
 #: of what both clients have: what the one with threads gives
-_VARIABLES: Final = {"S": "Subscription", "C": "Consumer", "W": "Worker"}
+_VARIABLES: Final = {"S": "Subscription", "C": "Consumer", "W": "Worker", "X": "Session"}
 _LOOPED: Final = (
     "AsyncClient", "AsyncReceipt", "AsyncSubscription", "AsyncCombined", "AsyncConsumer",
-    "AsyncWorker",
+    "AsyncWorker", "AsyncSession",
 )  # fmt: skip
 _OBJECTS: Final = ("Command", "MemoryBookmarkStore", "FileBookmarkStore", "LocalBroker", "Reject")
 _MADE_BY_USERS: Final = frozenset(
