@@ -17,7 +17,7 @@ from tests.docs import generate
 from tests.docs.pages import ROOT, WITHOUT, Page, blocks_of, matches, prose_of, read_pages
 from tests.docs.running import Place, Program
 from tests.log.test_format import GOLDEN
-from tests.sim import transactions_bugs
+from tests.sim import sessions_bugs, transactions_bugs
 from tests.sim.log_world import PLANTED
 from tests.sim.test_world import BUGS
 from zbroker.local import LocalBroker
@@ -244,7 +244,7 @@ def test_the_journal_page_says_which_kinds_travel() -> None:
 
 def test_every_planted_bug_is_named() -> None:
     text = page("docs/explanation/reliability.md").text
-    planted = (*BUGS, *PLANTED, *transactions_bugs.BUGS)
+    planted = (*BUGS, *PLANTED, *transactions_bugs.BUGS, *sessions_bugs.BUGS)
     assert [bug for bug in planted if bug not in text] == []
 
 

@@ -232,7 +232,7 @@ def _count_not_compared(core: Any) -> None:
 
 
 QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
-    "what is not held is taken": _taken_unheld,
+    "messages that are not held are taken": _taken_unheld,
     "an attach is answered at once": _attached_at_once,
     "epochs are those of the clock": _epochs_of_the_clock,
     "the facts of one queue are left out": _units(_facts_left_out),

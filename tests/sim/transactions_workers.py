@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from pyroaring import BitMap64
@@ -35,11 +35,30 @@ SLOW_MS = 1_200  # longer than a stage waits for its commit
 AGAIN = TEMPORARY | {"not_logged_on"}
 
 
-class SessionLink:
-    """The connection of a session. attached: None while it is not."""
+class SessionUser(Protocol):
+    """A program with a session."""
 
-    def __init__(self, worker: Worker, session: str) -> None:
-        self.session = session
+    world: Any
+    name: str
+    principal: str
+    alive: bool
+
+    def attached(self, answer: t.SessionAttached) -> None:
+        """Its session began."""
+
+    def answered(self, answer: Any) -> None:
+        """Something else was said on the connection."""
+
+    def fenced(self) -> None:
+        """It began elsewhere meanwhile."""
+
+
+class SessionLink:
+    """The connection of a session. attached: None while it is not. address: of the listener.
+    force: it may have begun on another instance."""
+
+    def __init__(self, worker: SessionUser, session: str, address: str = QUEUES) -> None:
+        self.session, self.address, self.force = session, address, False
         self.attached: t.SessionAttached | None = None
         self._worker, self._world = worker, worker.world
         self._pipe: Pipe | None = None
@@ -66,7 +85,7 @@ class SessionLink:
 
     def _connect(self) -> None:
         pipe = Pipe(
-            QUEUES,
+            self.address,
             lambda frame: self._frame(pipe, frame),
             lambda: self._lost(pipe),
             lambda: self._logon(pipe),
@@ -79,7 +98,7 @@ class SessionLink:
 
     def _logon(self, pipe: Pipe) -> None:
         if pipe is self._pipe and self._worker.alive:
-            said = token.Token(self._worker.name, PRINCIPAL, "i", 1, 1 << 40)
+            said = token.Token(self._worker.name, self._worker.principal, "i", 1, 1 << 40)
             self._logon_cid = self._world.cid()
             logon = m.ListenerLogon(token.make(KEY, said), self._logon_cid)
             self._world.net.send(pipe, codec.encode(logon))
@@ -88,7 +107,7 @@ class SessionLink:
         if pipe is self._pipe and self._worker.alive:
             self._attach_cid = self._world.cid()
             command = t.AttachSession(
-                self.session, self._holder, again=self._had_it, cid=self._attach_cid
+                self.session, self._holder, self._had_it, self.force, self._attach_cid
             )
             self.send(command)
 
