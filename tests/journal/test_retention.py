@@ -32,7 +32,13 @@ from zbroker.journal.retention import (
     RemovalLimits,
     RemovalPlan,
 )
-from zbroker.journal.stages import STAGED_MS, LinkRow, StageRow
+from zbroker.journal.stages import (
+    OF_TRANSACTIONS,
+    STAGED_MS,
+    TRANSACTION_MS,
+    LinkRow,
+    StageRow,
+)
 from zbroker.journal.startup import OpenJournal
 from zbroker.limits import BEAT_MS, STAGED_BYTES, U63_MAX
 from zbroker.log.places import SegmentPlaces
@@ -707,6 +713,21 @@ def test_a_stage_of_a_day_is_ended_by_a_record(bench: Bench) -> None:
         bench.step(now_ms)
         bench.process.commit()
     assert len(stages) == 0
+
+
+def test_a_transaction_without_a_new_message_for_a_minute_is_ended_quietly(bench: Bench) -> None:
+    """Each one that is rolled back ends like this: it warns no operator."""
+    stages = bench.commit.sessions.stages
+    row = StageRow(f"{OF_TRANSACTIONS}1", 0, 10, ["t"], [Reference(1, 2, 4096, 1)], "eve")
+    stages.learn(row)
+    for now_ms in (BEAT_MS, BEAT_MS + TRANSACTION_MS - 1, 2 * BEAT_MS + TRANSACTION_MS):
+        assert len(stages) == 1
+        bench.step(now_ms)
+        bench.process.commit()
+    assert len(stages) == 0
+    stages.learn(row)
+    [note] = bench.requests._end_stages(stages.known("eve", [row.token]))
+    assert (note.name, note.level) == ("journal.transactions_ended", "info")
 
 
 def test_segments_that_a_commit_needs_stay_with_it(bench: Bench) -> None:

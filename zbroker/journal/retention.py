@@ -44,7 +44,7 @@ from zbroker.errors import ClientError
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
 from zbroker.journal.group_commit import GroupCommit
-from zbroker.journal.stages import StageKey, abort_of
+from zbroker.journal.stages import OF_TRANSACTIONS, StageKey, abort_of
 from zbroker.limits import HOLDINGS_MAX, U63_MAX
 from zbroker.log import records
 from zbroker.log.format import KIND_ABORT
@@ -375,12 +375,16 @@ class RetentionRequests:
         if not keys or self._commit.fenced:
             return ()
         self._commit.append_control(KIND_ABORT, records.encode(abort_of(keys)))
+        count = sum(not key.token.startswith(OF_TRANSACTIONS) for key in keys)
+        if not count:  # of transactions alone, which were rolled back: that is usual
+            text = f"{len(keys)} transactions that were not committed were ended"
+            return [Note("journal.transactions_ended", text, "info", {"transactions": len(keys)})]
         text = (
-            f"{len(keys)} stages that were never committed were ended, since they were old or held "
+            f"{count} stages that were never committed were ended, since they were old or held "
             "back too much of the log; readers never saw them, and a commit of them is refused: "
             "stage them again"
         )
-        return [Note("journal.stages_ended", text, values={"stages": len(keys)})]
+        return [Note("journal.stages_ended", text, values={"stages": count})]
 
     def _raise(self, plan: RemovalPlan) -> Effects:
         self.log_start.raise_to(plan)
