@@ -8,6 +8,7 @@ import os
 import random
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +223,8 @@ def test_what_is_lost_with_a_connection_is_not_known_and_never_wrong(tmp_path: P
             receipts.append((key, some))
             if number % 4 == 2:
                 pid = until_running(broker, "ingest", pid)  # not the one that was killed
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         client.flush(T)
         for key, some in receipts:
             assert {one.returned for one in some} <= {key == b"lost", None}
