@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar, get_args
 
 from msgspec import Raw, msgpack
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from zbroker.access.core import Access
@@ -38,7 +38,7 @@ from zbroker.journal.exchange_records import ExchangeRecords
 from zbroker.journal.named_records import DefinitionRows, is_removal, name_of
 from zbroker.journal.origins import Origins
 from zbroker.journal.stages import Stages
-from zbroker.journal.transaction_table import TransactionTable, stages_in
+from zbroker.journal.transaction_table import TransactionTable
 from zbroker.log.format import (
     COLUMN_ROUTES,
     KIND_DEFINITION,
@@ -88,13 +88,7 @@ from zbroker.wire.internal import (
     Welcome,
 )
 from zbroker.wire.owner_requests import PeersRead
-from zbroker.wire.transactions import (
-    AskSession,
-    AskSessions,
-    SessionFound,
-    SessionList,
-    SessionRow,
-)
+from zbroker.wire.transactions import AskSession, AskSessions, SessionFound, SessionList
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRow, NamedRows, UnitPart
 
 KEY = b"k" * 32
@@ -653,9 +647,8 @@ class Bench:
     def found(self, ask: Locate | AskSession | AskSessions) -> Located | SessionFound | SessionList:
         """What the journal says."""
         if isinstance(ask, AskSessions):
-            rows = [SessionRow(*astuple(row)[:-1]) for row in self._sessions().rows()]
-            return SessionList(ask.cid, rows[: ask.limit], len(rows[ask.limit :]))
-        return self.locate(ask) if isinstance(ask, Locate) else self.session(ask)
+            return self._sessions().listed(ask)
+        return self.locate(ask) if isinstance(ask, Locate) else self._sessions().found(ask)
 
     def _sessions(self) -> TransactionTable:
         known = TransactionTable(Stages(Origins(HERE.instance)))
@@ -663,16 +656,6 @@ class Bench:
             if one.kind == KIND_TRANSACTION:
                 known.fold(one)
         return known
-
-    def session(self, ask: AskSession) -> SessionFound:
-        """What the log says of a session."""
-        row = self._sessions().get(ask.principal, ask.session)
-        if row is None:
-            return SessionFound(ask.cid)
-        return SessionFound(
-            ask.cid, row.epoch, row.instance, row.committed, row.number, row.position,
-            row.messages, stages_in(row.session, row.epoch), row.holder,
-        )  # fmt: skip
 
     def _read(self, effect: Any) -> Any:
         found = self._found(effect.positions - self.unreadable)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import Raw, msgpack
-from msgspec.structs import astuple
 
 from zbroker.errors import ClientError
 from zbroker.journal.commit_placer import RETURNING, CommitPlacer
@@ -18,20 +17,13 @@ from zbroker.journal.forked_records import ForkedRecords
 from zbroker.journal.group_builder import DISK_FULL, NOT_READY, GroupBuilder
 from zbroker.journal.origin_rows import travelling
 from zbroker.journal.stages import abort_of
-from zbroker.journal.transaction_table import stages_in
 from zbroker.log import records
 from zbroker.log.format import KIND_ABORT, KIND_FORGOTTEN
 from zbroker.wire import internal as m
 from zbroker.wire import replicas as w
 from zbroker.wire.exchange_messages import AskExchanges, ExchangeRows
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
-from zbroker.wire.transactions import (
-    AskSession,
-    AskSessions,
-    SessionFound,
-    SessionList,
-    SessionRow,
-)
+from zbroker.wire.transactions import AskSession, AskSessions, SessionFound, SessionList
 from zbroker.wire.units import AskNamed, NamedRows
 
 ABORTED_MAX: Final = 100  # stages that one request may end while the disk is nearly full
@@ -93,22 +85,10 @@ class QuestionAnswers:
     def _session(self, ask: AskSession) -> SessionFound:
         if self._to.commits_wait():
             return SessionFound(ask.cid, code="not_ready", reason=RETURNING)
-        row = self._to.sessions.transactions.get(ask.principal, ask.session)
-        if row is None:
-            return SessionFound(ask.cid)
-        return SessionFound(
-            ask.cid, row.epoch, row.instance, row.committed, row.number, row.position,
-            row.messages, stages_in(row.session, row.epoch), row.holder,
-        )  # fmt: skip
+        return self._to.sessions.transactions.found(ask)
 
     def _sessions(self, ask: AskSessions) -> SessionList:
-        rows = sorted(
-            (row for row in self._to.sessions.transactions.rows()
-             if ask.principal in ("", row.principal) and ask.session in ("", row.session)),
-            key=lambda row: (row.principal, row.session),
-        )  # fmt: skip
-        shown = [SessionRow(*astuple(row)[:-1]) for row in rows[: ask.limit]]
-        return SessionList(ask.cid, shown, len(rows) - len(shown))
+        return self._to.sessions.transactions.listed(ask)
 
     def _origin_rows(self, ask: w.AskOrigins) -> w.OriginRows:
         to = self._to

@@ -17,12 +17,20 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from msgspec import DecodeError, Struct
+from msgspec.structs import astuple
 
 from zbroker.errors import ClientError
 from zbroker.ids import publisher_id
 from zbroker.journal.stages import OF_TRANSACTIONS, Stages
 from zbroker.log.format import Batch
 from zbroker.log.records import TRANSACTION, TransactionRecord
+from zbroker.wire.transactions import (
+    AskSession,
+    AskSessions,
+    SessionFound,
+    SessionList,
+    SessionRow,
+)
 
 SESSIONS_MAX: Final = 10_000  # of one principal; the one that was not used for longest goes
 
@@ -125,6 +133,26 @@ class TransactionTable:
         """All of them, per principal the longest unused first."""
         for rows in list(self._rows.values()):
             yield from list(rows.values())
+
+    def found(self, ask: AskSession) -> SessionFound:
+        """The answer about one session."""
+        row = self.get(ask.principal, ask.session)
+        if row is None:
+            return SessionFound(ask.cid)
+        return SessionFound(
+            ask.cid, row.epoch, row.instance, row.committed, row.number, row.position,
+            row.messages, stages_in(row.session, row.epoch), row.holder,
+        )  # fmt: skip
+
+    def listed(self, ask: AskSessions) -> SessionList:
+        """The answer about those that match."""
+        rows = sorted(
+            (row for row in self.rows()
+             if ask.principal in ("", row.principal) and ask.session in ("", row.session)),
+            key=lambda row: (row.principal, row.session),
+        )  # fmt: skip
+        shown = [SessionRow(*astuple(row)[:-1]) for row in rows[: ask.limit]]
+        return SessionList(ask.cid, shown, len(rows) - len(shown))
 
 
 def _joined(one: TransactionRow, other: TransactionRow) -> TransactionRow:
