@@ -687,6 +687,13 @@ class Bench:
                 found.append(Got(at, count, give.barrier, acked))
         return found
 
+    def say(self, command: Any, rid: bytes = ANN) -> Any:
+        """What a client is answered to a command, other than jobs; None as long as it waits."""
+        count = len(self.answers)
+        self.send(command, rid=rid)
+        said = [one for to, one in self.answers[count:] if to == rid and not isinstance(one, q.Job)]
+        return said[-1] if said else None
+
     def last(self) -> Any:
         """The last answer to a client."""
         return self.answers[-1][1]

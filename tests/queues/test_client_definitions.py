@@ -26,9 +26,7 @@ SETTINGS: dict[str, Any] = {"topic": "t", "lease": "5s", "max_deliveries": 3}
 
 def declare(at: Bench, queue: str = "new", rid: bytes = ANN, **settings: Any) -> Any:
     """The answer, if there is one by now."""
-    count = len(at.answers)
-    at.send(q.DeclareQueue(queue, "d", settings or SETTINGS), rid=rid)
-    return at.last() if len(at.answers) > count else None
+    return at.say(q.DeclareQueue(queue, "d", settings or SETTINGS), rid)
 
 
 def look(at: Bench, queue: str = "new", rid: bytes = ANN) -> Any:
@@ -37,15 +35,11 @@ def look(at: Bench, queue: str = "new", rid: bytes = ANN) -> Any:
 
 
 def delete(at: Bench, queue: str = "new", rid: bytes = ANN, **more: Any) -> Any:
-    count = len(at.answers)
-    at.send(q.DeleteQueue(queue, "d", **more), rid=rid)
-    return at.last() if len(at.answers) > count else None
+    return at.say(q.DeleteQueue(queue, "d", **more), rid)
 
 
 def purge(at: Bench, queue: str = "new", rid: bytes = ANN, **more: Any) -> Any:
-    count = len(at.answers)
-    at.send(q.PurgeQueue(queue, "d", **more), rid=rid)
-    return at.last() if len(at.answers) > count else None
+    return at.say(q.PurgeQueue(queue, "d", **more), rid)
 
 
 def grants(*more: str, budget: Budget | None = None, **settings: Any) -> Bench:

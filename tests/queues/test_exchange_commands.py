@@ -30,10 +30,8 @@ def bench(*configs: QueueConfig, **more: Any) -> Bench:
 
 def say(at: Bench, command: Any, rid: bytes = ANN) -> Any:
     """The answer, or None as long as there is none."""
-    count = len(at.answers)
     command.cid = "c"
-    at.send(command, rid=rid)
-    return at.last() if len(at.answers) > count else None
+    return at.say(command, rid)
 
 
 def declare(at: Bench, name: str = "events", kind: str = "topic", **more: Any) -> Any:

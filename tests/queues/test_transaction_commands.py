@@ -36,11 +36,8 @@ def bench(*configs: QueueConfig, **more: Any) -> Bench:
 
 def say(at: Bench, command: Any, rid: bytes = ANN) -> Any:
     """The answer, or None as long as there is none."""
-    count = len(at.answers)
     command.cid = "c"
-    at.send(command, rid=rid)
-    said = [one for to, one in at.answers[count:] if to == rid and not isinstance(one, q.Job)]
-    return said[-1] if said else None
+    return at.say(command, rid)
 
 
 def attach(at: Bench, session: str = "bills", rid: bytes = ANN, **more: Any) -> Any:
