@@ -246,8 +246,8 @@ class Instance:
 
     def send(self, publisher: Publisher) -> None:
         """What the publisher has not sent in this session, in batches of its mood."""
-        journal, rng = self.journal, self.rng
-        if journal is None:
+        rng = self.rng
+        if self.journal is None:
             return
         while publisher.session and publisher.sent < len(publisher.unacked):
             run = publisher.unacked[publisher.sent : publisher.sent + rng.choice((1, 2, 3, 5))]
@@ -261,12 +261,17 @@ class Instance:
                 publisher.id, publisher.session, first, len(run), prev, crc32c(body), None, topics,
                 columns=columns,
             )  # fmt: skip
-            ordinal = next(self._next)
-            self._ordinals[ordinal] = Sent(publisher, publisher.session, last)
-            incarnation = journal.core.commit.settings.incarnation
-            self._say(m.Append(incarnation, ordinal, ordinal - 1, [entry]), [body])
-            publisher.chain = last
-            publisher.sent += len(run)
+            self.append(publisher, entry, body)
+
+    def append(self, publisher: Publisher, entry: m.Entry, body: bytes) -> None:
+        """Sends the journal what its publisher sent next."""
+        assert self.journal is not None
+        ordinal, last = next(self._next), entry.seq + entry.count - 1
+        self._ordinals[ordinal] = Sent(publisher, publisher.session, last)
+        incarnation = self.journal.core.commit.settings.incarnation
+        self._say(m.Append(incarnation, ordinal, ordinal - 1, [entry]), [body])
+        publisher.chain = last
+        publisher.sent += entry.count
 
     def answered(self, message: Any) -> None:
         if isinstance(message, m.Opened):

@@ -1,8 +1,9 @@
-"""One history of a world from its seed; a failure says how to see it again."""
+"""One history of a world from its seed, and a bug that is planted in it; a failure says how to see
+it again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -17,6 +18,7 @@ class SeededWorld(Protocol):
 
 
 W = TypeVar("W", bound=SeededWorld)
+C = TypeVar("C")
 
 
 def run(make: Callable[[int, str], W], file: str, seed: int, bug: str = "") -> W:
@@ -24,11 +26,17 @@ def run(make: Callable[[int, str], W], file: str, seed: int, bug: str = "") -> W
     world = make(seed, bug)
     try:
         world.run()
-    except AssertionError as error:
+    except Exception as error:
         test = f"tests/sim/{Path(file).name}"
         again = f"ZB_FIRST_SEED={seed} ZB_SEEDS=1 python -m pytest {test}"
         raise Violation(f"seed {seed}: {error}\nreplay: {again}") from error
     return world
+
+
+def plant(bugs: Mapping[str, Callable[[C], None]], bug: str, core: C) -> None:
+    """Makes a core do something wrong, if the bug is one of these."""
+    if bug in bugs:
+        bugs[bug](core)
 
 
 def must_find(make: Callable[[int, str], W], file: str, bug: str, seeds: int) -> None:
@@ -40,6 +48,8 @@ def _breaks(make: Callable[[int, str], W], file: str, seed: int, bug: str) -> bo
     """Whether this seed finds a planted bug."""
     try:
         run(make, file, seed, bug)
-    except Violation:
+    except Violation as found:
+        if not isinstance(found.__cause__, AssertionError):
+            raise  # the planted bug itself is broken
         return True
     return False

@@ -15,18 +15,6 @@ from zbroker.queues.core import QueuesCore
 from zbroker.queues.promises import Promises
 
 
-def plant_queues(bug: str, core: QueuesCore) -> None:
-    """Makes a core of a queues process do something wrong; "": nothing."""
-    if bug in QUEUES:
-        QUEUES[bug](core)
-
-
-def plant_journal(bug: str, core: JournalCore) -> None:
-    """The same with a core of a journal."""
-    if bug in JOURNAL:
-        JOURNAL[bug](core)
-
-
 def _destinations_not_waited_for(core: Any) -> None:
     core.shared.promises = Promises(on=False)
 

@@ -21,12 +21,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from pyroaring import BitMap64
 
-from tests.sim.many_publishers import Publisher, Sent
+from tests.sim import sessions_bugs
+from tests.sim.many_publishers import Publisher
 from tests.sim.many_world import Instance, ManyWorld
 from tests.sim.owners_process import QUEUE, queues_of
 from tests.sim.owners_workers import Worker, message_of
 from tests.sim.owners_world import OwnersInstance, OwnersWorld, _gone_of
-from tests.sim.sessions_bugs import plant_journal, plant_queues
+from tests.sim.seeds import plant
 from tests.sim.transactions_workers import AGAIN, SessionLink
 from tests.sim.two_nodes import Message, messages
 from zbroker.checksums import crc32c
@@ -89,30 +90,23 @@ class SessionsInstance(OwnersInstance):
         if not isinstance(publisher, StagingPublisher):
             super().send(publisher)
             return
-        journal = self.journal
-        while journal is not None and publisher.sent < len(publisher.unacked):
+        while self.journal is not None and publisher.sent < len(publisher.unacked):
             most = self.rng.choice((1, 2))
             run = publisher.unacked[publisher.sent : publisher.sent + most]
             body = msgspec.msgpack.encode([payload for _, payload in run])
-            first, last = run[0][0], run[-1][0]
             entry = m.Entry(
-                publisher.id, publisher.session, first, len(run), publisher.chain, crc32c(body),
+                publisher.id, publisher.session, run[0][0], len(run), publisher.chain, crc32c(body),
                 None, [RESULTS], stage=publisher.token,
             )  # fmt: skip
-            ordinal = next(self._next)
-            self._ordinals[ordinal] = Sent(publisher, publisher.session, last)
-            incarnation = journal.core.commit.settings.incarnation
-            self._say(m.Append(incarnation, ordinal, ordinal - 1, [entry]), [body])
-            publisher.chain = last
-            publisher.sent += len(run)
+            self.append(publisher, entry, body)
 
     def start(self) -> None:
         journal, queues = self.journal, self.queues
         super().start()
         if self.journal is not None and self.journal is not journal:
-            plant_journal(self.world.bug, self.journal.core)
+            plant(sessions_bugs.JOURNAL, self.world.bug, self.journal.core)
         if self.queues is not None and self.queues is not queues:
-            plant_queues(self.world.bug, self.queues.core)
+            plant(sessions_bugs.QUEUES, self.world.bug, self.queues.core)
 
     def kill_journal(self, *, power: bool) -> None:
         self.world.look_at(self)

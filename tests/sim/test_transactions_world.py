@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.sim.queues_judge import Violation
+from tests.sim.seeds import must_find, run
 from tests.sim.transactions_bugs import BUGS
 from tests.sim.transactions_world import TransactionsWorld
 
@@ -29,23 +29,12 @@ CHECKS = {
 RARE = {"attach session_fenced", "letters", "max_deliveries", "refused for now", "rejected"}
 
 
-def run(seed: int, bug: str = "") -> TransactionsWorld:
-    world = TransactionsWorld(seed, bug)
-    try:
-        world.run()
-    except Exception as error:
-        test = "tests/sim/test_transactions_world.py"
-        again = f"ZB_FIRST_SEED={seed} ZB_SEEDS=1 python -m pytest {test}"
-        raise Violation(f"seed {seed}: {error}\nfaults: {world.faults}\n{again}") from error
-    return world
-
-
 @pytest.mark.timeout(3_600)
 def test_no_history_breaks_a_promise() -> None:
     faults: set[str] = set()
     checks: set[str] = set()
     for seed in range(FIRST, FIRST + SEEDS):
-        world = run(seed)
+        world = run(TransactionsWorld, __file__, seed)
         faults |= set(world.faults)
         checks |= set(world.checks)
     if SEEDS >= 25:
@@ -58,17 +47,10 @@ def test_no_history_breaks_a_promise() -> None:
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug: str) -> None:
-    for seed in range(SEEDS_OF_BUG):
-        try:
-            run(seed, bug)
-        except Violation as found:
-            if isinstance(found.__cause__, TypeError | AttributeError):
-                raise  # the planted bug itself is broken
-            return
-    pytest.fail(f"{bug!r} was not found in {SEEDS_OF_BUG} seeds")
+    must_find(TransactionsWorld, __file__, bug, SEEDS_OF_BUG)
 
 
 def test_a_history_repeats_from_its_seed() -> None:
-    worlds = [run(7), run(7)]
+    worlds = [run(TransactionsWorld, __file__, 7) for _ in range(2)]
     reported = {(world.at.events, world.judge.end, tuple(world.faults)) for world in worlds}
     assert len(reported) == 1

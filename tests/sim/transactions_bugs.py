@@ -19,19 +19,6 @@ from zbroker.queues.queue_state import QueueState
 from zbroker.queues.work.queue import Queue
 from zbroker.wire.transactions import SessionAttached
 
-
-def plant_queues(bug: str, core: QueuesCore) -> None:
-    """Makes a core of the queues process do something wrong; "": nothing."""
-    if bug in QUEUES:
-        QUEUES[bug](core)
-
-
-def plant_journal(bug: str, core: JournalCore) -> None:
-    """The same with a core of the journal."""
-    if bug in JOURNAL:
-        JOURNAL[bug](core)
-
-
 # -- the queues process ---------------------------------------------------------------------------
 
 

@@ -16,10 +16,11 @@ from typing import Any, ClassVar
 
 from pyroaring import BitMap64
 
+from tests.sim import transactions_bugs
 from tests.sim.queues_clients import Client, Want
 from tests.sim.queues_judge import Ref
 from tests.sim.queues_world import DEAD, SCALED, World
-from tests.sim.transactions_bugs import plant_journal, plant_queues
+from tests.sim.seeds import plant
 from tests.sim.transactions_journal import Ingest, ShowingLog, TransactionsJournal
 from tests.sim.transactions_judge import TransactionsJudge
 from tests.sim.transactions_workers import Worker
@@ -78,12 +79,12 @@ class TransactionsWorld(World):
 
     def core_of(self, settings: ListenerSettings, manager: QueueRegistry) -> QueuesCore:
         core = QueuesCore(settings, manager)
-        plant_queues(self.bug, core)
+        plant(transactions_bugs.QUEUES, self.bug, core)
         return core
 
     def plant_journal(self, core: JournalCore) -> None:
         """The planted bug, if it is one of the journal."""
-        plant_journal(self.bug, core)
+        plant(transactions_bugs.JOURNAL, self.bug, core)
 
     def is_work(self, ref: Ref) -> bool:
         """Whether workers take from a queue."""
