@@ -7,8 +7,9 @@ import os
 import pytest
 
 from tests.sim.queues_bugs import BUGS
-from tests.sim.queues_judge import Violation
 from tests.sim.queues_world import World
+from tests.sim.seeds import run
+from tests.sim.two_nodes import Violation
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "100"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
@@ -34,22 +35,12 @@ CHECKS = {
 }  # fmt: skip
 
 
-def run(seed: int, bug: str = "") -> World:
-    world = World(seed, bug)
-    try:
-        world.run()
-    except Exception as error:
-        again = f"ZB_FIRST_SEED={seed} ZB_SEEDS=1 python -m pytest tests/sim/test_queues_world.py"
-        raise Violation(f"seed {seed}: {error}\nfaults: {world.faults}\n{again}") from error
-    return world
-
-
 @pytest.mark.timeout(3_600)
 def test_no_history_breaks_a_promise() -> None:
     faults: set[str] = set()
     checks: set[str] = set()
     for seed in range(FIRST, FIRST + SEEDS):
-        world = run(seed)
+        world = run(World, __file__, seed)
         faults |= set(world.faults)
         checks |= set(world.checks)
     if SEEDS >= 100:
@@ -62,7 +53,7 @@ def test_no_history_breaks_a_promise() -> None:
 def test_a_planted_bug_is_found(bug: str) -> None:
     for seed in (SEED_OF_RARE.get(bug, 0), *range(SEEDS_OF_BUG)):
         try:
-            run(seed, bug)
+            run(World, __file__, seed, bug)
         except Violation as found:
             if isinstance(found.__cause__, TypeError | AttributeError):
                 raise  # the planted bug itself is broken
@@ -71,6 +62,6 @@ def test_a_planted_bug_is_found(bug: str) -> None:
 
 
 def test_a_history_repeats_from_its_seed() -> None:
-    worlds = [run(7), run(7)]
+    worlds = [run(World, __file__, 7) for _ in range(2)]
     reported = {(world.at.events, world.judge.end, tuple(world.faults)) for world in worlds}
     assert len(reported) == 1
