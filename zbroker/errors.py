@@ -104,6 +104,22 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "the transaction can hold no more: nothing of it does, its messages come again",
         "begin another one with the messages that come",
     ),
+    "branch_exists": (
+        "there is a distributed transaction of this name, prepared or not forgotten",
+        "take another xid, or decide that one first",
+    ),
+    "unknown_branch": (
+        "there is no prepared transaction of this name: it was decided, or never prepared",
+        "list the branches that are left to decide",
+    ),
+    "branch_elsewhere": (
+        "the transaction was prepared on another instance, which alone may commit it",
+        "connect to that one; if it is gone for good, roll it back here with force",
+    ),
+    "branch_decided": (
+        "an operator decided this transaction before, and not this way",
+        "compare what the other systems did, mend it by hand, then forget the branch",
+    ),
     "too_many": ("too many of these on one connection or instance", "close some first"),
     "disk_full": (
         "the disk is nearly full; publishing waits",
@@ -305,6 +321,7 @@ class Refused(ClientError):
         | {"bad_queue", "unknown_queue", "queue_exists", "stale_epoch", "stage_unknown"}
         | {"stage_ended", "unknown_exchange", "exchange_exists", "unknown_binding"}
         | {"session_elsewhere", "transaction_aborted", "unknown_session"}
+        | {"branch_exists", "unknown_branch", "branch_elsewhere", "branch_decided"}
     )
 
 

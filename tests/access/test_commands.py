@@ -10,9 +10,11 @@ import msgspec
 import pytest
 
 from zbroker.access.grants import ACTIONS
+from zbroker.wire import branches as b
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire import stages
+from zbroker.wire import transactions as t
 
 ACCESS = Path(__file__).parents[2] / "docs" / "reference" / "access.md"
 INGEST = (*get_args(m.IngestCommand), stages.CommitStaged, stages.AbortStaged)
@@ -59,6 +61,11 @@ RIGHTS = {
         "unbind_queue": "bind",
         "list_exchanges": SEEN,
         "list_bindings": SEEN,
+        "attach_session": OWN,
+        "commit_transaction": OWN,
+        "prepare_transaction": OWN,
+        "decide_branch": "dtx_admin",
+        "list_branches": "dtx_admin",
         "cancel": OWN,
         "flow": OWN,
         "heartbeat": OWN,
@@ -68,7 +75,9 @@ RIGHTS = {
 COMMANDS = {
     "ingest": INGEST,
     "delivery": get_args(m.DeliveryCommand),
-    "queues": get_args(q.QueuesCommand),
+    "queues": [
+        one for union in (q.QueuesCommand, t.ToQueues, b.ToQueues) for one in get_args(union)
+    ],
 }
 
 

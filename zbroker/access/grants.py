@@ -22,12 +22,13 @@ ACTIONS: Final[dict[str, str]] = {
     "configure": "declare, delete and purge queues, declare and delete exchanges: `topics` are "
     "their names",
     "bind": "bind a queue to exchanges, and unbind it: `topics` are names of queues",
+    "dtx_admin": "decide distributed transactions of others: `topics` are names of principals",
     "replicate": "send the log of another instance here: messages of these topics",
     "admin_read": "see clients, subscriptions, topics and the log's files over HTTP",
     "admin_write": "change something over HTTP: archive, remove, hold, disconnect",
 }
 ADMIN: Final = frozenset({"admin_read", "admin_write"})  # these are about no topic
-UNFILTERED_TOPICS: Final = frozenset({"configure", "bind", "replicate"})
+UNFILTERED_TOPICS: Final = frozenset({"configure", "bind", "dtx_admin", "replicate"})
 UNFILTERED: Final = ADMIN | UNFILTERED_TOPICS  # these see no single message, so no filter fits them
 
 Kind = Literal["allow", "deny"]

@@ -11,6 +11,7 @@ from msgspec import msgpack
 from zbroker.errors import ClientError
 from zbroker.limits import HEADER_MAX_BYTES
 from zbroker.wire import (
+    branches,
     exchange_messages,
     internal,
     messages,
@@ -33,8 +34,12 @@ _MISSING: Final = re.compile(r"missing required field `(\w+)`")
 INGEST: Final = msgpack.Decoder(messages.IngestCommand | stages.CommitStaged | stages.AbortStaged)
 DELIVERY: Final = msgpack.Decoder(messages.DeliveryCommand)
 ANSWERS: Final = msgpack.Decoder(messages.AnyAnswer | stages.Committed)
-QUEUES: Final = msgpack.Decoder(queue_messages.QueuesCommand | transactions.ToQueues)
-QUEUES_ANSWERS: Final = msgpack.Decoder(queue_messages.AnyQueuesAnswer | transactions.FromQueues)
+QUEUES: Final = msgpack.Decoder(
+    queue_messages.QueuesCommand | transactions.ToQueues | branches.ToQueues
+)
+QUEUES_ANSWERS: Final = msgpack.Decoder(
+    queue_messages.AnyQueuesAnswer | transactions.FromQueues | branches.FromQueues
+)
 TO_JOURNAL: Final = msgpack.Decoder(
     internal.ToJournal
     | units.ToJournal
@@ -42,6 +47,7 @@ TO_JOURNAL: Final = msgpack.Decoder(
     | replicas.ToJournal
     | exchange_messages.ToJournal
     | transactions.ToJournal
+    | branches.ToJournal
 )
 FROM_JOURNAL: Final = msgpack.Decoder(
     internal.FromJournal
@@ -50,6 +56,7 @@ FROM_JOURNAL: Final = msgpack.Decoder(
     | replicas.FromJournal
     | exchange_messages.ExchangeRows
     | transactions.FromJournal
+    | branches.FromJournal
 )
 TO_DESTINATION: Final = msgpack.Decoder(replication.ToDestination)
 TO_SOURCE: Final = msgpack.Decoder(replication.ToSource)

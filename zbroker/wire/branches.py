@@ -1,0 +1,183 @@
+"""Distributed transactions: commands of clients to the queues process, and its questions. Pure.
+
+    client                                          queues
+        PrepareTransaction{xid, accepts}  ->  BranchPrepared           when it is durable
+        DecideBranch{xid, "commit"}       ->  BranchDecided{position}  when it is durable
+        ListBranches                      ->  BranchList
+
+    queues                                          journal
+        AskBranches{principal, xid}       ->
+                                          <-  BranchesFound            after the sync
+        CommitUnits: a BranchRecord, and the facts of queues
+
+A branch is the part that this broker has in a transaction of several systems, of which a program
+outside (the transaction manager) decides. It is prepared in a session, like a commit of a local
+transaction, and decided by anybody of its principal, on the instance where it was prepared.
+
+Source: seed 001, "Dtx commands"; X/Open XA for the states and what may follow on which.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from zbroker.wire.internal import JournalRequest, Refusable
+from zbroker.wire.messages import U63, Cid, ClientCommand, ServerAnswer
+from zbroker.wire.transactions import Accepted, Number, SessionName
+
+XID_PART_MAX: Final = 64  # characters of either part, as X/Open has it
+BRANCHES_LISTED_MAX: Final = 1_000
+
+Decision = Literal["commit", "rollback", "forget"]
+#: prepared: not decided; committed, rolled_back: decided by an operator, and to be forgotten
+BranchState = Literal["prepared", "committed", "rolled_back"]
+
+
+class Xid(Struct, array_like=True, frozen=True, gc=False):
+    """The name of a branch, of its principal. format: which rule the other two follow; gtrid: the
+    whole transaction; bqual: this branch of it. Printable ASCII: a program whose names are other
+    bytes writes them as hex."""
+
+    format: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+    gtrid: Annotated[str, Meta(min_length=1, max_length=XID_PART_MAX, pattern=r"^[ -~]*$")]
+    bqual: Annotated[str, Meta(max_length=XID_PART_MAX, pattern=r"^[ -~]*$")] = ""
+
+    def __str__(self) -> str:
+        return f"{self.format}:{self.gtrid}:{self.bqual}"
+
+
+class PrepareTransaction(ClientCommand, tag="prepare_transaction"):
+    """-> queues. All of it can be committed from here on, whatever dies, or rolled back; or it
+    is refused, and nothing of it holds. Answered by BranchPrepared.
+
+    session, epoch, number, messages, accepts: as of CommitTransaction; the number is used up. Its
+    messages stay staged, without end; what it takes is locked in the queues: no consumer gets it.
+    """
+
+    session: SessionName
+    epoch: U63
+    number: Number
+    xid: Xid
+    messages: U63 = 0
+    accepts: list[Accepted] = field(default_factory=list)
+    cid: Cid = None
+
+
+class DecideBranch(ClientCommand, tag="decide_branch"):
+    """-> queues. What becomes of a prepared branch. Answered by BranchDecided.
+
+    principal: whose branch it is, "": that of this connection; others need the right `dtx_admin`.
+    heuristic: an operator decides, not its transaction manager, which is told so when it asks;
+    until it says `forget`. force: on an instance where it was not prepared, which is away;
+    not to commit.
+    """
+
+    xid: Xid
+    decision: Decision
+    principal: Annotated[str, Meta(max_length=255)] = ""
+    heuristic: bool = False
+    force: bool = False
+    cid: Cid = None
+
+
+class ListBranches(ClientCommand, tag="list_branches"):
+    """-> queues. Answered by BranchList: also branches of other instances, as far as they are known
+    here. xid: this one alone. principal: as of DecideBranch."""
+
+    xid: Xid | None = None
+    principal: Annotated[str, Meta(max_length=255)] = ""
+    limit: Annotated[int, Meta(ge=1, le=BRANCHES_LISTED_MAX)] = 100
+    cid: Cid = None
+
+
+class Branch(Struct, array_like=True, gc=False):
+    """A branch as it is known here. instance: where it was prepared, and can be decided; here:
+    that is this one. messages: staged ones; accepted: locked ones. prepared_ns: when."""
+
+    xid: Xid
+    principal: str
+    state: BranchState
+    session: str
+    instance: int
+    here: bool
+    messages: int
+    accepted: int
+    prepared_ns: int
+
+
+class BranchPrepared(ServerAnswer, tag="branch_prepared"):
+    """queues -> client. It is durable. accepted: messages that are locked for it."""
+
+    xid: Xid
+    messages: int = 0
+    accepted: int = 0
+    cid: Cid = None
+
+
+class BranchDecided(ServerAnswer, tag="branch_decided"):
+    """queues -> client. It is durable.
+
+    position: of the first of its messages, 0: none. accepted: messages that left their queues, or
+    came back to them. mixed: fewer than were locked: another instance had delivered the others,
+    after a takeover, or their queue was deleted.
+    """
+
+    xid: Xid
+    decision: Decision
+    position: int = 0
+    messages: int = 0
+    accepted: int = 0
+    mixed: bool = False
+    cid: Cid = None
+
+
+class BranchList(ServerAnswer, tag="branch_list"):
+    """queues -> client: by principal and xid. left_out: how many more there are."""
+
+    branches: list[Branch]
+    left_out: int = 0
+    cid: Cid = None
+
+
+class AskBranches(JournalRequest, tag="ask_branches"):
+    """queues -> journal. Answered by BranchesFound. principal, xid: only of these; None: all."""
+
+    principal: str | None
+    xid: Xid | None
+    limit: int
+
+
+class BranchRow(Struct, array_like=True, gc=False):
+    """A branch in a state snapshot, and for the queues process.
+
+    number: of its transaction, in an epoch of its session. queues: that have messages of it.
+    position: of the record that it was prepared with, in this log. instance: that wrote it.
+    """
+
+    principal: str
+    xid: Xid
+    state: BranchState
+    session: str
+    epoch: int
+    number: int
+    instance: int
+    position: int
+    prepared_ns: int
+    messages: int
+    accepted: int
+    queues: list[str]
+
+
+class BranchesFound(Refusable, tag="branches_found"):
+    """journal -> queues. left_out: how many more there are."""
+
+    rows: list[BranchRow] = field(default_factory=list)
+    left_out: int = 0
+
+
+ToQueues = PrepareTransaction | DecideBranch | ListBranches
+FromQueues = BranchPrepared | BranchDecided | BranchList
+ToJournal = AskBranches
+FromJournal = BranchesFound
