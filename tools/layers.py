@@ -22,6 +22,8 @@ _VALUES: Final = (
     "zbroker.recording",
     "zbroker.toml_source",
     "zbroker.topics",
+    "zbroker.transaction_tokens",
+    "zbroker.xids",
     "zbroker",
 )
 _LANGUAGE: Final = ("zbroker.filters", "zbroker.formats")
@@ -70,6 +72,8 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "zbroker.known_log": ("zbroker.durable_files", "zbroker.ids"),
     "zbroker.memory_notes": (),
     "zbroker.toml_source": ("zbroker.errors",),
+    "zbroker.transaction_tokens": ("zbroker.ids",),
+    "zbroker.xids": (),
     "zbroker.topics": ("zbroker.errors", "zbroker.ids", "zbroker.limits"),
     "zbroker.link_topics": ("zbroker.errors", "zbroker.limits", "zbroker.topics"),
     "zbroker.recording": (

@@ -18,6 +18,7 @@ from zbroker.journal.stages import Stages
 from zbroker.journal.transaction_table import TransactionRow, TransactionTable
 from zbroker.log.format import FLAG_SHOWS, FLAG_UNIT, KIND_QUEUE, KIND_TRANSACTION
 from zbroker.log.records import TransactionRecord, encode
+from zbroker.transaction_tokens import stages_in
 from zbroker.wire.transactions import AskSession, SessionFound
 
 A, B = 0xA, 0xB
@@ -30,7 +31,7 @@ def record(epoch: int, number: int = 0, messages: int = 0, session: str = NAME) 
 
 
 def token(epoch: int, number: int, session: str = NAME) -> str:
-    return f"{transaction_table.stages_in(session, epoch)}{number}"
+    return f"{stages_in(session, epoch)}{number}"
 
 
 def attach(at: Whole, epoch: int, session: str = NAME) -> str:

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from tests.sim import queues_bugs
 from zbroker.errors import ClientError
 from zbroker.journal.core import JournalCore
-from zbroker.journal.transaction_table import stages_in
 from zbroker.log.format import FLAG_SHOWS, FLAG_UNIT, KIND_TRANSACTION
 from zbroker.log.records import EPOCH_MAX, TRANSACTION, TransactionRecord, encode
 from zbroker.queues.commits import PendingUnit
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.work.queue import Queue
+from zbroker.transaction_tokens import stages_in
 from zbroker.wire.transactions import SessionAttached
 
 # -- the queues process ---------------------------------------------------------------------------

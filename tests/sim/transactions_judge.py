@@ -25,7 +25,6 @@ from zbroker.errors import TEMPORARY
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal.own_publishers import transactions_name
 from zbroker.journal.stages import token_of
-from zbroker.journal.transaction_table import stages_in, stages_of
 from zbroker.log import records as r
 from zbroker.log import references
 from zbroker.log.format import (
@@ -36,6 +35,7 @@ from zbroker.log.format import (
     KIND_TRANSACTION,
 )
 from zbroker.log.format import Batch as LogBatch
+from zbroker.transaction_tokens import stages_in, stages_of
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import transactions as t

@@ -8,6 +8,7 @@ from zbroker.journal import named_records
 from zbroker.journal.sessions import Sessions
 from zbroker.log.format import (
     KIND_ABORT,
+    KIND_BRANCH,
     KIND_CLOSED,
     KIND_EXCHANGE,
     KIND_FORGOTTEN,
@@ -24,5 +25,6 @@ def control_folds(sessions: Sessions) -> dict[int, Callable[[Batch], None]]:
         KIND_CLOSED: sessions.origins.fold_closed,
         KIND_EXCHANGE: sessions.exchanges.fold,
         KIND_TRANSACTION: sessions.transactions.fold,
+        KIND_BRANCH: sessions.transactions.branches.fold,
         **dict.fromkeys(named_records.KINDS, sessions.named.fold),
     }

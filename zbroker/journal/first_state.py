@@ -3,9 +3,9 @@
     StatePart 0, 1 ... last  --judged as a whole-->  state records, one unit, in one group
 
 Origins are taken, publishers with their sequences, apps with their commits, sessions with the last
-transaction of each, and what all instances have in common: definitions of replicated queues,
-exchanges. What belongs to its instance stays
-there: other queue definitions, points, open stages (a sender chooses a place where none is open).
+transaction of each, branches, and what all instances have in common: definitions of replicated
+queues, exchanges. What belongs to its instance stays there: other queue definitions, points, open
+stages (a sender chooses a place where none is open).
 Positions of the sender's log mean nothing here, so they go.
 
 The parts are kept in memory until the last one is here, and nothing of them is in the log before:
@@ -34,7 +34,7 @@ from zbroker.journal.missing_ranges import MissingRow
 from zbroker.journal.origins import OriginRow
 from zbroker.journal.sessions import SESSION_MAX, PublisherRow, Sessions
 from zbroker.journal.stages import AppRow
-from zbroker.journal.transaction_table import TransactionRow
+from zbroker.journal.transaction_table import TransactionRow, TransactionTable
 from zbroker.limits import (
     BATCH_COUNT_MAX,
     GROUP_BUFFERS_MAX,
@@ -45,6 +45,7 @@ from zbroker.limits import (
 )
 from zbroker.log.format import FLAG_UNIT, KIND_STATE
 from zbroker.log.records import EPOCH_MAX
+from zbroker.wire.branches import BranchRow
 from zbroker.wire.replication import GENERATION_MAX, INSTANCE_MAX, STATE_PARTS_MAX
 from zbroker.wire.units import NamedRow
 
@@ -61,6 +62,7 @@ _FORMS: Final[dict[str, msgpack.Decoder[Any]]] = {
     "definitions": msgpack.Decoder(list[NamedRow]),
     "exchanges": msgpack.Decoder(list[Raw]),
     "transactions": msgpack.Decoder(list[TransactionRow]),
+    "branches": msgpack.Decoder(list[BranchRow]),
 }
 
 
@@ -75,6 +77,7 @@ class FirstState(NamedTuple):
     definitions: list[NamedRow]
     exchanges: list[Row]
     transactions: list[TransactionRow]
+    branches: list[BranchRow]
     bytes: int
 
     @property
@@ -193,8 +196,14 @@ def learn(state: FirstState, sessions: Sessions, position: int) -> None:
         sessions.named.definitions.learn(replace(definition, position=position))
     for row in state.exchanges:
         sessions.exchanges.learn(row)
+    _learn_transactions(state, sessions.transactions, position)
+
+
+def _learn_transactions(state: FirstState, done: TransactionTable, position: int) -> None:
     for session in state.transactions:
-        sessions.transactions.learn(session)
+        done.learn(session)
+    for branch in state.branches:
+        done.branches.learn(replace(branch, position=position))
 
 
 def _bodies(state: FirstState, position: int, here: int) -> list[bytes]:
@@ -240,10 +249,11 @@ def _judged(source: int, parts: list[bytes], here: Origin) -> FirstState:
         raise _Wrong("it has records of this instance that are newer than its own generation")
     exchanges = list(decoded_rows(rows["exchanges"]))
     transactions = [_session(row) for row in rows["transactions"]]
+    branches = [_branch(row) for row in rows["branches"]]
     size = sum(map(len, parts))
     return FirstState(
         source, origins, closed, publishers, apps, rows["definitions"], exchanges, transactions,
-        size,
+        branches, size,
     )  # fmt: skip
 
 
@@ -333,4 +343,14 @@ def _session(row: TransactionRow) -> TransactionRow:
     _demand(0 < row.instance <= INSTANCE_MAX, "an instance that cannot be")
     numbers = (row.number, row.messages)
     _demand(all(0 <= number <= U63_MAX for number in numbers), "a transaction that cannot be")
+    return replace(row, position=0)
+
+
+def _branch(row: BranchRow) -> BranchRow:
+    texts = (row.principal, row.session, *row.queues)
+    _demand(all(len(text.encode()) <= NAME_MAX_BYTES for text in texts), "a branch's name")
+    _demand(0 < row.epoch <= EPOCH_MAX, "an epoch that cannot be")
+    _demand(0 < row.instance <= INSTANCE_MAX, "an instance that cannot be")
+    numbers = (row.number, row.messages, row.accepted, row.prepared_ns)
+    _demand(all(0 <= number <= U63_MAX for number in numbers), "a branch that cannot be")
     return replace(row, position=0)

@@ -45,6 +45,7 @@ from zbroker.log import records
 from zbroker.log.format import KIND_CLOSED, SEQUENCED
 from zbroker.wire import internal as m
 from zbroker.wire import replicas as w
+from zbroker.wire.branches import AskBranches
 from zbroker.wire.exchange_messages import ExchangesUsed
 from zbroker.wire.transactions import AskSession, AskSessions
 from zbroker.wire.units import AskNamed, CommitUnits
@@ -141,7 +142,7 @@ class GroupCommit(GroupBuilder):
 
     def _question(self, requester: Requester, ask: Question) -> list[Effect]:
         """It waits in line, after what was sent before it."""
-        if isinstance(ask, AskNamed | AskSession | AskSessions):
+        if isinstance(ask, AskNamed | AskSession | AskSessions | AskBranches):
             demand(requester, QUEUES)
         elif isinstance(ask, w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin):
             demand(requester, REPLICATION)

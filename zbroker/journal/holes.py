@@ -126,3 +126,19 @@ def check(holes: Holes, high: int) -> None:
 def _at(holes: Holes, sequence: int) -> int:
     """The first hole that ends at or above `sequence`."""
     return bisect_left(holes, sequence, key=attrgetter("last"))
+
+
+def within(runs: list[Run], first: int, last: int) -> list[Run]:
+    """The parts of runs that are from `first` to `last`."""
+    return [(max(a, first), min(b, last)) for a, b in runs if a <= last and first <= b]
+
+
+def joined(runs: list[Run]) -> list[Run]:
+    """The same sequences as rising runs, apart from each other."""
+    found: list[Run] = []
+    for first, last in sorted(runs):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return found

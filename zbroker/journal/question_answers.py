@@ -21,6 +21,7 @@ from zbroker.log import records
 from zbroker.log.format import KIND_ABORT, KIND_FORGOTTEN
 from zbroker.wire import internal as m
 from zbroker.wire import replicas as w
+from zbroker.wire.branches import AskBranches, BranchesFound
 from zbroker.wire.exchange_messages import AskExchanges, ExchangeRows
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
 from zbroker.wire.transactions import AskSession, AskSessions, SessionFound, SessionList
@@ -31,7 +32,7 @@ ABORTED_MAX: Final = 100  # stages that one request may end while the disk is ne
 Question = (
     m.Open | m.Close | AskNamed | CommitStages | AbortStages
     | w.AskOrigins | w.AskPublishers | w.ForgetPeer | w.ForkOrigin | AskExchanges | AskSession
-    | AskSessions
+    | AskSessions | AskBranches
 )  # fmt: skip
 
 
@@ -49,6 +50,7 @@ class QuestionAnswers:
             AskExchanges: self._exchanges,
             AskSession: self._session,
             AskSessions: self._sessions,
+            AskBranches: self._branches,
             CommitStages: self.commits.place,
             AbortStages: self._abort,
             w.AskOrigins: self._origin_rows,
@@ -89,6 +91,11 @@ class QuestionAnswers:
 
     def _sessions(self, ask: AskSessions) -> SessionList:
         return self._to.sessions.transactions.listed(ask)
+
+    def _branches(self, ask: AskBranches) -> BranchesFound:
+        if self._to.commits_wait():
+            return BranchesFound(ask.cid, code="not_ready", reason=RETURNING)
+        return self._to.sessions.transactions.branches.found(ask)
 
     def _origin_rows(self, ask: w.AskOrigins) -> w.OriginRows:
         to = self._to

@@ -44,10 +44,11 @@ from zbroker.errors import ClientError
 from zbroker.journal import effects as je
 from zbroker.journal import events as ev
 from zbroker.journal.group_commit import GroupCommit
-from zbroker.journal.stages import OF_TRANSACTIONS, StageKey, abort_of
+from zbroker.journal.stages import StageKey, abort_of
 from zbroker.limits import HOLDINGS_MAX, U63_MAX
 from zbroker.log import records
 from zbroker.log.format import KIND_ABORT
+from zbroker.transaction_tokens import OF_TRANSACTIONS
 from zbroker.wire import internal as m
 from zbroker.wire.internal import Holding, Holds
 

@@ -37,6 +37,13 @@ class CommitName(NamedTuple):
 
 def whole(to: GroupBuilder, principal: str, token: str, messages: int) -> list[Stage]:
     """The stages under a token, which have so many messages. Raises: ClientError stage_unknown."""
+    if (principal, token) in to.sessions.stages.prepared:
+        raise ClientError("stage_unknown", f"stage {token[:64]!r} is of a prepared transaction")
+    return prepared(to, principal, token, messages)
+
+
+def prepared(to: GroupBuilder, principal: str, token: str, messages: int) -> list[Stage]:
+    """The same of a branch that is to be committed."""
     found = to.sessions.stages.own(principal, token)
     have = sum(stage.messages for stage in found)
     if not have or have != messages:

@@ -14,8 +14,8 @@ many groups while the journal goes on. Folding in log order comes out right all 
 row replaces the state of its key: batches before it are in the row, those after it are
 folded on top. So every start is right that begins at a complete snapshot, or before it.
 
-Definitions, exchanges, points, transactions, ranges that are missing and what is staged are left
-out where there is nothing of the kind: such a log the release before can read.
+Definitions, exchanges, points, transactions, branches, ranges that are missing and what is staged
+are left out where there is nothing of the kind: such a log the release before can read.
 
 A name that this release does not know, and that is not optional, stops the start (unknown_version).
 Carrying such rows along would not do: the records after them would go unfolded, and once their
@@ -47,6 +47,7 @@ from zbroker.journal.stages import AppRow, EndedRow, LinkRow, StageRow
 from zbroker.journal.transaction_table import TransactionRow
 from zbroker.limits import KIB, STATE_BODY_BYTES
 from zbroker.log.format import KIND_STATE
+from zbroker.wire.branches import BranchRow
 from zbroker.wire.units import NamedRow
 
 VERSION: Final = 1
@@ -122,6 +123,9 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
         FoldCodec("definitions", list[NamedRow], definitions.rows, definitions.learn, always=False),
         FoldCodec("exchanges", list[Row], exchanges.rows, exchanges.learn, always=False),
         FoldCodec("transactions", list[TransactionRow], done.rows, done.learn, always=False),
+        FoldCodec(
+            "branches", list[BranchRow], done.branches.rows, done.branches.learn, always=False
+        ),
         FoldCodec("links", list[LinkRow], stages.link_rows, stages.learn_link, always=False),
         FoldCodec("apps", list[AppRow], stages.app_rows, stages.learn_app, always=False),
         FoldCodec("stages", list[StageRow], stages.rows, stages.learn, always=False),

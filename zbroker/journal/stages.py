@@ -41,10 +41,10 @@ from zbroker.limits import GIB
 from zbroker.log.format import Batch
 from zbroker.log.records import ABORT, AbortRecord
 from zbroker.log.references import COLUMN_STAGE, CommitRecord, Reference, stage_origins
+from zbroker.transaction_tokens import OF_TRANSACTIONS
 
 STAGED_MAX_BYTES: Final = 64 * GIB  # that wait for a commit; more is refused
 STAGED_MS: Final = 24 * 3_600 * 1_000  # without a new part a stage is ended after this
-OF_TRANSACTIONS: Final = "$tx."  # tokens that begin so are of transactions
 TRANSACTION_MS: Final = 60 * 1_000  # the same of a transaction, for which consumers hold messages
 APPS_MAX: Final = 10_000  # of one principal, whose newest commits are known
 EARLIER_MAX: Final = 64  # commits of one app, besides its newest
@@ -143,8 +143,8 @@ class Stage:
         found.session = max(found.session, batch.session)
         if found.runs and found.runs[-1][1] == first - 1:
             found.runs[-1] = (found.runs[-1][0], last)
-        elif holes.held(_within(found.runs, first, last), first, last):
-            found.runs = _joined([*found.runs, (first, last)])
+        elif holes.held(holes.within(found.runs, first, last), first, last):
+            found.runs = holes.joined([*found.runs, (first, last)])
 
 
 class Stages:
@@ -160,6 +160,7 @@ class Stages:
         self._ended: dict[str, dict[str, dict[int, int]]] = {}  # by principal, token: sessions
         self._apps: dict[str, dict[str, AppRow]] = {}  # by principal
         self._links: dict[int, int] = {}  # serial of commits: lowest serial that they refer to
+        self.prepared: set[Owned] = set()  # a branch has them: only its decision ends them
         self._placed: list[tuple[Batch, Stage]] = []  # parts of the group that is being made
         self._lowest: list[int] = []  # of the commits of that group
 
@@ -234,8 +235,8 @@ class Stages:
             if stage.senders is None:
                 return None
             if publisher in stage.senders:
-                found += _within(stage.senders[publisher].runs, first, last)
-        return holes.held(_joined(found), first, last) if found else [(first, last)]
+                found += holes.within(stage.senders[publisher].runs, first, last)
+        return holes.held(holes.joined(found), first, last) if found else [(first, last)]
 
     def has_ended(self, principal: str, token: str, is_open: Callable[[int, int], bool]) -> bool:
         """Whether this token may not be used now. is_open: whether a publisher's session is."""
@@ -296,7 +297,8 @@ class Stages:
         """An abort has a position. by: its origin; an instance ends its own stages only."""
         for number, (principal, token) in enumerate(record.stages):
             origin = record.origins[number] if record.origins else None
-            if origin is None or origin.instance == by.instance:
+            mine = origin is None or origin.instance == by.instance
+            if mine and (principal, token) not in self.prepared:
                 self._end_of(principal, token, origin, by)
 
     def _end_of(self, principal: str, token: str, origin: Origin | None, by: Origin) -> None:
@@ -314,10 +316,18 @@ class Stages:
     def end_of_session(self, principal: str, tokens: str, kept: str, by: Origin) -> None:
         """Ends those of an instance whose tokens begin with `tokens`, and not with `kept`."""
         for owner, token in [*self._stages]:
-            if owner == principal and token.startswith(tokens) and not token.startswith(kept):
+            ends = token.startswith(tokens) and not token.startswith(kept)
+            if owner == principal and ends and (owner, token) not in self.prepared:
                 for origin in [*self._stages[owner, token]]:
                     if origin.instance == by.instance:
                         self._end_of(owner, token, origin, by)
+
+    def end_prepared(self, owned: Owned, instance: int) -> None:
+        """A branch that this instance prepared is decided."""
+        self.prepared.discard(owned)
+        for origin in [*self._stages.get(owned, ())]:
+            if origin.instance == instance:
+                self._end_of(*owned, origin, origin)
 
     def fold_abort(self, batch: Batch) -> None:
         """One whose body is damaged leaves its parts waiting, until another one ends them."""
@@ -378,11 +388,19 @@ class Stages:
 
     def known(self, principal: str, tokens: Iterable[str]) -> list[StageKey]:
         """The own stages of these tokens, also those of the group that is being made."""
-        return [stage.key for token in tokens for stage in self.own(principal, token)]
+        free = (token for token in tokens if (principal, token) not in self.prepared)
+        return [stage.key for token in free for stage in self.own(principal, token)]
+
+    def _own_open(self) -> list[Stage]:
+        """Those of this instance, without what branches have prepared."""
+        return [
+            one for one in self._all()
+            if self._is_own(one.key.origin) and one.key[1:] not in self.prepared
+        ]  # fmt: skip
 
     def overdue(self, now_ms: int) -> list[StageKey]:
         """Stages without a new part for long. `now_ms`: of a clock that only runs forward."""
-        own = [stage for stage in self._all() if self._is_own(stage.key.origin)]
+        own = self._own_open()
         for stage in own:
             stage.since_ms = now_ms if stage.since_ms is None else stage.since_ms
         return [
@@ -392,7 +410,7 @@ class Stages:
 
     def held_before(self, serial: int) -> list[StageKey]:
         """Own stages with parts in segments before that one."""
-        own = (stage for stage in self._all() if self._is_own(stage.key.origin))
+        own = self._own_open()
         return [stage.key for stage in own if stage.parts and stage.parts[0].serial < serial]
 
     def removable(self, through: int) -> int:
@@ -478,18 +496,3 @@ def token_of(batch: Batch) -> str:
 def abort_of(keys: list[StageKey]) -> AbortRecord:
     """The record that ends these stages."""
     return AbortRecord([(key.principal, key.token) for key in keys], [key.origin for key in keys])
-
-
-def _within(runs: list[Run], first: int, last: int) -> list[Run]:
-    return [(max(a, first), min(b, last)) for a, b in runs if a <= last and first <= b]
-
-
-def _joined(runs: list[Run]) -> list[Run]:
-    """The same sequences as rising runs, apart from each other."""
-    found: list[Run] = []
-    for first, last in sorted(runs):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], max(found[-1][1], last))
-        else:
-            found.append((first, last))
-    return found

@@ -20,10 +20,11 @@ from msgspec import DecodeError, Struct
 from msgspec.structs import astuple
 
 from zbroker.errors import ClientError
-from zbroker.ids import publisher_id
-from zbroker.journal.stages import OF_TRANSACTIONS, Stages
+from zbroker.journal.branch_table import BranchTable
+from zbroker.journal.stages import Stages
 from zbroker.log.format import Batch
 from zbroker.log.records import TRANSACTION, TransactionRecord
+from zbroker.transaction_tokens import stages_in, stages_of
 from zbroker.wire.transactions import (
     AskSession,
     AskSessions,
@@ -66,21 +67,13 @@ def decoded(body: bytes | memoryview) -> TransactionRecord | None:
         return None
 
 
-def stages_of(session: str) -> str:
-    """How the tokens of a session begin, of all epochs."""
-    return f"{OF_TRANSACTIONS}{publisher_id(session):016x}."
-
-
-def stages_in(session: str, epoch: int) -> str:
-    """How those of one epoch begin; the number of the transaction follows."""
-    return f"{stages_of(session)}{epoch:x}."
-
-
 class TransactionTable:
-    """The rows of one log. stages: of the same log; a session that begins ends those of its own."""
+    """The rows of one log. stages: of the same log; a session that begins ends those of its own,
+    but not what a branch of `branches` has prepared."""
 
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
+        self.branches = BranchTable(stages)
         self._rows: dict[str, dict[SessionKey, TransactionRow]] = {}  # by principal
 
     def get(self, principal: str, session: str) -> TransactionRow | None:

@@ -3,7 +3,8 @@
     unit     parts that land side by side in one group, or not at all
                control part   one record: facts of a queue, a definition, a point, a purge
                publish part   messages, with the next sequences of "$broker.<instance>.<generation>"
-               transaction    first of its unit: messages that were staged for it, then its record
+               transaction    first of its unit: messages that were staged for it, then its record;
+                              also one that is only prepared, or was and is decided: a branch
 
 All parts but the last say that the next batch belongs to them. Names are placed before the first
 part, so that nothing else lands inside a unit.
@@ -38,6 +39,7 @@ from zbroker.journal.transaction_placer import JudgedTransaction, TransactionPla
 from zbroker.limits import BATCH_COUNT_MAX, GROUP_MAX_BYTES
 from zbroker.log.format import (
     FLAG_UNIT,
+    KIND_BRANCH,
     KIND_DEFINITION,
     KIND_EXCHANGE,
     KIND_OUTCOMES,
@@ -56,8 +58,9 @@ from zbroker.wire.units import FOR_NOW, UNIT_PARTS_MAX, CommitUnits, UnitPart
 _HELD: Final = "a unit that was sent before it was refused for now"
 _CONTROL: Final = frozenset({
     KIND_QUEUE, KIND_WIRING, KIND_POINT, KIND_PURGE, KIND_DEFINITION, KIND_OUTCOMES, KIND_OWNERSHIP,
-    KIND_EXCHANGE, KIND_TRANSACTION,
+    KIND_EXCHANGE, KIND_TRANSACTION, KIND_BRANCH,
 })  # fmt: skip
+_FIRST: Final = frozenset({KIND_TRANSACTION, KIND_BRANCH})  # of their units
 
 
 class CommitUnit(NamedTuple):
@@ -157,11 +160,13 @@ class Units:
 
     def _transaction(self, unit: CommitUnit) -> JudgedTransaction | None:
         """The one that the unit is of. Raises: ClientError; see TransactionPlacer."""
-        if any(part.kind == KIND_TRANSACTION for part in unit.parts[1:]):
+        if any(part.kind in _FIRST for part in unit.parts[1:]):
             raise ClientError("bad_field", "the record of a transaction is the first of its unit")
-        if unit.parts[0].kind != KIND_TRANSACTION:
-            return None
-        return self._transactions.judge(unit.bodies[0])
+        if unit.parts[0].kind == KIND_TRANSACTION:
+            return self._transactions.judge(unit.bodies[0])
+        if unit.parts[0].kind == KIND_BRANCH:
+            return self._transactions.judge_branch(unit.bodies[0])
+        return None
 
 
 def _check_part(part: UnitPart, body: Body) -> None:

@@ -77,6 +77,7 @@ KIND_OUTCOMES: Final = 21  # zbroker.log.queue_records
 KIND_OWNERSHIP: Final = 22
 KIND_EXCHANGE: Final = 23  # exchanges, bindings, bound queues: zbroker.exchanges.exchange_rows
 KIND_TRANSACTION: Final = 24  # sessions begin, transactions are committed: records
+KIND_BRANCH: Final = 25  # branches of distributed transactions are prepared, and decided: records
 #: to other instances, which write records of their own for names; states are of one log, and so
 #: are the records of local queues, and points and purges
 TRAVELS: Final[dict[int, Literal["yes", "no", "as another form"]]] = {
@@ -84,12 +85,13 @@ TRAVELS: Final[dict[int, Literal["yes", "no", "as another form"]]] = {
     KIND_PURGE: "no", KIND_NOOP: "yes", KIND_TIE: "yes", KIND_QUEUE: "no", KIND_WIRING: "no",
     KIND_STAGED: "yes", KIND_ABORT: "yes", KIND_ORIGIN: "no", KIND_CLOSED: "yes",
     KIND_FORGOTTEN: "no", KIND_DEFINITION: "yes", KIND_OUTCOMES: "yes", KIND_OWNERSHIP: "yes",
-    KIND_EXCHANGE: "yes", KIND_TRANSACTION: "yes",
+    KIND_EXCHANGE: "yes", KIND_TRANSACTION: "yes", KIND_BRANCH: "yes",
 }  # fmt: skip
 COMMIT_TRAVELS: Final = "as another form"  # with FLAG_SHOWS: see references.encode_by_identity
 STAYS: Final = frozenset(kind for kind, travels in TRAVELS.items() if travels != "yes")
 OF_QUEUES: Final = frozenset({KIND_DEFINITION, KIND_OUTCOMES, KIND_OWNERSHIP})  # replicated ones
-OF_ALL_TOPICS: Final = OF_QUEUES | {KIND_EXCHANGE, KIND_TRANSACTION}  # about messages of any topic
+#: about messages of any topic
+OF_ALL_TOPICS: Final = OF_QUEUES | {KIND_EXCHANGE, KIND_TRANSACTION, KIND_BRANCH}
 SEQUENCED: Final = frozenset({KIND_PUBLISH, KIND_STAGED})  # these take sequences
 
 FLAG_ZSTD: Final = 1

@@ -151,7 +151,13 @@ class Purged(QueueFact, tag=6):
         return {Origin(one.instance, one.generation): one.position for one in self.covered}
 
 
-AnyQueueFact = OriginsGone | OriginsFailed | Moved | Carried | OriginsNoted | Purged
+class OriginsLocked(QueueFact, tag=7):
+    """A prepared branch is to take them, see zbroker.log.records.Locked."""
+
+    branch: tuple[str, str] = ("", "")
+
+
+AnyQueueFact = OriginsGone | OriginsFailed | Moved | Carried | OriginsNoted | Purged | OriginsLocked
 
 
 class OutcomesRecord(Struct, omit_defaults=True):

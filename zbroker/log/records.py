@@ -5,6 +5,7 @@ are in snapshot.py; a tie and a noop have no body, all of them is in the batch h
 
     KIND_PUBLISHER, _POINT, _PURGE, _ABORT, _ORIGIN, _CLOSED, _FORGOTTEN   one struct each
     KIND_TRANSACTION   a session with transactions begins, or commits one: TransactionRecord
+    KIND_BRANCH   a branch of a distributed transaction is prepared, or decided: BranchRecord
     KIND_WIRING   one definition made, changed or deleted: DefinitionRecord
     KIND_QUEUE    what became of messages of one queue: QueueRecord, with any number of facts
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import DecodeError, Meta, Struct, msgpack
 from pyroaring import BitMap64
@@ -26,7 +27,9 @@ from pyroaring import BitMap64
 from zbroker.ids import Origin
 from zbroker.limits import HOLDER_MAX, U63_MAX
 from zbroker.topics import TopicType
+from zbroker.xids import Xid
 
+BRANCH_QUEUES_MAX: Final = 1_000  # that a branch has messages of
 EPOCH_MAX: Final = 1 << 62  # of a session: there is always a higher one that can be written
 
 
@@ -144,6 +147,32 @@ class TransactionRecord(Struct, omit_defaults=True):
     after: Annotated[int, Meta(ge=0, le=EPOCH_MAX)] | None = None
 
 
+class BranchRecord(Struct, omit_defaults=True):
+    """Body of a KIND_BRANCH record: what becomes of a branch of a distributed transaction.
+
+    state: prepared: what it staged, as transaction `number` in an epoch of its session, stays
+    until the branch is decided; `accepted` messages of these queues are locked, which the records
+    after this one say, in one unit. committed: its `messages` are in the batch before this record;
+    the records after it say what left the queues. rolled_back: what it staged ends, and they say
+    what came back to the queues. forgotten: one that was decided with `heuristic`, which is kept
+    until then. forced: by an instance that did not prepare it. by, unit: as in a QueueRecord.
+    """
+
+    principal: str
+    xid: Xid
+    state: Literal["prepared", "committed", "rolled_back", "forgotten"]
+    session: str = ""
+    epoch: Annotated[int, Meta(ge=0, le=EPOCH_MAX)] = 0
+    number: Annotated[int, Meta(ge=0, le=U63_MAX)] = 0
+    messages: Annotated[int, Meta(ge=0, le=U63_MAX)] = 0
+    accepted: Annotated[int, Meta(ge=0, le=U63_MAX)] = 0
+    queues: Annotated[list[str], Meta(max_length=BRANCH_QUEUES_MAX)] = []
+    heuristic: bool = False
+    forced: bool = False
+    by: int = 0
+    unit: int = 0
+
+
 PUBLISHER: Final = msgpack.Decoder(PublisherRecord)
 POINT: Final = msgpack.Decoder(PointRecord)
 PURGE: Final = msgpack.Decoder(PurgeRecord)
@@ -152,6 +181,7 @@ ORIGIN: Final = msgpack.Decoder(OriginRecord)
 CLOSED: Final = msgpack.Decoder(ClosedRecord)
 FORGOTTEN: Final = msgpack.Decoder(ForgottenRecord)
 TRANSACTION: Final = msgpack.Decoder(TransactionRecord)
+BRANCH: Final = msgpack.Decoder(BranchRecord)
 
 encode = msgpack.encode
 
@@ -258,9 +288,17 @@ class NotedEarly(Fact, tag=9):
     where: bytes
 
 
+class Locked(Fact, tag=10):
+    """A prepared branch is to take them: no consumer gets them until it is decided. branch: its
+    principal, and the token that it staged under."""
+
+    where: bytes
+    branch: tuple[str, str]
+
+
 AnyFact = (
     MessagesGone | Failed | Horizon | BarrierDelivered | Returned | Noted | GoneEarly | StandIn
-    | NotedEarly
+    | NotedEarly | Locked
 )  # fmt: skip
 
 

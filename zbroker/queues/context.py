@@ -28,14 +28,16 @@ from zbroker.server.budgets import DEFAULT, Budget
 from zbroker.server.peers import Peer, Peers
 from zbroker.wire import codec
 from zbroker.wire import messages as m
+from zbroker.wire.branches import AskBranches, BranchesFound
 from zbroker.wire.internal import Locate, Located
 from zbroker.wire.transactions import AskSession, AskSessions, SessionFound, SessionList
+from zbroker.xids import Xid
 
 LOOKUPS_MAX: Final = 10_000  # open at a time
 EXAMINED_MAX: Final = 1_000  # messages of one turn, of which a filter is asked
 PATIENCE_MS: Final = 10_000  # with a journal that does not answer
-_Question = Locate | AskSession | AskSessions
-_Answer = Located | SessionFound | SessionList
+_Question = Locate | AskSession | AskSessions | AskBranches
+_Answer = Located | SessionFound | SessionList | BranchesFound
 _NO_ANSWER: Final = "the journal does not answer"
 #: what a consumer gets even when its connection's credit is used up, so that it cannot stall
 CREDIT_MIN_BYTES: Final = 64 * KIB
@@ -251,6 +253,15 @@ class QueuesContext:
         """Which sessions are there? Raises: as `find_session`."""
         self._ask(
             lambda cid: AskSessions(cid, self.journal, principal, session, limit), SessionList, then
+        )
+
+    def find_branches(
+        self, principal: str | None, xid: Xid | None, limit: int,
+        then: Callable[[BranchesFound], None],
+    ) -> None:  # fmt: skip
+        """Which branches are there? Raises: as `find_session`."""
+        self._ask(
+            lambda cid: AskBranches(cid, self.journal, principal, xid, limit), BranchesFound, then
         )
 
     def _ask(

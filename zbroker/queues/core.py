@@ -26,6 +26,7 @@ from zbroker.queues import effects as qe
 from zbroker.queues import reports
 from zbroker.queues.admin_answers import OperatorAnswers
 from zbroker.queues.admin_commands import AdminCommands
+from zbroker.queues.branch_commands import BranchCommands
 from zbroker.queues.client_definitions import ClientDefinitions
 from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesConnection, QueuesContext
@@ -60,6 +61,12 @@ from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
 from zbroker.wire import session_surveys as y
+from zbroker.wire.branches import (
+    BranchesFound,
+    DecideBranch,
+    ListBranches,
+    PrepareTransaction,
+)
 from zbroker.wire.exchange_messages import ExchangeRows
 from zbroker.wire.internal import JournalReceipt, Located, UnknownRequester, Watermarks, Welcome
 from zbroker.wire.owner_requests import LiveSources, PeersRead, TransferRequest
@@ -115,6 +122,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._definitions = ClientDefinitions(self.shared, changes, purges, self._scopes)
         self._settlement = Settlement(self.shared, self.consumers, self._scopes)
         self._transactions = TransactionCommands(self.shared, self._scopes)
+        self._branches = BranchCommands(self.shared, self._scopes)
         self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
         self._later: Later[Give | LogReading] = Later()  # what could not be read
@@ -134,6 +142,9 @@ class QueuesCore(TokenListener[QueuesConnection]):
             q.PurgeQueue: self._definitions.purge,
             AttachSession: self._transactions.attach,
             CommitTransaction: self._transactions.commit,
+            PrepareTransaction: self._branches.prepare,
+            DecideBranch: self._branches.decide,
+            ListBranches: self._branches.listed,
             m.Flow: self.consumers.flow,
         }
         self._add_exchanges(answers, ExchangeChanges(self.shared, settings.recording))
@@ -180,6 +191,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             Located: shared.located,
             SessionFound: shared.located,
             SessionList: shared.located,
+            BranchesFound: shared.located,
             qe.TablesLoaded: journal.loaded,
             qe.Segments: journal.segments,
             qe.TablesSaved: self._saves.saved,

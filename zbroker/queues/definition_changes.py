@@ -97,7 +97,8 @@ class DefinitionChanges:
     def deleted(
         self, one: QueueState, source: str
     ) -> Sequence[DefinitionRecord | ReplicatedDefinition]:
-        """The records that end a queue, on all instances."""
+        """The records that end a queue, on all instances. Raises: ClientError queue_in_use."""
+        one.check_unlocked()
         manager = self._shared.manager
         if one.replicated is not None:
             return manager.replicated.deleted(one.name, source)

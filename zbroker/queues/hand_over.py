@@ -114,7 +114,8 @@ class HandOver:
         """All that it had is settled, and it has the answers."""
         assert isinstance(one.queue, Queue)
         _, held, _ = one.queue.held_by(consumer.key)
-        on_the_way = one.queue.going or one.entries or one.waiters or len(self._shared.promises)
+        going = without(one.queue.going, one.locked)
+        on_the_way = going or one.entries or one.waiters or len(self._shared.promises)
         return not held and not on_the_way
 
     def _those(self) -> list[QueueState]:

@@ -29,6 +29,7 @@ from zbroker.exchanges.exchange_rows import RECORD as EXCHANGE_RECORD
 from zbroker.ids import Origin
 from zbroker.log import records as r
 from zbroker.log.format import (
+    KIND_BRANCH,
     KIND_DEFINITION,
     KIND_EXCHANGE,
     KIND_ORIGIN,
@@ -60,7 +61,7 @@ SAY_ORIGINS: Final = frozenset({KIND_TIE, KIND_STATE, KIND_ORIGIN})  # more than
 #: records of this process that nothing is folded from here, and how they are decoded
 _NAMED: Final[dict[int, Decoder[Any]]] = {
     KIND_WIRING: r.WIRING, KIND_POINT: POINT, KIND_EXCHANGE: EXCHANGE_RECORD,
-    KIND_TRANSACTION: r.TRANSACTION,
+    KIND_TRANSACTION: r.TRANSACTION, KIND_BRANCH: r.BRANCH,
 }  # fmt: skip
 DOUBT: Final = ""  # no queue's name: reads what decides which units landed
 

@@ -23,6 +23,7 @@ from zbroker.log.records import (
     Failed,
     GoneEarly,
     Horizon,
+    Locked,
     MessagesGone,
     Noted,
     NotedEarly,
@@ -36,8 +37,9 @@ from zbroker.queues.replicated.origins_read import OriginsRead
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
 from zbroker.queues.stand_ins import StandIns
+from zbroker.queues.work import locks
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.sets import span
+from zbroker.queues.work.sets import span, without
 from zbroker.queues.work.values import Arrivals, Outcome
 from zbroker.wire.queue_surveys import QueueCounters, QueueRow
 
@@ -299,9 +301,22 @@ class QueueState:
         if not self.ready:
             raise ClientError("not_ready", f"queue {self.name!r} is being read")
 
+    @property
+    def locked(self) -> BitMap64:
+        """What is locked by branches of distributed transactions."""
+        return self.queue.places.locks.all if isinstance(self.queue, Queue) else BitMap64()
+
+    def check_unlocked(self) -> None:
+        """Raises: ClientError queue_in_use, as long as a branch of a distributed transaction has
+        messages of it."""
+        if self.locked:
+            text = f"{len(self.locked)} messages of {self.name!r} are locked by prepared branches"
+            raise ClientError("queue_in_use", text, "decide them: list the branches")
+
     def waited(self) -> None:
         """Calls those that waited for messages of which none is going any more."""
-        self._end_waits(lambda positions: positions.isdisjoint(self.queue.going), "")
+        going = without(self.queue.going, self.locked)
+        self._end_waits(lambda positions: positions.isdisjoint(going), "")
 
     def refused(self, positions: BitMap64, code: str) -> None:
         """Calls those that waited for some of these, of which an outcome was refused."""
@@ -380,9 +395,15 @@ class QueueState:
         elif isinstance(queue, Replayable):
             if isinstance(fact, Noted | NotedEarly):
                 queue.noted(unpack_positions(fact.where))
-        elif isinstance(fact, Failed):
+        else:
+            self._apply_work(fact, queue)
+
+    def _apply_work(self, fact: AnyFact, queue: Queue) -> None:
+        if isinstance(fact, Failed):
             where = unpack_positions(fact.where)
             queue.failed(where, fact.why, fact.due_ns, fact.delay_ms)
+        elif isinstance(fact, Locked):
+            locks.lock(queue, unpack_positions(fact.where), fact.branch)
         elif isinstance(fact, BarrierDelivered):
             self._left(BitMap64([fact.position]))  # it went to every consumer
         elif isinstance(fact, Returned):
@@ -408,16 +429,20 @@ def facts_of(outcomes: list[Outcome]) -> list[AnyFact]:
     """The facts that outcomes are, as few as can be. Those of local queues, or of this log."""
     gone: dict[str, list[BitMap64]] = defaultdict(list)
     failed: dict[tuple[str, int, int], list[BitMap64]] = defaultdict(list)
+    locked: dict[tuple[str, str], list[BitMap64]] = defaultdict(list)
     noted: list[BitMap64] = []
     for one in outcomes:
         if one.fate == "gone":
             gone[one.why].append(one.positions)
         elif one.fate == "failed":
             failed[one.why, one.due_ns, one.delay_ms].append(one.positions)
+        elif one.branch is not None:
+            locked[one.branch].append(one.positions)
         else:
             noted.append(one.positions)
     facts: list[AnyFact] = [MessagesGone(_packed(many), why) for why, many in gone.items()]
     facts += [Failed(_packed(many), *how) for how, many in failed.items()]
+    facts += [Locked(_packed(many), branch) for branch, many in locked.items()]
     return [*facts, Noted(_packed(noted))] if noted else facts
 
 

@@ -85,6 +85,7 @@ class ScopeChanges:
     def check(self, one: QueueState) -> None:
         """Raises: ClientError, if a change cannot begin now."""
         self.check_stays(one)
+        one.check_unlocked()
         if one.returning:
             raise ClientError("not_ready", f"dead letters come back to {one.name!r}; try again")
 
@@ -119,7 +120,7 @@ class ScopeChanges:
             one = manager.running.get(name)
             if one is None or not one.ready or self.is_changing(name):
                 continue
-            if one.returning:
+            if one.returning or one.locked:
                 continue
             del manager.to_move[name]
             self.begin(one, config, "config", self._noted(config))

@@ -19,6 +19,7 @@ from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsum
 from zbroker.queues.queue_state import QueueState, after_all
 from zbroker.queues.scope_changes import ScopeChanges
 from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.sets import without
 from zbroker.queues.work.values import SettleResult
 from zbroker.wire import queue_messages as q
 
@@ -137,7 +138,8 @@ class Settlement:
         if self._scopes.hold(request.one, lambda one: self._held(request, positions, one)):
             return
         command, queue, verb = request.command, request.one.queue, _VERBS[type(request.command)]
-        before = positions & queue.going  # asked for before, and not durable yet
+        # asked for before, and not durable yet
+        before = without(positions & queue.going, request.one.locked)
         if isinstance(queue, Queue):
             result = queue.settle(
                 request.key, positions, verb, self._shared.now,

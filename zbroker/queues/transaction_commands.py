@@ -15,10 +15,8 @@ before the commit is sent. Source: seed 001, "Dtx commands"; select, commit and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
-
-from pyroaring import BitMap64
+from collections.abc import Callable
+from typing import Final
 
 from zbroker.engine.contract import Now
 from zbroker.errors import ClientError
@@ -26,16 +24,13 @@ from zbroker.ids import check_client_name
 from zbroker.log.format import KIND_TRANSACTION
 from zbroker.log.records import EPOCH_MAX, TransactionRecord, encode
 from zbroker.queues.commits import Body, PendingUnit, control
-from zbroker.queues.consumer_registry import positions_of
-from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
-from zbroker.queues.queue_state import Entry, QueueState, facts_of
+from zbroker.queues.context import QueuesConnection, QueuesContext
+from zbroker.queues.queue_state import facts_of
 from zbroker.queues.replicated.fact_records import UnitStamp
 from zbroker.queues.scope_changes import ScopeChanges
+from zbroker.queues.transaction_takes import TransactionTakes
 from zbroker.queues.unit_records import unit_records
-from zbroker.queues.work.queue import Queue
 from zbroker.wire.transactions import (
-    ACCEPTS_MAX,
-    Accepted,
     AttachSession,
     CommitTransaction,
     SessionAttached,
@@ -48,20 +43,11 @@ ATTACHED_MAX: Final = 100  # sessions of one connection
 ATTACH_TRIES: Final = 3  # while others attach it
 
 
-class Taking(NamedTuple):
-    """What a transaction takes from the messages of one consumer."""
-
-    one: QueueState
-    queue: Queue
-    consumer: RemoteConsumer
-    positions: BitMap64
-
-
 class TransactionCommands:
     """Commits them for clients."""
 
     def __init__(self, shared: QueuesContext, scopes: ScopeChanges) -> None:
-        self._shared, self._scopes = shared, scopes
+        self._shared, self._takes = shared, TransactionTakes(shared, scopes)
 
     # -- sessions -----------------------------------------------------------------------------
 
@@ -151,7 +137,7 @@ class TransactionCommands:
         if epoch is None or epoch != command.epoch:
             text = f"session {command.session[:64]!r} is not attached here in epoch {command.epoch}"
             raise ClientError("session_fenced", text)
-        takes = self._held(connection, command)
+        takes = self._takes.held(connection, command.accepts)
         manager = self._shared.manager
         number = manager.commits.number()
         stamp = UnitStamp(manager.commits.incarnation, number)
@@ -160,7 +146,7 @@ class TransactionCommands:
             *stamp,
         )  # fmt: skip
         made: list[tuple[int, bytes]] = [(KIND_TRANSACTION, encode(record))]
-        taken = [(take.one, self._settled(take)) for take in takes]
+        taken = [(take.one, self._takes.settled(take)) for take in takes]
         for one, entries in taken:
             made += unit_records(one, facts_of([outcome for outcome, _ in entries]), stamp)
         parts: list[UnitPart] = [control(kind, body) for kind, body in made]
@@ -183,46 +169,6 @@ class TransactionCommands:
 
         manager.commits.add(PendingUnit(parts, bodies, done, number))
 
-    def _held(self, connection: QueuesConnection, command: CommitTransaction) -> list[Taking]:
-        """What it takes, all of which its consumers hold. Raises: ClientError."""
-        accepts = command.accepts
-        if len({(one.queue, one.holder) for one in accepts}) < len(accepts):
-            raise ClientError("bad_field", "key `accepts`: a consumer is there twice")
-        if len(accepts) > ACCEPTS_MAX:
-            raise ClientError("too_many", f"a transaction takes from {ACCEPTS_MAX} consumers")
-        takes: list[Taking] = []
-        for each in accepts:
-            one, positions = self._shared.running(each.queue), positions_of(each.ends)
-            if not isinstance(one.queue, Queue):
-                raise ClientError("bad_field", "key `accepts`: a replayable queue is left out")
-            one.check_ready()
-            if self._scopes.holds(one):
-                raise ClientError("not_ready", f"queue {one.name!r} is being changed")
-            consumer = self._consumer(connection, each)
-            if consumer is None:
-                raise _aborted(f"a consumer of {one.name!r} is over")
-            if not one.queue.holds(consumer.key, positions):
-                raise _aborted(f"a consumer of {one.name!r} does not hold all of its messages now")
-            if self._shared.manager.good(positions, each.generation) != positions:
-                raise _aborted(f"these positions are not of generation {each.generation}")
-            if positions:
-                takes.append(Taking(one, one.queue, consumer, positions))
-        return takes
-
-    def _consumer(self, connection: QueuesConnection, said: Accepted) -> RemoteConsumer | None:
-        """The one that is meant, on whatever connection."""
-        found = self._shared.holders.get((said.queue, f"{connection.token.name}/{said.holder}"))
-        other = None if found is None else self._shared.connections.get(found.rid)
-        mine = other is not None and other.token.principal == connection.token.principal
-        return found if mine else None
-
-    def _settled(self, take: Taking) -> Sequence[Entry]:
-        result = take.queue.settle(take.consumer.key, take.positions, "ack", self._shared.now)
-        assert result.taken == len(take.positions), "it holds all of them"
-        take.consumer.acked += result.taken
-        self._shared.touch(take.one)
-        return [(outcome, None) for outcome in result.outcomes]
-
     # -- answers ------------------------------------------------------------------------------
 
     def _answer(self, connection: QueuesConnection, answer: TransactionCommitted) -> None:
@@ -240,7 +186,3 @@ class TransactionCommands:
 def epoch_above(last: int, now: Now) -> int:
     """The next epoch of a session. last: the highest that is known, 0: none."""
     return min(EPOCH_MAX, max(last + 1, now.wall_ns))
-
-
-def _aborted(why: str) -> ClientError:
-    return ClientError("transaction_aborted", f"{why}: nothing of the transaction holds")

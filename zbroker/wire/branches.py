@@ -26,26 +26,13 @@ from msgspec import Meta, Struct, field
 from zbroker.wire.internal import JournalRequest, Refusable
 from zbroker.wire.messages import U63, Cid, ClientCommand, ServerAnswer
 from zbroker.wire.transactions import Accepted, Number, SessionName
+from zbroker.xids import Xid
 
-XID_PART_MAX: Final = 64  # characters of either part, as X/Open has it
 BRANCHES_LISTED_MAX: Final = 1_000
 
 Decision = Literal["commit", "rollback", "forget"]
 #: prepared: not decided; committed, rolled_back: decided by an operator, and to be forgotten
 BranchState = Literal["prepared", "committed", "rolled_back"]
-
-
-class Xid(Struct, array_like=True, frozen=True, gc=False):
-    """The name of a branch, of its principal. format: which rule the other two follow; gtrid: the
-    whole transaction; bqual: this branch of it. Printable ASCII: a program whose names are other
-    bytes writes them as hex."""
-
-    format: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
-    gtrid: Annotated[str, Meta(min_length=1, max_length=XID_PART_MAX, pattern=r"^[ -~]*$")]
-    bqual: Annotated[str, Meta(max_length=XID_PART_MAX, pattern=r"^[ -~]*$")] = ""
-
-    def __str__(self) -> str:
-        return f"{self.format}:{self.gtrid}:{self.bqual}"
 
 
 class PrepareTransaction(ClientCommand, tag="prepare_transaction"):
@@ -69,9 +56,9 @@ class DecideBranch(ClientCommand, tag="decide_branch"):
     """-> queues. What becomes of a prepared branch. Answered by BranchDecided.
 
     principal: whose branch it is, "": that of this connection; others need the right `dtx_admin`.
-    heuristic: an operator decides, not its transaction manager, which is told so when it asks;
-    until it says `forget`. force: on an instance where it was not prepared, which is away;
-    not to commit.
+    heuristic: an operator decides, not its transaction manager. So the branch is kept until that
+    has asked for it, and says `forget`. force: also where it was not prepared, if that instance is
+    away; not to commit.
     """
 
     xid: Xid

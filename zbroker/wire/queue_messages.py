@@ -321,8 +321,8 @@ class Settled(ServerAnswer, tag="settled"):
 
 class BrowsedRow(Struct, array_like=True):
     """A message of a queue. state: ready, leased, delayed, going, waiting (for a barrier, or for
-    its group), acked or kept (replayable). owner: the client that has it. due_ms: until its lease
-    ends or its delay is over. size: of the payload."""
+    its group), locked (for a prepared branch), acked or kept (replayable). owner: the client that
+    has it. due_ms: until its lease ends or its delay is over. size: of the payload."""
 
     position: int
     bookmark: str

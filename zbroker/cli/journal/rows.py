@@ -47,6 +47,7 @@ KINDS: Final[dict[int, tuple[str, msgspec.msgpack.Decoder[Any] | None]]] = {
     f.KIND_OWNERSHIP: ("ownership", queue_records.OUTCOMES),
     f.KIND_EXCHANGE: ("exchange", exchange_rows.RECORD),
     f.KIND_TRANSACTION: ("transaction", records.TRANSACTION),
+    f.KIND_BRANCH: ("branch", records.BRANCH),
 }
 FACTS: Final[dict[type[records.Fact], str]] = {
     records.MessagesGone: "gone",
@@ -58,6 +59,7 @@ FACTS: Final[dict[type[records.Fact], str]] = {
     records.GoneEarly: "gone_early",
     records.StandIn: "stand_in",
     records.NotedEarly: "noted_early",
+    records.Locked: "locked",
 }
 QUEUE_FACTS: Final[dict[type[queue_records.QueueFact], str]] = {
     queue_records.OriginsGone: "gone",
@@ -66,6 +68,7 @@ QUEUE_FACTS: Final[dict[type[queue_records.QueueFact], str]] = {
     queue_records.Carried: "carried",
     queue_records.OriginsNoted: "noted",
     queue_records.Purged: "purged",
+    queue_records.OriginsLocked: "locked",
 }
 FLAGS: Final = {
     f.FLAG_ZSTD: "zstd", f.FLAG_LATE: "late", f.FLAG_SHOWS: "shows", f.FLAG_UNIT: "unit",
@@ -164,7 +167,7 @@ def _content(batch: f.Batch) -> dict[str, Any] | None:
         elif batch.kind == f.KIND_EXCHANGE:
             said = exchange_rows.rows_of(batch.body)
             found |= {"rows": msgspec.to_builtins(said), "by": f"{found['by']:016x}"}
-        elif batch.kind == f.KIND_TRANSACTION:
+        elif batch.kind in (f.KIND_TRANSACTION, f.KIND_BRANCH):
             found["by"] = f"{found['by']:016x}"
         elif batch.kind in f.OF_QUEUES:
             found |= _of_replicated(decoder.decode(batch.body))

@@ -1,6 +1,6 @@
 """Records of a replicated queue: by origin, for all instances, or of this log alone. Pure.
 
-gone, failed, noted, purged  KIND_OUTCOMES, by origin: to all instances
+gone, failed, locked, noted, purged  KIND_OUTCOMES, by origin: to all instances
 horizon, barrier, early      KIND_QUEUE, by position: they are about this log alone
 granted                      KIND_OWNERSHIP
 """
@@ -20,6 +20,7 @@ from zbroker.log.queue_records import (
     OriginSet,
     OriginsFailed,
     OriginsGone,
+    OriginsLocked,
     OriginsNoted,
     OutcomesRecord,
     Purged,
@@ -30,6 +31,7 @@ from zbroker.log.queue_records import (
 from zbroker.log.records import (
     AnyFact,
     Failed,
+    Locked,
     MessagesGone,
     Noted,
     QueueRecord,
@@ -65,6 +67,8 @@ def records_of(
         elif isinstance(fact, Failed):
             where = _named(one, fact.where)
             everywhere.append(OriginsFailed(where, fact.why, fact.due_ns, fact.delay_ms))
+        elif isinstance(fact, Locked):
+            everywhere.append(OriginsLocked(_named(one, fact.where), fact.branch))
         else:
             here.append(fact)
     made = []

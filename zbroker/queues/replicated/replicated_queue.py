@@ -16,11 +16,13 @@ from zbroker.log.queue_records import (
     Moved,
     OriginsFailed,
     OriginsGone,
+    OriginsLocked,
 )
 from zbroker.queues.replicated.declarations import QueueView
 from zbroker.queues.replicated.origin_facts import OriginFacts
 from zbroker.queues.replicated.ownership import OwnerClaim, Ownership
 from zbroker.queues.work.carried import CarriedPart, carry
+from zbroker.queues.work.locks import lock
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import bytes_of, first_of, insert, remove, without
 from zbroker.queues.work.values import Arrivals
@@ -54,7 +56,7 @@ class ReplicatedQueue(OriginFacts):
     def _counts(self, fact: AnyQueueFact, batch: Batch) -> bool:
         if isinstance(fact, Moved):
             return batch.kind == KIND_OWNERSHIP and fact.number > 0
-        return isinstance(fact, OriginsGone | OriginsFailed | Carried)
+        return isinstance(fact, OriginsGone | OriginsFailed | OriginsLocked | Carried)
 
     def _claim(self, fact: AnyQueueFact, batch: Batch) -> OwnerClaim | None:
         if not isinstance(fact, Moved):
@@ -67,6 +69,8 @@ class ReplicatedQueue(OriginFacts):
             self._gone(local)
         elif isinstance(fact, OriginsFailed):
             self._queue.failed(local, fact.why, fact.due_ns, fact.delay_ms)
+        elif isinstance(fact, OriginsLocked):
+            lock(self._queue, local, fact.branch)
         elif isinstance(fact, Carried):
             carry(
                 self._queue,

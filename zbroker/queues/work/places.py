@@ -6,6 +6,7 @@
                 +------- undo, fold: failed -------------------+ v
                 +------- time ------------------------------- delayed
 
+    going, until a branch of a distributed transaction is decided: locked, see locks.py.
     overdue: expired, and the next tick says so. A barrier is apart until all before it are gone.
     foreign: of a replicated queue, what belongs to another instance. It is not offered here.
 
@@ -13,8 +14,8 @@ Each message of the queue is in one of: ready.standing, leases.leased, delays.wa
 going, standing_barriers, standing_foreign.
 
 `dump_state` gives the state as bytes, for tables that only make the start fast. Leases, outcomes on
-their way and what the process alone knows are not in it. Numbers are in the byte order of the
-machine: the tables never leave it.
+their way and what the process alone knows are not in it; what is locked is. Numbers are in the byte
+order of the machine: the tables never leave it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from zbroker.queues.work.delays import Delays
 from zbroker.queues.work.delivery_counts import DeliveryCounts, DeliveryTally
 from zbroker.queues.work.expiry import Expiry
 from zbroker.queues.work.leases import MessageLeases
+from zbroker.queues.work.message_locks import MessageLocks
 from zbroker.queues.work.ready import ReadyMessages
 from zbroker.queues.work.sets import bytes_of, first_of, insert, remove, without
 from zbroker.queues.work.values import Arrivals
@@ -42,7 +44,7 @@ class MessagePlaces:
     that they come back; both: that they come back, and that they are gone; were_leased: that were
     with a consumer. expired: all that are past their expiry, in whatever place; overdue: of these,
     those that no consumer has and that no outcome is about yet. foreign: see above, also what is
-    going.
+    going. locks: of what is going.
     """
 
     def __init__(self, ready: ReadyMessages) -> None:
@@ -59,6 +61,7 @@ class MessagePlaces:
         self.expired = BitMap64()
         self.overdue = BitMap64()
         self.foreign = BitMap64()
+        self.locks = MessageLocks()
 
     # -- in and out ---------------------------------------------------------------------------
 
@@ -80,6 +83,7 @@ class MessagePlaces:
         if not found.issubset(self.going):
             self.pull(without(found, self.going))
         remove(self.going, found)
+        self.locks.drop(found)
         if self.were_leased:
             remove(self.were_leased, found)
         if self.failing:
@@ -142,6 +146,7 @@ class MessagePlaces:
     def failed(self, positions: BitMap64, due_ns: int, delay_ms: int) -> BitMap64:
         """The fold read that they failed. Returns: those that come back now."""
         found = positions & self.here
+        self.locks.drop(found)
         self.delays.drop(found)
         if due_ns:
             timed = without(without(found, self.expired), self.barriers)
@@ -168,6 +173,10 @@ class MessagePlaces:
         """An outcome was refused. Returns: those that come back now, and which of these were with a
         consumer."""
         found = positions & self.going
+        if self.locks:  # these stay so
+            locked = found & self.locks.all
+            remove(self.failing, locked)
+            found = without(found, locked)
         still = found & self.both
         remove(self.both, still)
         if fate == "failed":
@@ -264,7 +273,7 @@ class MessagePlaces:
             self.here, self.barriers, self.going, self.failing, self.both, self.were_leased,
             self.expired, self.overdue, self.foreign,
         )  # fmt: skip
-        parts = (self.ready, self.leases, self.delays, self.expiring)
+        parts = (self.ready, self.leases, self.delays, self.expiring, self.locks)
         return bytes_of(*sets) + sum(part.memory_bytes() for part in parts)
 
     def check(self) -> None:
@@ -292,6 +301,8 @@ class MessagePlaces:
         self.leases.check(self.ready.standing)
         self.delays.check()
         self.expiring.check()
+        self.locks.check()
+        assert self.locks.all.issubset(self.going)
 
 
 def dump_state(places: MessagePlaces, counting: DeliveryCounts) -> dict[str, bytes]:
@@ -306,6 +317,8 @@ def dump_state(places: MessagePlaces, counting: DeliveryCounts) -> dict[str, byt
     rows["delayed"], rows["dues"], rows["longest_delay"] = places.delays.dump()
     if places.foreign:
         rows["foreign"] = _bytes(places.foreign)
+    if places.locks:
+        rows["locked"] = places.locks.dump()
     known = places.ready.dump()
     if known is not None:
         rows["known"], rows["numbers"] = known
@@ -332,9 +345,13 @@ def _load(rows: Mapping[str, bytes], places: MessagePlaces, counting: DeliveryCo
     if "foreign" in rows:
         insert(places.foreign, BitMap64.deserialize(rows["foreign"]))
     places.delays.load(rows["delayed"], rows["dues"], rows.get("longest_delay"))
-    insert(places.overdue, places.expired - places.foreign)
-    timed = places.delays.wait(places.delays.dues.known - places.foreign)
-    standing = places.here - places.barriers - places.overdue - timed - places.foreign
+    if "locked" in rows:
+        places.locks.load(rows["locked"])
+        insert(places.going, places.locks.all)
+    apart = places.foreign | places.going
+    insert(places.overdue, places.expired - apart)
+    timed = places.delays.wait(places.delays.dues.known - apart)
+    standing = places.here - places.barriers - places.overdue - timed - apart
     known = (rows["known"], rows["numbers"]) if "known" in rows else None
     places.ready.load(known, standing)
     places.expiring.load(rows["runs"])
@@ -342,7 +359,7 @@ def _load(rows: Mapping[str, bytes], places: MessagePlaces, counting: DeliveryCo
     _load_tally(rows, "cancels", counting.cancels)
     for part in (
         places.barriers, places.expired, places.delays.waiting, counting.failures.counted,
-        counting.cancels.counted, places.foreign,
+        counting.cancels.counted, places.foreign, places.locks.all,
     ):  # fmt: skip
         if without(part, places.here):
             raise ValueError("tables contradict each other")

@@ -21,7 +21,9 @@ def where(queue: Queue, position: int, now: Now) -> Standing:
     if position not in places.here:
         return Standing("gone")
     state, consumer, due, deliveries = "ready", None, None, counting.deliveries(position)
-    if position in places.going or position in places.overdue:
+    if position in places.locks.all:
+        state, deliveries = "locked", deliveries + 1
+    elif position in places.going or position in places.overdue:
         state, deliveries = "going", deliveries + (position in places.were_leased)
     elif position in places.leases.leased:
         owner = queue.consumers.owner(position)
@@ -104,8 +106,12 @@ def _nothing_ready(queue: Queue, now: Now) -> list[str]:
     waiting = places.ready.waiting(places.offered_before)
     if waiting:
         lines.append(f"{waiting} messages wait for another one of their group key")
-    if numbers.going:
-        lines.append(f"{numbers.going} messages are done; that is on its way to the disk")
+    locked = len(places.locks.all)
+    if locked:
+        text = "are locked by distributed transactions that are prepared, and not decided"
+        lines.append(f"{locked} messages {text}")
+    if numbers.going > locked:
+        lines.append(f"{numbers.going - locked} messages are done; that is on its way to the disk")
     return lines
 
 

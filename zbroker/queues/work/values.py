@@ -61,7 +61,8 @@ class Outcome(NamedTuple):
     "failed": cancelled lease_ended; of "granted", which goes to another instance: granted.
     due_ns: of "failed": not offered again before this wall time, 0: at once. letter: of "gone": the
     text of the dead letter to be made of each; "": none.
-    delay_ms: of "failed": how long that is from when it was decided.
+    delay_ms: of "failed": how long that is from when it was decided. branch: of "locked", which is
+    the fate of what a branch of a distributed transaction is to take: its principal and token.
     """
 
     positions: BitMap64
@@ -70,6 +71,7 @@ class Outcome(NamedTuple):
     due_ns: int = 0
     letter: str = ""
     delay_ms: int = 0
+    branch: tuple[str, str] | None = None
 
 
 class Offer(NamedTuple):
@@ -94,8 +96,8 @@ class SettleResult(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """The state of one message: ready leased delayed going waiting elsewhere gone; replayable:
-    acked kept.
+    """The state of one message: ready leased delayed going waiting elsewhere locked gone;
+    replayable: acked kept.
 
     due: monotonic ms at which a lease or delay is over; None: there is none, or it has no end.
     deliveries: with the one that lasts. failures: releases and ended leases.

@@ -1,0 +1,159 @@
+"""Branches of distributed transactions, as the log says of them. Pure.
+
+    prepared --committed, rolled back--> over: the same name may be prepared again
+        |
+        +--an operator decides, or another instance rolls it back--> kept --forgotten--> over
+
+A branch is decided where it was prepared: that instance alone knows all that became of it. What it
+staged stays, whatever session begins, until a record of that instance ends it. So another one that
+rolls it back, since that one is away, says what becomes of its messages in queues, and no more.
+Two instances may prepare one name; these are two branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from msgspec import DecodeError
+from msgspec.structs import replace
+
+from zbroker.errors import ClientError
+from zbroker.journal.stages import Owned, Stages
+from zbroker.log.format import Batch
+from zbroker.log.records import BRANCH, BranchRecord
+from zbroker.transaction_tokens import token_of
+from zbroker.wire.branches import AskBranches, BranchesFound, BranchRow
+from zbroker.xids import Xid
+
+BRANCHES_MAX: Final = 10_000  # of one principal
+
+
+class BranchKey(NamedTuple):
+    """One branch of a principal. instance: where it was prepared."""
+
+    xid: Xid
+    instance: int
+
+
+def decoded(body: bytes | memoryview) -> BranchRecord | None:
+    """None if it is none that this release can use."""
+    try:
+        return BRANCH.decode(body)
+    except (DecodeError, UnicodeDecodeError):
+        return None
+
+
+class BranchTable:
+    """The rows of one log. stages: of the same log."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+        self._rows: dict[str, dict[BranchKey, BranchRow]] = {}  # by principal
+
+    def get(self, principal: str, xid: Xid, instance: int) -> BranchRow | None:
+        """The branch that this instance prepared, else that of another one."""
+        rows = self._rows.get(principal, {})
+        own = rows.get(BranchKey(xid, instance))
+        return own or next((row for key, row in rows.items() if key.xid == xid), None)
+
+    # -- what this instance writes --------------------------------------------------------------
+
+    def check(self, record: BranchRecord, instance: int) -> BranchRow | None:
+        """Whether this instance may write it now. Returns: the branch that it decides.
+
+        Raises: ClientError branch_exists, too_many, unknown_branch, branch_elsewhere,
+        branch_decided, bad_command.
+        """
+        if record.state == "prepared":
+            self._check_new(record, instance)
+            return None
+        row, xid = self.get(record.principal, record.xid, instance), record.xid
+        if row is None:
+            raise ClientError("unknown_branch", f"branch {xid} is not prepared here")
+        if row.instance != instance and (not record.forced or record.state == "committed"):
+            text = f"branch {xid} was prepared on instance {row.instance:016x}"
+            raise ClientError("branch_elsewhere", text)
+        if record.state == "forgotten" and row.state == "prepared":
+            raise ClientError("bad_command", f"branch {xid} is prepared: decide it first")
+        if record.state != "forgotten" and row.state != "prepared":
+            raise ClientError("branch_decided", f"branch {xid} was {_done(row)} before")
+        return row
+
+    def _check_new(self, record: BranchRecord, instance: int) -> None:
+        rows = self._rows.get(record.principal, {})
+        if BranchKey(record.xid, instance) in rows:
+            text = f"branch {record.xid} of {record.principal!r} was prepared before"
+            raise ClientError("branch_exists", text)
+        if len(rows) >= BRANCHES_MAX:
+            text = f"a principal has at most {BRANCHES_MAX} branches that are not decided"
+            raise ClientError("too_many", text)
+
+    # -- what the log says ------------------------------------------------------------------------
+
+    def fold(self, batch: Batch) -> None:
+        """Learns from a record of any instance; one whose body is damaged changes nothing."""
+        record = decoded(batch.body)
+        if record is None:
+            return
+        by = batch.origin_instance
+        if record.state == "prepared":
+            self.learn(BranchRow(
+                record.principal, record.xid, "prepared", record.session, record.epoch,
+                record.number, by, batch.position, batch.log_time, record.messages,
+                record.accepted, record.queues,
+            ))  # fmt: skip
+            return
+        row = self.get(record.principal, record.xid, by)
+        if row is None or (row.instance != by and not record.forced):
+            return
+        self._decided(row, record, by)
+
+    def _decided(self, row: BranchRow, record: BranchRecord, by: int) -> None:
+        forgotten = record.state == "forgotten"
+        if row.instance == by or forgotten:
+            # a commit has ended its stage before: the record follows on what it shows
+            self._stages.end_prepared(_owned(row), row.instance)
+        keeps = record.heuristic or row.instance != by
+        if record.state == "forgotten" or not keeps:
+            self._drop(row)
+        elif row.state == "prepared":
+            self.learn(replace(row, state=record.state))
+
+    def _drop(self, row: BranchRow) -> None:
+        self._stages.prepared.discard(_owned(row))
+        rows = self._rows[row.principal]
+        del rows[BranchKey(row.xid, row.instance)]
+        if not rows:
+            del self._rows[row.principal]
+
+    def learn(self, row: BranchRow) -> None:
+        """A row of a state snapshot, or what a record made of it."""
+        rows = self._rows.setdefault(row.principal, {})
+        rows[BranchKey(row.xid, row.instance)] = row
+        self._stages.prepared.add(_owned(row))
+
+    # -- look -------------------------------------------------------------------------------------
+
+    def rows(self) -> Iterator[BranchRow]:
+        """All of them."""
+        for rows in list(self._rows.values()):
+            yield from list(rows.values())
+
+    def found(self, ask: AskBranches) -> BranchesFound:
+        """Those that match, by principal and name."""
+        rows = sorted(
+            (row for row in self.rows()
+             if ask.principal in (None, row.principal) and ask.xid in (None, row.xid)),
+            key=lambda row: (row.principal, row.xid, row.instance),
+        )  # fmt: skip
+        return BranchesFound(ask.cid, rows[: ask.limit], max(0, len(rows) - ask.limit))
+
+
+def _owned(row: BranchRow) -> Owned:
+    """What it staged."""
+    return row.principal, token_of(row.session, row.epoch, row.number)
+
+
+def _done(row: BranchRow) -> str:
+    return "committed" if row.state == "committed" else "rolled back"

@@ -1,0 +1,273 @@
+"""Branches of distributed transactions: prepared, decided, listed. Pure.
+
+    prepare  each message is held by its consumer here --> a unit: the record, what is locked
+               lands, and is read --> answered       refused, or one was not held --> nothing holds
+    decide   AskBranches --the branch, prepared here--> a unit: its messages, the record, what
+               leaves the queues, or comes back --> answered
+               --decided by an operator--> answered, if it was the same decision
+
+Commits of two programs race in the journal, which takes one of them. What a branch has locked is
+found in the queues, which were read beyond its record: not_ready until then.
+Source: seed 001, "Dtx commands"; X/Open XA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from zbroker.errors import ClientError
+from zbroker.log.format import KIND_BRANCH
+from zbroker.log.records import BranchRecord, encode
+from zbroker.queues.commits import Body, PendingUnit, control
+from zbroker.queues.context import QueuesConnection, QueuesContext
+from zbroker.queues.queue_state import Entry, QueueState, after_all, facts_of
+from zbroker.queues.replicated.fact_records import UnitStamp
+from zbroker.queues.scope_changes import ScopeChanges
+from zbroker.queues.transaction_takes import TransactionTakes
+from zbroker.queues.unit_records import unit_records
+from zbroker.queues.work import locks
+from zbroker.queues.work.queue import Queue
+from zbroker.transaction_tokens import token_of
+from zbroker.wire.branches import (
+    Branch,
+    BranchDecided,
+    BranchesFound,
+    BranchList,
+    BranchPrepared,
+    BranchRow,
+    DecideBranch,
+    Decision,
+    ListBranches,
+    PrepareTransaction,
+)
+from zbroker.wire.messages import ServerAnswer
+from zbroker.wire.units import UnitPart
+from zbroker.xids import Xid
+
+_STATES: Final[dict[Decision, Literal["committed", "rolled_back", "forgotten"]]] = {
+    "commit": "committed", "rollback": "rolled_back", "forget": "forgotten",
+}  # fmt: skip
+
+
+class BranchRequest(NamedTuple):
+    """What is to become of a branch, and what is called then. See DecideBranch."""
+
+    principal: str
+    xid: Xid
+    decision: Decision
+    heuristic: bool
+    force: bool
+    then: Callable[[BranchDecided], None]
+    refuse: Callable[[ClientError], None]
+
+
+class BranchCommands:
+    """Prepares and decides them, for clients and operators."""
+
+    def __init__(self, shared: QueuesContext, scopes: ScopeChanges) -> None:
+        self._shared, self._scopes = shared, scopes
+        self._takes = TransactionTakes(shared, scopes)
+
+    # -- prepare ------------------------------------------------------------------------------
+
+    def prepare(self, connection: QueuesConnection, command: PrepareTransaction) -> None:
+        """Raises: ClientError; then nothing has changed."""
+        epoch = connection.epochs.get(command.session)
+        if epoch is None or epoch != command.epoch:
+            text = f"session {command.session[:64]!r} is not attached here in epoch {command.epoch}"
+            raise ClientError("session_fenced", text)
+        takes = self._takes.held(connection, command.accepts)
+        principal = connection.token.principal
+        accepted = sum(len(take.positions) for take in takes)
+        record = BranchRecord(
+            principal, command.xid, "prepared", command.session, epoch, command.number,
+            command.messages, accepted, sorted({take.one.name for take in takes}),
+        )  # fmt: skip
+        branch = principal, token_of(command.session, epoch, command.number)
+        answer = BranchPrepared(command.xid, command.messages, accepted, command.cid)
+        taken: list[tuple[QueueState, list[Entry]]] = []
+        for take in takes:
+            outcome = locks.prepare(take.queue, take.consumer.key, take.positions, branch)
+            taken.append((take.one, [(outcome, None)]))
+            self._shared.touch(take.one)
+
+        def done(position: int, error: ClientError | None, _after: int) -> None:
+            if error is not None:
+                self._refuse(connection, command, error)
+                return
+            promises = self._shared.promises
+            read = after_all(len(takes) + 1, lambda _code: promises.at(
+                position, lambda: self._answer(connection, answer)
+            ))  # fmt: skip
+            for take in takes:
+                take.one.waiters.append((take.positions, read))
+                take.one.waited()
+            read("")
+
+        self._commit(record, taken, done)
+
+    # -- decide -------------------------------------------------------------------------------
+
+    def decide(self, connection: QueuesConnection, command: DecideBranch) -> None:
+        """Raises: ClientError."""
+        self.request(BranchRequest(
+            self._whose(connection, command.principal), command.xid, command.decision,
+            command.heuristic, command.force,
+            lambda answer: self._answer(connection, replace(answer, cid=command.cid)),
+            lambda error: self._refuse(connection, command, error),
+        ))  # fmt: skip
+
+    def request(self, request: BranchRequest) -> None:
+        """Calls `then` once it is durable, or `refuse`. Raises: ClientError."""
+
+        def found(said: BranchesFound) -> None:
+            try:
+                self._decide(request, said)
+            except ClientError as error:
+                request.refuse(error)
+
+        self._shared.find_branches(request.principal, request.xid, 2, found)
+
+    def _decide(self, request: BranchRequest, said: BranchesFound) -> None:
+        """Raises: ClientError."""
+        if said.code:
+            raise ClientError(said.code, said.reason)
+        row = self._chosen(request, said.rows)
+        decided: Decision = request.decision
+        if row.state != "prepared" and decided != "forget":
+            if row.state != _STATES[decided]:
+                how = "committed" if row.state == "committed" else "rolled back"
+                text = f"branch {row.xid} was {how} by an operator"
+                raise ClientError("branch_decided", text)
+            request.then(BranchDecided(row.xid, decided, 0, row.messages, row.accepted))
+            return
+        many = self._locking(row) if row.state == "prepared" else []
+        if decided == "forget" and row.state == "prepared":
+            raise ClientError("bad_command", f"branch {row.xid} is prepared: decide it first")
+        branch = row.principal, token_of(row.session, row.epoch, row.number)
+        taken: list[tuple[QueueState, list[Entry]]] = [
+            (one, [(outcome, None) for outcome in
+                   locks.decide(queue, branch, committed=decided == "commit")])
+            for one, queue in many
+        ]  # fmt: skip
+        accepted = sum(len(outcome.positions) for _, some in taken for outcome, _ in some)
+        messages = row.messages if decided == "commit" else 0
+        record = BranchRecord(
+            row.principal, row.xid, _STATES[decided], row.session, row.epoch, row.number, messages,
+            accepted, row.queues, request.heuristic, row.instance != self._here,
+        )  # fmt: skip
+        mixed = row.state == "prepared" and accepted < row.accepted
+
+        def done(position: int, error: ClientError | None, after: int) -> None:
+            if error is not None:
+                request.refuse(error)
+                return
+            first = position - after - messages if messages else 0
+            answer = BranchDecided(row.xid, decided, first, messages, accepted, mixed)
+            self._shared.promises.at(position, lambda: request.then(answer))
+
+        self._commit(record, taken, done)
+
+    @property
+    def _here(self) -> int:
+        return self._shared.manager.origin.instance
+
+    def _chosen(self, request: BranchRequest, rows: list[BranchRow]) -> BranchRow:
+        """Raises: ClientError unknown_branch, branch_elsewhere."""
+        own = [row for row in rows if row.instance == self._here]
+        row = next(iter(own or rows), None)
+        if row is None:
+            text = f"{request.principal!r} has no branch {request.xid} that is to be decided"
+            raise ClientError("unknown_branch", text)
+        if row.instance != self._here and (not request.force or request.decision == "commit"):
+            text = f"branch {row.xid} was prepared on instance {row.instance:016x}"
+            raise ClientError("branch_elsewhere", text)
+        return row
+
+    def _locking(self, row: BranchRow) -> list[tuple[QueueState, Queue]]:
+        """The queues that have messages of a branch. Raises: ClientError not_ready."""
+        if not self._shared.manager.known:
+            raise ClientError("not_ready", "the queues are being read")
+        found = []
+        for name in row.queues:
+            one = self._shared.manager.running.get(name)
+            if one is None or not isinstance(one.queue, Queue):
+                continue  # it was deleted meanwhile
+            one.check_ready()
+            if self._scopes.holds(one) or one.folded <= row.position:
+                raise ClientError("not_ready", f"queue {name!r} is being read, or changed")
+            found.append((one, one.queue))
+        return found
+
+    # -- list ---------------------------------------------------------------------------------
+
+    def listed(self, connection: QueuesConnection, command: ListBranches) -> None:
+        """Raises: ClientError."""
+        principal = self._whose(connection, command.principal)
+
+        def found(said: BranchesFound) -> None:
+            if said.code:
+                self._refuse(connection, command, ClientError(said.code, said.reason))
+                return
+            rows = [self.shown(row) for row in said.rows]
+            self._answer(connection, BranchList(rows, said.left_out, command.cid))
+
+        self._shared.find_branches(principal, command.xid, command.limit, found)
+
+    def shown(self, row: BranchRow) -> Branch:
+        """A branch for others."""
+        return Branch(
+            row.xid, row.principal, row.state, row.session, row.instance,
+            row.instance == self._here, row.messages, row.accepted, row.prepared_ns,
+        )  # fmt: skip
+
+    def _whose(self, connection: QueuesConnection, principal: str) -> str:
+        """Raises: ClientError not_entitled."""
+        own = connection.token.principal
+        if principal in ("", own):
+            return own
+        if not self._shared.may(connection, "dtx_admin", principal):
+            text = f"{own!r} may not decide branches of {principal[:64]!r}"
+            raise ClientError("not_entitled", text)
+        return principal
+
+    # -- units and answers --------------------------------------------------------------------
+
+    def _commit(
+        self, record: BranchRecord, taken: list[tuple[QueueState, list[Entry]]],
+        done: Callable[[int, ClientError | None, int], None],
+    ) -> None:  # fmt: skip
+        """A unit: the record, and what becomes of messages in queues. done: called with the
+        position of its last part, the refusal, and how many parts follow on the first."""
+        commits = self._shared.manager.commits
+        number = commits.number()
+        stamp = UnitStamp(commits.incarnation, number)
+        record.by, record.unit = stamp
+        made: list[tuple[int, bytes]] = [(KIND_BRANCH, encode(record))]
+        for one, entries in taken:
+            if entries:
+                made += unit_records(one, facts_of([outcome for outcome, _ in entries]), stamp)
+        parts: list[UnitPart] = [control(kind, body) for kind, body in made]
+        bodies: list[Body] = [body for _, body in made]
+
+        def landed(code: str, reason: str, position: int) -> None:
+            for one, entries in taken:
+                one.over(entries, code)
+                self._shared.touch(one)
+            done(position, ClientError(code, reason) if code else None, len(parts) - 1)
+
+        commits.add(PendingUnit(parts, bodies, landed, number))
+
+    def _answer(self, connection: QueuesConnection, answer: ServerAnswer) -> None:
+        if self._shared.connections.get(connection.rid) is connection:
+            self._shared.send(connection.rid, answer)
+
+    def _refuse(
+        self, connection: QueuesConnection,
+        command: PrepareTransaction | DecideBranch | ListBranches, error: ClientError,
+    ) -> None:  # fmt: skip
+        if self._shared.connections.get(connection.rid) is connection:
+            self._shared.refuse(connection.rid, error, command.cid)

@@ -1,0 +1,76 @@
+"""What a transaction takes from queues: messages that consumers of its client hold now. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+
+from zbroker.errors import ClientError
+from zbroker.queues.consumer_registry import positions_of
+from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
+from zbroker.queues.queue_state import Entry, QueueState
+from zbroker.queues.scope_changes import ScopeChanges
+from zbroker.queues.work.queue import Queue
+from zbroker.wire.transactions import ACCEPTS_MAX, Accepted
+
+
+class Taking(NamedTuple):
+    """What a transaction takes from the messages of one consumer."""
+
+    one: QueueState
+    queue: Queue
+    consumer: RemoteConsumer
+    positions: BitMap64
+
+
+class TransactionTakes:
+    """Finds them."""
+
+    def __init__(self, shared: QueuesContext, scopes: ScopeChanges) -> None:
+        self._shared, self._scopes = shared, scopes
+
+    def held(self, connection: QueuesConnection, accepts: Sequence[Accepted]) -> list[Taking]:
+        """What it takes, all of which its consumers hold. Raises: ClientError."""
+        if len({(one.queue, one.holder) for one in accepts}) < len(accepts):
+            raise ClientError("bad_field", "key `accepts`: a consumer is there twice")
+        if len(accepts) > ACCEPTS_MAX:
+            raise ClientError("too_many", f"a transaction takes from {ACCEPTS_MAX} consumers")
+        takes: list[Taking] = []
+        for each in accepts:
+            one, positions = self._shared.running(each.queue), positions_of(each.ends)
+            if not isinstance(one.queue, Queue):
+                raise ClientError("bad_field", "key `accepts`: a replayable queue is left out")
+            one.check_ready()
+            if self._scopes.holds(one):
+                raise ClientError("not_ready", f"queue {one.name!r} is being changed")
+            consumer = self._consumer(connection, each)
+            if consumer is None:
+                raise _aborted(f"a consumer of {one.name!r} is over")
+            if not one.queue.holds(consumer.key, positions):
+                raise _aborted(f"a consumer of {one.name!r} does not hold all of its messages now")
+            if self._shared.manager.good(positions, each.generation) != positions:
+                raise _aborted(f"these positions are not of generation {each.generation}")
+            if positions:
+                takes.append(Taking(one, one.queue, consumer, positions))
+        return takes
+
+    def _consumer(self, connection: QueuesConnection, said: Accepted) -> RemoteConsumer | None:
+        """The one that is meant, on whatever connection."""
+        found = self._shared.holders.get((said.queue, f"{connection.token.name}/{said.holder}"))
+        other = None if found is None else self._shared.connections.get(found.rid)
+        mine = other is not None and other.token.principal == connection.token.principal
+        return found if mine else None
+
+    def settled(self, take: Taking) -> list[Entry]:
+        """They are acknowledged."""
+        result = take.queue.settle(take.consumer.key, take.positions, "ack", self._shared.now)
+        assert result.taken == len(take.positions), "it holds all of them"
+        take.consumer.acked += result.taken
+        self._shared.touch(take.one)
+        return [(outcome, None) for outcome in result.outcomes]
+
+
+def _aborted(why: str) -> ClientError:
+    return ClientError("transaction_aborted", f"{why}: nothing of the transaction holds")

@@ -1,0 +1,56 @@
+"""How messages are locked for a branch of a distributed transaction, and what then. Pure.
+
+    held by a consumer --prepare--> going --fold: locked--> locked --decide--> going --fold--> gone,
+                                                                               or back
+
+What is locked is `going` until its branch is decided: no consumer gets it, and no lease, purge,
+expiry or acknowledgement is about it. It is in the dump of a queue, as nothing else that is going.
+An acknowledgement of another instance, which took over meanwhile, counts: then it is gone, and the
+branch finds fewer than it had.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyroaring import BitMap64
+
+from zbroker.queues.work.message_locks import Branch
+from zbroker.queues.work.sets import insert, without
+from zbroker.queues.work.values import Outcome
+
+if TYPE_CHECKING:
+    from zbroker.queues.work.queue import Queue
+
+
+def prepare(queue: Queue, key: int, positions: BitMap64, branch: Branch) -> Outcome:
+    """A consumer holds all of these, and its branch is to lock them."""
+    queue.consumers.free(queue.places.take_out(positions), queue.consumers.by_key[key])
+    queue.places.going_to_go(positions)
+    return Outcome(positions, "locked", "locked", branch=branch)
+
+
+def lock(queue: Queue, positions: BitMap64, branch: Branch) -> None:
+    """The fold read that they are locked."""
+    places = queue.places
+    found = without(positions & places.here, places.locks.all)
+    fresh = without(found, places.going)
+    if fresh:
+        leased = fresh & places.leases.leased
+        if leased:
+            queue.consumers.free(leased)
+        places.pull(fresh)
+        insert(places.going, fresh)
+    if found:
+        places.locks.put(found, branch)
+
+
+def decide(queue: Queue, branch: Branch, *, committed: bool) -> list[Outcome]:
+    """What becomes of all that a branch has locked here."""
+    found = queue.places.locks.of(branch)
+    if not found:
+        return []
+    if committed:
+        return [Outcome(found, "gone", "acked")]
+    queue.places.going_to_fail(found)
+    return [Outcome(found, "failed", "cancelled")]
