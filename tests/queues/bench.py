@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from msgspec import Raw, msgpack
 from msgspec.structs import replace
@@ -41,6 +41,7 @@ from zbroker.journal.stages import Stages
 from zbroker.journal.transaction_table import TransactionTable
 from zbroker.log.format import (
     COLUMN_ROUTES,
+    KIND_BRANCH,
     KIND_DEFINITION,
     KIND_EXCHANGE,
     KIND_NOOP,
@@ -52,7 +53,7 @@ from zbroker.log.format import (
     Batch,
 )
 from zbroker.log.reader import Cursor
-from zbroker.log.records import QUEUE, TRANSACTION, AnyFact, ends_of
+from zbroker.log.records import BRANCH, QUEUE, TRANSACTION, AnyFact, ends_of
 from zbroker.queues.core import AGAIN_MS, QueuesCore
 from zbroker.queues.effects import (
     Effect,
@@ -77,6 +78,7 @@ from zbroker.server.token_listener import ListenerSettings
 from zbroker.wire import bodies, codec, token
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
+from zbroker.wire.branches import AskBranches, BranchesFound
 from zbroker.wire.exchange_messages import AskExchanges, ExchangeRows
 from zbroker.wire.internal import (
     Holds,
@@ -102,6 +104,10 @@ JOURNAL, PROCESS = 7, 70  # incarnations
 KEY_A, KEY_B = "a" * 40, "b" * 40  # of connections
 
 Unit = tuple[list[UnitPart], list[bytes]]
+Question = Locate | AskSession | AskSessions | AskBranches
+_ANSWERS: Final[dict[type, Any]] = {
+    Locate: Located, AskSession: SessionFound, AskSessions: SessionList, AskBranches: BranchesFound,
+}  # fmt: skip
 T = TypeVar("T")
 
 
@@ -154,7 +160,7 @@ class Bench:
         self.waiting: list[Effect] = []
         self.unreadable = BitMap64()
         self.under_way: list[tuple[int, Unit]] = []
-        self.lookups: list[Locate | AskSession | AskSessions] = []
+        self.lookups: list[Question] = []
         self.gives: list[tuple[str, Give]] = []
         self.answers: list[tuple[bytes, Any]] = []
         self.bodies: list[bytes | None] = []  # of the answers
@@ -423,7 +429,7 @@ class Bench:
             for part, body in zip(parts, unit_bodies, strict=True):
                 assert part.crc == crc32c(body)
                 publisher = BROKER if part.kind == KIND_PUBLISH else 0
-                if part.kind == KIND_TRANSACTION and (count := TRANSACTION.decode(body).messages):
+                if count := _shown(part, body):
                     self._put(KIND_PUBLISH, bodies.pack([b"shown"] * count), SHOWS, ["out"], count)
                 self._put(part.kind, body, publisher, part.topics, part.count, part.columns)
             items.append(ReceiptItem(ordinal, self.position - 1, first))
@@ -470,8 +476,7 @@ class Bench:
         """The look-ups that wait are answered."""
         asks, self.lookups = self.lookups, []
         for ask in asks:
-            kind = Located if isinstance(ask, Locate) else SessionFound
-            refused = kind(ask.cid, code=code, reason=reason)
+            refused = _ANSWERS[type(ask)](ask.cid, code=code, reason=reason)
             self.turn.hear(refused if code else self.found(ask))
         self.run()
 
@@ -637,17 +642,19 @@ class Bench:
             rows, whole = records.since(message.after)
             packed = [Raw(msgpack.encode(row)) for row in rows]
             return ExchangeRows(0, records.changes, self.position, packed, whole)
-        if not isinstance(message, Locate | AskSession | AskSessions):
+        if not isinstance(message, Question):
             return None
         if self.silent:
             self.lookups.append(message)
             return None
         return self.found(message)
 
-    def found(self, ask: Locate | AskSession | AskSessions) -> Located | SessionFound | SessionList:
+    def found(self, ask: Question) -> Located | SessionFound | SessionList | BranchesFound:
         """What the journal says."""
         if isinstance(ask, AskSessions):
             return self._sessions().listed(ask)
+        if isinstance(ask, AskBranches):
+            return self._sessions().branches.found(ask)
         return self.locate(ask) if isinstance(ask, Locate) else self._sessions().found(ask)
 
     def _sessions(self) -> TransactionTable:
@@ -655,6 +662,8 @@ class Bench:
         for one in self.log:
             if one.kind == KIND_TRANSACTION:
                 known.fold(one)
+            elif one.kind == KIND_BRANCH:
+                known.branches.fold(one)
         return known
 
     def _read(self, effect: Any) -> Any:
@@ -768,6 +777,16 @@ def code_of(call: Any) -> str:
     except ClientError as error:
         return error.code
     raise AssertionError("it was not refused")
+
+
+def _shown(part: UnitPart, body: bytes) -> int:
+    """How many staged messages a unit shows that begins with this."""
+    if part.kind == KIND_TRANSACTION:
+        return TRANSACTION.decode(body).messages
+    if part.kind != KIND_BRANCH:
+        return 0
+    said = BRANCH.decode(body)
+    return said.messages if said.state == "committed" else 0
 
 
 def _split(many: list[T], count: int | None) -> tuple[list[T], list[T]]:

@@ -1,0 +1,408 @@
+"""Branches of distributed transactions in the queues process: conditions, locks, answers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from pyroaring import BitMap64
+
+from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, HERE, Bench, Got
+from tests.queues.test_replicated import LOWER, THERE, Shared
+from tests.queues.test_transaction_commands import attach, bench, code, commit, say, took
+from zbroker.config import QueueConfig
+from zbroker.log import queue_records as r
+from zbroker.log.format import KIND_BRANCH, KIND_OUTCOMES, KIND_QUEUE
+from zbroker.log.records import BRANCH, BranchRecord, Failed, Locked, MessagesGone, encode
+from zbroker.queues.snapshots import Snapshots
+from zbroker.queues.work.queue import Queue
+from zbroker.transaction_tokens import token_of
+from zbroker.wire import queue_messages as q
+from zbroker.wire.branches import (
+    BranchDecided,
+    BranchList,
+    BranchPrepared,
+    DecideBranch,
+    ListBranches,
+    PrepareTransaction,
+)
+from zbroker.wire.transactions import Accepted
+from zbroker.xids import Xid
+
+X: Final = Xid(7, "transfer-1", "broker")
+ENDS: Final = ["commit", "rollback"]
+
+
+def prepare(
+    at: Bench, epoch: int, *accepts: Accepted, xid: Xid = X, number: int = 1, messages: int = 0,
+    rid: bytes = ANN,
+) -> Any:  # fmt: skip
+    return say(at, PrepareTransaction("bills", epoch, number, xid, messages, list(accepts)), rid)
+
+
+def decide(at: Bench, decision: Any, xid: Xid = X, rid: bytes = ANN, **more: Any) -> Any:
+    return say(at, DecideBranch(xid, decision, **more), rid)
+
+
+def listed(at: Bench, rid: bytes = ANN, **more: Any) -> list[tuple[str, str, int]]:
+    answer = say(at, ListBranches(**more), rid)
+    assert isinstance(answer, BranchList)
+    return [(str(one.xid), one.state, one.accepted) for one in answer.branches]
+
+
+def locked(*configs: QueueConfig) -> tuple[Bench, list[int]]:
+    """A branch has the first two of three messages of "q", and two staged ones."""
+    at = bench(*configs)
+    at.consume()
+    m = at.many(3)
+    epoch = attach(at).epoch
+    assert isinstance(prepare(at, epoch, took(*m[:2]), messages=2), BranchPrepared)
+    return at, m
+
+
+def states(at: Bench, positions: list[int]) -> list[str]:
+    return [at.state(one) for one in positions]
+
+
+# -- prepare --------------------------------------------------------------------------------------
+
+
+def test_what_is_prepared_is_locked_in_one_unit_with_its_record() -> None:
+    at = bench()
+    at.consume()
+    at.consume("other", "o")
+    m = at.many(3)
+    [other] = at.publish(b"x", topic="u")
+    epoch = attach(at).epoch
+    at.holding = True
+    assert prepare(at, epoch, took(*m[:2]), took(other, sid="o"), messages=5) is None
+    assert at.kinds() == [KIND_BRANCH, KIND_QUEUE, KIND_QUEUE]
+    at.land()
+    assert at.last() == BranchPrepared(X, 5, 3, "c")
+    assert states(at, m) == ["locked", "locked", "leased"]
+    assert at.state(other, "other") == "locked"
+    said = BRANCH.decode(next(one.body for one in at.log if one.kind == KIND_BRANCH))
+    assert (said.state, said.messages, said.accepted, said.queues) == (
+        "prepared",
+        5,
+        3,
+        ["other", "q"],
+    )
+    branch = "ann", token_of("bills", epoch, 1)
+    assert [fact.branch for fact in at.facts(Locked)] == [branch, branch]
+
+
+def test_the_answer_comes_when_the_locks_were_read() -> None:
+    at = bench()
+    at.consume()
+    m = at.many(1)
+    epoch = attach(at).epoch
+    at.reading = False
+    assert prepare(at, epoch, took(*m)) is None
+    at.reading = True
+    at.run()
+    assert isinstance(at.last(), BranchPrepared)
+    assert isinstance(decide(at, "commit"), BranchDecided)
+
+
+@pytest.mark.parametrize("what", ["not held", "another epoch", "attached by no one"])
+def test_what_cannot_be_prepared_changes_nothing(what: str) -> None:
+    at = bench()
+    at.consume()
+    m = at.many(1)
+    epoch = attach(at).epoch if what != "attached by no one" else 5
+    wrong = [99] if what == "not held" else []
+    answer = prepare(at, epoch + (what == "another epoch"), took(*m, *wrong))
+    assert code(answer) == ("transaction_aborted" if what == "not held" else "session_fenced")
+    assert states(at, m) == ["leased"]
+    assert not [one for one in at.log if one.kind == KIND_BRANCH]
+
+
+def test_a_refused_prepare_gives_back_what_it_had() -> None:
+    at = bench()
+    at.consume()
+    m = at.many(1)
+    epoch = attach(at).epoch
+    at.holding = True
+    prepare(at, epoch, took(*m))
+    at.refuse("branch_exists")
+    assert at.codes() == ["branch_exists"]
+    assert at.seen()[-1] == Got(m[0], 2), "it comes again, flagged"
+
+
+def test_the_session_goes_on_while_a_branch_is_prepared() -> None:
+    at, m = locked()
+    epoch = attach(at).epoch
+    assert commit(at, epoch, 1, took(m[2])).accepted == 1
+    assert listed(at) == [(str(X), "prepared", 2)]
+
+
+# -- locks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decision", ENDS)
+def test_nothing_but_a_decision_is_about_what_is_locked(decision: str) -> None:
+    at, m = locked()
+    at.pass_ms(AFTER_LEASE_MS)
+    at.ack(*m[:2], sid=None, queue="q")
+    assert at.settled()[-1] == (0, 2), "whoever says so"
+    at.reject(*m[:2])
+    at.release(*m[:2])
+    at.send(q.PurgeQueue("q"), q.Cancel("s"))
+    at.lose()
+    at.logon()
+    at.gives.clear()
+    at.consume(sid="again")
+    assert at.got("again") in ([], m[2:])
+    assert states(at, m[:2]) == ["locked", "locked"]
+    answer = decide(at, decision)
+    assert (answer.accepted, answer.mixed) == (2, False)
+    assert at.here() == m[2 if decision == "commit" else 0 :], "the third one was leased"
+
+
+def test_an_acknowledgement_that_was_on_its_way_is_not_lost_in_a_lock() -> None:
+    """Anybody may acknowledge what is leased; it waits for what was decided before."""
+    at = bench()
+    at.consume()
+    m = at.many(1)
+    epoch = attach(at).epoch
+    at.holding = True
+    prepare(at, epoch, took(*m))
+    at.ack(*m, sid=None, queue="q")
+    at.land()
+    assert at.settled()[-1] == (0, 1)
+
+
+@pytest.mark.parametrize("tables", [True, False])
+def test_a_restart_keeps_what_is_locked(tables: bool) -> None:
+    at, m = locked()
+    saved = Snapshots().take(at.manager).many if tables else None
+    at.restart(saved)
+    at.logon()
+    at.gives.clear()
+    at.consume()
+    assert at.got() == [m[2]]
+    assert states(at, m[:2]) == ["locked", "locked"]
+    assert decide(at, "rollback").accepted == 2
+    assert all(one.deliveries > 1 for one in at.seen() if one.position in m[:2])
+    assert set(at.got()) == set(m)
+
+
+def test_expired_messages_are_locked_until_they_are_decided() -> None:
+    at, m = locked(QueueConfig("q", topic="t", expiration=5_000), QueueConfig("other", topic="u"))
+    at.pass_ms(20_000)
+    assert states(at, m[:2]) == ["locked", "locked"]
+    decide(at, "rollback")
+    assert at.here() == m[2:], "a consumer has that one"
+    assert "time_limit" in [fact.why for fact in at.facts(MessagesGone)]
+
+
+def test_the_next_of_a_group_waits_for_the_one_that_is_locked() -> None:
+    at = bench(QueueConfig("q", topic="t", group_key="/k"))
+    at.consume()
+    m = at.publish(b'{"k": 1}') + at.publish(b'{"k": 1}')
+    epoch = attach(at).epoch
+    prepare(at, epoch, took(m[0]))
+    saved = Snapshots().take(at.manager).many
+    assert at.got() == [m[0]]
+    at.restart(saved)
+    at.logon()
+    at.consume()
+    assert at.got() == [m[0]], "also after a restart"
+    decide(at, "commit")
+    assert at.got() == m
+
+
+def test_a_queue_with_locked_messages_is_not_deleted() -> None:
+    at, _ = locked()
+    answer = say(at, q.DeleteQueue("q"))
+    assert code(answer) in ("queue_in_use", "bad_queue")
+    declared = bench()
+    say(declared, q.DeclareQueue("mine", settings={"topic": "t"}))
+    declared.consume("mine")
+    m = declared.many(1)
+    epoch = attach(declared).epoch
+    prepare(declared, epoch, Accepted("mine", "s", HERE.generation, [m[0], m[0] + 1]))
+    assert code(say(declared, q.DeleteQueue("mine"))) == "queue_in_use"
+    decide(declared, "commit")
+    declared.send(q.Cancel("s"))
+    assert isinstance(say(declared, q.DeleteQueue("mine")), q.QueueChanged)
+
+
+# -- decide ---------------------------------------------------------------------------------------
+
+
+def test_a_commit_shows_its_messages_and_takes_what_was_locked() -> None:
+    at, m = locked()
+    answer = decide(at, "commit")
+    shown = next(one for one in at.log if one.topics == ["out"])
+    assert answer == BranchDecided(X, "commit", shown.position, 2, 2, cid="c")
+    assert at.here() == [m[2]]
+    assert [fact.why for fact in at.facts(MessagesGone)] == ["acked"]
+    assert at.one().counts.acked == 2
+    assert listed(at) == []
+    assert code(decide(at, "commit")) == "unknown_branch"
+
+
+def test_a_rollback_gives_back_what_was_locked_as_delivered_before() -> None:
+    at, m = locked()
+    assert decide(at, "rollback") == BranchDecided(X, "rollback", 0, 0, 2, cid="c")
+    assert [fact.why for fact in at.facts(Failed)] == ["cancelled"]
+    assert at.seen()[-2:] == [Got(m[0], 2), Got(m[1], 2)]
+    assert code(decide(at, "commit")) == "unknown_branch"
+
+
+def test_a_branch_without_messages_and_locks_is_decided_as_well() -> None:
+    at = bench()
+    epoch = attach(at).epoch
+    assert prepare(at, epoch) == BranchPrepared(X, cid="c")
+    assert decide(at, "commit") == BranchDecided(X, "commit", cid="c")
+
+
+@pytest.mark.parametrize("first", ENDS)
+def test_of_two_decisions_at_once_one_holds(first: str) -> None:
+    at, m = locked()
+    second = ENDS[1 - ENDS.index(first)]
+    at.holding = True
+    decide(at, first)
+    decide(at, second)
+    at.reading = False
+    at.land(1)
+    at.refuse("unknown_branch")
+    assert at.codes() == ["unknown_branch"]
+    at.reading = True
+    at.fold()
+    at.holding = False
+    assert at.here() == ([m[2]] if first == "commit" else m)
+    assert states(at, m[:2]) == ["gone"] * 2 if first == "commit" else ["leased"] * 2
+
+
+@pytest.mark.parametrize("decision", ENDS)
+def test_a_refused_decision_leaves_the_locks(decision: str) -> None:
+    at, m = locked()
+    at.holding = True
+    decide(at, decision)
+    at.refuse("too_large")
+    assert at.codes() == ["too_large"]
+    assert states(at, m[:2]) == ["locked", "locked"]
+    at.holding = False
+    assert decide(at, decision).accepted == 2
+
+
+def test_a_decision_waits_until_the_queues_were_read() -> None:
+    at, _ = locked()
+    at.reading = False
+    at.restart()
+    at.logon()
+    assert code(decide(at, "commit")) == "not_ready"
+    at.reading = True
+    at.fold()
+    assert decide(at, "commit").accepted == 2
+
+
+def test_a_branch_is_decided_by_anybody_of_its_principal_and_by_nobody_else() -> None:
+    at, _ = locked()
+    assert code(decide(at, "commit", rid=BOB)) == "unknown_branch", "names are of a principal"
+    assert listed(at, BOB) == []
+    assert listed(at) == [(str(X), "prepared", 2)]
+    assert listed(at, xid=Xid(7, "other")) == []
+    at.lose()
+    at.logon()
+    assert decide(at, "commit").accepted == 2
+
+
+def test_what_an_operator_decided_is_answered_and_kept() -> None:
+    at, _ = locked()
+    assert code(decide(at, "forget")) == "bad_command"
+    assert decide(at, "commit", heuristic=True).accepted == 2
+    assert listed(at) == [(str(X), "committed", 2)]
+    assert decide(at, "commit") == BranchDecided(X, "commit", 0, 2, 2, cid="c")
+    assert code(decide(at, "rollback")) == "branch_decided"
+    assert decide(at, "forget") == BranchDecided(X, "forget", cid="c")
+    assert code(decide(at, "forget")) == "unknown_branch"
+
+
+# -- several instances ----------------------------------------------------------------------------
+
+
+def of_peer(at: Shared, state: str, **more: Any) -> None:
+    said = {"session": "bills", "epoch": 5, "number": 1, "queues": ["q"]} | more
+    at.arrives(KIND_BRANCH, encode(BranchRecord("ann", X, state, **said)), LOWER)  # type: ignore[arg-type]
+
+
+def lock_there(at: Shared, *origins: tuple[int, int]) -> None:
+    where = [r.OriginSet(*LOWER, [first, count]) for first, count in origins]
+    at.facts_of(r.OriginsLocked(where, ("ann", token_of("bills", 5, 1))), origin=LOWER)
+
+
+def test_another_instance_does_not_decide_it_but_by_force() -> None:
+    at = Shared()
+    m = at.from_peer(2, LOWER)
+    of_peer(at, "prepared", accepted=2)
+    lock_there(at, (1, 2))
+    assert states(at, m) == ["locked", "locked"]
+    assert code(decide(at, "commit")) == "branch_elsewhere"
+    assert code(decide(at, "commit", force=True)) == "branch_elsewhere"
+    assert code(decide(at, "rollback")) == "branch_elsewhere"
+    assert decide(at, "rollback", force=True).accepted == 2
+    assert states(at, m) == ["elsewhere", "elsewhere"]
+    assert listed(at) == [(str(X), "rolled_back", 2)]
+
+
+def test_locked_messages_stay_so_when_their_owner_changes() -> None:
+    at = Shared()
+    m = at.from_peer(2, LOWER)
+    at.consume()
+    of_peer(at, "prepared", accepted=1)
+    lock_there(at, (1, 1))
+    at.move([r.OriginSet(*LOWER, [1, 2])], takeover=True, seen=True, origin=HERE)
+    assert at.got() == [m[1]]
+    assert states(at, m[:1]) == ["locked"]
+    decide(at, "rollback", force=True)
+    assert at.got() == [m[1], m[0]]
+
+
+def test_a_lock_that_is_here_before_its_message_counts() -> None:
+    at = Shared()
+    of_peer(at, "prepared", accepted=1)
+    lock_there(at, (9, 1))
+    m = at.from_peer(1, LOWER, at=9)
+    assert states(at, m) == ["locked"]
+
+
+def test_an_acknowledgement_of_another_instance_counts_and_is_said() -> None:
+    at = Shared()
+    at.consume()
+    m = at.many(2)
+    epoch = attach(at).epoch
+    prepare(at, epoch, took(*m))
+    gone = r.OriginsGone([r.OriginSet(*HERE, [m[0], 1])])
+    at.facts_of(gone, origin=THERE)
+    answer = decide(at, "commit")
+    assert (answer.accepted, answer.mixed) == (1, True)
+    assert at.here() == []
+
+
+def test_locks_of_a_replicated_queue_go_to_all_instances() -> None:
+    at = Shared()
+    at.consume()
+    m = at.many(1)
+    epoch = attach(at).epoch
+    at.holding = True
+    prepare(at, epoch, took(*m))
+    assert at.kinds() == [KIND_BRANCH, KIND_OUTCOMES]
+    at.land()
+    assert isinstance(at.last(), BranchPrepared)
+    assert at.state(m[0]) == "locked"
+
+
+def test_a_dump_of_locks_that_is_damaged_is_refused() -> None:
+    at, m = locked()
+    rows = at.one().queue.dump()
+    again = Queue(at.one().definition.config)
+    again.load(rows)
+    again.check()
+    assert again.places.locks.all == BitMap64(m[:2])
+    for bad in (b"", b"no", b"\x91\x93\xa1a\xa1b\xc4\x01x"):
+        with pytest.raises(ValueError, match=r".+"):
+            Queue(at.one().definition.config).load(rows | {"locked": bad})
