@@ -94,5 +94,5 @@ class TransactionPlacer:
 
 
 def _as_commit(record: BranchRecord) -> TransactionRecord:
-    """What is prepared is in an epoch of a session, and has a number, as what is committed."""
+    """A branch is in an epoch of a session, and has a number, as a transaction that commits."""
     return TransactionRecord(record.principal, record.session, record.epoch, record.number)

@@ -53,7 +53,7 @@ _STATES: Final[dict[Decision, Literal["committed", "rolled_back", "forgotten"]]]
 
 
 class BranchRequest(NamedTuple):
-    """What is to become of a branch, and what is called then. See DecideBranch."""
+    """A decision about a branch, and what is called then. See DecideBranch."""
 
     principal: str
     xid: Xid

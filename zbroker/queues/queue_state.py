@@ -303,7 +303,7 @@ class QueueState:
 
     @property
     def locked(self) -> BitMap64:
-        """What is locked by branches of distributed transactions."""
+        """Messages that branches of distributed transactions have locked."""
         return self.queue.places.locks.all if isinstance(self.queue, Queue) else BitMap64()
 
     def check_unlocked(self) -> None:
