@@ -744,7 +744,7 @@ class Judge:
         if command is None or ref is None or ref.ended:
             return
         self.checks[f"settled {type(command).__name__}"] += 1
-        where = self.where(command) & ref.ever
+        where = self.where(command) & ref.ever - self.not_promised(ref)
         if type(command) is q.Settle and ref.replays:
             self.demand((where & ref.here).issubset(ref.noted), "an ack is not in the log")
             ref.promised |= where
@@ -761,6 +761,10 @@ class Judge:
                 if known is not None and isinstance(queue, Queue):
                     end_ms = queue.places.leases.end(position)
                     self._leases[ref.name, position] = Lease(known.key, end_ms)
+
+    def not_promised(self, ref: Ref) -> BitMap64:
+        """Messages of which an answer to an ack does not say that they are gone."""
+        return BitMap64()
 
     def _consuming(self, process: ProcessNode, answer: q.Consuming) -> None:
         command = self.asks[answer.sid]

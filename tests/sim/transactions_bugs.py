@@ -30,7 +30,7 @@ def _taken_unheld(core: Any) -> None:
         result = take.queue.settle(take.consumer.key, take.positions, "ack", core.shared.now)
         return [(outcome, None) for outcome in result.outcomes]
 
-    commands._settled = settled
+    commands._takes.settled = settled
     queues_bugs._made_with(core, "_made", _holds_all)
 
 

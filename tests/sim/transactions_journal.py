@@ -27,7 +27,7 @@ from zbroker.journal.core import JournalCore
 from zbroker.journal.fold import LogFold
 from zbroker.journal.sessions import PublisherState
 from zbroker.log import references
-from zbroker.log.format import FLAG_SHOWS, KIND_PUBLISH, KIND_TRANSACTION, Batch
+from zbroker.log.format import FLAG_SHOWS, KIND_BRANCH, KIND_PUBLISH, KIND_TRANSACTION, Batch
 from zbroker.wire import internal as i
 
 if TYPE_CHECKING:
@@ -220,7 +220,8 @@ class TransactionsJournal(JournalNode):
         world = self.world
         if not world.dies_at_commit or not isinstance(message, i.JournalReceipt):
             return False
-        if not any(batch.kind == KIND_TRANSACTION for batch in self.log.batches[-4:]):
+        commits = {KIND_TRANSACTION, KIND_BRANCH}
+        if not any(batch.kind in commits for batch in self.log.batches[-4:]):
             return False
         world.dies_at_commit = False
         world.at.after(0, world.kill_journal)

@@ -11,6 +11,7 @@ the end    each job that a transaction took has its result, once, and never come
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -95,6 +96,7 @@ class TransactionsJudge(Judge):
     """Sees everything. landed: all transactions of the log. by: of each job, who took it."""
 
     world: TransactionsWorld
+    shows = frozenset({KIND_TRANSACTION})  # kinds of records of what is shown
 
     def __init__(self, world: TransactionsWorld) -> None:
         super().__init__(world)
@@ -128,6 +130,8 @@ class TransactionsJudge(Judge):
             self._stages[token] = self._stages.get(token, 0) + batch.taken
         elif batch.kind == KIND_ABORT:
             for _, token in r.ABORT.decode(batch.body).stages:
+                if self.stays(token):
+                    continue
                 self.checks["aged"] += self._stages.pop(token, 0) > 0
 
     def _unit(self, record: Any, *, letters: bool = False) -> None:
@@ -142,7 +146,7 @@ class TransactionsJudge(Judge):
         if not is_commit(batch):
             super()._published(batch, after)
             return
-        unit = after is not None and after.kind == KIND_TRANSACTION and batch.flags & FLAG_UNIT
+        unit = after is not None and after.kind in self.shows and batch.flags & FLAG_UNIT
         self.demand(unit, "messages were shown without the record of their transaction")
         self.demand(batch.publisher == SHOWN_BY, "messages of a transaction are", batch.publisher)
         self.demand(batch.sequence == self._shown + 1, "a sequence of transactions is missing")
@@ -160,9 +164,14 @@ class TransactionsJudge(Judge):
         row.epoch, row.holder = epoch, record.holder
         old, kept = stages_of(name), stages_in(name, epoch)
         for token in [*self._stages]:
-            if token.startswith(old) and not token.startswith(kept):
+            ends = token.startswith(old) and not token.startswith(kept)
+            if ends and not self.stays(token):
                 del self._stages[token]
                 self.checks["fenced stage"] += 1
+
+    def stays(self, _token: str) -> bool:
+        """Whether what is staged stays, whatever session begins."""
+        return False
 
     def _committed(
         self, row: Row, record: r.TransactionRecord, batches: list[LogBatch], at: int
@@ -189,7 +198,7 @@ class TransactionsJudge(Judge):
         self.checks["two queues"] += len({job.queue for job in jobs}) > 1
 
     def _results(
-        self, key: Key, record: r.TransactionRecord, before: LogBatch | None
+        self, key: Key, record: r.TransactionRecord | r.BranchRecord, before: LogBatch | None
     ) -> tuple[set[tuple[str, int]], int]:
         """The jobs of which it shows results, and where the first of its messages is."""
         joined = before is not None and bool(before.flags & FLAG_UNIT)
@@ -211,6 +220,17 @@ class TransactionsJudge(Judge):
 
     def _taken(self, key: Key, batches: list[LogBatch], at: int) -> set[Job]:
         """What left queues with it; all of it was there until now."""
+        return self._said(
+            key,
+            batches,
+            at,
+            lambda fact: isinstance(fact, r.MessagesGone) and fact.why == "acked",
+        )
+
+    def _said(
+        self, key: Key, batches: list[LogBatch], at: int, is_right: Callable[[r.AnyFact], bool]
+    ) -> set[Job]:
+        """What the facts after a record are about; all of it was there until now."""
         found: set[Job] = set()
         while batches[at].flags & FLAG_UNIT:
             at += 1
@@ -219,8 +239,7 @@ class TransactionsJudge(Judge):
             self.demand((record.by, record.unit) == self._unit_now, key, "has a part of another")
             where = BitMap64()
             for fact in record.facts:
-                gone = isinstance(fact, r.MessagesGone) and fact.why == "acked"
-                self.demand(gone, key, "has another fact:", fact)
+                self.demand(is_right(fact), key, "has another fact:", fact)
                 where |= r.unpack_positions(fact.where)  # type: ignore[union-attr]
             ref = self.refs.get(record.queue)
             if ref is not None and ref.life == record.life and not ref.ended:

@@ -294,11 +294,14 @@ class Worker(Client):
         elif now_ms >= attempt.ready_ms and (not attempt.staging or attempt.eager):
             self._commit(attempt)
 
-    def _commit(self, attempt: Attempt) -> None:
-        accepts = [
+    def _accepts(self, attempt: Attempt) -> list[t.Accepted]:
+        return [
             t.Accepted(want.command.queue, want.command.holder, self.generation or 1, ends_of(many))
             for want, many in attempt.takes
         ]
+
+    def _commit(self, attempt: Attempt) -> None:
+        accepts = self._accepts(attempt)
         attempt.sent_ms = self.world.at.now_ms
         for _ in range(1 + attempt.twice):
             cid = self.world.cid()

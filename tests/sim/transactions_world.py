@@ -57,6 +57,7 @@ class TransactionsWorld(World):
     judge_type = TransactionsJudge
     log_type = ShowingLog
     journal_type = TransactionsJournal
+    worker_type = Worker
     judge: TransactionsJudge
     log: ShowingLog
 
@@ -119,7 +120,7 @@ class TransactionsWorld(World):
             self._want(client, self.rng.choice(self._names()))
 
     def _new_worker(self, session: str) -> Worker:
-        worker = Worker(self, f"w-{self.cid()}", session)
+        worker = self.worker_type(self, f"w-{self.cid()}", session)
         worker.diligent = self.thrifty or self.healing
         self.clients.append(worker)
         for queue in self.rng.sample(self._work(), min(2, len(self._work()))):

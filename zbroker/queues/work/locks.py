@@ -3,7 +3,7 @@
     held by a consumer --prepare--> going --fold: locked--> locked --decide--> going --fold--> gone,
                                                                                or back
 
-What is locked is `going` until its branch is decided: no consumer gets it, and no lease, purge,
+A locked message is `going` until its branch is decided: no consumer gets it, and no lease, purge,
 expiry or acknowledgement is about it. It is in the dump of a queue, as nothing else that is going.
 An acknowledgement of another instance, which took over meanwhile, counts: then it is gone, and the
 branch finds fewer than it had.
