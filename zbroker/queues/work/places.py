@@ -13,8 +13,8 @@
 Each message of the queue is in one of: ready.standing, leases.leased, delays.waiting, overdue,
 going, standing_barriers, standing_foreign.
 
-`dump_state` gives the state as bytes, for tables that only make the start fast. Leases, outcomes on
-their way and what the process alone knows are not in it; what is locked is. Numbers are in the byte
+`dump_state` gives the state as bytes, for tables that only make the start fast; locks are in it.
+Leases, outcomes on their way and what the process alone knows are not. Numbers are in the byte
 order of the machine: the tables never leave it.
 """
 
