@@ -32,7 +32,7 @@ from tests.sim.transactions_workers import AGAIN, SessionLink
 from tests.sim.two_nodes import Message, messages
 from zbroker.checksums import crc32c
 from zbroker.log.format import FLAG_UNIT, KIND_OUTCOMES, KIND_PUBLISH, KIND_TRANSACTION, Batch
-from zbroker.log.records import TRANSACTION, ends_of
+from zbroker.log.records import TRANSACTION, TransactionRecord, ends_of
 from zbroker.wire import codec
 from zbroker.wire import internal as m
 from zbroker.wire import messages as wm
@@ -69,6 +69,11 @@ class Attempt:
     cid: str = ""
     sent_ms: int | None = None
     again_ms: int = 0
+
+
+def ends_of_takes(attempt: Attempt, holder: str, generation: int) -> list[t.Accepted]:
+    """What a command takes for it."""
+    return [t.Accepted(QUEUE, holder, generation, ends_of(BitMap64(attempt.takes)))]
 
 
 @dataclass
@@ -263,8 +268,7 @@ class Committer(Worker):
             self._commit(attempt)
 
     def _commit(self, attempt: Attempt) -> None:
-        taken = ends_of(BitMap64(attempt.takes))
-        accepts = [t.Accepted(QUEUE, self._sid, self._generation, taken)]
+        accepts = ends_of_takes(attempt, self._sid, self._generation)
         attempt.cid, attempt.sent_ms = self.world.cid(), self.world.at.now_ms
         self.link.send(t.CommitTransaction(*attempt.key, attempt.messages, accepts, attempt.cid))
 
@@ -278,6 +282,7 @@ class SessionsWorld(OwnersWorld):
     """One seed's history. heard: what workers heard of transactions."""
 
     instance_of = SessionsInstance
+    committer_of = Committer
     instances: dict[str, SessionsInstance]  # type: ignore[assignment]
 
     def __init__(self, seed: int, bug: str = "") -> None:
@@ -288,7 +293,7 @@ class SessionsWorld(OwnersWorld):
         super().__init__(seed, bug)
         self.locals.homes = []
         self.filters.on = False
-        self.committers = [Committer(self, 50 + n) for n in range(self.rng.randint(1, 3))]
+        self.committers = [self.committer_of(self, 50 + n) for n in range(self.rng.randint(1, 3))]
         plain = self.workers[: self.rng.choice((0, 0, 1))]
         for worker in self.workers[len(plain) :]:
             worker.die()
@@ -342,14 +347,20 @@ class SessionsWorld(OwnersWorld):
             if batch.kind == KIND_PUBLISH and batch.topics == [RESULTS]:
                 shown += [msgspec.json.decode(held.payload) for _, held in messages(batch)]
             elif shown:
-                right = batch.kind == KIND_TRANSACTION
-                self.demand(right, f"{instance.name} shows {shown[0]} without its record")
-                self._transaction(instance, seen, batches, at, shown)
+                record = self.record_of(batch)
+                text = f"{instance.name} shows {shown[0]} without its record"
+                self.demand(record is not None, text)
+                assert record is not None
+                self._transaction(instance, seen, batches, at, shown, record)
                 shown = []
             if batch.kind == KIND_TRANSACTION:
                 self._epoch(instance, seen, batch)
         self.demand(not shown, f"{instance.name} shows a part: {shown[:1]}")
         return seen
+
+    def record_of(self, batch: Batch) -> TransactionRecord | None:
+        """What a record says that is right after messages that were shown."""
+        return TRANSACTION.decode(bytes(batch.body)) if batch.kind == KIND_TRANSACTION else None
 
     def _epoch(self, instance: SessionsInstance, seen: Seen, batch: Batch) -> None:
         """An instance begins and commits by all that was in its log then."""
@@ -363,9 +374,8 @@ class SessionsWorld(OwnersWorld):
 
     def _transaction(
         self, instance: SessionsInstance, seen: Seen, batches: list[Batch], at: int,
-        shown: list[dict[str, Any]],
+        shown: list[dict[str, Any]], record: TransactionRecord,
     ) -> None:  # fmt: skip
-        record = TRANSACTION.decode(bytes(batches[at].body))
         key = Key(record.session, record.epoch, record.number)
         made = {(one["job"][0], one["job"][1]) for one in shown}
         right = {tuple(one["tx"]) for one in shown} == {key} and len(shown) == record.messages

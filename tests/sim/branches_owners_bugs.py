@@ -1,0 +1,41 @@
+"""Bugs of prepared branches that several instances show: each must be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tests.sim import branches_bugs as one
+from zbroker.journal.core import JournalCore
+from zbroker.log.queue_records import OriginsLocked
+from zbroker.queues.core import QueuesCore
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
+
+
+def _locks_do_not_travel(core: Any) -> None:
+    """What is locked is known to the process that locked it, and by no fold."""
+
+    def deaf(state: QueueState) -> None:
+        replicated: Any = state.replicated
+        if isinstance(replicated, ReplicatedQueue):
+            counts = replicated._counts
+            replicated._counts = lambda fact, batch: (  # type: ignore[method-assign]
+                not isinstance(fact, OriginsLocked) and counts(fact, batch)
+            )
+
+    one.queues_bugs._made_with(core, "_made", deaf)
+
+
+QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
+    "locks are not folded": _locks_do_not_travel,
+    **{
+        bug: one.QUEUES[bug]
+        for bug in ("a branch is answered at once", "a rollback leaves some locked")
+    },
+}
+JOURNAL: Final[dict[str, Callable[[JournalCore], None]]] = {
+    bug: one.JOURNAL[bug]
+    for bug in ("a session that begins ends what is prepared", "what is prepared ends by age")
+}
+BUGS: Final = (*QUEUES, *JOURNAL)
