@@ -185,6 +185,36 @@ def test_what_peers_may_bring_yet_is_waited_for(bench: Bench) -> None:
         assert locator.locate(1, vector, where).code == code
 
 
+def test_a_lost_generation_covers_nothing_of_an_instance_with_peers(bench: Bench) -> None:
+    """A vector names it beside one that is here, or alone; a later one has begun since."""
+    locator = Locator(Log(bench.directory / "journal"), bench.index, bench.fold.sessions)
+    lost = {Origin(INSTANCE, 7): 3}
+    for vector, position in ((lost, 2), ({**lost, Origin(INSTANCE, 1): 4}, 5)):
+        where = Where(INSTANCE, 9, 1, bench.core.persisted, replicates=True)
+        found = locator.locate(1, format_vector(vector), where)
+        assert (found.code, found.position) == ("", position)
+        alone = Where(INSTANCE, 9, 1, bench.core.persisted)
+        assert locator.locate(1, format_vector(vector), alone).code == "bookmark_not_found"
+
+
+@pytest.mark.parametrize(
+    ("generation", "replicates", "code"),
+    [
+        (7, True, "bookmark_pending"),
+        (9, True, "bookmark_not_found"),
+        (7, False, "bookmark_not_found"),
+    ],
+)
+def test_a_later_generation_of_this_instance_waits_for_one_above_it(
+    bench: Bench, generation: int, *, replicates: bool, code: str
+) -> None:
+    """Up to the number that is believed of a reader."""
+    locator = Locator(Log(bench.directory / "journal"), bench.index, bench.fold.sessions)
+    vector = format_vector({Origin(INSTANCE, 1): 4, Origin(INSTANCE, generation): 3})
+    where = Where(INSTANCE, 1, 1, bench.core.persisted, replicates=replicates, believed=8)
+    assert locator.locate(1, vector, where).code == code
+
+
 def test_a_point_below_the_log_start_is_expired(bench: Bench) -> None:
     record = PointRecord("old", format_vector({Origin(INSTANCE, 1): 2}))
     bench.fold.sessions.named.points.learn(NamedRow("old", 3, encode(record)))

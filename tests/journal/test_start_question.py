@@ -7,6 +7,7 @@ import pytest
 from zbroker.ids import Origin
 from zbroker.journal.start_question import (
     ANSWER_MS,
+    SEEN,
     UNPROVED,
     Decision,
     PeerAnswer,
@@ -87,10 +88,25 @@ def test_commits_wait_for_peers_as_long_as_a_start_may(proved: Proof) -> None:
 
 @pytest.mark.parametrize("answer", [says("b", 3, generation=8), says("b", highest=8)])
 def test_a_peer_that_saw_a_later_generation_knows_more(answer: PeerAnswer) -> None:
-    """The disk is older than that one; a peer remembers a generation that was closed, too."""
+    """The disk is older than that one; a peer may have heard of it without a record of it."""
     question = asked()
     assert question.heard([answer], HERE, 100)
     assert question.highest == 8
+    assert (question.why == SEEN) == (not answer.holds)
+
+
+def test_a_reader_that_saw_a_later_generation_has_another_begun() -> None:
+    question = asked(proved=Proof.PROVED)
+    assert not question.read(5, 5)
+    assert question.read(8, 5)
+    assert (question.highest, question.why) == (8, SEEN)
+
+
+def test_a_reader_does_not_end_the_question() -> None:
+    question = asked()
+    assert not question.read(8, 5)
+    assert question.open
+    assert question.highest == 8, "the number will be above that"
 
 
 def test_each_later_answer_is_the_same_question() -> None:

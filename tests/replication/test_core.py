@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.replication.build import HERE, THERE, WALL_NS, statement
+from tests.replication.build import HERE, THERE, THIRD, WALL_NS, statement
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import JOURNAL, Answer, Say
 from zbroker.limits import BEAT_MS
@@ -294,6 +294,22 @@ def test_what_an_earlier_session_heard_is_no_answer_to_a_hello(*, answered: bool
     assert not answered_with(w.LinkWelcome(earlier, 1, "there", "g", said, 1 << 20))
     assert not answered_with(w.LinkBeat(earlier, statement(5, {THERE: 12})))
     assert answered_with(w.LinkBeat(link.session, statement(6, {THERE: 12})))
+
+
+def test_what_readers_have_seen_goes_to_peers_and_comes_from_them() -> None:
+    process = Process("there")
+    process.welcomed()
+    process.hears(m.Watermarks(JOURNAL_1, *HERE, 1, 9, 9, 1, 0, closed=1))
+    process.begun(later=[(*THIRD,)])
+    process.tick()
+    link = process.core.outgoing["there"]
+    assert process.core.own.statement().later == [w.LaterGeneration(*THIRD)]
+    said = replace(statement(1, {}), later=[w.LaterGeneration(*HERE)])
+    welcome = w.LinkWelcome(link.session, 1, "there", "g", said, 1 << 20)
+    effects = process.hears(FromDestination("there", welcome))
+    (holds,) = (e.message for e in effects if isinstance(e, Say) and e.link == JOURNAL)
+    assert isinstance(holds, PeerHolds)
+    assert holds.later == [(*HERE,)]
 
 
 # -- empty logs that ask --------------------------------------------------------------------------

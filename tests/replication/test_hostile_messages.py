@@ -10,6 +10,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from msgspec import msgpack
+from msgspec.structs import replace
 
 from tests.replication.build import HERE, THERE, THIRD, statement
 from tests.replication.test_core import SOURCE, Process
@@ -35,10 +36,11 @@ HELD = {HERE: 3, THERE: 7, THIRD: 9}
 RECORD = Record(1, *THERE, 8, 7, 1, 77, 1, 8, 7, 1, topics=["t"])
 NAMED = [w.NamedMessages(*THERE, [7, 1]), w.NamedMessages(*THIRD, [9, 2])]
 WANT = w.Want(1, "work", HERE.instance, "here", THERE.instance, 1, 1, 10, 3, NAMED, 2)
+LATER = [w.LaterGeneration(THIRD.instance, 9)]
 TO_DESTINATION: list[w.LinkMessage] = [
     w.LinkHello(w.PROTOCOL, 1, 2, "there", "g", statement(2, HELD, [THIRD.instance])),
     w.SendUnits(1, 1, [RECORD]),
-    w.LinkBeat(1, statement(2, HELD, [THIRD.instance]), 1, 0),
+    w.LinkBeat(1, replace(statement(2, HELD, [THIRD.instance]), later=LATER), 1, 0),
     w.NoState(1),
     w.StatePart(1, 0, True),
     w.SkipRange(1, *THIRD, 10, 12),
@@ -48,7 +50,7 @@ TO_SOURCE: list[w.LinkMessage] = [
     w.LinkWelcome(1, 1, "there", "g", statement(2, HELD, [THIRD.instance]), 1 << 20),
     w.LinkRefused(1, "not_entitled", "no"),
     w.LinkReceipt(1, 0, 1, [w.LinkItem(1, "fork", "two")]),
-    w.LinkBeat(1, statement(2, HELD, [THIRD.instance]), 1, 0),
+    w.LinkBeat(1, replace(statement(2, HELD, [THIRD.instance]), later=LATER), 1, 0),
     w.LinkEnded(1, "over"),
     w.AskState(1),
     w.StateReceipt(1, 1, True),

@@ -6,7 +6,12 @@ from tests.replication.build import HERE, THIRD
 from zbroker.ids import Origin
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.own_holdings import OwnHoldings
-from zbroker.wire.replication import CLOSED_SAID_MAX, ClosedGeneration, OriginPosition
+from zbroker.wire.replication import (
+    CLOSED_SAID_MAX,
+    ClosedGeneration,
+    LaterGeneration,
+    OriginPosition,
+)
 
 
 def rows(own: OwnHoldings, since: int | None = None) -> list[tuple[int, int]]:
@@ -58,6 +63,17 @@ def test_closed_generations_are_told_once_the_newest_of_each_instance() -> None:
     assert own.changed(0).closed == said.closed
     assert own.changed(said.counter).closed == []
     assert own.closed[Origin(HERE.instance, 1)] == 9
+
+
+def test_what_readers_have_seen_is_in_each_statement() -> None:
+    own, peer = OwnHoldings(HERE.instance), Holdings()
+    own.begin(5, 1, [])
+    peer.take(own.statement(), whole=True)
+    own.later = [LaterGeneration(*THIRD)]
+    assert peer.take(own.changed(peer.heard), whole=False)
+    assert (peer.later, peer.news) == ([LaterGeneration(*THIRD)], True)
+    peer.take(own.changed(peer.heard), whole=False)
+    assert not peer.news
 
 
 def test_a_log_that_fills_says_so_in_each_statement() -> None:

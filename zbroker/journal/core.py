@@ -28,6 +28,7 @@ from zbroker.journal.first_start import WAIT_MS, FirstPhase, FirstStart
 from zbroker.journal.generation_closer import GenerationCloser
 from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
+from zbroker.journal.later_generations import believed
 from zbroker.journal.peers_ahead import PeersAhead
 from zbroker.journal.retention import RetentionRequests, RetentionSettings
 from zbroker.journal.sessions import Sessions
@@ -139,11 +140,16 @@ class JournalCore:
 
     def _locate(self, rid: bytes, ask: m.Locate) -> Effects:
         commit, closed = self.commit, self.commit.sessions.origins.closed
+        if commit.settings.peers:
+            origins, here = commit.sessions.origins, commit.generation
+            if later := commit.later.reader(ask.value, origins, here, self._now):
+                self._decided(self.question.read(later, here))
         reached, messages = commit.durable_origins
         where = je.Where(
             commit.settings.instance, commit.generation, commit.log_start, commit.persisted,
             commit.fenced or self._returning() or closed.is_taking, reached, messages,
             replicates=bool(commit.settings.peers), coming=self._ahead.beyond(reached, closed),
+            believed=believed(self._now.wall_ns),
         )  # fmt: skip
         return [je.LocatePoint(rid, ask, where)]
 
@@ -272,7 +278,8 @@ class JournalCore:
             return ()
         rows = {Origin(r.instance, r.generation): r.position for r in said.rows if not r.digest}
         whole = None if said.whole is None else dict(said.whole)
-        answer = PeerAnswer(said.peer, dict(said.generations), 0, said.asked_in, whole)
+        later = self.commit.later.peer(said.later, self.commit.sessions.origins)
+        answer = PeerAnswer(said.peer, dict(said.generations), later, said.asked_in, whole)
         filling = [said.peer] if said.filling else []
         return self._peers_answered(ev.PeersAnswered([answer], {said.peer: rows}, filling))
 

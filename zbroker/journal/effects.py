@@ -23,7 +23,8 @@ class Where:
     fenced: peers may hold more of this instance than it does itself (group_builder.Placing).
     reached, messages: how far the durable log goes, per origin, in records and in messages; None:
     as far as the log was folded. replicates: peers may bring more of other origins. coming: up to
-    where they hold those of which they have more (peers_ahead.py).
+    where they hold those of which they have more (peers_ahead.py). believed: up to this number a
+    later generation of this instance is believed of a reader (later_generations.py).
     """
 
     instance: int
@@ -35,6 +36,7 @@ class Where:
     messages: dict[Origin, int] | None = None
     replicates: bool = False
     coming: dict[Origin, int] = field(default_factory=dict)
+    believed: int = 0
 
 
 # -- the log --------------------------------------------------------------------------------------

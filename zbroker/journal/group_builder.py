@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from zbroker.checksums import crc32c
 from zbroker.journal.control_folds import control_folds
 from zbroker.journal.holes import Run
+from zbroker.journal.later_generations import LaterGenerations
 from zbroker.journal.sessions import (
     PublisherState,
     Recent,
@@ -172,6 +173,7 @@ class GroupBuilder:
         self.commits_wait: Callable[[], bool] = lambda: False  # of stages: one may come from a peer
         self.takes_state = self.fills = False  # see first_start.py
         self.awaits: list[str] | None = None  # likewise
+        self.later = LaterGenerations(settings.instance)
         self.state_fits = True
         self.left_bytes = U63_MAX
         self.conflicts = self.refused = self.duplicates = self.messages = self.late = 0

@@ -445,7 +445,8 @@ class GroupCommit(GroupBuilder):
             m.Watermarks(
                 self.settings.incarnation, self.settings.instance, self.generation, self.log_start,
                 self.written, self.persisted, self.serial, self.log_time, self.raised, self.travels,
-                self.sessions.origins.closed.changes + self.sessions.forgotten_peers.changes,
+                self.sessions.origins.closed.changes + self.sessions.forgotten_peers.changes
+                + self.later.changes,
                 self.sessions.named.definitions.changes, self.sessions.exchanges.changes,
                 self.routed,
             ),

@@ -59,12 +59,15 @@ class Vectors:
         Raises: ClientError bookmark_expired, bookmark_pending or bookmark_not_found.
         """
         vector = self._filled(vector, now)
+        self._check_later(vector, now)
         if now.fenced:
             self._check_returned(vector, now)
         if not self._look.sessions.origins.foreign:
             if any(origin.instance != now.instance and at for origin, at in vector.items()):
                 raise _stranger(format_vector(vector), now)
             own = _of_instance(vector, now.instance)
+            if now.replicates:  # what a lost disk had covers nothing, as where others have records
+                own = {origin: at for origin, at in own.items() if self._knows(origin, now)}
             return self._of_own(own, now) if own else self._first_left(vector, now)
         self._check_reached(vector, now)
         return self._after_last(vector, now) if end else self._first_left(vector, now)
@@ -150,6 +153,17 @@ class Vectors:
             if newest.generation < closed.newest_forgotten(instance):
                 raise _expired(now)  # it is not known any more how far that one went
         return closed.fill(vector)
+
+    def _check_later(self, vector: Vector, now: Where) -> None:
+        """One of a generation of this instance that its log does not know waits until a later one
+        has begun, see later_generations.py."""
+        later = max((origin for origin in vector if origin.instance == now.instance), default=None)
+        if later is None or later.generation <= now.generation:
+            return
+        if not now.replicates or later.generation > now.believed:
+            raise _unknown(later)
+        reason = f"{later} is of a lost disk, or of a copy of this log; a later generation begins"
+        raise ClientError("bookmark_pending", reason)
 
     def _check_returned(self, vector: Vector, now: Where) -> None:
         """A fenced instance does not know yet how much its peers hold of its older generations.
@@ -255,8 +269,6 @@ class Vectors:
                 continue
             if newest < 0:
                 raise _stranger(str(origin), now)
-            if origin.instance == now.instance and newest < origin.generation:
-                raise ClientError("bookmark_not_found", f"{origin} is not in this log")
             raise ClientError(
                 "bookmark_pending", f"the log holds {origin} up to {seen}, not up to {position}"
             )

@@ -175,6 +175,13 @@ class Origins:
         """The rows that may rise; to be read only."""
         return self._seen
 
+    def newest_generations(self) -> dict[int, int]:
+        """The newest one of each instance that this log knows."""
+        found: dict[int, int] = {}
+        for instance, generation in (*self._seen, *(row.origin for row in self.closed)):
+            found[instance] = max(generation, found.get(instance, 0))
+        return found
+
     def open_generations(self) -> dict[int, Seen]:
         """The rows of the generations of this instance that are not closed."""
         seen = self._seen.items()

@@ -103,7 +103,14 @@ class QuestionAnswers:
         takes_state = to.takes_state and to.sessions.is_empty
         rows = travelling(to.sessions)
         return w.OriginRows(
-            ask.cid, to.generation, to.started_ns, *rows, takes_state, to.fills, to.awaits
+            ask.cid,
+            to.generation,
+            to.started_ns,
+            *rows,
+            takes_state,
+            to.fills,
+            to.awaits,
+            to.later.rows(to.sessions.origins),
         )
 
     def _open(self, ask: m.Open) -> m.Opened:

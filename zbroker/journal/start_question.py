@@ -9,7 +9,7 @@ begins, also where no peer holds more: the host may have been set back to an old
 subscribers may know positions that only the lost disk gave. The answers are awaited because the
 new number has to be above all that peers have seen. Each later answer is the same question, for a
 host that was set back without a start: a peer that knows more then has a generation begun before
-the next record.
+the next record. So has a reader that has seen a later one (later_generations.py).
 
 What peers hold of older generations comes back from them, as records of another origin. A publisher
 whose acknowledged messages are among those would send them again as new ones: `returning` says for
@@ -29,10 +29,11 @@ ANSWER_MS: Final = 2_000  # publishers wait no longer for an answer
 UNPROVED: Final = (
     "no note in memory proves that this is where the log was durable last, as after a reboot"
 )
+SEEN: Final = "a reader has seen a later generation of this instance, which is lost"
 
 
 class PeerAnswer(NamedTuple):
-    """How far a peer has each generation of this instance, and the highest one it ever saw.
+    """How far a peer has each generation of this instance, and the highest one that it heard of.
 
     asked_in: the generation of this instance when it was asked. whole: the same of those that it
     has with all topics, which can come back; None: all of them.
@@ -87,19 +88,28 @@ class StartQuestion:
 
     def heard(self, answers: Iterable[PeerAnswer], here: Origin, high: int) -> bool:
         """Whether a generation has to begin. high: of the last record that `here` gave."""
-        more = False
+        more = seen = False
         for answer in answers:
             self._missing.discard(answer.peer)
             for generation, position in answer.returns.items():
                 self._held[generation] = max(position, self._held.get(generation, 0))
-            newest = max(answer.generation, *answer.holds, 0)
-            self.highest = max(self.highest, newest)
+            newest = max(answer.holds, default=0)
+            self.highest = max(self.highest, newest, answer.generation)
             more = more or newest > here.generation or answer.holds.get(here.generation, 0) > high
+            seen = seen or answer.generation > here.generation
         if more:
             return self._raised("a peer holds more of this instance than its own log")
+        if seen:
+            return self._raised(SEEN)
         if self.open and not self._missing:
             return self._raised(UNPROVED)
         return False
+
+    def read(self, generation: int, here: int) -> bool:
+        """The same when a reader has seen this generation. While it is undecided its word ends
+        nothing: the number will be higher."""
+        self.highest = max(self.highest, generation)
+        return not self.open and generation > here and self._raised(SEEN)
 
     def tick(self, now_ms: int) -> bool:
         """The same, as time goes by."""

@@ -307,10 +307,10 @@ class ReplicationCore:
     def _begun(self, begun: OriginRows, now: Now) -> Sequence[Effect]:
         if begun.cid not in self._begins:
             return []
-        rid = self._begins.pop(begun.cid)
-        own = self.own
+        rid, own = self._begins.pop(begun.cid), self.own
         own.begin(begun.generation, begun.started_ns, begun.rows, begun.closed)
         own.takes_state, own.filling, own.awaits = begun.takes_state, begun.filling, begun.awaits
+        own.later = [w.LaterGeneration(*one) for one in begun.later[: w.LATER_MAX]]
         own.forgotten, own.open_generations = frozenset(begun.forgotten), begun.open_generations
         self._pass_on()
         effects = [

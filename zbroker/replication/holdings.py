@@ -13,6 +13,7 @@ from zbroker.wire.replication import (
     CLOSED_SAID_MAX,
     AskingInstance,
     FarPosition,
+    LaterGeneration,
     OriginPosition,
     Statement,
 )
@@ -27,6 +28,7 @@ class Holdings:
         self.filling = False
         self.far: list[FarPosition] = []  # what others hold of which it has less, as it says
         self.asking: list[AskingInstance] = []  # it, and those of which it has heard
+        self.later: list[LaterGeneration] = []  # of which it has heard
         self.news = False  # by its newest statement any of these is another
         self.rows: dict[Origin, OriginPosition] = {}
         self.sources: frozenset[int] = frozenset()
@@ -57,11 +59,12 @@ class Holdings:
             self.rows, self.closed, self._closed_whole = {}, {}, True
         self.instance, self._newest = statement.instance, said
         self.generation = statement.generation
-        same = (statement.far, statement.filling, statement.asking) == (
-            self.far, self.filling, self.asking
+        same = (statement.far, statement.filling, statement.asking, statement.later) == (
+            self.far, self.filling, self.asking, self.later
         )  # fmt: skip
         self.news = bool(statement.rows) or not same
         self.far, self.filling, self.asking = statement.far, statement.filling, statement.asking
+        self.later = statement.later
         self.sources = frozenset(statement.sources)
         if statement.closed:
             ends = ((Origin(one.instance, one.generation), one.end) for one in statement.closed)

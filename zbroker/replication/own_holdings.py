@@ -16,6 +16,7 @@ from zbroker.wire.replication import (
     AskingInstance,
     ClosedGeneration,
     FarPosition,
+    LaterGeneration,
     OriginPosition,
     Statement,
 )
@@ -33,6 +34,7 @@ class OwnHoldings:
         self.far: list[FarPosition] = []  # see far_holdings.py
         self.awaits: list[str] | None = None  # peers, while the log asks what they hold
         self.asking: list[AskingInstance] = []  # see asking_instances.py
+        self.later: list[LaterGeneration] = []  # see zbroker.journal.later_generations
         self.generation = 0
         self.started_ns = 0
         self.counter = 0  # of the newest change
@@ -126,6 +128,7 @@ class OwnHoldings:
         return Statement(
             self.instance, self.generation, self.started_ns, self.counter, rows,
             sorted(self.sources), closed, self.filling, self.far, self.asking,
+            self.later,
         )  # fmt: skip
 
 

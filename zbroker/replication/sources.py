@@ -354,7 +354,8 @@ class Sources:
             rows = [*peer.more_than(self._own), *far]
         here = "" if self.beginning.is_open else self._settings.name
         less = not has_answered(peer, self._own.asking, here)
-        said = PeerHolds(self.journal, name, generations, rows, asked_in, whole, less)
+        later = [(one.instance, one.generation) for one in peer.later]
+        said = PeerHolds(self.journal, name, generations, rows, asked_in, whole, less, later)
         return [Say(JOURNAL, said)]
 
     def state_taken(self, taken: StateTaken) -> list[Effect]:

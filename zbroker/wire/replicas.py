@@ -40,7 +40,8 @@ class OriginRows(Correlated, tag="origin_rows"):
     generations that have ended, which have no row. forgotten: peers that are not waited for.
     open_generations: of this instance, that are not closed, without the newest. takes_state: the
     log is empty, and was never open: it may begin with the state of another one. filling: it gets
-    what others hold. awaits: see FirstStartRow."""
+    what others hold. awaits: see FirstStartRow. later: of other instances, a generation that
+    readers have seen, above all that are here: [instance, generation] of each."""
 
     generation: int
     started_ns: int
@@ -51,6 +52,7 @@ class OriginRows(Correlated, tag="origin_rows"):
     takes_state: bool = False
     filling: bool = False
     awaits: list[str] | None = None
+    later: list[tuple[int, int]] = field(default_factory=list)
 
 
 class ForgetPeer(JournalRequest, tag="forget_peer"):
@@ -106,7 +108,8 @@ class PeerHolds(InternalMessage, tag="peer_holds"):
     asked_in: the generation of this instance when its link to the peer began. whole: the same of
     those that it has with all topics; None: all are. rows: all that it holds, while this one is not
     open; then of other instances, what it has with all topics and this one has not, or says that
-    others have. filling: it does not hold yet what belongs there.
+    others have. filling: it does not hold yet what belongs there. later: as in OriginRows, of this
+    instance, too.
     """
 
     incarnation: int
@@ -116,6 +119,7 @@ class PeerHolds(InternalMessage, tag="peer_holds"):
     asked_in: int = 0
     whole: list[tuple[int, int]] | None = None
     filling: bool = False
+    later: list[tuple[int, int]] = field(default_factory=list)
 
 
 class MissingRange(Struct, array_like=True, gc=False):

@@ -42,6 +42,7 @@ _Generation = Annotated[int, Meta(ge=0, le=GENERATION_MAX)]
 STATE_PARTS_MAX: Final = 256
 FAR_MAX: Final = 1_000  # origins of one statement
 HOPS_MAX: Final = 4  # instances over which it is passed on what others hold
+LATER_MAX: Final = 1_000  # generations of one statement
 ASKING_MAX: Final = 1_000  # instances of one statement, and peers of one of them
 ASKING_HOPS_MAX: Final = 16  # instances over which it is passed on that one asks
 WANT_HOPS_MAX: Final = 4  # links that a request goes over
@@ -112,6 +113,13 @@ class AskingInstance(Struct, array_like=True, gc=False):
     hops: Annotated[int, Meta(ge=0, le=ASKING_HOPS_MAX)] = 0
 
 
+class LaterGeneration(Struct, array_like=True, gc=False):
+    """Readers have seen this generation of another instance, above all that are here."""
+
+    instance: _Instance
+    generation: _Generation
+
+
 Rows = Annotated[list[OriginPosition], Meta(max_length=ROWS_MAX)]
 
 
@@ -123,7 +131,8 @@ class Statement(Struct, array_like=True, gc=False):
     closed: the newest CLOSED_SAID_MAX of each instance; none in a beat: they are as before.
     filling: its log began empty, and does not hold yet what others held. far: what other instances
     hold of which it has less, see zbroker.replication.far_holdings; all of it each time. asking: it
-    and others that have empty logs, see zbroker.replication.asking_instances; likewise.
+    and others that have empty logs, see zbroker.replication.asking_instances; likewise. later: of
+    which it or its peers have heard, see zbroker.journal.later_generations; likewise.
     """
 
     instance: _Instance
@@ -136,6 +145,7 @@ class Statement(Struct, array_like=True, gc=False):
     filling: bool = False
     far: Annotated[list[FarPosition], Meta(max_length=FAR_MAX)] = []
     asking: Annotated[list[AskingInstance], Meta(max_length=ASKING_MAX)] = []
+    later: Annotated[list[LaterGeneration], Meta(max_length=LATER_MAX)] = []
 
 
 class LinkHello(LinkMessage, tag="link_hello"):
@@ -315,7 +325,8 @@ def wrong(statement: Statement) -> str:
     closed = (one.instance for one in statement.closed)
     rows = (row.instance for row in statement.rows)
     far = (one.instance for one in statement.far)
-    named = [statement.instance, *statement.sources, *rows, *closed, *far]
+    later = (one.instance for one in statement.later)
+    named = [statement.instance, *statement.sources, *rows, *closed, *far, *later]
     if not all(0 < instance <= INSTANCE_MAX for instance in named):
         return f"an instance id is 1 to {INSTANCE_MAX}"
     return ""
