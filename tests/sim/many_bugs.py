@@ -11,7 +11,7 @@ from zbroker.delivery.core import DeliveryCore
 from zbroker.delivery.points import Point
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.subscription import SubscriptionState
-from zbroker.ids import Origin, format_vector
+from zbroker.ids import format_vector, parse_vector, raise_to
 from zbroker.journal.core import JournalCore
 from zbroker.replication import outgoing_link as o
 from zbroker.replication.core import ReplicationCore
@@ -202,12 +202,16 @@ GENERATIONS: Final[dict[str, Callable[[JournalCore], None]]] = {
 }
 
 
-def _own_origin_only(core: DeliveryCore) -> None:
-    """Resume points name the own origin only, as the position in the log."""
+def _others_as_at_its_begin(core: DeliveryCore) -> None:
+    """Resume points name other origins as far as the log had them when the subscription began."""
     progress: Any = core._progress
+    real = progress._vector
 
     def vector(replay: Replay, position: int) -> str:
-        return format_vector({core.cursors.here or Origin(0, 0): position - 1})
+        found = parse_vector(real(replay, position))
+        for one in replay.members:
+            raise_to(found, {o: at for o, at in one.at_target.items() if o != core.cursors.here})
+        return format_vector(found)
 
     progress._vector = vector
 
@@ -229,7 +233,7 @@ def _marks_ignored(core: DeliveryCore) -> None:
 
 
 DELIVERIES: Final[dict[str, Callable[[DeliveryCore], None]]] = {
-    "resume points name the own origin only": _own_origin_only,
+    "resume points name what comes of other origins": _others_as_at_its_begin,
     "what was seen elsewhere comes again": _seen_comes_again,
     "fully durable is durable here": _marks_ignored,
 }
