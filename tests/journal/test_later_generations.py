@@ -20,6 +20,7 @@ from zbroker.limits import U63_MAX
 from zbroker.log.generations import EPOCH_S
 from zbroker.wire import internal as m
 from zbroker.wire.replicas import PeerHolds
+from zbroker.wire.replication import GENERATION_MAX
 
 HERE, THERE, MINE, RID = 9, 8, 77, b"\0link"
 NOW_S = 5_000  # since 2020
@@ -121,6 +122,11 @@ def test_a_reader_is_not_believed_far_beyond_the_clock() -> None:
     assert at.begins() == 0
     at.reads(HERE, limit)
     assert at.begins() > limit
+
+
+def test_with_a_clock_that_is_far_ahead_there_is_room_for_a_number_above() -> None:
+    """What a journal believes is sent to peers, and one of them begins a generation above it."""
+    assert believed(U63_MAX) == GENERATION_MAX
 
 
 def test_readers_begin_one_generation_in_a_while() -> None:

@@ -27,6 +27,7 @@ from zbroker.errors import ClientError
 from zbroker.ids import Origin, is_vector, parse_vector
 from zbroker.journal.origins import Origins
 from zbroker.log.generations import EPOCH_S
+from zbroker.wire.replication import GENERATION_MAX
 
 AHEAD_S: Final = 30 * 86_400  # by so much a clock may have been wrong
 READER_MS: Final = 60_000
@@ -35,7 +36,7 @@ SECOND_NS: Final = 1_000_000_000
 
 def believed(wall_ns: int) -> int:
     """Up to this number a reader is believed that there was a generation."""
-    return wall_ns // SECOND_NS - EPOCH_S + AHEAD_S
+    return min(wall_ns // SECOND_NS - EPOCH_S + AHEAD_S, GENERATION_MAX)
 
 
 class LaterGenerations:
@@ -50,8 +51,9 @@ class LaterGenerations:
     def reader(self, point: str, origins: Origins, here: int, now: Now) -> int:
         """A reader names this point. Returns the generation of this instance above which one has to
         begin; 0: none. here: the current one."""
-        own, known = 0, origins.newest_generations() | {self._instance: here}
-        for instance, generation in _newest_of(point).items():
+        own, named = 0, _newest_of(point)
+        known = origins.newest_generations() | {self._instance: here} if named else {}
+        for instance, generation in named.items():
             latest = max(known.get(instance, 0), self._latest.get(instance, 0))
             if instance not in known or not latest < generation <= believed(now.wall_ns):
                 continue
