@@ -174,6 +174,10 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "another consumer has this replayable queue",
         "it has one consumer at a time: close that one first",
     ),
+    "credit_left": (
+        "the consumer has credit, and its flow mode changes only without",
+        "stop it first, and give credit afterwards",
+    ),
     "stale_epoch": (
         "these positions are of an older generation of the log",
         "take the messages again, or name them by bookmarks",
@@ -330,7 +334,7 @@ class Unavailable(ClientError):
 
     codes = frozenset(
         {"not_ready", "window_full", "too_many", "bookmark_pending", "segment_held"}
-        | {"not_logged_on", "resource_locked", "queue_in_use", "exchange_in_use"}
+        | {"not_logged_on", "resource_locked", "queue_in_use", "exchange_in_use", "credit_left"}
     )
 
 

@@ -39,7 +39,7 @@ NO_MODULES = (
 #: the pages with commands
 WIRE = (
     "docs/reference/wire.md", "docs/reference/queues.md", "docs/reference/exchanges.md",
-    "docs/reference/transactions.md",
+    "docs/reference/transactions.md", "docs/reference/consumer-credit.md",
 )  # fmt: skip
 
 

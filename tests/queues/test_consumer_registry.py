@@ -10,7 +10,6 @@ import pytest
 
 from tests.queues.bench import (
     AFTER_LEASE_MS,
-    ANN,
     BOB,
     HERE,
     KEY_A,
@@ -23,9 +22,7 @@ from tests.queues.bench import (
 )
 from zbroker.clock import format_time
 from zbroker.ids import EPOCH, NOW, format_vector
-from zbroker.limits import CREDIT_MAX_BYTES
 from zbroker.queues import consumer_registry, start_positions
-from zbroker.queues.context import CREDIT_MIN_BYTES
 from zbroker.queues.effects import Search
 from zbroker.queues.snapshots import Snapshots
 from zbroker.server.budgets import Budget
@@ -131,63 +128,6 @@ def test_a_right_to_a_part_of_a_queue_is_none(more: str) -> None:
     at.logon(key=KEY_A)
     at.consume("yes", "a")
     assert at.errors() == [("not_entitled", "c-a", "a")]
-
-
-# -- credit -----------------------------------------------------------------------------------
-
-
-@pytest.mark.seed("001-50")
-def test_nothing_is_given_without_credit() -> None:
-    at = bench()
-    positions = at.publish(b"x" * 100, b"y" * 100, b"z" * 100)
-    at.consume(backlog=1, credit=150)
-    at.ack(positions[0])
-    at.ack(positions[1])
-    assert at.got() == positions[:2], "the second one took more than there was"
-    at.send(m.Flow("s", 100))
-    assert at.got() == positions
-
-
-def test_credit_for_a_consumer_that_has_ended_is_ignored() -> None:
-    at = bench()
-    at.consume()
-    at.send(q.Cancel("s"), m.Flow("s", 100))
-    assert at.codes() == []
-
-
-def test_credit_for_a_consumer_that_never_was_is_refused() -> None:
-    at = bench()
-    at.send(m.Flow("s", 100))
-    assert at.errors() == [("unknown_sid", None, "s")]
-
-
-def test_credit_is_bounded_for_each_connection() -> None:
-    at = bench()
-    at.consume(sid="a", credit=1 << 60)
-    at.consume(sid="b", credit=1 << 60)
-    first, second = (one.credit for one in at.of(q.Consuming))
-    assert first == CREDIT_MAX_BYTES
-    assert second == CREDIT_MIN_BYTES
-    at.send(m.Flow("b", 1 << 60))
-    [one] = [one for one in at.core.shared.consumers.values() if one.sid == "b"]
-    assert one.credit == CREDIT_MIN_BYTES
-
-
-def test_the_window_of_a_consumer_that_ended_is_free() -> None:
-    at = bench()
-    at.consume(sid="a", credit=1 << 60)
-    at.send(q.Cancel("a"))
-    at.consume(sid="b", credit=1 << 60)
-    assert at.last().credit == CREDIT_MAX_BYTES
-
-
-def test_credit_for_a_queue_that_was_just_deleted_changes_nothing() -> None:
-    at = bench()
-    at.consume()
-    connection = at.core.shared.connections[ANN]
-    del at.manager.running["q"]
-    at.core.consumers.flow(connection, m.Flow("s", 10))
-    assert at.core.shared.dirty == {}
 
 
 # -- the end ----------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 from zbroker.errors import ClientError
 from zbroker.ids import format_vector, raise_to
 from zbroker.log.records import ends_of, of_ends
+from zbroker.queues.consumer_credit import ConsumerCredit, check_flow, unknown_sid
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
@@ -36,6 +37,7 @@ class ConsumerRegistry:
     def __init__(self, shared: QueuesContext) -> None:
         self._shared = shared
         self.starts = StartPositions(shared, self)
+        self.credit = ConsumerCredit(shared)
         self._last_key = 0
 
     # -- begin --------------------------------------------------------------------------------
@@ -51,6 +53,7 @@ class ConsumerRegistry:
         connection.use.account.check_subscription()
         if self._shared.leaves(one):
             raise drained()
+        check_flow(command, replayable=isinstance(one.queue, Replayable))
         if isinstance(one.queue, Replayable):
             self._read(connection, command, one, one.queue)
         else:
@@ -87,10 +90,11 @@ class ConsumerRegistry:
         consumer.filter = content
         now, config = self._shared.now, one.definition.config
         most = queue.join(consumer.key, consumer.holder, command.backlog, content is not None, now)
+        self.credit.begin(queue, consumer, command)
         kept = queue.reclaim(consumer.key, consumer.holder, holding, now)
         self._began(one, consumer, q.Consuming(
             consumer.sid, most, config.lease, config.semantics, config.kind,
-            consumer.credit, command.cid, ends_of(kept),
+            consumer.credit, command.cid, ends_of(kept), flow_mode=command.flow_mode,
         ))  # fmt: skip
 
     def _began(self, one: QueueState, consumer: RemoteConsumer, answer: q.Consuming) -> None:
@@ -191,18 +195,6 @@ class ConsumerRegistry:
         manager.overtaken.clear()
         manager.ended.clear()
 
-    def flow(self, connection: QueuesConnection, command: m.Flow) -> None:
-        """More credit."""
-        consumer = connection.consumers.get(command.sid)
-        if consumer is None:
-            if command.sid in connection.ended:
-                return  # it ended while this was on its way
-            raise unknown_sid(command.sid)
-        consumer.credit += connection.grant(consumer.sid, command.bytes, consumer.credit)
-        one = self._shared.manager.running.get(consumer.queue)
-        if one is not None:
-            self._shared.touch(one)
-
 
 def positions_of(ends: list[int]) -> BitMap64:
     """Raises: ClientError bad_field."""
@@ -216,8 +208,3 @@ def drained() -> ClientError:
     """The refusal of consumers of replicated queues while the instance is to stop."""
     reason = "this instance is drained: consumers of replicated queues go on at another one"
     return ClientError("not_ready", reason, "connect with the URLs of all instances")
-
-
-def unknown_sid(sid: str) -> ClientError:
-    """The refusal of a command for a consumer that never was."""
-    return ClientError("unknown_sid", f"no consumer {sid[:64]!r} on this connection")

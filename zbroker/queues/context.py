@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyroaring import BitMap64
 
@@ -33,6 +33,9 @@ from zbroker.wire.internal import Locate, Located
 from zbroker.wire.transactions import AskSession, AskSessions, SessionFound, SessionList
 from zbroker.xids import Xid
 
+if TYPE_CHECKING:
+    from zbroker.queues.consumer_credit import CreditEnd
+
 LOOKUPS_MAX: Final = 10_000  # open at a time
 EXAMINED_MAX: Final = 1_000  # messages of one turn, of which a filter is asked
 PATIENCE_MS: Final = 10_000  # with a journal that does not answer
@@ -45,7 +48,10 @@ CREDIT_MIN_BYTES: Final = 64 * KIB
 
 @dataclass(slots=True)
 class RemoteConsumer:
-    """A consumer of a connection. holder: its name over reconnects, for its leases."""
+    """A consumer of a connection. holder: its name over reconnects, for its leases.
+
+    giving: offers to it of which nothing became yet. ending: a stop or a flush that is under way.
+    """
 
     key: int
     rid: bytes
@@ -61,6 +67,8 @@ class RemoteConsumer:
     delivered: int = 0
     acked: int = 0
     sid_packed: bytes = b""
+    giving: int = 0
+    ending: CreditEnd | None = None
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from zbroker.heartbeats import QuietMs
 from zbroker.ids import Origin
 from zbroker.queues import effects as qe
 from zbroker.queues import reports
+from zbroker.queues.acquire_commands import AcquireCommands
 from zbroker.queues.admin_answers import OperatorAnswers
 from zbroker.queues.admin_commands import AdminCommands
 from zbroker.queues.branch_commands import BranchCommands
@@ -55,6 +56,7 @@ from zbroker.queues.transaction_commands import TransactionCommands
 from zbroker.queues.work.queue import Queue
 from zbroker.server.token_listener import ListenerSettings, TokenListener
 from zbroker.wire import codec
+from zbroker.wire import consumer_credit as v
 from zbroker.wire import exchange_lists as w
 from zbroker.wire import exchange_surveys as x
 from zbroker.wire import messages as m
@@ -89,7 +91,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
     """See zbroker.engine.contract.Core."""
 
     decoder = codec.QUEUES
-    sid_ends = q.Consume, q.Cancel, m.Flow
+    sid_ends = q.Consume, q.Cancel, v.ConsumerFlow
 
     def __init__(
         self, settings: ListenerSettings, manager: QueueRegistry, quiet_ms: QuietMs | None = None,
@@ -145,12 +147,23 @@ class QueuesCore(TokenListener[QueuesConnection]):
             PrepareTransaction: self._branches.prepare,
             DecideBranch: self._branches.decide,
             ListBranches: self._branches.listed,
-            m.Flow: self.consumers.flow,
+            **self._credit_commands(),
         }
         self._add_exchanges(answers, ExchangeChanges(self.shared, settings.recording))
         sessions = OperatorSessions(self.shared, answers)
         self._admin.handlers |= {y.AskSessionRows: sessions.survey, y.EndSession: sessions.end}
         self._handlers = self._events()
+
+    def _credit_commands(self) -> dict[type, Callable[[QueuesConnection, Any], Any]]:
+        """What clients say of the credit of their consumers, and which messages they pick."""
+        command = self.consumers.credit.command
+        return {
+            v.ConsumerFlow: command,
+            v.SetFlowMode: command,
+            v.StopConsumer: command,
+            v.FlushConsumer: command,
+            v.AcquireMessages: AcquireCommands(self.shared, self._dispatcher).acquire,
+        }
 
     def _add_exchanges(self, answers: OperatorAnswers, changes: ExchangeChanges) -> None:
         """What clients and operators ask of exchanges."""

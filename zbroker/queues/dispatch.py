@@ -35,15 +35,28 @@ class Dispatcher:
     def __init__(self, shared: QueuesContext, consumers: ConsumerRegistry) -> None:
         self._shared = shared
         self._consumers = consumers
+        self._credit = consumers.credit
+
+    def offers(self, one: QueueState) -> bool:
+        """Messages of a queue can go to consumers now."""
+        return self._is_on(one) and not self._shared.manager.commits.full
+
+    def _is_on(self, one: QueueState) -> bool:
+        paused = one.paused_until_ms > self._shared.now.mono_ms
+        return one.offers and not paused and not self._shared.leaves(one)
 
     def dispatch(self, one: QueueState) -> None:
         """Gives what can be given now."""
+        self._dispatch(one)
+        if self._credit.flushing:
+            self._credit.look(one)
+
+    def _dispatch(self, one: QueueState) -> None:
         shared, queue = self._shared, one.queue
         mine = shared.of.get(one.name)
         if one.parked:
             self._unpark(one)
-        paused = one.paused_until_ms > shared.now.mono_ms
-        if not one.offers or not mine or paused or shared.leaves(one):
+        if not mine or not self._is_on(one):
             return
         if shared.manager.commits.full:
             shared.held_back[one.name] = one
@@ -52,7 +65,7 @@ class Dispatcher:
             self._examine(one, consumer)
         offers = queue.offer(shared.now, {key: each.credit > 0 for key, each in mine.items()})
         for offer in offers:
-            self._hand(one, offer)
+            self.hand(one, offer)
         if one.parked and not one.wanted_horizon:
             self._beyond(one, one.highest)  # it was refused
         if isinstance(queue, Replayable):
@@ -86,8 +99,10 @@ class Dispatcher:
 
         self._shared.examine(part, consumer.filter, examined)
 
-    def _hand(self, one: QueueState, offer: Offer) -> None:
+    def hand(self, one: QueueState, offer: Offer) -> None:
+        """Gives what was offered, as soon as that may be; `dispatch` has to follow."""
         consumer, queue = self._shared.consumers[offer.consumer], one.queue
+        consumer.giving += 1
         one.taken_ms = self._shared.now.mono_ms
         number = one.definition.declaration
         if isinstance(queue, Replayable):
@@ -98,17 +113,24 @@ class Dispatcher:
             self._shared.out.append(give)
             return
         deliveries = queue.deliveries_of(offer.positions)
-        give = Give(consumer, offer.positions, deliveries, offer.barrier, declaration=number)
+        give = Give(
+            consumer, offer.positions, deliveries, offer.barrier, declaration=number,
+            acquired=offer.acquired,
+        )  # fmt: skip
         if offer.first_commit:
             sent = Outcome(offer.positions, "gone", "sent")
-            one.entries.append((sent, lambda code: None if code else self._promised(one, give)))
+            one.entries.append((sent, lambda code: self._landed(one, give, code)))
         elif self._beyond(one, offer.positions.max()):
             one.parked.append(give)
         else:
             self._send(one, give)
 
-    def _promised(self, one: QueueState, give: Give) -> None:
-        self._shared.promise(one, lambda: self._send(one, give))
+    def _landed(self, one: QueueState, give: Give, code: str) -> None:
+        """Messages of an at-most-once queue have left it, or not."""
+        if code:
+            self._drop(give)
+        else:
+            self._shared.promise(one, lambda: self._send(one, give))
 
     def _send(self, one: QueueState, give: Give) -> None:
         """Sends messages, if there are any and their consumer is still there."""
@@ -116,6 +138,13 @@ class Dispatcher:
             self._shared.out.append(give)
             if give.barrier:
                 _delivered(one, give.positions)
+        else:
+            self._drop(give)
+
+    def _drop(self, give: Give) -> None:
+        """Nothing of it is sent."""
+        self._credit.undelivered(give, len(give.positions))
+        self._credit.done(give)
 
     def _beyond(self, one: QueueState, highest: int) -> bool:
         """True if the horizon is not durable that far; asks for it well before it is needed."""
@@ -148,7 +177,7 @@ class Dispatcher:
                     sent |= give.positions
                     self._send(one, give)
             elif there:
-                self._send(one, _still(one, give))
+                self._send(one, self._still(one, give))
         if barriers != sent:  # without consumers it waits
             one.queue.undo(Outcome(barriers - sent, "gone", "barrier"))
 
@@ -166,6 +195,9 @@ class Dispatcher:
         consumer, one = give.to, self._shared.manager.running.get(give.to.queue)
         consumer.credit -= done.size
         consumer.delivered += len(give.positions) - len(unread)
+        if unread:
+            self._credit.undelivered(give, len(unread))
+        self._credit.done(give)
         if one is None:
             return
         self._shared.manager.changes.note(one.name)
@@ -188,8 +220,10 @@ class Dispatcher:
         nothing may come before these messages."""
         one = self._shared.manager.running.get(give.to.queue)
         if one is None:
+            self._drop(give)
             return True
         if isinstance(one.queue, Replayable):
+            self._drop(give)
             one.queue.go_back(give.to.key, give.positions.min())
             one.paused_until_ms = until_ms
             self._shared.paused[one.name] = one
@@ -200,14 +234,25 @@ class Dispatcher:
         """A Give that was put off, as far as the consumer still has what it is about."""
         one = self._shared.manager.running.get(give.to.queue)
         if one is None or give.to.key not in self._shared.consumers:
+            self._drop(give)
             return
         once = one.definition.config.semantics == "at-most-once"
         if give.barrier:
             give = replace(give, deliveries=[2])  # it may have come back and been sent meanwhile
         elif isinstance(one.queue, Queue) and not once:
-            give = _still(one, give)
+            give = self._still(one, give)
         if give.positions:
             self._shared.out.append(give)
+        else:
+            self._drop(give)
+
+    def _still(self, one: QueueState, give: Give) -> Give:
+        """What a consumer still has of what was to be sent: a lease may have ended meanwhile."""
+        assert isinstance(one.queue, Queue)
+        positions = give.positions & one.queue.leased(give.to.key)
+        self._credit.undelivered(give, len(give.positions) - len(positions))
+        deliveries = one.queue.deliveries_of(positions)
+        return replace(give, positions=positions, deliveries=deliveries)
 
     def unsent(self, give: Give, positions: BitMap64) -> None:
         """The consumer is gone: these messages were not sent to it."""
@@ -229,11 +274,3 @@ def _delivered(one: QueueState, barrier: BitMap64) -> None:
 
     one.facts.append(fact)
     one.endings.append(landed)
-
-
-def _still(one: QueueState, give: Give) -> Give:
-    """What a consumer still has of what was to be sent: a lease may have ended meanwhile."""
-    assert isinstance(one.queue, Queue)
-    positions = give.positions & one.queue.leased(give.to.key)
-    deliveries = one.queue.deliveries_of(positions)
-    return replace(give, positions=positions, deliveries=deliveries)

@@ -32,7 +32,8 @@ class Give(e.ToPeer, gc=False):
     deliveries: of each, how often it was delivered with this time; None: all for the first time.
     acked: of a replayable queue, those that were acknowledged; None: of another queue. bytes_max:
     as soon as so many were read and sent, it ends with a batch, and the rest is not sent.
-    declaration: of the queue, for the note of what was sent.
+    declaration: of the queue, for the note of what was sent. acquired: the consumer asked for
+    these, so they took none of its credit in messages.
     """
 
     to: RemoteConsumer
@@ -42,6 +43,7 @@ class Give(e.ToPeer, gc=False):
     acked: BitMap64 | None = None
     bytes_max: int = U63_MAX
     declaration: int = 0
+    acquired: bool = False
 
     @property
     def rid(self) -> bytes:

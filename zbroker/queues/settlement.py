@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 from pyroaring import BitMap64
 
 from zbroker.errors import ClientError
-from zbroker.queues.consumer_registry import ConsumerRegistry, positions_of, unknown_sid
+from zbroker.queues.consumer_credit import unknown_sid
+from zbroker.queues.consumer_registry import ConsumerRegistry, positions_of
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
 from zbroker.queues.queue_state import QueueState, after_all
 from zbroker.queues.scope_changes import ScopeChanges

@@ -14,6 +14,7 @@
                                           <-  settled{cid, taken}       at once
         browse{queue, after, limit}       ->
                                           <-  rows{rows} + body
+        flow, set_flow_mode, stop, flush, acquire  ->  see consumer_credit.py
         cancel{sid}                       ->
                                           <-  ack processed{sid}
         declare_queue{queue, settings}    ->
@@ -38,6 +39,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from zbroker.limits import CREDIT_DEFAULT_BYTES
+from zbroker.wire.consumer_credit import FlowMode, FromQueues, Sid, ToQueues
 from zbroker.wire.exchange_lists import (
     Arguments,
     BindingList,
@@ -51,7 +53,6 @@ from zbroker.wire.messages import (
     Cid,
     ClientCommand,
     Error,
-    Flow,
     Heartbeat,
     ListenerLogon,
     Logoff,
@@ -67,7 +68,6 @@ LEASE_MAX_MS: Final = 366 * 86_400_000
 SETTINGS_MAX: Final = 64  # keys of one declaration: more than a [[queue]] table has
 VALUES_MAX: Final = 100  # of a list in it
 
-Sid = Annotated[str, Meta(min_length=1, max_length=64)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Ends = Annotated[list[U63], Meta(max_length=2 * SETTLED_MAX)]
 Bookmarks = Annotated[list[Text], Meta(max_length=SETTLED_MAX)]
@@ -83,7 +83,8 @@ class Consume(ClientCommand, tag="consume"):
     filter: only messages whose content it is true for. codecs: compressed bodies it can read.
     holder: a name that stays the same over reconnects; by default the sid. holding: what it holds
     from a connection before, under this name of this client: it keeps those leases, and what it
-    held besides comes back to the queue.
+    held besides comes back to the queue. flow_mode, messages: see consumer_credit.py; in credit
+    mode it begins with so many, in window mode only 0 is possible: it begins as if it was stopped.
 
     For a replayable queue only: since or selector is required. since: a bookmark, a time, a vector,
     "0", "0|1|" (now), "point:NAME", or a range "[a:b)" of these without points. selector: a filter;
@@ -106,6 +107,8 @@ class Consume(ClientCommand, tag="consume"):
     selector: Annotated[str, Meta(max_length=4096)] | None = None
     until: Annotated[str, Meta(max_length=32_768)] | None = None
     bookmark_not_found: Annotated[str, Meta(pattern="^(fail|epoch|now)$")] = "fail"
+    flow_mode: FlowMode = "window"
+    messages: U63 | None = None
 
 
 class Settle(ClientCommand, tag="ack"):
@@ -261,9 +264,9 @@ class UnbindQueue(ClientCommand, tag="unbind_queue"):
 
 
 QueuesCommand = (
-    ListenerLogon | Consume | Settle | Release | RejectMessages | Extend | Browse | Cancel | Flow
-    | DeclareQueue | DeleteQueue | PurgeQueue | DeclareExchange | DeleteExchange | BindQueue
-    | UnbindQueue | ListExchanges | ListBindings | Heartbeat | Logoff
+    ListenerLogon | Consume | Settle | Release | RejectMessages | Extend | Browse | Cancel
+    | ToQueues | DeclareQueue | DeleteQueue | PurgeQueue | DeclareExchange | DeleteExchange
+    | BindQueue | UnbindQueue | ListExchanges | ListBindings | Heartbeat | Logoff
 )  # fmt: skip
 
 
@@ -276,7 +279,8 @@ class Consuming(ServerAnswer, tag="consuming"):
     backlog: messages that it holds at most. lease_ms: how long a lease lasts, 0: for ever.
     kept: of what it said that it holds; the rest is not its own any more. position: where a
     replayable queue begins. vector: where it is one of several instances, what is before that: with
-    the origins of what comes, it says at each of them where to go on.
+    the origins of what comes, it says at each of them where to go on. flow_mode: as it is
+    now.
     """
 
     sid: str
@@ -289,6 +293,7 @@ class Consuming(ServerAnswer, tag="consuming"):
     kept: list[int] = []
     position: int | None = None
     vector: str | None = None
+    flow_mode: str = "window"
 
 
 class Job(Msg, tag="job"):
@@ -393,5 +398,6 @@ AnyQueuesAnswer = (
     | ExchangeDone
     | ExchangeList
     | BindingList
+    | FromQueues
     | Heartbeat
 )

@@ -38,6 +38,8 @@ class QueueConsumer:
     acknowledged. most: its backlog grows up to that. credit: it may be sent something, as was last
     reported. since: when it got room, as a rising number. freed, round_ms: how many it settled in
     this round, and when that began. until_ms: when one that was lost without leases is forgotten.
+    left: how many more it may be given, whatever it settles; None: that is not limited. counted: it
+    is in credit mode, so that is its credit in messages.
     """
 
     key: int
@@ -53,6 +55,8 @@ class QueueConsumer:
     freed: int = 0
     round_ms: int = 0
     until_ms: int = 0
+    left: int | None = None
+    counted: bool = False
 
     def adapt(self, now_ms: int) -> None:
         """Ends its round, if that is over."""
@@ -66,15 +70,20 @@ class QueueConsumer:
 
     @property
     def spare(self) -> int:
-        """How many more it may hold; negative after it came back with a smaller backlog."""
-        return self.backlog - len(self.held)
+        """How many more it may be given; negative after it came back with a smaller backlog."""
+        spare = self.backlog - len(self.held)
+        return spare if self.left is None else min(spare, self.left)
 
 
 class QueueConsumers:
-    """All of one queue, by key, in the order in which they joined."""
+    """All of one queue, by key, in the order in which they joined.
+
+    limited: keys of those that may be given so many messages only.
+    """
 
     def __init__(self) -> None:
         self.by_key: dict[int, QueueConsumer] = {}
+        self.limited: set[int] = set()
         self.turn = 0  # number of the consumer that was last in turn
         self._last = 0
 
@@ -94,10 +103,23 @@ class QueueConsumers:
     def lose(self, consumer: QueueConsumer) -> None:
         """Its connection is lost."""
         consumer.lost, consumer.looks = True, None
+        self.limit(consumer, None)
 
     def forget(self, consumer: QueueConsumer) -> None:
         """It is over."""
         del self.by_key[consumer.key]
+        self.limited.discard(consumer.key)
+
+    def limit(self, consumer: QueueConsumer, left: int | None) -> None:
+        """It may be given so many more messages; None: as many as its backlog allows."""
+        was_full = consumer.spare <= 0
+        consumer.left = left
+        if left is None:
+            self.limited.discard(consumer.key)
+        else:
+            self.limited.add(consumer.key)
+        if was_full and consumer.spare > 0:
+            self._note_free(consumer)
 
     def forget_lost(self, now_ms: int) -> None:
         """Those that were lost and hold nothing that may still be asked for."""
@@ -142,14 +164,17 @@ class QueueConsumers:
             part = one.held & rest
             count += len(part)
             if one.spare <= 0:
-                self._last += 1
-                one.since = self._last
+                self._note_free(one)
             remove(one.held, part)
             one.freed += len(part)
             if len(part) == len(rest):
                 break
             rest = rest - part
         return count
+
+    def _note_free(self, consumer: QueueConsumer) -> None:
+        self._last += 1
+        consumer.since = self._last
 
     def owner(self, position: int) -> QueueConsumer | None:
         """The consumer that has it."""
@@ -179,6 +204,8 @@ class QueueConsumers:
         whole = BitMap64()
         for key, one in self.by_key.items():
             assert one.key == key
+            assert (key in self.limited) == (one.left is not None)
+            assert one.left is None or one.left >= 0
             assert one.held.isdisjoint(whole)
             whole |= one.held
             if one.looks is not None:

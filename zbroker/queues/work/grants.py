@@ -65,13 +65,17 @@ def _seekers(queue: Queue) -> Iterator[tuple[SelectorStats, int]]:
 
 def _usable(queue: Queue, many: list[QueueConsumer], among: BitMap64 | None = None) -> int:
     many = [one for one in many if one.credit]
-    free, most = sum(max(0, one.spare) for one in many), sum(one.backlog for one in many)
+    free, most = sum(max(0, one.spare) for one in many), sum(map(_holds_at_most, many))
     if limit := queue.config.max_backlog:
         free, most = min(free, limit - queue.consumers.held()), min(most, limit)
     if free <= 0:
         return 0
     ready = queue.places.ready.count(free + most, queue.places.offered_before, among)
     return free + most - ready
+
+
+def _holds_at_most(one: QueueConsumer) -> int:
+    return one.backlog if one.left is None else min(one.backlog, one.left)
 
 
 def _fitting(queue: Queue, looks: SelectorStats) -> BitMap64:

@@ -1,7 +1,8 @@
 """Offers: which consumer gets which messages. Pure.
 
-Without filters one set of the next messages is taken, and dealt out by shares. With filters, small
-chunks go to one consumer after the other, since each may get something else. Fairness:
+Without filters one set of the next messages is taken, and dealt out by shares. With filters, or
+credit in messages, small chunks go to one consumer after the other, since each may get something
+else, or fewer than its share. Fairness:
 
     proportional   all have the same share of their backlog in use, as far as that can be
     round-robin    each in turn gets one more
@@ -50,19 +51,25 @@ class Offers:
             wanted = min(wanted, config.max_backlog - self._consumers.held())
         count = min(wanted, OFFER_MAX * len(able))
         way = _Way(model_of(config), once(config), end_of(now.mono_ms, config.lease))
-        given = self._chunks if self._consumers.filtered else self._shares
+        by_chunks = self._consumers.filtered or self._consumers.limited
+        given = self._chunks if by_chunks else self._shares
         offers = given(way, list(able), count) if count > 0 else []
         limited = sum(len(offer.positions) for offer in offers) == count < wanted
         looking = bool(offers) and any(one.looks is not None and one.spare > 0 for one in able)
         return offers, limited or looking
 
     def _barrier(self, position: int) -> list[Offer]:
-        """Offers it to every consumer, whatever its backlog; without consumers it waits."""
+        """Offers it to every consumer, whatever its backlog; it waits without consumers, and until
+        each of them has credit."""
         consumers = self._consumers.current()
+        if any(one.left == 0 for one in consumers):
+            return []
         if consumers:
             barrier = BitMap64([position])
             self._places.going_to_go(barrier)
             insert(self._places.were_leased, barrier)  # if it is undone, it comes flagged
+        for one in consumers:
+            _spend(one, 1)
         return [Offer(one.key, BitMap64([position]), barrier=True) for one in consumers]
 
     def _shares(self, way: _Way, able: list[QueueConsumer], count: int) -> list[Offer]:
@@ -97,6 +104,7 @@ class Offers:
             for part in parts:
                 self._leave(way, part)
                 self._consumers.give(one, part)
+                _spend(one, len(part))
                 offers.append(Offer(one.key, part, first_commit=way.once))
                 count -= len(part)
                 self._consumers.turn = one.number
@@ -110,6 +118,11 @@ class Offers:
             self._places.going_to_go(part)
         else:
             self._places.leases.give(part, way.end_ms)
+
+
+def _spend(one: QueueConsumer, count: int) -> None:
+    if one.left is not None:
+        one.left -= count
 
 
 class _Way(NamedTuple):

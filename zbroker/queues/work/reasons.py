@@ -60,7 +60,10 @@ def why_nothing(queue: Queue, now: Now) -> list[str]:
         lines.append("it has no consumer")
     barrier = places.barrier_due()
     if barrier is not None:
-        return [*lines, f"the barrier at {barrier} waits for a consumer"] if lines else []
+        if lines:
+            return [*lines, f"the barrier at {barrier} waits for a consumer"]
+        idle = _without_messages(queue.consumers.current())
+        return [f"the barrier at {barrier} waits for {idle}"] if idle else []
     if places.ready.count(1, places.offered_before):
         return lines or _none_can(queue)
     return lines + _nothing_ready(queue, now)
@@ -69,7 +72,9 @@ def why_nothing(queue: Queue, now: Now) -> list[str]:
 def _none_can(queue: Queue) -> list[str]:
     """Why no consumer gets what can be offered."""
     many, config = queue.consumers.current(), queue.config
-    with_credit = [one for one in many if one.credit]
+    with_credit = [one for one in many if one.credit and one.left != 0]
+    if not with_credit and (idle := _without_messages(many)):
+        return [f"no consumer has credit: it waits for {idle}"]
     if not with_credit:
         return ["no consumer has credit: they have not read what they were sent"]
     if config.max_backlog and queue.consumers.held() >= config.max_backlog:
@@ -80,6 +85,14 @@ def _none_can(queue: Queue) -> list[str]:
     if any(_fits(queue, one) for one in able):
         return []
     return ["what can be offered fits no filter of a consumer that has room", *_elsewhere(queue)]
+
+
+def _without_messages(many: list[QueueConsumer]) -> str:
+    """The consumers that have to give credit before they are sent anything; "": none."""
+    count = sum(one.left == 0 for one in many)
+    if not count:
+        return ""
+    return f"{count} consumers that were stopped, or have used up their credit in messages"
 
 
 def _fits(queue: Queue, one: QueueConsumer) -> bool:

@@ -78,13 +78,14 @@ class Offer(NamedTuple):
     """Given to a consumer now.
 
     barrier: it goes to every consumer and is not leased. first_commit: at-most-once: it is sent
-    only after `gone sent` is durable.
+    only after `gone sent` is durable. acquired: the consumer asked for these.
     """
 
     consumer: int
     positions: BitMap64
     barrier: bool = False
     first_commit: bool = False
+    acquired: bool = False
 
 
 class SettleResult(NamedTuple):
