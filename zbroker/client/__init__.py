@@ -8,6 +8,7 @@ from zbroker.client.exchange_lists import BindingInfo, ExchangeInfo
 from zbroker.client.message import Message, MessageBatch
 from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.queue_commands import QueueInfo
+from zbroker.client.queue_rows import BrowsedMessage
 from zbroker.client.session import Session, Transaction
 from zbroker.client.stage_commits import Commit, abort, commit
 from zbroker.client.subscriber.subscription import Combined, Subscription
@@ -15,6 +16,7 @@ from zbroker.client.sync import Client, connect
 
 __all__ = [
     "BindingInfo",
+    "BrowsedMessage",
     "Client",
     "Combined",
     "Commit",

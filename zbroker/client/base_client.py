@@ -32,6 +32,7 @@ from zbroker.client.queue_commands import (
     delete_options,
     purge_options,
 )
+from zbroker.client.queue_rows import BrowsedMessage, BrowseOptions, browse, browse_options
 from zbroker.client.session import SLOTS, BaseSession, session_options
 from zbroker.client.subscriber.options import (
     TIMEOUT_S,
@@ -156,14 +157,15 @@ class BaseClient(ExchangeMethods, Generic[S, C, W, X]):
 
         backlog: how many it holds at most that are not settled; None: as many as the queue says, or
         more while it keeps up.
-        filter: only messages whose content it is true for. credit: bytes under way. timeout:
-        seconds in which it has to be accepted. A replayable queue gives all its messages to one
-        consumer at a time, from a place. since: "epoch", "now", a bookmark (after it), a time, a
-        vector "point:NAME" or a range of these without points, "[bookmark:" with what the bookmark
-        names; selector: a filter, it begins at the first message for which that is true; one of
-        them is needed. until: where it ends, in the same words (a bookmark inclusive).
-        bookmark_not_found: where it begins if the log does not hold `since` any more or never did,
-        or messages of the queue from there on were purged.
+        filter: only messages whose content it is true for. credit: bytes under way. flow: with
+        "credit" it gets no more messages than `Consumer.flow` has asked for; acknowledging makes no
+        difference then. timeout: seconds in which it has to be accepted.
+        A replayable queue gives all its messages to one consumer at a time, from a place. since:
+        "epoch", "now", a bookmark (after it), a time, a vector, "point:NAME" or a range of these
+        without points, "[bookmark:" with what the bookmark names; selector: a filter, it begins at
+        the first message for which that is true; one of them is needed. until: where it ends, in
+        the same words (a bookmark inclusive). bookmark_not_found: where it begins if the log does
+        not hold `since` any more or never did, or messages of the queue from there on were purged.
         In an event loop it is accepted when it was awaited or entered, or when an iteration begins.
         Raises: ZBrokerError with the broker's code, bad_field, bad_filter, bad_bookmark, "timeout",
         not_ready (the broker has no queues process).
@@ -267,6 +269,18 @@ class BaseClient(ExchangeMethods, Generic[S, C, W, X]):
         self._check_open()
         command, timeout = options()
         return await self._aside(queue_commands.purge, self._queues, command, timeout)
+
+    @method_takes(browse_options)
+    async def _browse(self, options: Callable[[], BrowseOptions]) -> list[BrowsedMessage]:
+        """Messages of a queue, in the order of their positions, without taking them.
+
+        after: the position after which to begin; limit: how many at most; filter: only those whose
+        content it is true for; state: only those in it. `Consumer.acquire` takes such rows.
+        In an event loop another thread asks.
+        Raises: ZBrokerError unknown_queue, not_entitled, bad_filter, "timeout".
+        """
+        self._check_open()
+        return await self._aside(browse, self._queues, options())
 
     # -- commands and heartbeats --------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from zbroker.errors import ZBrokerError
 #: methods of both clients
 NAMES: Final = (
     "publish", "publish_many", "flush", "subscribe", "pause", "resume", "ranges", "consume",
-    "worker", "declare_queue", "delete_queue", "purge_queue", "declare_exchange",
+    "worker", "declare_queue", "delete_queue", "purge_queue", "browse", "declare_exchange",
     "delete_exchange", "bind", "unbind", "session", "heartbeat",
 )  # fmt: skip
 

@@ -170,6 +170,7 @@ class Client(BaseClient[Subscription, Consumer, Worker, Session]):
     declare_queue = blocking(BaseClient._declare_queue)
     delete_queue = blocking(BaseClient._delete_queue)
     purge_queue = blocking(BaseClient._purge_queue)
+    browse = blocking(BaseClient._browse)
     declare_exchange = blocking(BaseClient._declare_exchange)
     delete_exchange = blocking(BaseClient._delete_exchange)
     bind = blocking(BaseClient._bind)

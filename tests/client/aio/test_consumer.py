@@ -426,3 +426,21 @@ async def test_what_ends_the_consumer_ends_the_worker(broker):
         broker.do(lambda: broker._answer("queues", key[0], m.Error("internal", "?", sid=key[1])))
         with pytest.raises(ZBrokerError, match="internal"):
             await running
+
+
+# -- credit ---------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_it_gets_as_many_as_it_asks_for_or_picks(broker):
+    broker.publish(6)
+    async with worker(broker) as client, client.consume("work", flow="credit") as consumer:
+        await until(lambda: broker.listener.count == 6)
+        assert await consumer.acquire([5]) == [5]
+        assert places(await consumer.fetch(1, T)) == [5]
+        consumer.flow(2)
+        assert places(await consumer.fetch(2, T)) == [1, 2]
+        await consumer.stop()
+        consumer.flow(9)
+        await consumer.drain()
+        assert places(await consumer.fetch(9, T)) == [3, 4, 6]

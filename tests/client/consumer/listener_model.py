@@ -9,6 +9,7 @@ from pyroaring import BitMap64
 
 from zbroker.ids import Origin, parse_vector
 from zbroker.log.records import ends_of, of_ends
+from zbroker.wire import consumer_credit as v
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire.bodies import pack, to_little
@@ -26,17 +27,19 @@ class Lease:
     until_ms: int
     why: str = ""
     forsaken: bool = False
+    picked: bool = False
 
 
 @dataclass(eq=False)
 class Taker:
-    """A consumer of the client."""
+    """A consumer of the client. left: how many messages it may be sent; None: any number."""
 
     peer: object
     command: q.Consume
     credit: int
     backlog: int
     leases: dict = field(default_factory=dict)  # position -> Lease
+    left: int | None = None
     at: int = 1  # of a replayable queue: the next position
 
 
@@ -61,6 +64,7 @@ class QueueListener:
         self.now = 0
         self.down = []
         self.commands = []
+        self.earlier = False  # a broker that knows no credit in messages
         self.logon_code = ""  # refuse the next logon with this
         self.code = ""  # refuse the next command of a consumer with this
         self.sent = {}  # lease number -> Lease
@@ -96,6 +100,9 @@ class QueueListener:
             self._say(peer, m.Error(code, "because", cid=command.cid, sid=command.sid))
             return
         taker = Taker(peer, command, command.credit, min(command.backlog or 64, self.backlog))
+        taker.left = command.messages
+        if command.flow_mode == "credit":
+            taker.left = command.messages or 0
         asked = of_ends(command.holding)
         for lease in self.orphans:
             if lease.position in asked and not lease.why:
@@ -114,7 +121,7 @@ class QueueListener:
             q.Consuming(
                 command.sid, taker.backlog, self.lease_ms, self.semantics, self.kind,
                 command.credit, command.cid, ends_of(BitMap64(taker.leases)),
-                taker.at if self.kind == "replayable" else None, self.vector,
+                taker.at if self.kind == "replayable" else None, self.vector, self.mode(command),
             ),
         )  # fmt: skip
 
@@ -123,9 +130,47 @@ class QueueListener:
             return 1
         return parse_vector(command.since)[self.origin] + 1
 
-    def _flow(self, peer, command):
-        if (peer, command.sid) in self.takers:
-            self.takers[peer, command.sid].credit += command.bytes
+    def mode(self, command):
+        return "window" if self.earlier else command.flow_mode
+
+    def _consumerflow(self, peer, command):
+        taker = self.takers.get((peer, command.sid))
+        if taker is not None:
+            taker.credit += command.bytes
+            counted = taker.command.flow_mode == "credit"
+            taker.left = taker.left + command.messages if counted else None
+
+    def _stopconsumer(self, peer, command):
+        if self._refused(peer, command):
+            return
+        taker = self.takers[peer, command.sid]
+        taker.credit = taker.left = 0
+        self._say(peer, m.Ack("processed", command.cid, sid=command.sid))
+
+    def _flushconsumer(self, peer, command):
+        if self._refused(peer, command):
+            return
+        taker, before = self.takers[peer, command.sid], self.numbers
+        while self._offer_to(taker, 4):
+            pass
+        taker.credit = taker.left = 0
+        self._say(peer, v.Flushed(command.sid, self.numbers - before, command.cid))
+
+    def _acquiremessages(self, peer, command):
+        if self._refused(peer, command):
+            return
+        taker = self.takers[peer, command.sid]
+        free = of_ends(command.ends) & BitMap64(self._free_ones())
+        found = free[: max(0, taker.backlog - len(taker.leases))] if taker.credit > 0 else []
+        self._say(peer, v.Acquired(command.sid, ends_of(BitMap64(found)), command.cid))
+        for position in found:
+            self._send(taker, [position], picked=True)
+
+    def _refused(self, peer, command):
+        code, self.code = self.code, ""
+        if code:
+            self._say(peer, m.Error(code, "because", cid=command.cid))
+        return bool(code)
 
     def _cancel(self, peer, command):
         if (peer, command.sid) in self.takers:
@@ -252,15 +297,22 @@ class QueueListener:
             if self.kind == "replayable":
                 self._replay(taker, most)
                 continue
-            process = min(most, taker.backlog - len(taker.leases))
-            free = self._free_ones()
-            if taker.credit <= 0 or process <= 0 or not free:
-                continue
-            run = [p for i, p in enumerate(free[:process]) if p == free[0] + i]
-            if self.semantics == "at-most-once":
-                for position in run:
-                    self._end(position, "sent")
-            self._send(taker, run)
+            self._offer_to(taker, most)
+
+    def _offer_to(self, taker, most):
+        """How many messages it was sent."""
+        space = min(most, taker.backlog - len(taker.leases))
+        if taker.left is not None:
+            space = min(space, taker.left)
+        free = self._free_ones()
+        if taker.credit <= 0 or space <= 0 or not free:
+            return 0
+        run = [p for i, p in enumerate(free[:space]) if p == free[0] + i]
+        if self.semantics == "at-most-once":
+            for position in run:
+                self._end(position, "sent")
+        self._send(taker, run)
+        return len(run)
 
     def _replay(self, taker, most):
         end = min(self.count, taker.at + most - 1)
@@ -268,11 +320,14 @@ class QueueListener:
             self._send(taker, list(range(taker.at, end + 1)))
             taker.at = end + 1
 
-    def _send(self, taker, run):
+    def _send(self, taker, run, *, picked=False):
         data = []
+        if taker.left is not None and not picked:
+            taker.left -= len(run)
         for position in run:
             self.numbers += 1
             lease = Lease(position, self.numbers, self.now + (self.lease_ms or 10**12))
+            lease.picked = picked
             self.sent[self.numbers] = lease
             if self.kind == "work":
                 taker.leases[position] = lease

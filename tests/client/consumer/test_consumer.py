@@ -13,7 +13,9 @@ from tests.client.consumer.fakes import QueueBroker
 from tests.client.fakes import WAIT_S as T
 from tests.client.fakes import wait_until
 from zbroker.client import connect
+from zbroker.client.consumer import consumer as consumers
 from zbroker.errors import ZBrokerError
+from zbroker.wire import consumer_credit as v
 from zbroker.wire import queue_messages as q
 
 
@@ -400,3 +402,106 @@ def test_points_have_names():
             assert places(consumer.fetch(1, T)) == [1]
         (asked,) = broker.commands(q.Consume)
         assert (asked.since, asked.until) == ("point:noon", "0|1|")
+
+
+# -- credit ---------------------------------------------------------------------------------------
+
+
+def test_in_credit_mode_it_gets_as_many_as_it_asks_for(broker, client):
+    broker.publish(9)
+    with client.consume("work", flow="credit") as consumer:
+        consumer.flow(3)
+        assert places(consumer.fetch(9, T) + consumer.fetch(9, T) + consumer.fetch(9, 0.05)) == [
+            1, 2, 3
+        ]  # fmt: skip
+        assert consumer.fetch(9, 0.05) == []
+        consumer.flow(messages=1)
+        assert places(consumer.fetch(9, T)) == [4]
+
+
+def test_a_stopped_consumer_goes_on_with_flow(broker, client):
+    consumer = client.consume("work")
+    consumer.stop()
+    broker.publish(2)
+    assert consumer.fetch(9, 0.05) == []
+    consumer.flow()
+    assert places(consumer.fetch(9, T)) == [1, 2]
+
+
+def test_a_drain_brings_what_there_is_and_stops(broker, client):
+    broker.publish(3)
+    with client.consume("work", flow="credit") as consumer:
+        consumer.flow(9)
+        assert consumer.drain() + 0 <= 3
+        broker.publish(1)
+        out = consumer.fetch(9, T)
+        while more := consumer.fetch(9, 0.05):
+            out += more
+        assert places(out) == [1, 2, 3]
+
+
+def test_messages_are_acquired_by_their_positions(broker, client):
+    broker.publish(5)
+    with client.consume("work", flow="credit") as consumer:
+        wait_until(lambda: broker.listener.count == 5)
+        assert consumer.acquire([4, 2, 77]) == [2, 4]
+        got = consumer.fetch(1, T) + consumer.fetch(1, T)
+        assert places(got) == [2, 4]
+        consumer.ack(got)
+        consumer.flush(T)
+        assert broker.acked == [2, 4]
+
+
+def test_many_messages_are_acquired_by_several_commands(broker, client, monkeypatch):
+    monkeypatch.setattr(consumers, "PICKED_MAX", 2)
+    broker.publish(5)
+    consumer = client.consume("work", flow="credit")
+    wait_until(lambda: broker.listener.count == 5)
+    assert consumer.acquire(range(1, 6)) == [1, 2, 3, 4, 5]
+    assert len(broker.commands(v.AcquireMessages)) == 3
+
+
+def test_a_number_of_messages_goes_with_credit_mode(broker, client):
+    for options, number in (({"flow": "credit"}, None), ({}, 3), ({"flow": "credit"}, 0)):
+        with pytest.raises(ZBrokerError, match="bad_field"):
+            client.consume("work", **options).flow(number)
+    with pytest.raises(ZBrokerError, match="flow='none'"):
+        client.consume("work", flow="none")
+
+
+def test_a_refusal_of_a_stop_or_an_acquire_is_raised_there(broker, client):
+    consumer = client.consume("work")
+    for call in (consumer.stop, consumer.drain, lambda: consumer.acquire([1])):
+        broker.do(lambda: setattr(broker.listener, "code", "bad_command"))
+        with pytest.raises(ZBrokerError, match="bad_command"):
+            call()
+    broker.publish()
+    assert places(consumer.fetch(1, T)) == [1]
+
+
+def test_without_an_answer_there_is_a_time_out(broker, client):
+    consumer = client.consume("work")
+    broker.deaf = True
+    for call in (consumer.stop, lambda timeout: consumer.acquire([1], timeout)):
+        with pytest.raises(ZBrokerError, match="timeout"):
+            call(timeout=0.05)
+    broker.deaf = False
+
+
+def test_a_consumer_that_is_over_takes_no_credit(broker, client):
+    consumer = client.consume("work")
+    consumer.close()
+    for call in (consumer.stop, consumer.flow, lambda: consumer.acquire([1])):
+        with pytest.raises(ZBrokerError, match="closed"):
+            call()
+
+
+def test_who_waits_for_a_stop_hears_of_the_end(broker, client):
+    consumer = client.consume("work")
+    broker.deaf = True
+    thread = threading.Timer(0.05, consumer.close, kwargs={"flush": False})
+    thread.start()
+    with pytest.raises(ZBrokerError, match="closed"):
+        consumer.stop(T)
+    broker.deaf = False
+    thread.join(T)

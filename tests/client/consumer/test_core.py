@@ -12,6 +12,7 @@ from zbroker.client.consumer.settlement import AGAIN_MS, RUNS_MAX
 from zbroker.client.effects import Connect, Lost, MessagesArrived
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin
+from zbroker.wire import consumer_credit as v
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 
@@ -504,7 +505,7 @@ def test_credit_goes_back_when_half_of_it_was_used():
         world.talk()
         world.out()
         world.talk()
-    flows = world.asked(m.Flow)
+    flows = world.asked(v.ConsumerFlow)
     taker = world.listener.takers[world.peer, "c1"]
     assert taker.credit + world.core._used == 40, "nothing is counted twice"
     assert len(flows) == 1

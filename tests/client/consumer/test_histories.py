@@ -11,13 +11,15 @@ import os
 import random
 
 import pytest
+from pyroaring import BitMap64
 
 from tests.client.consumer.listener_model import QueueListener
 from tests.client.consumer.wired import ACK, Wired
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.held_messages import HeldMessages
+from zbroker.client.consumer.message_credit import CreditChange, MessageCredit
 from zbroker.client.consumer.settlement import PendingSettlements, Verb
-from zbroker.wire import messages as m
+from zbroker.wire import consumer_credit as v
 from zbroker.wire import queue_messages as q
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
@@ -145,7 +147,7 @@ class World(Wired):
             for peer, answer, body in self.listener.down
             if peer is self.peer and isinstance(answer, q.Job)
         )
-        going = sum(each.bytes for each in self.up if isinstance(each, m.Flow))
+        going = sum(each.bytes for each in self.up if isinstance(each, v.ConsumerFlow))
         assert taker.credit + coming + going + self.core.held.size + self.core._used == CREDIT
 
 
@@ -229,6 +231,93 @@ class Replay(World):
         raise AssertionError("it does not come to an end")
 
 
+class Credited(World):
+    """A program that asks for messages, stops, drains and picks. given: how many it asked for;
+    came: of all that it got, without what it picked."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.core._command.flow_mode = "credit"
+        self.core.flow.counted = True
+        self.given = 0
+        self.changes, self.picks = [], []
+
+    def ask(self):
+        count = self.rng.randint(1, 4)
+        self.given += count
+        self.changes.append(self.core.flow.change(CreditChange("flow", count)))
+
+    def stop(self):
+        kind = self.rng.choice(["stop", "drain"])
+        self.changes.append(self.core.flow.change(CreditChange(kind)))
+
+    def choose(self):
+        some = self.rng.sample(range(1, self.listener.count + 2), min(2, self.listener.count))
+        self.picks.append(self.core.flow.pick(BitMap64(some)))
+
+    @property
+    def got(self):
+        """How many the program saw that it did not pick."""
+        return sum(not self.listener.sent[number].picked for number in self.seen)
+
+    def check_credit(self):
+        assert self.got <= self.given, "no more than it asked for"
+        waiting = sum(not self.sent_of(m).picked for b in self.core.held.line for m in b.rest)
+        assert self.got + waiting <= self.given
+
+    def sent_of(self, message):
+        return self.listener.sent[int(message.data)]
+
+    def check_all_came(self):
+        """Credit is not lost with messages that it did not see."""
+        for _ in range(self.given + 50):
+            self.listener.publish()
+        for _ in range(600):
+            self.connect()
+            self.talk()
+            self.listener.offer()
+            self.read()
+            self.core.settle(ACK, self.program, self.now)
+            self.acked |= {message._at for message in self.program}
+            self.program = []
+            if not self.core.ready:
+                self.pass_time(300)
+        assert self.got == self.given
+
+    def settle_all(self):
+        """Its commands are answered in the end, and with credit it gets all there is."""
+        self.listener.code = ""
+        for _ in range(30):
+            self.connect()
+            self.talk()
+        assert all(each.done for each in self.changes)
+        assert all(pick.got is not None or pick.error for pick in self.picks)
+        self.given += 10_000
+        self.core.flow.change(CreditChange("flow", 10_000))
+        super().settle_all()
+
+
+def test_no_more_comes_than_was_asked_for_whatever_is_lost():
+    def run(seed):
+        world = Credited(seed)
+        usual = [world.ask, world.ask, world.stop, world.choose]
+        world.run(400, [*usual, *usual, world.lose, world.forget, world.sleep])
+        assert world.acked <= world.listener.gone.keys()
+        assert len(world.seen) == len(set(world.seen))
+
+    histories(run)
+
+
+def test_credit_is_not_lost_with_messages_that_were_not_seen():
+    def run(seed):
+        world = Credited(seed)
+        world.settle_all = world.check_all_came
+        usual = [world.ask, world.choose, world.ask, world.choose]
+        world.run(300, [*usual, world.lose, world.forget, world.sleep, world.refuse])
+
+    histories(run)
+
+
 # -- the test of the test ---------------------------------------------------------------------
 
 
@@ -268,3 +357,28 @@ def test_the_world_notices_credit_that_is_lost(monkeypatch):
 
 
 Holding_drop = HeldMessages.drop
+
+
+def _credit_failures():
+    failed = 0
+    for seed in range(60):
+        world = Credited(seed)
+        try:
+            world.run(400, [world.ask, world.stop, world.choose, world.lose, world.forget])
+        except AssertionError:
+            failed += 1
+    return failed
+
+
+def test_the_world_notices_credit_that_is_restated_as_it_was_given(monkeypatch):
+    monkeypatch.setattr(MessageCredit, "came", lambda self, messages: None)
+    assert _credit_failures() >= 5
+
+
+def test_the_world_notices_a_stop_that_is_forgotten_with_its_connection(monkeypatch):
+    def restate(self, command):
+        self.revoked, self._cid = False, ""
+        command.messages = self.left
+
+    monkeypatch.setattr(MessageCredit, "restate", restate)
+    assert _credit_failures() >= 5

@@ -166,6 +166,7 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker, Asyn
     declare_queue = BaseClient._declare_queue
     delete_queue = BaseClient._delete_queue
     purge_queue = BaseClient._purge_queue
+    browse = BaseClient._browse
     declare_exchange = BaseClient._declare_exchange
     delete_exchange = BaseClient._delete_exchange
     bind = BaseClient._bind

@@ -61,6 +61,10 @@ class AsyncConsumer(BaseConsumer):
 
     fetch = BaseConsumer._fetch
 
+    stop = BaseConsumer._stop
+    drain = BaseConsumer._drain
+    acquire = BaseConsumer._acquire
+
     # -- its end ------------------------------------------------------------------------------
 
     flush = BaseConsumer._flush

@@ -9,21 +9,33 @@ from __future__ import annotations
 import secrets
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Protocol
+
+from pyroaring import BitMap64
 
 from zbroker.client.connection import Phase
 from zbroker.client.consumer.message import QueueMessage
+from zbroker.client.consumer.message_credit import PICKED_MAX, CreditChange
 from zbroker.client.consumer.settlement import ACK
 from zbroker.client.consumer.transport import ConsumerThread, ConsumerTransport
 from zbroker.client.endpoints import ListenerEndpoints
-from zbroker.client.subscriber.options import ConsumeOptions, whole_number
+from zbroker.client.subscriber.options import TIMEOUT_S, ConsumeOptions, whole_number
 from zbroker.client.waits import blocking, end_of, run
 from zbroker.errors import ZBrokerError
 from zbroker.ids import format_vector
 
 CLOSE_S: Final = 10.0
 CANCEL_S: Final = 5.0
+MESSAGES_MAX: Final = 1 << 62  # of one call of `flow`
+
+
+class Placed(Protocol):
+    """Something with the position of a message, as a queue has it: what `browse` shows."""
+
+    @property
+    def position(self) -> int:
+        """Where it is in the log of the instance."""
 
 
 class BaseConsumer:
@@ -90,6 +102,20 @@ class BaseConsumer:
         if many:
             port.settle(ACK, many)
 
+    def flow(self, messages: int | None = None) -> None:
+        """Asks for so many more messages; starts a consumer that was stopped or drained.
+
+        messages: needed for a consumer with flow="credit", and for no other. Returns at once.
+        Raises: ZBrokerError bad_field, what ended the consumer.
+        """
+        counted = self._port.core.flow.counted
+        if counted != (messages is not None):
+            needed = "needs a number of messages" if counted else "takes no number of messages"
+            reason = f"a consumer with flow={self._command.flow_mode!r} {needed}"
+            raise ZBrokerError("bad_field", reason)
+        count = 0 if messages is None else whole_number("messages", messages, MESSAGES_MAX)
+        self._port.ask(lambda core: core.flow.change(CreditChange("flow", count)))
+
     # -- what a shell adds --------------------------------------------------------------------
 
     def _ask_at_once(self) -> None:
@@ -155,6 +181,65 @@ class BaseConsumer:
             what = f"{self.unsettled} messages are not settled after {timeout} s"
             raise ZBrokerError("timeout", what)
         port.read(lambda _core: self._check_through(number))
+
+    async def _stop(self, timeout: float | None = TIMEOUT_S) -> None:
+        """Has the broker send nothing more until `flow`. What it holds it keeps: messages that came
+        before this returned can still be taken.
+
+        Raises: ZBrokerError "timeout"; what ended it.
+        """
+        await self._change(CreditChange("stop"), timeout)
+
+    async def _drain(self, timeout: float | None = TIMEOUT_S) -> int:
+        """Has the broker send what there is for it now, as far as its credit and its backlog go;
+        then it is stopped. How many messages that brought; take them with `fetch`.
+
+        Raises: ZBrokerError "timeout"; what ended it.
+        """
+        return (await self._change(CreditChange("drain"), timeout)).sent
+
+    async def _acquire(
+        self, rows: Iterable[int | Placed], timeout: float | None = TIMEOUT_S
+    ) -> list[int]:
+        """Takes messages out of the order of the queue, by their positions at the broker: numbers,
+        or rows of `Client.browse`. The positions of those that it gets, which come as others do.
+
+        The rest is with other consumers, or cannot be had now; see reference/consumer-credit.md.
+        Raises: ZBrokerError "timeout" (it may still get them), bad_field (a queue without leases);
+        what ended it.
+        """
+        end = end_of(timeout)
+        await self._open(end)
+        positions = BitMap64(row if isinstance(row, int) else row.position for row in rows)
+        parts = [positions[at : at + PICKED_MAX] for at in range(0, len(positions), PICKED_MAX)]
+        picks = self._port.ask(lambda core: [core.flow.pick(part) for part in parts])
+        what = f"{len(positions)} messages are not acquired"
+        await self._answered(
+            lambda: all(pick.got is not None or pick.error for pick in picks), end, what
+        )
+        found: list[int] = []
+        for pick in picks:
+            if pick.error is not None:
+                raise pick.error
+            found += pick.got or ()
+        return found
+
+    async def _change(self, change: CreditChange, timeout: float | None) -> CreditChange:
+        end = end_of(timeout)
+        await self._open(end)
+        self._port.ask(lambda core: core.flow.change(change))
+        await self._answered(lambda: change.done, end, f"no answer to {change.kind}")
+        if change.error is not None:
+            raise change.error
+        return change
+
+    async def _answered(self, done: Callable[[], bool], end: float | None, what: str) -> None:
+        """Raises: ZBrokerError "timeout", what ended it."""
+        port = self._port
+        if not await port.until(lambda: done() or port.over or port.halted, end):
+            raise ZBrokerError("timeout", f"{what} in time")
+        if not done():
+            raise self.error or ZBrokerError("closed", "the consumer was closed")
 
     async def _close(self, *, flush: bool = True, timeout: float | None = CLOSE_S) -> None:
         """Ends it, once what was settled is durable (for `timeout` seconds).
@@ -257,6 +342,9 @@ class Consumer(BaseConsumer):
 
     # -- its end ------------------------------------------------------------------------------
 
+    stop = blocking(BaseConsumer._stop)
+    drain = blocking(BaseConsumer._drain)
+    acquire = blocking(BaseConsumer._acquire)
     flush = blocking(BaseConsumer._flush)
     close = blocking(BaseConsumer._close)
 

@@ -19,10 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
+from pyroaring import BitMap64
 
 from zbroker.client.connection import ANSWER_MS, Phase, TokenConnection
 from zbroker.client.consumer.held_messages import ConsumerLeases, HeldMessages, positions_of
-from zbroker.client.consumer.message import QueueMessage, Settler, decode
+from zbroker.client.consumer.message import QueueMessage, Settler, decode, origins_of
+from zbroker.client.consumer.message_credit import MessageCredit
 from zbroker.client.consumer.settlement import (
     ACK,
     EXTEND,
@@ -47,7 +49,8 @@ from zbroker.ids import (
 from zbroker.limits import STORED_MAX_BYTES
 from zbroker.log.records import ends_of, of_ends
 from zbroker.wire.bodies import credit_bytes
-from zbroker.wire.messages import Ack, Error, Flow, Logoff
+from zbroker.wire.consumer_credit import Acquired, ConsumerFlow, Flushed
+from zbroker.wire.messages import Ack, Error, Logoff
 from zbroker.wire.queue_messages import Cancel, Consume, Consuming, Extend, Job, Settled
 from zbroker.wire.transactions import Accepted
 
@@ -66,6 +69,7 @@ class ConsumerCore(TokenConnection):
         super().__init__(jitter, heartbeat_s)
         self.held = HeldMessages()
         self.settling = PendingSettlements()
+        self.flow = MessageCredit(command)
         self.granted: Consuming | None = None  # what the broker said last
         self.live = False  # it has begun on this connection
         self.ended = False  # everything up to its end came in
@@ -121,11 +125,14 @@ class ConsumerCore(TokenConnection):
         while self.ready:
             first = held.line[0]
             if self.live and not self._leases.hold(first.came_ms, now_ms):
+                self.flow.dropped(positions_of(first.rest))
                 freed += held.drop_first()
                 continue
             taken, size = held.take(most)
+            if self.flow.counted:
+                self.flow.seen(taken)
             if self.by_origin:
-                raise_to(self.passed, _origins_of(taken))
+                raise_to(self.passed, origins_of(taken))
             elif self.replays:
                 self.passed[self.own] = taken[-1]._at
             return taken, self._give_back(freed + size)
@@ -238,7 +245,11 @@ class ConsumerCore(TokenConnection):
         if wanted:
             rounds = [each for each in commands if isinstance(each, Extend) and not each.lease_ms]
             self._leases.sent((each.cid or "" for each in rounds), now_ms)
-        return [SendCommand(command) for command in commands]
+        sends: list[Effect] = [SendCommand(command) for command in commands]
+        if self.flow:
+            more = self.flow.due(self._cid, whose, self._restored)
+            sends += [SendCommand(command) for command in more]
+        return sends
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do."""
@@ -273,6 +284,7 @@ class ConsumerCore(TokenConnection):
         command = self._command
         left = command.credit - self.held.size
         self._used, self._credit = min(0, left), max(0, left)
+        self.flow.restate(command)
         again = replace(command, sid=self._sid, cid=self._asked_cid, credit=self._credit)
         if self.replays and self.seen:
             again.since, again.selector = self._left_to_read(), None
@@ -289,9 +301,9 @@ class ConsumerCore(TokenConnection):
 
     def _begun(self, event: Consuming, now_ms: int) -> list[Effect]:
         try:
-            kept = of_ends(event.kept)
-        except ValueError as error:
-            return self._fail(ZBrokerError("bad_frame", f"the broker keeps no runs: {error}"))
+            kept = self._kept(event)
+        except ZBrokerError as error:
+            return self._fail(error)
         self.granted, self.live, self._answer_by_ms = event, True, None
         self._credit = event.credit + self.held.size + self._used
         self.held.keeps = not self.replays
@@ -308,14 +320,27 @@ class ConsumerCore(TokenConnection):
                     vector[self.own] = event.position - 1
         if not firm:
             self.settling.keep(kept)
+            self.flow.dropped(self.held.waiting - kept)
             freed = self.held.keep(kept)
         if self._is_back(now_ms) and self._on_resubscribed is not None:
             self._on_resubscribed()
         return [*self._give_back(freed), *self._due(now_ms)]
 
+    def _kept(self, event: Consuming) -> BitMap64:
+        """Raises: ZBrokerError bad_frame, bad_command, for an answer that it cannot go on with."""
+        self.flow.check(event)
+        try:
+            return of_ends(event.kept)
+        except ValueError as error:
+            text = f"the broker keeps no runs: {error}"
+            raise ZBrokerError("bad_frame", text) from None
+
     def _change_origin(self) -> None:
         """The positions from before name other messages, or none."""
         self._epoch += 1
+        if not (self.replays or self.once):
+            self.flow.dropped(self.held.waiting)
+        self.flow.forget_positions()
         lost = self.settling.clear()
         if self.replays or self.once:
             self.held.in_hand.clear()
@@ -343,6 +368,8 @@ class ConsumerCore(TokenConnection):
         except ZBrokerError as error:
             return self._fail(error)
         size, freed = credit_bytes(body, job.columns), 0
+        if self.flow.counted:
+            self.flow.came(messages)
         if self.by_origin:
             messages = self._not_seen(messages)
         elif self.replays:
@@ -367,7 +394,7 @@ class ConsumerCore(TokenConnection):
         """Those of a batch, which has one origin, that came from no instance before."""
         if (last := self.seen.get(messages[0]._head.origin, 0)) >= messages[0].position:
             messages = [message for message in messages if message.position > last]
-        raise_to(self.seen, _origins_of(messages))
+        raise_to(self.seen, origins_of(messages))
         return messages
 
     def _fresh(self, messages: list[QueueMessage]) -> tuple[list[QueueMessage], int]:
@@ -379,8 +406,12 @@ class ConsumerCore(TokenConnection):
         if self.settling:
             self.settling.came_again(positions)
         known = held.in_hand | self.settling.under_way("ack", "reject")
-        freed = held.drop(positions & held.waiting) if positions.intersect(held.waiting) else 0
+        freed = 0
+        if positions.intersect(held.waiting):
+            self.flow.dropped(positions & held.waiting)
+            freed = held.drop(positions & held.waiting)
         if positions.intersect(known):
+            self.flow.dropped(positions & known)
             held.lost -= positions
             messages = [message for message in messages if message._at not in known]
         return messages, freed
@@ -394,6 +425,8 @@ class ConsumerCore(TokenConnection):
                 return self._begun(event, now_ms)
         elif isinstance(event, Ack | Error) and event.cid and event.cid == self._cancel_cid:
             self._cancel_cid = ""
+        elif isinstance(event, Acquired | Flushed) or (isinstance(event, Ack) and event.cid):
+            self.flow.answered(event)
         elif isinstance(event, Ack):
             over = event.ended or self._command.until is not None
             self.ended |= event.type == "completed" and event.sid == self._sid and over
@@ -407,6 +440,8 @@ class ConsumerCore(TokenConnection):
         if error.cid and self.settling.refused(
             error.cid, raised(error), again=again, now_ms=now_ms
         ):
+            return []
+        if error.cid and self.flow.refused(error.cid, raised(error)):
             return []
         whole = error.cid == self._logon_cid or (error.cid is None and error.sid is None)
         mine = error.cid == self._asked_cid or (error.cid is None and error.sid == self._sid)
@@ -446,18 +481,20 @@ class ConsumerCore(TokenConnection):
         if not self.live and self._answer_by_ms is None:
             return []  # the next consume command counts what waits
         self._used += size
-        if not self.live or self._used <= 0 or self._used * 2 < self._credit:
+        if not self.live or self._used <= 0 or self._used * 2 < self._credit or self.flow.quiet:
             return []
         used, self._used = self._used, 0
-        return [SendCommand(Flow(self._sid, used))]
+        return [SendCommand(ConsumerFlow(self._sid, used))]
+
+    def _restored(self) -> int:
+        """What a consumer that was stopped is given: all that does not wait here."""
+        if self.flow.revoked:
+            self.flow.revoked, self._used = False, self._credit - self.held.size
+        used, self._used = max(0, self._used), min(0, self._used)
+        return used
 
     def check(self) -> None:
         """Asserts what is always true."""
         self.held.check()
         assert not self.held.in_hand & self.settling.under_way("ack", "release", "reject")
         assert self.state is Phase.LIVE or not self.live
-
-
-def _origins_of(messages: Sequence[QueueMessage]) -> Vector:
-    """The vector of the last message of each origin; of one origin they are in its order."""
-    return {message._head.origin: message.position for message in messages}

@@ -13,7 +13,7 @@ from zbroker.client.consumer.settlement import Verb
 from zbroker.client.message import Message, MessageHead, bad_batch, head_of, opened
 from zbroker.client.subscriber.options import Duration, seconds
 from zbroker.errors import ZBrokerError
-from zbroker.ids import Origin
+from zbroker.ids import Origin, Vector
 from zbroker.wire import bodies
 from zbroker.wire.queue_messages import LEASE_MAX_MS, Job
 
@@ -140,6 +140,11 @@ def decode(
     at = range(job.skip, job.skip + len(data))
     sequences, places = head.numbered(job.seq, at), head.numbered(job.position, at)
     return list(map(QueueMessage, repeat(head), data, sequences, places))
+
+
+def origins_of(messages: Sequence[QueueMessage]) -> Vector:
+    """The vector of the last message of each origin; of one origin they are in its order."""
+    return {message._head.origin: message.position for message in messages}
 
 
 def _ms(name: str, value: Duration, *, zero: bool = False) -> int:

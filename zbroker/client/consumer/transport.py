@@ -108,6 +108,8 @@ class ConsumerTransport(Transport[ConsumerCore]):
                 return []
             messages, effects = self.core.hand_out(most, self._listeners.now_ms())
             self._do(effects)
+            if self.core.flow:  # some were dropped: there is credit for others
+                self._soon()
             return messages
 
     def read(self, at: Callable[[ConsumerCore], T]) -> T:
@@ -115,6 +117,17 @@ class ConsumerTransport(Transport[ConsumerCore]):
         with self._lock:
             self._note_acks()
             return at(self.core)
+
+    def ask(self, at: Callable[[ConsumerCore], T]) -> T:
+        """Has `at` note something in the core, to be sent soon. Raises: ZBrokerError, what ended
+        the consumer."""
+        with self._lock:
+            if self.over or self.halted:
+                raise self.what_ended_it or ZBrokerError("closed", "the consumer was closed")
+            self._note_acks()
+            noted = at(self.core)
+            self._soon()
+            return noted
 
     def halt(self) -> None:
         """Nothing more is handed out; what was, can still be settled."""

@@ -24,6 +24,8 @@ Duration = int | float | timedelta | str
 #: a message is processed when the next one is asked for, or when `Subscription.discard` says so
 Discard = Literal["auto", "manual"]
 NotFound = Literal["fail", "epoch", "now"]
+#: a consumer gets messages as far as its backlog goes, or as many as `Consumer.flow` asked for
+FlowMode = Literal["window", "credit"]
 
 L = TypeVar("L")
 
@@ -144,6 +146,7 @@ def consume_options(  # noqa: PLR0913 - as above
     until: points.End | None = None,
     bookmark_not_found: NotFound = "fail",
     credit: int = CREDIT_DEFAULT_BYTES,
+    flow: FlowMode = "window",
     timeout: float = TIMEOUT_S,
 ) -> ConsumeOptions:
     """See `Client.consume`. Raises: ZBrokerError bad_field, bad_bookmark; TypeError."""
@@ -156,7 +159,7 @@ def consume_options(  # noqa: PLR0913 - as above
         since=None if since is None else _since(since),
         selector=None if selector is None else filter_text(selector),
         until=None if until is None else _place(until),
-        bookmark_not_found=bookmark_not_found,
+        bookmark_not_found=bookmark_not_found, flow_mode=choice("flow", flow, get_args(FlowMode)),
     )  # fmt: skip
     return ConsumeOptions(command, timeout)
 
