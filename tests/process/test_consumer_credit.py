@@ -98,6 +98,7 @@ def test_the_same_in_an_event_loop() -> None:
         asyncio.run(program(broker.url))
 
 
+@pytest.mark.seed("001-48")
 def test_a_consumer_and_a_subscription_go_on_where_their_host_is_gone() -> None:
     """The client says again what it wants, and how far it is: nothing of that was replicated."""
     with Instances(2, starts=False) as instances:

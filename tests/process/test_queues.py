@@ -164,6 +164,7 @@ def test_the_tables_may_be_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.seed("004-98")
+@pytest.mark.seed("001-26")
 def test_a_segment_with_what_is_not_acknowledged_is_not_removed(tmp_path: Path) -> None:
     settings = {
         "queue": [{"name": "work", "topic": "jobs"}],

@@ -97,6 +97,7 @@ def test_each_instance_offers_what_was_published_to_it() -> None:
 @pytest.mark.seed("000-30")
 @pytest.mark.seed("000-31")
 @pytest.mark.seed("000-33")
+@pytest.mark.seed("001-17")
 def test_what_an_instance_owns_that_is_away_is_taken_over_by_hand() -> None:
     with Instances(2, starts=False) as instances:
         a, b = left_behind(instances)

@@ -130,6 +130,20 @@ def test_a_right_to_a_part_of_a_queue_is_none(more: str) -> None:
     assert at.errors() == [("not_entitled", "c-a", "a")]
 
 
+@pytest.mark.seed("001-14")
+def test_connections_and_consumers_leave_nothing_in_the_log() -> None:
+    at = bench()
+    size = len(at.log)
+    for _ in range(3):
+        at.logon()
+        at.consume(holder="me")
+        at.consume(sid="t", filter="/n = 1")
+        at.send(q.Cancel("t"))
+        at.lose()
+    at.pass_ms(AFTER_LEASE_MS)
+    assert (len(at.log), at.under_way) == (size, [])
+
+
 # -- the end ----------------------------------------------------------------------------------
 
 

@@ -125,6 +125,7 @@ def bench() -> Shared:
 # -- who offers -------------------------------------------------------------------------------
 
 
+@pytest.mark.seed("001-58")
 def test_only_what_was_published_here_is_offered_here(bench: Shared) -> None:
     bench.consume()
     theirs, mine = bench.from_peer(2), bench.many(2)
@@ -217,6 +218,7 @@ def test_a_barrier_waits_for_all_before_it_here_whoever_owns_them() -> None:
 # -- what is written --------------------------------------------------------------------------
 
 
+@pytest.mark.seed("001-27")
 def test_acknowledgements_go_to_all_instances_by_origin(bench: Shared) -> None:
     bench.consume()
     bench.from_peer(3)
@@ -226,6 +228,7 @@ def test_acknowledgements_go_to_all_instances_by_origin(bench: Shared) -> None:
     assert bench.last().taken == 2
 
 
+@pytest.mark.seed("001-18")
 def test_a_message_of_a_peer_may_be_acknowledged_here(bench: Shared) -> None:
     [one, _] = bench.from_peer(2, at=40)
     bench.ack(sid=None, queue="q", bookmarks=[bench.bookmark(one)])
@@ -315,6 +318,20 @@ def test_what_a_peer_acknowledged_is_gone(bench: Shared) -> None:
     bench.facts_of(gone(mine[:2], HERE))
     bench.consume()
     assert bench.got() == mine[2:]
+
+
+@pytest.mark.seed("001-42")
+def test_a_command_that_a_peer_has_answered_is_answered_by_what_is_true(bench: Shared) -> None:
+    mine = bench.many(2)
+    bench.facts_of(gone(mine[:1], HERE))
+    size = len(bench.log)
+    bench.consume()
+    bench.ack(mine[0])
+    assert bench.last() == q.Settled("c", "s", 0, 1)
+    bench.ack(mine[0], sid="never")
+    assert bench.last().code == "unknown_sid"
+    assert bench.say(q.Browse("q", "b")).rows[0].position == mine[1]
+    assert not [one for one in bench.log[size:] if one.kind != KIND_QUEUE], "answers are no records"
 
 
 def test_an_acknowledgement_may_come_before_its_message(bench: Shared) -> None:
