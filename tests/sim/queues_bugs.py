@@ -169,7 +169,7 @@ def _letters_apart(core: Any) -> None:
 
 
 def _once_sent_at_once(core: Any) -> None:
-    dispatcher, hand = core._dispatcher, core._dispatcher._hand
+    dispatcher, hand = core._dispatcher, core._dispatcher.hand
 
     def at_once(one: QueueState, offer: Any) -> None:
         if not offer.first_commit:
@@ -178,7 +178,7 @@ def _once_sent_at_once(core: Any) -> None:
         core.shared.out.append(Give(core.shared.consumers[offer.consumer], offer.positions))
         one.entries.append((Outcome(offer.positions, "gone", "sent"), None))
 
-    dispatcher._hand = at_once
+    dispatcher.hand = at_once
 
 
 def _barrier_before_all(core: Any) -> None:

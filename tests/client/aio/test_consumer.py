@@ -444,3 +444,16 @@ async def test_it_gets_as_many_as_it_asks_for_or_picks(broker):
         consumer.flow(9)
         await consumer.drain()
         assert places(await consumer.fetch(9, T)) == [3, 4, 6]
+
+
+@in_loop
+async def test_what_is_asked_for_before_it_is_accepted_counts(broker):
+    broker.publish(4)
+    async with worker(broker) as client:
+        consumer = client.consume("work", flow="credit")
+        consumer.flow(2)
+        await asyncio.sleep(0)
+        assert broker.commands(q.Consume) == []
+        assert places(await consumer.fetch(2, T)) == [1, 2]
+        assert await consumer.fetch(2, 0.05) == []
+        await consumer.close()
