@@ -9,6 +9,7 @@ from msgspec import structs
 
 from zbroker.journal import first_state
 from zbroker.journal.core import JournalCore
+from zbroker.journal.first_start import FirstStart
 from zbroker.log.format import Batch
 from zbroker.replication.core import ReplicationCore
 from zbroker.replication.effects import StartFound
@@ -29,8 +30,8 @@ def _publishers_at_once(core: JournalCore) -> None:
 
 def _into_any_log(core: JournalCore) -> None:
     """A state is taken whatever the log has; it is asked for again after each start."""
-    core.first.takes_state = True
-    core.first._empty = True
+    core.first = FirstStart(core.commit.settings.peers, opened=False, empty=True)
+    core._gate()
     states: Any = core.commit.states
     place = states.place
 
@@ -68,9 +69,14 @@ def _past_the_state(core: ReplicationCore) -> None:
 
 JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
     "publishers log on before the state": _publishers_at_once,
-    "a state is taken into any log": _into_any_log,
-    "highs are missing in the state": _without_publishers,
     "rows do not say where they begin": _without_begins,
+}
+#: too rare for seeds: histories that are written down find them
+INTO_ANY_LOG: Final = "a state is taken into any log"
+WITHOUT_HIGHS: Final = "highs are missing in the state"
+WRITTEN_JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
+    INTO_ANY_LOG: _into_any_log,
+    WITHOUT_HIGHS: _without_publishers,
 }
 
 

@@ -36,15 +36,17 @@ SKIP_AFTER_MS: Final = 20_000  # of the end: then a person gives up what nobody 
 
 class MemoryPublisher(Publisher):
     """A program without a publish store: after a restart it knows only what a logon says, and
-    publishes nothing before one."""
+    publishes nothing before one. life: each has other messages."""
 
     knows = False
+    life = 1
 
     def restart(self) -> None:
         if not self.unacked:
             self.leave()
             self.sequence = self.discarded = 0
             self.knows = False
+            self.life += 1
 
     def opened(self, answer: m.Opened) -> None:
         super().opened(answer)
@@ -58,8 +60,9 @@ class LosingJournal(InstanceJournal):
     def plant_core(self, core: JournalCore) -> None:
         super().plant_core(core)
         core.retention.log_start._readers["replication"] = None
-        if self.world.bug in lost_hosts_bugs.JOURNALS:
-            lost_hosts_bugs.JOURNALS[self.world.bug](core)
+        bugs = lost_hosts_bugs.JOURNALS | lost_hosts_bugs.WRITTEN_JOURNALS
+        if self.world.bug in bugs:
+            bugs[self.world.bug](core)
 
 
 class LosingInstance(Instance):
@@ -186,6 +189,10 @@ class LostHostsWorld(ManyWorld):
         if not isinstance(publisher, MemoryPublisher) or publisher.knows:
             super().publish(publisher)
 
+    def payload_of(self, publisher: Publisher) -> bytes:
+        life = publisher.life if isinstance(publisher, MemoryPublisher) else 1
+        return super().payload_of(publisher) + b".%d" % life
+
     def new_segment(self, instance: Instance) -> None:
         if instance.journal is not None and instance.journal.core.first.is_open:
             instance.journal.core.raise_generation()
@@ -247,6 +254,7 @@ class LostHostsWorld(ManyWorld):
                 payload = every.setdefault(message, at.payload)
                 self.demand(payload == at.payload, f"{message} differs at {instance.name}")
             self._check_order(instance)
+            self.check_missing(instance)
         for publisher in self.publishers:
             for sequence, payload in publisher.acked.items():
                 message = publisher.id, sequence
@@ -267,6 +275,17 @@ class LostHostsWorld(ManyWorld):
             if batch.kind == KIND_PUBLISH:
                 self.demand(bool(messages(batch)), "an empty batch")
 
+    def check_missing(self, instance: Instance) -> None:
+        """It declares nothing missing that it has, which others would not send, nor readers get."""
+        assert instance.journal is not None
+        held = instance.held().items()
+        for row in instance.journal.core.commit.sessions.missing.rows():
+            found = [
+                message for message, at in held
+                if at.origin == row.origin and row.first <= at.position <= row.last
+            ]  # fmt: skip
+            self.demand(not found, f"{instance.name}: {found[:3]} are here, and missing by {row}")
+
     def acknowledged(
         self, instance: Instance, publisher: Publisher, sequence: int, need: int
     ) -> None:
@@ -285,4 +304,4 @@ class LostHostsWorld(ManyWorld):
         )
 
 
-__all__ = ["LostHostsWorld", "Violation"]
+__all__ = ["LosingInstance", "LostHostsWorld", "MemoryPublisher", "Violation"]

@@ -193,7 +193,7 @@ def _control_records_count(core: JournalCore) -> None:
         ]  # fmt: skip
         return OriginRows(ask.cid, commit.generation, 0, found)
 
-    commit._answers._origin_rows = rows  # type: ignore[method-assign]
+    commit._answers._by_type[AskOrigins] = rows
 
 
 GENERATIONS: Final[dict[str, Callable[[JournalCore], None]]] = {

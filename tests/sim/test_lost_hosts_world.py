@@ -10,7 +10,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.sim import lost_hosts_bugs
-from tests.sim.lost_hosts_world import LostHostsWorld, Violation
+from tests.sim.lost_hosts_world import (
+    LosingInstance,
+    LostHostsWorld,
+    MemoryPublisher,
+    Violation,
+)
 from tests.sim.many_publishers import Publisher
 from tests.sim.many_world import HEAL_MS, Instance
 from tests.sim.seeds import must_find, run
@@ -67,10 +72,7 @@ def messages_known_from_a_state(bug: str = "") -> None:
     world.cuts |= {("a", "c"), ("c", "a")}
     world.publish(program)
     until(world, lambda: len(b.held()) == len(program.unacked))
-    while b.held():
-        world.new_segment(b)
-        world.at.run_until(world.at.now_ms + 1_000)
-        b.remove_old()
+    remove_all(world, b)
     a.lose_disk(new_id=True)
     world.cuts.clear()
     until(world, lambda: is_open(a) and "replication.state_taken" in " ".join(world.notes))
@@ -80,6 +82,84 @@ def messages_known_from_a_state(bug: str = "") -> None:
     assert not program.acked
     world.give_up()
     until(world, lambda: not program.unacked)
+
+
+def test_a_program_without_a_store_goes_on_after_what_only_a_state_knows() -> None:
+    program_after_a_state()
+
+
+def test_a_planted_bug_of_the_highs_in_a_state_is_found() -> None:
+    with pytest.raises(AssertionError, match="b lacks"):
+        program_after_a_state(lost_hosts_bugs.WITHOUT_HIGHS)
+
+
+def program_after_a_state(bug: str = "") -> None:
+    """All have its messages and remove them; then a begins on a new disk, with a state, and the
+    program is started again."""
+    world = star(bug)
+    a, b, c = world.instances.values()
+    program = MemoryPublisher("program", says_prev=True)
+    world.publishers = [program]
+    until(world, lambda: all(is_open(one) for one in (a, b, c)))
+    b.open(program)
+    until(world, lambda: program.session)
+    world.publish(program)
+    until(world, lambda: not program.unacked)
+    remove_all(world, b)
+    remove_all(world, c)
+    program.restart()
+    a.lose_disk(new_id=True)
+    until(world, lambda: is_open(a) and "replication.state_taken" in " ".join(world.notes))
+    a.open(program)
+    until(world, lambda: program.session)
+    world.publish(program)
+    new = {(program.id, sequence) for sequence, _ in program.unacked}
+    until(world, lambda: not program.unacked)
+    lacks = new - b.held().keys()
+    assert not lacks, f"b lacks {lacks}"
+
+
+def test_a_log_that_has_records_takes_no_state() -> None:
+    state_for_a_log_that_has_records()
+
+
+def test_a_planted_bug_of_the_log_that_a_state_is_for_is_found() -> None:
+    with pytest.raises(Violation, match="are here, and missing by"):
+        state_for_a_log_that_has_records(lost_hosts_bugs.INTO_ANY_LOG)
+
+
+def state_for_a_log_that_has_records(bug: str = "") -> None:
+    """c is set back to an older disk, and a has removed what came since then: c still has what was
+    before that."""
+    world = star(bug)
+    a, b, c = world.instances.values()
+    program = Publisher("program", says_prev=True)
+    world.publishers = [program]
+    until(world, lambda: all(is_open(one) for one in (a, b, c)))
+    b.open(program)
+    until(world, lambda: program.session)
+    world.publish(program)
+    until(world, lambda: len(c.held()) == program.sequence)
+    before = set(c.held())
+    c.keep_image()
+    world.publish(program)
+    until(world, lambda: len(c.held()) == program.sequence)
+    remove_all(world, a)
+    c.restore(empty=False)
+    assert set(c.held()) == before
+    until(world, lambda: is_open(c))
+    world.give_up()
+    world.at.run_until(world.at.now_ms + HEAL_MS // 2)
+    assert c.missing, "what a removed is declared missing"
+    world.check_missing(c)
+
+
+def remove_all(world: LostHostsWorld, instance: LosingInstance) -> None:
+    """Retention removes every message there."""
+    while instance.held():
+        world.new_segment(instance)
+        world.at.run_until(world.at.now_ms + 1_000)
+        instance.remove_old()
 
 
 def test_a_tie_of_messages_that_no_log_has_any_more_can_be_given_up() -> None:
@@ -111,10 +191,7 @@ def tie_of_removed_messages(bug: str = "") -> None:
     world.cuts -= {("a", "c"), ("c", "a")}
     until(world, lambda: ties(c))
     (tied,) = {one.origin for one in ties(c)}
-    while c.held():
-        world.new_segment(c)
-        world.at.run_until(world.at.now_ms + 1_000)
-        c.remove_old()
+    remove_all(world, c)
     assert ties(c), "they are in a segment that stays"
     a.lose_disk(new_id=True)
     world.cuts.clear()
