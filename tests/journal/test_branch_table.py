@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 from msgspec import msgpack
+from msgspec.structs import replace
 
 from tests.journal.test_replicated_stages import all_of
 from tests.journal.test_stages import payloads, stored
@@ -92,6 +93,39 @@ def test_a_name_is_prepared_once_until_it_is_decided() -> None:
     assert prepare(at, number=2) == "branch_exists"
     place(at, branch("committed"))
     assert prepare(at, number=3) == ""
+
+
+def test_one_is_found_by_the_token_that_it_staged_under() -> None:
+    at = prepared()
+    prepare(at, number=2, xid=Xid(7, "second"))
+
+    def named(wanted: str) -> list[Xid]:
+        at.hear(PROCESS, AskBranches(3, MINE, "alice", None, 10, wanted))
+        [answer] = [a.message for a in at.commit() if isinstance(a.message, BranchesFound)]
+        return [row.xid for row in answer.rows]
+
+    assert named(token(10, 2)) == [Xid(7, "second")]
+    assert named(token(10, 3)) == []
+
+
+def test_the_statistics_count_those_that_wait_and_since_when() -> None:
+    at = Whole()
+
+    def numbers() -> tuple[object, ...]:
+        stats = at.process.core.stats()
+        return tuple(stats[f"branches_{key}"] for key in ("prepared", "decided", "since_s"))
+
+    assert numbers() == (0, 0, 0)
+    attach(at, 10)
+    prepare(at)
+    [row] = found(at)
+    later = replace(row, principal="bob", prepared_ns=7_000_000_000)
+    at.core.sessions.transactions.branches.learn(later)
+    assert numbers() == (2, 0, 0), "the clock of this test stands at 1 us"
+    place(at, branch("committed", heuristic=True))
+    assert numbers() == (1, 1, 7)
+    place(at, branch("forgotten"))
+    assert numbers() == (1, 0, 7)
 
 
 @pytest.mark.parametrize("staged", [0, 1, 3])

@@ -36,6 +36,15 @@ class BranchKey(NamedTuple):
     instance: int
 
 
+class BranchNumbers(NamedTuple):
+    """Of all principals. decided: by operators, and not forgotten. since_ns: when the oldest
+    prepared one was prepared; 0: there is none."""
+
+    prepared: int = 0
+    decided: int = 0
+    since_ns: int = 0
+
+
 def decoded(body: bytes | memoryview) -> BranchRecord | None:
     """None if it is none that this release can use."""
     try:
@@ -50,6 +59,7 @@ class BranchTable:
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
         self._rows: dict[str, dict[BranchKey, BranchRow]] = {}  # by principal
+        self._numbers: BranchNumbers | None = BranchNumbers()  # None: they have changed
 
     def get(self, principal: str, xid: Xid, instance: int) -> BranchRow | None:
         """The branch that this instance prepared, else that of another one."""
@@ -122,6 +132,7 @@ class BranchTable:
 
     def _drop(self, row: BranchRow) -> None:
         self._stages.prepared.discard(_owned(row))
+        self._numbers = None
         rows = self._rows[row.principal]
         del rows[BranchKey(row.xid, row.instance)]
         if not rows:
@@ -131,6 +142,7 @@ class BranchTable:
         """A row of a state snapshot, or what a record made of it."""
         rows = self._rows.setdefault(row.principal, {})
         rows[BranchKey(row.xid, row.instance)] = row
+        self._numbers = None
         self._stages.prepared.add(_owned(row))
 
     # -- look -------------------------------------------------------------------------------------
@@ -140,11 +152,20 @@ class BranchTable:
         for rows in list(self._rows.values()):
             yield from list(rows.values())
 
+    def numbers(self) -> BranchNumbers:
+        """Asked for each second: rows are looked at only if one has changed."""
+        if self._numbers is None:
+            prepared = [row.prepared_ns for row in self.rows() if row.state == "prepared"]
+            decided = sum(map(len, self._rows.values())) - len(prepared)
+            self._numbers = BranchNumbers(len(prepared), decided, min(prepared, default=0))
+        return self._numbers
+
     def found(self, ask: AskBranches) -> BranchesFound:
         """Those that match, by principal and name."""
         rows = sorted(
             (row for row in self.rows()
-             if ask.principal in (None, row.principal) and ask.xid in (None, row.xid)),
+             if ask.principal in (None, row.principal) and ask.xid in (None, row.xid)
+             and ask.token in (None, _owned(row)[1])),
             key=lambda row: (row.principal, row.xid, row.instance),
         )  # fmt: skip
         return BranchesFound(ask.cid, rows[: ask.limit], max(0, len(rows) - ask.limit))

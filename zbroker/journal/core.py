@@ -456,6 +456,7 @@ class JournalCore:
     def stats(self) -> dict[str, int | float | str]:
         """What `status` shows of the log."""
         commit = self.commit
+        branches = commit.sessions.transactions.branches.numbers()
         return {
             "first_position": commit.log_start,
             "written": commit.written,
@@ -473,6 +474,9 @@ class JournalCore:
             "removing": len(self.retention.log_start.going),
             "first_start": self.first.phase.value,
             "missing_ranges": len(commit.sessions.missing),
+            "branches_prepared": branches.prepared,
+            "branches_decided": branches.decided,
+            "branches_since_s": branches.since_ns // 1_000_000_000,
         }
 
     def check(self) -> None:

@@ -129,11 +129,13 @@ class BranchList(ServerAnswer, tag="branch_list"):
 
 
 class AskBranches(JournalRequest, tag="ask_branches"):
-    """queues -> journal. Answered by BranchesFound. principal, xid: only of these; None: all."""
+    """queues -> journal. Answered by BranchesFound. principal, xid: only of these; None: all.
+    token: only the one that staged under it."""
 
     principal: str | None
     xid: Xid | None
     limit: int
+    token: str | None = None
 
 
 class BranchRow(Struct, array_like=True, gc=False):
