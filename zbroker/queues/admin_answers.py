@@ -10,6 +10,7 @@ from zbroker.errors import ClientError
 from zbroker.ids import Cut
 from zbroker.queues.commits import Done
 from zbroker.queues.context import QueuesContext
+from zbroker.wire import branch_surveys as b
 from zbroker.wire import exchange_surveys as x
 from zbroker.wire import queue_surveys as s
 from zbroker.wire import session_surveys as y
@@ -78,4 +79,8 @@ def refusal_of(question: s.QueuesQuestion, error: ClientError) -> s.QueuesAnswer
         return x.BindingsSurveyed(question.cid, code=error.code, reason=error.reason)
     if isinstance(question, y.AskSessionRows):
         return y.SessionsSurveyed(question.cid, code=error.code, reason=error.reason)
+    if isinstance(question, b.AskBranchRows):
+        return b.BranchesSurveyed(question.cid, code=error.code, reason=error.reason)
+    if isinstance(question, b.ChangeBranch):
+        return b.BranchChanged(question.cid, code=error.code, reason=error.reason)
     return s.Changed(question.cid, code=error.code, reason=error.reason, hint=error.hint)

@@ -36,6 +36,7 @@ from zbroker.queues.work.values import Arrivals
 from zbroker.wire import bodies
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
+from zbroker.wire.branches import BranchesFound
 from zbroker.wire.internal import Located
 
 REQUEUED_MAX: Final = 10_000  # dead letters of one request
@@ -101,13 +102,27 @@ class AdminCommands:
     def _explain(self, rid: bytes, ask: s.Explain) -> s.QueuesAnswer | None:
         one = self._shared.running(ask.queue)
         if not ask.bookmark:
-            return reports.explain(self._shared, one, ask)
+            return self._explained(rid, ask, one)
 
-        def explain(located: Located) -> s.Explained:
+        def explain(located: Located) -> s.Explained | None:
             ask.position = located.position
-            return reports.explain(self._shared, one, ask)
+            return self._explained(rid, ask, one)
 
         self._answers.reply_at(rid, ask, (ask.bookmark, "at"), explain)
+        return None
+
+    def _explained(self, rid: bytes, ask: s.Explain, one: QueueState) -> s.Explained | None:
+        answer = reports.explain(self._shared, one, ask)
+        branch = reports.locked_by(one, ask.position)
+        if branch is None:
+            return answer
+
+        def found(said: BranchesFound) -> None:
+            answer.lines.insert(1, reports.locking(branch, said))
+            self._answers.tell(rid, answer)
+
+        principal, token = branch
+        self._shared.find_branches(principal, None, 1, found, token)
         return None
 
     # -- purge and requeue --------------------------------------------------------------------

@@ -47,6 +47,8 @@ from zbroker.wire.messages import ServerAnswer
 from zbroker.wire.units import UnitPart
 from zbroker.xids import Xid
 
+INSTANCES_MAX: Final = 100  # that have a branch of one name, each its own
+
 _STATES: Final[dict[Decision, Literal["committed", "rolled_back", "forgotten"]]] = {
     "commit": "committed", "rollback": "rolled_back", "forget": "forgotten",
 }  # fmt: skip
@@ -62,6 +64,7 @@ class BranchRequest(NamedTuple):
     force: bool
     then: Callable[[BranchDecided], None]
     refuse: Callable[[ClientError], None]
+    dry_run: bool = False  # it is checked, and what would come of it is said
 
 
 class BranchCommands:
@@ -129,7 +132,7 @@ class BranchCommands:
             except ClientError as error:
                 request.refuse(error)
 
-        self._shared.find_branches(request.principal, request.xid, 2, found)
+        self._shared.find_branches(request.principal, request.xid, INSTANCES_MAX, found)
 
     def _decide(self, request: BranchRequest, said: BranchesFound) -> None:
         """Raises: ClientError."""
@@ -148,18 +151,21 @@ class BranchCommands:
         if decided == "forget" and row.state == "prepared":
             raise ClientError("bad_command", f"branch {row.xid} is prepared: decide it first")
         branch = row.principal, token_of(row.session, row.epoch, row.number)
+        accepted = sum(len(queue.places.locks.of(branch)) for _, queue in many)
+        messages = row.messages if decided == "commit" else 0
+        mixed = row.state == "prepared" and accepted < row.accepted
+        if request.dry_run:
+            request.then(BranchDecided(row.xid, decided, 0, messages, accepted, mixed))
+            return
         taken: list[tuple[QueueState, list[Entry]]] = [
             (one, [(outcome, None) for outcome in
                    locks.decide(queue, branch, committed=decided == "commit")])
             for one, queue in many
         ]  # fmt: skip
-        accepted = sum(len(outcome.positions) for _, some in taken for outcome, _ in some)
-        messages = row.messages if decided == "commit" else 0
         record = BranchRecord(
             row.principal, row.xid, _STATES[decided], row.session, row.epoch, row.number, messages,
             accepted, row.queues, request.heuristic, row.instance != self._here,
         )  # fmt: skip
-        mixed = row.state == "prepared" and accepted < row.accepted
 
         def done(position: int, error: ClientError | None, after: int) -> None:
             if error is not None:

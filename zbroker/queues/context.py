@@ -265,12 +265,13 @@ class QueuesContext:
 
     def find_branches(
         self, principal: str | None, xid: Xid | None, limit: int,
-        then: Callable[[BranchesFound], None],
+        then: Callable[[BranchesFound], None], token: str | None = None,
     ) -> None:  # fmt: skip
         """Which branches are there? Raises: as `find_session`."""
         self._ask(
-            lambda cid: AskBranches(cid, self.journal, principal, xid, limit), BranchesFound, then
-        )
+            lambda cid: AskBranches(cid, self.journal, principal, xid, limit, token), BranchesFound,
+            then,
+        )  # fmt: skip
 
     def _ask(
         self, ask: Callable[[int], _Question], kind: type[_Answer], then: Callable[[Any], None]

@@ -28,6 +28,7 @@ from zbroker.queues.acquire_commands import AcquireCommands
 from zbroker.queues.admin_answers import OperatorAnswers
 from zbroker.queues.admin_commands import AdminCommands
 from zbroker.queues.branch_commands import BranchCommands
+from zbroker.queues.branch_operators import OperatorBranches
 from zbroker.queues.client_definitions import ClientDefinitions
 from zbroker.queues.consumer_registry import ConsumerRegistry
 from zbroker.queues.context import QueuesConnection, QueuesContext
@@ -55,6 +56,7 @@ from zbroker.queues.snapshots import SaveSchedule
 from zbroker.queues.transaction_commands import TransactionCommands
 from zbroker.queues.work.queue import Queue
 from zbroker.server.token_listener import ListenerSettings, TokenListener
+from zbroker.wire import branch_surveys as b
 from zbroker.wire import codec
 from zbroker.wire import consumer_credit as v
 from zbroker.wire import exchange_lists as w
@@ -150,8 +152,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             **self._credit_commands(),
         }
         self._add_exchanges(answers, ExchangeChanges(self.shared, settings.recording))
-        sessions = OperatorSessions(self.shared, answers)
-        self._admin.handlers |= {y.AskSessionRows: sessions.survey, y.EndSession: sessions.end}
+        self._add_transactions(answers)
         self._handlers = self._events()
 
     def _credit_commands(self) -> dict[type, Callable[[QueuesConnection, Any], Any]]:
@@ -163,6 +164,17 @@ class QueuesCore(TokenListener[QueuesConnection]):
             v.StopConsumer: command,
             v.FlushConsumer: command,
             v.AcquireMessages: AcquireCommands(self.shared, self._dispatcher).acquire,
+        }
+
+    def _add_transactions(self, answers: OperatorAnswers) -> None:
+        """What operators ask of sessions, and of distributed transactions."""
+        sessions = OperatorSessions(self.shared, answers)
+        branches = OperatorBranches(self.shared, answers, self._branches)
+        self._admin.handlers |= {
+            y.AskSessionRows: sessions.survey,
+            y.EndSession: sessions.end,
+            b.AskBranchRows: branches.survey,
+            b.ChangeBranch: branches.change,
         }
 
     def _add_exchanges(self, answers: OperatorAnswers, changes: ExchangeChanges) -> None:

@@ -7,14 +7,17 @@ from typing import Final
 from msgspec import structs, to_builtins
 from pyroaring import BitMap64
 
+from zbroker.clock import format_time
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.work.consumers import QueueConsumer as Lost
+from zbroker.queues.work.message_locks import Branch
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.reasons import why_elsewhere
 from zbroker.server.token_listener import client_row, client_rows
 from zbroker.wire import queue_surveys as s
+from zbroker.wire.branches import BranchesFound
 from zbroker.wire.queue_surveys import Explain, Explained
 from zbroker.wire.surveys import AskClients, ClientRow, Clients, Peers
 
@@ -26,6 +29,7 @@ _SENTENCES: Final = {
     "leased": "it is leased",
     "delayed": "it waits for its delay to be over",
     "going": "it is done; that is on its way to the disk",
+    "locked": "a distributed transaction that is prepared, and not decided, has locked it",
     "waiting": "something before it has to be done first",
     "elsewhere": "another instance owns it, and offers it there",
     "acked": "it was acknowledged, and is kept",
@@ -230,3 +234,21 @@ def _message(shared: QueuesContext, one: QueueState, position: int) -> tuple[str
     if standing.state == "elsewhere" and isinstance(one.queue, Queue):
         lines += [line for line in [why_elsewhere(one.queue, position)] if line]
     return standing.state, lines
+
+
+def locked_by(one: QueueState, position: int) -> Branch | None:
+    """The branch that has locked this message."""
+    return one.queue.places.locks.branch(position) if isinstance(one.queue, Queue) else None
+
+
+def locking(branch: Branch, said: BranchesFound) -> str:
+    """What the journal says of a branch that has locked a message."""
+    row = next(iter(said.rows), None)
+    if row is None:
+        why = f"is not known: {said.reason}" if said.code else "was decided just now"
+        return f"that is one of principal {branch[0]!r}, and {why}"
+    since = format_time(row.prepared_ns)
+    return (
+        f"that is {row.xid} of principal {row.principal!r}, prepared on instance "
+        f"{row.instance:016x} at {since}: zbroker-admin transaction ls"
+    )

@@ -12,7 +12,8 @@
     AskPoints{}                      ->  Points{rows}
     DrainQueues{what, to}            ->  QueuesDrained{state, rows}
 
-Those about exchanges are in exchange_surveys.py. What changes something is answered once it is
+Those about exchanges, sessions and distributed transactions are in exchange_surveys.py,
+session_surveys.py and branch_surveys.py. What changes something is answered once it is
 durable. A `code` says why it was refused. The admin makes a new socket for each question (see
 surveys).
 """
@@ -24,6 +25,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from zbroker.wire.branch_surveys import BranchAnswer, BranchQuestion
 from zbroker.wire.exchange_surveys import ExchangeAnswer, ExchangeQuestion
 from zbroker.wire.internal import Correlated, Refusable
 from zbroker.wire.queue_messages import BrowsedRow
@@ -342,11 +344,11 @@ class Changed(Correlated, tag="changed"):
 QueuesQuestion = (
     AskQueues | AskConsumers | Explain | BrowseQueue | Purge | Requeue | Define | SetPoint
     | RemovePoint | AskPoints | TakeOver | DrainQueues | ExchangeQuestion
-    | SessionQuestion
+    | SessionQuestion | BranchQuestion
 )  # fmt: skip
 QueuesAnswer = (
     Queues | Consumers | Explained | Browsed | Changed | Points | QueuesDrained | ExchangeAnswer
-    | SessionAnswer
+    | SessionAnswer | BranchAnswer
 )  # fmt: skip
 
 QUEUES_QUESTIONS: Final = msgspec.msgpack.Decoder(QueuesQuestion | ListenerQuestion)

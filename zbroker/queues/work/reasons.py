@@ -122,7 +122,7 @@ def _nothing_ready(queue: Queue, now: Now) -> list[str]:
     locked = len(places.locks.all)
     if locked:
         text = "are locked by distributed transactions that are prepared, and not decided"
-        lines.append(f"{locked} messages {text}")
+        lines.append(f"{locked} messages {text}: zbroker-admin transaction ls")
     if numbers.going > locked:
         lines.append(f"{numbers.going - locked} messages are done; that is on its way to the disk")
     return lines
