@@ -106,19 +106,20 @@ CODES: Final[dict[str, tuple[str, str]]] = {
     ),
     "branch_exists": (
         "there is a distributed transaction of this name, prepared or not forgotten",
-        "take another xid, or decide that one first",
+        "take another xid, or decide that one first: `zbroker-admin transaction ls`",
     ),
     "unknown_branch": (
         "there is no prepared transaction of this name: it was decided, or never prepared",
-        "list the branches that are left to decide",
+        "list those that are left to decide: an operator with `zbroker-admin transaction ls`",
     ),
     "branch_elsewhere": (
         "the transaction was prepared on another instance, which alone may commit it",
-        "connect to that one; if it is gone for good, roll it back here with force",
+        "connect to that one; if it is gone for good: `zbroker-admin transaction rollback --force`",
     ),
     "branch_decided": (
         "an operator decided this transaction before, and not this way",
-        "compare what the other systems did, mend it by hand, then forget the branch",
+        "compare what the other systems did, mend it by hand, then `zbroker-admin transaction "
+        "forget`",
     ),
     "too_many": ("too many of these on one connection or instance", "close some first"),
     "disk_full": (

@@ -10,7 +10,7 @@ from msgspec import Meta, ValidationError, convert
 XID_PART_MAX: Final = 64  # characters of either part
 _PRINTABLE: Final = r"^[ -~]*$"
 XID_TEXT_MAX: Final = 10 + 2 * (1 + 3 * XID_PART_MAX)  # characters, if each is quoted
-#: what is in a text as it is: all but the colon, the percent sign and the space
+#: characters that a text has as they are: all but the colon, the percent sign and the space
 _PLAIN: Final = "!\"#$&'()*+,-./;<=>?@[\\]^_`{|}~"
 
 

@@ -85,6 +85,34 @@ def test_every_alarm_says_what_it_means_and_what_to_do() -> None:
     assert all(finding.what and finding.means and finding.next for finding in found)
 
 
+@pytest.mark.parametrize(
+    ("stats", "limit_ms", "age_ms"),
+    [
+        ({"branches_prepared": 1, "branches_since_s": 40}, 60_000, 60_000),
+        ({"branches_prepared": 1, "branches_since_s": 40}, 60_001, None),
+        ({"branches_prepared": 1, "branches_since_s": 40}, 0, None),
+        ({"branches_prepared": 0, "branches_decided": 1, "branches_since_s": 0}, 1, None),
+        ({}, 1, None),
+    ],
+)
+def test_a_transaction_is_in_doubt_from_its_limit_on(
+    stats: dict[str, int], limit_ms: int, age_ms: int | None
+) -> None:
+    assert alarms.in_doubt_ms(stats, limit_ms, 100 * 1_000_000_000) == age_ms
+
+
+def test_transactions_in_doubt_are_counted_with_what_lists_them() -> None:
+    facts = AlarmFacts({"branches_prepared": 2}, in_doubt_ms=7_200_000)
+    [finding] = alarms.found(facts)
+    assert finding.code == "transaction_in_doubt"
+    assert finding.what == (
+        "2 distributed transactions are prepared and not decided, the oldest for 2 h"
+    )
+    assert "zbroker-admin transaction ls" in finding.next
+    [alone] = alarms.found(facts._replace(journal={"branches_prepared": 1}))
+    assert alone.what.startswith("1 distributed transaction is prepared")
+
+
 def test_who_holds_is_named() -> None:
     [finding] = alarms.found(AlarmFacts({}, blocked=HELD))
     assert "a replay" in finding.what

@@ -15,6 +15,7 @@ from zbroker.access.file import AccessFile
 from zbroker.admin import core, jobs, requests
 from zbroker.admin.answers import Answers, AnswerSources
 from zbroker.admin.audit import DONE, Audit, AuditedRequest
+from zbroker.admin.branches import BranchReports
 from zbroker.admin.digest_reports import DigestReports
 from zbroker.admin.drains import Drains
 from zbroker.admin.exchanges import ExchangeReports
@@ -25,6 +26,7 @@ from zbroker.admin.queues import QueueReports, QueueWatch
 from zbroker.admin.retention import BlockedRemoval
 from zbroker.admin.sessions import SessionReports
 from zbroker.errors import ClientError
+from zbroker.wire import branch_surveys as b
 from zbroker.wire import exchange_surveys as x
 from zbroker.wire import internal as m
 from zbroker.wire import queue_surveys as q
@@ -71,6 +73,10 @@ def reported_by_process(ask: Any) -> Any:
         return x.BindingsSurveyed(ask.cid)
     if isinstance(ask, y.AskSessionRows):
         return y.SessionsSurveyed(ask.cid)
+    if isinstance(ask, b.AskBranchRows):
+        return b.BranchesSurveyed(ask.cid)
+    if isinstance(ask, b.ChangeBranch):
+        return b.BranchChanged(ask.cid, 7, 1, 2)
     changes = (
         q.Purge | q.SetPoint | q.RemovePoint | x.ChangeExchange | x.ChangeBinding | y.EndSession
     )
@@ -127,6 +133,7 @@ class Bench:
                 access, QueueReports(self.process.link, self.watch_queues, tools.clock),
                 ExchangeReports(self.process.link),
                 SessionReports(self.process.link),
+                BranchReports(self.process.link, tools.clock),
                 LinkReports(self.replication.link, links, []),
                 DigestReports(tools.paths, lambda: 1, tools.clock),
                 Drains(clients, self.replication.link, lambda: 1, tools.clock, "main"),
@@ -463,6 +470,30 @@ def test_sessions_have_paths(bench: Bench) -> None:
     assert bench.process.asked == [
         y.AskSessionRows(0, "shop", "", 1_000), y.EndSession(0, "", "billing")
     ]  # fmt: skip
+
+
+def test_transactions_have_paths(bench: Bench) -> None:
+    assert bench.answers.get("/transactions", "limit=5") == {"left_out": 0, "transactions": []}
+    for decision in ("commit", "rollback", "forget"):
+        found = bench.post(f"/transactions/{decision}", xid="7:a:b", principal="shop")
+        assert (found["decision"], found["locked"]) == (decision, 2)
+    assert [ask.decision for ask in bench.process.asked[1:]] == ["commit", "rollback", "forget"]
+
+
+@pytest.mark.parametrize(("since_s", "raised"), [(0, True), (1, False)])
+def test_a_transaction_that_is_in_doubt_for_an_hour_is_an_alarm(
+    bench: Bench, since_s: int, raised: bool
+) -> None:
+    """The statistics of the journal say so: no process is asked for it."""
+    bench.supervisor.stats |= {
+        "branches_prepared": 2, "branches_decided": 1, "branches_since_s": since_s
+    }  # fmt: skip
+    found = {alarm["code"]: alarm for alarm in bench.answers.get("/status")["alarms"]}
+    assert ("transaction_in_doubt" in found) == raised
+    assert bench.process.asked == []
+    reported = bench.answers.reply("/metrics").body
+    assert b'zbroker_branches{state="prepared"} 2.0\n' in reported
+    assert b"zbroker_branch_oldest_seconds %d.0\n" % (3_600 - since_s) in reported
 
 
 def test_queues_are_in_the_status_in_metrics_and_in_the_history(bench: Bench) -> None:

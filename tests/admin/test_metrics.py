@@ -173,6 +173,25 @@ def test_links_are_reported_by_destination() -> None:
     assert {label for _, labels in found for label, _ in labels} <= BOUNDED
 
 
+def test_distributed_transactions_are_counted_by_state() -> None:
+    def shown(prepared: int, since_s: int) -> Found:
+        numbers = {
+            "branches_prepared": prepared,
+            "branches_decided": 2,
+            "branches_since_s": since_s,
+        }
+        numbers["branches_since_s"] = since_s
+        reported = metrics.text({"journal": numbers}, STATUS, {}, now_ns=100 * SECOND_NS)
+        return samples(reported)
+
+    found = shown(3, 40)
+    assert one(found, "zbroker_branches", state="prepared") == 3
+    assert one(found, "zbroker_branches", state="decided") == 2
+    assert one(found, "zbroker_branch_oldest_seconds") == 60
+    assert one(shown(0, 0), "zbroker_branch_oldest_seconds") == 0
+    assert one(shown(1, 101), "zbroker_branch_oldest_seconds") == 0, "a clock was set back"
+
+
 def test_missing_ranges_are_counted_by_origin_also_without_destinations() -> None:
     missing = {f"a.{n}": n for n in range(1, metrics.ORIGINS_MAX + 3)}
     found = samples(metrics.text({}, STATUS, {}, links=LinkObservation(missing=missing)))

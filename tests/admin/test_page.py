@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.admin import test_client_reports, test_link_reports, test_queues, test_topics
+from tests.admin import (
+    test_branches,
+    test_client_reports,
+    test_link_reports,
+    test_queues,
+    test_topics,
+)
 from tests.admin.link_rows import link
 from tests.admin.queue_rows import row
 from zbroker.admin import core, metrics
@@ -54,6 +60,7 @@ def test_examples_have_the_keys_that_are_reported() -> None:
     assert set(example("oldest_s")) == test_queues.QUEUE_KEYS
     assert set(example("oldest_s")["rates"]) == test_queues.RATE_KEYS
     assert set(example("on_the_way_bytes")) == test_link_reports.KEYS
+    assert set(example("xid")) == set(test_branches.KEYS)
     assert list(example("outcome")) == [*AuditEntry.__struct_encode_fields__]
 
 
@@ -62,7 +69,7 @@ def test_every_metric_has_a_row() -> None:
         "journal": dict.fromkeys(
             [key for _, key, _ in (*metrics.JOURNAL_COUNTERS, *metrics.JOURNAL_GAUGES)], 1
         )
-        | {"sync_ms": 1},
+        | {"sync_ms": 1, "branches_prepared": 0, "branches_decided": 0, "branches_since_s": 0},
         "ingest": {
             key: 1 for _, key, _ in (*metrics.COUNTERS["ingest"], *metrics.GAUGES["ingest"])
         },

@@ -22,6 +22,7 @@ from zbroker.wire.queue_surveys import QueueRow
 DISK_PERCENT: Final = 80  # from here on an operator should look
 LATELY_NS: Final = 600 * 1_000_000_000  # how long an alarm outlives the last growth of its counter
 PATIENCE_NS: Final = {"held": 30 * 1_000_000_000}  # a reader may need a moment to let go
+_NS_PER_MS: Final = 1_000_000
 HELD_PART: Final = 10  # of what a rule allows: held back for a while, that is an alarm
 KEEPER_PART: Final = 2  # a queue that needs half of the log or more is named
 CLOCK_BEHIND_MS: Final = 60_000  # less is how clocks are corrected
@@ -61,7 +62,8 @@ class AlarmFacts(NamedTuple):
     journal: its statistics. grown: by which counters of it grew lately. blocked: removal that does
     not happen. held_alarm: bytes. clock_behind_ms: how late the clock of ages is. queues: their
     problems, see queue_findings; links: likewise. rules: why the access file is not used.
-    keeper: the queue that needs most of the log, and how much.
+    keeper: the queue that needs most of the log, and how much. in_doubt_ms: how old the oldest
+    prepared transaction is; None: not too old.
     """
 
     journal: Mapping[str, Any]
@@ -75,6 +77,7 @@ class AlarmFacts(NamedTuple):
     rules: str = ""
     keeper: tuple[str, int] | None = None
     links: tuple[AlarmFinding, ...] = ()
+    in_doubt_ms: int | None = None
 
 
 class Alarm(NamedTuple):
@@ -88,7 +91,7 @@ def found(facts: AlarmFacts) -> list[AlarmFinding]:
     """The problems of now, the worst first."""
     return [
         *_disks(facts), *_journal(facts), *facts.links, *_rules(facts), *_retention(facts),
-        *facts.queues,
+        *facts.queues, *_in_doubt(facts),
     ]  # fmt: skip
 
 
@@ -254,6 +257,32 @@ def _failed(failures: tuple[Failure, ...]) -> AlarmFinding:
     )
 
 
+def in_doubt_ms(journal: Mapping[str, Any], limit_ms: int, now_ns: int) -> int | None:
+    """How long the oldest prepared transaction of the journal's statistics waits; None: not as long
+    as the limit. The statistic has whole seconds."""
+    since_s = int(journal.get("branches_since_s", 0))
+    if not limit_ms or not journal.get("branches_prepared"):
+        return None
+    age_ms = now_ns // _NS_PER_MS - since_s * 1_000
+    return age_ms if age_ms >= limit_ms else None
+
+
+def _in_doubt(facts: AlarmFacts) -> Iterator[AlarmFinding]:
+    if facts.in_doubt_ms is None:
+        return
+    count = int(facts.journal["branches_prepared"])
+    many = "transactions are" if count > 1 else "transaction is"
+    yield AlarmFinding(
+        "transaction_in_doubt",
+        f"{count} distributed {many} prepared and not decided, the oldest for "
+        f"{words.duration(facts.in_doubt_ms)}",
+        "nothing is lost; locked messages go to no consumer, published ones are not visible, and "
+        "the log is kept for both",
+        "zbroker-admin transaction ls names them; start their transaction manager, or do by hand "
+        "what it decided: zbroker-admin transaction commit, or rollback",
+    )
+
+
 class AlarmWatch:
     """Remembers since when each alarm is raised."""
 
@@ -284,7 +313,6 @@ class AlarmWatch:
 
 
 NAMED_MAX: Final = 3  # in one finding; `queue ls` names all
-_NS_PER_MS: Final = 1_000_000
 
 
 class QueueObservation(NamedTuple):

@@ -14,6 +14,7 @@ from zbroker.access.file import AccessFile
 from zbroker.admin import alarms, core, requests, retention
 from zbroker.admin.alarms import Alarm, AlarmFacts, AlarmWatch, held_limit
 from zbroker.admin.audit import Audit
+from zbroker.admin.branches import BranchReports
 from zbroker.admin.client_reports import ClientReports, SubscriptionReports
 from zbroker.admin.digest_reports import DigestReports
 from zbroker.admin.documents import LocalFacts, document, stats_of, time_text
@@ -67,6 +68,7 @@ class AnswerSources(NamedTuple):
     queues: QueueReports
     exchanges: ExchangeReports
     sessions: SessionReports
+    branches: BranchReports
     links: LinkReports
     digests: DigestReports
     drains: Drains
@@ -92,6 +94,7 @@ class Answers:
             "/exchanges": _asked(requests.ExchangesQuery, parts.exchanges.exchanges),
             "/bindings": _asked(requests.BindingsQuery, parts.exchanges.bindings),
             "/sessions": _asked(requests.SessionsQuery, parts.sessions.sessions),
+            "/transactions": _asked(requests.TransactionsQuery, parts.branches.transactions),
             "/replication": parts.links.all,
             "/replication/digests": _asked(requests.DigestsQuery, parts.digests.answer),
             "/topics": _asked(requests.TopicsQuery, parts.topics.answer),
@@ -120,6 +123,9 @@ class Answers:
             "/bindings": _posted(requests.BindingRequest, parts.exchanges.bind),
             "/bindings/remove": _posted(requests.BindingRequest, parts.exchanges.unbind),
             "/sessions/end": _posted(requests.EndSessionRequest, parts.sessions.end),
+            "/transactions/commit": _posted(requests.CommitRequest, parts.branches.commit),
+            "/transactions/rollback": _posted(requests.ForcedRequest, parts.branches.rollback),
+            "/transactions/forget": _posted(requests.ForcedRequest, parts.branches.forget),
             "/replication/drain": parts.drains.post,
             "/replication/fresh": parts.links.fresh,
         }
@@ -211,9 +217,11 @@ class Answers:
             disks = worker.survey.disks()
         except StorageError:
             disks = ()  # the journal's own complaint says more
-        limit, links = held_limit(self._tools.config.retention), self._parts.links.watch.seen()
+        config, now_ns = self._tools.config, self._tools.clock.wall_ns()
+        limit, links = held_limit(config.retention), self._parts.links.watch.seen()
+        journal = stats_of(status).get("journal", {})
         facts = AlarmFacts(
-            stats_of(status).get("journal", {}),
+            journal,
             disks,
             worker.blocked,
             limit,
@@ -223,10 +231,11 @@ class Answers:
             rules=self._parts.access.problem,
             keeper=alarms.largest_queue(self._parts.queues.watch.filled()),
             links=tuple(link_findings(links, limit)),
+            in_doubt_ms=alarms.in_doubt_ms(journal, config.queues.branch_alarm, now_ns),
         )
         with self._lock:
             before = {alarm.finding.code for alarm in self._alarms}
-            found = self._watch.look(facts, self._tools.clock.wall_ns())
+            found = self._watch.look(facts, now_ns)
             self._alarms = found
         codes = {alarm.finding.code for alarm in found}
         for alarm in found:

@@ -16,6 +16,7 @@
     GET /exchanges            exchanges; ?exchange=
     GET /bindings             what is bound to them; ?exchange=, ?queue=, ?limit=
     GET /sessions             sessions with transactions; ?principal=, ?session=, ?limit=
+    GET /transactions         distributed transactions; ?principal=, ?xid=, ?limit=
     GET /replication          the links to other instances, and from them
     GET /replication/digests  what the log holds of each origin, for a comparison
     GET /actions              what was done to segments and why; /actions/ID is one of them
@@ -34,6 +35,8 @@
     POST /bindings            {"queue", "exchange"}, "key"?, "arguments"?, "dry_run"?
     POST /bindings/remove     likewise
     POST /sessions/end        {"session"}, "principal"?, "dry_run"?
+    POST /transactions/commit {"xid"}, "principal"?, "dry_run"?
+    POST /transactions/...    rollback, forget: likewise, and "force"?
     POST /replication/drain   {"wait_s"?, "off"?, "dry_run"?}
     POST /replication/NAME/.. pause, resume, downgrade, upgrade, skip, forget, fork
     POST /replication/fresh   {"dry_run"?}: this log begins as a new one
@@ -77,6 +80,7 @@ READS: Final = (
     "/exchanges",
     "/bindings",
     "/sessions",
+    "/transactions",
     "/replication",
     "/replication/digests",
 )
@@ -94,6 +98,9 @@ WRITES: Final = (
     "/bindings",
     "/bindings/remove",
     "/sessions/end",
+    "/transactions/commit",
+    "/transactions/rollback",
+    "/transactions/forget",
     "/replication/drain",
     "/replication/fresh",
 )
@@ -122,6 +129,9 @@ _STATUS: Final = {
     "unknown_point": 404,
     "unknown_exchange": 404,
     "unknown_binding": 404,
+    "unknown_branch": 404,
+    "branch_elsewhere": 409,
+    "branch_decided": 409,
     "segment_held": 409,
     "queue_exists": 409,
     "exchange_exists": 409,

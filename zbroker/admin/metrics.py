@@ -130,8 +130,8 @@ def text(
         *_instance(status, refused), *_processes(status["processes"]),
         *_listeners(stats, COUNTERS, CounterMetricFamily),
         *_listeners(stats, GAUGES, GaugeMetricFamily),
-        *_codes(stats), *_journal(stats.get("journal", {})), *_queues(queues, now_ns),
-        *_links(links),
+        *_codes(stats), *_journal(stats.get("journal", {})),
+        *_branches(stats.get("journal", {}), now_ns), *_queues(queues, now_ns), *_links(links),
     )  # fmt: skip
     registry = CollectorRegistry(auto_describe=False)
     registry.register(found)
@@ -210,6 +210,21 @@ def _journal(numbers: Stats) -> Iterator[Metric]:
     if "sync_ms" in numbers:
         seconds = _number(numbers["sync_ms"]) / 1_000
         yield _gauge("sync_seconds", "How long the last sync of the log took.", seconds)
+
+
+def _branches(numbers: Stats, now_ns: int) -> Iterator[Metric]:
+    """Distributed transactions, which the journal counts."""
+    counts = {
+        state: _number(numbers[f"branches_{state}"])
+        for state in ("prepared", "decided") if f"branches_{state}" in numbers
+    }  # fmt: skip
+    if not counts:
+        return
+    what = "Distributed transactions: prepared; or decided by operators, and not forgotten."
+    yield _gauges("branches", what, "state", counts)
+    age_s = max(0.0, now_ns / 1e9 - _number(numbers["branches_since_s"]))
+    what = "Age of the oldest prepared distributed transaction; 0: none."
+    yield _gauge("branch_oldest_seconds", what, age_s if counts["prepared"] else 0.0)
 
 
 def _queues(rows: Sequence[QueueRow], now_ns: int) -> Iterator[Metric]:

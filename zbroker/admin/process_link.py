@@ -21,6 +21,7 @@ from zbroker.admin.documents import Stats, stats_of
 from zbroker.admin.rates import Rings
 from zbroker.clock import Clock
 from zbroker.errors import ClientError
+from zbroker.wire import branch_surveys as b
 from zbroker.wire import codec
 from zbroker.wire import exchange_surveys as x
 from zbroker.wire import queue_surveys as q
@@ -47,7 +48,8 @@ A = TypeVar(
     "A",
     s.Subscriptions, s.Topics, s.Clients, s.Disconnected, s.RefusalRows, s.IngestDrained,
     q.Queues, q.Consumers, q.Explained, q.Browsed, q.Changed, q.Points, q.QueuesDrained,
-    x.ExchangesSurveyed, x.BindingsSurveyed, y.SessionsSurveyed, r.Links, r.LinkChanged, Status,
+    x.ExchangesSurveyed, x.BindingsSurveyed, y.SessionsSurveyed, b.BranchesSurveyed,
+    b.BranchChanged, r.Links, r.LinkChanged, Status,
 )  # fmt: skip
 
 
@@ -136,12 +138,23 @@ class QueueLink:
 
     def change(self, question: q.QueuesQuestion) -> q.Changed:
         """Makes a change; it is durable then. Raises: ClientError likewise."""
-        answer = self._link.ask(q.Changed, question, [QUEUES], CHANGE_MAX_MS)[QUEUES]
+        answer = self._change(q.Changed, question)
+        if answer.code:
+            raise ClientError(answer.code, answer.reason, answer.hint)
+        return answer
+
+    def decide(self, question: b.ChangeBranch) -> b.BranchChanged:
+        """The same of a distributed transaction."""
+        answer = self._change(b.BranchChanged, question)
+        if answer.code:
+            raise ClientError(answer.code, answer.reason)
+        return answer
+
+    def _change(self, kind: type[A], question: q.QueuesQuestion) -> A:
+        answer = self._link.ask(kind, question, [QUEUES], CHANGE_MAX_MS)[QUEUES]
         if answer is None:
             reason = "the queues process did not answer in time; it may be done all the same"
             raise ClientError("not_ready", reason, "look before you ask again")
-        if answer.code:
-            raise ClientError(answer.code, answer.reason, answer.hint)
         return answer
 
 

@@ -13,6 +13,7 @@ from zbroker.errors import ClientError
 from zbroker.limits import U63_MAX
 from zbroker.wire.exchange_lists import ARGUMENTS_MAX
 from zbroker.wire.queue_messages import BROWSED_MAX
+from zbroker.xids import XID_TEXT_MAX
 
 ROWS_MAX: Final = 1_000  # in one answer; for more, ask for some of them by name
 HOLD_MAX_S: Final = 30 * 86_400  # a lease for longer is renewed
@@ -25,6 +26,7 @@ Serial = Annotated[int, Meta(ge=0, le=U63_MAX)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 NameOrAll = Annotated[str, Meta(max_length=255)]
 Rows = Annotated[int, Meta(ge=1, le=ROWS_MAX)]
+XidText = Annotated[str, Meta(min_length=1, max_length=XID_TEXT_MAX)]
 #: a value of a binding's arguments; a binary one has no form in JSON
 Argument = Annotated[int, Meta(ge=-(1 << 63), le=U63_MAX)] | float | bool | str | None
 
@@ -308,6 +310,31 @@ class EndSessionRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     session: Name
     principal: NameOrAll = ""
+    dry_run: bool = False
+
+
+class TransactionsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which distributed transactions: of this principal, of this xid, at most so many."""
+
+    principal: NameOrAll = ""
+    xid: Annotated[str, Meta(max_length=XID_TEXT_MAX)] = ""
+    limit: Rows = ROWS_MAX
+
+
+class CommitRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """This prepared transaction is to be committed. principal: "" where security is off."""
+
+    xid: XidText
+    principal: NameOrAll = ""
+    dry_run: bool = False
+
+
+class ForcedRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """This one is to be rolled back, or forgotten. force: also one of another instance."""
+
+    xid: XidText
+    principal: NameOrAll = ""
+    force: bool = False
     dry_run: bool = False
 
 

@@ -11,6 +11,7 @@ from zbroker.admin import authentication
 from zbroker.admin.answers import Answers, AnswerSources
 from zbroker.admin.audit import Audit, RefusalReports
 from zbroker.admin.authentication import Doorkeeper, Secrets
+from zbroker.admin.branches import BranchReports
 from zbroker.admin.client_reports import ClientReports, LogTimes, SubscriptionReports
 from zbroker.admin.digest_reports import DigestReports
 from zbroker.admin.drains import Drains
@@ -88,6 +89,7 @@ class AdminServices:
                 ),
                 ExchangeReports(queues),
                 SessionReports(queues),
+                BranchReports(queues, clock),
                 LinkReports(links, self._link_watch, config.destination),
                 DigestReports(paths, self._persisted, clock),
                 Drains(self._processes, links, self._persisted, clock, config.instance.name),

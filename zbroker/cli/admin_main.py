@@ -14,8 +14,8 @@ from zbroker.control.target import Target
 #: A new command is one word here and a file, or a function in the file of its group.
 COMMANDS: Final = {
     **commands("zbroker.cli.*:*", "status top check doctor journal topic client subscription"),
-    **commands("zbroker.cli.*:*", "queue exchange binding session point replication action key"),
-    **commands("zbroker.cli.*:*", "access context"),
+    **commands("zbroker.cli.*:*", "queue exchange binding session transaction point replication"),
+    **commands("zbroker.cli.*:*", "action key access context"),
     "completion": "zbroker.cli.completion:admin_completion",
 }
 

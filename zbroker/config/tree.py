@@ -162,6 +162,16 @@ class DeliveryConfig(Struct, frozen=True, forbid_unknown_fields=True):
     workers: Annotated[Positive, Meta(le=WORKERS_MAX)] = 1
 
 
+class QueuesConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The process that serves queues; each queue has a [[queue]] table, or is declared by programs.
+
+    branch_alarm: Alarm if a distributed transaction is prepared that long and not decided; 0 is
+        none.
+    """
+
+    branch_alarm: Duration = 3_600_000
+
+
 class FiltersConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Content filters.
 
@@ -230,6 +240,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     destination: list[DestinationConfig] = []
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
+    queues: QueuesConfig = field(default_factory=QueuesConfig)
     filters: FiltersConfig = field(default_factory=FiltersConfig)
     ingest: IngestConfig = field(default_factory=IngestConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)

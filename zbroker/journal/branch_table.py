@@ -37,7 +37,7 @@ class BranchKey(NamedTuple):
 
 
 class BranchNumbers(NamedTuple):
-    """Of all principals. decided: by operators, and not forgotten. since_ns: when the oldest
+    """How many there are. decided: by operators, and not forgotten. since_ns: when the oldest
     prepared one was prepared; 0: there is none."""
 
     prepared: int = 0

@@ -101,7 +101,7 @@ def _show(queue: dict[str, Any], reported: dict[str, Any]) -> None:
 )
 @limit_option(100, BROWSED_MAX)
 @text_option("--filter", 'Only what this is true for: "/price > 1".', "filter_text")
-@text_option("--state", "Only messages in this state: ready, leased, delayed.")
+@text_option("--state", "Only messages in this state: ready, leased, delayed, locked.")
 @flag_option("--data", "Show payloads, too.")
 def browse(  # noqa: PLR0913 - click passes each option by itself
     target: Target, name: str, after: int, limit: int, filter_text: str, state: str, data: bool
