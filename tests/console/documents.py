@@ -21,6 +21,7 @@ def documents() -> dict[str, Any]:
         "/queues": queues("work", "audit"),
         "/exchanges": exchanges(),
         "/replication": replication(),
+        "/transactions": transactions(),
         "/queues/work/explain": explained("it has no consumer", "1,234 messages are ready"),
     }
 
@@ -266,6 +267,26 @@ def exchange(exchange_name: str, bindings: int, **more: Any) -> dict[str, Any]:
 def exchanges(*rows: dict[str, Any]) -> dict[str, Any]:
     """Those that are always there, and more; none by default, as of most instances."""
     return {"exchanges": [exchange("amq.topic", 0, predeclared=True), *rows]}
+
+
+def transaction(xid: str, **more: Any) -> dict[str, Any]:
+    return {
+        "principal": "shop",
+        "xid": xid,
+        "state": "prepared",
+        "session": "billing",
+        "instance": "10b714bc24174273",
+        "here": True,
+        "messages": 2,
+        "locked": 1_234,
+        "queues": ["orders", "bills"],
+        "prepared": "20261121T230156Z",
+        "age_s": 5_400.0,
+    } | more
+
+
+def transactions(*rows: dict[str, Any], left_out: int = 0) -> dict[str, Any]:
+    return {"left_out": left_out, "transactions": list(rows)}
 
 
 def binding(queue_name: str, key: str, **more: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from tests.console.browser import Browser
 from tests.console.fake import Fake
 
 EVIL = '<img src=x onerror="window.pwned=1">'
+HEX = "10b714bc24174273"
 TURNED = "gnp\u202egpj.exe\u0007"  # its end would be shown in front of its beginning
 
 
@@ -138,6 +139,29 @@ def test_exchanges_are_shown_where_there_are_any(browser: Browser, fake: Fake) -
     ]
     browser.element("#exchanges .explained button").click()
     assert browser.text("#exchanges .explained") == ""
+    assert browser.run("return document.querySelectorAll('img').length") == 0
+    assert browser.complaints() == []
+
+
+def test_distributed_transactions_are_shown_while_there_are_any(
+    browser: Browser, fake: Fake
+) -> None:
+    opened(browser, fake)
+    assert browser.text("#transactions") == ""
+    assert asked(fake, "/transactions") == 0, "the status counts none"
+    fake.documents["/transactions"] = d.transactions(
+        d.transaction(EVIL), d.transaction("7:b:", state="rolled_back", here=False, queues=[]),
+        left_out=3,
+    )  # fmt: skip
+    fake.documents["/status"]["journal"] |= {"branches_prepared": 4, "branches_decided": 1}
+    browser.until(lambda: browser.text("#transactions") != "")
+    assert browser.rows("transactions") == [
+        ["shop", EVIL, "prepared", "1.5 h", "here", "2", "1,234", "orders, bills", "billing"],
+        ["shop", "7:b:", "rolled back", "1.5 h", HEX, "2", "1,234", "\u2013", "billing"],
+    ]
+    assert "and 3 more" in browser.text("#transactions")
+    fake.documents["/status"]["journal"] |= {"branches_prepared": 0, "branches_decided": 0}
+    browser.until(lambda: browser.text("#transactions") == "")
     assert browser.run("return document.querySelectorAll('img').length") == 0
     assert browser.complaints() == []
 

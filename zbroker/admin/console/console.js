@@ -22,7 +22,9 @@ const SEARCH_MS = 300; // a pause in typing
 const YOUNG_S = 600; // so far back the history has every second
 const ZONE = `Times are of the zone ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;
 
-const page = { locked: false, lost: false, answered: null, seconds: 3600, young: false };
+const page = {
+  locked: false, lost: false, answered: null, seconds: 3600, young: false, branches: false,
+};
 const feeds = [];
 
 // -- sections -------------------------------------------------------------------------------------
@@ -36,6 +38,7 @@ const processes = section("processes", lists.processes());
 const subscriptions = section("subscriptions", lists.subscriptions());
 const queues = section("queues", new Queues(() => explainFeed.wake()));
 const exchanges = section("exchanges", new Exchanges(() => bindingsFeed.wake()));
+const transactions = section("transactions", lists.transactions());
 const links = section("replication", lists.links());
 const topics = section("topics", lists.topics());
 const clients = section("clients", lists.clients());
@@ -50,6 +53,15 @@ function showStatus(status) {
   showLog(byId("log").querySelector(".body"), status);
   rates.now(status);
   processes.show(status.processes);
+  noteBranches(status.journal);
+}
+
+/** They are asked for, and shown, while there are any: the status counts them. */
+function noteBranches(journal) {
+  const were = page.branches;
+  page.branches = (journal.branches_prepared ?? 0) + (journal.branches_decided ?? 0) > 0;
+  if (!page.branches) byId("transactions").hidden = true;
+  else if (!were) transactionsFeed.wake();
 }
 
 /** What a document leaves out because somebody did not answer. */
@@ -67,6 +79,11 @@ function showSubscriptions(document) {
 function showLinks(document) {
   byId("replication").hidden = document.links.length === 0;
   links.show(document.links);
+}
+
+function showTransactions(document) {
+  byId("transactions").hidden = !page.branches || document.transactions.length === 0;
+  transactions.show(document.transactions, document.left_out);
 }
 
 /** Only an instance with exchanges beside those that are always there has this section. */
@@ -220,6 +237,10 @@ listFeed(() => "/exchanges", 2000, "exchanges", showExchanges);
 listFeed(() => "/replication", 1000, "replication", showLinks);
 listFeed(() => "/actions", 1000, "actions", (document) => actions.show(document));
 listFeed(() => "/journal", 5000, "segments", (document) => segments.show(document));
+const transactionsFeed = feed(
+  () => `/transactions?limit=${ROWS}`, 2000,
+  (found) => tell("transactions", showTransactions, found), () => mayList() && page.branches,
+);
 const explainFeed = feed(explainPath, 2000, takeWhy, () => mayList() && queues.chosen !== "");
 const bindingsFeed = feed(bindingsPath, 2000, takeBindings,
   () => mayList() && exchanges.chosen !== "");

@@ -1,4 +1,5 @@
-// The sections that are tables: processes, subscriptions, links, topics, clients, actions.
+// The sections that are tables: processes, subscriptions, links, distributed transactions, topics,
+// clients, actions.
 
 import { element, say } from "./dom.js";
 import { Table } from "./table.js";
@@ -88,6 +89,24 @@ function modeOf(row) {
   if (!row.mode) return NONE;
   const how = row.by_hand ? ", downgraded by hand" : row.downgraded ? ", downgraded" : "";
   return name(row.mode) + how;
+}
+
+/** Distributed transactions that are prepared, or decided by hand and not forgotten. */
+export function transactions() {
+  return new Table("Distributed transactions", [
+    sorted("Principal", (row) => row.principal, { text: (row) => name(row.principal) || NONE }),
+    sorted("Xid", (row) => row.xid, { kind: "wide" }),
+    sorted("State", (row) => row.state, {
+      text: (row) => name(row.state).replace("_", " "),
+      tone: (row) => (row.state === "prepared" ? "warn" : ""),
+    }),
+    span("Age", (row) => row.age_s),
+    sorted("Prepared on", (row) => (row.here ? "here" : row.instance)),
+    number("Messages", (row) => row.messages),
+    number("Locked", (row) => row.locked),
+    label("Queues", (row) => (row.queues ?? []).join(", ") || NONE, { kind: "wide" }),
+    sorted("Session", (row) => row.session),
+  ], (row) => JSON.stringify([row.principal, row.xid, row.instance]), "No transaction.");
 }
 
 export function topics() {
