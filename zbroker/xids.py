@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 from msgspec import Meta, ValidationError, convert
 
 XID_PART_MAX: Final = 64  # characters of either part
-_PRINTABLE: Final = r"^[ -~]*$"
+_PRINTABLE: Final = r"^[ -~]*\Z"  # `$` would take a line end, too
 XID_TEXT_MAX: Final = 10 + 2 * (1 + 3 * XID_PART_MAX)  # characters, if each is quoted
 #: characters that a text has as they are: all but the colon, the percent sign and the space
 _PLAIN: Final = "!\"#$&'()*+,-./;<=>?@[\\]^_`{|}~"

@@ -1,5 +1,6 @@
 """The client library: publish, subscribe, replay, consume. `sync.py` has `connect` and `Client`."""
 
+from zbroker.client.branches import BranchInfo
 from zbroker.client.connect_types import ConnectionState, ListChooser, ServerChooser
 from zbroker.client.consumer.consumer import Consumer
 from zbroker.client.consumer.message import QueueMessage, Reject
@@ -9,13 +10,16 @@ from zbroker.client.message import Message, MessageBatch
 from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.queue_commands import QueueInfo
 from zbroker.client.queue_rows import BrowsedMessage
-from zbroker.client.session import Session, Transaction
+from zbroker.client.session import Session
 from zbroker.client.stage_commits import Commit, abort, commit
 from zbroker.client.subscriber.subscription import Combined, Subscription
 from zbroker.client.sync import Client, connect
+from zbroker.client.transaction import Transaction, TransactionResult
+from zbroker.xids import Xid
 
 __all__ = [
     "BindingInfo",
+    "BranchInfo",
     "BrowsedMessage",
     "Client",
     "Combined",
@@ -34,7 +38,9 @@ __all__ = [
     "Session",
     "Subscription",
     "Transaction",
+    "TransactionResult",
     "Worker",
+    "Xid",
     "abort",
     "commit",
     "connect",

@@ -14,11 +14,13 @@ it one unit of the log. `BaseSession` is what sessions with threads and in event
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from zbroker.client.branch_link import BranchLink
+from zbroker.client.branches import BranchMethods
 from zbroker.client.consumer.consumer import Consumer
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import QueueMessage
@@ -30,21 +32,23 @@ from zbroker.client.publisher.publisher import PublisherSettings
 from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.session_link import SessionLink, TransactionId
+from zbroker.client.transaction import COMMIT_S, Transaction, TransactionResult
 from zbroker.client.waits import blocking, run
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, publisher_id
 from zbroker.wire.messages import Logon
-from zbroker.wire.transactions import SESSION_MAX_BYTES
+from zbroker.wire.transactions import SESSION_MAX_BYTES, Accepted
 
 if TYPE_CHECKING:
     from zbroker.client.base_client import BaseClient
 
-COMMIT_S: Final = 60.0
 ROLLBACK_S: Final = 10.0
 PUBLISHER: Final = "session."  # how the name of its publisher begins
 #: names of its publisher: a program that hangs may still have one, and names are known for ever
 SLOTS: Final = 8
 _RELEASE: Final = Verb("release")
+
+T = TypeVar("T")
 
 
 def session_options(name: str, options: ConnectOptions, slot: int) -> ConnectOptions:
@@ -72,38 +76,6 @@ def session_options(name: str, options: ConnectOptions, slot: int) -> ConnectOpt
     )  # fmt: skip
 
 
-class TransactionResult(NamedTuple):
-    """What a transaction did: so many `messages` from `position` on; what `acknowledged` counts
-    left queues.
-
-    position: in the log of the broker; 0 without messages.
-    """
-
-    messages: int
-    position: int
-    acknowledged: int
-
-
-class Transaction:
-    """What belongs to a transaction while it is open. id: which one of its session it is.
-    committed: what it did, once it is over."""
-
-    def __init__(self, id_: TransactionId) -> None:
-        self.id = id_
-        self.committed: TransactionResult | None = None
-        self.messages = 0
-        self._taken: dict[ConsumerTransport, list[QueueMessage]] = {}
-
-    def take(self, port: ConsumerTransport, messages: Iterable[QueueMessage]) -> None:
-        """They are acknowledged in it."""
-        self._taken.setdefault(port, []).extend(messages)
-
-    @property
-    def taken(self) -> list[tuple[ConsumerTransport, list[QueueMessage]]]:
-        """By consumer."""
-        return list(self._taken.items())
-
-
 class TransactionalPort(ConsumerTransport):
     """A consumer's connection whose acks belong to the transaction that is open, if one is."""
 
@@ -119,7 +91,7 @@ class TransactionalPort(ConsumerTransport):
             super().settle(verb, messages)
 
 
-class BaseSession:
+class BaseSession(BranchMethods):
     """Made by `Client.session`; one thread or task uses it at a time."""
 
     _consumer_type: type[Any]
@@ -129,6 +101,7 @@ class BaseSession:
         self.name = name
         self._client = client
         self._link = SessionLink(client._queues, name, force=force)
+        self._branches = BranchLink(client._queues, self._link)
         self._transaction: Transaction | None = None
         self._staged = False  # what its client publishes has the token of a transaction
         self._error: ZBrokerError | None = None  # what ended it
@@ -142,7 +115,9 @@ class BaseSession:
         """
         if self._error is not None:
             raise self._error
-        if self._transaction is None and self._staged:
+        if self._transaction is not None:
+            self._transaction.check_open()
+        elif self._staged:
             self._client._publisher.stage(None)
             self._staged = False
         receipt: Receipt = self._client.publish(topic, data, **options)  # type: ignore[attr-defined]
@@ -197,30 +172,43 @@ class BaseSession:
     async def _commit(self, timeout: float) -> None:
         transaction = self._transaction
         assert transaction is not None, "it was begun"
+        done = await self._hand_in(self._link.commit, timeout)
+        if done is not None:
+            transaction.committed = TransactionResult(done.messages, done.position, done.accepted)
+        self._transaction = None
+
+    async def _hand_in(
+        self, ask: Callable[[int, list[Accepted], float], T], timeout: float, *, empty: bool = False
+    ) -> T | None:
+        """The answer to all that the transaction has; it is rolled back if there is none.
+
+        empty: asks also where it has nothing.
+        """
+        transaction = self._transaction
+        assert transaction is not None, "it was begun"
         try:
             await self._client._flush(timeout)
             accepts = [
                 port.read(partial(_accepting, messages)) for port, messages in transaction.taken
             ]
-            if transaction.messages or accepts:
-                commit = partial(self._link.commit, transaction.messages, accepts, timeout)
-                done = await self._client._aside(commit)
-                transaction.committed = TransactionResult(
-                    done.messages, done.position, done.accepted
-                )
+            answer = None
+            if transaction.messages or accepts or empty:
+                hand_in = partial(ask, transaction.messages, accepts, timeout)
+                answer = await self._client._aside(hand_in)
         except BaseException as error:
             if isinstance(error, ZBrokerError) and error.code == "session_fenced":
                 self._error = error
             await self._rollback()
             raise
-        self._transaction = None
         for port, messages in transaction.taken:
             port.read(partial(_accepted, messages))
+        return answer
 
     async def _rollback(self) -> None:
-        """Its messages end at the broker by themselves; what it took comes again."""
+        """Its messages end at the broker by themselves; what it took comes again. One that is
+        prepared stays."""
         transaction, self._transaction = self._transaction, None
-        if transaction is None:
+        if transaction is None or not transaction.is_open:
             return
         for port, messages in transaction.taken:
             with suppress(ZBrokerError):  # the consumer is over: they come again all the same
@@ -232,7 +220,8 @@ class BaseSession:
                 self._error = self._error or error
 
     async def _close(self, *, timeout: float | None = ROLLBACK_S) -> None:
-        """Ends it; a transaction that is open is rolled back. Its consumers end, too.
+        """Ends it; a transaction that is open is rolled back, one that is prepared waits for its
+        decision. Its consumers end, too.
 
         Another program may attach the session at any time.
         """
@@ -285,6 +274,13 @@ class Session(BaseSession):
             run(self._rollback())
             raise
         run(self._commit(timeout))
+
+    tpc_begin = blocking(BaseSession._tpc_begin)
+    tpc_prepare = blocking(BaseSession._tpc_prepare)
+    tpc_commit = blocking(BaseSession._tpc_commit)
+    tpc_rollback = blocking(BaseSession._tpc_rollback)
+    tpc_recover = blocking(BaseSession._tpc_recover)
+    tpc_forget = blocking(BaseSession._tpc_forget)
 
     close = blocking(BaseSession._close)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.questions import NOT_READY, PAUSE_S, LostError, QuestionLink, ask
@@ -25,9 +25,9 @@ from zbroker.wire.transactions import (
     TransactionCommitted,
 )
 
-_AGAIN: Final = TEMPORARY | NOT_READY
-_LOST: Final = "the connection was lost before the commit arrived: nothing of the transaction holds"
-_HINT: Final = "the broker may be starting, or its disk be full"
+AGAIN: Final = TEMPORARY | NOT_READY
+_LOST: Final = "the connection was lost before the broker had it: nothing of the transaction holds"
+HINT: Final = "the broker may be starting, or its disk be full"
 
 
 class TransactionId(NamedTuple):
@@ -35,6 +35,10 @@ class TransactionId(NamedTuple):
 
     epoch: int
     number: int
+
+
+class DetachedError(LostError):
+    """The session has no connection: the command was not done."""
 
 
 class SessionLink:
@@ -61,7 +65,7 @@ class SessionLink:
             return answer
 
         what = f"session({self.name!r})"
-        found = ask(self._listeners, timeout, what, begin, _AGAIN, _HINT)
+        found = ask(self._listeners, timeout, what, begin, AGAIN, HINT)
         self._attached, self._number = found, 0
         return found
 
@@ -72,6 +76,12 @@ class SessionLink:
         if found is None or not found.number:
             return None
         return TransactionId(found.committed, found.number)
+
+    @property
+    def current(self) -> TransactionId:
+        """The transaction whose token was given last."""
+        assert self._attached is not None, "it was attached before"
+        return TransactionId(self._attached.epoch, self._number)
 
     def begin(self, timeout: float) -> tuple[TransactionId, str]:
         """The next transaction, and the token for its messages; the session attaches where it has
@@ -93,28 +103,37 @@ class SessionLink:
         Raises: ZBrokerError transaction_aborted, session_fenced, ...: nothing of it holds;
         outcome_unknown (the broker cannot be asked in time).
         """
-        attached, connection, number = self._attached, self._connection, self._number
-        assert attached is not None, "it was attached before"
-        end = time.monotonic() + timeout
-        while connection is not None:
-            connection.end = end
-            command = CommitTransaction(self.name, attached.epoch, number, messages, accepts)
+        current, end = self.current, time.monotonic() + timeout
+        command = CommitTransaction(self.name, *current, messages, accepts)
+        try:
+            answer = self.ask(command, end)
+        except LostError:
+            return self._look(current, end)
+        assert isinstance(answer, TransactionCommitted)
+        return answer
+
+    def ask(self, command: Any, end: float) -> Any:  # noqa: ANN401 - as of QuestionLink
+        """The answer to a command on the session's own connection, also where it is refused for
+        now, until `end`.
+
+        Raises: ZBrokerError, what the broker says; LostError, DetachedError.
+        """
+        connection = self._connection
+        if connection is None:
+            raise DetachedError(late=False)
+        connection.end = end
+        while True:
             try:
-                answer = connection.ask(command)
-            except LostError:
-                break
+                return connection.ask(command)
             except ZBrokerError as error:
                 if error.code == "not_logged_on":
-                    break  # it was lost before, and its successor knows of no session here
-                if error.code not in _AGAIN or time.monotonic() + PAUSE_S >= end:
+                    # it was lost before, and its successor knows of no session here
+                    raise DetachedError(late=False) from None
+                if error.code not in AGAIN or time.monotonic() + PAUSE_S >= end:
                     raise
                 time.sleep(PAUSE_S)
-                continue
-            assert isinstance(answer, TransactionCommitted)
-            return answer
-        return self._look(attached.epoch, number, end)
 
-    def _look(self, epoch: int, number: int, end: float) -> TransactionCommitted:
+    def _look(self, id_: TransactionId, end: float) -> TransactionCommitted:
         """What became of a commit without an answer. Raises: as `commit`."""
         try:
             now = self.attach(max(PAUSE_S, end - time.monotonic()))
@@ -122,12 +141,17 @@ class SessionLink:
             text = f"the commit of {self.name!r} was not answered, and its session cannot ask"
             hint = "open the session again when the broker is there, and compare `last`"
             raise ZBrokerError("outcome_unknown", f"{text}: {error}", hint) from None
-        if (now.committed, now.number) != (epoch, number):
-            raise ZBrokerError("transaction_aborted", _LOST, "process the messages that come again")
-        return TransactionCommitted(self.name, number, now.position, now.messages)
+        if (now.committed, now.number) != id_:
+            raise never_arrived()
+        return TransactionCommitted(self.name, id_.number, now.position, now.messages)
 
     def close(self) -> None:
         """The session can be attached again, here and elsewhere."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def never_arrived() -> ZBrokerError:
+    """The error for a transaction whose last command was lost."""
+    return ZBrokerError("transaction_aborted", _LOST, "process the messages that come again")

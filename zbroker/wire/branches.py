@@ -81,7 +81,8 @@ class ListBranches(ClientCommand, tag="list_branches"):
 
 class Branch(Struct, array_like=True, gc=False):
     """A branch as it is known here. instance: where it was prepared, and can be decided; here:
-    that is this one. messages: staged ones; accepted: locked ones. prepared_ns: when."""
+    that is this one. messages: staged ones; accepted: locked ones. prepared_ns: when. epoch,
+    number: which transaction of the session it was; 0: not told."""
 
     xid: Xid
     principal: str
@@ -92,6 +93,8 @@ class Branch(Struct, array_like=True, gc=False):
     messages: int
     accepted: int
     prepared_ns: int
+    epoch: int = 0
+    number: int = 0
 
 
 class BranchPrepared(ServerAnswer, tag="branch_prepared"):

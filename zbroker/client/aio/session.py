@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 
 from zbroker.client.aio.consumer import AsyncConsumer
 from zbroker.client.aio.transport import AsyncConsumerPort
-from zbroker.client.session import COMMIT_S, BaseSession, Transaction, TransactionalPort
+from zbroker.client.session import BaseSession, TransactionalPort
+from zbroker.client.transaction import COMMIT_S, Transaction
 
 
 class AsyncTransactionalPort(TransactionalPort, AsyncConsumerPort):
@@ -35,6 +36,13 @@ class AsyncSession(BaseSession):
             await self._rollback()
             raise
         await self._commit(timeout)
+
+    tpc_begin = BaseSession._tpc_begin
+    tpc_prepare = BaseSession._tpc_prepare
+    tpc_commit = BaseSession._tpc_commit
+    tpc_rollback = BaseSession._tpc_rollback
+    tpc_recover = BaseSession._tpc_recover
+    tpc_forget = BaseSession._tpc_forget
 
     close = BaseSession._close
 

@@ -1,0 +1,154 @@
+"""Distributed transactions on the wire: a branch is prepared, decided, and looked for. Blocks.
+
+    open --prepare--> prepared --commit, rollback--> gone
+                         |
+                         +--by an operator--> decided --forget--> gone
+
+A prepare that was not answered is looked for: the session attaches again, so it cannot arrive any
+more, and the list of branches says whether it had. A decision that was not answered is asked for
+again; if the branch is gone then, it was done: only the instance that prepared it says so.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from zbroker.client.endpoints import ListenerEndpoints
+from zbroker.client.questions import PAUSE_S, LostError, QuestionLink, ask
+from zbroker.client.session_link import AGAIN, HINT, DetachedError, SessionLink, never_arrived
+from zbroker.errors import Timeout, ZBrokerError
+from zbroker.wire.branches import (
+    BRANCHES_LISTED_MAX,
+    Branch,
+    BranchDecided,
+    BranchList,
+    BranchPrepared,
+    DecideBranch,
+    Decision,
+    ListBranches,
+    PrepareTransaction,
+)
+from zbroker.wire.transactions import Accepted
+from zbroker.xids import Xid
+
+_UNKNOWN: Final = "ask the branches that are left (`tpc_recover`) when the broker is there"
+
+
+class BranchLink:
+    """The branches of the principal of one session. session: where they are prepared; decisions go
+    by its connection, if that is there."""
+
+    def __init__(self, listeners: ListenerEndpoints, session: SessionLink) -> None:
+        self._listeners, self._session = listeners, session
+
+    # -- prepare ------------------------------------------------------------------------------
+
+    def prepare(
+        self, xid: Xid, messages: int, accepts: list[Accepted], timeout: float
+    ) -> BranchPrepared:
+        """Prepares the transaction whose token was given last.
+
+        Raises: ZBrokerError transaction_aborted, session_fenced, branch_exists, ...: nothing of it
+        holds; outcome_unknown (the broker cannot be asked in time).
+        """
+        session, end = self._session, time.monotonic() + timeout
+        command = PrepareTransaction(session.name, *session.current, xid, messages, accepts)
+        try:
+            answer = session.ask(command, end)
+        except LostError:
+            return self._look(command, end)
+        assert isinstance(answer, BranchPrepared)
+        return answer
+
+    def _look(self, command: PrepareTransaction, end: float) -> BranchPrepared:
+        """What became of a prepare without an answer. Raises: as `prepare`."""
+        try:
+            found = self._find(command.xid, end)
+        except ZBrokerError as error:
+            text = f"the prepare of {command.xid} was not answered, and its session cannot ask"
+            raise ZBrokerError("outcome_unknown", f"{text}: {error}", _UNKNOWN) from None
+        if found is None or not _is_of(found, command):
+            raise never_arrived()
+        return BranchPrepared(command.xid, found.messages, found.accepted)
+
+    def _find(self, xid: Xid, end: float) -> Branch | None:
+        """The branch, once no prepare of before can arrive. Raises: ZBrokerError."""
+        while True:
+            left = max(PAUSE_S, end - time.monotonic())
+            self._session.attach(left)
+            try:
+                answer = self._session.ask(ListBranches(xid, limit=1), time.monotonic() + left)
+            except LostError:
+                if time.monotonic() >= end:
+                    what = f"session({self._session.name!r}): no answer in time"
+                    raise Timeout("timeout", what, HINT) from None
+                continue
+            assert isinstance(answer, BranchList)
+            return next((each for each in answer.branches if each.here), None)
+
+    def fence(self, timeout: float) -> None:
+        """From here on no prepare of before can arrive. Raises: as `SessionLink.attach`."""
+        try:
+            self._session.attach(timeout)
+        except ZBrokerError as error:
+            if error.code != "session_fenced":  # then the program that has it has raised the epoch
+                raise
+
+    # -- decide -------------------------------------------------------------------------------
+
+    def decide(self, xid: Xid, decision: Decision, timeout: float) -> BranchDecided | None:
+        """None: it was done by a try that was not answered.
+
+        Raises: ZBrokerError unknown_branch, branch_elsewhere, branch_decided, ...; outcome_unknown
+        (it was sent and not answered in time); "timeout" (it was not sent).
+        """
+        end, lost = time.monotonic() + timeout, False
+
+        def decide_it(to: QuestionLink | SessionLink) -> BranchDecided | None:
+            nonlocal lost
+            command = DecideBranch(xid, decision)
+            try:
+                answer = to.ask(command, end) if isinstance(to, SessionLink) else to.ask(command)
+            except DetachedError:
+                raise
+            except LostError:
+                lost = True
+                raise
+            except ZBrokerError as error:
+                if lost and error.code == "unknown_branch":
+                    return None
+                raise
+            assert isinstance(answer, BranchDecided)
+            return answer
+
+        what = f"{decision} of {xid}"
+        try:
+            try:
+                return decide_it(self._session)
+            except LostError:
+                self._session.close()  # it attaches again for its next transaction
+            left = end - time.monotonic()
+            return ask(self._listeners, left, what, decide_it, AGAIN, HINT)
+        except Timeout:
+            if not lost:
+                raise
+            text = f"the {what} was not answered in {timeout} s"
+            raise ZBrokerError("outcome_unknown", text, _UNKNOWN) from None
+
+    # -- recover ------------------------------------------------------------------------------
+
+    def recover(self, timeout: float) -> list[Branch]:
+        """Those that can be decided at this instance. Raises: ZBrokerError, "timeout"."""
+        command = ListBranches(limit=BRANCHES_LISTED_MAX)
+        answer = ask(
+            self._listeners, timeout, "tpc_recover", lambda to: to.ask(command), AGAIN, HINT
+        )
+        assert isinstance(answer, BranchList)
+        return [branch for branch in answer.branches if branch.here]
+
+
+def _is_of(branch: Branch, command: PrepareTransaction) -> bool:
+    """True if that command prepared it, and not another one of the same xid before."""
+    meant = command.session, command.epoch, command.number
+    return (branch.session, branch.epoch, branch.number) == meant
