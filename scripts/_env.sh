@@ -42,4 +42,4 @@ use_venv() {
   fi
 }
 
-ALL_EXTRAS=spark,demo,bson,protobuf,test,dev
+ALL_EXTRAS=spark,demo,bson,protobuf,transaction,test,dev

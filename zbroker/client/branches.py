@@ -220,6 +220,11 @@ class BranchMethods:
 
     # -- helpers ------------------------------------------------------------------------------
 
+    def _leave(self) -> None:
+        """What is prepared is decided later, by its xid; the session may begin another one."""
+        self._current("_leave")
+        self._transaction = None
+
     def _current(self, what: str) -> DistributedTransaction:
         """Raises: ZBrokerError bad_command."""
         if isinstance(self._transaction, DistributedTransaction):
