@@ -304,6 +304,7 @@ def test_a_decision_that_an_earlier_try_has_done_has_no_result() -> None:
     assert broker.session.tpc_commit() is None
 
 
+@pytest.mark.seed("001-64")
 @pytest.mark.parametrize("name", ["tpc_prepare", "tpc_commit"])
 def test_what_is_not_prepared_in_time_is_rolled_back(
     name: str, monkeypatch: pytest.MonkeyPatch
