@@ -11,6 +11,7 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -53,10 +54,13 @@ _drive()
 class Place:
     """A scratch directory with a broker on ./zbroker-data, and the page's ports as they are here.
 
-    Commands of the page are this source tree's, whether or not it is installed.
+    Commands of the page are this source tree's, whether or not it is installed. more: what else the
+    page names, and what it is here.
     """
 
-    def __init__(self, directory: Path, broker: LocalBroker) -> None:
+    def __init__(
+        self, directory: Path, broker: LocalBroker, more: Mapping[str, str] | None = None
+    ) -> None:
         self.directory = directory
         reported = broker.status()["endpoints"]
         self._real = {
@@ -66,7 +70,7 @@ class Place:
                 ("127.0.0.1:9102", "delivery"),
                 ("127.0.0.1:9105", "admin"),
             )
-        }
+        } | dict(more or {})
         programs = directory / "bin"
         programs.mkdir()
         for name, module in (("zbroker", "main"), ("zbroker-admin", "admin_main")):

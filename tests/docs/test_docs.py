@@ -17,6 +17,7 @@ from tests.docs import generate
 from tests.docs.pages import ROOT, WITHOUT, Page, blocks_of, matches, prose_of, read_pages
 from tests.docs.running import Place, Program
 from tests.log.test_format import GOLDEN
+from tests.process.postgres import PostgresServer, programs_or_skip
 from tests.sim import sessions_bugs, transactions_bugs
 from tests.sim.log_world import PLANTED
 from tests.sim.test_world import BUGS
@@ -54,10 +55,10 @@ def ids(pages: list[Page]) -> list[str]:
 # -- blocks that run ------------------------------------------------------------------------------
 
 
-def run_page(each: Page, directory: Path) -> None:
-    """All blocks of a page, in order; each prints what the page says."""
+def run_page(each: Page, directory: Path, database: str = "") -> None:
+    """All blocks of a page, in order; each prints what the page says. database: for psycopg."""
     with LocalBroker(directory / "zbroker-data") as broker:
-        place = Place(directory, broker)
+        place = Place(directory, broker, {DATABASE: database} if database else {})
         program = Program(place, without_zbroker=each.text.startswith(WITHOUT))
         printed = ""
         try:
@@ -92,10 +93,36 @@ SPARK_PAGES = [
 ]
 
 
+#: how the page about PostgreSQL names its database
+DATABASE = "postgresql:///shop"
+DATABASE_PAGE = "docs/howto/a-row-and-a-message-both-or-neither.md"
+#: what that page says to do for sqlite3
+SQLITE = {"import psycopg": "import sqlite3", f'psycopg.connect("{DATABASE}")':
+          'sqlite3.connect("shop.db")', "%s": "?"}  # fmt: skip
+
+
+@pytest.mark.process
+def test_the_blocks_of_the_page_about_postgresql_run(tmp_path: Path) -> None:
+    with PostgresServer(programs_or_skip()) as server:
+        run_page(page(DATABASE_PAGE), tmp_path, server.url)
+
+
+@pytest.mark.process
+def test_the_page_about_postgresql_holds_for_sqlite3_too(tmp_path: Path) -> None:
+    each = page(DATABASE_PAGE)
+    text = each.text
+    for there, here in SQLITE.items():
+        assert there in text
+        text = text.replace(there, here)
+    run_page(each._replace(text=text), tmp_path)
+
+
 @pytest.mark.seed("002-37")
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "each", [p for p in RUNNING if " session(" not in p.text], ids=lambda each: each.name
+    "each",
+    [p for p in RUNNING if " session(" not in p.text and p.name != DATABASE_PAGE],
+    ids=lambda each: each.name,
 )
 def test_the_blocks_of_a_page_run(each: Page, tmp_path: Path) -> None:
     run_page(each, tmp_path)
@@ -332,7 +359,7 @@ def test_the_readme_says_how_to_install_it() -> None:
 
 def test_the_first_screen_of_the_readme_says_what_is_not_there() -> None:
     lines = page("README.md").text.splitlines()[:25]
-    assert any("Not yet: distributed transactions" in line for line in lines)
+    assert any("Not there: partitions" in line for line in lines)
 
 
 def test_every_figure_of_the_readme_is_on_the_page_about_performance() -> None:

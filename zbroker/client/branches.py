@@ -221,7 +221,7 @@ class BranchMethods:
     # -- helpers ------------------------------------------------------------------------------
 
     def _leave(self) -> None:
-        """What is prepared is decided later, by its xid; the session may begin another one."""
+        """The prepared one is decided later, by its xid; the session may begin another one."""
         self._current("_leave")
         self._transaction = None
 

@@ -11,8 +11,8 @@
        +--abort--> rolled back
 
 It comes first in the order of the managers, so it votes before a database that commits when it
-votes, and is committed after that. The package keeps no decision: what is prepared when the program
-dies is decided by recovery, see docs/howto/a-row-and-a-message-both-or-neither.md.
+votes, and is committed after that. The package keeps no decision: if the program dies, recovery
+decides what it has prepared, see docs/howto/a-row-and-a-message-both-or-neither.md.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class ListBranches(ClientCommand, tag="list_branches"):
 class Branch(Struct, array_like=True, gc=False):
     """A branch as it is known here. instance: where it was prepared, and can be decided; here:
     that is this one. messages: staged ones; accepted: locked ones. prepared_ns: when. epoch,
-    number: which transaction of the session it was; 0: not told."""
+    number: which transaction of the session it was; 0: not known."""
 
     xid: Xid
     principal: str
