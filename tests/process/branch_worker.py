@@ -24,7 +24,7 @@ from zbroker.client.session import Session
 from zbroker.errors import ZBrokerError
 from zbroker.xids import Xid
 
-TOGETHER: Final = 10  # jobs of one transaction
+TOGETHER: Final = 4  # jobs of one transaction
 T: Final = 30.0
 
 
@@ -86,7 +86,8 @@ def work(
             raise
         return
     step()
-    store.commit(str(xid), (int(job.data) for job in jobs))
+    store.insert(str(xid), (int(job.data) for job in jobs))
+    store.commit()
     step()
     session.tpc_commit(timeout=T)
 

@@ -25,6 +25,7 @@ class DecisionStore:
     what `settle` is for, on a new connection."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self._connection: Any
         if url.startswith(FILE):
             self._connection = sqlite3.connect(url.removeprefix(FILE), timeout=WAIT_S)
@@ -42,11 +43,13 @@ class DecisionStore:
             self._connection.execute(text)
         self._connection.commit()
 
-    def commit(self, xid: str, jobs: Iterable[int]) -> None:
-        """The rows, and the decision, as one."""
+    def insert(self, xid: str, jobs: Iterable[int]) -> None:
+        """The rows, and the decision, as one, which `commit` ends."""
         for job in jobs:
             self._do("INSERT INTO work VALUES (?)", job)
         self._do("INSERT INTO decided VALUES (?, 'committed')", xid)
+
+    def commit(self) -> None:
         self._connection.commit()
 
     def settle(self, xid: str) -> bool:
