@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
 import pytest
@@ -21,7 +24,7 @@ import zbroker
 from tests.process.branch_worker import settle
 from tests.process.decision_store import Database, DecisionStore, database
 from tests.process.instances import Instances, Peer
-from tests.process.load import until
+from tests.process.load import until, until_running
 from tests.process.test_replicated_queues import depths, started
 from tests.process.test_replicated_queues import publish as publish_jobs
 from tests.process.test_transactions import SYNC
@@ -248,6 +251,58 @@ def test_another_instance_rolls_back_what_the_one_that_is_gone_has_prepared() ->
 
 
 # -- whoever dies ---------------------------------------------------------------------------------
+
+OWN_KILLS: Final = 8
+
+
+def transactions(session: Session, over: Event) -> list[int]:
+    """One after the other, until it is `over`: those of which it was said that they hold."""
+    held: list[int] = []
+    for number in count():
+        if over.is_set():
+            return held
+        session.tpc_begin(Xid(1, f"payment {number}"))
+        session.publish("invoices", b"%d" % number)
+        try:
+            session.tpc_prepare(T)
+        except ZBrokerError as error:
+            if error.code != "transaction_aborted":
+                raise
+            continue
+        if number % 4 == 3:
+            session.tpc_rollback(timeout=T)
+        else:
+            session.tpc_commit(timeout=T)
+            held.append(number)
+    raise AssertionError("numbers do not end")
+
+
+def test_a_session_goes_on_and_knows_what_holds(broker: LocalBroker, client: Client) -> None:
+    """Processes are killed while they have a prepare, or a decision, to answer."""
+    over = Event()
+    with client.session("billing", timeout=T) as session, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(transactions, session, over)
+        try:
+            for number in range(OWN_KILLS):
+                seen = len(shown(client, "invoices"))
+                until(
+                    lambda seen=seen: running.done() or len(shown(client, "invoices")) > seen,
+                    "the session goes on",
+                )
+                kill_process(broker, ("queues", "journal")[number % 2])
+        finally:
+            over.set()
+        held = running.result(2 * T)
+        assert session.tpc_recover(T) == []
+    assert sorted(map(int, shown(client, "invoices"))) == held
+
+
+def kill_process(broker: LocalBroker, name: str) -> None:
+    pid = until_running(broker, name, 0)
+    with suppress(ProcessLookupError):  # it ended by itself, after its journal
+        os.kill(pid, signal.SIGKILL)
+    until_running(broker, name, pid)
+
 
 WORKERS: Final = 2
 STEP: Final = 20  # jobs published between two kills
