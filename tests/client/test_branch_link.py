@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from threading import Event
 from typing import Any, Final
 
 import pytest
@@ -155,6 +157,39 @@ def test_a_session_that_another_program_has_needs_no_fence(monkeypatch: pytest.M
     world.link.fence(LONG_S)
     monkeypatch.setattr(world.session, "attach", attach("session_elsewhere"))
     assert refused(world.link.fence, LONG_S) == "session_elsewhere"
+
+
+def test_a_transaction_of_an_older_epoch_is_not_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session was attached again meanwhile: what it has staged has ended."""
+    second = Connection(6)
+    world = World(monkeypatch, Connection(5), second)
+    world.session.attach(LONG_S)
+    assert refused(world.link.prepare, XID, 2, [], LONG_S) == "transaction_aborted"
+    assert second.asked == []
+
+
+def test_one_thread_at_a_time_uses_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is cancelled leaves its question to a thread, and the session goes on."""
+    asked, answers = Event(), Event()
+
+    class Slow(Connection):
+        def ask(self, command: Any) -> Any:
+            if isinstance(command, PrepareTransaction):
+                asked.set()
+                assert answers.wait(LONG_S)
+            return super().ask(command)
+
+    first = Slow(5, BranchPrepared(XID))
+    world = World(monkeypatch, first, Connection(6))
+    with ThreadPoolExecutor(2) as pool:
+        left = pool.submit(world.link.prepare, XID, 0, [], LONG_S)
+        assert asked.wait(LONG_S)
+        fence = pool.submit(world.link.fence, LONG_S)
+        assert not wait([fence], 0.2).done
+        assert not first.closed
+        answers.set()
+        fence.result(LONG_S)
+        assert left.result(LONG_S) == BranchPrepared(XID)
 
 
 # -- decide ---------------------------------------------------------------------------------------

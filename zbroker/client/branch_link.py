@@ -53,13 +53,14 @@ class BranchLink:
         holds; outcome_unknown (the broker cannot be asked in time).
         """
         session, end = self._session, time.monotonic() + timeout
-        command = PrepareTransaction(session.name, *session.current, xid, messages, accepts)
-        try:
-            answer = session.ask(command, end)
-        except LostError:
-            return self._look(command, end)
-        assert isinstance(answer, BranchPrepared)
-        return answer
+        with session.lock:
+            command = PrepareTransaction(session.name, *session.current(), xid, messages, accepts)
+            try:
+                answer = session.ask(command, end)
+            except LostError:
+                return self._look(command, end)
+            assert isinstance(answer, BranchPrepared)
+            return answer
 
     def _look(self, command: PrepareTransaction, end: float) -> BranchPrepared:
         """What became of a prepare without an answer. Raises: as `prepare`."""
@@ -124,10 +125,11 @@ class BranchLink:
 
         what = f"{decision} of {xid}"
         try:
-            try:
-                return decide_it(self._session)
-            except LostError:
-                self._session.close()  # it attaches again for its next transaction
+            with self._session.lock:
+                try:
+                    return decide_it(self._session)
+                except LostError:
+                    self._session.disconnect()
             left = end - time.monotonic()
             return ask(self._listeners, left, what, decide_it, AGAIN, HINT)
         except Timeout:

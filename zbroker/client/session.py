@@ -226,7 +226,7 @@ class BaseSession(BranchMethods):
         Another program may attach the session at any time.
         """
         await self._rollback()
-        self._link.close()
+        await self._client._aside(self._link.close)
         await self._client._close(flush=self._error is None, timeout=timeout)
 
     def __repr__(self) -> str:

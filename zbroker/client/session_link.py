@@ -6,11 +6,15 @@
 
 A commit that was not answered is not sent again. The session attaches again: in a higher epoch, so
 it cannot arrive any more, and the answer says whether it had.
+
+A task of an event loop that is cancelled leaves a thread with its question; so one thread at a time
+uses a link.
 """
 
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from typing import Any, Final, NamedTuple
 
@@ -46,15 +50,16 @@ class SessionLink:
 
     def __init__(self, listeners: ListenerEndpoints, name: str, *, force: bool) -> None:
         self._listeners, self.name, self._force = listeners, name, force
+        self.lock = threading.RLock()
         self._holder = secrets.token_hex(8)
         self._connection: QuestionLink | None = None
         self._attached: SessionAttached | None = None
+        self._open: TransactionId | None = None
         self._number = 0
 
     def attach(self, timeout: float) -> SessionAttached:
         """Raises: ZBrokerError session_elsewhere, session_fenced (another program took it),
         too_many, "timeout", ..."""
-        self.close()
 
         def begin(connection: QuestionLink) -> SessionAttached:
             again = self._attached is not None
@@ -64,10 +69,17 @@ class SessionLink:
             self._connection, connection.kept = connection, True
             return answer
 
-        what = f"session({self.name!r})"
-        found = ask(self._listeners, timeout, what, begin, AGAIN, HINT)
-        self._attached, self._number = found, 0
-        return found
+        with self.lock:
+            self.disconnect()
+            what = f"session({self.name!r})"
+            found = ask(self._listeners, timeout, what, begin, AGAIN, HINT)
+            self._attached, self._number = found, 0
+            return found
+
+    @property
+    def epoch(self) -> int:
+        """As it was attached last."""
+        return 0 if self._attached is None else self._attached.epoch
 
     @property
     def last(self) -> TransactionId | None:
@@ -77,23 +89,29 @@ class SessionLink:
             return None
         return TransactionId(found.committed, found.number)
 
-    @property
-    def current(self) -> TransactionId:
-        """The transaction whose token was given last."""
-        assert self._attached is not None, "it was attached before"
-        return TransactionId(self._attached.epoch, self._number)
-
     def begin(self, timeout: float) -> tuple[TransactionId, str]:
         """The next transaction, and the token for its messages; the session attaches where it has
         to.
 
         Raises: as `attach`.
         """
-        attached, connection = self._attached, self._connection
-        if attached is None or connection is None or connection.lost:
-            attached = self.attach(timeout)
-        self._number += 1
-        return TransactionId(attached.epoch, self._number), f"{attached.stage}{self._number}"
+        with self.lock:
+            attached, connection = self._attached, self._connection
+            if attached is None or connection is None or connection.lost:
+                attached = self.attach(timeout)
+            self._number += 1
+            self._open = TransactionId(attached.epoch, self._number)
+            return self._open, f"{attached.stage}{self._number}"
+
+    def current(self) -> TransactionId:
+        """The transaction whose token was given last.
+
+        Raises: ZBrokerError transaction_aborted (the session was attached again since).
+        """
+        assert self._open is not None, "it was begun"
+        if self._open.epoch != self.epoch:
+            raise never_arrived()
+        return self._open
 
     def commit(
         self, messages: int, accepts: list[Accepted], timeout: float
@@ -103,14 +121,15 @@ class SessionLink:
         Raises: ZBrokerError transaction_aborted, session_fenced, ...: nothing of it holds;
         outcome_unknown (the broker cannot be asked in time).
         """
-        current, end = self.current, time.monotonic() + timeout
-        command = CommitTransaction(self.name, *current, messages, accepts)
-        try:
-            answer = self.ask(command, end)
-        except LostError:
-            return self._look(current, end)
-        assert isinstance(answer, TransactionCommitted)
-        return answer
+        with self.lock:
+            current, end = self.current(), time.monotonic() + timeout
+            command = CommitTransaction(self.name, *current, messages, accepts)
+            try:
+                answer = self.ask(command, end)
+            except LostError:
+                return self._look(current, end)
+            assert isinstance(answer, TransactionCommitted)
+            return answer
 
     def ask(self, command: Any, end: float) -> Any:  # noqa: ANN401 - as of QuestionLink
         """The answer to a command on the session's own connection, also where it is refused for
@@ -147,6 +166,11 @@ class SessionLink:
 
     def close(self) -> None:
         """The session can be attached again, here and elsewhere."""
+        with self.lock:
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """It is attached again for its next transaction."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
