@@ -76,7 +76,17 @@ class PostgresServer:
             if self._user is not None:
                 shutil.chown(self._place, self._user)
             self._run(
-                "initdb", "-D", str(self._data), "-U", "shop", "-A", "trust", "-N", "-E", "UTF8"
+                "initdb",
+                "-D",
+                str(self._data),
+                "-U",
+                "shop",
+                "-A",
+                "trust",
+                "-N",
+                "-E",
+                "UTF8",
+                "--locale=C",
             )
             self.start()
             self._run("createdb", "-h", str(self._place), "-U", "shop", DATABASE)

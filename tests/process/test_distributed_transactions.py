@@ -31,6 +31,7 @@ from tests.process.test_transactions import SYNC
 from zbroker.cli.admin_main import main
 from zbroker.client import Client, connect
 from zbroker.client.consumer.message import QueueMessage
+from zbroker.client.data_manager import join
 from zbroker.client.questions import ask
 from zbroker.client.session import Session
 from zbroker.errors import ZBrokerError
@@ -163,6 +164,55 @@ def test_the_same_in_an_event_loop(broker: LocalBroker, client: Client) -> None:
     asyncio.run(run())
     assert shown(client, "invoices") == [b"one"]
     assert left(client, "orders") == 1
+
+
+def test_a_prepare_that_is_cancelled_is_rolled_back(broker: LocalBroker, client: Client) -> None:
+    """It may be on its way, in a thread of the event loop."""
+
+    async def run() -> None:
+        async with (
+            zbroker.aio.connect(broker.url, name="b") as other,
+            await other.session("billing") as session,
+        ):
+            consumer = await session.consume("orders", timeout=T)
+            for number in range(5):
+                [message] = await consumer.fetch(1, timeout=T)
+                await session.tpc_begin(session.xid(1, f"payment {number}"))
+                receipt = session.publish("invoices", b"never")
+                await receipt
+                message.ack()
+                task = asyncio.create_task(session.tpc_prepare())
+                await asyncio.wait([task], timeout=number / 1_000)
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+                await session.tpc_rollback()
+                assert await session.tpc_recover() == []
+
+    asyncio.run(run())
+    assert shown(client, "invoices") == []
+    assert left(client, "orders") == 2
+
+
+@pytest.mark.parametrize("fails", ["", "tpc_vote"])
+def test_other_data_managers_take_part(client: Client, fails: str) -> None:
+    transaction = pytest.importorskip("transaction", reason="needs package transaction")
+    from tests.client.test_data_manager import Database as OtherManager
+
+    manager, log = transaction.TransactionManager(explicit=True), []  # type: ignore[var-annotated]
+    with client.session("billing") as session, session.consume("orders") as consumer:
+        [first] = consumer.fetch(1, timeout=T)
+        manager.begin()
+        join(session, manager=manager)
+        manager.get().join(OtherManager(log, fails))
+        session.publish("invoices", b"for 1")
+        first.ack()
+        with suppress(RuntimeError):  # it votes no
+            manager.commit()
+        assert "tpc_vote" in log
+        assert session.tpc_recover(T) == []
+    assert shown(client, "invoices") == ([] if fails else [b"for 1"])
+    assert left(client, "orders") == (2 if fails else 1)
 
 
 @pytest.mark.seed("001-64")
