@@ -103,12 +103,14 @@ SQLITE = {"import psycopg": "import sqlite3", f'psycopg.connect("{DATABASE}")':
 
 @pytest.mark.process
 def test_the_blocks_of_the_page_about_postgresql_run(tmp_path: Path) -> None:
+    pytest.importorskip("transaction", reason="needs package transaction")
     with PostgresServer(programs_or_skip()) as server:
         run_page(page(DATABASE_PAGE), tmp_path, server.url)
 
 
 @pytest.mark.process
 def test_the_page_about_postgresql_holds_for_sqlite3_too(tmp_path: Path) -> None:
+    pytest.importorskip("transaction", reason="needs package transaction")
     each = page(DATABASE_PAGE)
     text = each.text
     for there, here in SQLITE.items():
