@@ -23,7 +23,7 @@ from tests.sim.log_world import PLANTED
 from tests.sim.test_world import BUGS
 from zbroker.local import LocalBroker
 from zbroker.log import format as journal_format
-from zbroker.wire import codec, messages, queue_messages, stages, transactions
+from zbroker.wire import branches, codec, messages, queue_messages, stages, transactions
 
 PAGES = read_pages()
 RUNNING = [page for page in PAGES if page.runs]
@@ -181,7 +181,7 @@ def test_every_command_of_the_wire_has_an_example_in_hex() -> None:
     unions = {
         "ingest": messages.IngestCommand | stages.CommitStaged | stages.AbortStaged,
         "delivery": messages.DeliveryCommand,
-        "queues": queue_messages.QueuesCommand | transactions.ToQueues,
+        "queues": queue_messages.QueuesCommand | transactions.ToQueues | branches.ToQueues,
     }
     for listener, union in unions.items():
         known = {kind.__struct_config__.tag for kind in union.__args__}
