@@ -19,10 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
-from pyroaring import BitMap64
 
 from zbroker.client.connection import ANSWER_MS, Phase, TokenConnection
-from zbroker.client.consumer.held_messages import ConsumerLeases, HeldMessages, positions_of
+from zbroker.client.consumer.held_messages import (
+    ConsumerLeases,
+    HeldMessages,
+    kept_of,
+    positions_of,
+)
 from zbroker.client.consumer.message import QueueMessage, Settler, decode, origins_of
 from zbroker.client.consumer.message_credit import MessageCredit
 from zbroker.client.consumer.settlement import (
@@ -47,7 +51,7 @@ from zbroker.ids import (
     raise_to,
 )
 from zbroker.limits import STORED_MAX_BYTES
-from zbroker.log.records import ends_of, of_ends
+from zbroker.log.records import ends_of
 from zbroker.wire.bodies import credit_bytes
 from zbroker.wire.consumer_credit import Acquired, ConsumerFlow, Flushed
 from zbroker.wire.messages import Ack, Error, Logoff
@@ -129,14 +133,13 @@ class ConsumerCore(TokenConnection):
                 freed += held.drop_first()
                 continue
             taken, size = held.take(most)
-            if self.flow.counted:
-                self.flow.seen(taken)
             if self.by_origin:
                 raise_to(self.passed, origins_of(taken))
             elif self.replays:
                 self.passed[self.own] = taken[-1]._at
-            return taken, self._give_back(freed + size)
-        return [], self._give_back(freed) if freed else []
+            effects = self._give_back(freed + size)
+            return taken, [*effects, *self._due(now_ms)] if freed else effects
+        return [], [*self._give_back(freed), *self._due(now_ms)] if freed else []
 
     def settle(self, verb: Verb, messages: Sequence[QueueMessage], now_ms: int) -> None:
         """What becomes of messages; sent by `tick`. Those that are settled already are left out.
@@ -301,7 +304,8 @@ class ConsumerCore(TokenConnection):
 
     def _begun(self, event: Consuming, now_ms: int) -> list[Effect]:
         try:
-            kept = self._kept(event)
+            self.flow.check(event)
+            kept = kept_of(event)
         except ZBrokerError as error:
             return self._fail(error)
         self.granted, self.live, self._answer_by_ms = event, True, None
@@ -325,15 +329,6 @@ class ConsumerCore(TokenConnection):
         if self._is_back(now_ms) and self._on_resubscribed is not None:
             self._on_resubscribed()
         return [*self._give_back(freed), *self._due(now_ms)]
-
-    def _kept(self, event: Consuming) -> BitMap64:
-        """Raises: ZBrokerError bad_frame, bad_command, for an answer that it cannot go on with."""
-        self.flow.check(event)
-        try:
-            return of_ends(event.kept)
-        except ValueError as error:
-            text = f"the broker keeps no runs: {error}"
-            raise ZBrokerError("bad_frame", text) from None
 
     def _change_origin(self) -> None:
         """The positions from before name other messages, or none."""
@@ -368,14 +363,14 @@ class ConsumerCore(TokenConnection):
         except ZBrokerError as error:
             return self._fail(error)
         size, freed = credit_bytes(body, job.columns), 0
-        if self.flow.counted:
-            self.flow.came(messages)
         if self.by_origin:
             messages = self._not_seen(messages)
         elif self.replays:
             messages = self._after_seen(messages)
         elif not self.once and not job.barrier:
             messages, freed = self._fresh(messages)
+        elif self.flow.counted:
+            self.flow.came(messages)
         if not messages:
             return self._give_back(size + freed)
         self.held.put(messages, size, now_ms)
@@ -410,6 +405,8 @@ class ConsumerCore(TokenConnection):
         if positions.intersect(held.waiting):
             self.flow.dropped(positions & held.waiting)
             freed = held.drop(positions & held.waiting)
+        if self.flow.counted:
+            self.flow.came(messages)
         if positions.intersect(known):
             self.flow.dropped(positions & known)
             held.lost -= positions

@@ -22,6 +22,9 @@ from msgspec import Struct
 from pyroaring import BitMap64
 
 from zbroker.client.consumer.message import QueueMessage
+from zbroker.errors import ZBrokerError
+from zbroker.log.records import of_ends
+from zbroker.wire.queue_messages import Consuming
 
 
 class HeldBatch(Struct, eq=False):
@@ -143,6 +146,14 @@ class HeldMessages:
 def positions_of(messages: Sequence[QueueMessage]) -> BitMap64:
     """Their positions, as a set."""
     return BitMap64([message._at for message in messages])
+
+
+def kept_of(event: Consuming) -> BitMap64:
+    """What the broker still has for a consumer. Raises: ZBrokerError bad_frame."""
+    try:
+        return of_ends(event.kept)
+    except ValueError as error:
+        raise ZBrokerError("bad_frame", f"the broker keeps no runs: {error}") from None
 
 
 class ConsumerLeases:

@@ -72,7 +72,7 @@ class MessageCredit:
         self._cid = ""  # of the stop or drain that is
         self._picks: list[Pick] = []
         self._acquired = BitMap64()  # they have not come
-        self._picked = BitMap64()  # they came, and may wait
+        self._picked = BitMap64()  # they came so, and may wait
 
     # -- what the program wants ---------------------------------------------------------------
 
@@ -170,17 +170,13 @@ class MessageCredit:
     def came(self, messages: Sequence[QueueMessage]) -> None:
         """They take credit, but for those that were acquired."""
         count = len(messages)
-        if self._acquired:
-            picked = self._acquired & positions_of(messages)
+        if self._acquired or self._picked:
+            positions = positions_of(messages)
+            picked = self._acquired & positions
             self._acquired -= picked
-            self._picked |= picked
+            self._picked = (self._picked - positions) | picked
             count -= len(picked)
         self.left = max(0, self.left - count)
-
-    def seen(self, messages: Sequence[QueueMessage]) -> None:
-        """The program has them."""
-        if self._picked:
-            self._picked -= positions_of(messages)
 
     def dropped(self, positions: BitMap64) -> None:
         """They came, and the program did not see them."""

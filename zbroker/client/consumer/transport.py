@@ -108,8 +108,6 @@ class ConsumerTransport(Transport[ConsumerCore]):
                 return []
             messages, effects = self.core.hand_out(most, self._listeners.now_ms())
             self._do(effects)
-            if self.core.flow:  # some were dropped: there is credit for others
-                self._soon()
             return messages
 
     def read(self, at: Callable[[ConsumerCore], T]) -> T:
