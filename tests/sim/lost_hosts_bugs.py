@@ -69,14 +69,15 @@ def _past_the_state(core: ReplicationCore) -> None:
 
 JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
     "publishers log on before the state": _publishers_at_once,
-    "rows do not say where they begin": _without_begins,
 }
 #: too rare for seeds: histories that are written down find them
 INTO_ANY_LOG: Final = "a state is taken into any log"
 WITHOUT_HIGHS: Final = "highs are missing in the state"
+WITHOUT_BEGINS: Final = "rows do not say where they begin"
 WRITTEN_JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
     INTO_ANY_LOG: _into_any_log,
     WITHOUT_HIGHS: _without_publishers,
+    WITHOUT_BEGINS: _without_begins,
 }
 
 

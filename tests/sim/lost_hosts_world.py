@@ -221,9 +221,9 @@ class LostHostsWorld(ManyWorld):
         found: Any = self.instances.values()
         if not all(one.journal and one.journal.core.first.is_open for one in found):
             return False
-        return not any(self._lacks(one, other) for one in found for other in found)
+        return not any(self.lacks(one, other) for one in found for other in found)
 
-    def _lacks(self, one: Any, other: Any) -> list[Message]:
+    def lacks(self, one: Any, other: Any) -> list[Message]:
         """What `one` should have of what the other has: of a message with several origins nothing,
         if any of them is in what `one` says that it does not have."""
         held, below = one.held(), one.missing

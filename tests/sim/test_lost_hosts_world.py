@@ -119,6 +119,36 @@ def program_after_a_state(bug: str = "") -> None:
     assert not lacks, f"b lacks {lacks}"
 
 
+def test_a_log_that_begins_with_a_state_says_what_it_lacks() -> None:
+    rows_of_a_state()
+
+
+def test_a_planted_bug_of_the_rows_in_a_state_is_found() -> None:
+    with pytest.raises(AssertionError, match="a lacks"):
+        rows_of_a_state(lost_hosts_bugs.WITHOUT_BEGINS)
+
+
+def rows_of_a_state(bug: str = "") -> None:
+    """An instance on a new disk begins with the state of b, which has removed the messages that c
+    still has."""
+    world = star(bug)
+    a, b, c = world.instances.values()
+    program = Publisher("program", says_prev=True)
+    world.publishers = [program]
+    until(world, lambda: all(is_open(one) for one in (a, b, c)))
+    b.open(program)
+    until(world, lambda: program.session)
+    world.publish(program)
+    until(world, lambda: len(c.held()) == program.sequence)
+    remove_all(world, b)
+    a.lose_disk(new_id=True)
+    until(world, lambda: is_open(a))
+    assert "replication.state_taken" in " ".join(world.notes)
+    lacks = world.lacks(a, c)
+    assert not lacks, f"a lacks {lacks}"
+    world.check_missing(a)
+
+
 def test_a_log_that_has_records_takes_no_state() -> None:
     state_for_a_log_that_has_records()
 
