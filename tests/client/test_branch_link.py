@@ -109,6 +109,14 @@ def test_a_prepare_whose_connection_was_lost_is_looked_for_in_a_higher_epoch(
     assert world.session.begin(LONG_S)[1] == "stage6.1"
 
 
+def test_another_instance_may_have_a_branch_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be the first one of the list."""
+    second = Connection(6, BranchList([branch(here=False), branch()]))
+    world = World(monkeypatch, Connection(5, LOST), second)
+    assert world.link.prepare(XID, 2, [], LONG_S) == BranchPrepared(XID, 2, 1)
+    assert second.asked[0].limit > 1
+
+
 @pytest.mark.parametrize(
     "found",
     [[], [branch(4)], [branch(number=2)], [branch(here=False)], [branch(session="other")]],

@@ -137,6 +137,15 @@ def test_the_session_goes_on_while_a_branch_is_prepared() -> None:
     assert listed(at) == [(str(X), "prepared", 2)]
 
 
+def test_a_branch_says_which_transaction_of_its_session_it_was() -> None:
+    """A client whose prepare was not answered compares that: its xid may have another branch."""
+    at = bench()
+    epoch = attach(at).epoch
+    assert isinstance(prepare(at, epoch, number=3), BranchPrepared)
+    [branch] = say(at, ListBranches(xid=X)).branches
+    assert (branch.session, branch.epoch, branch.number) == ("bills", epoch, 3)
+
+
 # -- locks ----------------------------------------------------------------------------------------
 
 

@@ -79,7 +79,7 @@ class BranchLink:
             left = max(PAUSE_S, end - time.monotonic())
             self._session.attach(left)
             try:
-                answer = self._session.ask(ListBranches(xid, limit=1), time.monotonic() + left)
+                answer = self._session.ask(ListBranches(xid), time.monotonic() + left)
             except LostError:
                 if time.monotonic() >= end:
                     what = f"session({self._session.name!r}): no answer in time"

@@ -227,7 +227,8 @@ class BranchCommands:
         """A branch for others."""
         return Branch(
             row.xid, row.principal, row.state, row.session, row.instance,
-            row.instance == self._here, row.messages, row.accepted, row.prepared_ns,
+            row.instance == self._here, row.messages, row.accepted, row.prepared_ns, row.epoch,
+            row.number,
         )  # fmt: skip
 
     def _whose(self, connection: QueuesConnection, principal: str) -> str:
