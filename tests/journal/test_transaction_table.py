@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from zbroker.journal.transaction_table import TransactionRow, TransactionTable
 from zbroker.log.format import FLAG_SHOWS, FLAG_UNIT, KIND_QUEUE, KIND_TRANSACTION
 from zbroker.log.records import TransactionRecord, encode
 from zbroker.transaction_tokens import stages_in
-from zbroker.wire.transactions import AskSession, SessionFound
+from zbroker.wire.transactions import AskSession, AskSessions, SessionFound, SessionKey, SessionList
 
 A, B = 0xA, 0xB
 NAME: Final = "billing"
@@ -286,9 +286,80 @@ def test_what_was_staged_at_another_instance_ends_there_alone() -> None:
     assert len(a.core.sessions.stages) == len(b.core.sessions.stages) == 0
 
 
+def begin(at: Whole, epoch: int, after: int | None, **more: Any) -> str:
+    """The code of its refusal, or ""."""
+    said = TransactionRecord("alice", NAME, epoch, after=after, **more)
+    [item] = at.units([control(KIND_TRANSACTION, encode(said))])
+    return item.code
+
+
+def test_a_time_out_is_known_of_a_session_and_survives_its_commits() -> None:
+    at = Whole()
+    assert begin(at, 10, 0, holder="me", timeout_ms=60_000) == ""
+    assert commit(at, 10, 1) == ""
+    row = found(at)
+    assert (row.holder, row.timeout_ms, row.ended) == ("me", 60_000, "")
+
+
+def test_an_end_and_an_attach_that_race_are_in_an_order() -> None:
+    at = Whole()
+    begin(at, 10, 0, holder="me", timeout_ms=60_000)
+    assert begin(at, 20, 10, holder="me", timeout_ms=60_000) == ""
+    assert begin(at, 11, 10, ended="timed out") == "session_fenced"
+    assert begin(at, 21, 20, ended="timed out") == ""
+    assert begin(at, 30, 20, holder="me") == "session_fenced"
+    row = found(at)
+    assert (row.epoch, row.holder, row.timeout_ms, row.ended) == (21, "", 0, "timed out")
+
+
+def test_nothing_is_committed_in_the_epoch_of_an_end() -> None:
+    at = Whole()
+    begin(at, 10, 0)
+    begin(at, 11, 10, ended="exception", code="bad_order", text="no price")
+    assert commit(at, 10, 1) == commit(at, 11, 1) == "session_fenced"
+    row = found(at)
+    assert (row.ended, row.end_code, row.end_text) == ("exception", "bad_order", "no price")
+    begin(at, 12, 11)
+    assert found(at).ended == ""
+
+
+def test_an_end_does_not_end_what_began_elsewhere_meanwhile() -> None:
+    """It is of the epoch that it follows, whatever the clocks say."""
+    a, b = Whole(A), Whole(B)
+    begin(a, 10, 0, timeout_ms=60_000)
+    all_of(a, b)
+    begin(b, 11, 10, holder="other")
+    begin(a, 11, 10, ended="timed out")
+    all_of(a, b)
+    assert [(found(one).instance, found(one).ended) for one in (a, b)] == [(B, "")] * 2
+    assert commit(b, 11, 1) == ""
+
+
+def listed(at: Whole, limit: int = 10, **more: Any) -> tuple[list[str], int]:
+    at.hear(PROCESS, AskSessions(3, MINE, "", "", limit, **more))
+    [answer] = [a.message for a in at.commit() if isinstance(a.message, SessionList)]
+    return [row.session for row in answer.rows], answer.left_out
+
+
+def test_an_instance_lists_the_sessions_that_it_keeps() -> None:
+    a, b = Whole(A), Whole(B)
+    for name, timeout_ms in (("one", 5), ("plain", 0), ("two", 5), ("over", 5)):
+        said = TransactionRecord("alice", name, 10, timeout_ms=timeout_ms)
+        a.units([control(KIND_TRANSACTION, encode(said))])
+    over = TransactionRecord("alice", "over", 11, ended="detached")
+    a.units([control(KIND_TRANSACTION, encode(over))])
+    all_of(a, b)
+    for at in (a, b):
+        assert listed(at, kept_by=A) == (["one", "two"], 0)
+        assert listed(at, kept_by=B) == ([], 0)
+    assert listed(a, 1, kept_by=A) == (["one"], 1)
+    assert listed(a, 1, kept_by=A, after=SessionKey("alice", "one")) == (["two"], 0)
+
+
 ROWS = st.builds(
     TransactionRow, st.just("alice"), st.just(NAME), st.integers(1, 4), st.integers(1, 3),
-    st.integers(0, 4), st.integers(0, 3), st.just(0), st.just(0),
+    st.integers(0, 4), st.integers(0, 3), st.just(0), st.just(0), st.sampled_from(["", "me"]),
+    st.integers(0, 1), st.sampled_from(["", "timed out"]),
 )  # fmt: skip
 
 

@@ -37,6 +37,7 @@ from zbroker.journal.stages import AppRow
 from zbroker.journal.transaction_table import TransactionRow, TransactionTable
 from zbroker.limits import (
     BATCH_COUNT_MAX,
+    END_TEXT_MAX,
     GROUP_BUFFERS_MAX,
     MIB,
     NAME_MAX_BYTES,
@@ -336,12 +337,13 @@ def _app(row: AppRow) -> AppRow:
 
 
 def _session(row: TransactionRow) -> TransactionRow:
-    texts = (row.principal, row.session, row.holder)
+    texts = (row.principal, row.session, row.holder, row.ended, row.code)
     _demand(all(len(text.encode()) <= NAME_MAX_BYTES for text in texts), "a session's name")
+    _demand(len(row.text) <= END_TEXT_MAX, "a session's end")
     _demand(0 < row.epoch <= EPOCH_MAX, "an epoch that cannot be")
     _demand(0 <= row.committed <= row.epoch, "an epoch that cannot be")
     _demand(0 < row.instance <= INSTANCE_MAX, "an instance that cannot be")
-    numbers = (row.number, row.messages)
+    numbers = (row.number, row.messages, row.timeout_ms)
     _demand(all(0 <= number <= U63_MAX for number in numbers), "a transaction that cannot be")
     return replace(row, position=0)
 

@@ -7,6 +7,9 @@ A commit whose answer was lost is not asked for again: its session begins in a h
 row says what the last one committed. All instances fold the same records in different orders, and
 have the same rows in the end: the highest epoch holds, and the highest commit.
 
+A session that ends does so in an epoch of its own, in which nothing is committed. That is one above
+the epoch that ends, where only this was meant: one that began elsewhere meanwhile goes on.
+
 A session commits on the instance where it began last. To begin elsewhere it has to say so
 (`force`): if that instance is away and has commits that are not here, they come later.
 """
@@ -14,7 +17,7 @@ A session commits on the instance where it began last. To begin elsewhere it has
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import DecodeError, Struct
 from msgspec.structs import astuple
@@ -29,6 +32,7 @@ from zbroker.wire.transactions import (
     AskSession,
     AskSessions,
     SessionFound,
+    SessionKey,
     SessionList,
     SessionRow,
 )
@@ -39,7 +43,8 @@ SESSIONS_MAX: Final = 10_000  # of one principal; the one that was not used for 
 class TransactionRow(Struct, array_like=True, gc=False):
     """A session in a state snapshot. epoch, instance: of its last begin. committed, number: epoch
     and number of the last transaction, 0: none. position: of the first of its `messages`, 0: it has
-    none. holder: the program that began it last."""
+    none. holder: the program that began it last. timeout_ms: of that, too. ended: why it is over;
+    code, text: as its program said."""
 
     principal: str
     session: str
@@ -50,13 +55,10 @@ class TransactionRow(Struct, array_like=True, gc=False):
     position: int = 0
     messages: int = 0
     holder: str = ""
-
-
-class SessionKey(NamedTuple):
-    """Whose session it is."""
-
-    principal: str
-    session: str
+    timeout_ms: int = 0
+    ended: str = ""
+    code: str = ""
+    text: str = ""
 
 
 def decoded(body: bytes | memoryview) -> TransactionRecord | None:
@@ -92,6 +94,8 @@ class TransactionTable:
         elif (row.epoch, row.instance) != (record.epoch, instance):
             where = "" if row.instance == instance else f", on instance {row.instance:016x}"
             raise _fenced(record, f"it began again in epoch {row.epoch}{where}")
+        elif row.ended:
+            raise _fenced(record, f"it ended: {row.ended}")
         elif (row.committed, row.number) >= (record.epoch, record.number):
             raise _fenced(record, f"transaction {row.number} of it is committed")
 
@@ -102,8 +106,9 @@ class TransactionTable:
             return
         principal, session = record.principal, record.session
         row = TransactionRow(
-            principal, session, record.epoch, batch.origin_instance, holder=record.holder
-        )
+            principal, session, record.epoch, batch.origin_instance, holder=record.holder,
+            timeout_ms=record.timeout_ms, ended=record.ended, code=record.code, text=record.text,
+        )  # fmt: skip
         if record.number:
             row.committed, row.number = record.epoch, record.number
             first = batch.position - record.messages  # they are before it
@@ -134,29 +139,43 @@ class TransactionTable:
             return SessionFound(ask.cid)
         return SessionFound(
             ask.cid, row.epoch, row.instance, row.committed, row.number, row.position,
-            row.messages, stages_in(row.session, row.epoch), row.holder,
+            row.messages, stages_in(row.session, row.epoch), row.holder, row.timeout_ms, row.ended,
+            row.code, row.text,
         )  # fmt: skip
 
     def listed(self, ask: AskSessions) -> SessionList:
         """The answer about those that match."""
         rows = sorted(
             (row for row in self.rows()
-             if ask.principal in ("", row.principal) and ask.session in ("", row.session)),
+             if ask.principal in ("", row.principal) and ask.session in ("", row.session)
+             and (row.principal, row.session) > ask.after
+             and ask.kept_by in (0, _kept_by(row))),
             key=lambda row: (row.principal, row.session),
         )  # fmt: skip
-        shown = [SessionRow(*astuple(row)[:-1]) for row in rows[: ask.limit]]
+        shown = [SessionRow(*astuple(row)) for row in rows[: ask.limit]]
         return SessionList(ask.cid, shown, len(rows) - len(shown))
 
 
 def _joined(one: TransactionRow, other: TransactionRow) -> TransactionRow:
     """The same whichever of them was known first. In one epoch, if a session was forced to begin on
-    two instances in it, the one with the higher number counts."""
-    begun = max(one, other, key=lambda row: (row.epoch, row.instance, row.holder))
+    two instances in it, the one with the higher number counts; and one that began, not an end."""
+    begun = max(one, other, key=_begin_of)
     last = max(one, other, key=lambda row: (row.committed, row.number, row.position))
     return TransactionRow(
         one.principal, one.session, begun.epoch, begun.instance, last.committed, last.number,
-        last.position, last.messages, begun.holder,
+        last.position, last.messages, begun.holder, begun.timeout_ms, begun.ended, begun.code,
+        begun.text,
     )  # fmt: skip
+
+
+def _begin_of(row: TransactionRow) -> tuple[int | str, ...]:
+    rank = row.epoch, not row.ended, row.instance, row.holder
+    return (*rank, row.timeout_ms, row.ended, row.code, row.text)
+
+
+def _kept_by(row: TransactionRow) -> int | None:
+    """The instance that decides when it has timed out."""
+    return row.instance if row.timeout_ms and not row.ended else None
 
 
 def _fenced(record: TransactionRecord, why: str) -> ClientError:

@@ -25,7 +25,7 @@ from msgspec import DecodeError, Meta, Struct, msgpack
 from pyroaring import BitMap64
 
 from zbroker.ids import Origin
-from zbroker.limits import HOLDER_MAX, U63_MAX
+from zbroker.limits import END_CODE_MAX, END_TEXT_MAX, HOLDER_MAX, U63_MAX
 from zbroker.topics import TopicType
 from zbroker.xids import Xid
 
@@ -134,6 +134,9 @@ class TransactionRecord(Struct, omit_defaults=True):
     in the batch before this record; what it took from queues is in the records after it, in one
     unit. by, unit: as in a QueueRecord. holder: the program that a begin is of, as it calls itself;
     after: the epoch before it, 0: there was none; None: that is not compared.
+
+    timeout_ms: how long a session that began is kept without a connection. ended: why it ended in
+    this epoch, which is of no program; "": it began. code, text: what its program said of that.
     """
 
     principal: str
@@ -145,6 +148,10 @@ class TransactionRecord(Struct, omit_defaults=True):
     unit: int = 0
     holder: Annotated[str, Meta(max_length=HOLDER_MAX)] = ""
     after: Annotated[int, Meta(ge=0, le=EPOCH_MAX)] | None = None
+    timeout_ms: Annotated[int, Meta(ge=0, le=U63_MAX)] = 0
+    ended: Annotated[str, Meta(max_length=64)] = ""
+    code: Annotated[str, Meta(max_length=END_CODE_MAX)] = ""
+    text: Annotated[str, Meta(max_length=END_TEXT_MAX)] = ""
 
 
 class BranchRecord(Struct, omit_defaults=True):

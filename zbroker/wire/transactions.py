@@ -3,6 +3,7 @@
     client                                          queues
         AttachSession{session}            ->  SessionAttached{epoch, stage, last ...}
         CommitTransaction{accepts}        ->  TransactionCommitted{position}    when it is durable
+        DetachSession{session, epoch}     ->  SessionDetached                   when it is durable
 
     queues                                          journal
         AskSession{principal, session}    ->
@@ -16,11 +17,11 @@ is not sent again: the session attaches again, and hears what it committed last.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from msgspec import Meta, Struct, field
 
-from zbroker.limits import HOLDER_MAX
+from zbroker.limits import END_CODE_MAX, END_TEXT_MAX, HOLDER_MAX
 from zbroker.wire.internal import JournalRequest, Refusable
 from zbroker.wire.messages import U63, Cid, ClientCommand, ServerAnswer
 
@@ -31,18 +32,42 @@ SessionName = Annotated[str, Meta(min_length=1, max_length=SESSION_MAX_BYTES)]
 Number = Annotated[int, Meta(ge=1, le=1 << 48)]  # of a transaction, and with it its token is short
 
 
+class SessionKey(NamedTuple):
+    """Whose session it is."""
+
+    principal: str
+    session: str
+
+
 class AttachSession(ClientCommand, tag="attach_session"):
     """-> queues. The session begins again, on this connection alone. Answered by SessionAttached.
 
     holder: how the program calls itself, the same while it runs. again: it had the session; refused
     if another one began it since (session_fenced). force: also where it began last on another
     instance, which may be away and have commits that are not here yet.
+    timeout_ms: how long it is kept when its connection is lost; a longer one than the broker allows
+    is cut. Then its consumers keep what they hold; 0: leases alone count.
     """
 
     session: SessionName
     holder: Annotated[str, Meta(max_length=HOLDER_MAX)] = ""
     again: bool = False
     force: bool = False
+    cid: Cid = None
+    timeout_ms: U63 = 0
+
+
+class DetachSession(ClientCommand, tag="detach_session"):
+    """-> queues. The session ends, on every instance. Answered by SessionDetached.
+
+    What its consumers hold comes back. epoch: as it was attached; of whatever connection. code,
+    text: why, if its program failed: the next one that attaches it hears that.
+    """
+
+    session: SessionName
+    epoch: U63
+    code: Annotated[str, Meta(max_length=END_CODE_MAX)] = ""
+    text: Annotated[str, Meta(max_length=END_TEXT_MAX)] = ""
     cid: Cid = None
 
 
@@ -77,6 +102,8 @@ class SessionAttached(ServerAnswer, tag="session_attached"):
 
     committed, number: epoch and number of the last transaction of this session that was committed
     in this log, 0: none. position: of its first message here, 0: not known; messages: how many.
+    timeout_ms: as it was granted. ended: why it was over before this, "": it was not; code, text:
+    as its program said then.
     """
 
     session: str
@@ -86,6 +113,17 @@ class SessionAttached(ServerAnswer, tag="session_attached"):
     number: int = 0
     position: int = 0
     messages: int = 0
+    cid: Cid = None
+    timeout_ms: int = 0
+    ended: str = ""
+    code: str = ""
+    text: str = ""
+
+
+class SessionDetached(ServerAnswer, tag="session_detached"):
+    """queues -> client. It is over, durably."""
+
+    session: str
     cid: Cid = None
 
 
@@ -120,15 +158,22 @@ class SessionFound(Refusable, tag="session_found"):
     messages: int = 0
     stage: str = ""
     holder: str = ""
+    timeout_ms: int = 0
+    ended: str = ""
+    end_code: str = ""
+    end_text: str = ""
 
 
 class AskSessions(JournalRequest, tag="ask_sessions"):
     """queues -> journal. principal, session: only of these names; "" is all. limit: rows at most.
-    Answered by SessionList."""
+    kept_by: only those with a time-out that began on this instance and did not end; 0: all. after:
+    only those after this principal and name. Answered by SessionList."""
 
     principal: str
     session: str
     limit: int
+    kept_by: int = 0
+    after: SessionKey = SessionKey("", "")
 
 
 class SessionRow(Struct, array_like=True, gc=False):
@@ -142,6 +187,11 @@ class SessionRow(Struct, array_like=True, gc=False):
     number: int
     position: int
     messages: int
+    holder: str = ""
+    timeout_ms: int = 0
+    ended: str = ""
+    code: str = ""
+    text: str = ""
 
 
 class SessionList(Refusable, tag="session_list"):
@@ -151,7 +201,7 @@ class SessionList(Refusable, tag="session_list"):
     left_out: int = 0
 
 
-ToQueues = AttachSession | CommitTransaction
-FromQueues = SessionAttached | TransactionCommitted
+ToQueues = AttachSession | CommitTransaction | DetachSession
+FromQueues = SessionAttached | TransactionCommitted | SessionDetached
 ToJournal = AskSession | AskSessions
 FromJournal = SessionFound | SessionList
