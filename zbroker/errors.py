@@ -96,8 +96,8 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "yet comes later",
     ),
     "session_fenced": (
-        "the session began again, on another connection or instance; nothing of the transaction "
-        "holds",
+        "the session began again, on another connection or instance, or ended; nothing of the "
+        "transaction holds",
         "attach again if this is the one that is to go on",
     ),
     "transaction_aborted": (

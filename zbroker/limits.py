@@ -61,5 +61,7 @@ IDLE_BEAT_MS: Final = 2_000  # with the same numbers; a silent process is killed
 HEARTBEAT_MS: Final = 30_000  # to clients that asked for no interval
 INGEST_TURN_MAX: Final = 256  # messages of one turn of ingest: latency of the first one
 HOLDER_MAX: Final = 64  # characters by which a program that has a session calls itself
+SESSION_MAX_BYTES: Final = 200  # the name of a session with transactions
+SESSION_TIMEOUT_MAX_MS: Final = 3_600_000  # that a session without a connection is kept, by default
 END_CODE_MAX: Final = 64  # characters of the code with which a program ends its session
 END_TEXT_MAX: Final = 1_024  # and of what it says of that

@@ -13,7 +13,9 @@ from zbroker.wire import queue_surveys as q
 from zbroker.wire import session_surveys as y
 
 BEGUN_NS = 1_700_000_000_000_000_000
-ROW = y.SurveyedSession("shop", "billing", BEGUN_NS, 0xAB, 5, 7, 2, 90, "worker-1")
+ROW = y.SurveyedSession(
+    "shop", "billing", BEGUN_NS, 0xAB, 5, 7, 2, 90, "worker-1", 60_000, "attached"
+)
 
 
 def test_sessions_have_the_published_keys() -> None:
@@ -29,7 +31,8 @@ def test_sessions_have_the_published_keys() -> None:
                 "principal": "shop", "session": "billing", "client": "worker-1",
                 "begun": "20231114T221320Z", "epoch": str(BEGUN_NS),
                 "instance": "00000000000000ab", "number": 7, "committed_in": "5", "messages": 2,
-                "position": 90,
+                "position": 90, "timeout_ms": 60_000, "state": "attached", "ended": "", "code": "",
+                "text": "",
             }
         ],
     }  # fmt: skip

@@ -40,4 +40,6 @@ def _session(row: y.SurveyedSession) -> Document:
         "begun": format_time(row.epoch), "epoch": str(row.epoch),
         "instance": f"{row.instance:016x}", "number": row.number,
         "committed_in": str(row.committed), "messages": row.messages, "position": row.position,
+        "timeout_ms": row.timeout_ms, "state": row.state, "ended": row.ended, "code": row.code,
+        "text": row.text,
     }  # fmt: skip

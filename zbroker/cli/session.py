@@ -6,7 +6,7 @@ zbroker-admin session end billing --principal shop --dry-run
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -14,10 +14,12 @@ from zbroker.admin.requests import ROWS_MAX
 from zbroker.cli import show
 from zbroker.cli.group import AdminGroup
 from zbroker.cli.options import dry_run_option, limit_option, text_option
+from zbroker.config.units import format_duration
 from zbroker.control.target import Target
 
 COLUMNS: Final = show.columns(
-    "principal:0 session:0 client:0 begun number:0 messages:1 position:2 instance:3"
+    "principal:0 session:0 client:0 state:0 timeout:1 ended:1 begun number:0 messages:1 position:2 "
+    "instance:3"
 )
 
 
@@ -37,15 +39,27 @@ def ls(target: Target, principal: str, session: str, limit: int) -> None:
     of that `instance`. `number`, `messages` and `position` are those of its last transaction: 0 if
     there is none, and for the position if that is not known here.
 
+    `timeout` is how long it is kept without a connection. `state`: attached; waiting for its
+    program, until then; ended, and `ended` says why; "-": it is not attached here, and has no
+    time-out, or another instance keeps it.
+
     Example: zbroker-admin session ls --principal shop
     """
     found = target.ask("/sessions", {"principal": principal, "session": session, "limit": limit})
     count = found["left_out"]
     notes = [f"{count} more; see session ls --principal"] if count else []
+    rows = [_shown(row) for row in found["sessions"]]
     show.listing(
-        target.as_json, found, COLUMNS, found["sessions"], "there is no such session"
+        target.as_json, found, COLUMNS, rows, "there is no such session"
         if principal or session else "there is no session", notes,
     )  # fmt: skip
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """The columns of one."""
+    timeout_ms = row["timeout_ms"]
+    said = ": ".join(part for part in (row["ended"], row["code"], row["text"]) if part)
+    return row | {"timeout": format_duration(timeout_ms) if timeout_ms else "", "ended": said}
 
 
 @session.command()

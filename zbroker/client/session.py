@@ -36,8 +36,9 @@ from zbroker.client.transaction import COMMIT_S, Transaction, TransactionResult
 from zbroker.client.waits import blocking, run
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, publisher_id
+from zbroker.limits import SESSION_MAX_BYTES
 from zbroker.wire.messages import Logon
-from zbroker.wire.transactions import SESSION_MAX_BYTES, Accepted
+from zbroker.wire.transactions import Accepted
 
 if TYPE_CHECKING:
     from zbroker.client.base_client import BaseClient

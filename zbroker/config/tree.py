@@ -165,10 +165,15 @@ class DeliveryConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class QueuesConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The process that serves queues; each queue has a [[queue]] table, or is declared by programs.
 
+    session_timeout_max: The longest time for which a session with transactions may ask to be kept
+        without a connection, with what its consumers hold.
     branch_alarm: Alarm if a distributed transaction is prepared that long and not decided; 0 is
         none.
     """
 
+    session_timeout_max: Annotated[Duration, Meta(le=366 * 86_400_000)] = (
+        limits.SESSION_TIMEOUT_MAX_MS
+    )
     branch_alarm: Duration = 3_600_000
 
 

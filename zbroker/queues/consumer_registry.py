@@ -3,7 +3,8 @@
 consume --(replayable: where from?)--> consuming --cancel--> over: what it holds comes back
                                          | connection lost
                                          v
-                              lost: its leases wait for the same consumer, one lease at most
+                              lost: its leases wait for the same consumer, one lease at most;
+                              of a session with a time-out: as long as that is not over
 
 Where a consumer of a replayable queue begins is found in start_positions.py.
 """
@@ -22,11 +23,13 @@ from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsum
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.start_positions import StartPosition, StartPositions, check, expired
+from zbroker.queues.work import session_consumers
 from zbroker.queues.work.queue import Queue
 from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire.bodies import CODEC_ZSTD
+from zbroker.wire.transactions import SessionKey
 
 CONSUMERS_MAX: Final = 1_000  # per connection
 
@@ -86,16 +89,38 @@ class ConsumerRegistry:
             raise ClientError("bad_field", f"key {keys}: {text}")
         content = self._shared.compile(connection, command.filter)
         holding = self._shared.manager.good(positions_of(command.holding), command.generation)
+        session = self._session(connection, command)
         consumer = self._made(connection, command)
         consumer.filter = content
         now, config = self._shared.now, one.definition.config
         most = queue.join(consumer.key, consumer.holder, command.backlog, content is not None, now)
         self.credit.begin(queue, consumer, command)
+        lease_ms = config.lease
+        if session is not None and session_consumers.add(queue, consumer.key, session):
+            consumer.session, lease_ms = session, 0
+            self._shared.manager.sessions.consumes(session, one.name)
         kept = queue.reclaim(consumer.key, consumer.holder, holding, now)
         self._began(one, consumer, q.Consuming(
-            consumer.sid, most, config.lease, config.semantics, config.kind,
+            consumer.sid, most, lease_ms, config.semantics, config.kind,
             consumer.credit, command.cid, ends_of(kept), flow_mode=command.flow_mode,
         ))  # fmt: skip
+
+    def _session(self, connection: QueuesConnection, command: q.Consume) -> SessionKey | None:
+        """The session that it is to be of. What waits for this consumer does not wait any more.
+
+        Raises: ClientError.
+        """
+        if not command.session:
+            return None
+        key = SessionKey(connection.token.principal, command.session)
+        self._shared.manager.sessions.check(key, command.epoch)
+        name = f"{connection.token.name}/{command.holder or command.sid}"
+        before = self._shared.holders.get((command.queue, name))
+        if before is not None and before.session == key:  # its loss was not noticed yet
+            self.leave(before, lost=True)
+            error = ClientError("session_ended", "this consumer began again")
+            self._shared.refuse(before.rid, error, sid=before.sid)
+        return key
 
     def _began(self, one: QueueState, consumer: RemoteConsumer, answer: q.Consuming) -> None:
         self._shared.send(consumer.rid, answer)
@@ -194,6 +219,24 @@ class ConsumerRegistry:
             shared.note_use(one)
         manager.overtaken.clear()
         manager.ended.clear()
+
+    def end_with_sessions(self) -> None:
+        """Ends consumers of sessions that are over; what they held comes back."""
+        shared, sessions = self._shared, self._shared.manager.sessions
+        over, sessions.over = sessions.over, []
+        for session in over:
+            text = f"session {session.key.session[:64]!r} is over: {session.why}"
+            for one in [shared.manager.running.get(name) for name in session.queues]:
+                if one is None or not isinstance(one.queue, Queue):
+                    continue
+                outcomes = session_consumers.end(
+                    one.queue, session.key, shared.now, failed=session.failed
+                )
+                one.entries += [(outcome, None) for outcome in outcomes]
+                shared.touch(one)
+                for consumer in list(shared.of.get(one.name, {}).values()):
+                    if consumer.session == session.key:
+                        self.end(consumer, ClientError("session_fenced", text))
 
 
 def positions_of(ends: list[int]) -> BitMap64:

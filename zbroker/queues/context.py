@@ -30,7 +30,13 @@ from zbroker.wire import codec
 from zbroker.wire import messages as m
 from zbroker.wire.branches import AskBranches, BranchesFound
 from zbroker.wire.internal import Locate, Located
-from zbroker.wire.transactions import AskSession, AskSessions, SessionFound, SessionList
+from zbroker.wire.transactions import (
+    AskSession,
+    AskSessions,
+    SessionFound,
+    SessionKey,
+    SessionList,
+)
 from zbroker.xids import Xid
 
 if TYPE_CHECKING:
@@ -69,6 +75,7 @@ class RemoteConsumer:
     sid_packed: bytes = b""
     giving: int = 0
     ending: CreditEnd | None = None
+    session: SessionKey | None = None
 
 
 @dataclass(slots=True)
@@ -271,6 +278,15 @@ class QueuesContext:
         self._ask(
             lambda cid: AskBranches(cid, self.journal, principal, xid, limit, token), BranchesFound,
             then,
+        )  # fmt: skip
+
+    def list_kept_sessions(
+        self, instance: int, after: SessionKey, limit: int, then: Callable[[SessionList], None]
+    ) -> None:
+        """Which sessions with a time-out does an instance keep? Raises: as `find_session`."""
+        self._ask(
+            lambda cid: AskSessions(cid, self.journal, "", "", limit, instance, after),
+            SessionList, then,
         )  # fmt: skip
 
     def _ask(

@@ -22,6 +22,7 @@ from zbroker.engine.later import Later
 from zbroker.errors import ClientError
 from zbroker.heartbeats import QuietMs
 from zbroker.ids import Origin
+from zbroker.limits import SESSION_TIMEOUT_MAX_MS
 from zbroker.queues import effects as qe
 from zbroker.queues import reports
 from zbroker.queues.acquire_commands import AcquireCommands
@@ -51,6 +52,7 @@ from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.scope_changes import ScopeChanges
 from zbroker.queues.session_operators import OperatorSessions
+from zbroker.queues.session_timeouts import SessionTimeouts
 from zbroker.queues.settlement import Settlement
 from zbroker.queues.snapshots import SaveSchedule
 from zbroker.queues.transaction_commands import TransactionCommands
@@ -79,6 +81,7 @@ from zbroker.wire.surveys import AskClients, Peers
 from zbroker.wire.transactions import (
     AttachSession,
     CommitTransaction,
+    DetachSession,
     SessionFound,
     SessionList,
 )
@@ -98,6 +101,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
     def __init__(
         self, settings: ListenerSettings, manager: QueueRegistry, quiet_ms: QuietMs | None = None,
         peers: Peers = lambda _rid: ("", None), *, links: QueueLinks = NO_LINKS,
+        session_timeout_max_ms: int = SESSION_TIMEOUT_MAX_MS,
     ) -> None:  # fmt: skip
         """quiet_ms: see ListenerHeartbeats. peers: the address of a connection, and since when.
         links: of the instance, to others and from them."""
@@ -125,8 +129,9 @@ class QueuesCore(TokenListener[QueuesConnection]):
         }
         self._definitions = ClientDefinitions(self.shared, changes, purges, self._scopes)
         self._settlement = Settlement(self.shared, self.consumers, self._scopes)
-        self._transactions = TransactionCommands(self.shared, self._scopes)
+        self._transactions = TransactionCommands(self.shared, self._scopes, session_timeout_max_ms)
         self._branches = BranchCommands(self.shared, self._scopes)
+        self._timeouts = SessionTimeouts(self.shared, lambda: self.journal.session.welcomed_by)
         self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
         self._later: Later[Give | LogReading] = Later()  # what could not be read
@@ -146,6 +151,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             q.PurgeQueue: self._definitions.purge,
             AttachSession: self._transactions.attach,
             CommitTransaction: self._transactions.commit,
+            DetachSession: self._transactions.detach,
             PrepareTransaction: self._branches.prepare,
             DecideBranch: self._branches.decide,
             ListBranches: self._branches.listed,
@@ -311,6 +317,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             return
         for consumer in list(connection.consumers.values()):
             self.consumers.leave(consumer, lost=True)
+        self.manager.sessions.lost(rid, connection.token.principal, connection.epochs)
         self.shared.connections.leave(rid)
 
     def tick(self, now: Now, *, drained: bool) -> Sequence[Effect]:
@@ -323,6 +330,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._requests.tick(now.mono_ms)
         self._fence.tick(now)
         self._hand_over.tick(now)
+        self._timeouts.tick(now)
         for what in self._later.due(now.mono_ms):
             if isinstance(what, Give):
                 self._dispatcher.again(what)
@@ -370,6 +378,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
         shared, manager = self.shared, self.manager
         if manager.ended or manager.overtaken:
             self.consumers.end_with_queues()
+        if manager.sessions.over:
+            self.consumers.end_with_sessions()
         shared.go_on_committing()
         dirty, shared.dirty = shared.dirty, {}
         for one in dirty.values():
@@ -405,7 +415,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             self.journal.next_wake_ms(), self._later.next_wake_ms, self.manager.commits.wake_ms(),
             self._moves.next_wake_ms(), self._requests.next_wake_ms(),
             self._fence.next_wake_ms(), self._hand_over.next_wake_ms(),
-            self._scopes.next_wake_ms(), *self._wakes_ms.values(),
+            self._scopes.next_wake_ms(), self._timeouts.next_wake_ms(), *self._wakes_ms.values(),
         ]  # fmt: skip
         if self.shared.connections:
             wakes.append(self.shared.connections.heartbeats.due_ms)
@@ -417,7 +427,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
     @property
     def _busy(self) -> bool:
         shared = self.shared
-        busy = self.consumers.starts.busy or self.manager.commits.due
+        busy = self.consumers.starts.busy or self.manager.commits.due or self.manager.sessions.over
         return bool(shared.dirty or shared.out or busy)
 
     def stats(self) -> dict[str, int | float | str]:

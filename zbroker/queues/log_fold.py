@@ -51,6 +51,7 @@ from zbroker.queues.queue_state import QueueState, Walk
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.replicated.origin_scan import OriginScan
 from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
+from zbroker.queues.timed_sessions import begun
 
 if TYPE_CHECKING:
     from zbroker.queues.registry import QueueRegistry
@@ -305,8 +306,11 @@ class QueueFold:
             self._facts(batch, walk, touched)
         elif batch.kind == KIND_PURGE:
             self._purged(batch, walk, touched)
-        elif batch.kind in _NAMED and self._commits.doubtful_from is not None:
-            self._found(batch)
+        elif batch.kind in _NAMED:
+            if self._commits.doubtful_from is not None:
+                self._found(batch)
+            if batch.kind == KIND_TRANSACTION and self._manager.sessions:
+                self._began(batch)
         elif batch.kind == KIND_DEFINITION:
             self._defined(batch)
         elif batch.kind in OF_QUEUES:
@@ -334,6 +338,12 @@ class QueueFold:
         record = _decoded(_NAMED[batch.kind], batch)
         if record is not None:
             self._commits.found(record.by, record.unit, batch.position)
+
+    def _began(self, batch: Batch) -> None:
+        """A session began, here or elsewhere, or ended."""
+        record = _decoded(r.TRANSACTION, batch)
+        if record is not None and not record.number:
+            self._manager.sessions.learn(begun(record, batch.origin_instance))
 
     def _defined(self, batch: Batch) -> None:
         """A replicated queue, here or at a peer. A record that is known changes nothing."""

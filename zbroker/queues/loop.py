@@ -8,7 +8,7 @@ Sockets   ROUTER tcp for consumers ([listen] queues), monitor and ZAP; SUB ipc m
           questions of the admin.
 Owns      <data>/queues: LMDB tables with the state of the queues, which may be deleted; a note in
           /dev/shm of how far each was delivered, likewise.
-Settings  [listen] queues; [[queue]]; [limits] clients; [[record]]; [security].
+Settings  [listen] queues; [[queue]]; [queues]; [limits] clients; [[record]]; [security].
 Exits     0 when asked to stop; 74 when the journal lost what was read of it: the next start reads
           it again; 78 when a [[queue]] table cannot follow from what the log knows of that queue.
 Weakness  one thread for all queues. Without its tables a start reads the log from the oldest
@@ -82,7 +82,14 @@ class QueuesLoop(ListenerLoop):
             qe.SaveTables: self._saving.save,
             qe.TrackDeliveries: self._delivered.begin,
         }
-        core = QueuesCore(settings, manager, self.quiet_ms, self.peer, links=links)
+        core = QueuesCore(
+            settings,
+            manager,
+            self.quiet_ms,
+            self.peer,
+            links=links,
+            session_timeout_max_ms=config.queues.session_timeout_max,
+        )
         plan = TurnPlan(sources, get_args(qe.Effect), READ_SLICE_MS, READS_MAX)
         self.begin(core, plan, performers)
 

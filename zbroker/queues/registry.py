@@ -42,6 +42,7 @@ from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
 from zbroker.queues.replicated_registry import LocalPlace, ReplicatedRegistry
 from zbroker.queues.saved_queue import Noted, SavedQueue
+from zbroker.queues.timed_sessions import TimedSessions
 from zbroker.queues.unit_records import unit_records
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import below, without
@@ -66,6 +67,7 @@ class QueueRegistry:
         self.running: dict[str, QueueState] = {}
         self.replicated = ReplicatedRegistry(self, name)
         self.exchanges = KnownExchanges()
+        self.sessions = TimedSessions()
         self.rows: dict[str, r.DefinitionRecord] = {}
         self.points: dict[str, PointRow] = {}
         self.here: Origin | None = None

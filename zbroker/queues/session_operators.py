@@ -11,10 +11,11 @@ from zbroker.log.format import KIND_TRANSACTION
 from zbroker.log.records import TransactionRecord
 from zbroker.queues.admin_answers import OperatorAnswers, refusal_of
 from zbroker.queues.context import QueuesConnection, QueuesContext
+from zbroker.queues.timed_sessions import BY_OPERATOR, begun
 from zbroker.queues.transaction_commands import epoch_above
 from zbroker.wire import queue_surveys as s
 from zbroker.wire import session_surveys as y
-from zbroker.wire.transactions import SessionFound, SessionList, SessionRow
+from zbroker.wire.transactions import SessionFound, SessionKey, SessionList, SessionRow
 
 
 class OperatorSessions:
@@ -41,10 +42,19 @@ class OperatorSessions:
             one.token.name for one in self._attached(row.principal, row.session)
             if one.epochs[row.session] == row.epoch
         )  # fmt: skip
+        client = next(clients, "")
         return y.SurveyedSession(
             row.principal, row.session, row.epoch, row.instance, row.committed, row.number,
-            row.messages, row.position, next(clients, ""),
+            row.messages, row.position, client, row.timeout_ms, self._state(row, client), row.ended,
+            row.code, row.text,
         )  # fmt: skip
+
+    def _state(self, row: SessionRow, client: str) -> str:
+        if row.ended:
+            return "ended"
+        if client:
+            return "attached"
+        return self._shared.manager.sessions.state_of(SessionKey(row.principal, row.session))
 
     def end(self, rid: bytes, ask: y.EndSession) -> None:
         """Answers once it is durable."""
@@ -66,9 +76,15 @@ class OperatorSessions:
         if ask.dry_run:
             return answer
         epoch = epoch_above(row.epoch, self._shared.now)
-        record = TransactionRecord(ask.principal, ask.session, epoch, after=row.epoch)
-        done = self._answers.tell_when_durable(rid, answer)
-        self._shared.manager.commits.add_record(KIND_TRANSACTION, record, done)
+        record = TransactionRecord(
+            ask.principal, ask.session, epoch, after=row.epoch, ended=BY_OPERATOR
+        )
+        manager = self._shared.manager
+        begin = begun(record, manager.origin.instance)
+        done = self._answers.tell_when_durable(
+            rid, answer, lambda _position: manager.sessions.learn(begin)
+        )
+        manager.commits.add_record(KIND_TRANSACTION, record, done)
         return None
 
     def _attached(self, principal: str, session: str) -> list[QueuesConnection]:

@@ -2,6 +2,7 @@
 
     attach   AskSession --where it began last--> its record, in a higher epoch, lands
                         --AskSession: its last commit--> answered
+    detach   AskSession --it is this epoch, here--> its end lands --> answered
     commit   each message is held by its consumer here --> a unit: the record, what left the queues
                lands --> answered        refused, or one was not held --> nothing of it holds
 
@@ -28,13 +29,17 @@ from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.queue_state import facts_of
 from zbroker.queues.replicated.fact_records import UnitStamp
 from zbroker.queues.scope_changes import ScopeChanges
+from zbroker.queues.timed_sessions import DETACHED, EXCEPTION, begin_of, begun, end_after
 from zbroker.queues.transaction_takes import TransactionTakes
 from zbroker.queues.unit_records import unit_records
 from zbroker.wire.transactions import (
     AttachSession,
     CommitTransaction,
+    DetachSession,
     SessionAttached,
+    SessionDetached,
     SessionFound,
+    SessionKey,
     TransactionCommitted,
 )
 from zbroker.wire.units import UnitPart
@@ -46,8 +51,10 @@ ATTACH_TRIES: Final = 3  # while others attach it
 class TransactionCommands:
     """Commits them for clients."""
 
-    def __init__(self, shared: QueuesContext, scopes: ScopeChanges) -> None:
+    def __init__(self, shared: QueuesContext, scopes: ScopeChanges, timeout_max_ms: int) -> None:
+        """timeout_max_ms: of a session, however long a one is asked for."""
         self._shared, self._takes = shared, TransactionTakes(shared, scopes)
+        self._sessions, self._timeout_max_ms = shared.manager.sessions, timeout_max_ms
 
     # -- sessions -----------------------------------------------------------------------------
 
@@ -80,9 +87,11 @@ class TransactionCommands:
         self._check_attach(command, row)
         epoch = epoch_above(row.epoch, self._shared.now)
         principal = connection.token.principal
+        key = SessionKey(principal, command.session)
         record = TransactionRecord(
-            principal, command.session, epoch, holder=command.holder, after=row.epoch
-        )
+            *key, epoch, holder=command.holder, after=row.epoch,
+            timeout_ms=min(command.timeout_ms, self._timeout_max_ms),
+        )  # fmt: skip
 
         def landed(code: str, reason: str, position: int) -> None:
             if code == "session_fenced" and tries > 1:
@@ -91,6 +100,9 @@ class TransactionCommands:
             elif code:
                 self._refuse(connection, command, ClientError(code, reason))
             else:
+                # what its program holds from before this process is not of another one
+                self._sessions.learn(begin_of(key, row), begins=True)
+                self._sessions.learn(begun(record, self._here), begins=True)
                 self._shared.promises.at(position, lambda: look(find_again))
 
         def find_again() -> None:
@@ -109,9 +121,11 @@ class TransactionCommands:
                 self._refuse(connection, command, error)
             elif self._shared.connections.get(connection.rid) is connection:
                 connection.epochs[command.session] = epoch
+                self._sessions.attached(key, epoch, connection.rid)
                 answer = SessionAttached(
                     command.session, epoch, now.stage, now.committed, now.number, now.position,
-                    now.messages, command.cid,
+                    now.messages, command.cid, now.timeout_ms, row.ended, row.end_code,
+                    row.end_text,
                 )  # fmt: skip
                 self._shared.send(connection.rid, answer)
 
@@ -121,13 +135,55 @@ class TransactionCommands:
         """Raises: ClientError, if the session may not begin here."""
         if row.code:
             raise ClientError(row.code, row.reason)
-        here = self._shared.manager.origin.instance
-        if row.epoch and row.instance != here and not command.force:
-            text = f"session {command.session[:64]!r} began last on instance {row.instance:016x}"
-            raise ClientError("session_elsewhere", text)
+        if row.epoch and row.instance != self._here and not command.force:
+            raise _elsewhere(command.session, row)
         if command.again and row.epoch and row.holder != command.holder:
-            text = f"session {command.session[:64]!r} was attached by another program meanwhile"
+            what = f"ended: {row.ended}" if row.ended else "was attached by another program"
+            text = f"session {command.session[:64]!r} {what} meanwhile"
             raise ClientError("session_fenced", text)
+
+    @property
+    def _here(self) -> int:
+        return self._shared.manager.origin.instance
+
+    def detach(self, connection: QueuesConnection, command: DetachSession) -> None:
+        """Raises: ClientError."""
+        if not self._shared.manager.known:
+            raise ClientError("not_ready", "the queues are being read")
+
+        def found(row: SessionFound) -> None:
+            try:
+                self._end(connection, command, row)
+            except ClientError as error:
+                self._refuse(connection, command, error)
+
+        self._shared.find_session(connection.token.principal, command.session, found)
+
+    def _end(self, connection: QueuesConnection, command: DetachSession, row: SessionFound) -> None:
+        """Raises: ClientError."""
+        if row.code:
+            raise ClientError(row.code, row.reason)
+        answer = SessionDetached(command.session, command.cid)
+        if row.ended and row.epoch == command.epoch + 1:
+            self._answer(connection, answer)  # it was not answered before
+            return
+        if row.epoch != command.epoch or row.ended:
+            text = f"session {command.session[:64]!r} is not attached in epoch {command.epoch}"
+            raise ClientError("session_fenced", text)
+        if row.instance != self._here:
+            raise _elsewhere(command.session, row)
+        key = SessionKey(connection.token.principal, command.session)
+        ended = EXCEPTION if command.code or command.text else DETACHED
+        record = end_after(key, command.epoch, ended, command.code, command.text)
+
+        def landed(code: str, reason: str, position: int) -> None:
+            if code:
+                self._refuse(connection, command, ClientError(code, reason))
+                return
+            self._sessions.learn(begun(record, self._here))
+            self._shared.promises.at(position, lambda: self._answer(connection, answer))
+
+        self._shared.manager.commits.add_record(KIND_TRANSACTION, record, landed)
 
     # -- commits ------------------------------------------------------------------------------
 
@@ -171,13 +227,15 @@ class TransactionCommands:
 
     # -- answers ------------------------------------------------------------------------------
 
-    def _answer(self, connection: QueuesConnection, answer: TransactionCommitted) -> None:
+    def _answer(
+        self, connection: QueuesConnection, answer: TransactionCommitted | SessionDetached
+    ) -> None:
         if self._shared.connections.get(connection.rid) is connection:
             self._shared.send(connection.rid, answer)
 
     def _refuse(
-        self, connection: QueuesConnection, command: AttachSession | CommitTransaction,
-        error: ClientError,
+        self, connection: QueuesConnection,
+        command: AttachSession | CommitTransaction | DetachSession, error: ClientError,
     ) -> None:  # fmt: skip
         if self._shared.connections.get(connection.rid) is connection:
             self._shared.refuse(connection.rid, error, command.cid)
@@ -186,3 +244,8 @@ class TransactionCommands:
 def epoch_above(last: int, now: Now) -> int:
     """The next epoch of a session. last: the highest that is known, 0: none."""
     return min(EPOCH_MAX, max(last + 1, now.wall_ns))
+
+
+def _elsewhere(session: str, row: SessionFound) -> ClientError:
+    text = f"session {session[:64]!r} began last on instance {row.instance:016x}"
+    return ClientError("session_elsewhere", text)

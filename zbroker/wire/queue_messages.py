@@ -38,7 +38,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from zbroker.limits import CREDIT_DEFAULT_BYTES
+from zbroker.limits import CREDIT_DEFAULT_BYTES, SESSION_MAX_BYTES
 from zbroker.wire.consumer_credit import FlowMode, FromQueues, Sid, ToQueues
 from zbroker.wire.exchange_lists import (
     Arguments,
@@ -85,6 +85,8 @@ class Consume(ClientCommand, tag="consume"):
     from a connection before, under this name of this client: it keeps those leases, and what it
     held besides comes back to the queue. flow_mode, messages: see consumer_credit.py; in credit
     mode it begins with so many, in window mode only 0 is possible: it begins as if it was stopped.
+    session, epoch: it is of this session with a time-out, and keeps what it holds as long as that;
+    see AttachSession.
 
     For a replayable queue only: since or selector is required. since: a bookmark, a time, a vector,
     "0", "0|1|" (now), "point:NAME", or a range "[a:b)" of these without points. selector: a filter;
@@ -109,6 +111,8 @@ class Consume(ClientCommand, tag="consume"):
     bookmark_not_found: Annotated[str, Meta(pattern="^(fail|epoch|now)$")] = "fail"
     flow_mode: FlowMode = "window"
     messages: U63 | None = None
+    session: Annotated[str, Meta(max_length=SESSION_MAX_BYTES)] = ""
+    epoch: U63 = 0
 
 
 class Settle(ClientCommand, tag="ack"):

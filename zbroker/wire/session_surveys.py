@@ -21,7 +21,9 @@ class AskSessionRows(Correlated, tag="ask_session_rows"):
 
 class SurveyedSession(Struct, array_like=True, gc=False):
     """A session. epoch, instance: of its last begin. committed, number: of its last transaction, 0:
-    none; messages, position: that it showed, in this log. client: that has it attached here, ""."""
+    none; messages, position: that it showed, in this log. client: that has it attached here, "".
+    timeout_ms: 0: none. state: attached, waiting (for that, with a time-out), ended; "": it is not
+    attached, or that is known elsewhere. ended, code, text: why it ended."""
 
     principal: str
     session: str
@@ -32,6 +34,11 @@ class SurveyedSession(Struct, array_like=True, gc=False):
     messages: int
     position: int
     client: str = ""
+    timeout_ms: int = 0
+    state: str = ""
+    ended: str = ""
+    code: str = ""
+    text: str = ""
 
 
 class SessionsSurveyed(Refusable, tag="sessions_surveyed"):

@@ -21,11 +21,10 @@ from typing import Annotated, Final, NamedTuple
 
 from msgspec import Meta, Struct, field
 
-from zbroker.limits import END_CODE_MAX, END_TEXT_MAX, HOLDER_MAX
+from zbroker.limits import END_CODE_MAX, END_TEXT_MAX, HOLDER_MAX, SESSION_MAX_BYTES
 from zbroker.wire.internal import JournalRequest, Refusable
 from zbroker.wire.messages import U63, Cid, ClientCommand, ServerAnswer
 
-SESSION_MAX_BYTES: Final = 200
 ACCEPTS_MAX: Final = 100  # consumers of one transaction
 
 SessionName = Annotated[str, Meta(min_length=1, max_length=SESSION_MAX_BYTES)]

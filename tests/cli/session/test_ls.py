@@ -10,7 +10,8 @@ from tests.cli.exchange.rows import run
 ROW = {
     "principal": "shop", "session": "billing", "client": "", "begun": "20261127T101500Z",
     "epoch": "1795774500000000000", "instance": "10b714bc24174273", "number": 7,
-    "committed_in": "1795774400000000000", "messages": 2, "position": 90,
+    "committed_in": "1795774400000000000", "messages": 2, "position": 90, "timeout_ms": 90_000,
+    "state": "waiting", "ended": "", "code": "", "text": "",
 }  # fmt: skip
 FOUND = {"left_out": 0, "sessions": [ROW]}
 
@@ -18,9 +19,16 @@ FOUND = {"left_out": 0, "sessions": [ROW]}
 def test_each_session_is_a_line(fake: FakeAdmin) -> None:
     fake.answers["GET /sessions?limit=1000"] = FOUND
     assert run(fake.data, "session", "ls").stdout == (
-        "principal=shop session=billing client=- begun=20261127T101500Z number=7 messages=2 "
-        "position=90 instance=10b714bc24174273\n"
+        "principal=shop session=billing client=- state=waiting timeout=90s ended=- "
+        "begun=20261127T101500Z "
+        "number=7 messages=2 position=90 instance=10b714bc24174273\n"
     )
+
+
+def test_the_reason_of_an_end_is_shown(fake: FakeAdmin) -> None:
+    ended = {"state": "ended", "ended": "exception", "code": "bad_order", "text": "no price"}
+    fake.answers["GET /sessions?limit=1000"] = {"left_out": 0, "sessions": [ROW | ended]}
+    assert "exception: bad_order: no price" in run(fake.data, "session", "ls").stdout
 
 
 def test_json_is_what_the_admin_says(fake: FakeAdmin) -> None:

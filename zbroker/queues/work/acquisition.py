@@ -30,7 +30,7 @@ def acquire(queue: Queue, key: int, wanted: BitMap64, now: Now, most: int) -> Bi
     parts = ready.take(most, queue.places.offered_before, wanted) if most > 0 else []
     found = union(parts) if parts else BitMap64()
     if found:
-        queue.places.leases.give(found, end_of(now.mono_ms, config.lease))
+        queue.places.leases.give(found, end_of(now.mono_ms, one.lease_ms(config)))
         queue.consumers.give(one, found)
     return found
 

@@ -24,6 +24,7 @@ from zbroker.config.queues import QueueConfig
 from zbroker.queues.work.selector_stats import SelectorStats
 from zbroker.queues.work.sets import insert, remove, without
 
+SessionOf = tuple[str, str]  # whose it is, and its name
 Model = Literal["proportional", "round-robin", "fast"]
 
 BACKLOG_LEAST: Final = 64  # a program may collect that many before it acknowledges the first
@@ -39,7 +40,8 @@ class QueueConsumer:
     reported. since: when it got room, as a rising number. freed, round_ms: how many it settled in
     this round, and when that began. until_ms: when one that was lost without leases is forgotten.
     left: how many more it may be given, whatever it settles; None: that is not limited. counted: it
-    is in credit mode, so that is its credit in messages.
+    is in credit mode, so that is its credit in messages. session: of which it is; what it holds is
+    leased without an end, then.
     """
 
     key: int
@@ -57,6 +59,7 @@ class QueueConsumer:
     until_ms: int = 0
     left: int | None = None
     counted: bool = False
+    session: SessionOf | None = None
 
     def adapt(self, now_ms: int) -> None:
         """Ends its round, if that is over."""
@@ -67,6 +70,10 @@ class QueueConsumer:
         within = max(BACKLOG_LEAST, self.backlog // 2), min(self.most, 2 * self.backlog)
         self.backlog = min(max(kept_up, within[0]), within[1])
         self.freed, self.round_ms = 0, now_ms
+
+    def lease_ms(self, config: QueueConfig) -> int:
+        """How long a lease of it lasts, 0: for ever."""
+        return 0 if self.session is not None else config.lease
 
     @property
     def spare(self) -> int:
@@ -84,6 +91,7 @@ class QueueConsumers:
     def __init__(self) -> None:
         self.by_key: dict[int, QueueConsumer] = {}
         self.limited: set[int] = set()
+        self.in_sessions: set[int] = set()  # keys of those that are of sessions
         self.turn = 0  # number of the consumer that was last in turn
         self._last = 0
 
@@ -109,6 +117,7 @@ class QueueConsumers:
         """It is over."""
         del self.by_key[consumer.key]
         self.limited.discard(consumer.key)
+        self.in_sessions.discard(consumer.key)
 
     def limit(self, consumer: QueueConsumer, left: int | None) -> None:
         """It may be given so many more messages; None: as many as its backlog allows."""
@@ -195,6 +204,12 @@ class QueueConsumers:
         for looks in self.looking():
             looks.far.appeared(without(positions, looks.looked))
 
+    def out_of_sessions(self, positions: BitMap64) -> BitMap64:
+        """Those that no session holds: its leases have no end."""
+        for key in self.in_sessions:
+            positions = without(positions, self.by_key[key].held)
+        return positions
+
     def held(self) -> int:
         """How many messages are with consumers."""
         return sum(len(one.held) for one in self.by_key.values())
@@ -202,6 +217,7 @@ class QueueConsumers:
     def check(self) -> None:
         """Asserts what is always true."""
         whole = BitMap64()
+        assert self.in_sessions == {key for key, one in self.by_key.items() if one.session}
         for key, one in self.by_key.items():
             assert one.key == key
             assert (key in self.limited) == (one.left is not None)

@@ -89,6 +89,8 @@ class Offers:
                 its.append(parts.pop() if len(parts[-1]) <= some else split(parts[-1], some))
                 some -= len(its[-1])
             self._consumers.give(one, union(its))
+            if one.session is not None:
+                self._places.leases.move(union(its), None)
             offers += [Offer(one.key, part, first_commit=way.once) for part in its]
         return offers
 
@@ -105,6 +107,8 @@ class Offers:
                 self._leave(way, part)
                 self._consumers.give(one, part)
                 _spend(one, len(part))
+                if one.session is not None:
+                    self._places.leases.move(part, None)
                 offers.append(Offer(one.key, part, first_commit=way.once))
                 count -= len(part)
                 self._consumers.turn = one.number

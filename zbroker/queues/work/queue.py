@@ -181,13 +181,13 @@ class Queue:
             self.places.back(mine)
 
     def lose(self, key: int, now: Now) -> None:
-        """Its connection is lost: what it holds waits for it, but at most as long as a lease."""
+        """Its connection is lost: what it holds waits for it, a lease or for its session."""
         one = self.consumers.by_key[key]
         self.consumers.lose(one)
         self._watch()
         if self._once:
             one.until_ms = now.mono_ms + GRACE_MS
-        else:
+        elif one.session is None:
             self._wait_for(one.held, now)
         self.consumers.forget_lost(now.mono_ms)
 
@@ -208,7 +208,7 @@ class Queue:
             self._come_back(without(old.held, both))
         insert(new.held, kept)
         if kept and not self._once:
-            self.places.leases.move(kept, end_of(now.mono_ms, self.config.lease))
+            self.places.leases.move(kept, end_of(now.mono_ms, new.lease_ms(self.config)))
         return kept
 
     def unlooked(self, key: int, limit: int) -> BitMap64:
@@ -266,6 +266,7 @@ class Queue:
         outcomes: list[Outcome] = []
         if verb == "extend":
             end = end_of(now.mono_ms, lease_ms or self.config.lease)
+            found = self.consumers.out_of_sessions(found)
             self.places.leases.move(found, end)
             if end is None:  # what waits for a consumer to come back does not wait for ever
                 for one in self.consumers.lost():
@@ -335,9 +336,8 @@ class Queue:
 
     def leased(self, key: int | None) -> BitMap64:
         """What a consumer has, or all that is leased."""
-        if key is None:
-            return self.places.leases.leased.copy()
-        return self.consumers.by_key[key].held.copy()
+        found = self.places.leases.leased if key is None else self.consumers.by_key[key].held
+        return found.copy()
 
     def holds(self, key: int, positions: BitMap64) -> bool:
         """Whether a consumer has all of these, and nothing was decided of them meanwhile."""
