@@ -9,9 +9,17 @@ import pytest
 
 from zbroker.client import session_link
 from zbroker.client.questions import LostError
+from zbroker.client.session_keeper import SessionKeeper
 from zbroker.client.session_link import SessionLink
 from zbroker.errors import ZBrokerError
-from zbroker.wire.transactions import AttachSession, SessionAttached, TransactionCommitted
+from zbroker.wire.messages import Heartbeat
+from zbroker.wire.transactions import (
+    AttachSession,
+    DetachSession,
+    SessionAttached,
+    SessionDetached,
+    TransactionCommitted,
+)
 
 LONG_S = 60.0
 
@@ -106,3 +114,127 @@ def test_an_outcome_that_cannot_be_asked_for_is_unknown(
     with pytest.raises(ZBrokerError) as caught:
         at.commit(1, [], LONG_S)
     assert caught.value.code == "outcome_unknown"
+
+
+# -- sessions with a time-out ---------------------------------------------------------------------
+
+
+class Kept(Connection):
+    """A connection of such a session. said: the commands on it."""
+
+    def __init__(self, epoch: int, refused: ZBrokerError | None = None) -> None:
+        super().__init__(epoch, (0, 0), [])
+        self._refused = refused
+        self.said: list[Any] = []
+
+    def ask(self, command: Any) -> Any:
+        self.said.append(command)
+        if self._refused is not None:
+            raise self._refused
+        if isinstance(command, DetachSession):
+            return SessionDetached(command.session)
+        return super().ask(command)
+
+    def tell(self, command: Any) -> None:
+        self.said.append(command)
+
+
+class Listeners:
+    """Whose heartbeats are every 2 s."""
+
+    class publisher:  # noqa: N801 - as the attribute is called
+        heartbeat_s = 2.0
+
+
+def kept(
+    monkeypatch: pytest.MonkeyPatch, *connections: Kept, epochs: list[int] | None = None
+) -> SessionLink:
+    left = list(connections)
+
+    def ask(_to: Any, _timeout: float, _what: str, begin: Callable[[Any], Any], *_: Any) -> Any:
+        return begin(left.pop(0))
+
+    monkeypatch.setattr(session_link, "ask", ask)
+    heard = (lambda _: None) if epochs is None else epochs.append
+    made = SessionLink(
+        Listeners(), "s", force=False, timeout_ms=5_000, on_attached=heard  # type: ignore[arg-type]
+    )  # fmt: skip
+    made.attach(LONG_S)
+    return made
+
+
+def test_a_session_with_a_time_out_asks_for_it_and_for_heartbeats(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = Kept(5)
+    kept(monkeypatch, first)
+    attach, beat = first.said
+    assert (attach.timeout_ms, attach.again, beat) == (5_000, False, Heartbeat(2.0))
+
+
+def test_it_is_attached_again_when_its_connection_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, epochs = Kept(5), Kept(6), []
+    at = kept(monkeypatch, first, second, epochs=epochs)
+    assert at.keep(LONG_S)
+    assert epochs == [5]
+    first.lost = True
+    assert at.keep(LONG_S)
+    assert (epochs, at.epoch, second.said[0].again) == ([5, 6], 6, True)
+
+
+def test_a_transaction_from_before_that_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Kept(5)
+    at = kept(monkeypatch, first, Kept(6))
+    at.begin(LONG_S)
+    first.lost = True
+    at.keep(LONG_S)
+    with pytest.raises(ZBrokerError) as caught:
+        at.commit(1, [], LONG_S)
+    assert caught.value.code == "transaction_aborted"
+    assert at.begin(LONG_S)[0] == (6, 1)
+
+
+def test_one_that_is_over_is_not_attached_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Kept(5)
+    at = kept(monkeypatch, first, Kept(6, ZBrokerError("session_fenced", "it ended: timed out")))
+    first.lost = True
+    assert not at.keep(LONG_S)
+    assert not at.keep(LONG_S)
+    with pytest.raises(ZBrokerError, match="timed out"):
+        at.begin(LONG_S)
+
+
+def test_a_broker_that_is_away_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Kept(5)
+    at = kept(monkeypatch, first, Kept(6, ZBrokerError("timeout", "no answer")), Kept(7))
+    first.lost = True
+    assert at.keep(LONG_S)
+    assert at.keep(LONG_S)
+    assert at.epoch == 7
+
+
+def test_a_detach_says_the_epoch_and_is_the_last_thing(monkeypatch: pytest.MonkeyPatch) -> None:
+    second = Kept(0)
+    at = kept(monkeypatch, Kept(5), second)
+    at.detach("bad", "no price", LONG_S)
+    assert second.said == [DetachSession("s", 5, "bad", "no price")]
+    assert not at.keep(LONG_S)
+
+
+def test_the_end_before_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = kept(monkeypatch, Kept(5))
+    assert at.ended is None
+    assert at._attached is not None
+    at._attached.ended, at._attached.code = "exception", "bad"
+    assert at.ended == ("exception", "bad", "")
+
+
+def test_its_keeper_looks_until_there_is_nothing_to_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    at, looks = kept(monkeypatch, Kept(5)), [True, True, False]
+    at.timeout_ms = 8
+    monkeypatch.setattr(at, "keep", lambda _timeout: looks.pop(0))
+    keeper = SessionKeeper(at)
+    keeper.start()
+    keeper._thread.join(LONG_S)
+    assert looks == []
+    keeper.close()

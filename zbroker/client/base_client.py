@@ -199,19 +199,24 @@ class BaseClient(ExchangeMethods, Generic[S, C, W, X]):
         consume = partial(self.consume, queue, backlog=backlog, filter=filter, timeout=timeout)
         return self._worker_type(consume, handler, concurrency, on_error)
 
-    async def _session(self, name: str, *, force: bool = False, timeout: float = TIMEOUT_S) -> X:
+    async def _session(
+        self, name: str, *, force: bool = False, session_timeout: Duration = 0,
+        timeout: float = TIMEOUT_S,
+    ) -> X:  # fmt: skip
         """A session with transactions, attached: no other one with this name commits any more.
 
         name: 1 to 200 bytes, of the principal; the same after a restart of the program, so that
         what it left open ends. force: also where the session was attached last at another instance,
-        which is gone: a commit of it that is not here yet comes later.
+        which is gone: a commit of it that is not here yet comes later. session_timeout: seconds for
+        which it is kept if its connection is lost, with what its consumers hold; 0: leases count.
         The session has a connection and a publisher of its own.
         Raises: ZBrokerError bad_field, reserved_name, session_elsewhere, too_many, "timeout".
         """
         self._check_open()
+        timeout_ms = round(seconds("session_timeout", session_timeout, zero=True) * 1_000)
         for slot in range(SLOTS):
             client = type(self)(session_options(name, self._options, slot))
-            session = self._session_type(client, name, force=force)
+            session = self._session_type(client, name, force=force, timeout_ms=timeout_ms)
             try:
                 await session._open(timeout)
             except ZBrokerError as error:

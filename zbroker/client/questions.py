@@ -55,9 +55,15 @@ class QuestionLink:
                 return answer
         raise LostError(late=clock.monotonic() >= self.end)
 
+    def tell(self, command: Any) -> None:  # noqa: ANN401 - any command
+        """Sends a command that has no answer."""
+        self._link.send(command)
+
     @property
     def lost(self) -> bool:
-        """The connection was lost since the last answer, or the last look."""
+        """The connection was lost since the last answer or look; drops all that came."""
+        while self._link.receive() is not None:
+            pass  # heartbeats: nothing was asked
         return any(isinstance(event, Lost) for event in self._link.events())
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ it one unit of the log. `BaseSession` is what sessions with threads and in event
 from __future__ import annotations
 
 import secrets
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from zbroker.client.branch_link import BranchLink
 from zbroker.client.branches import BranchMethods
-from zbroker.client.consumer.consumer import Consumer
+from zbroker.client.consumer.consumer import BaseConsumer, Consumer
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import QueueMessage
 from zbroker.client.consumer.settlement import Verb
@@ -31,7 +32,8 @@ from zbroker.client.publisher.core import Policy
 from zbroker.client.publisher.publisher import PublisherSettings
 from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.publisher.store import MemoryStore
-from zbroker.client.session_link import SessionLink, TransactionId
+from zbroker.client.session_keeper import SessionKeeper
+from zbroker.client.session_link import SessionEnd, SessionLink, TransactionId
 from zbroker.client.transaction import COMMIT_S, Transaction, TransactionResult
 from zbroker.client.waits import blocking, run
 from zbroker.errors import ZBrokerError
@@ -42,6 +44,8 @@ from zbroker.wire.transactions import Accepted
 
 if TYPE_CHECKING:
     from zbroker.client.base_client import BaseClient
+    from zbroker.client.endpoints import ListenerEndpoints
+    from zbroker.client.subscriber.options import ConsumeOptions
 
 ROLLBACK_S: Final = 10.0
 PUBLISHER: Final = "session."  # how the name of its publisher begins
@@ -97,15 +101,24 @@ class BaseSession(BranchMethods):
 
     _consumer_type: type[Any]
 
-    def __init__(self, client: BaseClient[Any, Any, Any, Any], name: str, *, force: bool) -> None:
-        client._consumer_type = self._consumer_type
+    def __init__(
+        self, client: BaseClient[Any, Any, Any, Any], name: str, *, force: bool,
+        timeout_ms: int = 0,
+    ) -> None:  # fmt: skip
+        client._consumer_type = self._new_consumer  # type: ignore[assignment]
         self.name = name
         self._client = client
-        self._link = SessionLink(client._queues, name, force=force)
+        self._link = SessionLink(
+            client._queues, name, force=force, timeout_ms=timeout_ms, on_attached=self._attached
+        )
         self._branches = BranchLink(client._queues, self._link)
+        self._keeper = SessionKeeper(self._link) if timeout_ms else None
+        self._consumers: weakref.WeakSet[BaseConsumer] = weakref.WeakSet()
         self._transaction: Transaction | None = None
         self._staged = False  # what its client publishes has the token of a transaction
         self._error: ZBrokerError | None = None  # what ended it
+        self._over = False  # it is being detached
+        self._ended_before: SessionEnd | None = None
 
     # -- what both do -------------------------------------------------------------------------
 
@@ -129,7 +142,8 @@ class BaseSession(BranchMethods):
     def consume(self, queue: str, **options: Any) -> Any:  # noqa: ANN401 - as its client has them
         """As `Client.consume`; in a transaction acks are kept until that is committed.
 
-        Releases and rejects count at once. A replayable queue has no part in transactions.
+        Releases and rejects count at once. A replayable queue has no part in transactions. With a
+        session_timeout its messages have no lease: they last as long as the session.
         """
         consumer = self._client.consume(queue, **options)
         consumer._port.session = self
@@ -139,6 +153,23 @@ class BaseSession(BranchMethods):
     def last(self) -> TransactionId | None:
         """The transaction of this name that was committed last when the session was attached."""
         return self._link.last
+
+    @property
+    def ended_before(self) -> SessionEnd | None:
+        """Why the session of this name was over when it was attached; None: it was not."""
+        return self._ended_before
+
+    def _new_consumer(self, listeners: ListenerEndpoints, options: ConsumeOptions) -> Any:  # noqa: ANN401
+        if self._keeper is not None:
+            options.command.session, options.command.epoch = self.name, self._link.epoch
+        consumer = self._consumer_type(listeners, options)
+        self._consumers.add(consumer)
+        return consumer
+
+    def _attached(self, epoch: int) -> None:
+        """Consumers that begin again say the newest epoch."""
+        for consumer in [*self._consumers] if self._keeper is not None else ():
+            consumer._command.epoch = epoch
 
     def _take(self, port: ConsumerTransport, messages: Iterable[QueueMessage]) -> bool:
         """Whether a transaction takes these acks."""
@@ -155,6 +186,9 @@ class BaseSession(BranchMethods):
         except BaseException:
             await self._close()
             raise
+        self._ended_before = self._link.ended
+        if self._keeper is not None:
+            self._keeper.start()
 
     async def _begin(self, timeout: float) -> Transaction:
         if self._error is not None:
@@ -224,11 +258,34 @@ class BaseSession(BranchMethods):
         """Ends it; a transaction that is open is rolled back, one that is prepared waits for its
         decision. Its consumers end, too.
 
-        Another program may attach the session at any time.
+        Another program may attach the session at any time. One with a session_timeout is detached:
+        what its consumers hold comes back at once.
         """
         await self._rollback()
+        if self._keeper is not None and not self._over:
+            self._over = True
+            self._keeper.close()
+            await self._client._close_consumers(timeout, flush=self._error is None)
+            with suppress(ZBrokerError):  # then it times out
+                await self._client._aside(self._link.detach, "", "", ROLLBACK_S)
         await self._client._aside(self._link.close)
         await self._client._close(flush=self._error is None, timeout=timeout)
+
+    async def _fail(self, code: str, text: str = "", timeout: float = ROLLBACK_S) -> None:
+        """Ends the session on every instance, and says why to the next program that attaches it.
+
+        A transaction that is open is rolled back; what its consumers hold comes back, as deliveries
+        that failed. It is closed then. code: up to 64 characters; text: up to 1,024.
+        Raises: ZBrokerError session_fenced (it is over), bad_field, "timeout"; closed all the same.
+        """
+        await self._rollback()
+        self._over = True
+        if self._keeper is not None:
+            self._keeper.close()
+        try:
+            await self._client._aside(self._link.detach, code, text, timeout)
+        finally:
+            await self._close()
 
     def __repr__(self) -> str:
         state = "in a transaction" if self._transaction is not None else "idle"
@@ -284,6 +341,7 @@ class Session(BaseSession):
     tpc_forget = blocking(BaseSession._tpc_forget)
 
     close = blocking(BaseSession._close)
+    fail = blocking(BaseSession._fail)
 
     def __enter__(self) -> Session:
         return self

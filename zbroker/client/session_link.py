@@ -7,8 +7,9 @@
 A commit that was not answered is not sent again. The session attaches again: in a higher epoch, so
 it cannot arrive any more, and the answer says whether it had.
 
-A task of an event loop that is cancelled leaves a thread with its question; so one thread at a time
-uses a link.
+A session with a time-out attaches again by itself, see session_keeper.py, also while a transaction
+is open: that is over then. A task of an event loop that is cancelled leaves a thread with its
+question. So threads share a link, and one at a time uses it.
 """
 
 from __future__ import annotations
@@ -16,16 +17,20 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.questions import NOT_READY, PAUSE_S, LostError, QuestionLink, ask
 from zbroker.errors import TEMPORARY, ZBrokerError
+from zbroker.wire.messages import Heartbeat
 from zbroker.wire.transactions import (
     Accepted,
     AttachSession,
     CommitTransaction,
+    DetachSession,
     SessionAttached,
+    SessionDetached,
     TransactionCommitted,
 )
 
@@ -41,21 +46,37 @@ class TransactionId(NamedTuple):
     number: int
 
 
+class SessionEnd(NamedTuple):
+    """Why a session was over. reason: "timed out", "detached", "exception", "ended by an operator".
+    code, text: as its program said, if it was an exception."""
+
+    reason: str
+    code: str = ""
+    text: str = ""
+
+
 class DetachedError(LostError):
     """The session has no connection: the command was not done."""
 
 
 class SessionLink:
-    """One session, of the client whose queues listener this is. name: of the session."""
+    """One session, of the client whose queues listener this is. name: of the session. timeout_ms:
+    that it asks for. on_attached: called with each epoch. error: why it is over."""
 
-    def __init__(self, listeners: ListenerEndpoints, name: str, *, force: bool) -> None:
+    def __init__(
+        self, listeners: ListenerEndpoints, name: str, *, force: bool, timeout_ms: int = 0,
+        on_attached: Callable[[int], None] = lambda _epoch: None,
+    ) -> None:  # fmt: skip
         self._listeners, self.name, self._force = listeners, name, force
+        self.timeout_ms, self._on_attached = timeout_ms, on_attached
+        self.error: ZBrokerError | None = None
         self.lock = threading.RLock()
         self._holder = secrets.token_hex(8)
         self._connection: QuestionLink | None = None
         self._attached: SessionAttached | None = None
         self._open: TransactionId | None = None
         self._number = 0
+        self._closed = False
 
     def attach(self, timeout: float) -> SessionAttached:
         """Raises: ZBrokerError session_elsewhere, session_fenced (another program took it),
@@ -63,7 +84,9 @@ class SessionLink:
 
         def begin(connection: QuestionLink) -> SessionAttached:
             again = self._attached is not None
-            command = AttachSession(self.name, self._holder, again=again, force=self._force)
+            command = AttachSession(
+                self.name, self._holder, again=again, force=self._force, timeout_ms=self.timeout_ms
+            )
             answer = connection.ask(command)
             assert isinstance(answer, SessionAttached)
             self._connection, connection.kept = connection, True
@@ -74,12 +97,42 @@ class SessionLink:
             what = f"session({self.name!r})"
             found = ask(self._listeners, timeout, what, begin, AGAIN, HINT)
             self._attached, self._number = found, 0
+            self._on_attached(found.epoch)
+            self._beat()
             return found
+
+    def _beat(self) -> None:
+        """The broker shall notice when this host is gone, or frozen."""
+        if self.timeout_ms and self._connection is not None:
+            heartbeat_s = self._listeners.publisher.heartbeat_s
+            if heartbeat_s is not None:
+                self._connection.tell(Heartbeat(heartbeat_s))
+
+    def keep(self, timeout: float) -> bool:
+        """Attaches again if the connection was lost. False: there is nothing to keep any more."""
+        with self.lock:
+            if self._closed or self.error is not None:
+                return False
+            if self._connection is not None and not self._connection.lost:
+                return True
+            try:
+                self.attach(timeout)
+            except ZBrokerError as error:
+                if error.code == "session_fenced":
+                    self.error = error
+                    return False
+            return True
 
     @property
     def epoch(self) -> int:
         """As it was attached last."""
         return 0 if self._attached is None else self._attached.epoch
+
+    @property
+    def ended(self) -> SessionEnd | None:
+        """Why it was over before it was attached, if it was."""
+        found = self._attached
+        return SessionEnd(found.ended, found.code, found.text) if found and found.ended else None
 
     @property
     def last(self) -> TransactionId | None:
@@ -96,6 +149,8 @@ class SessionLink:
         Raises: as `attach`.
         """
         with self.lock:
+            if self.error is not None:
+                raise self.error
             attached, connection = self._attached, self._connection
             if attached is None or connection is None or connection.lost:
                 attached = self.attach(timeout)
@@ -164,9 +219,28 @@ class SessionLink:
             raise never_arrived()
         return TransactionCommitted(self.name, id_.number, now.position, now.messages)
 
-    def close(self) -> None:
-        """The session can be attached again, here and elsewhere."""
+    def detach(self, code: str, text: str, timeout: float) -> None:
+        """Ends the session, on every instance. code, text: why, if its program failed.
+
+        Raises: ZBrokerError session_fenced, session_elsewhere, bad_field, "timeout", ...
+        """
         with self.lock:
+            self._closed = True  # it is not attached again
+            if self._attached is None:
+                return
+            command = DetachSession(self.name, self.epoch, code, text)
+
+            def say(connection: QuestionLink) -> None:
+                answer = connection.ask(command)
+                assert isinstance(answer, SessionDetached)
+
+            ask(self._listeners, timeout, f"the end of session {self.name!r}", say, AGAIN, HINT)
+
+    def close(self) -> None:
+        """The session can be attached again, here and elsewhere; it waits for that, if it was not
+        detached and has a time-out."""
+        with self.lock:
+            self._closed = True
             self.disconnect()
 
     def disconnect(self) -> None:

@@ -45,6 +45,7 @@ class AsyncSession(BaseSession):
     tpc_forget = BaseSession._tpc_forget
 
     close = BaseSession._close
+    fail = BaseSession._fail
 
     async def __aenter__(self) -> AsyncSession:
         return self
