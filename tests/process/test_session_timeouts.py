@@ -15,8 +15,11 @@ from typing import Final
 import pytest
 
 import zbroker
+from tests.process.instances import Instances
 from tests.process.load import until, until_running
-from zbroker.client import Client
+from tests.process.test_replicated_queues import started
+from tests.process.test_transactions import SYNC
+from zbroker.client import Client, connect
 from zbroker.errors import ZBrokerError
 from zbroker.local import LocalBroker
 
@@ -121,3 +124,29 @@ def test_the_next_program_hears_why_a_session_failed(tmp_path: Path) -> None:
             assert message.deliveries == 2
         asyncio.run(take(broker.url, lambda session: session.close()))
         assert _row(broker)["ended"] == "detached"
+
+
+def test_of_two_instances_the_one_that_has_the_session_ends_it() -> None:
+    with Instances(2, destination=SYNC, starts=False) as instances:
+        peers = started(instances)
+        a, b = (peer.running for peer in peers)
+        with connect(peers[0].url, "pa") as client:
+            session = client.session("billing", session_timeout=KEPT, timeout=T)
+            until(lambda: _state(b) is not None, "both know it")
+            assert (_state(a), _state(b)) == ("attached", "")
+            assert _row(b)["timeout_ms"] == 1_000 * KEPT
+            assert session._keeper is not None
+            session._keeper.close()
+            session._link.close()  # as if the program hung
+            until(lambda: _state(a) == "waiting", "its connection is gone")
+            until(lambda: _state(b) == "ended", "it is over on both")
+            rows = [_row(broker) for broker in (a, b)]
+            assert [row["ended"] for row in rows] == ["timed out"] * 2
+            assert rows[0]["instance"] == rows[1]["instance"], "the end is of that instance"
+            with client.session("billing", timeout=T) as again:
+                assert again.ended_before == ("timed out", "", "")
+
+
+def _state(broker: LocalBroker) -> object:
+    rows = broker.ask("/sessions")["sessions"]
+    return rows[0]["state"] if rows else None

@@ -138,7 +138,7 @@ class BranchesOwnersWorld(SessionsWorld):
     """One seed's history. decided: by the manager, for good."""
 
     instance_of = DistributedInstance
-    committer_of = Preparer
+    committer_type = Preparer
 
     def __init__(self, seed: int, bug: str = "") -> None:
         self.decided: dict[Xid, bool] = {}

@@ -111,7 +111,7 @@ class SessionsInstance(OwnersInstance):
         if self.journal is not None and self.journal is not journal:
             plant(sessions_bugs.JOURNAL, self.world.bug, self.journal.core)
         if self.queues is not None and self.queues is not queues:
-            plant(sessions_bugs.QUEUES, self.world.bug, self.queues.core)
+            plant(self.world.queues_bugs, self.world.bug, self.queues.core)
 
     def kill_journal(self, *, power: bool) -> None:
         self.world.look_at(self)
@@ -282,7 +282,8 @@ class SessionsWorld(OwnersWorld):
     """One seed's history. heard: what workers heard of transactions."""
 
     instance_of = SessionsInstance
-    committer_of = Committer
+    committer_type = Committer
+    queues_bugs = sessions_bugs.QUEUES
     instances: dict[str, SessionsInstance]  # type: ignore[assignment]
 
     def __init__(self, seed: int, bug: str = "") -> None:
@@ -293,7 +294,7 @@ class SessionsWorld(OwnersWorld):
         super().__init__(seed, bug)
         self.locals.homes = []
         self.filters.on = False
-        self.committers = [self.committer_of(self, 50 + n) for n in range(self.rng.randint(1, 3))]
+        self.committers = [self.committer_type(self, 50 + n) for n in range(self.rng.randint(1, 3))]
         plain = self.workers[: self.rng.choice((0, 0, 1))]
         for worker in self.workers[len(plain) :]:
             worker.die()

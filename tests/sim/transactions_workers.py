@@ -59,6 +59,7 @@ class SessionLink:
 
     def __init__(self, worker: SessionUser, session: str, address: str = QUEUES) -> None:
         self.session, self.address, self.force = session, address, False
+        self.timeout_ms = 0  # that it asks for
         self.attached: t.SessionAttached | None = None
         self._worker, self._world = worker, worker.world
         self._pipe: Pipe | None = None
@@ -107,8 +108,9 @@ class SessionLink:
         if pipe is self._pipe and self._worker.alive:
             self._attach_cid = self._world.cid()
             command = t.AttachSession(
-                self.session, self._holder, self._had_it, self.force, self._attach_cid
-            )
+                self.session, self._holder, self._had_it, self.force, self._attach_cid,
+                self.timeout_ms,
+            )  # fmt: skip
             self.send(command)
 
     def _frame(self, pipe: Pipe, frame: tuple[bytes, bytes | None]) -> None:

@@ -80,8 +80,12 @@ class TransactionsWorld(World):
 
     def core_of(self, settings: ListenerSettings, manager: QueueRegistry) -> QueuesCore:
         core = QueuesCore(settings, manager)
-        plant(transactions_bugs.QUEUES, self.bug, core)
+        self.plant_queues(core)
         return core
+
+    def plant_queues(self, core: QueuesCore) -> None:
+        """The planted bug, if it is one of the process."""
+        plant(transactions_bugs.QUEUES, self.bug, core)
 
     def plant_journal(self, core: JournalCore) -> None:
         """The planted bug, if it is one of the journal."""

@@ -331,6 +331,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._fence.tick(now)
         self._hand_over.tick(now)
         self._timeouts.tick(now)
+        if self.manager.sessions.over:  # before anything is given: it may not be theirs any more
+            self.consumers.end_with_sessions()
         for what in self._later.due(now.mono_ms):
             if isinstance(what, Give):
                 self._dispatcher.again(what)
@@ -378,8 +380,6 @@ class QueuesCore(TokenListener[QueuesConnection]):
         shared, manager = self.shared, self.manager
         if manager.ended or manager.overtaken:
             self.consumers.end_with_queues()
-        if manager.sessions.over:
-            self.consumers.end_with_sessions()
         shared.go_on_committing()
         dirty, shared.dirty = shared.dirty, {}
         for one in dirty.values():
