@@ -62,6 +62,7 @@ RIGHTS = {
         "list_exchanges": SEEN,
         "list_bindings": SEEN,
         "attach_session": OWN,
+        "detach_session": OWN,
         "commit_transaction": OWN,
         "prepare_transaction": OWN,
         "decide_branch": "dtx_admin",
