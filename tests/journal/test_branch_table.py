@@ -301,3 +301,27 @@ def test_two_instances_may_prepare_one_name() -> None:
     all_of(a, b)
     assert payloads(b) == [b"of b", b"a", b"b"]
     assert found(a) == found(b) == []
+
+
+@pytest.mark.parametrize("of", ["the first", "the second"])
+def test_a_decision_by_force_is_about_one_of_two_instances_of_that_name(of: str) -> None:
+    a, b = both()
+    c = Whole(0xC)
+    attach(b, 20)
+    assert place(b, branch("prepared", epoch=20)) == ""
+    all_of(a, b, c)
+    epoch = 10 if of == "the first" else 20
+    assert place(c, branch("rolled_back", epoch=epoch, forced=True)) == ""
+    all_of(a, b, c)
+    for at in (a, b, c):
+        states = {row.epoch: row.state for row in found(at)}
+        assert states == {10: "prepared", 20: "prepared"} | {epoch: "rolled_back"}
+
+
+@pytest.mark.parametrize("state", ["committed", "rolled_back"])
+def test_a_late_decision_is_not_about_the_next_one_of_that_name(state: str) -> None:
+    at = prepared()
+    place(at, branch("committed"))
+    assert prepare(at, b"x", number=2) == ""
+    assert place(at, branch(state)) == "unknown_branch"
+    assert [(row.number, row.state) for row in found(at)] == [(2, "prepared")]

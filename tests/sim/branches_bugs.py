@@ -170,7 +170,7 @@ def _without_its_record(core: Any) -> None:
     known: dict[Any, Any] = {}
 
     def lax(record: Any, instance: int) -> Any:
-        row = table.get(record.principal, record.xid, instance)
+        row = table.get(record, instance)
         if row is not None:
             known[record.xid] = row
         if record.state == "rolled_back" and row is None and record.xid in known:

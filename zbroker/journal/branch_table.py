@@ -61,11 +61,14 @@ class BranchTable:
         self._rows: dict[str, dict[BranchKey, BranchRow]] = {}  # by principal
         self._numbers: BranchNumbers | None = BranchNumbers()  # None: they have changed
 
-    def get(self, principal: str, xid: Xid, instance: int) -> BranchRow | None:
-        """The branch that this instance prepared, else that of another one."""
-        rows = self._rows.get(principal, {})
-        own = rows.get(BranchKey(xid, instance))
-        return own or next((row for key, row in rows.items() if key.xid == xid), None)
+    def get(self, record: BranchRecord, by: int) -> BranchRow | None:
+        """The branch that a decision of this instance is about: its own, else that of another one;
+        the very transaction, since there may be another one of that name by now, or elsewhere."""
+        rows = self._rows.get(record.principal, {})
+        said = record.session, record.epoch, record.number
+        known = [row for key, row in rows.items() if key.xid == record.xid
+                 and (row.session, row.epoch, row.number) == said]  # fmt: skip
+        return next((row for row in known if row.instance == by), next(iter(known), None))
 
     # -- what this instance writes --------------------------------------------------------------
 
@@ -78,7 +81,7 @@ class BranchTable:
         if record.state == "prepared":
             self._check_new(record, instance)
             return None
-        row, xid = self.get(record.principal, record.xid, instance), record.xid
+        row, xid = self.get(record, instance), record.xid
         if row is None:
             raise ClientError("unknown_branch", f"branch {xid} is not prepared here")
         if row.instance != instance and (not record.forced or record.state == "committed"):
@@ -114,7 +117,7 @@ class BranchTable:
                 record.accepted, record.queues,
             ))  # fmt: skip
             return
-        row = self.get(record.principal, record.xid, by)
+        row = self.get(record, by)
         if row is None or (row.instance != by and not record.forced):
             return
         self._decided(row, record, by)
