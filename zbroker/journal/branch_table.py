@@ -66,9 +66,10 @@ class BranchTable:
         the very transaction, since there may be another one of that name by now, or elsewhere."""
         rows = self._rows.get(record.principal, {})
         said = record.session, record.epoch, record.number
-        known = [row for key, row in rows.items() if key.xid == record.xid
-                 and (row.session, row.epoch, row.number) == said]  # fmt: skip
-        return next((row for row in known if row.instance == by), next(iter(known), None))
+        own = rows.get(BranchKey(record.xid, by))
+        others = (row for key, row in rows.items() if key.xid == record.xid)
+        known = (row for row in ([own] if own else others) if _name_of(row) == said)
+        return next(known, None)
 
     # -- what this instance writes --------------------------------------------------------------
 
@@ -172,6 +173,11 @@ class BranchTable:
             key=lambda row: (row.principal, row.xid, row.instance),
         )  # fmt: skip
         return BranchesFound(ask.cid, rows[: ask.limit], max(0, len(rows) - ask.limit))
+
+
+def _name_of(row: BranchRow) -> tuple[str, int, int]:
+    """Its session, epoch and number."""
+    return row.session, row.epoch, row.number
 
 
 def _owned(row: BranchRow) -> Owned:
