@@ -12,7 +12,6 @@ from zbroker.journal.core import JournalCore
 from zbroker.journal.first_start import FirstStart
 from zbroker.log.format import Batch
 from zbroker.replication.core import ReplicationCore
-from zbroker.replication.effects import StartFound
 from zbroker.replication.records import Pending
 
 
@@ -81,17 +80,6 @@ WRITTEN_JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
 }
 
 
-def _only_messages_missed(core: ReplicationCore) -> None:
-    """A log whose first control records were removed is sent as if it were whole."""
-    for link in core.outgoing.values():
-        found = link.selection.found
-
-        def without(start: StartFound, found: Any = found) -> None:
-            found(structs.replace(start, removed={}))
-
-        link.selection.found = without  # type: ignore[method-assign]
-
-
 def _set_back_brings_all(core: ReplicationCore) -> None:
     """A source brings all of its own, also if it does not know of it."""
     sources = core.sources
@@ -101,7 +89,6 @@ def _set_back_brings_all(core: ReplicationCore) -> None:
 
 
 LINKS: Final[dict[str, Callable[[ReplicationCore], None]]] = {
-    "only messages are missed at the beginning of a log": _only_messages_missed,
     "a source that was set back brings all of its own": _set_back_brings_all,
 }
 #: too rare for seeds: a history that is written down finds it
