@@ -126,6 +126,8 @@ def test_the_next_program_hears_why_a_session_failed(tmp_path: Path) -> None:
         assert _row(broker)["ended"] == "detached"
 
 
+@pytest.mark.seed("001-20")
+@pytest.mark.seed("001-38")
 def test_of_two_instances_the_one_that_has_the_session_ends_it() -> None:
     with Instances(2, destination=SYNC, starts=False) as instances:
         peers = started(instances)
