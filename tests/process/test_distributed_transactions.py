@@ -113,10 +113,17 @@ def test_what_is_prepared_waits_for_its_decision(client: Client) -> None:
         assert left(client, "orders") == 0
 
 
-def test_another_program_decides_by_the_xid(broker: LocalBroker, client: Client) -> None:
-    """Also after a restart of the processes; what is locked is given to no consumer meanwhile."""
-    with client.session("billing") as session, session.consume("orders") as consumer:
+@pytest.mark.parametrize("restart", ["", "queues", "journal"])
+@pytest.mark.parametrize("session_timeout", [0, 60], ids=["", "a session that is kept"])
+def test_another_program_decides_by_the_xid(
+    broker: LocalBroker, client: Client, session_timeout: int, restart: str
+) -> None:
+    """Also after a restart of processes; what is locked is given to no consumer meanwhile."""
+    with client.session("billing", session_timeout=session_timeout) as session:
+        consumer = session.consume("orders")
         prepare(session, consumer.fetch(1, timeout=T)[0])
+        if restart:
+            kill_process(broker, restart)
     with connect(broker.url, "b") as other, other.session("recovery") as session:
         with session.consume("orders") as consumer:
             assert [message.data for message in consumer.fetch(2, timeout=T)] == [b"2"]
