@@ -84,12 +84,17 @@ def run_alone(place: Place, each: Page, line: int, text: str) -> None:
         program.close()
 
 
+def uses_spark(each: Page) -> bool:
+    """True if a program of the page makes a Spark session."""
+    return any(" session(" in block.text for block in each.blocks if block.language == "python")
+
+
 SPARK_PAGES = [
     pytest.param(  # a session for each of them: one is enough for every day
         each, id=each.name, marks=() if "replay-with-spark" in each.name else pytest.mark.long
     )
     for each in RUNNING
-    if " session(" in each.text
+    if uses_spark(each)
 ]
 
 
@@ -123,7 +128,7 @@ def test_the_page_about_postgresql_holds_for_sqlite3_too(tmp_path: Path) -> None
 @pytest.mark.process
 @pytest.mark.parametrize(
     "each",
-    [p for p in RUNNING if " session(" not in p.text and p.name != DATABASE_PAGE],
+    [p for p in RUNNING if not uses_spark(p) and p.name != DATABASE_PAGE],
     ids=lambda each: each.name,
 )
 def test_the_blocks_of_a_page_run(each: Page, tmp_path: Path) -> None:
