@@ -35,7 +35,6 @@ QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
     },
 }
 JOURNAL: Final[dict[str, Callable[[JournalCore], None]]] = {
-    bug: one.JOURNAL[bug]
-    for bug in ("a session that begins ends what is prepared", "what is prepared ends by age")
+    bug: one.JOURNAL[bug] for bug in ("a session that begins ends what is prepared",)
 }
 BUGS: Final = (*QUEUES, *JOURNAL)
