@@ -138,7 +138,14 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._saves = SaveSchedule(manager)
         manager.changed, manager.locate = self.shared.touch, self.shared.locate
         manager.wall_ns = lambda: self.shared.now.wall_ns
-        self.commands |= {
+        self.commands |= self._client_commands() | self._credit_commands()
+        self._add_exchanges(answers, ExchangeChanges(self.shared, settings.recording))
+        self._add_transactions(answers)
+        self._handlers = self._events()
+
+    def _client_commands(self) -> dict[type, Callable[[QueuesConnection, Any], Any]]:
+        """What clients say of queues, their messages, and transactions."""
+        return {
             q.Consume: self.consumers.consume,
             q.Cancel: self.consumers.cancel,
             q.Settle: self._settlement.settle,
@@ -155,11 +162,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             PrepareTransaction: self._branches.prepare,
             DecideBranch: self._branches.decide,
             ListBranches: self._branches.listed,
-            **self._credit_commands(),
         }
-        self._add_exchanges(answers, ExchangeChanges(self.shared, settings.recording))
-        self._add_transactions(answers)
-        self._handlers = self._events()
 
     def _credit_commands(self) -> dict[type, Callable[[QueuesConnection, Any], Any]]:
         """What clients say of the credit of their consumers, and which messages they pick."""
