@@ -54,7 +54,7 @@ TABLE: Final = {
     ),
     # what other instances send
     "zbroker/journal/first_state.py": Place(
-        8, "clients", "a state of 64 MiB, from a peer with the right; typed, each row bounded"
+        9, "clients", "a state of 64 MiB, from a peer with the right; typed, each row bounded"
     ),
     "zbroker/exchanges/exchange_rows.py": Place(
         2, "clients", "a record of a peer with the right; typed, arguments are scalars, bounded"
@@ -80,7 +80,7 @@ TABLE: Final = {
     "zbroker/log/generations.py": Place(1, "broker", SEGMENT),
     "zbroker/journal/named_records.py": Place(2, "broker", SEGMENT),
     "zbroker/log/owner.py": Place(1, "broker", OWN_FILE),
-    "zbroker/log/records.py": Place(11, "broker", SEGMENT),
+    "zbroker/log/records.py": Place(12, "broker", SEGMENT),
     "zbroker/log/references.py": Place(1, "broker", SEGMENT),
     "zbroker/log/queue_records.py": Place(
         6, "clients", "a record of a peer with the right; typed, sets are bounded as they are built"
@@ -102,6 +102,7 @@ TABLE: Final = {
     "zbroker/queues/replicated/origin_facts.py": Place(1, "broker", TABLES),
     "zbroker/queues/replicated/replicated_queue.py": Place(1, "broker", TABLES),
     "zbroker/queues/replicated/replicated_replayable.py": Place(1, "broker", TABLES),
+    "zbroker/queues/work/message_locks.py": Place(1, "broker", TABLES),
     "zbroker/queues/stand_ins.py": Place(1, "broker", TABLES),
     "zbroker/wire/disconnects.py": Place(2, "broker", OWN_FILE),
     # tools and clients, of what their own broker or user wrote
@@ -109,6 +110,7 @@ TABLE: Final = {
     "zbroker/control/contexts.py": Place(2, "user", "the user's own file; typed"),
     "zbroker/cli/doctor/case.py": Place(1, "broker", OWN_FILE),
     "zbroker/control/target.py": Place(3, "broker", "answers of the admin that was asked"),
+    "zbroker/client/branches.py": Place(1, "user", "an xid that the program gives; typed, bounded"),
     "zbroker/client/bookmark_stores/format.py": Place(1, "user", "checksum; typed"),
     "zbroker/client/publisher/mapped_queue.py": Place(2, "user", "a store of the same process"),
     "zbroker/local.py": Place(1, "broker", OWN_FILE),
