@@ -156,6 +156,14 @@ def test_what_is_prepared_is_committed_by_nothing_else() -> None:
     assert payloads(at) == []
 
 
+def test_a_transaction_without_messages_is_prepared_once_too() -> None:
+    """Its locks have the name of the transaction, so two branches would share them."""
+    at = prepared()
+    assert place(at, branch("prepared", Xid(1, "other"))) == "transaction_aborted"
+    assert place(at, transaction(10, 1)) == "transaction_aborted"
+    assert place(at, transaction(10, 2)) == ""
+
+
 def test_no_session_no_time_and_no_abort_ends_what_is_prepared() -> None:
     at = prepared(b"a")
     attach(at, 11)

@@ -71,13 +71,17 @@ class BranchTable:
         known = (row for row in ([own] if own else others) if _name_of(row) == said)
         return next(known, None)
 
+    def has(self, principal: str, token: str) -> bool:
+        """Whether the transaction that stages under this token is prepared."""
+        return (principal, token) in self._stages.prepared
+
     # -- what this instance writes --------------------------------------------------------------
 
     def check(self, record: BranchRecord, instance: int) -> BranchRow | None:
         """Whether this instance may write it now. Returns: the branch that it decides.
 
-        Raises: ClientError branch_exists, too_many, unknown_branch, branch_elsewhere,
-        branch_decided, bad_command.
+        Raises: ClientError branch_exists, transaction_aborted, too_many, unknown_branch,
+        branch_elsewhere, branch_decided, bad_command.
         """
         if record.state == "prepared":
             self._check_new(record, instance)
@@ -99,6 +103,9 @@ class BranchTable:
         if BranchKey(record.xid, instance) in rows:
             text = f"branch {record.xid} of {record.principal!r} was prepared before"
             raise ClientError("branch_exists", text)
+        if self.has(record.principal, token_of(record.session, record.epoch, record.number)):
+            text = f"transaction {record.number} of this epoch is prepared under another name"
+            raise ClientError("transaction_aborted", text)
         if len(rows) >= BRANCHES_MAX:
             text = f"a principal has at most {BRANCHES_MAX} branches that are not decided"
             raise ClientError("too_many", text)

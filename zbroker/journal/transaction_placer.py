@@ -41,6 +41,10 @@ class TransactionPlacer:
         if record is None:
             raise ClientError("bad_field", _NO_RECORD)
         to.sessions.transactions.check(record, to.settings.instance)
+        token = token_of(record.session, record.epoch, record.number)
+        if to.sessions.transactions.branches.has(record.principal, token):
+            text = f"transaction {record.number} is prepared: its branch is to be decided"
+            raise ClientError("transaction_aborted", text)
         if not record.messages:
             return JudgedTransaction(record, [], None)
         stages = self._staged(record)
