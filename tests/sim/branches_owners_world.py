@@ -18,6 +18,7 @@ from typing import Any, Final
 from tests.sim import branches_owners_bugs
 from tests.sim.many_world import _nothing
 from tests.sim.owners_process import queues_of
+from tests.sim.owners_workers import message_of
 from tests.sim.seeds import plant
 from tests.sim.sessions_world import (
     Attempt,
@@ -28,6 +29,7 @@ from tests.sim.sessions_world import (
     ends_of_takes,
 )
 from tests.sim.transactions_workers import AGAIN, SessionLink
+from tests.sim.two_nodes import Message
 from zbroker.log.format import KIND_BRANCH, Batch
 from zbroker.log.records import BRANCH, BranchRecord, TransactionRecord
 from zbroker.wire import branches as b
@@ -63,6 +65,7 @@ class Preparer(Committer):
             return
         attempt.cid, attempt.sent_ms = self.world.cid(), self.world.at.now_ms
         accepts = ends_of_takes(attempt, self._sid, self._generation)
+        self.world.asked_to_lock |= {message_of(job) for job in attempt.takes.values()}
         self.link.send(b.PrepareTransaction(
             *attempt.key, xid_of(attempt.key), attempt.messages, accepts, attempt.cid
         ))  # fmt: skip
@@ -142,11 +145,17 @@ class BranchesOwnersWorld(SessionsWorld):
 
     def __init__(self, seed: int, bug: str = "") -> None:
         self.decided: dict[Xid, bool] = {}
+        self.asked_to_lock: set[Message] = set()
         super().__init__(seed, bug)
         self.recoverers = [
             Recoverer(self, instance)  # type: ignore[arg-type]
             for instance in self.instances.values()
         ]
+
+    def done(self, instance: Any, payloads: list[bytes], cid: str = "") -> None:
+        """An answer to an acknowledgement does not say that what was locked meanwhile is done."""
+        sure = [one for one in payloads if message_of(one) not in self.asked_to_lock]
+        super().done(instance, sure, cid)
 
     def prepared(self, attempt: Attempt) -> None:
         """Its worker heard so, and the manager votes."""

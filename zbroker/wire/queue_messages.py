@@ -318,8 +318,8 @@ class Job(Msg, tag="job"):
 class Settled(ServerAnswer, tag="settled"):
     """queues -> client. What it asked for is durable (of extend: done).
 
-    taken: so many messages; ignored: so many were not in the queue, or leased to another consumer
-    where leasing is strict.
+    taken: so many messages; ignored: so many were not in the queue, or locked by a prepared branch,
+    or leased to another consumer where leasing is strict.
     """
 
     cid: Cid = None
