@@ -20,14 +20,11 @@ from msgspec.structs import replace
 
 from zbroker.errors import ClientError
 from zbroker.log.format import KIND_BRANCH
-from zbroker.log.records import BranchRecord, encode
-from zbroker.queues.commits import Body, PendingUnit, control
+from zbroker.log.records import BranchRecord
 from zbroker.queues.context import QueuesConnection, QueuesContext
-from zbroker.queues.queue_state import Entry, QueueState, after_all, facts_of
-from zbroker.queues.replicated.fact_records import UnitStamp
+from zbroker.queues.queue_state import QueueState, after_all
 from zbroker.queues.scope_changes import ScopeChanges
-from zbroker.queues.transaction_takes import TransactionTakes
-from zbroker.queues.unit_records import unit_records
+from zbroker.queues.transaction_takes import Taken, TransactionTakes
 from zbroker.queues.work import locks
 from zbroker.queues.work.queue import Queue
 from zbroker.transaction_tokens import token_of
@@ -43,8 +40,6 @@ from zbroker.wire.branches import (
     ListBranches,
     PrepareTransaction,
 )
-from zbroker.wire.messages import ServerAnswer
-from zbroker.wire.units import UnitPart
 from zbroker.xids import Xid
 
 INSTANCES_MAX: Final = 100  # that have a branch of one name, each its own
@@ -78,11 +73,8 @@ class BranchCommands:
 
     def prepare(self, connection: QueuesConnection, command: PrepareTransaction) -> None:
         """Raises: ClientError; then nothing has changed."""
-        epoch = connection.epochs.get(command.session)
-        if epoch is None or epoch != command.epoch:
-            text = f"session {command.session[:64]!r} is not attached here in epoch {command.epoch}"
-            raise ClientError("session_fenced", text)
-        takes = self._takes.held(connection, command.accepts)
+        takes = self._takes.held(connection, command)
+        epoch = command.epoch
         principal = connection.token.principal
         accepted = sum(len(take.positions) for take in takes)
         record = BranchRecord(
@@ -91,26 +83,26 @@ class BranchCommands:
         )  # fmt: skip
         branch = principal, token_of(command.session, epoch, command.number)
         answer = BranchPrepared(command.xid, command.messages, accepted, command.cid)
-        taken: list[tuple[QueueState, list[Entry]]] = []
+        taken: list[Taken] = []
         for take in takes:
             outcome = locks.prepare(take.queue, take.consumer.key, take.positions, branch)
             taken.append((take.one, [(outcome, None)]))
             self._shared.touch(take.one)
 
-        def done(position: int, error: ClientError | None, _after: int) -> None:
+        def done(error: ClientError | None, _first: int, position: int) -> None:
             if error is not None:
-                self._refuse(connection, command, error)
+                self._shared.refuse_late(connection, error, command.cid)
                 return
             promises = self._shared.promises
             read = after_all(len(takes) + 1, lambda _code: promises.at(
-                position, lambda: self._answer(connection, answer)
+                position, lambda: self._shared.answer_late(connection, answer)
             ))  # fmt: skip
             for take in takes:
                 take.one.waiters.append((take.positions, read))
                 take.one.waited()
             read("")
 
-        self._commit(record, taken, done)
+        self._takes.commit(KIND_BRANCH, record, taken, done)
 
     # -- decide -------------------------------------------------------------------------------
 
@@ -119,8 +111,8 @@ class BranchCommands:
         self.request(BranchRequest(
             self._whose(connection, command.principal), command.xid, command.decision,
             command.heuristic, command.force,
-            lambda answer: self._answer(connection, replace(answer, cid=command.cid)),
-            lambda error: self._refuse(connection, command, error),
+            lambda answer: self._shared.answer_late(connection, replace(answer, cid=command.cid)),
+            lambda error: self._shared.refuse_late(connection, error, command.cid),
         ))  # fmt: skip
 
     def request(self, request: BranchRequest) -> None:
@@ -157,7 +149,7 @@ class BranchCommands:
         if request.dry_run:
             request.then(BranchDecided(row.xid, decided, 0, messages, accepted, mixed))
             return
-        taken: list[tuple[QueueState, list[Entry]]] = [
+        taken: list[Taken] = [
             (one, [(outcome, None) for outcome in
                    locks.decide(queue, branch, committed=decided == "commit")])
             for one, queue in many
@@ -167,15 +159,15 @@ class BranchCommands:
             accepted, row.queues, request.heuristic, row.instance != self._here,
         )  # fmt: skip
 
-        def done(position: int, error: ClientError | None, after: int) -> None:
+        def done(error: ClientError | None, first: int, position: int) -> None:
             if error is not None:
                 request.refuse(error)
                 return
-            first = position - after - messages if messages else 0
-            answer = BranchDecided(row.xid, decided, first, messages, accepted, mixed)
+            shown = first - messages if messages else 0
+            answer = BranchDecided(row.xid, decided, shown, messages, accepted, mixed)
             self._shared.promises.at(position, lambda: request.then(answer))
 
-        self._commit(record, taken, done)
+        self._takes.commit(KIND_BRANCH, record, taken, done)
 
     @property
     def _here(self) -> int:
@@ -216,10 +208,11 @@ class BranchCommands:
 
         def found(said: BranchesFound) -> None:
             if said.code:
-                self._refuse(connection, command, ClientError(said.code, said.reason))
+                error = ClientError(said.code, said.reason)
+                self._shared.refuse_late(connection, error, command.cid)
                 return
             rows = [self.shown(row) for row in said.rows]
-            self._answer(connection, BranchList(rows, said.left_out, command.cid))
+            self._shared.answer_late(connection, BranchList(rows, said.left_out, command.cid))
 
         self._shared.find_branches(principal, command.xid, command.limit, found)
 
@@ -240,41 +233,3 @@ class BranchCommands:
             text = f"{own!r} may not decide branches of {principal[:64]!r}"
             raise ClientError("not_entitled", text)
         return principal
-
-    # -- units and answers --------------------------------------------------------------------
-
-    def _commit(
-        self, record: BranchRecord, taken: list[tuple[QueueState, list[Entry]]],
-        done: Callable[[int, ClientError | None, int], None],
-    ) -> None:  # fmt: skip
-        """A unit: the record, and what becomes of messages in queues. done: called with the
-        position of its last part, the refusal, and how many parts follow on the first."""
-        commits = self._shared.manager.commits
-        number = commits.number()
-        stamp = UnitStamp(commits.incarnation, number)
-        record.by, record.unit = stamp
-        made: list[tuple[int, bytes]] = [(KIND_BRANCH, encode(record))]
-        for one, entries in taken:
-            if entries:
-                made += unit_records(one, facts_of([outcome for outcome, _ in entries]), stamp)
-        parts: list[UnitPart] = [control(kind, body) for kind, body in made]
-        bodies: list[Body] = [body for _, body in made]
-
-        def landed(code: str, reason: str, position: int) -> None:
-            for one, entries in taken:
-                one.over(entries, code)
-                self._shared.touch(one)
-            done(position, ClientError(code, reason) if code else None, len(parts) - 1)
-
-        commits.add(PendingUnit(parts, bodies, landed, number))
-
-    def _answer(self, connection: QueuesConnection, answer: ServerAnswer) -> None:
-        if self._shared.connections.get(connection.rid) is connection:
-            self._shared.send(connection.rid, answer)
-
-    def _refuse(
-        self, connection: QueuesConnection,
-        command: PrepareTransaction | DecideBranch | ListBranches, error: ClientError,
-    ) -> None:  # fmt: skip
-        if self._shared.connections.get(connection.rid) is connection:
-            self._shared.refuse(connection.rid, error, command.cid)

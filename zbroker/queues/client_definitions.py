@@ -93,12 +93,12 @@ class ClientDefinitions:
         def done(code: str, reason: str, _position: int) -> None:
             del self._under_way[name]
             if code:
-                self._refuse(connection, command, ClientError(code, reason))
+                self._shared.refuse_late(connection, ClientError(code, reason), command.cid)
                 return
             one = self._shared.manager.running.get(name)
             if one is None:
                 error = ClientError("not_ready", f"queue {name!r} cannot run here; see the log")
-                self._refuse(connection, command, error)
+                self._shared.refuse_late(connection, error, command.cid)
             else:
                 self._shared.promise(
                     one, lambda: self._declared(connection, command, one, created=True)
@@ -146,7 +146,7 @@ class ClientDefinitions:
         *, created: bool = False,
     ) -> None:  # fmt: skip
         consumers = len(self._shared.of.get(one.name, ()))
-        self._answer(connection, q.QueueDeclared(
+        self._shared.answer_late(connection, q.QueueDeclared(
             one.name, created, one.definition.declaration, len(one.queue.here), consumers,
             command.cid, not one.ready,
         ))  # fmt: skip
@@ -208,10 +208,10 @@ class ClientDefinitions:
         def done(code: str, reason: str, count: int) -> None:
             if code:
                 error = ClientError(code, reason or "it could not be written")
-                self._refuse(connection, command, error)
+                self._shared.refuse_late(connection, error, command.cid)
                 return
             answer = q.QueueChanged(one.name, count, command.cid)
-            self._shared.promise(one, lambda: self._answer(connection, answer))
+            self._shared.promise(one, lambda: self._shared.answer_late(connection, answer))
 
         return done
 
@@ -256,27 +256,14 @@ class ClientDefinitions:
         """`then`, for a client that may be gone by then; what it raises is answered."""
 
         def found(located: Located) -> None:
-            if not self._is_here(connection):
+            if not self._shared.is_here(connection):
                 return
             try:
                 then(located)
             except ClientError as error:
-                self._refuse(connection, command, error)
+                self._shared.refuse_late(connection, error, command.cid)
 
         return found
-
-    def _is_here(self, connection: QueuesConnection) -> bool:
-        return self._shared.connections.get(connection.rid) is connection
-
-    def _answer(
-        self, connection: QueuesConnection, answer: q.QueueDeclared | q.QueueChanged
-    ) -> None:
-        if self._is_here(connection):
-            self._shared.send(connection.rid, answer)
-
-    def _refuse(self, connection: QueuesConnection, command: _Command, error: ClientError) -> None:
-        if self._is_here(connection):
-            self._shared.refuse(connection.rid, error, command.cid)
 
 
 def _differences(has: QueueConfig, wanted: QueueConfig) -> Iterator[str]:

@@ -108,7 +108,10 @@ class Commits:
         number = self.number()
         for _, record in records:
             record.by, record.unit = self.incarnation, number
-        made = [(kind, encode(record)) for kind, record in records]
+        self.add_made([(kind, encode(record)) for kind, record in records], done, number)
+
+    def add_made(self, made: Sequence[tuple[int, bytes]], done: Done, number: int) -> None:
+        """A unit of control records, by kind and body; one of them says its number."""
         parts = [control(kind, body) for kind, body in made]
         self.add(PendingUnit(parts, [body for _, body in made], done, number))
 

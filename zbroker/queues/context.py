@@ -248,6 +248,22 @@ class QueuesContext:
         """Sends an error to a client. sid: of the consumer that it ends."""
         self.out.append(self.connections.refusal(rid, error, cid, sid))
 
+    def is_here(self, connection: QueuesConnection) -> bool:
+        """Whether this connection lasts; another one may have its address by now."""
+        return self.connections.get(connection.rid) is connection
+
+    def answer_late(self, connection: QueuesConnection, answer: m.ServerAnswer) -> None:
+        """Sends it, unless the connection is over meanwhile."""
+        if self.is_here(connection):
+            self.send(connection.rid, answer)
+
+    def refuse_late(
+        self, connection: QueuesConnection, error: ClientError, cid: str | None
+    ) -> None:
+        """The same with an error."""
+        if self.is_here(connection):
+            self.refuse(connection.rid, error, cid)
+
     # -- the journal's look-ups ---------------------------------------------------------------
 
     def locate(self, value: str, then: Callable[[Located], None], cut: Cut = "") -> None:

@@ -73,15 +73,14 @@ class ExchangeCommands:
         def done(error: ClientError | None) -> None:
             if error is None:
                 self._answer(connection, command, changed=plan.changes)
-            elif self._shared.connections.get(connection.rid) is connection:
-                self._shared.refuse(connection.rid, error, command.cid)
+            else:
+                self._shared.refuse_late(connection, error, command.cid)
 
         self._changes.perform(plan, done)
 
     def _answer(self, connection: QueuesConnection, command: _Command, *, changed: bool) -> None:
-        if self._shared.connections.get(connection.rid) is connection:
-            answer = q.ExchangeDone(command.exchange, changed, command.cid)
-            self._shared.send(connection.rid, answer)
+        answer = q.ExchangeDone(command.exchange, changed, command.cid)
+        self._shared.answer_late(connection, answer)
 
 
 def _wanted(command: _Binding) -> NamedBinding:

@@ -23,15 +23,11 @@ from zbroker.engine.contract import Now
 from zbroker.errors import ClientError
 from zbroker.ids import check_client_name
 from zbroker.log.format import KIND_TRANSACTION
-from zbroker.log.records import EPOCH_MAX, TransactionRecord, encode
-from zbroker.queues.commits import Body, PendingUnit, control
+from zbroker.log.records import EPOCH_MAX, TransactionRecord
 from zbroker.queues.context import QueuesConnection, QueuesContext
-from zbroker.queues.queue_state import facts_of
-from zbroker.queues.replicated.fact_records import UnitStamp
 from zbroker.queues.scope_changes import ScopeChanges
 from zbroker.queues.timed_sessions import DETACHED, EXCEPTION, begin_of, begun, end_after
 from zbroker.queues.transaction_takes import TransactionTakes
-from zbroker.queues.unit_records import unit_records
 from zbroker.wire.transactions import (
     AttachSession,
     CommitTransaction,
@@ -42,7 +38,6 @@ from zbroker.wire.transactions import (
     SessionKey,
     TransactionCommitted,
 )
-from zbroker.wire.units import UnitPart
 
 ATTACHED_MAX: Final = 100  # sessions of one connection
 ATTACH_TRIES: Final = 3  # while others attach it
@@ -76,7 +71,7 @@ class TransactionCommands:
             try:
                 self._begin(connection, command, row, tries)
             except ClientError as error:
-                self._refuse(connection, command, error)
+                self._shared.refuse_late(connection, error, command.cid)
 
         self._shared.find_session(connection.token.principal, command.session, found)
 
@@ -98,7 +93,7 @@ class TransactionCommands:
                 # an attach of this very program may have been on its way, and was not answered
                 look(lambda: self._find(connection, command, tries - 1))
             elif code:
-                self._refuse(connection, command, ClientError(code, reason))
+                self._shared.refuse_late(connection, ClientError(code, reason), command.cid)
             else:
                 # what its program holds from before this process is not of another one
                 self._sessions.learn(begin_of(key, row), begins=True)
@@ -112,14 +107,14 @@ class TransactionCommands:
             try:
                 find()
             except ClientError as error:
-                self._refuse(connection, command, error)
+                self._shared.refuse_late(connection, error, command.cid)
 
         def began(now: SessionFound) -> None:
             if now.code or now.epoch != epoch:
                 text = f"session {command.session[:64]!r} began again meanwhile"
                 error = ClientError(now.code or "session_fenced", now.reason or text)
-                self._refuse(connection, command, error)
-            elif self._shared.connections.get(connection.rid) is connection:
+                self._shared.refuse_late(connection, error, command.cid)
+            elif self._shared.is_here(connection):
                 connection.epochs[command.session] = epoch
                 self._sessions.attached(key, epoch, connection.rid)
                 answer = SessionAttached(
@@ -155,7 +150,7 @@ class TransactionCommands:
             try:
                 self._end(connection, command, row)
             except ClientError as error:
-                self._refuse(connection, command, error)
+                self._shared.refuse_late(connection, error, command.cid)
 
         self._shared.find_session(connection.token.principal, command.session, found)
 
@@ -165,7 +160,7 @@ class TransactionCommands:
             raise ClientError(row.code, row.reason)
         answer = SessionDetached(command.session, command.cid)
         if row.ended and row.epoch == command.epoch + 1:
-            self._answer(connection, answer)  # it was not answered before
+            self._shared.answer_late(connection, answer)  # it was not answered before
             return
         if row.epoch != command.epoch or row.ended:
             text = f"session {command.session[:64]!r} is not attached in epoch {command.epoch}"
@@ -178,10 +173,10 @@ class TransactionCommands:
 
         def landed(code: str, reason: str, position: int) -> None:
             if code:
-                self._refuse(connection, command, ClientError(code, reason))
+                self._shared.refuse_late(connection, ClientError(code, reason), command.cid)
                 return
             self._sessions.learn(begun(record, self._here))
-            self._shared.promises.at(position, lambda: self._answer(connection, answer))
+            self._shared.promises.at(position, lambda: self._shared.answer_late(connection, answer))
 
         self._shared.manager.commits.add_record(KIND_TRANSACTION, record, landed)
 
@@ -189,56 +184,25 @@ class TransactionCommands:
 
     def commit(self, connection: QueuesConnection, command: CommitTransaction) -> None:
         """Raises: ClientError; then nothing has changed."""
-        epoch = connection.epochs.get(command.session)
-        if epoch is None or epoch != command.epoch:
-            text = f"session {command.session[:64]!r} is not attached here in epoch {command.epoch}"
-            raise ClientError("session_fenced", text)
-        takes = self._takes.held(connection, command.accepts)
-        manager = self._shared.manager
-        number = manager.commits.number()
-        stamp = UnitStamp(manager.commits.incarnation, number)
+        takes = self._takes.held(connection, command)
         record = TransactionRecord(
-            connection.token.principal, command.session, epoch, command.number, command.messages,
-            *stamp,
+            connection.token.principal, command.session, command.epoch, command.number,
+            command.messages,
         )  # fmt: skip
-        made: list[tuple[int, bytes]] = [(KIND_TRANSACTION, encode(record))]
         taken = [(take.one, self._takes.settled(take)) for take in takes]
-        for one, entries in taken:
-            made += unit_records(one, facts_of([outcome for outcome, _ in entries]), stamp)
-        parts: list[UnitPart] = [control(kind, body) for kind, body in made]
-        bodies: list[Body] = [body for _, body in made]
         accepted = sum(len(take.positions) for take in takes)
 
-        def done(code: str, reason: str, position: int) -> None:
-            for one, entries in taken:
-                one.over(entries, code)
-                self._shared.touch(one)
-            if code:
-                self._refuse(connection, command, ClientError(code, reason))
+        def done(error: ClientError | None, first: int, position: int) -> None:
+            if error is not None:
+                self._shared.refuse_late(connection, error, command.cid)
                 return
-            shown = position - len(parts) + 1 - command.messages  # its record comes after them
-            first = shown if command.messages else 0
+            shown = first - command.messages if command.messages else 0
             answer = TransactionCommitted(
-                command.session, command.number, first, command.messages, accepted, command.cid
+                command.session, command.number, shown, command.messages, accepted, command.cid
             )
-            self._shared.promises.at(position, lambda: self._answer(connection, answer))
+            self._shared.promises.at(position, lambda: self._shared.answer_late(connection, answer))
 
-        manager.commits.add(PendingUnit(parts, bodies, done, number))
-
-    # -- answers ------------------------------------------------------------------------------
-
-    def _answer(
-        self, connection: QueuesConnection, answer: TransactionCommitted | SessionDetached
-    ) -> None:
-        if self._shared.connections.get(connection.rid) is connection:
-            self._shared.send(connection.rid, answer)
-
-    def _refuse(
-        self, connection: QueuesConnection,
-        command: AttachSession | CommitTransaction | DetachSession, error: ClientError,
-    ) -> None:  # fmt: skip
-        if self._shared.connections.get(connection.rid) is connection:
-            self._shared.refuse(connection.rid, error, command.cid)
+        self._takes.commit(KIND_TRANSACTION, record, taken, done)
 
 
 def epoch_above(last: int, now: Now) -> int:

@@ -1,19 +1,28 @@
-"""What a transaction takes from queues: messages that consumers of its client hold now. Pure."""
+"""What a transaction takes from queues: messages that consumers of its client hold now. Pure.
+
+held --decided--> outcomes of each queue --commit--> one unit: the record of the transaction,
+                                                     then the facts of the queues
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pyroaring import BitMap64
 
 from zbroker.errors import ClientError
+from zbroker.log.records import encode
+from zbroker.queues.commits import Numbered
 from zbroker.queues.consumer_registry import positions_of
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
-from zbroker.queues.queue_state import Entry, QueueState
+from zbroker.queues.queue_state import Entry, QueueState, facts_of
+from zbroker.queues.replicated.fact_records import UnitStamp
 from zbroker.queues.scope_changes import ScopeChanges
+from zbroker.queues.unit_records import unit_records
 from zbroker.queues.work.queue import Queue
-from zbroker.wire.transactions import ACCEPTS_MAX, Accepted
+from zbroker.wire.branches import PrepareTransaction
+from zbroker.wire.transactions import ACCEPTS_MAX, Accepted, CommitTransaction
 
 
 class Taking(NamedTuple):
@@ -25,14 +34,23 @@ class Taking(NamedTuple):
     positions: BitMap64
 
 
+#: a queue, and what is decided of its messages
+Taken = tuple[QueueState, list[Entry]]
+
+
 class TransactionTakes:
     """Finds them."""
 
     def __init__(self, shared: QueuesContext, scopes: ScopeChanges) -> None:
         self._shared, self._scopes = shared, scopes
 
-    def held(self, connection: QueuesConnection, accepts: Sequence[Accepted]) -> list[Taking]:
-        """What it takes, all of which its consumers hold. Raises: ClientError."""
+    def held(
+        self, connection: QueuesConnection, command: CommitTransaction | PrepareTransaction
+    ) -> list[Taking]:
+        """What it takes, all of which its consumers hold. Raises: ClientError, session_fenced if
+        its session is not attached here in its epoch."""
+        _check_attached(connection, command)
+        accepts = command.accepts
         if len({(one.queue, one.holder) for one in accepts}) < len(accepts):
             raise ClientError("bad_field", "key `accepts`: a consumer is there twice")
         if len(accepts) > ACCEPTS_MAX:
@@ -70,6 +88,38 @@ class TransactionTakes:
         take.consumer.acked += result.taken
         self._shared.touch(take.one)
         return [(outcome, None) for outcome in result.outcomes]
+
+    def commit(
+        self, kind: int, record: Numbered, taken: Sequence[Taken],
+        done: Callable[[ClientError | None, int, int], None],
+    ) -> None:  # fmt: skip
+        """A unit. done: called with its refusal, and the positions of the record and of the last
+        part."""
+        commits = self._shared.manager.commits
+        number = commits.number()
+        stamp = UnitStamp(commits.incarnation, number)
+        record.by, record.unit = stamp
+        made = [(kind, encode(record))]
+        for one, entries in taken:
+            if entries:
+                made += unit_records(one, facts_of([outcome for outcome, _ in entries]), stamp)
+
+        def landed(code: str, reason: str, position: int) -> None:
+            for one, entries in taken:
+                one.over(entries, code)
+                self._shared.touch(one)
+            error = ClientError(code, reason) if code else None
+            done(error, position - len(made) + 1, position)
+
+        commits.add_made(made, landed, number)
+
+
+def _check_attached(
+    connection: QueuesConnection, command: CommitTransaction | PrepareTransaction
+) -> None:
+    if connection.epochs.get(command.session) != command.epoch:
+        text = f"session {command.session[:64]!r} is not attached here in epoch {command.epoch}"
+        raise ClientError("session_fenced", text)
 
 
 def _aborted(why: str) -> ClientError:
