@@ -50,12 +50,17 @@ def listed(at: Bench, rid: bytes = ANN, **more: Any) -> list[tuple[str, str, int
     return [(str(one.xid), one.state, one.accepted) for one in answer.branches]
 
 
+def holding(at: Bench, count: int) -> tuple[list[int], int]:
+    """A consumer holds so many messages of "q", and a session is attached. Returns: where they
+    are, and its epoch."""
+    at.consume()
+    return at.many(count), attach(at).epoch
+
+
 def locked(*configs: QueueConfig) -> tuple[Bench, list[int]]:
     """A branch has the first two of three messages of "q", and two staged ones."""
     at = bench(*configs)
-    at.consume()
-    m = at.many(3)
-    epoch = attach(at).epoch
+    m, epoch = holding(at, 3)
     assert isinstance(prepare(at, epoch, took(*m[:2]), messages=2), BranchPrepared)
     return at, m
 
@@ -94,9 +99,7 @@ def test_what_is_prepared_is_locked_in_one_unit_with_its_record() -> None:
 
 def test_the_answer_comes_when_the_locks_were_read() -> None:
     at = bench()
-    at.consume()
-    m = at.many(1)
-    epoch = attach(at).epoch
+    m, epoch = holding(at, 1)
     at.reading = False
     assert prepare(at, epoch, took(*m)) is None
     at.reading = True
@@ -120,9 +123,7 @@ def test_what_cannot_be_prepared_changes_nothing(what: str) -> None:
 
 def test_a_refused_prepare_gives_back_what_it_had() -> None:
     at = bench()
-    at.consume()
-    m = at.many(1)
-    epoch = attach(at).epoch
+    m, epoch = holding(at, 1)
     at.holding = True
     prepare(at, epoch, took(*m))
     at.refuse("branch_exists")
@@ -172,9 +173,7 @@ def test_nothing_but_a_decision_is_about_what_is_locked(decision: str) -> None:
 def test_an_acknowledgement_that_was_on_its_way_is_not_lost_in_a_lock() -> None:
     """Anybody may acknowledge what is leased; it waits for what was decided before."""
     at = bench()
-    at.consume()
-    m = at.many(1)
-    epoch = attach(at).epoch
+    m, epoch = holding(at, 1)
     at.holding = True
     prepare(at, epoch, took(*m))
     at.ack(*m, sid=None, queue="q")
@@ -381,9 +380,7 @@ def test_a_lock_that_is_here_before_its_message_counts() -> None:
 
 def test_an_acknowledgement_of_another_instance_counts_and_is_said() -> None:
     at = Shared()
-    at.consume()
-    m = at.many(2)
-    epoch = attach(at).epoch
+    m, epoch = holding(at, 2)
     prepare(at, epoch, took(*m))
     gone = r.OriginsGone([r.OriginSet(*HERE, [m[0], 1])])
     at.facts_of(gone, origin=THERE)
@@ -394,9 +391,7 @@ def test_an_acknowledgement_of_another_instance_counts_and_is_said() -> None:
 
 def test_locks_of_a_replicated_queue_go_to_all_instances() -> None:
     at = Shared()
-    at.consume()
-    m = at.many(1)
-    epoch = attach(at).epoch
+    m, epoch = holding(at, 1)
     at.holding = True
     prepare(at, epoch, took(*m))
     assert at.kinds() == [KIND_BRANCH, KIND_OUTCOMES]

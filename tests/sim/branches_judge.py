@@ -26,6 +26,7 @@ from zbroker.transaction_tokens import token_of
 from zbroker.wire import branches as b
 from zbroker.wire import codec
 from zbroker.wire import messages as m
+from zbroker.wire import transactions as t
 from zbroker.xids import Xid
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class BranchesJudge(TransactionsJudge):
 
     world: BranchesWorld
     shows = frozenset({KIND_TRANSACTION, KIND_BRANCH})
+    takes = (t.CommitTransaction, b.PrepareTransaction)
 
     def __init__(self, world: BranchesWorld) -> None:
         self.branches: dict[Xid, PreparedBranch | None] = {}
@@ -187,17 +189,6 @@ class BranchesJudge(TransactionsJudge):
             self.checks["locks compared"] += bool(known)
 
     # -- commands and answers -----------------------------------------------------------------
-
-    def commanded(self, process: ProcessNode, received: Any) -> None:
-        super().commanded(process, received)
-        command: Any = codec.decode(codec.QUEUES, received.frames[0])
-        if isinstance(command, b.PrepareTransaction):
-            key = Key(command.session, command.epoch, command.number)
-            self._tries.setdefault(key, Tries()).taken += 1
-            for one in command.accepts:
-                ref = self.ref(process.running(one.queue))
-                if ref is not None:
-                    self._asked_for(ref, r.of_ends(one.ends))
 
     def answered(self, process: ProcessNode, send: Send) -> None:
         super().answered(process, send)

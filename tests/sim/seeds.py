@@ -17,6 +17,12 @@ class SeededWorld(Protocol):
         """All of it."""
 
 
+class CheckedWorld(SeededWorld, Protocol):
+    """What counts what it has looked at."""
+
+    checks: Mapping[str, int]
+
+
 W = TypeVar("W", bound=SeededWorld)
 C = TypeVar("C")
 
@@ -31,6 +37,18 @@ def run(make: Callable[[int, str], W], file: str, seed: int, bug: str = "") -> W
         again = f"ZB_FIRST_SEED={seed} ZB_SEEDS=1 python -m pytest {test}"
         raise Violation(f"seed {seed}: {error}\nreplay: {again}") from error
     return world
+
+
+def checks_of(
+    make: Callable[[int, str], CheckedWorld], file: str, first: int, seeds: int, checks: set[str]
+) -> None:
+    """Whole histories; from 25 on all of `checks` must have been looked at in one of them. Raises:
+    Violation, AssertionError."""
+    found: set[str] = set()
+    for seed in range(first, first + seeds):
+        found |= set(run(make, file, seed).checks)
+    if seeds >= 25:
+        assert found >= checks, f"never looked at any more: {checks - found}"
 
 
 def plant(bugs: Mapping[str, Callable[[C], None]], bug: str, core: C) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sim.branches_bugs import BUGS
 from tests.sim.branches_world import BranchesWorld
-from tests.sim.seeds import must_find, run
+from tests.sim.seeds import checks_of, must_find
 
 SEEDS = int(os.environ.get("ZB_SEEDS", "25"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
@@ -23,11 +23,7 @@ CHECKS = {
 
 @pytest.mark.timeout(3_600)
 def test_no_history_breaks_a_promise() -> None:
-    checks: set[str] = set()
-    for seed in range(FIRST, FIRST + SEEDS):
-        checks |= set(run(BranchesWorld, __file__, seed).checks)
-    if SEEDS >= 25:
-        assert checks >= CHECKS, f"never looked at any more: {CHECKS - checks}"
+    checks_of(BranchesWorld, __file__, FIRST, SEEDS, CHECKS)
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -99,10 +99,7 @@ def program_after_a_state(bug: str = "") -> None:
     world = star(bug)
     a, b, c = world.instances.values()
     program = MemoryPublisher("program", says_prev=True)
-    world.publishers = [program]
-    until(world, lambda: all(is_open(one) for one in (a, b, c)))
-    b.open(program)
-    until(world, lambda: program.session)
+    begin(world, program, b)
     world.publish(program)
     until(world, lambda: not program.unacked)
     remove_all(world, b)
@@ -134,10 +131,7 @@ def rows_of_a_state(bug: str = "") -> None:
     world = star(bug)
     a, b, c = world.instances.values()
     program = Publisher("program", says_prev=True)
-    world.publishers = [program]
-    until(world, lambda: all(is_open(one) for one in (a, b, c)))
-    b.open(program)
-    until(world, lambda: program.session)
+    begin(world, program, b)
     world.publish(program)
     until(world, lambda: len(c.held()) == program.sequence)
     remove_all(world, b)
@@ -164,10 +158,7 @@ def state_for_a_log_that_has_records(bug: str = "") -> None:
     world = star(bug)
     a, b, c = world.instances.values()
     program = Publisher("program", says_prev=True)
-    world.publishers = [program]
-    until(world, lambda: all(is_open(one) for one in (a, b, c)))
-    b.open(program)
-    until(world, lambda: program.session)
+    begin(world, program, b)
     world.publish(program)
     until(world, lambda: len(c.held()) == program.sequence)
     before = set(c.held())
@@ -182,6 +173,14 @@ def state_for_a_log_that_has_records(bug: str = "") -> None:
     world.at.run_until(world.at.now_ms + HEAL_MS // 2)
     assert c.missing, "what a removed is declared missing"
     world.check_missing(c)
+
+
+def begin(world: LostHostsWorld, program: Publisher, at: LosingInstance) -> None:
+    """All instances are open, and the only program has a session at one of them."""
+    world.publishers = [program]
+    until(world, lambda: all(map(is_open, world.instances.values())))
+    at.open(program)
+    until(world, lambda: program.session)
 
 
 def remove_all(world: LostHostsWorld, instance: LosingInstance) -> None:
@@ -208,10 +207,7 @@ def tie_of_removed_messages(bug: str = "") -> None:
     world = star(bug)
     a, b, c = world.instances.values()
     program = Publisher("program", says_prev=True)
-    world.publishers = [program]
-    until(world, lambda: all(is_open(one) for one in (a, b, c)))
-    c.open(program)
-    until(world, lambda: program.session)
+    begin(world, program, c)
     world.cuts |= {("a", "b"), ("b", "a"), ("a", "c"), ("c", "a")}
     world.publish(program)
     until(world, lambda: len(c.held()) == len(program.unacked))
@@ -256,10 +252,7 @@ def test_an_instance_waits_for_a_peer_that_gets_its_own_data_back() -> None:
     a, b, c = world.instances.values()
     world.sync_needed = 1
     program = Publisher("program", says_prev=True)
-    world.publishers = [program]
-    until(world, lambda: all(is_open(one) for one in (a, b, c)))
-    b.open(program)
-    until(world, lambda: program.session)
+    begin(world, program, b)
     world.publish(program)
     until(world, lambda: not program.unacked and len(c.held()) == len(b.held()))
     a.lose_disk(new_id=True)
@@ -290,10 +283,7 @@ def two_new_disks(bug: str = "") -> None:
     a, b, c = world.instances.values()
     world.sync_needed = 1
     program = Publisher("program", says_prev=True)
-    world.publishers = [program]
-    until(world, lambda: all(is_open(one) for one in (a, b, c)))
-    b.open(program)
-    until(world, lambda: program.session)
+    begin(world, program, b)
     world.publish(program)
     until(world, lambda: not program.unacked and len(c.held()) == len(b.held()) > 0)
     world.cuts |= {("a", "c"), ("c", "a")}

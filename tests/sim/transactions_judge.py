@@ -97,6 +97,7 @@ class TransactionsJudge(Judge):
 
     world: TransactionsWorld
     shows = frozenset({KIND_TRANSACTION})  # kinds of records of what is shown
+    takes: tuple[type, ...] = (t.CommitTransaction,)  # commands that take jobs
 
     def __init__(self, world: TransactionsWorld) -> None:
         super().__init__(world)
@@ -259,7 +260,7 @@ class TransactionsJudge(Judge):
             open_ones.append(command.cid or "")
             if len(open_ones) > 1:
                 self._contested |= {*open_ones}
-        elif isinstance(command, t.CommitTransaction):
+        elif isinstance(command, self.takes):
             key = Key(command.session, command.epoch, command.number)
             self._tries.setdefault(key, Tries()).taken += 1
             for one in command.accepts:
