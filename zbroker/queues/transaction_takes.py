@@ -39,7 +39,7 @@ Taken = tuple[QueueState, list[Entry]]
 
 
 class TransactionTakes:
-    """Finds them."""
+    """Finds them, and commits what is decided of them."""
 
     def __init__(self, shared: QueuesContext, scopes: ScopeChanges) -> None:
         self._shared, self._scopes = shared, scopes
