@@ -24,6 +24,7 @@ from tests.sim.sessions_world import (
     Attempt,
     Committer,
     Key,
+    Seen,
     SessionsInstance,
     SessionsWorld,
     ends_of_takes,
@@ -173,6 +174,17 @@ class BranchesOwnersWorld(SessionsWorld):
         return TransactionRecord(
             record.principal, record.session, record.epoch, record.number, record.messages
         )
+
+    def taken_from(
+        self, key: Key, seen: Seen, instance: int, missing: set[Message]
+    ) -> set[Message]:
+        """Between its prepare and its commit others may say that a message is done: that counts,
+        and the commit takes the rest."""
+        prepared = xid_of(key) in self.decided
+        found = {one for one in missing if prepared and seen.took.get(one, set()) - {instance}}
+        if found:
+            self.events.append("mixed")
+        return found
 
     def heal(self) -> None:
         """Everything is up, and what is left is decided; then the rest."""

@@ -79,11 +79,12 @@ def ends_of_takes(attempt: Attempt, holder: str, generation: int) -> list[t.Acce
 @dataclass
 class Seen:
     """What the log of an instance says of transactions, up to a position. epochs: the highest in
-    which each session began."""
+    which each session began. took: the instances that say a message is done."""
 
     position: int = 0
     epochs: dict[str, int] = field(default_factory=dict)
     jobs: dict[Key, frozenset[Message]] = field(default_factory=dict)
+    took: dict[Message, set[int]] = field(default_factory=dict)
 
 
 class SessionsInstance(OwnersInstance):
@@ -356,6 +357,9 @@ class SessionsWorld(OwnersWorld):
                 shown = []
             if batch.kind == KIND_TRANSACTION:
                 self._epoch(instance, seen, batch)
+            elif batch.kind == KIND_OUTCOMES:
+                for name in _gone_of(bytes(batch.body)):
+                    seen.took.setdefault(self._names[name], set()).add(batch.origin_instance)
         self.demand(not shown, f"{instance.name} shows a part: {shown[:1]}")
         return seen
 
@@ -384,12 +388,20 @@ class SessionsWorld(OwnersWorld):
         self.demand(len(made) == len(shown), f"{instance.name}: {key} has two results of one job")
         self.demand(key not in seen.jobs, f"{instance.name} has {key} twice")
         gone: set[Message] = set()
+        by = batches[at].origin_instance
         while batches[at].flags & FLAG_UNIT:
             at += 1
             if batches[at].kind == KIND_OUTCOMES:
                 gone |= {self._names[name] for name in _gone_of(bytes(batches[at].body))}
+        gone |= self.taken_from(key, seen, by, made - gone)
         self.demand(gone == made, f"{instance.name}: {key} took {gone} and made results of {made}")
         seen.jobs[key] = frozenset(made)
+
+    def taken_from(
+        self, key: Key, seen: Seen, instance: int, missing: set[Message]
+    ) -> set[Message]:
+        """What another instance had taken before a transaction of this one could."""
+        return set()
 
     def committed(self, attempt: Attempt) -> None:
         """A worker hears that it holds."""
