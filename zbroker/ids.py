@@ -52,6 +52,10 @@ class Origin(NamedTuple):
         """As it is in a vector."""
         return f"{self.instance:016x}.{self.generation}"
 
+    def precedes(self, other: Origin) -> bool:
+        """Whether this is an older generation of the same instance."""
+        return self.instance == other.instance and self.generation < other.generation
+
 
 #: Everything up to these positions was seen.
 Vector = dict[Origin, int]

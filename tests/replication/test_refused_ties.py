@@ -131,6 +131,36 @@ def test_a_tie_waits_while_its_own_newer_generation_is_not_there() -> None:
         link.again()
 
 
+def in_a_circle(sources: list[int]) -> Refusing:
+    """The tie's messages are in a newer generation, which may not begin before the tie is taken."""
+    link = Refusing(batch(1, NEWER, 1), tie(2, 1))
+    link.connect(sources=sources)
+    link.sends({(NEWER, 1): LACKS, (THIRD, 1): LACKS})
+    assert link.end.stopped == {NEWER: "origin_gap", THIRD: "origin_gap"}
+    assert link.end.selection.lacks == []
+    link.again()
+    link.sends({(NEWER, 1): LACKS, (THIRD, 1): LACKS})
+    assert link.end.stopped == {NEWER: "origin_gap", THIRD: "gap"}
+    return link
+
+
+def test_another_instance_sends_what_a_tie_and_its_newer_generation_wait_for() -> None:
+    link = in_a_circle(sources=[FOURTH.instance])
+    assert link.end.state == "sending"
+    assert link.end.selection.lacks == [THIRD.instance]
+    assert link.skippable() == {}
+
+
+def test_without_another_instance_a_new_session_begins_with_the_newer_generation() -> None:
+    link = in_a_circle(sources=[HERE.instance])
+    assert link.end.state == "down"
+    link.tick(HELLO_WAIT_MS)
+    link.judged = 0
+    link.welcomed({HERE: 0})
+    assert link.sends({}) == [(3, 1, 0), (3, 1, 0)]
+    assert link.end.stopped == {}
+
+
 def test_a_newer_generation_that_waits_for_a_tie_does_not_hold_it_up() -> None:
     link = Refusing(tie(1, 1), batch(2, NEWER, 1))
     link.connect()

@@ -101,7 +101,7 @@ class LinkSession:
         self._crowded = self._crowded and bool(self._stopped)
         if self._crowded and origin not in self._stopped:
             return False
-        return not any((origin.instance, 0) <= one < origin for one in self._stopped)
+        return not any(one.precedes(origin) for one in self._stopped)
 
     def _judge(self, topic: str) -> Refusal | None:
         try:

@@ -25,7 +25,9 @@ another origin. Once the destination has all that it wants of what is before the
 or does not want them, and the tie is left out. Until then its origin stops (`origin_gap`).
 
 A destination refuses a tie while it lacks the messages. If it has all that is before the tie in
-this log, and refuses it again, this log does not have them any more: the origin is `expired`.
+this log, and refuses it again, this log does not have them any more: the origin is `expired`. If
+they are in a newer generation of the same instance, which cannot begin there before the tie is
+taken, another instance has to send what is tied: the origin stops (`gap`).
 """
 
 from __future__ import annotations
@@ -104,6 +106,9 @@ class LinkSelection:
         self._refused_ties: dict[Origin, int] = {}  # where the newest one of each origin ends
         #: of these, those that were sent again when nothing before them was missing there
         self._alone: set[tuple[Origin, int]] = set()
+        #: and those that wait for a newer generation of their instance, which waits for them
+        self._in_circles: set[tuple[Origin, int]] = set()
+        self.in_circle = False  # one of these was refused
 
     def forget(self) -> None:
         """Reading is over, or begins again."""
@@ -123,6 +128,8 @@ class LinkSelection:
         self._under.clear()
         self._ties.clear()
         self._alone.clear()
+        self._in_circles.clear()
+        self.in_circle = False
         known = (*self._peer.rows, *self._peer.closed)
         self._passed = {origin: self._reached(origin) for origin in known}
         self._chain = {origin: (self._known_from(origin), -1) for origin in self._passed}
@@ -226,9 +233,15 @@ class LinkSelection:
             self._refused_ties[origin] = last
             if (origin, last) in self._alone:
                 code, self.missing[origin] = EXPIRED, (self._reached(origin) + 1, last)
+            elif (origin, last) in self._in_circles and self._newer_waits(origin):
+                code, self.in_circle = GAP, True
         elif code not in PASSING:
             self.refused[origin] = self._reached(origin) + 1, last
         self.stopped[origin] = code
+
+    def _newer_waits(self, origin: Origin) -> bool:
+        """Whether a newer generation of its instance was refused, as it may not begin there yet."""
+        return any(why == BEFORE_TIE and origin.precedes(one) for one, why in self.stopped.items())
 
     @property
     def skippable(self) -> dict[Origin, tuple[int, int]]:
@@ -472,12 +485,12 @@ class LinkSelection:
         """Whether what this log had of older generations is there, or on its way: readers there
         take the first record of a generation for the end of them (zbroker.journal.link_sessions).
         """
-        if any((origin.instance, 0) <= one < origin for one in self._ties):
+        if any(one.precedes(origin) for one in self._ties):
             return False
         return not any(
             at > max(self._reached(one), self._given.get(one, 0))
             for one, at in self._sent_ends()
-            if (origin.instance, 0) <= one < origin
+            if one.precedes(origin)
             and self.stopped.get(one) != "fork"  # a new generation is the way out of it
             # else it may be of a record that stays here
             and (self._crcs.get(one, (0, -1))[1] >= 0 or one in self.missing)
@@ -492,8 +505,12 @@ class LinkSelection:
 
     def _given_as(self, batch: Batch, last: int, after: int, after_crc: int | None) -> Sent:
         origin = batch.origin
-        if self._refused_ties.get(origin) == last and not self._lacking(batch.position, origin):
-            self._alone.add((origin, last))
+        if self._refused_ties.get(origin) == last:
+            before = [one.origin for one in self._lacking(batch.position, origin)]
+            if not before:
+                self._alone.add((origin, last))
+            elif any(map(origin.precedes, before)):
+                self._in_circles.add((origin, last))
         self._given[origin] = last
         if batch.kind == KIND_CLOSED:
             batch = closing_now(batch, self._own.closed)
