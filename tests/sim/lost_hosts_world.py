@@ -1,9 +1,9 @@
 """Instances whose disks are lost and begin empty, while retention removes what all of them hold.
 
 Programs without a publish store are among the publishers: such a one begins where the instance says
-that its log ends. It goes on anywhere, so an empty instance must not let it in before it knows what
-the others hold. Every acknowledgement waits for all destinations here: then any instance that was
-ever open knows of each message that was acknowledged.
+that its log ends, so an empty instance must not let it in before it knows what the others hold.
+Every acknowledgement waits for all destinations here: an instance that is one of every other
+knows of each message that was acknowledged, once it is open. Such programs begin there.
 
 Safety: nothing acknowledged is lost, or taken for something else, while one disk is left.
 Liveness: all come to hold the same of each origin, from where their logs begin on.
@@ -68,13 +68,18 @@ class LosingJournal(InstanceJournal):
 class LosingInstance(Instance):
     """removed: messages that retention removed here since the disk is there; removed_once: ever."""
 
+    world: LostHostsWorld
     journal_of = LosingJournal
 
-    def __init__(self, world: ManyWorld, name: str, number: int) -> None:
+    def __init__(self, world: LostHostsWorld, name: str, number: int) -> None:
         super().__init__(world, name, number)
         self.removed: set[Message] = set()
         self.removed_once: set[Message] = set()
         self._removed_in_image: set[Message] = set()
+
+    def open(self, publisher: Publisher) -> None:
+        if not isinstance(publisher, MemoryPublisher) or self.world.may_go(publisher, self):
+            super().open(publisher)
 
     def keep_image(self) -> None:
         super().keep_image()
@@ -150,6 +155,7 @@ class LostHostsWorld(ManyWorld):
     """One seed's history."""
 
     instance_of = LosingInstance
+    written = False  # a history that is not drawn
 
     def __init__(self, seed: int, bug: str = "") -> None:
         super().__init__(seed, bug, Random(seed).choice((2, 3, 3, 4)))
@@ -184,6 +190,20 @@ class LostHostsWorld(ManyWorld):
         ]
         weights = [weight for weight, _ in acts]
         self.rng.choices(acts, weights)[0][1]()
+
+    def may_go(self, program: MemoryPublisher, to: Instance) -> bool:
+        """It begins where all that was acknowledged is known; if that is nowhere, it stays at one
+        instance."""
+        knows = [
+            name for name in self.instances
+            if all(name in other.destinations or other.name == name
+                   for other in self.instances.values())
+        ]  # fmt: skip
+        if self.written:
+            return True
+        if not knows:
+            return to.name == min(self.instances)
+        return program.knows or to.name in knows
 
     def publish(self, publisher: Publisher) -> None:
         if not isinstance(publisher, MemoryPublisher) or publisher.knows:

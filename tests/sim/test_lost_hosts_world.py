@@ -310,6 +310,7 @@ def star(bug: str) -> LostHostsWorld:
     """Three instances, of which the first one sends to both others, and they to it."""
     seed = next(n for n in range(100) if len(LostHostsWorld(n).instances) == 3)
     world = LostHostsWorld(seed, bug)
+    world.written = True
     first, *others = world.instances.values()
     first.destinations = [one.name for one in others]
     for one in others:
