@@ -3,12 +3,13 @@ zbroker.journal.generation_closer."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from zbroker.ids import Origin
 
 if TYPE_CHECKING:
-    from tests.sim.many_world import ManyWorld
+    from tests.sim.many_world import Instance, ManyWorld
 
 
 def still_open(world: ManyWorld) -> dict[str, list[Origin]]:
@@ -23,3 +24,17 @@ def still_open(world: ManyWorld) -> dict[str, list[Origin]]:
         if old:
             found[name] = old
     return found
+
+
+def has_two_histories(victim: Instance, instances: Iterable[Instance]) -> bool:
+    """Whether a disk of a former life came back with messages that no other instance had, after a
+    later life had closed their generation: the two are not joined, a person keeps one of them."""
+    if not victim.former_life or victim.journal is None:
+        return False
+    closed = victim.journal.core.commit.sessions.origins.closed
+    return any(
+        there.instance == victim.id and (here := closed.get(there.origin)) is not None
+        and here.end != there.end
+        for one in instances if one.journal is not None
+        for there in one.journal.core.commit.sessions.origins.closed
+    )  # fmt: skip

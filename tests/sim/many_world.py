@@ -82,6 +82,8 @@ class Instance:
         self._read_to = 0
         self.clock = Clock(self.wall_ns, lambda: world.at.now_ms)
         self._image: SimDisk | None = None
+        self._lives = 0  # that the disk began since that copy was made
+        self.former_life = False  # the copy is of another one than the disk had before it came back
         self.held_once: set[Message] = set()  # by disks that this host has no more
 
     def topics_for(self, destination: str) -> LinkTopics:
@@ -202,13 +204,14 @@ class Instance:
         """A copy of the disk as it is now."""
         if self.journal is not None:
             self.disk.settle()
-            self._image = copied(self.disk, self.rng)
+            self._image, self._lives = copied(self.disk, self.rng), 0
 
     def restore(self, *, empty: bool) -> None:
         """The host is set back to that copy, or has a new disk."""
         image = None if empty else self._image
         if image is None and not empty:
             return
+        self.former_life, self._lives = bool(self._lives) and not empty, self._lives + 1
         before = self.durable()
         self.held_once |= before.messages
         self.kill_journal(power=False)
@@ -612,6 +615,9 @@ class ManyWorld:
             self.at.run_until(self.at.now_ms + 500)
             for one in self.subscribers:
                 one.step()
+            if many_generations.has_two_histories(self.victim, self.instances.values()):
+                self.events.append("two histories")
+                self.victim.restore(empty=True)
             if self._rests():
                 return
         waits = {p.name: p.unacked[:2] for p in self.publishers if p.unacked}
