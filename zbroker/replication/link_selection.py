@@ -22,12 +22,8 @@ the topics.
 
 A tie has no content, so a filter cannot judge it. Its messages are before it in this log, under
 another origin. Once the destination has all that it wants of what is before the tie, it has them
-or does not want them, and the tie is left out. Until then its origin stops (`origin_gap`).
-
-A destination refuses a tie while it lacks the messages. If it has all that is before the tie in
-this log, and refuses it again, this log does not have them any more: the origin is `expired`. If
-they are in a newer generation of the same instance, which cannot begin there before the tie is
-taken, another instance has to send what is tied: the origin stops (`gap`).
+or does not want them, and the tie is left out. Until then its origin stops (`origin_gap`). A tie
+that the destination refuses: see refused_ties.py.
 """
 
 from __future__ import annotations
@@ -52,13 +48,11 @@ from zbroker.replication.holdings import Holdings
 from zbroker.replication.link_filter import LinkFilter, TypeOf, as_any
 from zbroker.replication.own_holdings import OwnHoldings
 from zbroker.replication.records import Pending, Sent, closing_now, record_of
+from zbroker.replication.refused_ties import BEFORE_TIE, EXPIRED, GAP, RefusedTies
 from zbroker.replication.snapshot_rows import head
 from zbroker.wire.internal import Covered
 
-EXPIRED: Final = "expired"
-GAP: Final = "gap"
 OTHER_TOPICS: Final = "digest_differs"
-BEFORE_TIE: Final = "origin_gap"  # the destination lacks what is before a tie, or what it ties
 KEEP_BYTES: Final = 64 * MIB  # of this log are kept for what a destination may read again
 #: why a record is refused for a while, or until something else than a skip is done
 PASSING: Final = frozenset(
@@ -103,12 +97,7 @@ class LinkSelection:
         self._damage = DamagedRange()
         #: of origins that stopped at a tie: what the destination must have first
         self._ties: dict[Origin, list[Pending]] = {}
-        self._refused_ties: dict[Origin, int] = {}  # where the newest one of each origin ends
-        #: of these, those that were sent again when nothing before them was missing there
-        self._alone: set[tuple[Origin, int]] = set()
-        #: and those that wait for a newer generation of their instance, which waits for them
-        self._in_circles: set[tuple[Origin, int]] = set()
-        self.in_circle = False  # one of these was refused
+        self._refused_ties = RefusedTies()
 
     def forget(self) -> None:
         """Reading is over, or begins again."""
@@ -127,9 +116,7 @@ class LinkSelection:
         self._removed = {}
         self._under.clear()
         self._ties.clear()
-        self._alone.clear()
-        self._in_circles.clear()
-        self.in_circle = False
+        self._refused_ties.begin()
         known = (*self._peer.rows, *self._peer.closed)
         self._passed = {origin: self._reached(origin) for origin in known}
         self._chain = {origin: (self._known_from(origin), -1) for origin in self._passed}
@@ -230,18 +217,17 @@ class LinkSelection:
         if origin in self.stopped:
             return
         if kind == KIND_TIE and code == BEFORE_TIE:
-            self._refused_ties[origin] = last
-            if (origin, last) in self._alone:
-                code, self.missing[origin] = EXPIRED, (self._reached(origin) + 1, last)
-            elif (origin, last) in self._in_circles and self._newer_waits(origin):
-                code, self.in_circle = GAP, True
+            code = self._refused_ties.refused(origin, last, self.stopped)
+            if code == EXPIRED:
+                self.missing[origin] = self._reached(origin) + 1, last
         elif code not in PASSING:
             self.refused[origin] = self._reached(origin) + 1, last
         self.stopped[origin] = code
 
-    def _newer_waits(self, origin: Origin) -> bool:
-        """Whether a newer generation of its instance was refused, as it may not begin there yet."""
-        return any(why == BEFORE_TIE and origin.precedes(one) for one, why in self.stopped.items())
+    @property
+    def is_in_circle(self) -> bool:
+        """See RefusedTies."""
+        return self._refused_ties.are_in_circle
 
     @property
     def skippable(self) -> dict[Origin, tuple[int, int]]:
@@ -505,12 +491,9 @@ class LinkSelection:
 
     def _given_as(self, batch: Batch, last: int, after: int, after_crc: int | None) -> Sent:
         origin = batch.origin
-        if self._refused_ties.get(origin) == last:
+        if self._refused_ties.is_again(origin, last):
             before = [one.origin for one in self._lacking(batch.position, origin)]
-            if not before:
-                self._alone.add((origin, last))
-            elif any(map(origin.precedes, before)):
-                self._in_circles.add((origin, last))
+            self._refused_ties.given(origin, last, before)
         self._given[origin] = last
         if batch.kind == KIND_CLOSED:
             batch = closing_now(batch, self._own.closed)
