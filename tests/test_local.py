@@ -127,3 +127,16 @@ def test_a_forgotten_broker_ends_with_its_program() -> None:
     pid, data_dir = out.stdout.split()
     assert not Path(f"/proc/{pid}").exists()
     assert not Path(data_dir).exists()
+
+
+def test_a_broker_ends_with_its_program_that_is_killed() -> None:
+    program = (
+        "import zbroker; b = zbroker.LocalBroker(); print(*b.pids.values(), flush=True); input()"
+    )
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        pids = [int(pid) for pid in child.stdout.readline().split()]
+        assert pids
+        child.kill()
+    until(lambda: not any(map(psutil.pid_exists, pids)), "all of them have ended", WAIT_S)

@@ -4,7 +4,8 @@
         broker.url, broker.data_dir, broker.pids
 
 It runs `zbroker start` on free ports, with small segments, in a temporary directory that is removed
-at the end unless `data_dir` is given. However the block ends, the processes are gone after it.
+at the end unless `data_dir` is given. However the block ends, the processes are gone after it, also
+when this program is killed: their supervisor holds the other end of a pipe.
 """
 
 from __future__ import annotations
@@ -71,8 +72,15 @@ class LocalBroker:
         config.write_text(_toml(settings, self.data_dir))
         with self._log.open("wb") as log:
             return subprocess.Popen(
-                command("zbroker.cli.main", "start", "-c", str(config), *arguments),
-                stdin=subprocess.DEVNULL,
+                command(
+                    "zbroker.cli.main",
+                    "start",
+                    "--until-stdin-closes",
+                    "-c",
+                    str(config),
+                    *arguments,
+                ),
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,  # Ctrl-C is for the user's program, which closes this one
@@ -143,8 +151,9 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()  # its processes end with it
         process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
 
 
 def _end(process: subprocess.Popen[bytes], own: Path) -> None:

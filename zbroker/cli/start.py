@@ -28,12 +28,18 @@ import click
     is_flag=True,
     help="Go on without the oldest segments, which are not where they should be; says which.",
 )
+@click.option(
+    "--until-stdin-closes",
+    is_flag=True,
+    help="Stop when standard input is closed, too: so it ends with the program that started it.",
+)
 def start(
     path: Path | None,
     data_dir: str | None,
     name: str | None,
     accept_tail_loss: bool,
     accept_missing: bool,
+    until_stdin_closes: bool,
 ) -> None:
     """Run an instance in the foreground."""
     from zbroker import config as settings  # not for a text of help
@@ -43,5 +49,5 @@ def start(
     overrides = {key: value for key, value in wanted.items() if value is not None}
     config = settings.load(path, overrides)
     config = config.accepting(tail_loss=accept_tail_loss, missing=accept_missing)
-    status = loop.run(config, lambda url: click.echo(f"ready {url}"))
+    status = loop.run(config, lambda url: click.echo(f"ready {url}"), stdin=until_stdin_closes)
     click.get_current_context().exit(status)

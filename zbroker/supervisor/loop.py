@@ -45,9 +45,15 @@ log: Final = logging.getLogger(NAME)
 
 
 def run(
-    config: Config, announce: Callable[[str], None], kinds: tuple[ProcessPlan, ...] = PROCESSES
+    config: Config,
+    announce: Callable[[str], None],
+    kinds: tuple[ProcessPlan, ...] = PROCESSES,
+    *,
+    stdin: bool = False,
 ) -> int:
     """Runs an instance until it is asked to stop; calls `announce` with its URL when it serves.
+
+    stdin: the end of standard input asks for that, too.
 
     Raises: ZBrokerError already_running, ConfigError, StorageError: before anything was started.
     """
@@ -63,7 +69,7 @@ def run(
         paths = directory.prepare(config)
         log.log(logging.INFO if notice.safe else logging.WARNING, notice.text)
         announcer = Announcer(config, paths, announce, began_ms)
-        return SupervisorLoop(config, paths, children, plans).serve(announcer)
+        return SupervisorLoop(config, paths, children, plans, stdin=stdin).serve(announcer)
     finally:
         children.close()
         if paths is not None:
@@ -76,13 +82,19 @@ class SupervisorLoop(TurnLoop):
     """Sockets, signals and children of the supervisor, and its plan."""
 
     def __init__(
-        self, config: Config, paths: Paths, children: Children, plans: tuple[ProcessPlan, ...]
+        self,
+        config: Config,
+        paths: Paths,
+        children: Children,
+        plans: tuple[ProcessPlan, ...],
+        *,
+        stdin: bool,
     ) -> None:
         super().__init__(SystemClock(), log)
         self._children = children
         self._ports = HeldPorts()
         listen = self._ports.hold_listeners(config)
-        self._signals = SignalsPort(self.poller)
+        self._signals = SignalsPort(self.poller, stdin=stdin)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         at = paths.ipc(NAME)
         self._endpoint = AdminEndpoint(self._context, at, codec.TO_SUPERVISOR, self.poller, log)

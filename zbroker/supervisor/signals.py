@@ -1,10 +1,12 @@
-"""The signals of the supervisor: what asks it to stop, and what only wakes it."""
+"""What asks the supervisor to stop, or only wakes it: signals, and the end of its parent."""
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,12 +21,19 @@ log: Final = logging.getLogger("supervisor")
 
 
 class SignalsPort:
-    """Signals that ask this process to stop. Those that tell of a child only wake it."""
+    """Signals that ask this process to stop. Those that tell of a child only wake it.
+
+    stdin: it stops, too, when standard input is closed, as by the end of who holds the other side.
+    """
 
     drained = True
     next_wake_ms = None
 
-    def __init__(self, poller: zmq.Poller) -> None:
+    def __init__(self, poller: zmq.Poller, *, stdin: bool = False) -> None:
+        self._poller = poller
+        self._stdin = sys.stdin.fileno() if stdin else -1
+        if stdin:
+            poller.register(self._stdin, zmq.POLLIN)
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)
         self._waker.setblocking(False)
@@ -35,6 +44,11 @@ class SignalsPort:
 
     def events(self, ready: Ready, limit: Limit) -> Iterator[StopAsked]:
         """One for each signal."""
+        if self._stdin in ready and not os.read(self._stdin, SIGNALS_MAX):
+            self._poller.unregister(self._stdin)
+            self._stdin = -1
+            log.info("standard input was closed: stopping")
+            yield StopAsked()
         if self._woken.fileno() not in ready:
             return
         for number in self._woken.recv(SIGNALS_MAX):
