@@ -83,9 +83,13 @@ class Link:
         (find,) = (effect for effect in effects if isinstance(effect, FindStart))
         self.begins(find)
 
-    def begins(self, find: FindStart, crcs: dict[Origin, tuple[int, int]] | None = None) -> None:
-        """It reads from position 1 on."""
-        found = StartFound("there", find.session, Cursor(1, 0, 1), crcs or {})
+    def begins(
+        self, find: FindStart, crcs: dict[Origin, tuple[int, int]] | None = None,
+        removed: dict[Origin, int] | None = None,
+    ) -> None:  # fmt: skip
+        """It reads from position 1 on. removed: records that may not be in the log any more."""
+        at = Cursor(1, 0, 1)
+        found = StartFound("there", find.session, at, crcs or {}, removed=removed or {})
         self._kept(self.end.found(found))
 
     def reads(self, *items: Batch | Gap) -> list[w.SendUnits]:

@@ -384,6 +384,20 @@ def test_one_that_both_ends_have_closed_long_ago_is_there() -> None:
     assert link.reads(batch(1, OLDER, at=9)) == []
 
 
+def test_a_closed_generation_that_was_removed_as_a_whole_is_given_up_by_a_person() -> None:
+    """It had control records alone; the record that closed it is refused without them."""
+    link = Link()
+    link.own.begin(HERE.generation, 1, [], [w.ClosedGeneration(*OLDER, 6)])
+    link.tick()
+    welcome = w.LinkWelcome(link.end.session, 1, "there", "g", statement(1, {}), 1 << 20)
+    (find,) = (one for one in link.hears(welcome) if isinstance(one, FindStart))
+    link.begins(find, removed={OLDER: 6})
+    assert link.end.stopped == {OLDER: "expired"}
+    assert link.end.selection.skippable == {OLDER: (1, 6)}
+    assert link.end.selection.lacks == [HERE.instance]
+    assert link.reads(batch(1)) == [], "what is newer waits for that"
+
+
 def test_a_new_generation_asks_again_what_the_destination_has() -> None:
     link = Link()
     link.connect()

@@ -97,7 +97,7 @@ class LinkSelection:
         self._damage = DamagedRange()
         #: of origins that stopped at a tie: what the destination must have first
         self._ties: dict[Origin, list[Pending]] = {}
-        self._refused_ties = RefusedTies()
+        self.refused_ties = RefusedTies()
 
     def forget(self) -> None:
         """Reading is over, or begins again."""
@@ -116,7 +116,7 @@ class LinkSelection:
         self._removed = {}
         self._under.clear()
         self._ties.clear()
-        self._refused_ties.begin()
+        self.refused_ties.begin()
         known = (*self._peer.rows, *self._peer.closed)
         self._passed = {origin: self._reached(origin) for origin in known}
         self._chain = {origin: (self._known_from(origin), -1) for origin in self._passed}
@@ -180,7 +180,8 @@ class LinkSelection:
             row = self._own.row(origin)
             if row is not None and row.digest and at > self._chain.get(origin, (0, -1))[0]:
                 self._chain[origin] = at, crc  # all that is here of it is wanted
-        for origin, last in start.below.items():
+        gone = {one: at for one, at in self._own.closed.items() if at <= self._removed.get(one, -1)}
+        for origin, last in {**start.below, **gone}.items():
             self._lacks(position, origin, last)
 
     def _lacks(self, position: int, origin: Origin, last: int) -> None:
@@ -217,17 +218,12 @@ class LinkSelection:
         if origin in self.stopped:
             return
         if kind == KIND_TIE and code == BEFORE_TIE:
-            code = self._refused_ties.refused(origin, last, self.stopped)
+            code = self.refused_ties.refused(origin, last, self.stopped)
             if code == EXPIRED:
                 self.missing[origin] = self._reached(origin) + 1, last
         elif code not in PASSING:
             self.refused[origin] = self._reached(origin) + 1, last
         self.stopped[origin] = code
-
-    @property
-    def is_in_circle(self) -> bool:
-        """See RefusedTies."""
-        return self._refused_ties.are_in_circle
 
     @property
     def skippable(self) -> dict[Origin, tuple[int, int]]:
@@ -491,9 +487,9 @@ class LinkSelection:
 
     def _given_as(self, batch: Batch, last: int, after: int, after_crc: int | None) -> Sent:
         origin = batch.origin
-        if self._refused_ties.is_again(origin, last):
+        if self.refused_ties.is_again(origin, last):
             before = [one.origin for one in self._lacking(batch.position, origin)]
-            self._refused_ties.given(origin, last, before)
+            self.refused_ties.given(origin, last, before)
         self._given[origin] = last
         if batch.kind == KIND_CLOSED:
             batch = closing_now(batch, self._own.closed)

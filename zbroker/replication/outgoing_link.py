@@ -315,7 +315,9 @@ class OutgoingLink:
             self.selection.was_refused(sent.origin, sent.last, item.code, sent.kind)
             self._again_ms = now_ms + AGAIN_MS
         effects += self._moved()
-        if self.selection.is_in_circle and not self.peer.sources - {self._own.instance}:
+        if self.selection.refused_ties.are_in_circle and not self.peer.sources - {
+            self._own.instance
+        }:
             return [*effects, *self._down(now_ms)]  # a new session begins with the newer one
         return [*effects, *self.pause(now_ms)] if self.paused else effects
 
