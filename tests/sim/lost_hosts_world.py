@@ -145,6 +145,11 @@ class LosingInstance(Instance):
             self.world.events.append("removed")
 
     @property
+    def was_set_back(self) -> bool:
+        """Whether messages are missing that it has had, and that retention has not removed."""
+        return bool(self.held_once - self.held().keys() - self.removed_once)
+
+    @property
     def missing(self) -> dict[Origin, int]:
         """What its log says that it does not have."""
         assert self.journal is not None
@@ -191,9 +196,9 @@ class LostHostsWorld(ManyWorld):
         weights = [weight for weight, _ in acts]
         self.rng.choices(acts, weights)[0][1]()
 
-    def may_go(self, program: MemoryPublisher, to: Instance) -> bool:
+    def may_go(self, program: MemoryPublisher, to: LosingInstance) -> bool:
         """It begins where all that was acknowledged is known; if that is nowhere, it stays at one
-        instance."""
+        instance. A disk that was set back has to have all of its messages again."""
         knows = [
             name for name in self.instances
             if all(name in other.destinations or other.name == name
@@ -201,9 +206,11 @@ class LostHostsWorld(ManyWorld):
         ]  # fmt: skip
         if self.written:
             return True
-        if not knows:
-            return to.name == min(self.instances)
-        return program.knows or to.name in knows
+        if not knows and to.name != min(self.instances):
+            return False
+        if program.knows:
+            return True
+        return (not knows or to.name in knows) and not to.was_set_back
 
     def publish(self, publisher: Publisher) -> None:
         if not isinstance(publisher, MemoryPublisher) or publisher.knows:
