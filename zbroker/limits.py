@@ -65,3 +65,4 @@ SESSION_MAX_BYTES: Final = 200  # the name of a session with transactions
 SESSION_TIMEOUT_MAX_MS: Final = 3_600_000  # that a session without a connection is kept, by default
 END_CODE_MAX: Final = 64  # characters of the code with which a program ends its session
 END_TEXT_MAX: Final = 1_024  # and of what it says of that
+REASON_MAX: Final = 1_024  # characters of why a message of a queue is rejected

@@ -12,7 +12,7 @@ import pytest
 from zbroker.client import branch_link, session_link
 from zbroker.client.branch_link import BranchLink
 from zbroker.client.questions import LostError
-from zbroker.client.session_link import SessionLink
+from zbroker.client.session_link import SessionLink, Takes
 from zbroker.errors import Timeout, ZBrokerError
 from zbroker.wire.branches import (
     Branch,
@@ -31,6 +31,7 @@ XID: Final = Xid(1, "payment", "broker")
 LOST: Final = LostError(late=False)
 ELSEWHERE: Final = ZBrokerError("not_logged_on", "the process is another one")
 GONE: Final = ZBrokerError("unknown_branch", "there is none")
+NOTHING: Final = Takes([], [])
 DONE: Final = BranchDecided(XID, "commit", 70, 2, 1)
 
 
@@ -91,7 +92,7 @@ def refused(call: Callable[..., Any], *given: Any) -> str:
 
 def test_a_prepare_says_which_transaction_it_is_about(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = Connection(5, BranchPrepared(XID, 2, 0))
-    assert World(monkeypatch, connection).link.prepare(XID, 2, [], LONG_S).messages == 2
+    assert World(monkeypatch, connection).link.prepare(XID, 2, NOTHING, LONG_S).messages == 2
     [command] = connection.asked
     assert command == PrepareTransaction("s", 5, 1, XID, 2)
 
@@ -102,7 +103,7 @@ def test_a_prepare_whose_connection_was_lost_is_looked_for_in_a_higher_epoch(
 ) -> None:
     first, second = Connection(5, how), Connection(6, BranchList([branch()]))
     world = World(monkeypatch, first, second)
-    assert world.link.prepare(XID, 2, [], LONG_S) == BranchPrepared(XID, 2, 1)
+    assert world.link.prepare(XID, 2, NOTHING, LONG_S) == BranchPrepared(XID, 2, 1)
     assert first.closed
     assert [type(each) for each in second.asked] == [ListBranches]
     assert second.asked[0].xid == XID
@@ -113,7 +114,7 @@ def test_another_instance_may_have_a_branch_of_that_name(monkeypatch: pytest.Mon
     """It may be the first one of the list."""
     second = Connection(6, BranchList([branch(here=False), branch()]))
     world = World(monkeypatch, Connection(5, LOST), second)
-    assert world.link.prepare(XID, 2, [], LONG_S) == BranchPrepared(XID, 2, 1)
+    assert world.link.prepare(XID, 2, NOTHING, LONG_S) == BranchPrepared(XID, 2, 1)
     assert second.asked[0].limit > 1
 
 
@@ -127,13 +128,13 @@ def test_a_prepare_that_never_arrived_is_aborted(
 ) -> None:
     """Also where another transaction has the xid, to which its answer would have been a refusal."""
     world = World(monkeypatch, Connection(5, LOST), Connection(6, BranchList(found)))
-    assert refused(world.link.prepare, XID, 2, [], LONG_S) == "transaction_aborted"
+    assert refused(world.link.prepare, XID, 2, NOTHING, LONG_S) == "transaction_aborted"
 
 
 def test_a_prepare_is_looked_for_until_that_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     connections = Connection(5, LOST), Connection(6, LOST), Connection(7, BranchList([branch()]))
     world = World(monkeypatch, *connections)
-    assert world.link.prepare(XID, 2, [], LONG_S).messages == 2
+    assert world.link.prepare(XID, 2, NOTHING, LONG_S).messages == 2
 
 
 @pytest.mark.parametrize("time_s", [0.0, LONG_S], ids=["no time left", "nothing answers"])
@@ -141,7 +142,7 @@ def test_a_prepare_that_cannot_be_looked_for_may_be_done(
     monkeypatch: pytest.MonkeyPatch, time_s: float
 ) -> None:
     world = World(monkeypatch, Connection(5, LOST), Connection(6, LOST))
-    assert refused(world.link.prepare, XID, 2, [], time_s) == "outcome_unknown"
+    assert refused(world.link.prepare, XID, 2, NOTHING, time_s) == "outcome_unknown"
 
 
 @pytest.mark.parametrize("code", ["transaction_aborted", "branch_exists", "session_fenced"])
@@ -149,7 +150,7 @@ def test_a_prepare_that_is_refused_is_not_looked_for(
     monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     world = World(monkeypatch, Connection(5, ZBrokerError(code, "no")))
-    assert refused(world.link.prepare, XID, 2, [], LONG_S) == code
+    assert refused(world.link.prepare, XID, 2, NOTHING, LONG_S) == code
 
 
 def test_a_session_that_another_program_has_needs_no_fence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +173,7 @@ def test_a_transaction_of_an_older_epoch_is_not_prepared(monkeypatch: pytest.Mon
     second = Connection(6)
     world = World(monkeypatch, Connection(5), second)
     world.session.attach(LONG_S)
-    assert refused(world.link.prepare, XID, 2, [], LONG_S) == "transaction_aborted"
+    assert refused(world.link.prepare, XID, 2, NOTHING, LONG_S) == "transaction_aborted"
     assert second.asked == []
 
 
@@ -190,7 +191,7 @@ def test_one_thread_at_a_time_uses_a_link(monkeypatch: pytest.MonkeyPatch) -> No
     first = Slow(5, BranchPrepared(XID))
     world = World(monkeypatch, first, Connection(6))
     with ThreadPoolExecutor(2) as pool:
-        left = pool.submit(world.link.prepare, XID, 0, [], LONG_S)
+        left = pool.submit(world.link.prepare, XID, 0, NOTHING, LONG_S)
         assert asked.wait(LONG_S)
         fence = pool.submit(world.link.fence, LONG_S)
         assert not wait([fence], 0.2).done

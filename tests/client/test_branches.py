@@ -13,17 +13,19 @@ import pytest
 from zbroker.client import branches, waits
 from zbroker.client.aio.session import AsyncSession
 from zbroker.client.branches import BranchInfo
+from zbroker.client.consumer.settlement import ACK, Verb
 from zbroker.client.session import Session
-from zbroker.client.session_link import TransactionId
+from zbroker.client.session_link import Takes, TransactionId
 from zbroker.client.transaction import TransactionResult
 from zbroker.errors import ZBrokerError
 from zbroker.wire.branches import Branch, BranchDecided, BranchPrepared
-from zbroker.wire.transactions import TransactionCommitted
+from zbroker.wire.transactions import Accepted, RejectedMessages, TransactionCommitted
 from zbroker.xids import Xid
 
 XID: Final = Xid(1, "payment", "broker")
 OTHER: Final = Xid(1, "payment", "another")
-JOB: Final = object()
+JOB: Final = SimpleNamespace(_at=1)
+TAKEN: Final = Takes([Accepted("orders", "h", 1, [1, 2])], [])
 
 
 class Port:
@@ -31,7 +33,9 @@ class Port:
 
     def __init__(self) -> None:
         self.log: list[str] = []
-        self.accepting: Callable[..., Any] = lambda _: ["accepted"]
+        self.accepting: Callable[..., Any] = lambda many: Accepted(
+            "orders", "h", 1, [end for one in many for end in (one._at, one._at + 1)]
+        )
 
     def accepted(self, _messages: Any) -> None:
         self.log.append("taken")
@@ -56,6 +60,7 @@ class Broker:
         self.port = Port()
         self._queues = self._publisher = self
         self.last = None
+        self.takes_rejects = True
         self.session = kind(self, "billing", force=False)
         self.session._link = self.session._branches = self
 
@@ -122,7 +127,7 @@ class Broker:
 
     def work(self) -> None:
         self.session.publish("invoices", b"1")
-        assert self.session._take(self.port, (JOB,))
+        assert self.session._take(self.port, ACK, (JOB,))
 
 
 def refused(call: Callable[..., Any], *given: Any) -> str:
@@ -142,7 +147,7 @@ def test_prepare_hands_in_what_was_published_and_acknowledged() -> None:
     broker = Broker()
     session = broker.begun()
     session.tpc_prepare()
-    assert broker.asked == [("prepare", XID, 1, [["accepted"]])]
+    assert broker.asked == [("prepare", XID, 1, TAKEN)]
     assert broker.port.log == ["taken"]
     assert session.tpc_commit() == TransactionResult(2, 70, 1)
     assert broker.asked[1:] == [("decide", XID, "commit")]
@@ -153,13 +158,13 @@ def test_a_transaction_without_work_is_prepared_too() -> None:
     broker = Broker()
     broker.session.tpc_begin(XID)
     broker.session.tpc_prepare()
-    assert broker.asked == [("prepare", XID, 0, [])]
+    assert broker.asked == [("prepare", XID, 0, Takes([], []))]
 
 
 def test_a_commit_without_prepare_is_one_phase() -> None:
     broker = Broker()
     assert broker.begun().tpc_commit() == TransactionResult(2, 70, 1)
-    assert broker.asked == [("commit", 1, [["accepted"]])]
+    assert broker.asked == [("commit", 1, TAKEN)]
 
 
 def test_a_commit_of_nothing_asks_nothing() -> None:
@@ -197,6 +202,39 @@ def test_a_session_does_one_transaction_after_the_other() -> None:
     assert broker.tokens == ["t1", "t2", "t3", None]
 
 
+def test_what_it_rejects_is_handed_in_with_its_reasons() -> None:
+    broker = Broker()
+    broker.answers = [("commit", TransactionCommitted("billing", 1, 70, 2, 4, rejected=3))]
+    session = broker.begun()
+    jobs = [SimpleNamespace(_at=at) for at in (3, 5, 7)]
+    for job, reason in zip(jobs, ("bad", "bad", ""), strict=True):
+        assert session._take(broker.port, Verb("reject", reason=reason), (job,))
+    assert session.tpc_commit() == TransactionResult(2, 70, 4, rejected=3)
+    rejects = [
+        RejectedMessages("orders", "h", 1, [3, 4, 5, 6], "bad"),
+        RejectedMessages("orders", "h", 1, [7, 8], ""),
+    ]
+    assert broker.asked == [("commit", 1, TAKEN._replace(rejects=rejects))]
+    assert broker.port.log == ["taken"] * 3
+
+
+def test_the_first_word_about_a_message_counts() -> None:
+    broker = Broker()
+    session = broker.begun()
+    assert session._take(broker.port, Verb("reject", reason="late"), (JOB,))
+    session.tpc_commit()
+    assert broker.asked == [("commit", 1, TAKEN)]
+
+
+def test_a_broker_that_does_not_look_at_rejects_is_sent_none() -> None:
+    broker = Broker()
+    broker.takes_rejects = False
+    session = broker.begun()
+    assert refused(session._take, broker.port, Verb("reject"), (JOB,)) == "bad_command"
+    session.tpc_commit()
+    assert broker.asked == [("commit", 1, TAKEN)]
+
+
 # -- what may not follow --------------------------------------------------------------------------
 
 
@@ -205,7 +243,7 @@ def test_what_is_prepared_takes_nothing_more() -> None:
     session = broker.begun()
     session.tpc_prepare()
     assert refused(broker.work) == "bad_command"
-    assert refused(session._take, broker.port, (JOB,)) == "bad_command"
+    assert refused(session._take, broker.port, ACK, (JOB,)) == "bad_command"
     assert refused(session.tpc_prepare) == "bad_command"
     assert broker.published == [b"1"]
 

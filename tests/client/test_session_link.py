@@ -10,7 +10,7 @@ import pytest
 from zbroker.client import session_link
 from zbroker.client.questions import LostError
 from zbroker.client.session_keeper import SessionKeeper
-from zbroker.client.session_link import SessionLink
+from zbroker.client.session_link import SessionLink, Takes
 from zbroker.errors import ZBrokerError
 from zbroker.wire.messages import Heartbeat
 from zbroker.wire.transactions import (
@@ -22,6 +22,7 @@ from zbroker.wire.transactions import (
 )
 
 LONG_S = 60.0
+NOTHING = Takes([], [])
 
 
 class Connection:
@@ -69,7 +70,7 @@ def test_a_commit_whose_connection_was_lost_is_looked_for(
 ) -> None:
     first, second = Connection(5, (0, 0), [how]), Connection(6, (5, 1), [])
     at = link(monkeypatch, first, second)
-    assert at.commit(2, [], LONG_S) == TransactionCommitted("s", 1, 70, 2)
+    assert at.commit(2, NOTHING, LONG_S) == TransactionCommitted("s", 1, 70, 2)
     assert first.closed
     assert at.begin(LONG_S)[1] == "stage6.1"
 
@@ -80,7 +81,7 @@ def test_a_commit_that_never_arrived_is_aborted(
 ) -> None:
     at = link(monkeypatch, Connection(5, (0, 0), [how]), Connection(6, (4, 1), []))
     with pytest.raises(ZBrokerError, match="nothing of the transaction holds") as caught:
-        at.commit(2, [], LONG_S)
+        at.commit(2, NOTHING, LONG_S)
     assert caught.value.code == "transaction_aborted"
 
 
@@ -88,7 +89,7 @@ def test_a_commit_that_is_refused_is_not_looked_for(monkeypatch: pytest.MonkeyPa
     refused = ZBrokerError("transaction_aborted", "a message is not held any more")
     at = link(monkeypatch, Connection(5, (0, 0), [refused]))
     with pytest.raises(ZBrokerError, match="not held any more"):
-        at.commit(2, [], LONG_S)
+        at.commit(2, NOTHING, LONG_S)
 
 
 def test_a_transaction_is_named_by_epoch_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +113,7 @@ def test_an_outcome_that_cannot_be_asked_for_is_unknown(
 
     monkeypatch.setattr(session_link, "ask", refused)
     with pytest.raises(ZBrokerError) as caught:
-        at.commit(1, [], LONG_S)
+        at.commit(1, NOTHING, LONG_S)
     assert caught.value.code == "outcome_unknown"
 
 
@@ -189,7 +190,7 @@ def test_a_transaction_from_before_that_is_aborted(monkeypatch: pytest.MonkeyPat
     first.lost = True
     at.keep(LONG_S)
     with pytest.raises(ZBrokerError) as caught:
-        at.commit(1, [], LONG_S)
+        at.commit(1, NOTHING, LONG_S)
     assert caught.value.code == "transaction_aborted"
     assert at.begin(LONG_S)[0] == (6, 1)
 

@@ -91,6 +91,39 @@ def test_what_is_published_and_acknowledged_holds_together(tmp_path: Path) -> No
         assert _left(client, "orders") == 0
 
 
+def test_what_is_rejected_is_a_dead_letter_when_the_transaction_holds(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
+        client.declare_queue("orders", dead_letter="orders.dead", timeout=T)
+        client.publish_many("orders", [b"1", b"2", b"3"])
+        client.flush(timeout=T)
+        with client.session("billing") as session, session.consume("orders") as consumer:
+            first, second, third = consumer.fetch(3, timeout=T)
+            with suppress(RuntimeError), session.transaction():
+                second.reject("no such customer")
+                _fail()
+            [second] = consumer.fetch(1, timeout=T)
+            assert (second.data, second.deliveries) == (b"2", 2)
+            assert _shown(client, "orders.dead") == []
+            with session.transaction() as done:
+                session.publish("invoices", b"for 1")
+                first.ack()
+                with second:
+                    raise zbroker.Reject("no such customer")
+            assert done.committed is not None
+            assert (done.committed.acknowledged, done.committed.rejected) == (2, 1)
+            session.tpc_begin(session.xid(1, "payment-1"))
+            third.reject("not paid")
+            session.tpc_prepare()
+            assert _shown(client, "orders.dead") == [b"2"]
+            decided = session.tpc_commit()
+            assert decided is not None
+            assert (decided.acknowledged, decided.rejected) == (1, 1)
+        with client.subscribe("orders.dead", since="epoch", until="now") as letters:
+            texts = [(letter.data, letter.headers["zb-text"]) for letter in letters]
+        assert texts == [(b"2", "no such customer"), (b"3", "not paid")]
+        assert _left(client, "orders") == 0
+
+
 def test_the_same_in_an_event_loop(tmp_path: Path) -> None:
     async def run(url: str) -> None:
         async with zbroker.aio.connect(url, name="a") as client:

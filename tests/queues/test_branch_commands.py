@@ -35,9 +35,10 @@ ENDS: Final = ["commit", "rollback"]
 
 def prepare(
     at: Bench, epoch: int, *accepts: Accepted, xid: Xid = X, number: int = 1, messages: int = 0,
-    rid: bytes = ANN,
+    rid: bytes = ANN, **more: Any,
 ) -> Any:  # fmt: skip
-    return say(at, PrepareTransaction("bills", epoch, number, xid, messages, list(accepts)), rid)
+    command = PrepareTransaction("bills", epoch, number, xid, messages, list(accepts), **more)
+    return say(at, command, rid)
 
 
 def decide(at: Bench, decision: Any, xid: Xid = X, rid: bytes = ANN, **more: Any) -> Any:

@@ -15,8 +15,10 @@ from zbroker.log.records import BRANCH, BranchRecord
 from zbroker.queues.commits import PendingUnit
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.queue_state import QueueState
+from zbroker.queues.work.message_locks import MessageLocks
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import remove
+from zbroker.queues.work.values import Lock
 
 # -- the queues process ---------------------------------------------------------------------------
 
@@ -39,6 +41,25 @@ def _not_in_the_tables(one: Any) -> None:
 def _not_kept(one: Any) -> None:
     """Messages are going since their branch was prepared here, and nothing says for how long."""
     one.queue.places.locks.put = lambda *given: None
+
+
+def _tables_say_no_rejects(one: Any) -> None:
+    """What is to be rejected is in the tables as what is to be acknowledged."""
+    locks = one.queue.places.locks
+
+    def dump() -> bytes:
+        plain = MessageLocks()
+        for lock, many in locks._of.items():
+            plain.put(many, Lock(lock.branch))
+        return plain.dump()
+
+    locks.dump = dump
+
+
+def _locked_to_be_acknowledged(one: Any) -> None:
+    """The log is read, and how a branch takes a message is not."""
+    locks, put = one.queue.places.locks, one.queue.places.locks.put
+    locks.put = lambda positions, lock: put(positions, lock._replace(reject=""))
 
 
 def _acknowledged(one: Any) -> None:
@@ -67,8 +88,8 @@ def _unlocked_by_a_refusal(one: Any) -> None:
         places.locks.drop(positions)
         found = undone(positions, fate)
         places.locks.all = kept - positions
-        for branch in places.locks.branches():
-            remove(places.locks._of[branch], positions)
+        for many in places.locks._of.values():
+            remove(many, positions)
         places.locks._of = {one: many for one, many in places.locks._of.items() if many}
         return found
 
@@ -107,6 +128,19 @@ def _facts_left_out(state: str) -> Callable[[Any, PendingUnit, Any], None]:
             unit.parts, unit.bodies = unit.parts[:-1], unit.bodies[:-1]
 
     return changed
+
+
+def _letters_of_the_prepared(core: Any) -> None:
+    """What is to be rejected has its letters when it is prepared; and then again."""
+    queues_bugs._made_with(core, "_made", lambda one: None)
+    letters = core._branches._takes._letters
+    go_on = letters._go_on
+
+    def kept(reading: Any) -> None:
+        reading.left = type(reading.left)(one._replace(keep=True) for one in reading.left)
+        go_on(reading)
+
+    letters._go_on = kept
 
 
 # -- the journal ----------------------------------------------------------------------------------
@@ -184,6 +218,9 @@ QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "locks are not in the tables": _queues(_not_in_the_tables),
     "locks are not kept": _queues(_not_kept),
     "locked messages are acknowledged": _queues(_acknowledged),
+    "tables do not say what is rejected": _queues(_tables_say_no_rejects),
+    "what is to be rejected is acknowledged": _queues(_locked_to_be_acknowledged),
+    "letters are written when it is prepared": _letters_of_the_prepared,
     "locked messages are purged": _queues(_purged),
     "a refused decision unlocks": _queues(_unlocked_by_a_refusal),
     "messages that are not held are locked": _any_is_locked,

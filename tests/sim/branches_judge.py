@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from tests.sim.queues_judge import Ref
 from tests.sim.transactions_journal import PRINCIPAL
-from tests.sim.transactions_judge import Job, Key, Landed, Row, TransactionsJudge, Tries
+from tests.sim.transactions_judge import Job, Key, Landed, Row, Taken, TransactionsJudge, Tries
 from zbroker.engine.effects import Send
 from zbroker.log import records as r
 from zbroker.log.format import FLAG_UNIT, KIND_BRANCH, KIND_TRANSACTION
@@ -35,12 +35,14 @@ if TYPE_CHECKING:
 
 
 class PreparedBranch(NamedTuple):
-    """A branch that is prepared in the log. position: of its record."""
+    """A branch that is prepared in the log. rejects: those of its jobs that it rejects. position:
+    of its record."""
 
     key: Key
     messages: int
     jobs: frozenset[Job]
     position: int
+    rejects: frozenset[Job]
 
 
 class BranchesJudge(TransactionsJudge):
@@ -55,7 +57,7 @@ class BranchesJudge(TransactionsJudge):
         self.locked: dict[Job, Xid] = {}
         self.decided: dict[Xid, str] = {}  # as the log says
         self._mixed: set[Xid] = set()  # of these, that found fewer than they had locked
-        self._committed_jobs: dict[Xid, set[Job]] = {}
+        self._committed_jobs: dict[Xid, Taken] = {}
         self._prepared_keys: set[Key] = set()
         self._were_locked: dict[tuple[str, int], BitMap64] = {}
         super().__init__(world)
@@ -68,7 +70,7 @@ class BranchesJudge(TransactionsJudge):
             super()._other(batches, at)
             return
         record = r.BRANCH.decode(batch.body)
-        self._unit(record)
+        self._unit(record, letters=self.has_letters(batches, at))
         self._unit_now = record.by, record.unit
         self.demand(record.principal == PRINCIPAL, "a branch of", record.principal)
         if record.state == "prepared":
@@ -95,11 +97,15 @@ class BranchesJudge(TransactionsJudge):
         jobs = self._said(
             key, batches, at, lambda fact: isinstance(fact, r.Locked) and fact.branch == branch
         )
+        rejects = {job for job, fact in jobs.items() if fact.reject}
+        wrong = [job for job in rejects if jobs[job].reject != f"bad {job.position}"]
+        self.demand(not wrong, key, "is to reject with other texts", wrong)
+        self.as_was_asked(key, rejects)
         self.demand(len(jobs) == record.accepted, key, "locks", jobs, "and says", record.accepted)
         twice = jobs & self.locked.keys()
         self.demand(not twice, key, "locks what is locked:", twice)
         self.branches[xid] = PreparedBranch(
-            key, record.messages, frozenset(jobs), batches[at].position
+            key, record.messages, frozenset(jobs), batches[at].position, frozenset(rejects)
         )
         self._prepared_keys.add(key)
         self.locked.update(dict.fromkeys(jobs, xid))
@@ -117,17 +123,21 @@ class BranchesJudge(TransactionsJudge):
         here = {job for job in branch.jobs if self._is_here(job)}
         if committed:
             self._results(branch.key, record, batches[at - 1] if at else None)
-            jobs = self._taken(branch.key, batches, at)
+            taken = self._taken(branch.key, batches, at)
+            jobs = taken.jobs
             for job in jobs:
                 before = self.by.setdefault(job, branch.key)
                 self.demand(before == branch.key, job, "was taken by", before, "and", branch.key)
+            wrong = taken.rejected ^ (branch.rejects & jobs)
+            self.demand(not wrong, xid, "does not reject what it was to reject:", wrong)
             shown = batches[at - 1].position if record.messages else 0
-            self.landed[branch.key] = Landed(shown, record.messages, jobs)
-            self._committed_jobs[xid] = jobs
+            self.landed[branch.key] = Landed(shown, record.messages, taken)
+            self._committed_jobs[xid] = taken
+            self.checks["rejects of a branch"] += len(taken.rejected)
         else:
             joined = at > 0 and bool(batches[at - 1].flags & FLAG_UNIT)
             self.demand(not joined, xid, "is rolled back, and shows something")
-            jobs = self._said(branch.key, batches, at, lambda fact: isinstance(fact, r.Failed))
+            jobs = {*self._said(branch.key, batches, at, lambda one: isinstance(one, r.Failed))}
             self._stages.pop(token_of(*branch.key), None)
         self.demand(jobs >= here, xid, "leaves locked:", here - jobs)
         self.demand(jobs <= branch.jobs, xid, "is about more than it had:", jobs - branch.jobs)
@@ -222,7 +232,8 @@ class BranchesJudge(TransactionsJudge):
         self.demand(said == right, command.xid, "is answered", command.decision, "and is", said)
         self.demand(answer.mixed == (command.xid in self._mixed), command.xid, "says", answer)
         if right == "committed":
-            for job in self._committed_jobs.get(command.xid, ()):
+            taken = self._committed_jobs.get(command.xid)
+            for job in taken.jobs if taken is not None else ():
                 ref = self.refs.get(job.queue)
                 if ref is not None and ref.life == job.life and job.position not in ref.requeued:
                     ref.done.add(job.position)

@@ -65,8 +65,8 @@ class BranchWorker(Worker):
         cid = self.world.cid()
         attempt.cids.append(cid)
         xid = self._xids[cid] = self.world.xid(attempt)
-        accepts = self._accepts(attempt)
-        command = b.PrepareTransaction(*attempt.key, xid, attempt.messages, accepts, cid)
+        accepts, rejects = self._accepts(attempt), self._rejects(attempt)
+        command = b.PrepareTransaction(*attempt.key, xid, attempt.messages, accepts, cid, rejects)
         self.link.send(command)
 
     def attached(self, answer: t.SessionAttached) -> None:

@@ -17,7 +17,8 @@ SEEDS_OF_BUG = 200  # within so many a planted bug is found
 #: what must have been looked at in some history; the list may not shrink
 CHECKS = {
     "prepared", "committed", "rolled_back", "forgotten", "locks compared", "listed",
-    "prepare transaction_aborted", "fenced", "snapshot",
+    "prepare transaction_aborted", "fenced", "snapshot", "rejects of a branch",
+    "letters of a transaction",
 }  # fmt: skip
 
 

@@ -22,11 +22,12 @@ FAULTS = {
 #: what must have been looked at in some history; the lists may not shrink
 CHECKS = {
     "acked", "aged", "answered", "attached", "committed", "compared", "failed", "fenced",
-    "fenced stage", "flagged", "found aborted", "found committed", "grouped", "ordered",
-    "purged", "refused session_fenced", "refused too_large", "refused transaction_aborted", "sent",
+    "fenced stage", "flagged", "found aborted", "found committed", "grouped",
+    "letters of a transaction", "ordered", "purged", "refused session_fenced", "refused too_large",
+    "refused transaction_aborted", "rejected", "rejected without a topic", "sent",
     "settled Release", "settled Settle", "snapshot", "time_limit", "told of a commit", "two queues",
 }  # fmt: skip
-RARE = {"attach session_fenced", "letters", "max_deliveries", "refused for now", "rejected"}
+RARE = {"attach session_fenced", "letters", "max_deliveries", "refused for now"}
 
 
 @pytest.mark.timeout(3_600)

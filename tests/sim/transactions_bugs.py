@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.sim import queues_bugs
 from zbroker.errors import ClientError
 from zbroker.journal.core import JournalCore
-from zbroker.log.format import FLAG_SHOWS, FLAG_UNIT, KIND_TRANSACTION
+from zbroker.log.format import FLAG_SHOWS, FLAG_UNIT, KIND_PUBLISH, KIND_TRANSACTION
 from zbroker.log.records import EPOCH_MAX, TRANSACTION, TransactionRecord, encode
 from zbroker.queues.commits import PendingUnit
 from zbroker.queues.core import QueuesCore
@@ -102,6 +102,21 @@ def _facts_apart(commits: Any, unit: PendingUnit) -> list[PendingUnit]:
     return [first, PendingUnit(unit.parts[1:], unit.bodies[1:], unit.done, commits.number())]
 
 
+def _letters_left_out(_commits: Any, unit: PendingUnit) -> list[PendingUnit]:
+    kept = [at for at, part in enumerate(unit.parts) if part.kind != KIND_PUBLISH]
+    parts, bodies = [unit.parts[at] for at in kept], [unit.bodies[at] for at in kept]
+    return [PendingUnit(parts, bodies, unit.done, unit.number)]
+
+
+def _letters_apart(commits: Any, unit: PendingUnit) -> list[PendingUnit]:
+    letters = [at for at, part in enumerate(unit.parts) if part.kind == KIND_PUBLISH]
+    if not letters:
+        return [unit]
+    [at] = letters
+    first = PendingUnit([unit.parts[at]], [unit.bodies[at]], lambda *given: None, commits.number())
+    return [first, *_letters_left_out(commits, unit)]
+
+
 def _answered_at_once(_commits: Any, unit: PendingUnit) -> list[PendingUnit]:
     unit.done("", "", len(unit.parts))
     unit.done = lambda *given: None
@@ -147,6 +162,33 @@ def _doubtful_are_aborted(core: Any) -> None:
                 unit.done = lambda *given: None
 
     commits.welcomed = gives_up
+
+
+def _rejects_acknowledged(core: Any) -> None:
+    takes = core._transactions._takes
+    settled = takes.settled
+    takes.settled = lambda take: settled(take._replace(reject=""))
+
+
+def _rejects_at_once(core: Any) -> None:
+    """A reject counts at once, whatever becomes of its transaction."""
+    takes = core._transactions._takes
+    settled = takes.settled
+
+    def at_once(take: Any) -> Any:
+        entries = settled(take)
+        if not take.reject:
+            return entries
+        take.one.entries += entries
+        return []
+
+    takes.settled = at_once
+
+
+def _unread_as_dead(core: Any) -> None:
+    """What was not read for its letter yet is rejected without."""
+    letters = core._transactions._takes._letters
+    letters._go_on = letters._end
 
 
 # -- the journal ----------------------------------------------------------------------------------
@@ -224,6 +266,11 @@ QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "epochs are those of the clock": _epochs_of_the_clock,
     "the facts of one queue are left out": _units(_facts_left_out),
     "facts are a unit of their own": _units(_facts_apart),
+    "letters are left out of the unit": _units(_letters_left_out),
+    "letters are a unit of their own": _units(_letters_apart),
+    "rejects are acknowledged": _rejects_acknowledged,
+    "a reject counts at once": _rejects_at_once,
+    "letters are not waited for": _unread_as_dead,
     "a commit is answered at once": _units(_answered_at_once),
     "a refused commit is not undone": _not_undone,
     "a commit in doubt is answered as aborted": _doubtful_are_aborted,

@@ -1,7 +1,8 @@
 """What transactions promise, on top of what queues do.
 
-the log    each commit is one unit: the messages, its record, what it took from queues; what it
-           made is of just what it took, and that was in its queue until then
+the log    each commit is one unit: the messages, its record, letters of what it rejected, what it
+           took from queues; what it made is of just what it took, and that was in its queue until
+           then; what it rejected is just what was asked for, and has one letter each
 epochs     rise; a commit is of the newest one of its session, and numbers rise in it
 answers    committed: it is durable, as a whole. Refused: it is not in the log, and never will
            be. Attached: what the log says of the last commit is what is answered
@@ -84,12 +85,19 @@ class Tries:
     refused: int = 0
 
 
+class Taken(NamedTuple):
+    """The jobs that left their queues with a transaction. rejected: those of them that are dead."""
+
+    jobs: set[Job]
+    rejected: set[Job]
+
+
 class Landed(NamedTuple):
     """A transaction in the log. position: of the first of its messages, 0 without any."""
 
     position: int
     messages: int
-    jobs: set[Job]
+    taken: Taken
 
 
 class TransactionsJudge(Judge):
@@ -111,6 +119,8 @@ class TransactionsJudge(Judge):
         #: cids of a session that a process has not answered
         self._attaching: dict[tuple[int, str], list[str]] = {}
         self._contested: set[str] = set()  # of those, the ones beside others
+        self._rejects: dict[Key, set[tuple[str, int]]] = {}  # that were asked for
+        self._in_unit = False  # the record that is looked at is of a transaction
 
     # -- the log ------------------------------------------------------------------------------
 
@@ -118,7 +128,7 @@ class TransactionsJudge(Judge):
         batch = batches[at]
         if batch.kind == KIND_TRANSACTION:
             record = r.TRANSACTION.decode(batch.body)
-            self._unit(record)
+            self._unit(record, letters=self.has_letters(batches, at))
             self._unit_now = record.by, record.unit
             self.demand(record.principal == PRINCIPAL, "a session of", record.principal)
             row = self._rows.setdefault(record.session, Row())
@@ -135,13 +145,28 @@ class TransactionsJudge(Judge):
                     continue
                 self.checks["aged"] += self._stages.pop(token, 0) > 0
 
+    def has_letters(self, batches: list[LogBatch], at: int) -> bool:
+        """The unit of the record of a transaction has dead letters: these have an order of their
+        own."""
+        return bool(batches[at].flags & FLAG_UNIT) and self._letters(batches[at + 1])
+
     def _unit(self, record: Any, *, letters: bool = False) -> None:
         """The queues of a transaction have a record each."""
-        if (record.by, record.unit) != self._unit_now:
+        self._in_unit = (record.by, record.unit) == self._unit_now
+        if not self._in_unit:
             super()._unit(record, letters=letters)
+
+    def _buried(self, ref: Ref, where: BitMap64, why: str, letters: LogBatch | None) -> None:
+        if not self._in_unit:  # else that was looked at with its record
+            super()._buried(ref, where, why, letters)
 
     def _letters(self, batch: LogBatch) -> bool:
         return super()._letters(batch) and batch.publisher != SHOWN_BY
+
+    def _returned(self, ref: Ref, where: BitMap64) -> None:
+        super()._returned(ref, where)
+        for position in where:  # another transaction may take it
+            self.by.pop(Job(ref.name, ref.life, position), None)
 
     def _published(self, batch: LogBatch, after: LogBatch | None) -> None:
         if not is_commit(batch):
@@ -184,19 +209,26 @@ class TransactionsJudge(Judge):
         tries = self._tries.get(key, Tries())
         self.demand(tries.taken > tries.refused, key, "landed, and was answered otherwise:", tries)
         shown, position = self._results(key, record, batches[at - 1] if at else None)
-        jobs = self._taken(key, batches, at)
+        taken = self._taken(key, batches, at)
         made = {job[:2] for job in shown}
-        took = {(job.queue, job.position) for job in jobs}
+        took = {(job.queue, job.position) for job in taken.jobs - taken.rejected}
         bare = not record.messages  # else there is a result for each
         self.demand(bare or made == took, key, "made results of", made, "and took", took)
-        for job in jobs:
+        for job in taken.jobs:
             before = self.by.setdefault(job, key)
             self.demand(before == key, job, "was taken by", before, "and by", key)
+        self.as_was_asked(key, taken.rejected)
         row.committed, row.number = key.epoch, key.number
         row.position, row.messages = position, record.messages
-        self.landed[key] = Landed(position, record.messages, jobs)
+        self.landed[key] = Landed(position, record.messages, taken)
         self.checks["committed"] += 1
-        self.checks["two queues"] += len({job.queue for job in jobs}) > 1
+        self.checks["two queues"] += len({job.queue for job in taken.jobs}) > 1
+
+    def as_was_asked(self, key: Key, rejected: set[Job]) -> None:
+        """What it rejects is what its program said."""
+        asked = self._rejects.get(key, set())
+        found = {(job.queue, job.position) for job in rejected}
+        self.demand(found == asked, key, "rejects", found, "and was asked for", asked)
 
     def _results(
         self, key: Key, record: r.TransactionRecord | r.BranchRecord, before: LogBatch | None
@@ -219,34 +251,62 @@ class TransactionsJudge(Judge):
         self.demand(len(set(jobs)) == len(jobs), key, "has two results of one job:", jobs)
         return set(jobs), before.position
 
-    def _taken(self, key: Key, batches: list[LogBatch], at: int) -> set[Job]:
-        """What left queues with it; all of it was there until now."""
-        return self._said(
+    def _taken(self, key: Key, batches: list[LogBatch], at: int) -> Taken:
+        """What left queues with it; all of it was there until now. Each that was rejected has its
+        letter in the unit, where its queue has a topic for these."""
+        letters: list[dict[str, Any]] = []
+        data: list[bytes] = []
+        if self.has_letters(batches, at):
+            at += 1
+            batch = batches[at]
+            assert batch.columns is not None
+            letters = msgspec.msgpack.decode(batch.columns.headers or b"\x90")
+            data = msgspec.msgpack.decode(batch.body)
+        said = self._said(
             key,
             batches,
             at,
-            lambda fact: isinstance(fact, r.MessagesGone) and fact.why == "acked",
+            lambda fact: isinstance(fact, r.MessagesGone) and fact.why in ("acked", "rejected"),
         )
+        rejected = {job for job, fact in said.items() if fact.why == "rejected"}
+        buried = [job for job in rejected if self._has_letters(job)]
+        texts = {(one["zb-queue"], one["zb-position"]): one["zb-text"] for one in letters}
+        expected = {(job.queue, job.position): f"bad {job.position}" for job in buried}
+        self.demand(texts == expected, key, "has letters", texts, "and not", expected)
+        self.demand(len(letters) == len(texts), key, "has two letters of a job:", letters)
+        for one, payload in zip(letters, data, strict=True):
+            right = payload == self.messages[one["zb-position"]].data
+            self.demand(right and one["zb-reason"] == "rejected", key, "has a wrong letter", one)
+        self.checks["letters of a transaction"] += len(letters)
+        self.checks["rejected without a topic"] += len(rejected) - len(buried)
+        return Taken({*said}, rejected)
+
+    def _has_letters(self, job: Job) -> bool:
+        """Its queue has a topic for them; a queue that is over has none, and no messages."""
+        ref = self.refs.get(job.queue)
+        return ref is not None and ref.life == job.life and bool(ref.config.dead_letter)
 
     def _said(
         self, key: Key, batches: list[LogBatch], at: int, is_right: Callable[[r.AnyFact], bool]
-    ) -> set[Job]:
-        """What the facts after a record are about; all of it was there until now."""
-        found: set[Job] = set()
+    ) -> dict[Job, Any]:
+        """What the facts after a record are about, each with its fact; all of it was there until
+        now."""
+        found: dict[Job, Any] = {}
         while batches[at].flags & FLAG_UNIT:
             at += 1
             self.demand(batches[at].kind == KIND_QUEUE, key, "has a part of kind", batches[at].kind)
             record = r.QUEUE.decode(batches[at].body)
             self.demand((record.by, record.unit) == self._unit_now, key, "has a part of another")
-            where = BitMap64()
+            ref = self.refs.get(record.queue)
             for fact in record.facts:
                 self.demand(is_right(fact), key, "has another fact:", fact)
-                where |= r.unpack_positions(fact.where)  # type: ignore[union-attr]
-            ref = self.refs.get(record.queue)
-            if ref is not None and ref.life == record.life and not ref.ended:
-                lost = where - ref.here
-                self.demand(not lost, key, "took from", ref.name, "what was gone:", list(lost))
-            found |= {Job(record.queue, record.life, position) for position in where}
+                where = r.unpack_positions(fact.where)  # type: ignore[union-attr]
+                if ref is not None and ref.life == record.life and not ref.ended:
+                    lost = where - ref.here
+                    self.demand(not lost, key, "took from", ref.name, "what was gone:", list(lost))
+                jobs = {Job(record.queue, record.life, position) for position in where}
+                self.demand(jobs.isdisjoint(found), key, "takes twice", jobs)
+                found |= dict.fromkeys(jobs, fact)
         return found
 
     # -- commands and answers -----------------------------------------------------------------
@@ -263,13 +323,17 @@ class TransactionsJudge(Judge):
         elif isinstance(command, self.takes):
             key = Key(command.session, command.epoch, command.number)
             self._tries.setdefault(key, Tries()).taken += 1
-            for one in command.accepts:
-                ref = self.ref(process.running(one.queue))
-                if ref is not None:
-                    self._asked_for(ref, r.of_ends(one.ends))
+            self._rejects[key] = {
+                (one.queue, at) for one in command.rejects for at in r.of_ends(one.ends)
+            }
+            for why, said in (("acked", command.accepts), ("rejected", command.rejects)):
+                for one in said:
+                    ref = self.ref(process.running(one.queue))
+                    if ref is not None:
+                        self._asked_for(ref, r.of_ends(one.ends), why)
 
-    def _asked_for(self, ref: Ref, where: BitMap64) -> None:
-        ref.asked["acked"] = ref.asked.get("acked", BitMap64()) | where
+    def _asked_for(self, ref: Ref, where: BitMap64, why: str) -> None:
+        ref.asked[why] = ref.asked.get(why, BitMap64()) | where
         for position in where:  # if it is refused they may go to others at once
             self._leases.pop((ref.name, position), None)
 
@@ -317,18 +381,23 @@ class TransactionsJudge(Judge):
         landed = self.landed.get(key)
         self.demand(landed is not None, key, "is answered, and not in the log")
         assert landed is not None
-        said = answer.position, answer.messages, answer.accepted
-        known = landed.position, landed.messages, len(landed.jobs)
+        jobs, rejected = landed.taken
+        said = answer.position, answer.messages, answer.accepted, answer.rejected
+        known = landed.position, landed.messages, len(jobs), len(rejected)
         self.demand(said == known, key, "is answered", said, "and not", known)
-        asked = {(one.queue, at) for one in command.accepts for at in r.of_ends(one.ends)}
-        took = {(job.queue, job.position) for job in landed.jobs}
+        asked = {
+            (one.queue, at)
+            for one in (*command.accepts, *command.rejects)
+            for at in r.of_ends(one.ends)
+        }
+        took = {(job.queue, job.position) for job in jobs}
         self.demand(asked == took, key, "took", took, "and not", asked)
         self.done(key)
         self.checks["answered"] += 1
 
     def done(self, key: Key) -> None:
         """Somebody was told that it holds: what it took is never sent again."""
-        for job in self.landed[key].jobs:
+        for job in self.landed[key].taken.jobs:
             ref = self.refs.get(job.queue)
             if ref is not None and ref.life == job.life and job.position not in ref.requeued:
                 ref.done.add(job.position)
@@ -365,16 +434,28 @@ class TransactionsJudge(Judge):
         super().verdict(process)
         self.demand(not self._stages, "nothing waits for a commit any more:", self._stages)
         results = self._jobs_with_results()
+        done = {  # in some life of its queue
+            job[:1] + job[2:]
+            for job, key in self.by.items()
+            if job not in self.landed[key].taken.rejected
+        }
         for job, key in self.by.items():
             made = results.get(job[:1] + job[2:], 0)
-            self.demand(made or not self.landed[key].messages, job, "has no result")
+            dead = job in self.landed[key].taken.rejected
+            bare = dead or not self.landed[key].messages
+            self.demand(made or bare, job, "has no result")
+            wrong = made and dead and job[:1] + job[2:] not in done
+            self.demand(not wrong, job, "was rejected, and has a result")
         for ref in self.refs.values():
             if ref.ended or not self.world.is_work(ref):
                 continue
             for position, why in ref.why.items():
                 by = self.by.get(Job(ref.name, ref.life, position))
-                self.demand(by is None or why == "acked", position, "is", why, "and taken by", by)
-                alone = self.world.pure and why == "acked" and position not in ref.requeued
+                self.demand(
+                    by is None or why in ("acked", "rejected"), position, "is", why, "taken by", by
+                )
+                alone = self.world.pure and why in ("acked", "rejected")
+                alone = alone and position not in ref.requeued
                 self.demand(not alone or by is not None, position, "is gone without a result")
 
     def _jobs_with_results(self) -> dict[tuple[Any, ...], int]:

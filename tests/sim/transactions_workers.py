@@ -138,11 +138,13 @@ class SessionLink:
 
 @dataclass
 class Attempt:
-    """One transaction of a worker. staging: batches that are not durable yet. sent_ms: when its
-    commit was sent. cids: of commits that were not answered."""
+    """One transaction of a worker. rejects: jobs that it has no results of. staging: batches that
+    are not durable yet. sent_ms: when its commit was sent. cids: of commits that were not
+    answered."""
 
     key: Key
     takes: list[tuple[Want, BitMap64]]
+    rejects: list[tuple[Want, BitMap64]] = field(default_factory=list)
     messages: int = 0
     staging: int = 0
     eager: bool = False  # commits before all is durable
@@ -206,7 +208,7 @@ class Worker(Client):
 
     def _ended(self, attempt: Attempt, *, committed: bool) -> None:
         self.attempt = None
-        for want, positions in attempt.takes:
+        for want, positions in (*attempt.takes, *attempt.rejects):
             if committed:
                 want.held -= positions
             elif want.held & positions and (self.world.healing or self.world.rng.random() < 0.7):
@@ -226,7 +228,7 @@ class Worker(Client):
         self._numbers += 1
         rng = self.world.rng
         key = Key(self.link.session, attached.epoch, self._numbers)
-        attempt = self.attempt = Attempt(key, self._some_jobs())
+        attempt = self.attempt = Attempt(key, *self._some_jobs())
         if not self.world.healing:
             attempt.eager, attempt.twice = rng.random() < 0.1, rng.random() < 0.1
             if rng.random() < 0.1:
@@ -241,18 +243,21 @@ class Worker(Client):
             if rng.random() < 0.1 and not self.world.healing:
                 wait_ms = SLOW_MS  # what it has staged so far may have ended by then
 
-    def _some_jobs(self) -> list[tuple[Want, BitMap64]]:
-        """Of one queue, or of two."""
+    def _some_jobs(self) -> tuple[list[tuple[Want, BitMap64]], list[tuple[Want, BitMap64]]]:
+        """Of one queue, or of two: those that it does, and those that it rejects."""
         rng = self.world.rng
         holding = [want for want in self.wants if want.held and want.live]
         takes: list[tuple[Want, BitMap64]] = []
+        rejects: list[tuple[Want, BitMap64]] = []
         left = 5 * JOBS_MAX if self.world.healing else JOBS_MAX
         for want in rng.sample(holding, min(len(holding), rng.choice((1, 2, 2)))):
             if left:
                 many = some_of(rng, want.held)[:left]
-                takes.append((want, many))
                 left -= len(many)
-        return takes
+                bad = BitMap64([at for at in many if rng.random() < 0.2])
+                takes += [(want, many - bad)] if many - bad else []
+                rejects += [(want, bad)] if bad else []
+        return takes, rejects
 
     def _results(self, attempt: Attempt) -> list[bytes]:
         """One of each job; sometimes some of no job, or nothing at all."""
@@ -302,13 +307,24 @@ class Worker(Client):
             for want, many in attempt.takes
         ]
 
+    def _rejects(self, attempt: Attempt) -> list[t.RejectedMessages]:
+        """Each job for a reason of its own."""
+        return [
+            t.RejectedMessages(
+                want.command.queue, want.command.holder, self.generation or 1, [at, at + 1],
+                f"bad {at}",
+            )
+            for want, many in attempt.rejects
+            for at in many
+        ]  # fmt: skip
+
     def _commit(self, attempt: Attempt) -> None:
-        accepts = self._accepts(attempt)
+        accepts, rejects = self._accepts(attempt), self._rejects(attempt)
         attempt.sent_ms = self.world.at.now_ms
         for _ in range(1 + attempt.twice):
             cid = self.world.cid()
             attempt.cids.append(cid)
-            command = t.CommitTransaction(*attempt.key, attempt.messages, accepts, cid)
+            command = t.CommitTransaction(*attempt.key, attempt.messages, accepts, cid, rejects)
             self.link.send(command)
 
     # -- what a program may do ----------------------------------------------------------------

@@ -1,11 +1,11 @@
 """Workers with sessions, the queues that they take from, and one log: transactions.
 
 The world of queues_world.py, with its faults, and in it workers (transactions_workers.py) that take
-jobs from one or two queues, stage results, and commit; transactions_judge.py says what is promised.
-Each has a session with a stable name. It dies and comes back, or hangs while another one attaches
-its session; it loses connections with a commit under way; commits are refused, for now and for
-good; what is staged ends by age. A journal begins with its newest state snapshot. In some histories
-other consumers acknowledge and reject jobs beside them.
+jobs from one or two queues, stage results, reject some jobs, and commit; transactions_judge.py says
+what is promised. Each has a session with a stable name. It dies and comes back, or hangs while
+another one attaches its session; it loses connections with a commit under way; commits are refused,
+for now and for good; what is staged ends by age. A journal begins with its newest state snapshot.
+In some histories other consumers acknowledge and reject jobs beside them.
 
 Bugs (`TransactionsWorld(seed, bug)`): transactions_bugs.py.
 """
@@ -41,6 +41,7 @@ _JOBS: dict[str, dict[str, Any]] = {
     "group": {"group_key": "/g", "retry_delay": [0, 120]},
     "limits": {"max_deliveries": 6, "dead_letter": DEAD},
     "strict": {"leasing": "strict", "max_backlog": 12},
+    "buried": {"dead_letter": DEAD},
     "expiring": {"expiration": 1_500, "dead_letter": DEAD},
 }
 #: queues that workers take from

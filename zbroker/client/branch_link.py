@@ -16,7 +16,14 @@ from typing import Final
 
 from zbroker.client.endpoints import ListenerEndpoints
 from zbroker.client.questions import PAUSE_S, LostError, QuestionLink, ask
-from zbroker.client.session_link import AGAIN, HINT, DetachedError, SessionLink, never_arrived
+from zbroker.client.session_link import (
+    AGAIN,
+    HINT,
+    DetachedError,
+    SessionLink,
+    Takes,
+    never_arrived,
+)
 from zbroker.errors import Timeout, ZBrokerError
 from zbroker.wire.branches import (
     BRANCHES_LISTED_MAX,
@@ -29,7 +36,6 @@ from zbroker.wire.branches import (
     ListBranches,
     PrepareTransaction,
 )
-from zbroker.wire.transactions import Accepted
 from zbroker.xids import Xid
 
 _UNKNOWN: Final = "ask the branches that are left (`tpc_recover`) when the broker is there"
@@ -44,9 +50,7 @@ class BranchLink:
 
     # -- prepare ------------------------------------------------------------------------------
 
-    def prepare(
-        self, xid: Xid, messages: int, accepts: list[Accepted], timeout: float
-    ) -> BranchPrepared:
+    def prepare(self, xid: Xid, messages: int, takes: Takes, timeout: float) -> BranchPrepared:
         """Prepares the transaction whose token was given last.
 
         Raises: ZBrokerError transaction_aborted, session_fenced, branch_exists, ...: nothing of it
@@ -54,7 +58,10 @@ class BranchLink:
         """
         session, end = self._session, time.monotonic() + timeout
         with session.lock:
-            command = PrepareTransaction(session.name, *session.current(), xid, messages, accepts)
+            command = PrepareTransaction(
+                session.name, *session.current(), xid, messages, takes.accepts,
+                rejects=takes.rejects,
+            )  # fmt: skip
             try:
                 answer = session.ask(command, end)
             except LostError:

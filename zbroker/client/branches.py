@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 import msgspec
 
 from zbroker.client.branch_link import BranchLink
-from zbroker.client.session_link import TransactionId
+from zbroker.client.session_link import Takes, TransactionId
 from zbroker.client.transaction import COMMIT_S, Transaction, TransactionResult
 from zbroker.client.waits import end_of
 from zbroker.clock import to_datetime
 from zbroker.errors import ZBrokerError
 from zbroker.wire.branches import Branch, BranchState, Decision
-from zbroker.wire.transactions import Accepted
 from zbroker.xids import Xid
 
 if TYPE_CHECKING:
@@ -47,7 +46,8 @@ class BranchInfo(NamedTuple):
     `tpc_rollback` and `tpc_forget` take.
 
     state: "prepared"; "committed" or "rolled_back" by an operator, until `tpc_forget`. prepared:
-    when. messages: that it shows if it is committed; acknowledged: that leave their queues then.
+    when. messages: that it shows if it is committed; acknowledged: that leave their queues then,
+    with those that it rejects.
     """
 
     xid: Xid
@@ -97,7 +97,7 @@ class BranchMethods:
         raise NotImplementedError
 
     async def _hand_in(
-        self, ask: Callable[[int, list[Accepted], float], T], timeout: float, *, empty: bool = False
+        self, ask: Callable[[int, Takes, float], T], timeout: float, *, empty: bool = False
     ) -> T | None:
         raise NotImplementedError
 
@@ -113,8 +113,8 @@ class BranchMethods:
         return checked(Xid(format_id, gtrid, bqual))
 
     async def _tpc_begin(self, xid: Xid, *, timeout: float | None = None) -> None:
-        """What the session publishes and acknowledges from here on belongs to the transaction
-        `xid`, until it is committed or rolled back.
+        """What the session publishes, acknowledges and rejects from here on belongs to the
+        transaction `xid`, until it is committed or rolled back.
 
         timeout: seconds in which it has to be prepared; later `tpc_prepare` rolls it back.
         Raises: ZBrokerError bad_command (another transaction is open), bad_field; else as
@@ -259,7 +259,9 @@ class BranchMethods:
         done = await self._client._aside(self._branches.decide, xid, decision, timeout)
         if done is None:
             return None
-        return TransactionResult(done.messages, done.position, done.accepted, done.mixed)
+        return TransactionResult(
+            done.messages, done.position, done.accepted, done.mixed, done.rejected
+        )
 
 
 def checked(given: Xid | BranchInfo) -> Xid:

@@ -20,12 +20,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from msgspec.structs import asdict
+
 from zbroker.client.branch_link import BranchLink
 from zbroker.client.branches import BranchMethods
 from zbroker.client.consumer.consumer import BaseConsumer, Consumer
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.message import QueueMessage
-from zbroker.client.consumer.settlement import Verb
+from zbroker.client.consumer.settlement import ACK, Verb
 from zbroker.client.consumer.transport import ConsumerThread, ConsumerTransport
 from zbroker.client.options import ConnectOptions
 from zbroker.client.publisher.core import Policy
@@ -33,14 +35,14 @@ from zbroker.client.publisher.publisher import PublisherSettings
 from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.session_keeper import SessionKeeper
-from zbroker.client.session_link import SessionEnd, SessionLink, TransactionId
+from zbroker.client.session_link import SessionEnd, SessionLink, Takes, TransactionId
 from zbroker.client.transaction import COMMIT_S, Transaction, TransactionResult
 from zbroker.client.waits import blocking, run
 from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, publisher_id
 from zbroker.limits import SESSION_MAX_BYTES
 from zbroker.wire.messages import Logon
-from zbroker.wire.transactions import Accepted
+from zbroker.wire.transactions import RejectedMessages
 
 if TYPE_CHECKING:
     from zbroker.client.base_client import BaseClient
@@ -82,17 +84,18 @@ def session_options(name: str, options: ConnectOptions, slot: int) -> ConnectOpt
 
 
 class TransactionalPort(ConsumerTransport):
-    """A consumer's connection whose acks belong to the transaction that is open, if one is."""
+    """A consumer's connection whose acks and rejects belong to the transaction that is open, if one
+    is."""
 
     session: BaseSession | None = None
 
     def ack(self, message: QueueMessage) -> None:
-        if self.session is None or not self.session._take(self, (message,)):
+        if self.session is None or not self.session._take(self, ACK, (message,)):
             super().ack(message)
 
     def settle(self, verb: Verb, messages: Sequence[QueueMessage]) -> None:
-        session = self.session if verb.kind == "ack" else None
-        if session is None or not session._take(self, messages):
+        session = self.session if verb.kind in ("ack", "reject") else None
+        if session is None or not session._take(self, verb, messages):
             super().settle(verb, messages)
 
 
@@ -140,9 +143,9 @@ class BaseSession(BranchMethods):
         return receipt
 
     def consume(self, queue: str, **options: Any) -> Any:  # noqa: ANN401 - as its client has them
-        """As `Client.consume`; in a transaction acks are kept until that is committed.
+        """As `Client.consume`; in a transaction acks and rejects are kept until that is committed.
 
-        Releases and rejects count at once. A replayable queue has no part in transactions. With a
+        Releases count at once. A replayable queue has no part in transactions. With a
         session_timeout its messages have no lease: they last as long as the session.
         """
         consumer = self._client.consume(queue, **options)
@@ -171,11 +174,14 @@ class BaseSession(BranchMethods):
         for consumer in [*self._consumers] if self._keeper is not None else ():
             consumer._command.epoch = epoch
 
-    def _take(self, port: ConsumerTransport, messages: Iterable[QueueMessage]) -> bool:
-        """Whether a transaction takes these acks."""
+    def _take(self, port: ConsumerTransport, verb: Verb, messages: Iterable[QueueMessage]) -> bool:
+        """Whether a transaction takes these acks or rejects. Raises: ZBrokerError bad_command."""
         if self._transaction is None:
             return False
-        self._transaction.take(port, messages)
+        if verb.kind == "reject" and not self._link.takes_rejects:
+            text = "an earlier release of the broker takes no rejects in a transaction"
+            raise ZBrokerError("bad_command", text, "update it, or reject after the transaction")
+        self._transaction.take(port, verb, messages)
         return True
 
     async def _open(self, timeout: float) -> None:
@@ -209,11 +215,13 @@ class BaseSession(BranchMethods):
         assert transaction is not None, "it was begun"
         done = await self._hand_in(self._link.commit, timeout)
         if done is not None:
-            transaction.committed = TransactionResult(done.messages, done.position, done.accepted)
+            transaction.committed = TransactionResult(
+                done.messages, done.position, done.accepted, rejected=done.rejected
+            )
         self._transaction = None
 
     async def _hand_in(
-        self, ask: Callable[[int, list[Accepted], float], T], timeout: float, *, empty: bool = False
+        self, ask: Callable[[int, Takes, float], T], timeout: float, *, empty: bool = False
     ) -> T | None:
         """The answer to all that the transaction has; it is rolled back if there is none.
 
@@ -223,19 +231,23 @@ class BaseSession(BranchMethods):
         assert transaction is not None, "it was begun"
         try:
             await self._client._flush(timeout)
-            accepts = [
-                port.read(partial(_accepting, messages)) for port, messages in transaction.taken
-            ]
+            takes = Takes([], [])
+            for port, verb, messages in transaction.taken:
+                taken = port.read(partial(_accepting, messages))
+                if verb.kind == "reject":
+                    takes.rejects.append(RejectedMessages(**asdict(taken), reason=verb.reason))
+                else:
+                    takes.accepts.append(taken)
             answer = None
-            if transaction.messages or accepts or empty:
-                hand_in = partial(ask, transaction.messages, accepts, timeout)
+            if transaction.messages or any(takes) or empty:
+                hand_in = partial(ask, transaction.messages, takes, timeout)
                 answer = await self._client._aside(hand_in)
         except BaseException as error:
             if isinstance(error, ZBrokerError) and error.code == "session_fenced":
                 self._error = error
             await self._rollback()
             raise
-        for port, messages in transaction.taken:
+        for port, _, messages in transaction.taken:
             port.read(partial(_accepted, messages))
         return answer
 
@@ -245,7 +257,7 @@ class BaseSession(BranchMethods):
         transaction, self._transaction = self._transaction, None
         if transaction is None or not transaction.is_open:
             return
-        for port, messages in transaction.taken:
+        for port, _, messages in transaction.taken:
             with suppress(ZBrokerError):  # the consumer is over: they come again all the same
                 port.settle(_RELEASE, messages)
         try:
@@ -317,10 +329,10 @@ class Session(BaseSession):
 
     @contextmanager
     def transaction(self, timeout: float = COMMIT_S) -> Iterator[Transaction]:
-        """All messages that the session publishes and acknowledges in the block hold when it ends,
-        or none of them if it raises.
+        """All messages that the session publishes, acknowledges and rejects in the block hold when
+        it ends, or none of them if it raises.
 
-        Acknowledged messages come again then. timeout: seconds for the commit.
+        Acknowledged and rejected messages come again then. timeout: seconds for the commit.
         Raises: ZBrokerError transaction_aborted (nothing holds: a message was not held any more, or
         the broker had waited for a minute), session_fenced (the session was attached elsewhere:
         this one is over), outcome_unknown, or what a publish was refused with.

@@ -29,6 +29,7 @@ from zbroker.wire.transactions import (
     AttachSession,
     CommitTransaction,
     DetachSession,
+    RejectedMessages,
     SessionAttached,
     SessionDetached,
     TransactionCommitted,
@@ -53,6 +54,13 @@ class SessionEnd(NamedTuple):
     reason: str
     code: str = ""
     text: str = ""
+
+
+class Takes(NamedTuple):
+    """What a transaction takes from queues."""
+
+    accepts: list[Accepted]
+    rejects: list[RejectedMessages]
 
 
 class DetachedError(LostError):
@@ -142,6 +150,11 @@ class SessionLink:
             return None
         return TransactionId(found.committed, found.number)
 
+    @property
+    def takes_rejects(self) -> bool:
+        """Whether the broker looks at rejects of a transaction."""
+        return self._attached is not None and self._attached.rejects
+
     def begin(self, timeout: float) -> tuple[TransactionId, str]:
         """The next transaction, and the token for its messages; the session attaches where it has
         to.
@@ -168,9 +181,7 @@ class SessionLink:
             raise never_arrived()
         return self._open
 
-    def commit(
-        self, messages: int, accepts: list[Accepted], timeout: float
-    ) -> TransactionCommitted:
+    def commit(self, messages: int, takes: Takes, timeout: float) -> TransactionCommitted:
         """Commits the transaction whose token was given last.
 
         Raises: ZBrokerError transaction_aborted, session_fenced, ...: nothing of it holds;
@@ -178,7 +189,9 @@ class SessionLink:
         """
         with self.lock:
             current, end = self.current(), time.monotonic() + timeout
-            command = CommitTransaction(self.name, *current, messages, accepts)
+            command = CommitTransaction(
+                self.name, *current, messages, takes.accepts, rejects=takes.rejects
+            )
             try:
                 answer = self.ask(command, end)
             except LostError:

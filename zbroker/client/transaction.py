@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zbroker.client.consumer.message import QueueMessage
+from zbroker.client.consumer.settlement import Verb
 from zbroker.client.session_link import TransactionId
 
 if TYPE_CHECKING:
@@ -20,12 +21,22 @@ class TransactionResult(NamedTuple):
 
     position: in the log of the broker; 0 without messages. mixed: some of what it acknowledged did
     not leave its queue by it: the queue was deleted, or another instance had given it out.
+    rejected: so many of those that left their queues were rejected.
     """
 
     messages: int
     position: int
     acknowledged: int
     mixed: bool = False
+    rejected: int = 0
+
+
+class TakenMessages(NamedTuple):
+    """Messages of one consumer that a transaction acknowledges, or rejects for one reason."""
+
+    port: ConsumerTransport
+    verb: Verb
+    messages: list[QueueMessage]
 
 
 class Transaction:
@@ -36,17 +47,22 @@ class Transaction:
         self.id = id_
         self.committed: TransactionResult | None = None
         self.messages = 0
-        self._taken: dict[ConsumerTransport, list[QueueMessage]] = {}
+        self._taken: dict[tuple[ConsumerTransport, Verb], list[QueueMessage]] = {}
+        self._settled: dict[ConsumerTransport, set[int]] = {}  # where these are
 
-    def take(self, port: ConsumerTransport, messages: Iterable[QueueMessage]) -> None:
-        """They are acknowledged in it."""
+    def take(self, port: ConsumerTransport, verb: Verb, messages: Iterable[QueueMessage]) -> None:
+        """They are acknowledged or rejected in it, but for those that were so before."""
         self.check_open()
-        self._taken.setdefault(port, []).extend(messages)
+        settled = self._settled.setdefault(port, set())
+        fresh = {message._at: message for message in messages if message._at not in settled}
+        if fresh:
+            settled.update(fresh)
+            self._taken.setdefault((port, verb), []).extend(fresh.values())
 
     @property
-    def taken(self) -> list[tuple[ConsumerTransport, list[QueueMessage]]]:
-        """By consumer."""
-        return list(self._taken.items())
+    def taken(self) -> list[TakenMessages]:
+        """By consumer and verb."""
+        return [TakenMessages(*key, messages) for key, messages in self._taken.items()]
 
     @property
     def is_open(self) -> bool:

@@ -155,6 +155,7 @@ class OriginsLocked(QueueFact, tag=7):
     """A prepared branch is to take them, see zbroker.log.records.Locked."""
 
     branch: tuple[str, str] = ("", "")
+    reject: str = ""
 
 
 AnyQueueFact = OriginsGone | OriginsFailed | Moved | Carried | OriginsNoted | Purged | OriginsLocked

@@ -297,10 +297,12 @@ class NotedEarly(Fact, tag=9):
 
 class Locked(Fact, tag=10):
     """A prepared branch is to take them: no consumer gets them until it is decided. branch: its
-    principal, and the token that it staged under."""
+    principal, and the token that it staged under. reject: they are to be dead letters with this
+    text; "": they are to be acknowledged."""
 
     where: bytes
     branch: tuple[str, str]
+    reject: str = ""
 
 
 AnyFact = (

@@ -2,8 +2,8 @@
 
     prepare  each message is held by its consumer here --> a unit: the record, what is locked
                lands, and is read --> answered       refused, or one was not held --> nothing holds
-    decide   AskBranches --the branch, prepared here--> a unit: its messages, the record, what
-               leaves the queues, or comes back --> answered
+    decide   AskBranches --the branch, prepared here--> a unit: its messages, the record, dead
+               letters of what it rejects, what leaves the queues, or comes back --> answered
                --decided by an operator--> answered, if it was the same decision
 
 Commits of two programs race in the journal, which takes one of them. What a branch has locked is
@@ -24,9 +24,11 @@ from zbroker.log.records import BranchRecord
 from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.queue_state import QueueState, after_all
 from zbroker.queues.scope_changes import ScopeChanges
-from zbroker.queues.transaction_takes import Taken, TransactionTakes
+from zbroker.queues.transaction_letters import Taken
+from zbroker.queues.transaction_takes import TransactionTakes
 from zbroker.queues.work import locks
 from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Lock
 from zbroker.transaction_tokens import token_of
 from zbroker.wire.branches import (
     Branch,
@@ -82,10 +84,12 @@ class BranchCommands:
             command.messages, accepted, sorted({take.one.name for take in takes}),
         )  # fmt: skip
         branch = principal, token_of(command.session, epoch, command.number)
-        answer = BranchPrepared(command.xid, command.messages, accepted, command.cid)
+        rejected = sum(len(take.positions) for take in takes if take.reject)
+        answer = BranchPrepared(command.xid, command.messages, accepted, command.cid, rejected)
         taken: list[Taken] = []
         for take in takes:
-            outcome = locks.prepare(take.queue, take.consumer.key, take.positions, branch)
+            lock = Lock(branch, take.reject)
+            outcome = locks.prepare(take.queue, take.consumer.key, take.positions, lock)
             taken.append((take.one, [(outcome, None)]))
             self._shared.touch(take.one)
 
@@ -143,17 +147,22 @@ class BranchCommands:
         if decided == "forget" and row.state == "prepared":
             raise ClientError("bad_command", f"branch {row.xid} is prepared: decide it first")
         branch = row.principal, token_of(row.session, row.epoch, row.number)
-        accepted = sum(len(queue.places.locks.of(branch)) for _, queue in many)
-        messages = row.messages if decided == "commit" else 0
+        found = [each for _, queue in many for each in queue.places.locks.of(branch).items()]
+        accepted = sum(len(positions) for _, positions in found)
+        committed = decided == "commit"
+        rejected = sum(len(positions) for text, positions in found if text) if committed else 0
+        messages = row.messages if committed else 0
         mixed = row.state == "prepared" and accepted < row.accepted
         if request.dry_run:
-            request.then(BranchDecided(row.xid, decided, 0, messages, accepted, mixed))
+            answer = BranchDecided(
+                row.xid, decided, 0, messages, accepted, mixed, rejected=rejected
+            )
+            request.then(answer)
             return
         taken: list[Taken] = [
-            (one, [(outcome, None) for outcome in
-                   locks.decide(queue, branch, committed=decided == "commit")])
+            (one, [(each, None) for each in locks.decide(queue, branch, committed=committed)])
             for one, queue in many
-        ]  # fmt: skip
+        ]
         record = BranchRecord(
             row.principal, row.xid, _STATES[decided], row.session, row.epoch, row.number, messages,
             accepted, row.queues, request.heuristic, row.instance != self._here,
@@ -164,10 +173,12 @@ class BranchCommands:
                 request.refuse(error)
                 return
             shown = first - messages if messages else 0
-            answer = BranchDecided(row.xid, decided, shown, messages, accepted, mixed)
+            answer = BranchDecided(
+                row.xid, decided, shown, messages, accepted, mixed, rejected=rejected
+            )
             self._shared.promises.at(position, lambda: request.then(answer))
 
-        self._takes.commit(KIND_BRANCH, record, taken, done)
+        self._takes.commit(KIND_BRANCH, record, taken, done, branch=branch)
 
     @property
     def _here(self) -> int:

@@ -9,8 +9,10 @@ the message in its queue or its letter in the log, never both and never none.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pyroaring import BitMap64
 
@@ -75,14 +77,14 @@ class DeadLetters:
             unreadable = Outcome(lost, "gone", "unreadable")
             one.entries.append((unreadable, ending if not rows else None))
             self._shared.touch(one)
-        units = _by_size(rows)
+        units = by_size([Letter(one, outcome.why, outcome.letter, row) for row in rows])
         for number, part in enumerate(units):
-            positions = BitMap64([row.position for row in part])
+            positions = BitMap64([letter.row.position for letter in part])
             buried = Outcome(positions, "gone", outcome.why, 0, outcome.letter)
             facts: list[AnyFact] = [MessagesGone(pack_positions(positions), outcome.why)]
             last = ending if number == len(units) - 1 else None
             self._shared.manager.add(
-                one, facts, [(buried, last)], letters=_letters(one, outcome, part, self._shared.now)
+                one, facts, [(buried, last)], letters=part_of(part, self._shared.now)
             )
 
 
@@ -94,36 +96,52 @@ def _cut(outcome: Outcome) -> tuple[Outcome, Outcome | None]:
     return outcome._replace(positions=first), outcome._replace(positions=rest)
 
 
-def _by_size(rows: list[InspectedMessage]) -> list[list[InspectedMessage]]:
-    units: list[list[InspectedMessage]] = []
+class Letter(NamedTuple):
+    """A message that a queue gives up. why, text: of its headers."""
+
+    one: QueueState
+    why: str
+    text: str
+    row: InspectedMessage
+
+
+def by_size(letters: Sequence[Letter]) -> list[list[Letter]]:
+    """Those that are in one part of a unit each: at most LETTERS_MAX."""
+    parts: list[list[Letter]] = []
     size = 0
-    for row in rows:
-        if not units or size + len(row.data) > LETTERS_MAX_BYTES:
-            units.append([])
+    for letter in letters:
+        data = len(letter.row.data)
+        if not parts or size + data > LETTERS_MAX_BYTES or len(parts[-1]) == LETTERS_MAX:
+            parts.append([])
             size = 0
-        units[-1].append(row)
-        size += len(row.data) + EXTRA_MAX_BYTES // 16
-    return units
+        parts[-1].append(letter)
+        size += data + EXTRA_MAX_BYTES // 16
+    return parts
 
 
-def _letters(
-    one: QueueState, outcome: Outcome, rows: list[InspectedMessage], now: Now
-) -> tuple[UnitPart, Body]:
-    """The dead letters of messages, as one part of a unit."""
-    body = bodies.pack([row.data for row in rows])
+def part_of(letters: Sequence[Letter], now: Now) -> tuple[UnitPart, Body] | None:
+    """They are published, as one part of a unit; None: their queues have no topic for them any
+    more."""
+    letters = [letter for letter in letters if letter.one.definition.config.dead_letter]
+    if not letters:
+        return None
+    body = bodies.pack([letter.row.data for letter in letters])
+    to = [letter.one.definition.config.dead_letter for letter in letters]
+    topics, keys = sorted(set(to)), [letter.row.key for letter in letters]
     columns = Columns(
-        keys=codec.encode([row.key for row in rows]) if any(row.key for row in rows) else None,
-        headers=codec.encode([_headers(one, outcome, row, now) for row in rows]),
+        index=bodies.to_little(array("H", map(topics.index, to))) if len(topics) > 1 else None,
+        keys=codec.encode(keys) if any(keys) else None,
+        headers=codec.encode([_headers(letter, now) for letter in letters]),
     )
-    topics = [one.definition.config.dead_letter]
-    return UnitPart(KIND_PUBLISH, crc32c(body), topics, len(rows), columns), body
+    return UnitPart(KIND_PUBLISH, crc32c(body), topics, len(letters), columns), body
 
 
-def _headers(one: QueueState, outcome: Outcome, row: InspectedMessage, now: Now) -> dict[str, Any]:
+def _headers(letter: Letter, now: Now) -> dict[str, Any]:
+    one, row = letter.one, letter.row
     assert isinstance(one.queue, Queue)
     standing = one.queue.where(row.position, now)
     ours = {
-        QUEUE: one.name, REASON: outcome.why, TEXT: outcome.letter, TOPIC: row.topic,
+        QUEUE: one.name, REASON: letter.why, TEXT: letter.text, TOPIC: row.topic,
         BOOKMARK: format_bookmark(row.publisher, row.sequence), POSITION: row.position,
         DELIVERIES: standing.deliveries, FAILURES: standing.failures,
     }  # fmt: skip

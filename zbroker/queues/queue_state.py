@@ -40,7 +40,7 @@ from zbroker.queues.stand_ins import StandIns
 from zbroker.queues.work import locks
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import span, without
-from zbroker.queues.work.values import Arrivals, Outcome
+from zbroker.queues.work.values import Arrivals, Lock, Outcome
 from zbroker.wire.queue_surveys import QueueCounters, QueueRow
 
 if TYPE_CHECKING:
@@ -403,7 +403,8 @@ class QueueState:
             where = unpack_positions(fact.where)
             queue.failed(where, fact.why, fact.due_ns, fact.delay_ms)
         elif isinstance(fact, Locked):
-            locks.lock(queue, unpack_positions(fact.where), fact.branch)
+            lock = Lock(fact.branch, fact.reject)
+            locks.locked(queue, unpack_positions(fact.where), lock)
         elif isinstance(fact, BarrierDelivered):
             self._left(BitMap64([fact.position]))  # it went to every consumer
         elif isinstance(fact, Returned):
@@ -429,20 +430,20 @@ def facts_of(outcomes: list[Outcome]) -> list[AnyFact]:
     """The facts that outcomes are, as few as can be. Those of local queues, or of this log."""
     gone: dict[str, list[BitMap64]] = defaultdict(list)
     failed: dict[tuple[str, int, int], list[BitMap64]] = defaultdict(list)
-    locked: dict[tuple[str, str], list[BitMap64]] = defaultdict(list)
+    locked: dict[Lock, list[BitMap64]] = defaultdict(list)
     noted: list[BitMap64] = []
     for one in outcomes:
         if one.fate == "gone":
             gone[one.why].append(one.positions)
         elif one.fate == "failed":
             failed[one.why, one.due_ns, one.delay_ms].append(one.positions)
-        elif one.branch is not None:
-            locked[one.branch].append(one.positions)
+        elif one.lock is not None:
+            locked[one.lock].append(one.positions)
         else:
             noted.append(one.positions)
     facts: list[AnyFact] = [MessagesGone(_packed(many), why) for why, many in gone.items()]
     facts += [Failed(_packed(many), *how) for how, many in failed.items()]
-    facts += [Locked(_packed(many), branch) for branch, many in locked.items()]
+    facts += [Locked(_packed(many), *lock) for lock, many in locked.items()]
     return [*facts, Noted(_packed(noted))] if noted else facts
 
 

@@ -12,9 +12,9 @@ from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsum
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.work.consumers import QueueConsumer as Lost
-from zbroker.queues.work.message_locks import Branch
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.reasons import why_elsewhere
+from zbroker.queues.work.values import Branch
 from zbroker.server.token_listener import client_row, client_rows
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.branches import BranchesFound

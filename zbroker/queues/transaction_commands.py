@@ -3,8 +3,9 @@
     attach   AskSession --where it began last--> its record, in a higher epoch, lands
                         --AskSession: its last commit--> answered
     detach   AskSession --it is this epoch, here--> its end lands --> answered
-    commit   each message is held by its consumer here --> a unit: the record, what left the queues
-               lands --> answered        refused, or one was not held --> nothing of it holds
+    commit   each message is held by its consumer here --> a unit: the record, dead letters, what
+               left the queues; lands --> answered
+             refused, or one was not held --> nothing of it holds
 
 The journal refuses a unit of an epoch that is over, so a connection that was replaced commits
 nothing more; all that its session had sent before is in the log, or refused, when the answer to the
@@ -120,7 +121,7 @@ class TransactionCommands:
                 answer = SessionAttached(
                     command.session, epoch, now.stage, now.committed, now.number, now.position,
                     now.messages, command.cid, now.timeout_ms, row.ended, row.end_code,
-                    row.end_text,
+                    row.end_text, True,
                 )  # fmt: skip
                 self._shared.send(connection.rid, answer)
 
@@ -191,6 +192,7 @@ class TransactionCommands:
         )  # fmt: skip
         taken = [(take.one, self._takes.settled(take)) for take in takes]
         accepted = sum(len(take.positions) for take in takes)
+        rejected = sum(len(take.positions) for take in takes if take.reject)
 
         def done(error: ClientError | None, first: int, position: int) -> None:
             if error is not None:
@@ -198,8 +200,9 @@ class TransactionCommands:
                 return
             shown = first - command.messages if command.messages else 0
             answer = TransactionCommitted(
-                command.session, command.number, shown, command.messages, accepted, command.cid
-            )
+                command.session, command.number, shown, command.messages, accepted, command.cid,
+                rejected,
+            )  # fmt: skip
             self._shared.promises.at(position, lambda: self._shared.answer_late(connection, answer))
 
         self._takes.commit(KIND_TRANSACTION, record, taken, done)

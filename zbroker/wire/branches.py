@@ -1,7 +1,8 @@
 """Distributed transactions: commands of clients to the queues process, and its questions. Pure.
 
     client                                          queues
-        PrepareTransaction{xid, accepts}  ->  BranchPrepared           when it is durable
+        PrepareTransaction{xid, accepts, rejects}
+                                          ->  BranchPrepared           when it is durable
         DecideBranch{xid, "commit"}       ->  BranchDecided{position}  when it is durable
         ListBranches                      ->  BranchList
 
@@ -25,7 +26,7 @@ from msgspec import Meta, Struct, field
 
 from zbroker.wire.internal import JournalRequest, Refusable
 from zbroker.wire.messages import U63, Cid, ClientCommand, ServerAnswer
-from zbroker.wire.transactions import Accepted, Number, SessionName
+from zbroker.wire.transactions import Accepted, Number, RejectedMessages, SessionName
 from zbroker.xids import Xid
 
 BRANCHES_LISTED_MAX: Final = 1_000
@@ -39,8 +40,9 @@ class PrepareTransaction(ClientCommand, tag="prepare_transaction"):
     """-> queues. All of it can be committed from here on, whatever dies, or rolled back; or it
     is refused, and nothing of it holds. Answered by BranchPrepared.
 
-    session, epoch, number, messages, accepts: as of CommitTransaction; the number is used up. Its
-    messages stay staged, without end; what it takes is locked in the queues: no consumer gets it.
+    session, epoch, number, messages, accepts, rejects: as of CommitTransaction; the number is used
+    up. Its messages stay staged, without end; what it takes is locked in the queues: no consumer
+    gets it. What it rejects becomes dead letters when it is committed.
     """
 
     session: SessionName
@@ -50,6 +52,7 @@ class PrepareTransaction(ClientCommand, tag="prepare_transaction"):
     messages: U63 = 0
     accepts: list[Accepted] = field(default_factory=list)
     cid: Cid = None
+    rejects: list[RejectedMessages] = field(default_factory=list)
 
 
 class DecideBranch(ClientCommand, tag="decide_branch"):
@@ -98,20 +101,22 @@ class Branch(Struct, array_like=True, gc=False):
 
 
 class BranchPrepared(ServerAnswer, tag="branch_prepared"):
-    """queues -> client. It is durable. accepted: messages that are locked for it."""
+    """queues -> client. It is durable. accepted: messages that are locked for it; rejected: so many
+    of these are to be dead letters."""
 
     xid: Xid
     messages: int = 0
     accepted: int = 0
     cid: Cid = None
+    rejected: int = 0
 
 
 class BranchDecided(ServerAnswer, tag="branch_decided"):
     """queues -> client. It is durable.
 
     position: of the first of its messages, 0: none. accepted: messages that left their queues, or
-    came back to them. mixed: fewer than were locked: another instance had delivered the others,
-    after a takeover, or their queue was deleted.
+    came back to them; rejected: so many of those that left were rejected. mixed: fewer than were
+    locked: another instance had delivered the others, after a takeover, or their queue was deleted.
     """
 
     xid: Xid
@@ -121,6 +126,7 @@ class BranchDecided(ServerAnswer, tag="branch_decided"):
     accepted: int = 0
     mixed: bool = False
     cid: Cid = None
+    rejected: int = 0
 
 
 class BranchList(ServerAnswer, tag="branch_list"):

@@ -38,7 +38,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from zbroker.limits import CREDIT_DEFAULT_BYTES, SESSION_MAX_BYTES
+from zbroker.limits import CREDIT_DEFAULT_BYTES, REASON_MAX, SESSION_MAX_BYTES
 from zbroker.wire.consumer_credit import FlowMode, FromQueues, Sid, ToQueues
 from zbroker.wire.exchange_lists import (
     Arguments,
@@ -142,7 +142,7 @@ class Release(Settle, tag="release"):
 class RejectMessages(Settle, tag="reject"):
     """-> queues. They cannot be processed: dead letters, with `reason`; counts as no delivery."""
 
-    reason: Annotated[str, Meta(max_length=1024)] = ""
+    reason: Annotated[str, Meta(max_length=REASON_MAX)] = ""
 
 
 class Extend(Settle, tag="extend"):

@@ -2,7 +2,8 @@
 
     client                                          queues
         AttachSession{session}            ->  SessionAttached{epoch, stage, last ...}
-        CommitTransaction{accepts}        ->  TransactionCommitted{position}    when it is durable
+        CommitTransaction{accepts, rejects}
+                                          ->  TransactionCommitted{position}    when it is durable
         DetachSession{session, epoch}     ->  SessionDetached                   when it is durable
 
     queues                                          journal
@@ -21,11 +22,18 @@ from typing import Annotated, Final, NamedTuple
 
 from msgspec import Meta, Struct, field
 
-from zbroker.limits import END_CODE_MAX, END_TEXT_MAX, HOLDER_MAX, SESSION_MAX_BYTES
+from zbroker.limits import (
+    END_CODE_MAX,
+    END_TEXT_MAX,
+    HOLDER_MAX,
+    REASON_MAX,
+    SESSION_MAX_BYTES,
+)
 from zbroker.wire.internal import JournalRequest, Refusable
 from zbroker.wire.messages import U63, Cid, ClientCommand, ServerAnswer
 
 ACCEPTS_MAX: Final = 100  # consumers of one transaction
+REJECTS_MAX: Final = 1_000  # messages of one transaction: each may be a dead letter of its unit
 
 SessionName = Annotated[str, Meta(min_length=1, max_length=SESSION_MAX_BYTES)]
 Number = Annotated[int, Meta(ge=1, le=1 << 48)]  # of a transaction, and with it its token is short
@@ -81,11 +89,21 @@ class Accepted(Struct, array_like=True):
     ends: list[int]
 
 
+class RejectedMessages(Accepted, array_like=True):
+    """Messages that a consumer of this principal holds and that cannot be processed: dead letters.
+
+    reason: why, for the letter.
+    """
+
+    reason: Annotated[str, Meta(max_length=REASON_MAX)] = ""
+
+
 class CommitTransaction(ClientCommand, tag="commit_transaction"):
     """-> queues. All of it or nothing. Answered by TransactionCommitted.
 
     epoch: as the session was attached. number: above that of the last commit. messages: how many
-    were published under its token.
+    were published under its token. A consumer is in `accepts` once, in `rejects` once for each
+    reason, and a message in one of them.
     """
 
     session: SessionName
@@ -94,6 +112,7 @@ class CommitTransaction(ClientCommand, tag="commit_transaction"):
     messages: U63 = 0
     accepts: list[Accepted] = field(default_factory=list)
     cid: Cid = None
+    rejects: list[RejectedMessages] = field(default_factory=list)
 
 
 class SessionAttached(ServerAnswer, tag="session_attached"):
@@ -102,7 +121,8 @@ class SessionAttached(ServerAnswer, tag="session_attached"):
     committed, number: epoch and number of the last transaction of this session that was committed
     in this log, 0: none. position: of its first message here, 0: not known; messages: how many.
     timeout_ms: as it was granted. ended: why it was over before this, "": it was not; code, text:
-    as its program said then.
+    as its program said then. rejects: its transactions take rejects; an earlier release did not
+    look at them.
     """
 
     session: str
@@ -117,6 +137,7 @@ class SessionAttached(ServerAnswer, tag="session_attached"):
     ended: str = ""
     code: str = ""
     text: str = ""
+    rejects: bool = False
 
 
 class SessionDetached(ServerAnswer, tag="session_detached"):
@@ -128,7 +149,7 @@ class SessionDetached(ServerAnswer, tag="session_detached"):
 
 class TransactionCommitted(ServerAnswer, tag="transaction_committed"):
     """queues -> client. It is durable. position: of the first of its messages; accepted: how many
-    messages left their queues."""
+    messages left their queues; rejected: so many of these were rejected."""
 
     session: str
     number: int
@@ -136,6 +157,7 @@ class TransactionCommitted(ServerAnswer, tag="transaction_committed"):
     messages: int = 0
     accepted: int = 0
     cid: Cid = None
+    rejected: int = 0
 
 
 class AskSession(JournalRequest, tag="ask_session"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import repeat
-from typing import Final, Protocol
+from typing import Protocol
 
 from msgspec.structs import astuple
 
@@ -14,10 +14,9 @@ from zbroker.client.message import Message, MessageHead, bad_batch, head_of, ope
 from zbroker.client.subscriber.options import Duration, seconds
 from zbroker.errors import ZBrokerError
 from zbroker.ids import Origin, Vector
+from zbroker.limits import REASON_MAX
 from zbroker.wire import bodies
 from zbroker.wire.queue_messages import LEASE_MAX_MS, Job
-
-REASON_MAX: Final = 1_024  # characters
 
 
 class Settler(Protocol):

@@ -68,7 +68,7 @@ def records_of(
             where = _named(one, fact.where)
             everywhere.append(OriginsFailed(where, fact.why, fact.due_ns, fact.delay_ms))
         elif isinstance(fact, Locked):
-            everywhere.append(OriginsLocked(_named(one, fact.where), fact.branch))
+            everywhere.append(OriginsLocked(_named(one, fact.where), fact.branch, fact.reject))
         else:
             here.append(fact)
     made = []

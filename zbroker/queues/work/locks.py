@@ -3,6 +3,8 @@
     held by a consumer --prepare--> going --fold: locked--> locked --decide--> going --fold--> gone,
                                                                                or back
 
+A branch says of each whether it acknowledges or rejects it; that is in its lock.
+
 A locked message is `going` until its branch is decided: no consumer gets it, and no lease, purge,
 expiry or acknowledgement is about it. It is in the dump of a queue, as nothing else that is going.
 An acknowledgement of another instance, which took over meanwhile, counts: then it is gone, and the
@@ -15,22 +17,21 @@ from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
-from zbroker.queues.work.message_locks import Branch
 from zbroker.queues.work.sets import insert, without
-from zbroker.queues.work.values import Outcome
+from zbroker.queues.work.values import Branch, Lock, Outcome
 
 if TYPE_CHECKING:
     from zbroker.queues.work.queue import Queue
 
 
-def prepare(queue: Queue, key: int, positions: BitMap64, branch: Branch) -> Outcome:
+def prepare(queue: Queue, key: int, positions: BitMap64, lock: Lock) -> Outcome:
     """A consumer holds all of these, and its branch is to lock them."""
     queue.consumers.free(queue.places.take_out(positions), queue.consumers.by_key[key])
     queue.places.going_to_go(positions)
-    return Outcome(positions, "locked", "locked", branch=branch)
+    return Outcome(positions, "locked", "locked", lock=lock)
 
 
-def lock(queue: Queue, positions: BitMap64, branch: Branch) -> None:
+def locked(queue: Queue, positions: BitMap64, lock: Lock) -> None:
     """The fold read that they are locked."""
     places = queue.places
     found = without(positions & places.here, places.locks.all)
@@ -42,15 +43,20 @@ def lock(queue: Queue, positions: BitMap64, branch: Branch) -> None:
         places.pull(fresh)
         insert(places.going, fresh)
     if found:
-        places.locks.put(found, branch)
+        places.locks.put(found, lock)
 
 
 def decide(queue: Queue, branch: Branch, *, committed: bool) -> list[Outcome]:
     """What becomes of all that a branch has locked here."""
-    found = queue.places.locks.of(branch)
+    locks = queue.places.locks
+    if committed:
+        buried = bool(queue.config.dead_letter)
+        return [
+            Outcome(many, "gone", "rejected" if text else "acked", letter=text if buried else "")
+            for text, many in locks.of(branch).items()
+        ]
+    found = locks.all_of(branch)
     if not found:
         return []
-    if committed:
-        return [Outcome(found, "gone", "acked")]
     queue.places.going_to_fail(found)
     return [Outcome(found, "failed", "cancelled")]

@@ -1,40 +1,49 @@
-"""Which messages prepared branches of distributed transactions are to take. Pure."""
+"""Which messages prepared branches of distributed transactions are to take, and how. Pure."""
 
 from __future__ import annotations
 
-from msgspec import DecodeError, msgpack
+from msgspec import DecodeError, Struct, msgpack
 from pyroaring import BitMap64
 
 from zbroker.queues.work.sets import bytes_of, insert, remove
+from zbroker.queues.work.values import Branch, Lock
 
-Branch = tuple[str, str]  # its principal, and the token that it staged under
+
+class _Row(Struct, array_like=True):
+    """Messages of one lock in the tables; an earlier release wrote no `reject`."""
+
+    principal: str
+    token: str
+    positions: bytes
+    reject: str = ""
 
 
 class MessageLocks:
-    """By branch the messages that it has locked; all of them are here."""
+    """By lock the messages that it has; all of them are here."""
 
     def __init__(self) -> None:
-        self._of: dict[Branch, BitMap64] = {}
+        self._of: dict[Lock, BitMap64] = {}
         self.all = BitMap64()
 
     def __bool__(self) -> bool:
         return bool(self._of)
 
-    def branches(self) -> list[Branch]:
-        """Those that have some."""
-        return list(self._of)
+    def of(self, branch: Branch) -> dict[str, BitMap64]:
+        """What a branch has locked, by the text that it is to be rejected with; "": it is to be
+        acknowledged."""
+        return {lock.reject: many.copy() for lock, many in self._of.items() if lock[0] == branch}
 
-    def of(self, branch: Branch) -> BitMap64:
-        """What a branch has locked."""
-        return self._of.get(branch, BitMap64()).copy()
+    def all_of(self, branch: Branch) -> BitMap64:
+        """All of that."""
+        return BitMap64.union(BitMap64(), *self.of(branch).values())
 
     def branch(self, position: int) -> Branch | None:
         """The branch that has this one."""
-        return next((one for one, many in self._of.items() if position in many), None)
+        return next((lock.branch for lock, many in self._of.items() if position in many), None)
 
-    def put(self, positions: BitMap64, branch: Branch) -> None:
+    def put(self, positions: BitMap64, lock: Lock) -> None:
         """They are locked; none of them was."""
-        insert(self._of.setdefault(branch, BitMap64()), positions)
+        insert(self._of.setdefault(lock, BitMap64()), positions)
         insert(self.all, positions)
 
     def drop(self, positions: BitMap64) -> None:
@@ -42,23 +51,28 @@ class MessageLocks:
         if not self.all or self.all.isdisjoint(positions):
             return
         remove(self.all, positions)
-        for branch, many in list(self._of.items()):
+        for lock, many in list(self._of.items()):
             remove(many, positions)
             if not many:
-                del self._of[branch]
+                del self._of[lock]
 
     def dump(self) -> bytes:
         """For the tables."""
-        return msgpack.encode([(*one, bytes(many.serialize())) for one, many in self._of.items()])
+        rows = [
+            _Row(*lock.branch, bytes(many.serialize()), lock.reject)
+            for lock, many in self._of.items()
+        ]
+        return msgpack.encode(rows)
 
     def load(self, data: bytes) -> None:
         """What `dump` gave. Raises: ValueError."""
         try:
-            rows = msgpack.decode(data, type=list[tuple[str, str, bytes]])
+            rows = msgpack.decode(data, type=list[_Row])
         except DecodeError as error:
             raise ValueError(f"locks are not readable: {error}") from None
-        for principal, token, many in rows:
-            self.put(BitMap64.deserialize(many), (principal, token))
+        for row in rows:
+            lock = Lock((row.principal, row.token), row.reject)
+            self.put(BitMap64.deserialize(row.positions), lock)
 
     def memory_bytes(self) -> int:
         """Roughly."""

@@ -11,6 +11,7 @@ from pyroaring import BitMap64
 
 Verb = Literal["ack", "release", "reject", "extend"]
 Run = tuple[int, int, int]  # expires_ns, first position, end
+Branch = tuple[str, str]  # its principal, and the token that it staged under
 
 MS_NS: Final = 1_000_000  # nanoseconds of a millisecond
 
@@ -54,6 +55,14 @@ class Arrivals:
         )
 
 
+class Lock(NamedTuple):
+    """How a branch is to take messages. reject: the text that they are to be dead letters with; "":
+    they are to be acknowledged."""
+
+    branch: Branch
+    reject: str = ""
+
+
 class Outcome(NamedTuple):
     """A decision to be committed; its positions are going until the fold reads it, or `undo`.
 
@@ -61,8 +70,8 @@ class Outcome(NamedTuple):
     "failed": cancelled lease_ended; of "granted", which goes to another instance: granted.
     due_ns: of "failed": not offered again before this wall time, 0: at once. letter: of "gone": the
     text of the dead letter to be made of each; "": none.
-    delay_ms: of "failed": how long that is from when it was decided. branch: of "locked", which is
-    the fate of what a branch of a distributed transaction is to take: its principal and token.
+    delay_ms: of "failed": how long that is from when it was decided. lock: of "locked", which is
+    the fate of what a branch of a distributed transaction is to take: how.
     """
 
     positions: BitMap64
@@ -71,7 +80,7 @@ class Outcome(NamedTuple):
     due_ns: int = 0
     letter: str = ""
     delay_ms: int = 0
-    branch: tuple[str, str] | None = None
+    lock: Lock | None = None
 
 
 class Offer(NamedTuple):
