@@ -20,6 +20,7 @@ MESSAGE_LARGEST_BYTES: Final = 1 * GIB  # what [limits] message_bytes can be set
 BATCH_MAX_BYTES: Final = 1 * MIB  # [config] a packed body, unless it is a single larger message
 BATCH_COUNT_MAX: Final = 65_535  # columns index messages with u16
 BATCH_TOPICS_MAX: Final = 65_535
+ROUTING_KEY_MAX_BYTES: Final = 255  # as in AMQP, whose clients have no longer ones
 EXTRA_MAX_BYTES: Final = 16 * KIB  # key and headers of one message; those of a few fit a header
 FRAME_SLACK_BYTES: Final = 64 * KIB  # MAXMSGSIZE = message limit + this (array and bin headers)
 #: Limits are for what comes in: a reader takes any body that some setting once let into the log.

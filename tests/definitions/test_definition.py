@@ -90,6 +90,8 @@ def test_a_recovery_point_is_what_the_journal_can_look_up(point: str, begins: st
         ({"group_key": "nothing"}, "group_key", "column 1"),
         ({"dead_letter": "a\n"}, "dead_letter", "printable"),
         ({"dead_letter": "q"}, "dead_letter", "takes 'q'"),
+        ({"dead_letter_key": "k"}, "dead_letter_key", "no `dead_letter`"),
+        ({"dead_letter": "d", "dead_letter_key": "k" * 256}, "dead_letter_key", "255 bytes"),
         ({"topic": ".*", "regex": True, "dead_letter": "d"}, "dead_letter", "takes 'd'"),
         ({"recovery_point": "soon"}, "recovery_point", "'soon' is not of the form"),
         ({"recovery_point": ""}, "recovery_point", "is not of the form"),
@@ -156,6 +158,7 @@ def queue(**keys: Any) -> QueueConfig:
         ({**REPLAYABLE, "max_cancels": 1}, "max_cancels", "given back"),
         ({**REPLAYABLE, "retry_delay": [1]}, "retry_delay", "given back"),
         ({**REPLAYABLE, "dead_letter": "d"}, "dead_letter", "given up"),
+        ({**REPLAYABLE, "dead_letter": "d", "dead_letter_key": "k"}, "dead_letter", "given up"),
     ],
 )
 def test_a_contradiction_is_refused_with_its_reason(

@@ -11,12 +11,11 @@ from zbroker.exchanges import Binding, Exchange, check_exchange, checked_binding
 from zbroker.exchanges.exchange import (
     ARGUMENTS_MAX,
     HASHES_MAX,
-    KEY_MAX_BYTES,
     Conditions,
     conditions_of,
     is_key,
 )
-from zbroker.limits import EXTRA_MAX_BYTES
+from zbroker.limits import EXTRA_MAX_BYTES, ROUTING_KEY_MAX_BYTES
 from zbroker.log.queue_records import QueueDeclaration
 
 LIFE = QueueDeclaration(1, 1, 1)
@@ -105,7 +104,7 @@ def test_a_key_of_another_kind_may_look_like_a_costly_pattern() -> None:
 
 
 def test_the_longest_key_may_be_bound() -> None:
-    checked_binding(binding("k" * KEY_MAX_BYTES), "direct")
+    checked_binding(binding("k" * ROUTING_KEY_MAX_BYTES), "direct")
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,9 @@ from tests.journal.whole import (
 from tests.sim.disk import SimDisk
 from zbroker.checksums import crc32c
 from zbroker.errors import Bug
+from zbroker.exchanges import BoundQueue
+from zbroker.exchanges.route_column import encode
+from zbroker.exchanges.router import numbered
 from zbroker.ids import Bookmark, Origin, check_client_name, publisher_id
 from zbroker.journal import group_builder, stages
 from zbroker.journal.fold import LogFold
@@ -42,6 +45,7 @@ from zbroker.journal.units import units_of
 from zbroker.limits import GROUP_MAX_BYTES, MIB
 from zbroker.log import headers, records
 from zbroker.log.format import (
+    COLUMN_ROUTES,
     FLAG_UNIT,
     KIND_NOOP,
     KIND_POINT,
@@ -58,6 +62,7 @@ from zbroker.log.format import (
     encode_batch_header,
 )
 from zbroker.log.headers import Gap, Skipped
+from zbroker.log.queue_records import QueueDeclaration
 from zbroker.log.references import Reference
 from zbroker.wire import codec
 from zbroker.wire import internal as m
@@ -212,6 +217,8 @@ def test_the_codec_knows_both_ways() -> None:
 GOOD, BODY = letters(b"a", b"b")
 ONE, ONE_BODY = fact()
 REPLACED = msgspec.structs.replace
+NOWHERE: frozenset[BoundQueue] = frozenset()
+ROUTES = encode(numbered([NOWHERE, frozenset([BoundQueue("q", QueueDeclaration(1, 2, 3))])]))
 
 
 @pytest.mark.parametrize(
@@ -223,6 +230,8 @@ REPLACED = msgspec.structs.replace
         (REPLACED(ONE, count=2), ONE_BODY),
         (REPLACED(ONE, topics=["t"]), ONE_BODY),
         (REPLACED(ONE, columns=Columns()), ONE_BODY),
+        (REPLACED(ONE, routes=ROUTES), ONE_BODY),
+        (REPLACED(GOOD, routes=ROUTES[:-1]), BODY),
         (REPLACED(GOOD, crc=GOOD.crc + 1), BODY),
         (REPLACED(GOOD, count=0), BODY),
         (REPLACED(GOOD, count=-1), BODY),
@@ -545,6 +554,14 @@ def test_its_messages_are_found_by_their_bookmarks() -> None:
     whole.log.refresh()
     assert whole.log.locate(Bookmark(PUBLISHER, 2)) == 4
     assert whole.log.locate(Bookmark(PUBLISHER, 3)) is None
+
+
+def test_routes_of_its_messages_are_in_their_batch() -> None:
+    whole = Whole()
+    part, body = letters(b"a", b"b")
+    whole.units([(REPLACED(part, routes=ROUTES), body)])
+    [batch] = [b for b in whole.batches() if b.kind == KIND_PUBLISH]
+    assert (COLUMN_ROUTES, ROUTES) in batch.extra
 
 
 def test_columns_of_its_messages_are_kept() -> None:

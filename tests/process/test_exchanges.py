@@ -62,6 +62,26 @@ def test_messages_go_to_the_queues_that_are_bound(tmp_path: Path) -> None:
             assert [message.data for message in all_of_it] == [b"1", b"2", b"3", b"4"]
 
 
+def test_dead_letters_go_to_the_queues_that_are_bound(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
+        client.declare_exchange("dead", "topic", timeout=T)
+        for queue in ("morgue", "unread"):
+            client.declare_queue(queue, bound=True)
+        client.bind("morgue", "dead", "orders.#")
+        client.bind("unread", "dead", "other")
+        client.declare_queue("orders", dead_letter="dead", dead_letter_key="orders.dead")
+        client.publish("orders", b"1", key=b"other").wait(T)
+        with client.consume("orders", timeout=T) as consumer:
+            [order] = consumer.fetch(1, timeout=T)
+            order.reject("no such customer")
+        with client.consume("morgue", timeout=T) as consumer:
+            [letter] = consumer.fetch(1, timeout=T)
+            assert (letter.topic, letter.key, letter.data) == ("dead", b"orders.dead", b"1")
+            assert letter.headers["zb-text"] == "no such customer"
+            letter.ack()
+        assert client.declare_queue("unread", passive=True, timeout=T).messages == 0
+
+
 def test_headers_decide_too_in_an_event_loop(tmp_path: Path) -> None:
     async def run(url: str) -> list[bytes]:
         async with zbroker.aio.connect(url, name="a") as client:

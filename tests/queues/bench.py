@@ -432,6 +432,8 @@ class Bench:
                 if count := _shown(part, body):
                     self._put(KIND_PUBLISH, bodies.pack([b"shown"] * count), SHOWS, ["out"], count)
                 self._put(part.kind, body, publisher, part.topics, part.count, part.columns)
+                if part.routes:
+                    self.log[-1].extra = [(COLUMN_ROUTES, part.routes)]
             items.append(ReceiptItem(ordinal, self.position - 1, first))
         if self.durable:
             self.persisted = self.position

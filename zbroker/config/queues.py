@@ -41,7 +41,9 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     max_cancels: After this many releases a message is a dead letter; 0: unlimited.
     retry_delay: How long a message waits after each failure: ["1s", "10s"]; the last one
         applies to all later failures.
-    dead_letter: Topic for dead letters; "" is none: they are only counted.
+    dead_letter: Topic for dead letters; of an exchange: they are routed, too. "" is none:
+        they are only counted.
+    dead_letter_key: The routing key of dead letters; "" is that of each message.
     recovery_point: Where a new queue begins: "epoch": with the whole log; "now": with
         messages after its creation; or after a bookmark, a time or a vector.
     max_hold: A replayable queue holds at most this much of the log, of all topics: it
@@ -78,6 +80,7 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         list[Annotated[int, Meta(ge=0, le=366 * 86_400_000)]], Meta(extra=DURATION)
     ] = []
     dead_letter: str = ""
+    dead_letter_key: str = ""
     recovery_point: str = "epoch"
     max_hold: Bytes = 0
     size_alarm: Bytes = 10 << 30

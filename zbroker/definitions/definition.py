@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from zbroker.config.queues import QueueConfig
 from zbroker.errors import ClientError, Refused
 from zbroker.ids import EPOCH, NOW, check_point, check_topic
-from zbroker.limits import NAME_MAX_BYTES
+from zbroker.limits import NAME_MAX_BYTES, ROUTING_KEY_MAX_BYTES
 from zbroker.topics import Matcher, TopicType, TopicTypes, matcher
 
 if TYPE_CHECKING:
@@ -122,7 +122,15 @@ def _expression(config: QueueConfig, key: str) -> Expression | None:
 
 
 def _check_dead_letter(config: QueueConfig, topics: Matcher) -> None:
-    topic = config.dead_letter
+    topic, key = config.dead_letter, config.dead_letter_key
+    if key and not topic:
+        reason = f"queue {config.name[:64]!r} has no `dead_letter`, and so no letters with a key"
+        raise bad_queue("dead_letter_key", reason, "name their topic, too")
+    if len(key.encode("utf-8", "surrogatepass")) > ROUTING_KEY_MAX_BYTES:
+        text = (
+            f"queue {config.name[:64]!r}: a routing key has at most {ROUTING_KEY_MAX_BYTES} bytes"
+        )
+        raise bad_queue("dead_letter_key", text)
     if not topic:
         return
     _compiled(config, "dead_letter", lambda: check_topic(topic))
@@ -160,6 +168,7 @@ _OF_WORK: Final = {
     "max_cancels": "nothing can be given back",
     "retry_delay": "nothing can be given back",
     "dead_letter": "nothing is given up",
+    "dead_letter_key": "nothing is given up",
 }
 #: likewise of a queue that sends each message once
 _OF_MANY_DELIVERIES: Final = {

@@ -34,7 +34,7 @@ from msgspec import Struct
 from zbroker.errors import ClientError
 from zbroker.exchanges.topic_trie import hashes_of
 from zbroker.ids import check_topic
-from zbroker.limits import EXTRA_MAX_BYTES
+from zbroker.limits import EXTRA_MAX_BYTES, ROUTING_KEY_MAX_BYTES
 from zbroker.log.queue_records import QueueDeclaration
 from zbroker.wire.bodies import Scalar, are_scalars
 
@@ -43,7 +43,6 @@ DEFAULT: Final = ""  # the default exchange: its routing keys are names of queue
 MATCH: Final = "x-match"
 MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 
-KEY_MAX_BYTES: Final = 255  # as in AMQP, whose clients have no longer ones
 ARGUMENTS_MAX: Final = 100  # of a binding; each one is a step for each message that has it
 HASHES_MAX: Final = 8  # of a pattern: each `#` stays active for every word after it
 
@@ -164,8 +163,8 @@ def _check_key(key: str) -> None:
         size = len(key.encode())
     except UnicodeEncodeError:
         raise _bad("`key` is not UTF-8", "a routing key is text") from None
-    if size > KEY_MAX_BYTES:
-        raise _bad(f"`key` has {size} bytes, at most {KEY_MAX_BYTES}", "bind a shorter one")
+    if size > ROUTING_KEY_MAX_BYTES:
+        raise _bad(f"`key` has {size} bytes, at most {ROUTING_KEY_MAX_BYTES}", "bind a shorter one")
 
 
 def _check_arguments(arguments: Mapping[str, Any]) -> None:
@@ -224,7 +223,7 @@ def comparable(value: Scalar) -> Comparable:
 
 def is_key(key: bytes) -> bool:
     """True for text of at most 255 bytes. A message with another routing key is unroutable."""
-    if len(key) > KEY_MAX_BYTES:
+    if len(key) > ROUTING_KEY_MAX_BYTES:
         return False
     try:
         key.decode()

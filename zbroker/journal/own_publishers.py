@@ -62,7 +62,7 @@ class OwnPublishers:
         to, high = self._to, known.high
         entry = m.Entry(
             known.id, known.session, high + 1, part.count, high, part.crc, None, part.topics, None,
-            part.columns,
+            part.columns, routes=part.routes,
         )  # fmt: skip
         batch = to.batch_of(entry, body, 0, known)
         batch.flags = flags

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from zbroker.checksums import crc32c
 from zbroker.errors import Bug, ClientError
+from zbroker.exchanges import route_column
 from zbroker.ids import Origin
 from zbroker.journal import named_records
 from zbroker.journal.group_builder import (
@@ -85,7 +86,7 @@ def units_of(commit: CommitUnits, sent: Sequence[Body]) -> Iterator[CommitUnit]:
         taken = list(sent[at : at + len(parts)])
         at += len(parts)
         size = BATCH_BYTES * (1 + len(parts)) + sum(map(len, taken))  # one may be the name
-        size += sum(columns_bytes(part) for part in parts)
+        size += sum(columns_bytes(part) + len(part.routes) for part in parts)
         yield CommitUnit(parts, taken, size, commit.confirmed)
 
 
@@ -177,7 +178,7 @@ def _check_part(part: UnitPart, body: Body) -> None:
         _check_messages(part, body)
     elif part.kind not in _CONTROL:
         raise ClientError("bad_field", f"a record of kind {part.kind} cannot be in a unit")
-    elif part.count != 1 or part.topics or part.columns is not None:
+    elif part.count != 1 or part.topics or part.columns is not None or part.routes:
         raise ClientError("bad_field", "a control record has no topics and columns, and counts one")
     elif part.kind in named_records.KINDS and not named_records.name_of(body):
         raise ClientError("bad_field", "a definition or point has no name")
@@ -191,3 +192,8 @@ def _check_messages(part: UnitPart, body: Body) -> None:
     elif len(part.topics) > 1:
         raise ClientError("bad_field", "key `columns.index` is needed for several topics")
     bodies.check_packed(body, part.count, None, len(body))
+    if part.routes:
+        try:
+            route_column.decode(part.routes, part.count)
+        except ValueError as error:
+            raise ClientError("bad_field", f"key `routes`: {error}") from None

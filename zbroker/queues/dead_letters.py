@@ -4,7 +4,8 @@
                               \\--cannot be read--> Gone, unreadable
 
 A dead letter is the message as it was, with headers of ours: see HEADERS. So a crash leaves either
-the message in its queue or its letter in the log, never both and never none.
+the message in its queue or its letter in the log, never both and never none. Letters to an exchange
+are routed when their unit is made, see letter_routes.py.
 """
 
 from __future__ import annotations
@@ -25,6 +26,15 @@ from zbroker.log.records import AnyFact, MessagesGone, pack_positions
 from zbroker.queues.commits import Body
 from zbroker.queues.context import QueuesContext
 from zbroker.queues.effects import Inspect, Inspected, InspectedMessage
+from zbroker.queues.known_exchanges import KnownExchanges
+from zbroker.queues.letter_routes import (
+    PASSED,
+    SAID,
+    RoutableLetter,
+    passed_by,
+    routed,
+    text_of,
+)
 from zbroker.queues.queue_state import Entry, QueueState
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
@@ -70,7 +80,10 @@ class DeadLetters:
             self._shared.read(Inspect, partial(self._read, one, entry), entry[0].positions)
 
     def _read(self, one: QueueState, entry: Entry, done: Inspected) -> None:
-        (outcome, ending), rows = entry, done.rows
+        self._shared.manager.exchanges.when_known(lambda: self._bury(one, entry, done.rows))
+
+    def _bury(self, one: QueueState, entry: Entry, rows: list[InspectedMessage]) -> None:
+        outcome, ending = entry
         one.letters_read -= len(outcome.positions)
         lost = outcome.positions - BitMap64([row.position for row in rows])
         if lost:
@@ -83,9 +96,8 @@ class DeadLetters:
             buried = Outcome(positions, "gone", outcome.why, 0, outcome.letter)
             facts: list[AnyFact] = [MessagesGone(pack_positions(positions), outcome.why)]
             last = ending if number == len(units) - 1 else None
-            self._shared.manager.add(
-                one, facts, [(buried, last)], letters=part_of(part, self._shared.now)
-            )
+            letters = parts_of(part, self._shared.manager.exchanges, self._shared.now)
+            self._shared.manager.add(one, facts, [(buried, last)], letters=letters)
 
 
 def _cut(outcome: Outcome) -> tuple[Outcome, Outcome | None]:
@@ -119,24 +131,40 @@ def by_size(letters: Sequence[Letter]) -> list[list[Letter]]:
     return parts
 
 
-def part_of(letters: Sequence[Letter], now: Now) -> tuple[UnitPart, Body] | None:
-    """They are published, as one part of a unit; None: their queues have no topic for them any
-    more."""
-    letters = [letter for letter in letters if letter.one.definition.config.dead_letter]
-    if not letters:
-        return None
-    body = bodies.pack([letter.row.data for letter in letters])
-    to = [letter.one.definition.config.dead_letter for letter in letters]
-    topics, keys = sorted(set(to)), [letter.row.key for letter in letters]
+def parts_of(
+    letters: Sequence[Letter], exchanges: KnownExchanges, now: Now
+) -> list[tuple[UnitPart, Body]]:
+    """They are published, as one part of a unit: several where they go to too many queues for one;
+    none of those whose queues have no topic for them any more."""
+    made = [_letter(letter, now) for letter in letters if letter.one.definition.config.dead_letter]
+    return [_part(*each) for each in routed(made, exchanges)]
+
+
+def _letter(letter: Letter, now: Now) -> RoutableLetter:
+    config, row = letter.one.definition.config, letter.row
+    key = config.dead_letter_key.encode() or row.key
+    headers, passed = _headers(letter, key, now), row.headers or {}
+    by_itself = letter.why not in SAID
+    return RoutableLetter(
+        config.dead_letter, row.data, key, headers,
+        passed_by(passed.get(PASSED), letter.one.name) if by_itself else [],
+    )  # fmt: skip
+
+
+def _part(letters: Sequence[RoutableLetter], routes: bytes) -> tuple[UnitPart, Body]:
+    body = bodies.pack([letter.data for letter in letters])
+    to, keys = [letter.topic for letter in letters], [letter.key for letter in letters]
+    topics = sorted(set(to))
     columns = Columns(
         index=bodies.to_little(array("H", map(topics.index, to))) if len(topics) > 1 else None,
         keys=codec.encode(keys) if any(keys) else None,
-        headers=codec.encode([_headers(letter, now) for letter in letters]),
+        headers=codec.encode([letter.headers for letter in letters]),
     )
-    return UnitPart(KIND_PUBLISH, crc32c(body), topics, len(letters), columns), body
+    part = UnitPart(KIND_PUBLISH, crc32c(body), topics, len(letters), columns, routes)
+    return part, body
 
 
-def _headers(letter: Letter, now: Now) -> dict[str, Any]:
+def _headers(letter: Letter, key: bytes | None, now: Now) -> dict[str, Any]:
     one, row = letter.one, letter.row
     assert isinstance(one.queue, Queue)
     standing = one.queue.where(row.position, now)
@@ -145,6 +173,9 @@ def _headers(letter: Letter, now: Now) -> dict[str, Any]:
         BOOKMARK: format_bookmark(row.publisher, row.sequence), POSITION: row.position,
         DELIVERIES: standing.deliveries, FAILURES: standing.failures,
     }  # fmt: skip
-    both = {**(row.headers or {}), **ours}
-    size = len(codec.encode(both)) + len(row.key or b"")
+    before = {name: value for name, value in (row.headers or {}).items() if name != PASSED}
+    if letter.why not in SAID:
+        ours[PASSED] = text_of(passed_by((row.headers or {}).get(PASSED), one.name))
+    both = {**before, **ours}
+    size = len(codec.encode(both)) + len(key or b"")
     return both if size <= EXTRA_MAX_BYTES else ours

@@ -3,7 +3,8 @@ Pure.
 
     landed at a position --ingest routes by all before the next one--> answered
 
-Rows of units of this process are learned when they land, all others from the journal.
+Rows of units of this process are learned when they land, all others from the journal. Dead letters
+to exchanges are routed here, by all that is known when their unit is made.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from zbroker.exchanges.exchange_follower import ExchangeFollower
 from zbroker.exchanges.exchange_rows import DeclaredQueue, Row
-from zbroker.exchanges.exchange_table import ExchangeTable
+from zbroker.exchanges.exchange_table import Change, ExchangeTable
+from zbroker.exchanges.router import Router
 from zbroker.log.queue_records import QueueDeclaration, ReplicatedDefinition
 from zbroker.log.records import DefinitionRecord
 from zbroker.queues.commits import Done
@@ -27,6 +29,23 @@ class KnownExchanges:
         self.changed: Callable[[], None] = lambda: None
         self._landed = self._routed = 0
         self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._until_known: list[Callable[[], None]] = []
+        self._router: Router | None = None  # made when the first letter needs it
+
+    @property
+    def router(self) -> Router:
+        """Routes by all that is known."""
+        if self._router is None:
+            self._router = Router()
+            self._router.apply(self.table.changes(), self.table.version)
+        return self._router
+
+    def when_known(self, then: Callable[[], None]) -> None:
+        """Calls `then` once a journal has said what exchanges there are."""
+        if self.follower.known:
+            then()
+        else:
+            self._until_known.append(then)
 
     @property
     def table(self) -> ExchangeTable:
@@ -35,14 +54,24 @@ class KnownExchanges:
 
     def take(self, said: ExchangeRows) -> None:
         """Rows of the journal."""
-        self.follower.learn(said)
+        changes = self.follower.learn(said)
+        if said.whole:
+            self._router = None
+        self._routes_by(changes)
         self.changed()
+        waiting, self._until_known = self._until_known, []
+        for then in waiting:
+            then()
+
+    def _routes_by(self, changes: Iterable[Change]) -> None:
+        if self._router is not None:
+            self._router.apply(changes, self.table.version)
 
     def learn(self, rows: Iterable[Row], position: int) -> None:
         """Rows that have landed, up to a position."""
         self._landed = max(self._landed, position + 1)
         for row in rows:
-            self.table.learn(row)
+            self._routes_by(self.table.learn(row).changes)
         self.changed()
 
     def landing(self, rows: Sequence[Row], done: Done) -> Done:

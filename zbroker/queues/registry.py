@@ -472,15 +472,13 @@ class QueueRegistry:
 
     def add(
         self, one: QueueState, facts: list[r.AnyFact], entries: list[Entry],
-        endings: Sequence[Ending] = (), letters: tuple[UnitPart, Body] | None = None,
+        endings: Sequence[Ending] = (), letters: Sequence[tuple[UnitPart, Body]] = (),
     ) -> None:  # fmt: skip
         """A unit: dead letters, if there are some, and one record with these facts."""
         number = self.commits.number()
         made = unit_records(one, facts, UnitStamp(self.commits.incarnation, number))
-        parts = [control(kind, body) for kind, body in made]
-        bodies: list[Body] = [body for _, body in made]
-        if letters is not None:
-            parts, bodies = [letters[0], *parts], [letters[1], *bodies]
+        parts = [part for part, _ in letters] + [control(kind, body) for kind, body in made]
+        bodies = [body for _, body in letters] + [body for _, body in made]
 
         def done(code: str, reason: str, position: int) -> None:
             if code:

@@ -21,7 +21,7 @@ from zbroker.errors import ClientError
 from zbroker.limits import KIB, MIB
 from zbroker.queues.commits import Body
 from zbroker.queues.context import QueuesContext
-from zbroker.queues.dead_letters import Letter, by_size, part_of
+from zbroker.queues.dead_letters import Letter, by_size, parts_of
 from zbroker.queues.effects import Inspect, Inspected, InspectedMessage
 from zbroker.queues.queue_state import Entry, QueueState
 from zbroker.queues.work.values import Outcome
@@ -83,7 +83,7 @@ class TransactionLetters:
 
     def _go_on(self, reading: Reading) -> None:
         if not reading.left:
-            self._end(reading)
+            self._shared.manager.exchanges.when_known(lambda: self._end(reading))
             return
         asked = reading.left.popleft()
 
@@ -113,7 +113,6 @@ class TransactionLetters:
                 error = ClientError("not_ready", f"queue {one.name!r} has changed; ask again")
                 reading.then(error, reading.taken, [])
                 return
-        parts = [part_of(part, self._shared.now) for part in by_size(reading.letters)]
         read: dict[str, BitMap64] = {}
         for letter in reading.letters:
             read.setdefault(letter.one.name, BitMap64()).add(letter.row.position)
@@ -121,7 +120,13 @@ class TransactionLetters:
             (one, [each for entry in entries for each in _divided(entry, read.get(one.name))])
             for one, entries in reading.taken
         ]
-        reading.then(None, taken, [part for part in parts if part is not None])
+        exchanges = self._shared.manager.exchanges
+        parts = [
+            part
+            for letters in by_size(reading.letters)
+            for part in parts_of(letters, exchanges, self._shared.now)
+        ]
+        reading.then(None, taken, parts)
 
 
 def _text(outcome: Outcome) -> str:

@@ -28,6 +28,7 @@ class UnitPart(Struct, array_like=True, gc=False):
 
     kind: KIND_PUBLISH: `count` messages that the broker itself publishes, under the name
     BROKER_NAME, with the next sequences of it; else a control record. crc covers the body frame.
+    routes: of messages, where those to exchanges go, as in an Entry.
     """
 
     kind: int
@@ -35,6 +36,7 @@ class UnitPart(Struct, array_like=True, gc=False):
     topics: list[str] = []
     count: int = 1
     columns: Columns | None = None
+    routes: bytes = b""
 
 
 class CommitUnits(Batches, tag="commit"):
