@@ -62,6 +62,37 @@ def test_messages_go_to_the_queues_that_are_bound(tmp_path: Path) -> None:
             assert [message.data for message in all_of_it] == [b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_of_many_mandatory_messages_those_without_a_queue_are_named(
+    tmp_path: Path, size: int
+) -> None:
+    with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
+        client.declare_exchange("events", "fanout", timeout=T)
+        client.declare_queue("bills", bound=True)
+        client.bind("bills", "events")
+        topics = ["events", "nowhere"] * 3
+        mixed = client.publish_many(topics, [b"x" * size] * 6, mandatory=True)
+        plain = client.publish_many("nowhere", [b"x"] * 3)
+        client.flush(timeout=T)
+        assert mixed.returned_indexes == [1, 3, 5]
+        assert plain.returned_indexes == []
+        many = client.publish_many("nowhere", [b"%d" % n for n in range(2_500)], mandatory=True)
+        many.wait(T)
+        assert many.returned_indexes == list(range(2_500))
+        assert client.declare_queue("bills", passive=True, timeout=T).messages == 3
+
+
+def test_of_many_mandatory_messages_in_an_event_loop(tmp_path: Path) -> None:
+    async def run(url: str) -> list[int] | None:
+        async with zbroker.aio.connect(url, name="a") as client:
+            receipt = client.publish_many("nowhere", [b"1", b"2"], mandatory=True)
+            await receipt
+            return receipt.returned_indexes
+
+    with LocalBroker(tmp_path / "data") as broker:
+        assert asyncio.run(run(broker.url)) == [0, 1]
+
+
 def test_dead_letters_go_to_the_queues_that_are_bound(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "data") as broker, _connect(broker, "a") as client:
         client.declare_exchange("dead", "topic", timeout=T)

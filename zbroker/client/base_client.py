@@ -20,6 +20,7 @@ from zbroker.client.exchange_commands import ExchangeMethods
 from zbroker.client.options import ConnectOptions, Listener, method_takes
 from zbroker.client.publisher import hot_path
 from zbroker.client.publisher.backpressure import Backpressure
+from zbroker.client.publisher.packer import Extra
 from zbroker.client.publisher.publisher import PublisherPort
 from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.questions import ask_ranges
@@ -333,14 +334,23 @@ class BaseClient(ExchangeMethods, Generic[S, C, W, X]):
     # -- what both do -------------------------------------------------------------------------
 
     def _receipts(
-        self, kind: type[R], topics: str | list[str], data: list[bytes], stamps: list[int] | None
-    ) -> Iterator[list[R]]:
+        self, kind: type[R], topics: str | list[str], data: list[bytes], stamps: list[int] | None,
+        *, mandatory: bool,
+    ) -> Iterator[list[R]]:  # fmt: skip
         """One for each message, some at a time: they are packed meanwhile."""
+        before: list[R] = []
         for start in range(0, len(data), MANY):
             part = slice(start, start + MANY)
             some = topics[part] if isinstance(topics, list) else topics
             at = None if stamps is None else stamps[part]
-            yield hot_path.receipts(kind, self._track, some, data[part], at)
+            made = hot_path.receipts(kind, self._track, some, data[part], at)
+            if mandatory:
+                for receipt in made:
+                    receipt.extra = _MANDATORY
+                before += made
+                if len(before) == len(data):
+                    made[-1].extra = Extra(mandatory=True, before=tuple(before[:-1]))
+            yield made
 
     def _queue(self, receipts: Sequence[Receipt], timeout: float | None) -> None:
         """Keeps messages that belong together, in the store if it keeps them that early."""
@@ -469,3 +479,4 @@ def _abandon(publisher: PublisherPort, name: str) -> None:
 
 HEARTBEAT_MAX_S: Final = 3_600
 MANY: Final = 1_000  # messages that publish_many queues at a time
+_MANDATORY: Final = Extra(mandatory=True)

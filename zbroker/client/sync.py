@@ -25,6 +25,7 @@ from zbroker.client.options import ConnectOptions, connect_options, takes
 from zbroker.client.publisher import hot_path
 from zbroker.client.publisher.backpressure import Backpressure
 from zbroker.client.publisher.loop import IOThread
+from zbroker.client.publisher.packer import Extra
 from zbroker.client.publisher.publisher import SMALL_BYTES
 from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.session import Session
@@ -118,10 +119,12 @@ class Client(BaseClient[Subscription, Consumer, Worker, Session]):
         payloads: Iterable[bytes],
         *,
         times: Iterable[datetime | int] | None = None,
+        mandatory: bool = False,
         timeout: float | None = None,
     ) -> Receipt:
         """Queues many messages of one topic, or each of its own; the receipt of the last one.
 
+        mandatory: `returned_indexes` of that receipt says which of them no binding led to a queue.
         Else as `publish`.
         """
         data, stamps = values.many(payloads, times)
@@ -129,10 +132,14 @@ class Client(BaseClient[Subscription, Consumer, Worker, Session]):
         if max(map(len, data)) > SMALL_BYTES:
             some = topics if isinstance(topics, list) else repeat(topics)
             rows = zip(some, data, stamps or repeat(None), strict=False)
-            for each, item, stamp in rows:
-                receipt = self.publish(each, item, time=stamp, timeout=timeout)
-            return receipt
-        for receipts in self._receipts(Receipt, topics, data, stamps):
+            made = [
+                self.publish(each, item, time=stamp, mandatory=mandatory, timeout=timeout)
+                for each, item, stamp in rows
+            ]
+            if mandatory:
+                made[-1].extra = Extra(mandatory=True, before=tuple(made[:-1]))
+            return made[-1]
+        for receipts in self._receipts(Receipt, topics, data, stamps, mandatory=mandatory):
             if len(self._inbox) >= self._publisher.inbox_limit:
                 self._backpressure.wait(timeout)
             self._queue(receipts, timeout)

@@ -123,3 +123,19 @@ def test_what_is_forgotten_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None
         track.returned.known.add(runs((number, number)))
     found = [Receipt(track, "t", number, None, MANDATORY).returned for number in range(1, 11)]
     assert found == [None, None, None, False, True, False, True, False, True, False]
+
+
+def test_of_many_the_last_receipt_says_which_went_nowhere() -> None:
+    track = AckTracker(7)
+    before = [Receipt(track, "t", b"x", None, MANDATORY) for _ in range(3)]
+    last = Receipt(track, "t", b"x", None, Extra(mandatory=True, before=tuple(before)))
+    for sequence, receipt in enumerate([*before, last], 1):
+        receipt.value = sequence
+    track.settled = 3
+    assert last.returned_indexes is None, "the last one is not known"
+    track.settled = 4
+    track.returned.known.add(runs((2, 2), (4, 4)))
+    assert last.returned_indexes == [1, 3]
+    assert before[1].returned_indexes == [0], "by itself"
+    track.returned.unknown.add_run(1, 1)
+    assert last.returned_indexes is None

@@ -106,17 +106,19 @@ class AsyncClient(BaseClient[AsyncSubscription, AsyncConsumer, AsyncWorker, Asyn
         payloads: Iterable[bytes],
         *,
         times: Iterable[datetime | int] | None = None,
+        mandatory: bool = False,
     ) -> AsyncReceipt:
         """Queues many messages of one topic, or each of its own, all or none; the receipt of the
         last one.
 
+        mandatory: `returned_indexes` of that receipt says which of them no binding led to a queue.
         Else as `publish`. When the disk gets full the first thousands of a longer list stay.
         """
         self._check_here()
         data, stamps = values.many(payloads, times)
         topics = self._topics.check_many(topic, len(data))
         self._backpressure.admit_many(list(map(len, data)))
-        for receipts in self._receipts(AsyncReceipt, topics, data, stamps):
+        for receipts in self._receipts(AsyncReceipt, topics, data, stamps, mandatory=mandatory):
             self._queue(receipts, 0)
         return receipts[-1]
 

@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from itertools import accumulate, groupby
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Raw, Struct, msgpack
 
@@ -33,13 +33,15 @@ class Extra(Struct, gc=False, frozen=True):
     """What a message may have beside its payload. `headers` is its own and never changes.
 
     expires_ns: when it expires, ns since 1970 UTC; None: never. mandatory: the broker says if no
-    queue gets it.
+    queue gets it. before: of the last message of a `publish_many` that is mandatory, the receipts
+    of the others.
     """
 
     key: bytes | None = None
     headers: Mapping[str, bodies.Scalar] | None = None
     expires_ns: int | None = None
     mandatory: bool = False
+    before: tuple[Any, ...] = ()
 
 
 class OfferedItem(Protocol):

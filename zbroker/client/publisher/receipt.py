@@ -196,6 +196,16 @@ class Receipt(hot_path.QueuedMessage):
         track = self._track
         return 0 < self._number <= track.settled or track.error is not None
 
+    @property
+    def returned_indexes(self) -> list[int] | None:
+        """Which payloads of its mandatory `publish_many` went to no queue; None as long as that is
+        not known of each of them, see `returned`."""
+        before = () if self.extra is None else self.extra.before
+        known = [receipt.returned for receipt in (*before, self)]
+        if None in known:
+            return None
+        return [index for index, is_lost in enumerate(known) if is_lost]
+
     def add_done_callback(self, callback: Callable[[Receipt], object]) -> None:
         """Has `callback(receipt)` called once it is done, by a thread of the client for that.
 
