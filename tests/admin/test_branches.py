@@ -65,6 +65,16 @@ def test_what_another_instance_prepared_is_never_committed_by_force() -> None:
     assert [ask.force for ask in process.asked] == [True, True]
 
 
+def test_the_instance_that_prepared_it_may_be_named() -> None:
+    process, answers = reports(b.BranchChanged(0))
+    body = b'{"xid": "7:a:b", "force": true, "instance": "00000000000000a1"}'
+    answers.rollback(parse(requests.ForcedRequest, body))
+    answers.forget(parse(requests.ForcedRequest, body))
+    assert [ask.instance for ask in process.asked] == [0xA1, 0xA1]
+    with pytest.raises(ClientError):
+        parse(requests.ForcedRequest, b'{"xid": "7:a:b", "instance": "a1"}')
+
+
 def test_a_refusal_of_the_process_is_an_error() -> None:
     _, answers = reports(b.BranchChanged(0, code="unknown_branch", reason="no"))
     with pytest.raises(ClientError) as refused:

@@ -275,6 +275,23 @@ def test_a_decision_that_is_refused_for_now_waits(monkeypatch: pytest.MonkeyPatc
 # -- recover --------------------------------------------------------------------------------------
 
 
+def test_all_branches_are_recovered_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [branch(epoch) for epoch in range(3)]
+    for number, one in enumerate(many):
+        one.xid = Xid(1, f"payment-{number}", "broker")
+    pages = [BranchList(many[:2], 1), BranchList(many[2:])]
+    asked = Connection(0, pages[0])
+    again = Connection(0, pages[1])
+    assert World(monkeypatch, Connection(5), asked, again).link.recover(LONG_S) == many
+    assert again.asked[-1].after == (many[1].xid, many[1].instance)
+
+
+def test_a_broker_that_knows_no_pages_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = BranchList([branch()], 1)
+    world = World(monkeypatch, Connection(5), Connection(0, page), Connection(0, page))
+    assert world.link.recover(LONG_S) == [branch()]
+
+
 def test_only_branches_of_this_instance_are_to_be_recovered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -95,6 +95,24 @@ def test_a_name_is_prepared_once_until_it_is_decided() -> None:
     assert prepare(at, number=3) == ""
 
 
+def test_they_are_listed_page_by_page() -> None:
+    at = prepared()
+    others = [Xid(7, f"x{number}") for number in range(4)]
+    for number, xid in enumerate(others, 2):
+        prepare(at, number=number, xid=xid)
+    seen, after = [], None
+    while True:
+        at.hear(PROCESS, AskBranches(3, MINE, "alice", None, 2, None, after))
+        [answer] = [a.message for a in at.commit() if isinstance(a.message, BranchesFound)]
+        seen += [row.xid for row in answer.rows]
+        assert answer.left_out == 5 - len(seen)
+        if not answer.left_out:
+            break
+        after = answer.rows[-1].xid, answer.rows[-1].instance
+    assert seen == sorted({*others, *seen})
+    assert len(seen) == 5
+
+
 def test_one_is_found_by_the_token_that_it_staged_under() -> None:
     at = prepared()
     prepare(at, number=2, xid=Xid(7, "second"))

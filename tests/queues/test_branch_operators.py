@@ -19,11 +19,11 @@ from tests.queues.test_branch_commands import (
     prepare,
     states,
 )
-from tests.queues.test_replicated import LOWER, Shared
+from tests.queues.test_replicated import LOWER, THIRD, Shared
 from tests.queues.test_transaction_commands import attach, bench, code
 from zbroker.config import QueueConfig
 from zbroker.log.format import KIND_BRANCH
-from zbroker.log.records import BRANCH, BranchRecord
+from zbroker.log.records import BRANCH, BranchRecord, encode
 from zbroker.wire import branch_surveys as b
 from zbroker.wire import queue_surveys as s
 from zbroker.wire.branches import BranchDecided
@@ -139,6 +139,23 @@ def test_what_another_instance_prepared_is_rolled_back_by_force_alone() -> None:
     assert states(at, m) == ["elsewhere", "elsewhere"]
     assert code(change(at, "forget")) == "branch_elsewhere"
     assert code(change(at, "forget", force=True)) == ""
+
+
+def test_of_several_instances_that_prepared_one_name_one_is_named() -> None:
+    at = Shared()
+    for instance in (LOWER, THIRD):
+        said = BranchRecord("ann", X, "prepared", "bills", instance.instance, 1)
+        at.arrives(KIND_BRANCH, encode(said), instance)
+    refused = change(at, "rollback", force=True)
+    assert (refused.code, f"{THIRD.instance:016x}" in refused.reason) == ("branch_elsewhere", True)
+    assert code(change(at, "rollback", force=True, instance=5)) == "unknown_branch"
+    assert code(change(at, "rollback", force=True, instance=THIRD.instance)) == ""
+    rows = at.ask(b.AskBranchRows(1, limit=10)).rows
+    assert {row.instance: row.state for row in rows} == {
+        LOWER.instance: "prepared", THIRD.instance: "rolled_back",
+    }  # fmt: skip
+    assert code(decide(at, "rollback", force=True)) == "branch_elsewhere"
+    assert isinstance(decide(at, "rollback", force=True, instance=LOWER.instance), BranchDecided)
 
 
 def test_a_refused_decision_is_reported() -> None:

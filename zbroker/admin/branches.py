@@ -32,21 +32,23 @@ class BranchReports:
 
     def commit(self, ask: asking.CommitRequest) -> Document:
         """Its messages are visible, and what it locked has left its queues, when this returns."""
-        return self._decide("commit", ask, force=False)
+        return self._decide("commit", ask)
 
     def rollback(self, ask: asking.ForcedRequest) -> Document:
         """Nothing of it holds, and what it locked is back in its queues, when this returns."""
-        return self._decide("rollback", ask, force=ask.force)
+        return self._decide("rollback", ask, force=ask.force, instance=ask.instance)
 
     def forget(self, ask: asking.ForcedRequest) -> Document:
         """What an operator decided is not kept any more."""
-        return self._decide("forget", ask, force=ask.force)
+        return self._decide("forget", ask, force=ask.force, instance=ask.instance)
 
     def _decide(
-        self, decision: Decision, ask: asking.CommitRequest | asking.ForcedRequest, *, force: bool
-    ) -> Document:
+        self, decision: Decision, ask: asking.CommitRequest | asking.ForcedRequest, *,
+        force: bool = False, instance: str = "",
+    ) -> Document:  # fmt: skip
         xid = _parsed(ask.xid)
-        question = b.ChangeBranch(0, ask.principal, xid, decision, force, ask.dry_run)
+        prepared_on = int(instance or "0", 16)
+        question = b.ChangeBranch(0, ask.principal, xid, decision, force, ask.dry_run, prepared_on)
         done = self._link.decide(question)
         return {
             "principal": ask.principal, "xid": str(xid), "decision": decision,

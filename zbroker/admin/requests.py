@@ -330,12 +330,14 @@ class CommitRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ForcedRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """This one is to be rolled back, or forgotten. force: also one of another instance."""
+    """This one is to be rolled back, or forgotten. force: also one of another instance. instance:
+    the one that this instance prepared, 16 hex digits; "": any."""
 
     xid: XidText
     principal: NameOrAll = ""
     force: bool = False
     dry_run: bool = False
+    instance: Annotated[str, Meta(pattern="^([0-9a-f]{16})?$")] = ""
 
 
 class DeclareExchangeRequest(Struct, frozen=True, forbid_unknown_fields=True):

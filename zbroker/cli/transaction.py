@@ -30,6 +30,9 @@ _THEN: Final = (
 )
 _principal_option = text_option("--principal", "Whose it is; without security there is none.")
 _force_option = flag_option("--force", "Also what another instance prepared, which is gone.")
+_instance_option = text_option(
+    "--instance", "The one that this instance prepared, as `ls --json` says it."
+)
 _yes_option = flag_option("--yes", "Do not ask.")
 
 
@@ -97,31 +100,36 @@ def commit(target: Target, xid: str, principal: str, dry_run: bool, yes: bool) -
 @click.argument("xid")
 @_principal_option
 @_force_option
+@_instance_option
 @dry_run_option
 @_yes_option
-def rollback(
-    target: Target, xid: str, principal: str, force: bool, dry_run: bool, yes: bool
+def rollback(  # noqa: PLR0913 - one for each option
+    target: Target, xid: str, principal: str, force: bool, instance: str, dry_run: bool, yes: bool
 ) -> None:
     """Roll back the prepared transaction XID in place of its transaction manager.
 
     Its messages are never visible, and the messages that it locked come back to their queues, as
     delivered before. If another system of the transaction commits, the two contradict each other.
+    Where several instances have prepared one of that name, name the --instance.
 
     The transaction manager gets that answer when it asks; forget it after that.
 
     Example: zbroker-admin transaction rollback 7:transfer-1:broker --principal shop --dry-run
     """
     body = {"xid": xid, "principal": principal, "force": force, "dry_run": dry_run}
-    _decide(target, "rollback", body, yes)
+    _decide(target, "rollback", body | _of(instance), yes)
 
 
 @transaction.command()
 @click.argument("xid")
 @_principal_option
 @_force_option
+@_instance_option
 @dry_run_option
 @_yes_option
-def forget(target: Target, xid: str, principal: str, force: bool, dry_run: bool, yes: bool) -> None:
+def forget(  # noqa: PLR0913 - one for each option
+    target: Target, xid: str, principal: str, force: bool, instance: str, dry_run: bool, yes: bool
+) -> None:
     """Forget the transaction XID, which an operator has decided.
 
     No message is touched. A transaction manager that asks later does not learn how it was decided,
@@ -130,7 +138,12 @@ def forget(target: Target, xid: str, principal: str, force: bool, dry_run: bool,
     Example: zbroker-admin transaction forget 7:transfer-1:broker --principal shop
     """
     body = {"xid": xid, "principal": principal, "force": force, "dry_run": dry_run}
-    _decide(target, "forget", body, yes)
+    _decide(target, "forget", body | _of(instance), yes)
+
+
+def _of(instance: str) -> Document:
+    """An earlier release does not know the key."""
+    return {"instance": instance} if instance else {}
 
 
 def _decide(target: Target, decision: str, body: Document, yes: bool) -> None:

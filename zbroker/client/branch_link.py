@@ -30,6 +30,7 @@ from zbroker.wire.branches import (
     Branch,
     BranchDecided,
     BranchList,
+    BranchPlace,
     BranchPrepared,
     DecideBranch,
     Decision,
@@ -149,12 +150,28 @@ class BranchLink:
 
     def recover(self, timeout: float) -> list[Branch]:
         """Those that can be decided at this instance. Raises: ZBrokerError, "timeout"."""
+        end, found = time.monotonic() + timeout, []
         command = ListBranches(limit=BRANCHES_LISTED_MAX)
-        answer = ask(
-            self._listeners, timeout, "tpc_recover", lambda to: to.ask(command), AGAIN, HINT
-        )
-        assert isinstance(answer, BranchList)
-        return [branch for branch in answer.branches if branch.here]
+
+        def page(to: QuestionLink) -> BranchList:
+            answer = to.ask(command)
+            assert isinstance(answer, BranchList)
+            return answer
+
+        while True:
+            left = end - time.monotonic()
+            answer = ask(self._listeners, left, "tpc_recover", page, AGAIN, HINT)
+            # an earlier release of the broker begins with the first one again
+            last = command.after
+            new = [each for each in answer.branches if last is None or _place_of(each) > last]
+            found += [branch for branch in new if branch.here]
+            if not new or not answer.left_out:
+                return found
+            command.after = _place_of(new[-1])
+
+
+def _place_of(branch: Branch) -> BranchPlace:
+    return branch.xid, branch.instance
 
 
 def _is_of(branch: Branch, command: PrepareTransaction) -> bool:

@@ -206,7 +206,7 @@ class BranchMethods:
 
     async def _tpc_recover(self, timeout: float = ASK_S) -> list[BranchInfo]:
         """The transactions of this principal that are prepared, or were decided by an operator, and
-        that this instance may decide, of all sessions; at most 1,000, by xid.
+        that this instance may decide, of all sessions, by xid.
 
         Raises: ZBrokerError, "timeout".
         """

@@ -176,7 +176,8 @@ class BranchTable:
         rows = sorted(
             (row for row in self.rows()
              if ask.principal in (None, row.principal) and ask.xid in (None, row.xid)
-             and ask.token in (None, _owned(row)[1])),
+             and ask.token in (None, _owned(row)[1])
+             and (ask.after is None or (row.xid, row.instance) > ask.after)),
             key=lambda row: (row.principal, row.xid, row.instance),
         )  # fmt: skip
         return BranchesFound(ask.cid, rows[: ask.limit], max(0, len(rows) - ask.limit))

@@ -52,7 +52,7 @@ _STATES: Final[dict[Decision, Literal["committed", "rolled_back", "forgotten"]]]
 
 
 class BranchRequest(NamedTuple):
-    """A decision about a branch, and what is called then. See DecideBranch."""
+    """A decision about a branch, and what is called then. See DecideBranch, also for `instance`."""
 
     principal: str
     xid: Xid
@@ -62,6 +62,7 @@ class BranchRequest(NamedTuple):
     then: Callable[[BranchDecided], None]
     refuse: Callable[[ClientError], None]
     dry_run: bool = False  # it is checked, and what would come of it is said
+    instance: int = 0
 
 
 class BranchCommands:
@@ -117,6 +118,7 @@ class BranchCommands:
             command.heuristic, command.force,
             lambda answer: self._shared.answer_late(connection, replace(answer, cid=command.cid)),
             lambda error: self._shared.refuse_late(connection, error, command.cid),
+            instance=command.instance,
         ))  # fmt: skip
 
     def request(self, request: BranchRequest) -> None:
@@ -186,8 +188,14 @@ class BranchCommands:
 
     def _chosen(self, request: BranchRequest, rows: list[BranchRow]) -> BranchRow:
         """Raises: ClientError unknown_branch, branch_elsewhere."""
+        if request.instance:
+            rows = [row for row in rows if row.instance == request.instance]
         own = [row for row in rows if row.instance == self._here]
         row = next(iter(own or rows), None)
+        if row is not None and not own and len(rows) > 1:
+            names = ", ".join(f"{each.instance:016x}" for each in rows)
+            text = f"branch {row.xid} was prepared on several other instances: {names}"
+            raise ClientError("branch_elsewhere", text, "name the instance that is meant")
         if row is None:
             text = f"{request.principal!r} has no branch {request.xid} that is to be decided"
             raise ClientError("unknown_branch", text)
@@ -225,7 +233,9 @@ class BranchCommands:
             rows = [self.shown(row) for row in said.rows]
             self._shared.answer_late(connection, BranchList(rows, said.left_out, command.cid))
 
-        self._shared.find_branches(principal, command.xid, command.limit, found)
+        self._shared.find_branches(
+            principal, command.xid, command.limit, found, after=command.after
+        )
 
     def shown(self, row: BranchRow) -> Branch:
         """A branch for others."""

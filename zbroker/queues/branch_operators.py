@@ -52,4 +52,5 @@ class OperatorBranches:
         self._branches.request(BranchRequest(
             ask.principal, ask.xid, ask.decision, ask.decision != "forget", ask.force, done,
             lambda error: self._answers.tell(rid, refusal_of(ask, error)), ask.dry_run,
+            ask.instance,
         ))  # fmt: skip

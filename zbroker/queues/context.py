@@ -28,7 +28,7 @@ from zbroker.server.budgets import DEFAULT, Budget
 from zbroker.server.peers import Peer, Peers
 from zbroker.wire import codec
 from zbroker.wire import messages as m
-from zbroker.wire.branches import AskBranches, BranchesFound
+from zbroker.wire.branches import AskBranches, BranchesFound, BranchPlace
 from zbroker.wire.internal import Locate, Located
 from zbroker.wire.transactions import (
     AskSession,
@@ -289,11 +289,12 @@ class QueuesContext:
     def find_branches(
         self, principal: str | None, xid: Xid | None, limit: int,
         then: Callable[[BranchesFound], None], token: str | None = None,
+        after: BranchPlace | None = None,
     ) -> None:  # fmt: skip
         """Which branches are there? Raises: as `find_session`."""
         self._ask(
-            lambda cid: AskBranches(cid, self.journal, principal, xid, limit, token), BranchesFound,
-            then,
+            lambda cid: AskBranches(cid, self.journal, principal, xid, limit, token, after),
+            BranchesFound, then,
         )  # fmt: skip
 
     def list_kept_sessions(

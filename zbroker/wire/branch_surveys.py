@@ -47,14 +47,16 @@ class BranchesSurveyed(Refusable, tag="branches_surveyed"):
 
 
 class ChangeBranch(Correlated, tag="change_branch"):
-    """admin -> queues. An operator decides: see DecideBranch, heuristic. Answered by BranchChanged,
-    durable. dry_run: it is only checked, and what would come of it is answered."""
+    """admin -> queues. An operator decides: see DecideBranch, heuristic, also for `instance`.
+    Answered by BranchChanged, durable. dry_run: it is only checked, and what would come of it is
+    answered."""
 
     principal: str
     xid: Xid
     decision: Decision
     force: bool = False
     dry_run: bool = False
+    instance: int = 0
 
 
 class BranchChanged(Refusable, tag="branch_changed"):

@@ -32,6 +32,8 @@ from zbroker.xids import Xid
 BRANCHES_LISTED_MAX: Final = 1_000
 
 Decision = Literal["commit", "rollback", "forget"]
+#: of a principal: xid, and the instance that prepared it
+BranchPlace = tuple[Xid, int]
 #: prepared: not decided; committed, rolled_back: decided by an operator, and to be forgotten
 BranchState = Literal["prepared", "committed", "rolled_back"]
 
@@ -61,7 +63,8 @@ class DecideBranch(ClientCommand, tag="decide_branch"):
     principal: whose branch it is, "": that of this connection; others need the right `dtx_admin`.
     heuristic: an operator decides, not its transaction manager. So the branch is kept until that
     has asked for it, and says `forget`. force: also where it was not prepared, if that instance is
-    away; not to commit.
+    away; not to commit. instance: the one that this instance prepared, 0: any; where several others
+    have prepared one of that name, it has to be named.
     """
 
     xid: Xid
@@ -70,16 +73,19 @@ class DecideBranch(ClientCommand, tag="decide_branch"):
     heuristic: bool = False
     force: bool = False
     cid: Cid = None
+    instance: Annotated[int, Meta(ge=0)] = 0
 
 
 class ListBranches(ClientCommand, tag="list_branches"):
     """-> queues. Answered by BranchList: also branches of other instances, as far as they are known
-    here. xid: this one alone. principal: as of DecideBranch."""
+    here. xid: this one alone. principal: as of DecideBranch. after: those after this one, the last
+    of the answer before."""
 
     xid: Xid | None = None
     principal: Annotated[str, Meta(max_length=255)] = ""
     limit: Annotated[int, Meta(ge=1, le=BRANCHES_LISTED_MAX)] = 100
     cid: Cid = None
+    after: BranchPlace | None = None
 
 
 class Branch(Struct, array_like=True, gc=False):
@@ -130,7 +136,7 @@ class BranchDecided(ServerAnswer, tag="branch_decided"):
 
 
 class BranchList(ServerAnswer, tag="branch_list"):
-    """queues -> client: by principal and xid. left_out: how many more there are."""
+    """queues -> client: by principal, xid and instance. left_out: how many more there are."""
 
     branches: list[Branch]
     left_out: int = 0
@@ -139,12 +145,13 @@ class BranchList(ServerAnswer, tag="branch_list"):
 
 class AskBranches(JournalRequest, tag="ask_branches"):
     """queues -> journal. Answered by BranchesFound. principal, xid: only of these; None: all.
-    token: only the one that staged under it."""
+    token: only the one that staged under it. after: of one principal, those after this one."""
 
     principal: str | None
     xid: Xid | None
     limit: int
     token: str | None = None
+    after: BranchPlace | None = None
 
 
 class BranchRow(Struct, array_like=True, gc=False):

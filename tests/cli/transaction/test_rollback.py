@@ -24,6 +24,12 @@ def test_that_of_another_instance_is_forced(fake: FakeAdmin) -> None:
     assert fake.reported == [(path, body(force=True, dry_run=True))]
 
 
+def test_the_instance_that_prepared_it_may_be_named(fake: FakeAdmin) -> None:
+    path = answers(fake, "rollback")
+    assert run(fake.data, *GIVEN, "--force", "--instance", "0" * 16, "--yes").exit_code == 0
+    assert fake.reported == [(path, body(force=True) | {"instance": "0" * 16})]
+
+
 def test_without_a_terminal_it_wants_a_yes(fake: FakeAdmin) -> None:
     answers(fake, "rollback")
     assert run(fake.data, *GIVEN).exit_code == 2
