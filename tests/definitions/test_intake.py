@@ -478,3 +478,17 @@ def test_of_a_replayable_queue_nothing_expires() -> None:
 def test_the_end_of_time_is_the_end_of_an_expiry() -> None:
     found = taken(plain("a"), expiration=U63_MAX)
     assert found.expires == [(U63_MAX, FIRST, FIRST + 1)]
+
+
+def test_the_bytes_of_each_are_known_where_they_are_limited() -> None:
+    messages = [One("a", b"{}"), One("b", b"\x80"), One("a", b'{"a":1}')]
+    entered = Taken(topic="a", max_bytes=100)(messages)
+    assert entered is not None
+    assert (list(entered.positions), entered.sizes) == ([FIRST, FIRST + 2], array("Q", [2, 7]))
+
+
+def test_payloads_are_not_looked_at_for_their_number() -> None:
+    taken = Taken(topic="a", max_length=100)
+    entered = taken([One("a", b"{}")])
+    assert entered is not None
+    assert (entered.sizes, taken.asked) == (None, 0)

@@ -64,6 +64,7 @@ QUEUE_COUNTERS: Final = (
     ("queue_failed", "failed", "Deliveries that failed: released, or their lease ended."),
     ("queue_dead", "dead", "Dead letters."),
     ("queue_expired", "expired", "Messages that expired."),
+    ("queue_dropped", "dropped", "Messages that were more than `max_length` or `max_bytes` allow."),
 )
 QUEUE_GAUGES: Final = (
     ("queue_depth", "depth", "Messages in the queue."),

@@ -48,6 +48,9 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         messages after its creation; or after a bookmark, a time or a vector.
     max_hold: A replayable queue holds at most this much of the log, of all topics: it
         drops its oldest messages, as a purge of this instance does; 0: unlimited.
+    max_length: The most messages that wait in it: the oldest ones beyond that are given up, with
+        the reason max_length. What consumers have does not count; 0: unlimited.
+    max_bytes: The same for the bytes of these messages.
     size_alarm: Alarm if it holds more of the log; 0 is none.
     idle_alarm: Alarm if it has messages and no consumer takes one that long, here or at another
         instance that owns them; 0 is none.
@@ -83,6 +86,8 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     dead_letter_key: str = ""
     recovery_point: str = "epoch"
     max_hold: Bytes = 0
+    max_length: Natural = 0
+    max_bytes: Bytes = 0
     size_alarm: Bytes = 10 << 30
     idle_alarm: Duration = 3_600_000
     scope: Literal["local", "distributed", "group-local"] = "local"

@@ -169,6 +169,8 @@ _OF_WORK: Final = {
     "retry_delay": "nothing can be given back",
     "dead_letter": "nothing is given up",
     "dead_letter_key": "nothing is given up",
+    "max_length": "nothing is given up; max_hold limits how much of the log it holds",
+    "max_bytes": "nothing is given up; max_hold limits how much of the log it holds",
 }
 #: likewise of a queue that sends each message once
 _OF_MANY_DELIVERIES: Final = {

@@ -68,6 +68,9 @@ class QueueIntake:
         entered = Arrivals(_bitmap(positions))
         if content is not None:
             self._look(content, picks, positions, entered)
+        if definition.config.max_bytes:
+            messages = payloads()
+            entered.sizes = array("Q", [len(messages[at]) for at in picks])
         if definition.needs_times:
             entered.expires = self._expires(batch, picks, positions)
         return entered

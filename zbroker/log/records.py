@@ -227,7 +227,7 @@ class Fact(Struct, tag_field="fact", array_like=True, omit_defaults=True):
 
 class MessagesGone(Fact, tag=1):
     """They left the queue. why: acked, rejected, purged, sent (at-most-once), unreadable, or a
-    reason of a dead letter: time_limit, max_deliveries, max_cancels, forced."""
+    reason of a dead letter: time_limit, max_deliveries, max_cancels, max_length, forced."""
 
     where: bytes
     why: str = "acked"

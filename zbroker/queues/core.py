@@ -56,6 +56,7 @@ from zbroker.queues.session_timeouts import SessionTimeouts
 from zbroker.queues.settlement import Settlement
 from zbroker.queues.snapshots import SaveSchedule
 from zbroker.queues.transaction_commands import TransactionCommands
+from zbroker.queues.work.length_limit import give_up, is_limited
 from zbroker.queues.work.queue import Queue
 from zbroker.server.token_listener import ListenerSettings, TokenListener
 from zbroker.wire import branch_surveys as b
@@ -389,6 +390,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             self._moves.stand_in(one)
             self._hand_over.look(one)
             self._dispatcher.dispatch(one)
+            self._give_up(one)
             manager.commit(one)
             if one.entries and isinstance(one.queue, Queue):
                 self._dead_letters.begin(one)
@@ -409,6 +411,16 @@ class QueuesCore(TokenListener[QueuesConnection]):
         manager.began.clear()
         manager.notes.clear()
         return out
+
+    def _give_up(self, one: QueueState) -> None:
+        """What is more than may wait in a queue, after its consumers were given what they can
+        take."""
+        if not isinstance(one.queue, Queue) or not is_limited(one.queue) or not one.offers:
+            return
+        if self.manager.commits.full:
+            self.shared.held_back[one.name] = one
+        else:
+            one.entries += [(outcome, None) for outcome in give_up(one.queue)]
 
     def next_wake_ms(self) -> int | None:
         """When the next tick has something to do; 0: now."""

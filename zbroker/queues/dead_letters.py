@@ -47,7 +47,9 @@ LETTERS_MAX_BYTES: Final = 1 * MIB  # of one unit, besides the largest
 READ_MAX: Final = 1_000  # of one queue that are being read
 
 QUEUE: Final = "zb-queue"
-REASON: Final = "zb-reason"  # time_limit, max_deliveries, max_cancels, rejected or forced
+REASON: Final = (
+    "zb-reason"  # time_limit, max_deliveries, max_cancels, max_length, rejected or forced
+)
 TEXT: Final = "zb-text"  # what the consumer said
 TOPIC: Final = "zb-topic"
 BOOKMARK: Final = "zb-bookmark"  # of the original

@@ -38,6 +38,7 @@ from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
 from zbroker.queues.stand_ins import StandIns
 from zbroker.queues.work import locks
+from zbroker.queues.work.length_limit import MAX_LENGTH
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import span, without
 from zbroker.queues.work.values import Arrivals, Lock, Outcome
@@ -48,7 +49,15 @@ if TYPE_CHECKING:
 
 #: why a message became a dead letter, or would have, if there were a topic for these
 GIVEN_UP: Final = frozenset(
-    {"time_limit", "max_deliveries", "max_cancels", "rejected", "forced", "unreadable"}
+    {
+        "time_limit",
+        "max_deliveries",
+        "max_cancels",
+        "max_length",
+        "rejected",
+        "forced",
+        "unreadable",
+    }
 )
 STEP: Final = 1_000  # positions between two marks of Ages
 MARKS_MAX: Final = 20_000  # then every second one is forgotten
@@ -88,6 +97,8 @@ class QueueCounts(QueueCounters):
             self.acked += many
         elif outcome.why == "time_limit":
             self.expired += many
+        elif outcome.why == MAX_LENGTH:
+            self.dropped += many
         self.dead += many if outcome.why in GIVEN_UP else 0
 
 

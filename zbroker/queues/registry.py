@@ -366,6 +366,7 @@ class QueueRegistry:
         one.entering = QueueIntake(one.definition, one.definition.type_of)
         if isinstance(one.queue, Queue):
             one.queue.config = one.definition.config
+        self.changed(one)  # less may wait in it now, or it may offer more
 
     def end(self, one: QueueState) -> None:
         """A queue runs no more."""

@@ -45,7 +45,8 @@ class AskQueues(Correlated, tag="ask_queues"):
 class QueueCounters(Struct, kw_only=True):
     """Messages of a queue that went each way since the start of the process; the one list of them.
 
-    delivered, redelivered: each time that they were sent. failed: deliveries.
+    delivered, redelivered: each time that they were sent. failed: deliveries. dead: given up; of
+    these expired by their time, dropped by the limits of the queue.
     """
 
     entered: int = 0
@@ -55,6 +56,7 @@ class QueueCounters(Struct, kw_only=True):
     failed: int = 0
     dead: int = 0
     expired: int = 0
+    dropped: int = 0
 
 
 class OwnedMessages(Struct, array_like=True, gc=False):

@@ -34,6 +34,7 @@ from zbroker.queues.work.leases import MessageLeases
 from zbroker.queues.work.message_locks import MessageLocks
 from zbroker.queues.work.ready import ReadyMessages
 from zbroker.queues.work.sets import bytes_of, first_of, insert, remove, without
+from zbroker.queues.work.sizes import MessageSizes
 from zbroker.queues.work.values import Arrivals
 
 FORMAT: Final = b"1"  # of the rows of `dump_state`
@@ -62,6 +63,7 @@ class MessagePlaces:
         self.overdue = BitMap64()
         self.foreign = BitMap64()
         self.locks = MessageLocks()
+        self.sizes = MessageSizes()
 
     # -- in and out ---------------------------------------------------------------------------
 
@@ -71,6 +73,7 @@ class MessagePlaces:
         if entered.expires:
             self.expiring.enter(entered.expires)
         self.ready.enter(entered)
+        self.sizes.enter(entered)
         if entered.barriers:
             insert(self.barriers, entered.barriers)
             self.ready.discard(entered.barriers)
@@ -96,6 +99,8 @@ class MessagePlaces:
         if self.foreign:
             remove(self.foreign, found)
         self.delays.drop(found)
+        if self.sizes:
+            self.sizes.drop(found)
         remove(self.here, found)
         self.ready.forget(found)
         return found
@@ -273,7 +278,7 @@ class MessagePlaces:
             self.here, self.barriers, self.going, self.failing, self.both, self.were_leased,
             self.expired, self.overdue, self.foreign,
         )  # fmt: skip
-        parts = (self.ready, self.leases, self.delays, self.expiring, self.locks)
+        parts = (self.ready, self.leases, self.delays, self.expiring, self.locks, self.sizes)
         return bytes_of(*sets) + sum(part.memory_bytes() for part in parts)
 
     def check(self) -> None:
@@ -302,6 +307,7 @@ class MessagePlaces:
         self.delays.check()
         self.expiring.check()
         self.locks.check()
+        self.sizes.check(self.here)
         assert self.locks.all.issubset(self.going)
 
 
@@ -319,6 +325,8 @@ def dump_state(places: MessagePlaces, counting: DeliveryCounts) -> dict[str, byt
         rows["foreign"] = _bytes(places.foreign)
     if places.locks:
         rows["locked"] = places.locks.dump()
+    if places.sizes:
+        rows["sized"], rows["sizes"] = places.sizes.dump()
     known = places.ready.dump()
     if known is not None:
         rows["known"], rows["numbers"] = known
@@ -348,6 +356,8 @@ def _load(rows: Mapping[str, bytes], places: MessagePlaces, counting: DeliveryCo
     if "locked" in rows:
         places.locks.load(rows["locked"])
         insert(places.going, places.locks.all)
+    if "sizes" in rows:
+        places.sizes.load(rows["sized"], rows["sizes"])
     apart = places.foreign | places.going
     insert(places.overdue, places.expired - apart)
     timed = places.delays.wait(places.delays.dues.known - apart)

@@ -22,7 +22,8 @@ class Arrivals:
 
     priorities, groups: aligned with the sorted positions; None: 0 for each. A priority of 0 is the
     lowest; 0 as a group: the message has none. barriers: some of the positions. expires: runs of
-    messages that expire; a run may have positions that are not among `positions`.
+    messages that expire; a run may have positions that are not among `positions`. sizes: bytes of
+    each, where the queue limits them; None: they are not known.
     """
 
     positions: BitMap64
@@ -30,6 +31,7 @@ class Arrivals:
     groups: array[int] | None = None  # "q", a hash of the key
     barriers: BitMap64 | None = None
     expires: Sequence[Run] = field(default_factory=list)
+    sizes: array[int] | None = None  # "Q"
 
     def part(self, wanted: BitMap64) -> Arrivals:
         """Those of the messages that are also in `wanted`."""
@@ -52,6 +54,7 @@ class Arrivals:
                 for ns, first, end in self.expires
                 if low is not None and end > low
             ],
+            column(self.sizes),
         )
 
 
@@ -66,8 +69,9 @@ class Lock(NamedTuple):
 class Outcome(NamedTuple):
     """A decision to be committed; its positions are going until the fold reads it, or `undo`.
 
-    why: of "gone": acked rejected purged sent unreadable time_limit max_deliveries max_cancels; of
-    "failed": cancelled lease_ended; of "granted", which goes to another instance: granted.
+    why: of "gone": acked rejected purged sent unreadable time_limit max_deliveries max_cancels
+    max_length; of "failed": cancelled lease_ended; of "granted", which goes to another instance:
+    granted.
     due_ns: of "failed": not offered again before this wall time, 0: at once. letter: of "gone": the
     text of the dead letter to be made of each; "": none.
     delay_ms: of "failed": how long that is from when it was decided. lock: of "locked", which is
