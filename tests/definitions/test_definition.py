@@ -200,6 +200,8 @@ def test_what_goes_together_is_not_refused(keys: dict[str, Any]) -> None:
         ({"scope": "distributed", "initial_owner": "a"}, "initial_owner"),
         ({"scope": "local", "initial_owner": "a"}, "initial_owner"),
         ({"scope": "group-local"}, "initial_owner"),
+        ({"scope": "distributed", "expires": 5}, "expires"),
+        ({"scope": "distributed", "auto_delete": True}, "auto_delete"),
     ],
 )
 def test_a_scope_that_contradicts_other_settings_is_refused(

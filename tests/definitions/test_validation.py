@@ -54,6 +54,13 @@ def test_dead_letters_are_recorded() -> None:
     assert (error.key, "would be lost" in error.reason) == ("dead_letter", True)
 
 
+@pytest.mark.parametrize("keys", [{"expires": 5}, {"auto_delete": True}])
+def test_a_queue_of_the_config_does_not_end_by_itself(keys: dict[str, Any]) -> None:
+    [key] = keys
+    assert refused(QueueConfig("q"), QueueConfig("r", **keys)).key == key
+    check_queue(QueueConfig("r", **keys), EVERYTHING)
+
+
 def test_what_may_change_does() -> None:
     old = QueueConfig("q", topic="t", lease=5_000, max_backlog=100)
     new = changed(old, {"lease": "1m", "retry_delay": ["1s", 10], "dead_letter": "d"})

@@ -51,6 +51,9 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     max_length: The most messages that wait in it: the oldest ones beyond that are given up, with
         the reason max_length. What consumers have does not count; 0: unlimited.
     max_bytes: The same for the bytes of these messages.
+    expires: It is deleted after this time without a consumer, and without being declared
+        again; 0 is never. Not in the config file.
+    auto_delete: It is deleted when its last consumer has ended. Not in the config file.
     size_alarm: Alarm if it holds more of the log; 0 is none.
     idle_alarm: Alarm if it has messages and no consumer takes one that long, here or at another
         instance that owns them; 0 is none.
@@ -88,6 +91,8 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     max_hold: Bytes = 0
     max_length: Natural = 0
     max_bytes: Bytes = 0
+    expires: Duration = 0
+    auto_delete: bool = False
     size_alarm: Bytes = 10 << 30
     idle_alarm: Duration = 3_600_000
     scope: Literal["local", "distributed", "group-local"] = "local"

@@ -180,6 +180,10 @@ _OF_MANY_DELIVERIES: Final = {
 }
 
 
+#: how a queue ends by itself
+OWN_ENDS: Final = ("expires", "auto_delete")
+
+
 class BadQueue(Refused):
     """The table with this index, from 0, makes no queue, because of what `key` says."""
 
@@ -228,6 +232,10 @@ def _of_scope(config: QueueConfig) -> Iterator[_Contradiction]:
     if scope != "group-local" and config.initial_owner:
         reason = f"`initial_owner` does not go with scope {scope!r}"
         yield "initial_owner", reason, 'leave it out, or write scope = "group-local"'
+    for key in OWN_ENDS if scope != "local" else ():
+        if getattr(config, key):
+            reason = f"`{key}` does not go with scope {scope!r}: one instance would end it for all"
+            yield key, reason, 'leave it out, or write scope = "local"'
 
 
 def _of_bound(config: QueueConfig) -> Iterator[_Contradiction]:

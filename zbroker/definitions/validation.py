@@ -9,7 +9,7 @@ import msgspec
 
 from zbroker.config.queues import QueueConfig
 from zbroker.config.tree import fields
-from zbroker.definitions.definition import BadQueue, bad_queue, compile_queue
+from zbroker.definitions.definition import OWN_ENDS, BadQueue, bad_queue, compile_queue
 from zbroker.recording import Recording
 from zbroker.toml_source import did_you_mean, split_error
 
@@ -37,9 +37,18 @@ def check_queues(configs: Sequence[QueueConfig], recording: Recording) -> None:
                 reason = f"queue {config.name[:64]!r} is defined by table {first + 1}, too"
                 raise bad_queue("name", reason, "a name means one queue: choose another")
             check_queue(config, recording)
+            _check_stays(config)
         except BadQueue as error:
             error.index = index
             raise
+
+
+def _check_stays(config: QueueConfig) -> None:
+    for key in OWN_ENDS:
+        if getattr(config, key):
+            reason = f"queue {config.name[:64]!r}: `{key}` is not for queues of the config"
+            hint = "they are there as long as their table is; let a program declare it"
+            raise bad_queue(key, reason, hint)
 
 
 def check_queue(config: QueueConfig, recording: Recording) -> None:

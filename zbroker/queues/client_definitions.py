@@ -145,6 +145,7 @@ class ClientDefinitions:
         self, connection: QueuesConnection, command: q.DeclareQueue, one: QueueState,
         *, created: bool = False,
     ) -> None:  # fmt: skip
+        one.used_ms = self._shared.now.mono_ms
         consumers = len(self._shared.of.get(one.name, ()))
         self._shared.answer_late(connection, q.QueueDeclared(
             one.name, created, one.definition.declaration, len(one.queue.here), consumers,

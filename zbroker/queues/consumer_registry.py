@@ -123,6 +123,7 @@ class ConsumerRegistry:
         return key
 
     def _began(self, one: QueueState, consumer: RemoteConsumer, answer: q.Consuming) -> None:
+        one.consumed, one.used_ms = True, self._shared.now.mono_ms
         self._shared.send(consumer.rid, answer)
         self._shared.touch(one)
 
@@ -169,6 +170,7 @@ class ConsumerRegistry:
     def refuse(self, it: StartPosition, error: ClientError) -> None:
         """There is no place where it can begin."""
         self._shared.remove(it.consumer)
+        self._shared.touch(it.one)
         self._shared.refuse(it.consumer.rid, error, it.command.cid, it.consumer.sid)
 
     # -- end ----------------------------------------------------------------------------------

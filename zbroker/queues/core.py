@@ -48,6 +48,7 @@ from zbroker.queues.offer_fence import OfferFence
 from zbroker.queues.owner_moves import OwnerMoves
 from zbroker.queues.owner_requests import OwnerRequests
 from zbroker.queues.purges import Purges
+from zbroker.queues.queue_ends import QueueEnds
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.scope_changes import ScopeChanges
@@ -128,6 +129,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             s.TakeOver: self._moves.take_over,
             s.DrainQueues: self._hand_over.ask,
         }
+        self._ends = QueueEnds(self.shared, changes)
         self._definitions = ClientDefinitions(self.shared, changes, purges, self._scopes)
         self._settlement = Settlement(self.shared, self.consumers, self._scopes)
         self._transactions = TransactionCommands(self.shared, self._scopes, session_timeout_max_ms)
@@ -335,6 +337,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._fence.tick(now)
         self._hand_over.tick(now)
         self._timeouts.tick(now)
+        self._ends.tick(now)
         if self.manager.sessions.over:  # before anything is given: it may not be theirs any more
             self.consumers.end_with_sessions()
         for what in self._later.due(now.mono_ms):
@@ -398,6 +401,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
                     shared.held_back[one.name] = one
             self._look_when(one)
             self._requests.look(one)
+            self._ends.look(one)
             shared.note_use(one)
         # after what the queues have to do
         search = self.consumers.starts.next_search()
@@ -413,8 +417,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
         return out
 
     def _give_up(self, one: QueueState) -> None:
-        """What is more than may wait in a queue, after its consumers were given what they can
-        take."""
+        """Messages beyond the limits of a queue go, after its consumers were given all that they
+        can take."""
         if not isinstance(one.queue, Queue) or not is_limited(one.queue) or not one.offers:
             return
         if self.manager.commits.full:
@@ -430,7 +434,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
             self.journal.next_wake_ms(), self._later.next_wake_ms, self.manager.commits.wake_ms(),
             self._moves.next_wake_ms(), self._requests.next_wake_ms(),
             self._fence.next_wake_ms(), self._hand_over.next_wake_ms(),
-            self._scopes.next_wake_ms(), self._timeouts.next_wake_ms(), *self._wakes_ms.values(),
+            self._scopes.next_wake_ms(), self._timeouts.next_wake_ms(), self._ends.next_wake_ms(),
+            *self._wakes_ms.values(),
         ]  # fmt: skip
         if self.shared.connections:
             wakes.append(self.shared.connections.heartbeats.due_ms)

@@ -195,6 +195,8 @@ class QueueState:
     wanted_horizon: int = 0
     highest: int = 0
     taken_ms: int | None = None
+    used_ms: int | None = None  # when it was declared again, or its last consumer ended
+    consumed: bool = False  # it has had a consumer
     counts: QueueCounts = field(default_factory=QueueCounts)
     entries: list[Entry] = field(default_factory=list)
     facts: list[AnyFact] = field(default_factory=list)

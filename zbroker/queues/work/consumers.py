@@ -131,9 +131,11 @@ class QueueConsumers:
             self._note_free(consumer)
 
     def forget_lost(self, now_ms: int) -> None:
-        """Those that were lost and hold nothing that may still be asked for."""
+        """Those that were lost and hold nothing that may still be asked for. One of a session is
+        there as long as that."""
         for one in self.lost():
-            if not one.held or (one.until_ms and one.until_ms <= now_ms):
+            idle = not one.held and one.session is None
+            if idle or (one.until_ms and one.until_ms <= now_ms):
                 self.forget(one)
 
     @property

@@ -37,6 +37,8 @@ def end(queue: Queue, session: SessionOf, now: Now, *, failed: bool) -> list[Out
             continue
         if failed:
             held |= one.held
+            one.session = None
+            consumers.in_sessions.discard(key)
             queue.lose(key, now)
         else:
             queue.leave(key)
