@@ -18,15 +18,15 @@ from zbroker.wire.replicas import Links, ReplicationRow
 
 QUEUE_KEYS = {
     "name", "kind", "topic", "regex", "source", "life", "created", "state", "depth", "ready",
-    "leased", "delayed", "going", "consumers", "first", "last", "oldest", "oldest_s", "behind",
-    "barrier", "holding", "bytes", "idle_s", "memory_bytes", "entered", "delivered", "redelivered",
-    "acked", "failed", "dead", "expired", "dropped", "rates", "acts_for", "elsewhere",
-    "elsewhere_first", "elsewhere_s",
+    "leased", "delayed", "going", "consumers", "active", "first", "last", "oldest", "oldest_s",
+    "behind", "barrier", "holding", "bytes", "idle_s", "memory_bytes", "entered", "delivered",
+    "redelivered", "acked", "failed", "dead", "expired", "dropped", "rates", "acts_for",
+    "elsewhere", "elsewhere_first", "elsewhere_s",
 }  # fmt: skip
 RATE_KEYS = {"entered_s", "delivered_s", "acked_s"}
 CONSUMER_KEYS = {
     "queue", "client", "sid", "address", "backlog", "held", "credit", "delivered", "acked",
-    "filter", "next_end_ms", "gone",
+    "filter", "next_end_ms", "gone", "active",
 }  # fmt: skip
 MESSAGE_KEYS = {
     "position", "bookmark", "topic", "time", "size", "state", "deliveries", "failures", "owner",

@@ -201,6 +201,7 @@ def test_what_goes_together_is_not_refused(keys: dict[str, Any]) -> None:
         ({"scope": "local", "initial_owner": "a"}, "initial_owner"),
         ({"scope": "group-local"}, "initial_owner"),
         ({"scope": "distributed", "expires": 5}, "expires"),
+        ({"scope": "distributed", "single_active_consumer": True}, "single_active_consumer"),
         ({"scope": "distributed", "auto_delete": True}, "auto_delete"),
     ],
 )

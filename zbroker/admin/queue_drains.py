@@ -22,6 +22,7 @@ LOOK_S: Final = 0.05
 
 _WHY: Final = {
     "group_key": "it has a `group_key`, and later messages of the same key would overtake them",
+    "single_active_consumer": "it has a single active consumer: later messages would overtake them",
     "reading": "the queue is being read; drain again later",
     "no_peer": "no destination that is sent the whole log is up",
     "silent": "the queues process did not answer in time, or has begun again; drain again",

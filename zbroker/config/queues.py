@@ -51,6 +51,8 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     max_length: The most messages that wait in it: the oldest ones beyond that are given up, with
         the reason max_length. What consumers have does not count; 0: unlimited.
     max_bytes: The same for the bytes of these messages.
+    single_active_consumer: One consumer gets all messages, the one that has been there
+        longest; the next takes over when it has ended.
     expires: It is deleted after this time without a consumer, and without being declared
         again; 0 is never. Not in the config file.
     auto_delete: It is deleted when its last consumer has ended. Not in the config file.
@@ -91,9 +93,16 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     max_hold: Bytes = 0
     max_length: Natural = 0
     max_bytes: Bytes = 0
+    single_active_consumer: bool = False
     expires: Duration = 0
     auto_delete: bool = False
     size_alarm: Bytes = 10 << 30
     idle_alarm: Duration = 3_600_000
     scope: Literal["local", "distributed", "group-local"] = "local"
     initial_owner: str = ""
+
+    @property
+    def one_instance(self) -> bool:
+        """Its messages have an order that several instances could not keep together: none is given
+        to another one that asks for it."""
+        return bool(self.group_key or self.single_active_consumer)

@@ -169,6 +169,7 @@ _OF_WORK: Final = {
     "retry_delay": "nothing can be given back",
     "dead_letter": "nothing is given up",
     "dead_letter_key": "nothing is given up",
+    "single_active_consumer": "it has one consumer",
     "max_length": "nothing is given up; max_hold limits how much of the log it holds",
     "max_bytes": "nothing is given up; max_hold limits how much of the log it holds",
 }
@@ -226,6 +227,10 @@ def _of_scope(config: QueueConfig) -> Iterator[_Contradiction]:
         reason = '`group_key` does not go with scope "distributed": messages of one key would be '
         hint = 'write scope = "group-local": one instance offers all of them'
         yield "group_key", reason + "offered by several instances at a time", hint
+    if scope == "distributed" and config.single_active_consumer:
+        reason = '`single_active_consumer` does not go with scope "distributed": each instance '
+        hint = 'write scope = "group-local": one instance offers all of its messages'
+        yield "single_active_consumer", reason + "would have one", hint
     if scope == "group-local" and not config.initial_owner:
         reason = 'scope "group-local" needs an `initial_owner`'
         yield "initial_owner", reason, "name the instance that offers its messages (instance.name)"
@@ -279,6 +284,9 @@ def _of_work(config: QueueConfig) -> Iterator[_Contradiction]:
     if config.priority and config.barrier:
         reason = "`priority` does not go with `barrier`: it would let messages pass the barrier"
         yield "priority", reason, "leave one of them out"
+    if config.single_active_consumer and config.barrier:
+        reason = "`single_active_consumer` does not go with `barrier`: that goes to every consumer"
+        yield "single_active_consumer", reason, "leave one of them out"
     if config.priority and config.group_key:
         reason = "`priority` does not go with `group_key`: messages of a key stay in order"
         yield "priority", reason, "leave one of them out"

@@ -9,8 +9,8 @@ giving  Consumers that are left are ended, and what they held is flagged. All th
         instance goes to one other, one record of each queue a turn; so does what comes later.
 
 Each message is given once, so that instances which all are to stop do not pass it on for ever.
-Queues with a `group_key` keep theirs: messages of the same key that are published here after the
-stop would overtake them.
+Queues with a `group_key` or a single active consumer keep theirs: messages that are published here
+after the stop would overtake them.
 Source: the design of replication, "Clients"; the design of ownership.
 """
 
@@ -35,7 +35,7 @@ from zbroker.queues.work.values import Outcome
 from zbroker.wire.queue_surveys import DrainQueues, LeavingQueue, QueuesDrained
 
 QUIET_MAX_MS: Final = 60_000  # then it offers again: the admin that asked for it is gone
-GROUP_KEY: Final = "group_key"  # see above
+GROUP_KEY, SINGLE_ACTIVE = "group_key", "single_active_consumer"  # see above
 READING: Final = "reading"  # it is not known yet what belongs to whom
 
 
@@ -163,8 +163,9 @@ class HandOver:
 
     @staticmethod
     def _keeps(one: QueueState) -> str:
-        if one.definition.config.group_key:
-            return GROUP_KEY
+        config = one.definition.config
+        if config.one_instance:
+            return GROUP_KEY if config.group_key else SINGLE_ACTIVE
         return "" if one.offers else READING
 
     def _row(self, one: QueueState) -> LeavingQueue:

@@ -111,7 +111,7 @@ class OwnerRequests:
         asking.usual.look(queue, now_ms)
         asking.wake_ms = None
         foreign = queue.places.foreign
-        can_have = foreign and one.offers and not one.definition.config.group_key
+        can_have = foreign and one.offers and not one.definition.config.one_instance
         can_have = can_have and not self._shared.leaves(one)
         spare, seeking = (queue.spare(), queue.seeking()) if can_have else (0, False)
         if not spare and not seeking:

@@ -86,6 +86,7 @@ def _row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
         numbers = queue.counts()
         found.ready, found.leased, found.delayed = numbers.ready, numbers.leased, numbers.delayed
         found.barrier = queue.places.barrier
+        found.active = _active(shared, queue)
         if foreign := queue.places.foreign:
             first = foreign.min()
             found.elsewhere, found.elsewhere_first = len(foreign), first
@@ -94,6 +95,14 @@ def _row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
     else:
         found.ready = len(queue.here)
     return found
+
+
+def _active(shared: QueuesContext, queue: Queue) -> str:
+    """The consumer that gets the messages, if that is one alone."""
+    if not queue.config.single_active_consumer:
+        return ""
+    many = [shared.consumers.get(one.key) for one in queue.consumers.taking(queue.config)]
+    return "".join(f"{one.client}/{one.sid}" for one in many if one is not None)
 
 
 def owners(one: QueueState, positions: BitMap64) -> list[s.OwnedMessages]:
@@ -143,19 +152,32 @@ def consumers(shared: QueuesContext, ask: s.AskConsumers) -> s.Consumers:
 
 
 def _consumer(shared: QueuesContext, each: RemoteConsumer) -> s.ConsumerRow:
-    backlog, held, end_ms = _held(shared, shared.manager.running.get(each.queue), each.key)
+    one = shared.manager.running.get(each.queue)
+    backlog, held, end_ms = _held(shared, one, each.key)
     return s.ConsumerRow(
         each.queue, each.client, each.sid, "", backlog, held, each.credit,
         each.delivered, each.acked, each.filter.text if each.filter is not None else "", end_ms,
+        active=_is_active(one, each.key),
     )  # fmt: skip
+
+
+def _is_active(one: QueueState | None, key: int) -> bool | None:
+    """None: its queue gives messages to all of its consumers."""
+    if one is None or not isinstance(one.queue, Queue):
+        return None
+    config, consumers = one.queue.config, one.queue.consumers
+    if not config.single_active_consumer:
+        return None
+    return any(each.key == key for each in consumers.taking(config))
 
 
 def _lost(shared: QueuesContext, one: QueueState, each: Lost) -> s.ConsumerRow:
     backlog, held, end_ms = _held(shared, one, each.key)
     client, _, holder = each.client.rpartition("/")  # as it will be asked for
     return s.ConsumerRow(
-        one.name, client, holder, "", backlog, held, 0, 0, 0, "", end_ms, gone=True
-    )
+        one.name, client, holder, "", backlog, held, 0, 0, 0, "", end_ms, gone=True,
+        active=_is_active(one, each.key),
+    )  # fmt: skip
 
 
 def _held(shared: QueuesContext, one: QueueState | None, key: int) -> tuple[int, int, int | None]:

@@ -85,6 +85,7 @@ class QueueRow(QueueCounters, omit_defaults=True):
     elsewhere: messages that belong to other instances, with position and log time of their oldest.
     owners: all messages by owner, where only this queue was asked for and it is a replicated one.
     acts_for: instances whose messages are taken over as they come, by name or id.
+    active: the consumer that gets the messages, as client/sid, where that is one alone.
     idle_ms: since a consumer took something, None: never since the start. holding: position from
     which on it needs the log. Fields that depend on the time or the end of the log alone are not a
     change: idle_ms, `behind`, and holding without messages.
@@ -110,6 +111,7 @@ class QueueRow(QueueCounters, omit_defaults=True):
     owners: list[OwnedMessages] = []
     acts_for: list[str] = []
     consumers: int = 0
+    active: str = ""
     first: int = 0
     last: int = 0
     oldest_ns: int | None = None
@@ -142,7 +144,8 @@ class AskConsumers(Correlated, tag="ask_consumers"):
 
 class ConsumerRow(Struct, array_like=True, gc=False):
     """One consumer. next_end_ms: until its first lease ends. gone: its connection is lost, and its
-    leases wait for it; of such a one no more is known than that."""
+    leases wait for it; of such a one no more is known than that. active: it is the one that gets
+    messages, or not; None: of a queue that gives them to all."""
 
     queue: str
     client: str
@@ -156,6 +159,7 @@ class ConsumerRow(Struct, array_like=True, gc=False):
     filter: str = ""
     next_end_ms: int | None = None
     gone: bool = False
+    active: bool | None = None
 
 
 class Consumers(Correlated, tag="consumers"):

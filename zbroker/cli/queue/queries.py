@@ -24,11 +24,11 @@ BROWSED_MAX: Final = 1_000  # of one answer of the admin
 
 COLUMNS: Final = show.columns(
     "name:0 kind:4 topic:2 state depth:0 ready:3 leased:3 delayed:5 elsewhere:5 oldest_s:3 "
-    "consumers entered_s:6 delivered_s:6 acked_s:4 dead bytes:2",
+    "consumers active entered_s:6 delivered_s:6 acked_s:4 dead bytes:2",
     sizes="bytes",
 )
 CONSUMERS: Final = show.columns(
-    "client sid address backlog held credit delivered acked next_end_ms filter gone",
+    "client sid address backlog held credit delivered acked next_end_ms filter gone active",
     sizes="credit",
 )
 MESSAGES: Final = show.columns(
@@ -50,7 +50,8 @@ def ls(target: Target) -> None:
     `depth` is all that a queue holds; `ready` of it could be delivered now, and `elsewhere` belongs
     to other instances, which offer it. `bytes` are those of
     the log that is kept for it. Rates are means of the last seconds; `dead` counts dead letters
-    since the queues process started. A pattern of topics is shown between slashes.
+    since the queues process started. `active` is the consumer that gets the messages, where it is
+    one alone. A pattern of topics is shown between slashes.
 
     Example: zbroker-admin queue ls
     """
@@ -68,7 +69,8 @@ def info(target: Target, name: str) -> None:
     since when the oldest of each is here. One that is not `up` has no session on a link here.
 
     `held` of a consumer is leased to it, `backlog` is how much that may be. A consumer that is
-    `gone` has lost its connection; what it holds waits for it until the leases end.
+    `gone` has lost its connection; what it holds waits for it until the leases end. `active` says
+    which one gets the messages of a queue with a single active consumer.
 
     Example: zbroker-admin queue info work
     """

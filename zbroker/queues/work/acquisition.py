@@ -19,10 +19,13 @@ def acquire(queue: Queue, key: int, wanted: BitMap64, now: Now, most: int) -> Bi
     it may hold.
 
     So it gets none that another consumer has, that waits for a delay, a barrier or its group, or
-    that belongs to another instance. Its filter and its credit in messages do not count.
+    that belongs to another instance; nor any while another consumer is the active one. Its filter
+    and its credit in messages do not count.
     """
     queue.places.notice(now)
     one, config = queue.consumers.by_key[key], queue.config
+    if one not in queue.consumers.taking(config):
+        return BitMap64()
     most = min(most, one.backlog - len(one.held))
     if config.max_backlog:
         most = min(most, config.max_backlog - queue.consumers.held())

@@ -147,6 +147,25 @@ class QueueConsumers:
         """Those that are not lost."""
         return [one for one in self.by_key.values() if not one.lost]
 
+    def taking(self, config: QueueConfig) -> list[QueueConsumer]:
+        """Those that may be given messages: all that are not lost; where one alone is active, that.
+
+        It is the one that has been there longest. While that is lost and may come back, none is:
+        the next one would be given messages from after those that it still has.
+        """
+        if not config.single_active_consumer:
+            return self.current()
+        at_most_once = config.semantics == "at-most-once"  # nothing of it comes back
+        many = self.current() if at_most_once else self.by_key.values()
+        first = min(many, key=lambda one: one.number, default=None)
+        return [] if first is None or first.lost else [first]
+
+    def replace(self, old: QueueConsumer, new: QueueConsumer, config: QueueConfig) -> None:
+        """A lost one is back as another one; if one alone is active, that has its place."""
+        self.forget(old)
+        if config.single_active_consumer:
+            new.number = min(new.number, old.number)
+
     def lost(self) -> list[QueueConsumer]:
         """Those whose connection was lost, and that may come back."""
         return [one for one in self.by_key.values() if one.lost]

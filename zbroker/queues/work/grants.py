@@ -109,8 +109,8 @@ def grant(
     queue: Queue, limit: int, among: BitMap64 | None = None, *, leaving: bool = False
 ) -> list[Outcome]:
     """The oldest ones, of those `among` these. leaving: the instance is to stop."""
-    if queue.config.group_key:
-        return []  # the next one of a key would not wait for that
+    if queue.config.one_instance:
+        return []  # later ones would not wait for that
     places, stop = queue.places, queue.places.offered_before
     if leaving:
         own = owned(queue) if among is None else among & owned(queue)

@@ -43,7 +43,10 @@ class Offers:
         barrier = self._places.barrier_due()
         if barrier is not None:
             return self._barrier(barrier), False
-        able = [one for one in self._consumers.current() if one.credit and one.spare > 0]
+        if config.single_active_consumer and self._places.failing:
+            return [], False  # what comes back goes before what is after it
+        taking = self._consumers.taking(config)
+        able = [one for one in taking if one.credit and one.spare > 0]
         if not able or not self._places.ready.standing:
             return [], False
         wanted = sum(one.spare for one in able)

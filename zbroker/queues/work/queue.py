@@ -204,7 +204,7 @@ class Queue:
         for old in self.consumers.lost_of(client):
             both = old.held & holding
             kept |= both
-            self.consumers.forget(old)
+            self.consumers.replace(old, new, self.config)
             self._come_back(without(old.held, both))
         insert(new.held, kept)
         if kept and not self._once:

@@ -71,7 +71,11 @@ def why_nothing(queue: Queue, now: Now) -> list[str]:
 
 def _none_can(queue: Queue) -> list[str]:
     """Why no consumer gets what can be offered."""
-    many, config = queue.consumers.current(), queue.config
+    config = queue.config
+    many = queue.consumers.taking(config)
+    if not many and queue.consumers.lost():
+        text = "its active consumer has lost its connection, and may come back for what it holds"
+        return [text]
     with_credit = [one for one in many if one.credit and one.left != 0]
     if not with_credit and (idle := _without_messages(many)):
         return [f"no consumer has credit: it waits for {idle}"]
