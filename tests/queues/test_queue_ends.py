@@ -8,6 +8,7 @@ import pytest
 
 from tests.queues.bench import ANN, BOB, Bench, bench, work
 from tests.queues.test_session_timeouts import MINE, join, kept
+from zbroker.engine.contract import Now
 from zbroker.log.format import KIND_WIRING
 from zbroker.log.records import WIRING
 from zbroker.queues.queue_ends import AGAIN_MS
@@ -119,6 +120,18 @@ def test_a_queue_that_is_made_again_is_another_one() -> None:
     assert there(at)
 
 
+def test_one_that_is_made_again_when_the_old_one_was_due_has_its_whole_time() -> None:
+    at = with_queue(expires="10s")
+    at.pass_ms(9_999)
+    at.now = Now(at.now.mono_ms + 1, at.now.wall_ns)
+    at.send(q.DeleteQueue("new", "d"))
+    declare(at, expires="10s")
+    at.pass_ms(9_999)
+    assert there(at)
+    at.pass_ms(1)
+    assert not there(at)
+
+
 def test_without_the_setting_nothing_ends() -> None:
     at = bench(work("other"))
     at.ask(s.Define(0, "create", "new", {"topic": "t", "expires": "10s"}))
@@ -141,6 +154,20 @@ def test_a_refused_end_is_tried_again() -> None:
     at.pass_ms(1)
     assert at.kinds() == [KIND_WIRING]
     at.land()
+    assert not there(at)
+
+
+def test_one_that_is_used_when_its_end_is_refused_has_its_whole_time() -> None:
+    at = with_queue(expires="10s")
+    at.holding = True
+    at.pass_ms(10_000)
+    at.consume("new")
+    at.refuse()
+    at.holding = False
+    at.now = Now(at.now.mono_ms + AGAIN_MS, at.now.wall_ns)
+    at.lose()
+    assert there(at)
+    at.pass_ms(10_000)
     assert not there(at)
 
 

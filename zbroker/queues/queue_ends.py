@@ -67,8 +67,8 @@ class QueueEnds:
         self._due_ms.pop(name, None)
 
     def _put(self, name: str, due_ms: int) -> None:
-        if name in self._ending:
-            return
+        if name in self._ending or name in self._in_use:
+            return  # one in use has a new time when its last consumer ends
         self._due_ms[name] = due_ms
         if self._next_ms is None or due_ms < self._next_ms:
             self._next_ms = due_ms
@@ -95,11 +95,11 @@ class QueueEnds:
     def _end(self, one: QueueState) -> None:
         """One that is due is deleted; it may have been used in this turn."""
         config, now_ms = one.definition.config, self._shared.now.mono_ms
-        if self._is_used(one):
+        if self._is_used(one) or one.used_ms is None:  # or it was made again in this turn
             return
         empty = config.auto_delete and one.consumed
-        if not empty and (one.used_ms or 0) + config.expires > now_ms:
-            self._put(one.name, (one.used_ms or 0) + config.expires)
+        if not empty and one.used_ms + config.expires > now_ms:
+            self._put(one.name, one.used_ms + config.expires)
             return
         why = "its last consumer has ended" if empty else f"it was unused for {config.expires} ms"
         self._ending.add(one.name)
