@@ -44,7 +44,7 @@ class Offers:
         if barrier is not None:
             return self._barrier(barrier), False
         if config.single_active_consumer and self._places.failing:
-            return [], False  # what comes back goes before what is after it
+            return [], False  # messages that come back go before later ones
         taking = self._consumers.taking(config)
         able = [one for one in taking if one.credit and one.spare > 0]
         if not able or not self._places.ready.standing:
