@@ -172,8 +172,8 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "wait until it has none, or delete it without that condition",
     ),
     "resource_locked": (
-        "another consumer has this replayable queue",
-        "it has one consumer at a time: close that one first",
+        "another consumer has this replayable queue, or another client this exclusive one",
+        "close that consumer first; an exclusive queue goes with its session or connection",
     ),
     "credit_left": (
         "the consumer has credit, and its flow mode changes only without",

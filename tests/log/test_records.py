@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Struct, msgpack
+from msgspec import Struct, convert, msgpack, to_builtins
 from pyroaring import BitMap64
 
+from zbroker.config import QueueConfig
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
 from zbroker.log import records, references
@@ -180,6 +181,20 @@ def test_what_is_no_set_is_refused(data: bytes) -> None:
 def test_each_fact_comes_back_as_what_it_was(fact: q.AnyFact) -> None:
     record = q.QueueRecord("work", 1, 2, 3, [fact])
     assert q.QUEUE.decode(q.encode(record)) == record
+
+
+def test_a_definition_without_newer_settings_is_written_as_before_them() -> None:
+    record = q.DefinitionRecord("work", 2, definition=to_builtins(QueueConfig("work", "orders")))
+    written = msgspec.msgpack.decode(q.encode(record))
+    assert written == {
+        "name": "work", "life": 2, "definition": {"name": "work", "topic": "orders"},
+    }  # fmt: skip
+    assert convert(written["definition"], QueueConfig) == QueueConfig("work", "orders")
+
+
+def test_the_owner_of_an_exclusive_queue_comes_back() -> None:
+    record = q.DefinitionRecord("work", 2, owner=("ann", "bills", "me"))
+    assert q.WIRING.decode(q.encode(record)) == record
 
 
 def test_a_record_of_a_newer_release_may_say_more() -> None:

@@ -35,6 +35,7 @@ from zbroker.client.queue_commands import (
 )
 from zbroker.client.queue_rows import BrowsedMessage, BrowseOptions, browse, browse_options
 from zbroker.client.session import SLOTS, BaseSession, session_options
+from zbroker.client.session_queues import check_shared
 from zbroker.client.subscriber.options import (
     TIMEOUT_S,
     ConsumeOptions,
@@ -235,6 +236,7 @@ class BaseClient(ExchangeMethods, Generic[S, C, W, X]):
         topic: what it takes, "" is its name. settings: the other keys of a [[queue]] table, as
         `lease="5s"` or `max_deliveries=3`; a timedelta is a duration, numbers are milliseconds and
         bytes as there. A key that is left out has its default, also when settings are compared.
+        `exclusive=True` is for `Session.declare_queue`.
         passive: only looks whether there is one, whatever its settings are. timeout: seconds; a
         lost connection and a queue that is being changed are waited for until then.
         In an event loop another thread asks.
@@ -244,6 +246,7 @@ class BaseClient(ExchangeMethods, Generic[S, C, W, X]):
         """
         self._check_open()
         command, timeout = options()
+        check_shared(command)
         return await self._aside(queue_commands.declare, self._queues, command, timeout)
 
     @method_takes(delete_options)

@@ -133,7 +133,10 @@ def delete(listeners: ListenerEndpoints, command: DeleteQueue, timeout: float) -
     def delete_it(to: QuestionLink) -> object:
         nonlocal meant
         if meant is None:
-            found = to.ask(DeclareQueue(command.queue, passive=True))
+            look = DeclareQueue(
+                command.queue, passive=True, session=command.session, epoch=command.epoch
+            )
+            found = to.ask(look)
             assert isinstance(found, QueueDeclared)
             command.declaration = found.declaration
         try:

@@ -36,6 +36,7 @@ from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.publisher.store import MemoryStore
 from zbroker.client.session_keeper import SessionKeeper
 from zbroker.client.session_link import SessionEnd, SessionLink, Takes, TransactionId
+from zbroker.client.session_queues import SessionQueues
 from zbroker.client.transaction import COMMIT_S, Transaction, TransactionResult
 from zbroker.client.waits import blocking, run
 from zbroker.errors import ZBrokerError
@@ -99,7 +100,7 @@ class TransactionalPort(ConsumerTransport):
             super().settle(verb, messages)
 
 
-class BaseSession(BranchMethods):
+class BaseSession(BranchMethods, SessionQueues):
     """Made by `Client.session`; one thread or task uses it at a time."""
 
     _consumer_type: type[Any]
@@ -344,6 +345,12 @@ class Session(BaseSession):
             run(self._rollback())
             raise
         run(self._commit(timeout))
+
+    declare_queue = blocking(BaseSession._declare_queue)
+    delete_queue = blocking(BaseSession._delete_queue)
+    purge_queue = blocking(BaseSession._purge_queue)
+    bind = blocking(BaseSession._bind)
+    unbind = blocking(BaseSession._unbind)
 
     tpc_begin = blocking(BaseSession._tpc_begin)
     tpc_prepare = blocking(BaseSession._tpc_prepare)

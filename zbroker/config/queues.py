@@ -56,6 +56,8 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     expires: It is deleted after this time without a consumer, and without being declared
         again; 0 is never. Not in the config file.
     auto_delete: It is deleted when its last consumer has ended. Not in the config file.
+    exclusive: It belongs to the session with a time-out in which it was declared, or to the
+        connection, and is deleted with it. Not in the config file.
     size_alarm: Alarm if it holds more of the log; 0 is none.
     idle_alarm: Alarm if it has messages and no consumer takes one that long, here or at another
         instance that owns them; 0 is none.
@@ -96,6 +98,7 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     single_active_consumer: bool = False
     expires: Duration = 0
     auto_delete: bool = False
+    exclusive: bool = False
     size_alarm: Bytes = 10 << 30
     idle_alarm: Duration = 3_600_000
     scope: Literal["local", "distributed", "group-local"] = "local"

@@ -182,7 +182,7 @@ _OF_MANY_DELIVERIES: Final = {
 
 
 #: how a queue ends by itself
-OWN_ENDS: Final = ("expires", "auto_delete")
+OWN_ENDS: Final = ("expires", "auto_delete", "exclusive")
 
 
 class BadQueue(Refused):

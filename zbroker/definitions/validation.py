@@ -16,7 +16,7 @@ from zbroker.toml_source import did_you_mean, split_error
 #: What a declaration of a queue keeps: with another value the log would be read as another queue.
 FIXED: Final = (
     "name", "topic", "regex", "bound", "kind", "filter", "recovery_point", "priority", "group_key",
-    "barrier", "semantics", "scope", "initial_owner",
+    "barrier", "semantics", "scope", "initial_owner", "exclusive",
 )  # fmt: skip
 
 #: of these, what a local queue gets when it is to be on several instances

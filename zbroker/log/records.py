@@ -206,7 +206,8 @@ class DefinitionRecord(Struct, omit_defaults=True):
     "admin" or "client:PRINCIPAL". definition: a QueueConfig as a map; None: the queue is deleted.
     by, unit: as in a QueueRecord. types: how its expressions read payloads, the first that fits;
     None: it has no expressions, or was written by a release that took the types of the config.
-    routes: the life that routes of messages name, of a queue that is bound.
+    routes: the life that routes of messages name, of a queue that is bound. owner: of an exclusive
+    queue, the principal, and the name and the program of its session; "": a connection owns it.
     """
 
     name: str
@@ -219,6 +220,7 @@ class DefinitionRecord(Struct, omit_defaults=True):
     unit: int = 0
     types: list[TopicType] | None = None
     routes: tuple[int, int, int] | None = None
+    owner: tuple[str, str, str] | None = None
 
 
 class Fact(Struct, tag_field="fact", array_like=True, omit_defaults=True):

@@ -21,8 +21,10 @@ from zbroker.definitions import compile_queue, read_table
 from zbroker.definitions.definition import bad_queue
 from zbroker.errors import ClientError
 from zbroker.filters import Expression, Filter, check_at_once
+from zbroker.log.records import DefinitionRecord
 from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.definition_changes import DefinitionChanges, configured, kept_source
+from zbroker.queues.exclusive_queues import ExclusiveQueues
 from zbroker.queues.purges import Purges
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
@@ -43,9 +45,9 @@ class ClientDefinitions:
 
     def __init__(
         self, shared: QueuesContext, changes: DefinitionChanges, purges: Purges,
-        scopes: ScopeChanges,
+        scopes: ScopeChanges, exclusive: ExclusiveQueues,
     ) -> None:  # fmt: skip
-        self._shared = shared
+        self._shared, self._exclusive = shared, exclusive
         self._scopes = scopes
         self._changes = changes
         self._purges = purges
@@ -68,6 +70,7 @@ class ClientDefinitions:
         if one is None:
             self._create(connection, command, config)
             return
+        self._exclusive.check(connection, one, command)
         differing = list(_differences(one.definition.config, config))
         if differing:
             text = f"there is a queue {command.queue!r} already, with {', '.join(differing)}"
@@ -79,7 +82,9 @@ class ClientDefinitions:
             self._check_right(connection, command.queue)
         if command.settings:
             raise ClientError("bad_field", "key `settings`: `passive` looks only, and needs none")
-        self._declared(connection, command, self._shared.running(command.queue))
+        one = self._shared.running(command.queue)
+        self._exclusive.check(connection, one, command)
+        self._declared(connection, command, one)
 
     def _create(
         self, connection: QueuesConnection, command: q.DeclareQueue, config: QueueConfig
@@ -89,6 +94,8 @@ class ClientDefinitions:
         self._changes.check_new(name)
         account.check_queue(self._declared_by(source, name))
         account.compile(COMPILES * _chars(config), lambda: self._check(config))
+        if config.exclusive:
+            self._exclusive.owner(connection, command)  # refused before anything is looked up
 
         def done(code: str, reason: str, _position: int) -> None:
             del self._under_way[name]
@@ -105,8 +112,11 @@ class ClientDefinitions:
                 )
 
         def make(located: Located | None) -> None:
-            made = self._changes.created(config, source, located)
+            owner = self._exclusive.owner(connection, command) if config.exclusive else None
+            made = self._changes.created(config, source, located, owner)
             self._changes.commit(name, [made], done)
+            if isinstance(made, DefinitionRecord):
+                self._exclusive.declared(made, connection)
             self._under_way[name] = source
 
         def found(located: Located) -> None:
@@ -196,6 +206,7 @@ class ClientDefinitions:
         """The queue that a command is about."""
         self._check_right(connection, command.queue)
         one = self._shared.running(command.queue)
+        self._exclusive.check(connection, one, command)
         if command.declaration not in (None, one.definition.declaration):
             text = f"the queue {command.queue!r} that is meant was deleted; this is another one"
             raise ClientError("unknown_queue", text)

@@ -20,6 +20,7 @@ from zbroker.ids import format_vector, raise_to
 from zbroker.log.records import ends_of, of_ends
 from zbroker.queues.consumer_credit import ConsumerCredit, check_flow, unknown_sid
 from zbroker.queues.context import QueuesConnection, QueuesContext, RemoteConsumer
+from zbroker.queues.exclusive_queues import ExclusiveQueues
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.start_positions import StartPosition, StartPositions, check, expired
@@ -37,8 +38,8 @@ CONSUMERS_MAX: Final = 1_000  # per connection
 class ConsumerRegistry:
     """All consumers of the process."""
 
-    def __init__(self, shared: QueuesContext) -> None:
-        self._shared = shared
+    def __init__(self, shared: QueuesContext, exclusive: ExclusiveQueues) -> None:
+        self._shared, self._exclusive = shared, exclusive
         self.starts = StartPositions(shared, self)
         self.credit = ConsumerCredit(shared)
         self._last_key = 0
@@ -49,6 +50,7 @@ class ConsumerRegistry:
         """Raises: ClientError."""
         self.check_right(connection, command.queue)
         one = self._shared.running(command.queue)
+        self._exclusive.check(connection, one, command)
         if command.sid in connection.consumers:
             raise ClientError("sid_in_use", f"sid {command.sid!r} is in use on this connection")
         if len(connection.consumers) >= CONSUMERS_MAX:

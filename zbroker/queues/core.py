@@ -42,6 +42,7 @@ from zbroker.queues.exchange_changes import ExchangeChanges
 from zbroker.queues.exchange_commands import ExchangeCommands
 from zbroker.queues.exchange_lists import ExchangeLists
 from zbroker.queues.exchange_operators import OperatorExchanges
+from zbroker.queues.exclusive_queues import ExclusiveQueues
 from zbroker.queues.hand_over import HandOver
 from zbroker.queues.journal_client import JournalClient
 from zbroker.queues.offer_fence import OfferFence
@@ -111,7 +112,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self.shared = QueuesContext(manager, quiet_ms, settings.budget, sync=links.sync)
         super().__init__(settings, self.shared.connections, peers)
         self.journal = JournalClient(self.shared, settings.incarnation)
-        self.consumers = ConsumerRegistry(self.shared)
+        self._exclusive = ExclusiveQueues(self.shared)
+        self.consumers = ConsumerRegistry(self.shared, self._exclusive)
         self._dead_letters = DeadLetters(self.shared)
         self._dispatcher = Dispatcher(self.shared, self.consumers)
         self._moves = OwnerMoves(self.shared)
@@ -129,8 +131,10 @@ class QueuesCore(TokenListener[QueuesConnection]):
             s.TakeOver: self._moves.take_over,
             s.DrainQueues: self._hand_over.ask,
         }
-        self._ends = QueueEnds(self.shared, changes)
-        self._definitions = ClientDefinitions(self.shared, changes, purges, self._scopes)
+        self._ends = QueueEnds(self.shared, changes, self._exclusive)
+        self._definitions = ClientDefinitions(
+            self.shared, changes, purges, self._scopes, self._exclusive
+        )
         self._settlement = Settlement(self.shared, self.consumers, self._scopes)
         self._transactions = TransactionCommands(self.shared, self._scopes, session_timeout_max_ms)
         self._branches = BranchCommands(self.shared, self._scopes)
@@ -192,7 +196,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
     def _add_exchanges(self, answers: OperatorAnswers, changes: ExchangeChanges) -> None:
         """What clients and operators ask of exchanges."""
         lists, operators = ExchangeLists(self.shared, changes), OperatorExchanges(answers, changes)
-        commands = ExchangeCommands(self.shared, changes)
+        commands = ExchangeCommands(self.shared, changes, self._exclusive)
         self.commands |= {
             q.DeclareExchange: commands.declare,
             q.DeleteExchange: commands.delete,
@@ -325,6 +329,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             self.consumers.leave(consumer, lost=True)
         self.manager.sessions.lost(rid, connection.token.principal, connection.epochs)
         self.shared.connections.leave(rid)
+        self._exclusive.gone(connection)
 
     def tick(self, now: Now, *, drained: bool) -> Sequence[Effect]:
         """All that is to be done now. drained: this turn has read all that clients sent."""
@@ -338,6 +343,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._hand_over.tick(now)
         self._timeouts.tick(now)
         self._ends.tick(now)
+        self._exclusive.tick()
         if self.manager.sessions.over:  # before anything is given: it may not be theirs any more
             self.consumers.end_with_sessions()
         for what in self._later.due(now.mono_ms):

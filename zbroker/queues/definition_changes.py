@@ -83,14 +83,16 @@ class DefinitionChanges:
         return None if config.recovery_point in ("epoch", "now") else config.recovery_point
 
     def created(
-        self, config: QueueConfig, source: str, located: Located | None
-    ) -> DefinitionRecord | ReplicatedDefinition:
-        """The record of a new queue. located: its place. Raises: as `check_new`."""
+        self, config: QueueConfig, source: str, located: Located | None,
+        owner: tuple[str, str, str] | None = None,
+    ) -> DefinitionRecord | ReplicatedDefinition:  # fmt: skip
+        """The record of a new queue. located: its place. owner: of an exclusive one. Raises: as
+        `check_new`."""
         self.check_new(config.name)
         manager = self._shared.manager
         if config.scope == "local":
             begins = located.position if located is not None else None
-            return manager.created(config, source, begins)
+            return manager.created(config, source, begins, owner)
         assert located is not None, "a replicated queue has a place"
         return manager.replicated.created(config, source, located)
 

@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import to_builtins
 
 from zbroker.definitions import changed, migrated, read_table
+from zbroker.definitions.definition import bad_queue
 from zbroker.definitions.validation import altered
 from zbroker.errors import ClientError
 from zbroker.log.queue_records import ReplicatedDefinition
@@ -65,7 +66,7 @@ class DefinitionCommands:
         before = manager.rows[ask.name]
         new = DefinitionRecord(
             ask.name, before.life, before.source, before.created, before.begins,
-            to_builtins(config), types=before.types, routes=before.routes,
+            to_builtins(config), types=before.types, routes=before.routes, owner=before.owner,
         )  # fmt: skip
         return self._commit(rid, ask, [new])
 
@@ -105,6 +106,9 @@ class DefinitionCommands:
         changes.check_new(ask.name)
         config = read_table({**ask.definition, "name": ask.name})
         changes.check(config)
+        if config.exclusive:
+            text = "an exclusive queue belongs to a client: only a client declares one"
+            raise bad_queue("exclusive", text, "leave it out")
 
         def create(located: Located | None) -> s.Changed | None:
             return self._commit(rid, ask, [changes.created(config, ADMIN, located)])

@@ -10,6 +10,7 @@ from zbroker.errors import ClientError
 from zbroker.exchanges import Exchange
 from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.exchange_changes import ExchangeChanges, NamedBinding, Plan
+from zbroker.queues.exclusive_queues import ExclusiveQueues
 from zbroker.wire import bodies
 from zbroker.wire import queue_messages as q
 
@@ -20,8 +21,10 @@ _Binding = q.BindQueue | q.UnbindQueue
 class ExchangeCommands:
     """Performs these commands. All of them raise ClientError."""
 
-    def __init__(self, shared: QueuesContext, changes: ExchangeChanges) -> None:
-        self._shared, self._changes = shared, changes
+    def __init__(
+        self, shared: QueuesContext, changes: ExchangeChanges, exclusive: ExclusiveQueues
+    ) -> None:
+        self._shared, self._changes, self._exclusive = shared, changes, exclusive
 
     def declare(self, connection: QueuesConnection, command: q.DeclareExchange) -> None:
         """Answers once there is such an exchange."""
@@ -55,12 +58,19 @@ class ExchangeCommands:
         """Answers once messages enter the queue."""
         self._demand(connection, "bind", command.queue)
         self._demand(connection, "subscribe", command.exchange)
+        self._check_owner(connection, command)
         self._perform(connection, command, self._changes.bind(_wanted(command)))
 
     def unbind(self, connection: QueuesConnection, command: q.UnbindQueue) -> None:
         """Answers once it is taken back."""
         self._demand(connection, "bind", command.queue)
+        self._check_owner(connection, command)
         self._perform(connection, command, self._changes.unbind(_wanted(command)))
+
+    def _check_owner(self, connection: QueuesConnection, command: _Binding) -> None:
+        one = self._shared.manager.running.get(command.queue)
+        if one is not None:
+            self._exclusive.check(connection, one, command)
 
     # -- rights and answers -------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""Queues that end by themselves: unused for too long, or left by their last consumer. Pure.
+"""Queues that end by themselves: unused for too long, left by their last consumer, or by the owner
+of an exclusive one. Pure.
 
     in use --its last consumer ends--> unused --`expires` later, or `auto_delete`--> due
        ^                                 |                                            |
@@ -20,6 +21,7 @@ from zbroker.engine.effects import Note
 from zbroker.errors import ClientError
 from zbroker.queues.context import QueuesContext
 from zbroker.queues.definition_changes import DefinitionChanges
+from zbroker.queues.exclusive_queues import ExclusiveQueues
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.work.queue import Queue
 
@@ -29,8 +31,10 @@ AGAIN_MS: Final = 1_000  # until a deletion that was refused is tried again
 class QueueEnds:
     """Deletes them."""
 
-    def __init__(self, shared: QueuesContext, changes: DefinitionChanges) -> None:
-        self._shared, self._changes = shared, changes
+    def __init__(
+        self, shared: QueuesContext, changes: DefinitionChanges, exclusive: ExclusiveQueues
+    ) -> None:
+        self._shared, self._changes, self._exclusive = shared, changes, exclusive
         self._in_use: set[str] = set()
         self._due_ms: dict[str, int] = {}  # of those that are not in use
         self._ending: set[str] = set()  # a record is on its way
@@ -43,6 +47,10 @@ class QueueEnds:
             self._forget(name)
             return
         now_ms = self._shared.now.mono_ms
+        if self._has_lost_its_owner(one):
+            self._in_use.discard(name)
+            self._put(name, now_ms)
+            return
         if self._is_used(one):
             self._forget(name)
             self._in_use.add(name)
@@ -56,6 +64,9 @@ class QueueEnds:
             self._put(name, one.used_ms + config.expires)
         else:
             self._forget(name)
+
+    def _has_lost_its_owner(self, one: QueueState) -> bool:
+        return one.definition.config.exclusive and self._exclusive.is_over(one)
 
     def _is_used(self, one: QueueState) -> bool:
         """It has a consumer, or one that may come back."""
@@ -95,13 +106,19 @@ class QueueEnds:
     def _end(self, one: QueueState) -> None:
         """One that is due is deleted; it may have been used in this turn."""
         config, now_ms = one.definition.config, self._shared.now.mono_ms
+        if self._has_lost_its_owner(one):
+            self._delete(one, "the session or connection that it belonged to is over")
+            return
         if self._is_used(one) or one.used_ms is None:  # or it was made again in this turn
             return
-        empty = config.auto_delete and one.consumed
-        if not empty and one.used_ms + config.expires > now_ms:
+        if config.auto_delete and one.consumed:
+            self._delete(one, "its last consumer has ended")
+        elif config.expires and one.used_ms + config.expires > now_ms:
             self._put(one.name, one.used_ms + config.expires)
-            return
-        why = "its last consumer has ended" if empty else f"it was unused for {config.expires} ms"
+        elif config.expires:
+            self._delete(one, f"it was unused for {config.expires} ms")
+
+    def _delete(self, one: QueueState, why: str) -> None:
         self._ending.add(one.name)
 
         def done(code: str, _reason: str, _position: int) -> None:
@@ -121,4 +138,4 @@ class QueueEnds:
 
 
 def _ends(config: QueueConfig) -> bool:
-    return bool(config.expires or config.auto_delete)
+    return bool(config.expires or config.auto_delete or config.exclusive)

@@ -230,8 +230,9 @@ class QueueRegistry:
         self.locate(config.recovery_point, located)
 
     def created(
-        self, config: QueueConfig, source: str, begins: int | None = None
-    ) -> r.DefinitionRecord:
+        self, config: QueueConfig, source: str, begins: int | None = None,
+        owner: tuple[str, str, str] | None = None,
+    ) -> r.DefinitionRecord:  # fmt: skip
         """The record of a queue that is to be made. begins: where its recovery point was found."""
         before = self.rows.get(config.name)
         declaration = 1 if before is None else before.life + 1
@@ -240,7 +241,7 @@ class QueueRegistry:
         types = self.types_of(compile_queue(config))
         definition = to_builtins(config)
         made = r.DefinitionRecord(
-            config.name, declaration, source, 0, begins, definition, types=types
+            config.name, declaration, source, 0, begins, definition, types=types, owner=owner
         )
         return routed(made, before, self.origin, self.wall_ns()) if config.bound else made
 

@@ -179,13 +179,16 @@ class DeclareQueue(ClientCommand, tag="declare_queue"):
 
     settings: the keys of a [[queue]] table without `name`, durations and sizes as there; a key that
     is left out has its default. A queue that is there has to have the same ones. passive: it only
-    looks.
+    looks. session, epoch: it is of this session with a time-out, see AttachSession: so an exclusive
+    queue belongs to that, and so it has to be said in all commands about it.
     """
 
     queue: Name
     cid: Cid = None
     settings: Settings = {}
     passive: bool = False
+    session: Annotated[str, Meta(max_length=SESSION_MAX_BYTES)] = ""
+    epoch: U63 = 0
 
 
 class DeleteQueue(ClientCommand, tag="delete_queue"):
@@ -201,6 +204,8 @@ class DeleteQueue(ClientCommand, tag="delete_queue"):
     if_unused: bool = False
     if_empty: bool = False
     declaration: U63 | None = None
+    session: Annotated[str, Meta(max_length=SESSION_MAX_BYTES)] = ""
+    epoch: U63 = 0
 
 
 class PurgeQueue(ClientCommand, tag="purge_queue"):
@@ -212,6 +217,8 @@ class PurgeQueue(ClientCommand, tag="purge_queue"):
     queue: Name
     cid: Cid = None
     declaration: U63 | None = None
+    session: Annotated[str, Meta(max_length=SESSION_MAX_BYTES)] = ""
+    epoch: U63 = 0
 
 
 class DeclareExchange(ClientCommand, tag="declare_exchange"):
@@ -254,6 +261,8 @@ class BindQueue(ClientCommand, tag="bind_queue"):
     cid: Cid = None
     key: Annotated[str, Meta(max_length=255)] = ""
     arguments: Arguments = {}
+    session: Annotated[str, Meta(max_length=SESSION_MAX_BYTES)] = ""
+    epoch: U63 = 0
 
 
 class UnbindQueue(ClientCommand, tag="unbind_queue"):
@@ -265,6 +274,8 @@ class UnbindQueue(ClientCommand, tag="unbind_queue"):
     cid: Cid = None
     key: Annotated[str, Meta(max_length=255)] = ""
     arguments: Arguments = {}
+    session: Annotated[str, Meta(max_length=SESSION_MAX_BYTES)] = ""
+    epoch: U63 = 0
 
 
 QueuesCommand = (

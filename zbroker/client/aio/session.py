@@ -37,6 +37,12 @@ class AsyncSession(BaseSession):
             raise
         await self._commit(timeout)
 
+    declare_queue = BaseSession._declare_queue
+    delete_queue = BaseSession._delete_queue
+    purge_queue = BaseSession._purge_queue
+    bind = BaseSession._bind
+    unbind = BaseSession._unbind
+
     tpc_begin = BaseSession._tpc_begin
     tpc_prepare = BaseSession._tpc_prepare
     tpc_commit = BaseSession._tpc_commit
