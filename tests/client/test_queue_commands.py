@@ -139,6 +139,20 @@ def test_a_declaration_is_repeated_until_it_is_answered() -> None:
     assert at.sent == [(DeclareQueue, None)] * 3
 
 
+def test_one_without_a_name_is_not_repeated_once_it_was_sent() -> None:
+    at = FakeBroker(refusal("not_ready"), LOST)
+    with pytest.raises(ZBrokerError, match="there may be a queue or not") as unknown:
+        commands.declare(at, *commands.declare_options(timeout=T))
+    assert unknown.value.code == "outcome_unknown"
+    assert at.sent == [(DeclareQueue, None)] * 2
+
+
+def test_to_look_takes_a_name() -> None:
+    with pytest.raises(ZBrokerError) as refused:
+        commands.declare_options(passive=True)
+    assert refused.value.code == "bad_field"
+
+
 def test_a_refusal_is_raised_at_once() -> None:
     at = FakeBroker(refusal("queue_exists"))
     with pytest.raises(ZBrokerError, match="no") as refused:

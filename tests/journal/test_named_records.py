@@ -25,7 +25,7 @@ from zbroker.journal.sessions import Sessions
 from zbroker.limits import STATE_BODY_BYTES
 from zbroker.log.format import KIND_DEFINITION, KIND_POINT, KIND_WIRING, Batch
 from zbroker.log.queue_records import DEFINITION, QueueDeclaration, ReplicatedDefinition, Version
-from zbroker.log.records import WIRING, encode
+from zbroker.log.records import WIRING, DefinitionRecord, encode
 from zbroker.wire import internal as m
 from zbroker.wire.units import AskNamed, CommitUnits, NamedRow
 
@@ -108,6 +108,26 @@ def test_a_name_that_goes_while_rows_are_reported_does_no_harm() -> None:
     first = next(rows)
     named.fold(record(9, KIND_POINT, point("b", removed=True)[1]))
     assert [row.position for row in [first, *rows]] == [1, 3]
+
+
+def test_a_deleted_definition_has_no_row_if_its_name_does_not_come_again() -> None:
+    named = NamedRecords()
+    made = DefinitionRecord("a", 1, definition={"name": "a"}, forgotten=True)
+    named.fold(record(1, KIND_WIRING, encode(made)))
+    assert [row.position for row in named.wiring.rows()] == [1], "it is not deleted"
+    named.fold(record(2, KIND_WIRING, encode(DefinitionRecord("b", 1))))
+    named.fold(record(3, KIND_WIRING, encode(DefinitionRecord("a", 1, forgotten=True))))
+    assert [row.name for row in named.wiring.rows()] == ["b"]
+    named.fold(record(4, KIND_WIRING, encode(DefinitionRecord("never", 1, forgotten=True))))
+    assert [row.name for row in named.wiring.rows()] == ["b"]
+
+
+@pytest.mark.parametrize("value", [b"\xa1\xff", b"\x81\x80\x01", b"\xc2", b"\x01", b"\xc3"])
+def test_whatever_a_definition_says_can_be_read_past(value: bytes) -> None:
+    named = NamedRecords()
+    body = b"\x83\xa4name\xa1a\xa9forgotten" + value + b"\xaadefinition" + value
+    named.fold(record(1, KIND_WIRING, body))
+    assert [row.position for row in named.wiring.rows()] == [1]
 
 
 def test_a_definition_is_never_taken_for_a_removed_point() -> None:

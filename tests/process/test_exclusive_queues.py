@@ -72,6 +72,9 @@ def test_likewise_in_an_event_loop(tmp_path: Path) -> None:
                 assert made.created
                 assert not (await session.declare_queue("own", exclusive=True, timeout=T)).created
                 await session.delete_queue("own", timeout=T)
+                chosen = await session.declare_queue(exclusive=True, bound=True, timeout=T)
+                assert chosen.name.startswith("gen-")
+                assert await session.bind(chosen.name, "amq.direct", "a", timeout=T)
 
     with LocalBroker(tmp_path / "data") as broker:
         asyncio.run(use(broker.url))

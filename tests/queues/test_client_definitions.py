@@ -190,7 +190,6 @@ HOSTILE: list[dict[str, Any]] = [
     {"settings": {5: 5}},
     {"settings": []},
     {"passive": 1},
-    {"queue": ""},
     {"queue": "q" * 256},
     {"queue": 5},
 ]

@@ -233,7 +233,8 @@ class BaseClient(ExchangeMethods, Generic[S, C, W, X]):
     async def _declare_queue(self, options: Callable[[], DeclareOptions]) -> QueueInfo:
         """Makes a queue, durably, unless it is there with the same settings.
 
-        topic: what it takes, "" is its name. settings: the other keys of a [[queue]] table, as
+        name: "" lets the broker choose one, which is in the answer. topic: what it takes, "" is its
+        name. settings: the other keys of a [[queue]] table, as
         `lease="5s"` or `max_deliveries=3`; a timedelta is a duration, numbers are milliseconds and
         bytes as there. A key that is left out has its default, also when settings are compared.
         `exclusive=True` is for `Session.declare_queue`.
@@ -242,7 +243,7 @@ class BaseClient(ExchangeMethods, Generic[S, C, W, X]):
         In an event loop another thread asks.
         Raises: ZBrokerError queue_exists (with other settings: the reason has both), bad_queue
         (the reason names the key), not_entitled, too_many, unknown_queue (passive), bad_field,
-        "timeout".
+        outcome_unknown (without a name, and not answered: it may be there), "timeout".
         """
         self._check_open()
         command, timeout = options()

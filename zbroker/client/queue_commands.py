@@ -3,7 +3,8 @@
     look (delete only) --> command --answer--> done
                               +--lost--> declare and delete: again; a purge may have been done
 
-A declare says what there is to be, so it is repeated. A delete looks first, and names the
+A declare says what there is to be, so it is repeated; not one without a name, which makes another
+queue each time. A delete looks first, and names the
 declaration that it found: a queue that was made since by another program stays. A purge that is
 repeated would take messages that came after it, so it is not.
 """
@@ -70,7 +71,7 @@ class PurgeOptions(NamedTuple):
 
 
 def declare_options(
-    name: str,
+    name: str = "",
     *,
     topic: str = "",
     passive: bool = False,
@@ -84,7 +85,9 @@ def declare_options(
     if passive and given:
         reason = f"passive=True looks only: it does not go with {', '.join(given)}"
         raise ZBrokerError("bad_field", reason, "leave one of them out")
-    command = DeclareQueue(queue_name(name), settings=given, passive=bool(passive))
+    if passive or name != "":
+        queue_name(name)
+    command = DeclareQueue(name, settings=given, passive=bool(passive))
     return DeclareOptions(command, timeout)
 
 
@@ -117,8 +120,17 @@ def _setting(key: str, value: object) -> Setting:
 
 def declare(listeners: ListenerEndpoints, command: DeclareQueue, timeout: float) -> QueueInfo:
     """Raises: ZBrokerError with the broker's code, or "timeout"."""
+
+    def declare_it(to: QuestionLink) -> object:
+        try:
+            return to.ask(command)
+        except LostError as lost:
+            if command.queue:
+                raise
+            raise _unnamed(lost) from None  # the next one would make another queue
+
     what = f"declare_queue({command.queue!r})"
-    answer = ask(listeners, timeout, what, lambda to: to.ask(command), _AGAIN, _HINT)
+    answer = ask(listeners, timeout, what, declare_it, _AGAIN, _HINT)
     assert isinstance(answer, QueueDeclared)
     return QueueInfo(
         answer.queue, answer.created, answer.messages, answer.consumers, answer.declaration,
@@ -167,8 +179,18 @@ def purge(listeners: ListenerEndpoints, command: PurgeQueue, timeout: float) -> 
     return answer.count
 
 
+def _unnamed(lost: LostError) -> ZBrokerError:
+    reason = f"declare_queue('') was not answered {_after(lost)}: there may be a queue or not"
+    hint = "declare another one; with `expires` or `exclusive` one that was made goes by itself"
+    return ZBrokerError("outcome_unknown", reason, hint)
+
+
+def _after(lost: LostError) -> str:
+    return "in time" if lost.late else "before the connection was lost"
+
+
 def _unknown(queue: str, lost: LostError) -> ZBrokerError:
-    after = "in time" if lost.late else "before the connection was lost"
+    after = _after(lost)
     reason = f"purge_queue({queue!r}) was not answered {after}: it may have been done or not"
     hint = "purge it again if messages that came since may go, too"
     return ZBrokerError("outcome_unknown", reason, hint)

@@ -1,6 +1,7 @@
 """Named records of the log: per name the newest one, its position and its body. Pure.
 
-    wiring   definitions; also of deleted ones, since one that is made again must begin a new epoch
+    wiring   definitions; also of deleted ones, since one that is made again must begin a new epoch,
+             unless their records say that none is
     points   named places; those that were removed are forgotten
     definitions   of replicated queues: of each life the one with the highest version, or its end.
                   Instances read the records in different orders, and keep the same one
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from msgspec import DecodeError, Struct, msgpack
+from msgspec import DecodeError, Raw, Struct, msgpack
 
 from zbroker.log.format import KIND_DEFINITION, KIND_POINT, KIND_WIRING, Batch
 from zbroker.log.queue_records import (
@@ -42,8 +43,17 @@ class _OfPoint(Struct):
     removed: Any = False
 
 
+class _OfDefinition(Struct):
+    """What decides whether a deleted definition has to be known."""
+
+    forgotten: Raw = Raw()  # as it was written: nothing of a definition is decoded
+    definition: Raw = Raw()
+
+
 _NAME: Final = msgpack.Decoder(_OfName)
+_TRUE, _NIL = msgpack.encode(True), msgpack.encode(None)
 _POINT: Final = msgpack.Decoder(_OfPoint)
+_DELETION: Final = msgpack.Decoder(_OfDefinition)
 
 
 def name_of(body: bytes | memoryview) -> str:
@@ -55,7 +65,11 @@ def name_of(body: bytes | memoryview) -> str:
 
 
 def is_removal(kind: int, body: bytes | memoryview) -> bool:
-    """True for the record that removes a point. The body has a name, so it can be decoded."""
+    """True for the record that removes a point, or a definition for good. The body has a name, so
+    it can be decoded."""
+    if kind == KIND_WIRING:
+        found = _DELETION.decode(body)
+        return bytes(found.forgotten) == _TRUE and bytes(found.definition) in (b"", _NIL)
     return kind == KIND_POINT and _POINT.decode(body).removed is True
 
 
@@ -112,8 +126,8 @@ class NamedRecords:
             self.definitions.learn(NamedRow("", batch.position, bytes(batch.body)))
             return
         name = name_of(batch.body)
+        rows = self.wiring if batch.kind == KIND_WIRING else self.points
         if name and is_removal(batch.kind, batch.body):
-            self.points.pop(name, None)
+            rows.pop(name, None)
         elif name:
-            rows = self.wiring if batch.kind == KIND_WIRING else self.points
             rows.learn(NamedRow(name, batch.position, bytes(batch.body)))

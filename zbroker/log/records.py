@@ -208,6 +208,7 @@ class DefinitionRecord(Struct, omit_defaults=True):
     None: it has no expressions, or was written by a release that took the types of the config.
     routes: the life that routes of messages name, of a queue that is bound. owner: of an exclusive
     queue, the principal, and the name and the program of its session; "": a connection owns it.
+    forgotten: of a deletion: no other queue will have this name, so it needs not be known any more.
     """
 
     name: str
@@ -221,6 +222,7 @@ class DefinitionRecord(Struct, omit_defaults=True):
     types: list[TopicType] | None = None
     routes: tuple[int, int, int] | None = None
     owner: tuple[str, str, str] | None = None
+    forgotten: bool = False
 
 
 class Fact(Struct, tag_field="fact", array_like=True, omit_defaults=True):

@@ -1,6 +1,7 @@
 """Queues that clients declare, delete and purge. Pure.
 
-    declare  --none there--> checked, (place looked up), record committed --landed--> created
+    declare  --no name--> the broker chooses one
+             --none there--> checked, (place looked up), record committed --landed--> created
              --there--> the same settings: it is there; others: refused, and what differs
     delete   --the declaration that is meant, conditions hold--> record committed --landed--> gone
     purge    --what is ready now--> one unit --landed--> gone
@@ -15,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from zbroker.access.core import Permit
 from zbroker.config import QueueConfig
 from zbroker.definitions import compile_queue, read_table
@@ -22,6 +25,7 @@ from zbroker.definitions.definition import bad_queue
 from zbroker.errors import ClientError
 from zbroker.filters import Expression, Filter, check_at_once
 from zbroker.log.records import DefinitionRecord
+from zbroker.queues.chosen_names import ChosenNames
 from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.definition_changes import DefinitionChanges, configured, kept_source
 from zbroker.queues.exclusive_queues import ExclusiveQueues
@@ -51,6 +55,7 @@ class ClientDefinitions:
         self._scopes = scopes
         self._changes = changes
         self._purges = purges
+        self._names = ChosenNames(shared.manager.commits.incarnation)
         self._under_way: dict[str, str] = {}  # names that do not count yet, and whose they are
 
     # -- declare ------------------------------------------------------------------------------
@@ -60,15 +65,21 @@ class ClientDefinitions:
         if command.passive:
             self._look(connection, command)
             return
+        chosen = not command.queue
+        if chosen:
+            command = replace(command, queue=self._names.next())
         self._check_declare(connection, command)
         self._changes.check_known()
         self._changes.check_idle(command.queue)
         if "name" in command.settings:
             raise ClientError("bad_field", "key `settings`: the name is in `queue`")
         config = read_table({**command.settings, "name": command.queue})
+        if chosen and config.scope != "local":
+            text = "the broker chooses no name for a queue of several instances"
+            raise bad_queue("scope", text, 'choose one, or write scope = "local"')
         one = self._shared.manager.running.get(command.queue)
         if one is None:
-            self._create(connection, command, config)
+            self._create(connection, command, config, chosen=chosen)
             return
         self._exclusive.check(connection, one, command)
         differing = list(_differences(one.definition.config, config))
@@ -87,11 +98,12 @@ class ClientDefinitions:
         self._declared(connection, command, one)
 
     def _create(
-        self, connection: QueuesConnection, command: q.DeclareQueue, config: QueueConfig
-    ) -> None:
+        self, connection: QueuesConnection, command: q.DeclareQueue, config: QueueConfig, *,
+        chosen: bool,
+    ) -> None:  # fmt: skip
         name, account = command.queue, connection.use.account
         source = CLIENT + connection.token.principal
-        self._changes.check_new(name)
+        self._changes.check_new(name, chosen=chosen)
         account.check_queue(self._declared_by(source, name))
         account.compile(COMPILES * _chars(config), lambda: self._check(config))
         if config.exclusive:
@@ -113,7 +125,7 @@ class ClientDefinitions:
 
         def make(located: Located | None) -> None:
             owner = self._exclusive.owner(connection, command) if config.exclusive else None
-            made = self._changes.created(config, source, located, owner)
+            made = self._changes.created(config, source, located, owner, chosen=chosen)
             self._changes.commit(name, [made], done)
             if isinstance(made, DefinitionRecord):
                 self._exclusive.declared(made, connection)

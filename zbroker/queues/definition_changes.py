@@ -15,9 +15,11 @@ from typing import Final
 from zbroker.config import QueueConfig
 from zbroker.config.queue_links import QueueLinks
 from zbroker.definitions import check_queue, compile_queue
+from zbroker.definitions.definition import bad_queue
 from zbroker.errors import ClientError
 from zbroker.log.queue_records import ReplicatedDefinition
 from zbroker.log.records import DefinitionRecord
+from zbroker.queues.chosen_names import is_chosen
 from zbroker.queues.commits import Done
 from zbroker.queues.context import QueuesContext
 from zbroker.queues.queue_state import QueueState
@@ -47,9 +49,12 @@ class DefinitionChanges:
         if not self._shared.manager.known:
             raise ClientError("not_ready", "the queues are being read")
 
-    def check_new(self, name: str) -> None:
-        """Raises: ClientError queue_exists, too_many."""
+    def check_new(self, name: str, *, chosen: bool = False) -> None:
+        """chosen: by the broker. Raises: ClientError queue_exists, too_many; BadQueue."""
         manager = self._shared.manager
+        if is_chosen(name) and not chosen and name not in manager.running:
+            text = f"names as {name!r} are chosen by the broker"
+            raise bad_queue("name", text, "leave the name empty, or choose another one")
         if name in manager.running:
             raise ClientError("queue_exists", f"there is a queue {name!r} already")
         rows, known = manager.rows, len(manager.rows) + len(manager.replicated.definitions)
@@ -84,11 +89,11 @@ class DefinitionChanges:
 
     def created(
         self, config: QueueConfig, source: str, located: Located | None,
-        owner: tuple[str, str, str] | None = None,
+        owner: tuple[str, str, str] | None = None, *, chosen: bool = False,
     ) -> DefinitionRecord | ReplicatedDefinition:  # fmt: skip
-        """The record of a new queue. located: its place. owner: of an exclusive one. Raises: as
-        `check_new`."""
-        self.check_new(config.name)
+        """The record of a new queue. located: its place. owner: of an exclusive one. chosen: its
+        name, by the broker. Raises: as `check_new`."""
+        self.check_new(config.name, chosen=chosen)
         manager = self._shared.manager
         if config.scope == "local":
             begins = located.position if located is not None else None
@@ -104,12 +109,12 @@ class DefinitionChanges:
         manager = self._shared.manager
         if one.replicated is not None:
             return manager.replicated.deleted(one.name, source)
-        record = manager.rows[one.name]
-        return [
-            DefinitionRecord(
-                one.name, record.life, source, record.created, record.begins, routes=record.routes
-            )
-        ]
+        row, forgotten = manager.rows[one.name], is_chosen(one.name)
+        deletion = DefinitionRecord(
+            one.name, row.life, source, row.created, row.begins, routes=row.routes,
+            forgotten=forgotten,
+        )  # fmt: skip
+        return [deletion]
 
     def commit(
         self, name: str, made: Sequence[DefinitionRecord | ReplicatedDefinition], done: Done

@@ -290,6 +290,8 @@ class QueueRegistry:
         self.rows[record.name] = placed(record, position)
         one = self.running.get(record.name)
         if record.definition is None:
+            if record.forgotten:
+                del self.rows[record.name]
             if one is not None:
                 self.end(one)
             self.replicated.converge(record.name, position)  # a peer may have one of that name

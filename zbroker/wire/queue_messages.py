@@ -177,13 +177,14 @@ class Cancel(ClientCommand, tag="cancel"):
 class DeclareQueue(ClientCommand, tag="declare_queue"):
     """-> queues. There is to be this queue; made if there is none. Answered by QueueDeclared.
 
-    settings: the keys of a [[queue]] table without `name`, durations and sizes as there; a key that
-    is left out has its default. A queue that is there has to have the same ones. passive: it only
-    looks. session, epoch: it is of this session with a time-out, see AttachSession: so an exclusive
-    queue belongs to that, and so it has to be said in all commands about it.
+    queue: "": a new one, whose name the broker chooses: it is in the answer. settings: the keys of
+    a [[queue]] table without `name`, durations and sizes as there; a key that is left out has its
+    default. A queue that is there has to have the same ones. passive: it only looks. session,
+    epoch: it is of this session with a time-out, see AttachSession: so an exclusive queue belongs
+    to that, and so it has to be said in all commands about it.
     """
 
-    queue: Name
+    queue: Annotated[str, Meta(max_length=255)]
     cid: Cid = None
     settings: Settings = {}
     passive: bool = False
