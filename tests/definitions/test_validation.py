@@ -61,6 +61,12 @@ def test_a_queue_of_the_config_does_not_end_by_itself(keys: dict[str, Any]) -> N
     check_queue(QueueConfig("r", **keys), EVERYTHING)
 
 
+def test_a_name_of_another_broker_is_answered_with_the_one_here() -> None:
+    with pytest.raises(BadQueue) as refused:
+        read_table({"name": "q", "ttl": "5s"})
+    assert "`expiration`" in refused.value.hint
+
+
 def test_what_may_change_does() -> None:
     old = QueueConfig("q", topic="t", lease=5_000, max_backlog=100)
     new = changed(old, {"lease": "1m", "retry_delay": ["1s", 10], "dead_letter": "d"})

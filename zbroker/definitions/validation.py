@@ -21,6 +21,10 @@ FIXED: Final = (
 
 #: of these, what a local queue gets when it is to be on several instances
 _MIGRATES: Final = ("scope", "initial_owner")
+#: what other brokers call a setting, and what to write here
+_ELSEWHERE: Final = dict.fromkeys(
+    ("ttl", "message_ttl", "x-message-ttl"), "the time limit of messages is `expiration`"
+)
 _NEW_QUEUE: Final = (
     'create another queue with recovery_point = "now", let consumers do what is left here, then '
     "delete this one"
@@ -130,7 +134,7 @@ def read_table(table: Mapping[str, Any]) -> QueueConfig:
     for key, value in table.items():
         if key not in known:
             reason = f"unknown key `{str(key)[:64]}` of a queue"
-            raise bad_queue("name", reason, did_you_mean(str(key), known))
+            raise bad_queue("name", reason, _ELSEWHERE.get(key) or did_you_mean(str(key), known))
         try:
             read[key] = known[key].read(value)
         except ValueError as error:
