@@ -80,9 +80,10 @@ class Tables:
     def _open(self) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._env = lmdb.open(str(self._directory), max_dbs=4, map_size=MAP_BYTES, writemap=False)
-        self._meta, self._queues, self._state, self._owned = (
-            self._env.open_db(name) for name in (b"meta", b"queues", b"state", b"owned")
-        )
+        with self._env.begin(write=True) as txn:  # all new ones with one sync
+            self._meta, self._queues, self._state, self._owned = (
+                self._env.open_db(name, txn) for name in (b"meta", b"queues", b"state", b"owned")
+            )
 
     def load(self, here: Origin, persisted: int, history: Generations) -> dict[Key, SavedQueue]:
         """The saved queues of this log, up to `persisted` at most; none if it is damaged."""
