@@ -52,9 +52,11 @@ class Children:
 
     def __init__(self, config: Config, plans: Iterable[ProcessPlan]) -> None:
         self._config = config
+        plans = tuple(plans)
         self._modules = {plan.name: plan.module for plan in plans}
+        self._preloaded = [plan.module for plan in plans if plan.preloaded]
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self._zygote = ZygoteProcess.fork(self._modules.values())
+        self._zygote = ZygoteProcess.fork(self._preloaded)
 
     def serve(self, poller: zmq.Poller, paths: Paths) -> ZygoteStarted:
         """Watches the zygote from now on, which may fork processes of this instance."""
@@ -67,7 +69,7 @@ class Children:
 
     def start_zygote(self, _effect: StartZygote) -> ZygoteStarted:
         """Starts another one; the one before was ended."""
-        self._zygote = ZygoteProcess.spawn(self._modules.values())
+        self._zygote = ZygoteProcess.spawn(self._preloaded)
         return self.serve(self._poller, self._paths)
 
     def launch(self, effect: Start) -> None:

@@ -9,21 +9,26 @@ if TYPE_CHECKING:
 
 
 class ProcessPlan(NamedTuple):
-    """One process: its module, and the processes that must have been ready before it starts."""
+    """One process: its module, and the processes that must have been ready before it starts.
+
+    preloaded: the zygote imports the module, else the process does that itself.
+    """
 
     name: str
     module: str
     needs: tuple[str, ...] = ()
+    preloaded: bool = True
 
 
-#: admin needs none, so that `status` can report the progress of a long recovery
+#: admin needs none, so that `status` can report the progress of a long recovery; its modules are
+#: its own, and imported beside the start of the journal
 PROCESSES: Final = (
     ProcessPlan("journal", "zbroker.journal.loop"),
     ProcessPlan("ingest", "zbroker.ingest.loop", ("journal",)),
     ProcessPlan("delivery", "zbroker.delivery.loop", ("journal",)),
     ProcessPlan("queues", "zbroker.queues.loop", ("journal",)),
     ProcessPlan("replication", "zbroker.replication.loop", ("journal",)),
-    ProcessPlan("admin", "zbroker.admin.loop"),
+    ProcessPlan("admin", "zbroker.admin.loop", preloaded=False),
 )
 
 
