@@ -7,7 +7,7 @@ from typing import Any
 
 from zbroker.access.core import Access
 from zbroker.engine.contract import Now
-from zbroker.engine.effects import Answer, Reconnect, Say
+from zbroker.engine.effects import Answer, Pace, Reconnect, Say
 from zbroker.engine.events import Commands, Gone, RulesChanged
 from zbroker.ingest.contract import Effect, IngestSettings, PublishLimits, Verified, Verify
 from zbroker.ingest.core import IngestCore
@@ -34,10 +34,12 @@ def item(rid: bytes, command: m.ClientCommand, body: bytes | None, key: str = ""
 
 
 def made(
-    limits: PublishLimits, recording: Recording | None = None, access: Access | None = None
-) -> IngestCore:
+    limits: PublishLimits, recording: Recording | None = None, access: Access | None = None,
+    spin_us: int = 0,
+) -> IngestCore:  # fmt: skip
     """A core that said Hello and was welcomed."""
-    core = IngestCore(IngestSettings(limits, MINE, recording, access=access, key=KEY))
+    settings = IngestSettings(limits, MINE, recording, access=access, key=KEY, spin_us=spin_us)
+    core = IngestCore(settings)
     core.tick(Now(0, WALL_NS), drained=True)
     core.handle(WELCOME, Now(0, WALL_NS))
     core.handle(NO_EXCHANGES, Now(0, WALL_NS))
@@ -52,6 +54,7 @@ class Rig:
         self.now_ms = 0
         self.exchanges = NO_EXCHANGES
         self.asked: list[Verify] = []
+        self.pace_us = 0  # how long it is to spin
         self.appended: list[tuple[int, i.Entry, bytes]] = []
 
     @property
@@ -88,6 +91,8 @@ class Rig:
                 reported.append(effect.message)  # type: ignore[arg-type]
             elif isinstance(effect, Verify):
                 self.asked.append(effect)
+            elif isinstance(effect, Pace):
+                self.pace_us = effect.spin_us
             elif isinstance(effect, Say):
                 reported += self.said(effect)
             elif isinstance(effect, Reconnect):

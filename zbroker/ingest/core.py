@@ -27,6 +27,7 @@ from zbroker.ingest.clients import ClientConnection, ClientRegistry
 from zbroker.ingest.contract import Effect, IngestSettings
 from zbroker.ingest.drain import Drain
 from zbroker.ingest.links import AppendLink, LiveLink
+from zbroker.ingest.lock_step import LockStep
 from zbroker.ingest.logons import Logons, taken_over
 from zbroker.ingest.owed_answers import OWED_MAX, OwedAnswers
 from zbroker.ingest.packer import Burst
@@ -45,7 +46,6 @@ from zbroker.wire.stages import AbortStaged, CommitStaged, StagesDone
 from zbroker.wire.surveys import CODES, RefusalLog, command_text, stranger
 
 CLIENTS: Final = "clients"  # the source that the gate is about
-SPIN_MEAN_MAX: Final = 4.0  # messages of a burst (moving mean) up to which spinning pays
 SPIN_FOR_RECEIPT: Final = 4  # times as long while a receipt is due: a sync and two hops
 STOP_WAIT_MS: Final = 3_000  # for receipts of what was accepted before the stop
 
@@ -78,7 +78,7 @@ class IngestCore:
         self._owed = OwedAnswers()
         self._drain = Drain()
         self._settings, self._peers = settings, peers
-        self._mean = 0.0  # messages of a burst
+        self._lock_step = LockStep()
         self._open, self._spin_us = True, 0  # the gate and the pace as they are
         self._ready = False
         self._stop_ms: int | None = None  # when it ends at the latest
@@ -120,13 +120,13 @@ class IngestCore:
     def _commands(self, commands: ev.Commands) -> list[Effect]:
         """Handles them in order, and forwards what they make in one append."""
         burst, before = Burst(self._now.mono_ms), self._publishing.messages
+        outstanding = self.link.bytes > 0
         for received in commands.received:
             self._one(burst, received)
         for rid in list(burst.runs):
             self._end_run(burst, rid)
-        # a packed batch is many messages
-        taken = max(len(commands.received), self._publishing.messages - before)
-        self._mean += 0.1 * (taken - self._mean)
+        if taken := self._publishing.messages - before:
+            self._lock_step.published(taken, self._now.wall_ns, outstanding=outstanding)
         return self._forwarded(burst)
 
     def _forwarded(self, burst: Burst) -> list[Effect]:
@@ -326,6 +326,7 @@ class IngestCore:
 
     def _receipt(self, receipt: i.JournalReceipt) -> Sequence[Effect]:
         """Settles batches: one merged ack per client, refusals alone and in their place."""
+        self._lock_step.acknowledged(self._now.wall_ns)
         return self._settle(self.link.on_receipt(receipt))
 
     def _replicated(self, said: Replicated) -> Sequence[Effect]:
@@ -427,7 +428,7 @@ class IngestCore:
         if opens is not self._open:
             self._open = opens
             effects.append(e.Gate(CLIENTS, opens))
-        spin_us = self._settings.spin_us if self._mean <= SPIN_MEAN_MAX else 0
+        spin_us = self._settings.spin_us if self._lock_step.lasts else 0
         if self.link.bytes:
             spin_us *= SPIN_FOR_RECEIPT
         if spin_us != self._spin_us:

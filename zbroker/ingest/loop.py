@@ -13,8 +13,8 @@ Weakness  one thread: about half a million single publishes per second is its li
           While the journal's credit is used up no client is read, so what is not recorded waits
           too. A batch of recorded and unrecorded messages is cut and packed again here.
 
-It spins: for spin_us after the last event it looks again instead of sleeping, as long as few
-messages come per turn; waking a sleeping core costs more than all the rest of one publish.
+It spins: for spin_us after the last event it looks again instead of sleeping, as long as clients
+publish one message at a time; waking a sleeping core costs more than all the rest of one publish.
 """
 
 from __future__ import annotations
