@@ -85,8 +85,9 @@ class SegmentScan:
                 offset, crc = group.header.end_offset, group.header.crc
                 position = group.header.first_position + group.header.positions
                 continue
-            found = self._next_group(offset, position)
-            yield BadStretch(offset, found, self._is_blank(offset, found))
+            blank = self._is_blank(offset, self.size)  # after a clean end: read once then
+            found = self.size if blank else self._next_group(offset, position)
+            yield BadStretch(offset, found, blank or self._is_blank(offset, found))
             offset, crc = found, None
 
     def salvage(self, stretch: BadStretch, position: int, below: int) -> tuple[int, int]:
@@ -200,4 +201,5 @@ def _follows(group: GroupHeader, position: int, crc: int | None) -> bool:
 
 
 def _is_zero(data: bytes) -> bool:
-    return data == _ZEROS[: len(data)] if len(data) < len(_ZEROS) else not data.strip(b"\0")
+    """data: a window at most. `strip` would take twenty times as long."""
+    return data == _ZEROS[: len(data)]
