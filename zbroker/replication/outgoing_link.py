@@ -179,10 +179,8 @@ class OutgoingLink:
             return []
         wrong = f"{self.link} sent an invalid message: {reason}"
         text = f"{wrong}; the link connects again, nothing is lost"
-        return [
-            *self._down(now_ms),
-            Note("replication.not_understood", text, values={"link": self.link}),
-        ]
+        note = Note("replication.not_understood", text, values={"link": self.link})
+        return [*self._down(now_ms), note]
 
     def _down(self, now_ms: int) -> list[LinkEffect]:
         self.state = "down"
