@@ -16,7 +16,7 @@ from zbroker.queues.work import length_limit, locks
 from zbroker.queues.work.length_limit import AT_ONCE_MAX, give_up
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import span
-from zbroker.queues.work.values import Arrivals, Outcome
+from zbroker.queues.work.values import Arrivals, Lock, Outcome
 
 NOW = Now(0, 10**18)
 
@@ -76,7 +76,7 @@ def test_what_waits_for_its_delay_counts() -> None:
 
 def test_what_a_branch_has_locked_stays() -> None:
     queue = _queue(4, max_length=1)
-    locks.lock(queue, BitMap64([1, 2]), ("ann", "token"))
+    locks.locked(queue, BitMap64([1, 2]), Lock(("ann", "token")))
     assert _gone(queue) == [3]
 
 
