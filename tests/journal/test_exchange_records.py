@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+from random import Random
+
 import pytest
 from msgspec import Raw, msgpack
 from msgspec.structs import replace
@@ -9,12 +13,12 @@ from msgspec.structs import replace
 from tests.journal.build import publish
 from tests.journal.whole import LISTENER, MINE, PROCESS, WALL, Whole, control
 from zbroker.checksums import crc32c
-from zbroker.errors import Bug
+from zbroker.errors import Bug, ClientError
 from zbroker.exchanges import BindingRow, DeclaredQueue, Exchange, ExchangeRow, ExchangeTable
 from zbroker.exchanges.exchange import Binding
 from zbroker.exchanges.exchange_follower import ExchangeFollower
-from zbroker.exchanges.exchange_rows import Row, record_of
-from zbroker.ids import publisher_id
+from zbroker.exchanges.exchange_rows import Row, UsedExchange, record_of
+from zbroker.ids import Origin, publisher_id
 from zbroker.journal import exchange_records, snapshot
 from zbroker.journal.effects import PublishWatermarks
 from zbroker.journal.exchange_records import ExchangeRecords
@@ -94,6 +98,139 @@ def test_they_are_in_state_snapshots_and_come_back() -> None:
     assert body is not None
     snapshot.learn(body, snapshot.folds(again))
     assert again.exchanges.rows() == sessions.exchanges.rows()
+
+
+THERE = Version(2, 4, 1)  # of another instance
+
+
+def end(version: Version) -> ExchangeRow:
+    return ExchangeRow("events", LIFE, version)
+
+
+def gone(*, local: bool) -> DeclaredQueue:
+    return DeclaredQueue("bills", OTHER, ended=True, local=local)
+
+
+@pytest.mark.parametrize(
+    ("rows", "left"),
+    [
+        ([EVENTS, end(Version(2, 9, 1))], []),
+        ([EVENTS, end(Version(2, 9, 2))], []),
+        ([end(Version(2, 9, 1))], []),
+        ([EVENTS, end(THERE)], []),
+        ([end(THERE)], [end(THERE)]),
+        ([end(THERE), EVENTS], []),
+        ([DeclaredQueue("bills", OTHER, local=True), gone(local=True)], []),
+        ([DeclaredQueue("bills", OTHER), gone(local=False)], [gone(local=False)]),
+        ([*ROWS, gone(local=True)], [EVENTS, UsedExchange("events", LIFE)]),
+        ([*ROWS, end(THERE)], [BILLS]),
+    ],
+    ids=[
+        "by its own instance", "in a newer generation of that", "declared before the log begins",
+        "by another one", "by another one and not declared yet", "which is declared then",
+        "a local queue", "a queue of several instances", "with a binding", "with its binding",
+    ],
+)  # fmt: skip
+def test_a_snapshot_leaves_out_ends_that_nothing_can_come_after(
+    rows: list[Row], left: list[Row]
+) -> None:
+    records = ExchangeRecords()
+    for row in rows:
+        records.learn(row)
+    assert records.lasting() == left
+    assert len(records.rows()) >= len(left), "those who ask now are told of the end"
+
+
+def test_exchanges_that_come_and_go_leave_snapshots_as_they_were() -> None:
+    sessions = Sessions()
+    for number in range(100):
+        life = QueueDeclaration(100 + number, 9, 1)
+        rows = [
+            ExchangeRow("e", life, FIRST, Exchange("e", "fanout")),
+            DeclaredQueue("q", life, local=True),
+            BindingRow(Binding("e", life, "q", life), FIRST),
+            DeclaredQueue("q", life, ended=True, local=True),
+            ExchangeRow("e", life, Version(2, 9, 1)),
+        ]
+        sessions.exchanges.fold(record(*rows))
+    body = snapshot.decode(snapshot.Cutter(snapshot.folds(sessions), 9).cut())
+    assert body is not None
+    assert "exchanges" not in body.folds
+
+
+def test_of_ends_that_are_kept_the_newest_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange_records, "ENDS_MAX", 2)
+    records = ExchangeRecords()
+    ends = [ExchangeRow("e", QueueDeclaration(at, 9, 1), THERE) for at in (5, 7, 6)]
+    for row in [EVENTS, *ends]:
+        records.learn(row)
+    assert {row.life for row in records.lasting() if isinstance(row, ExchangeRow)} == {
+        LIFE, ends[1].life, ends[2].life,
+    }  # fmt: skip
+
+
+class Streams:
+    """Rows that three instances write, each as far as it has read those of the others."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng, self.origins = Random(seed), (1, 2, 3)
+        self.rows: dict[int, list[Row]] = {origin: [] for origin in self.origins}
+        self._tables = {origin: ExchangeTable() for origin in self.origins}
+        self._read = {(at, of): 0 for at in self.origins for of in self.origins}
+        for step in range(60):
+            at = self.rng.choice(self.origins)
+            with suppress(ClientError):
+                self._write(at, step)
+            self._catch_up(at, self.rng.choice(self.origins))
+
+    def _catch_up(self, at: int, of: int) -> None:
+        for row in self.rows[of][self._read[at, of] :]:
+            self._tables[at].learn(row)
+        self._read[at, of] = len(self.rows[of])
+
+    def _say(self, at: int, *rows: Row | None) -> None:
+        self.rows[at] += [row for row in rows if row is not None]
+        self._catch_up(at, at)
+
+    def _write(self, at: int, step: int) -> None:
+        table, here, roll = self._tables[at], Origin(at, 1), self.rng.random()
+        if roll < 0.4:
+            self._say(at, table.declare(Exchange("e", "fanout"), here, step))
+        elif roll < 0.6:
+            self._say(at, *table.delete("e", here))
+        else:
+            name, life = f"q{at}", QueueDeclaration(step, at, 1)
+            self._say(at, DeclaredQueue(name, life, local=True))
+            self._say(at, table.bind("e", name, "", {}, here, life))
+            if roll < 0.9:
+                self._say(at, DeclaredQueue(name, life, ended=True, local=True))
+
+    def merged(self) -> Iterator[Row]:
+        """In the order of each origin, and in no order with those of others."""
+        left = {origin: list(rows) for origin, rows in self.rows.items() if rows}
+        while left:
+            origin = self.rng.choice(list(left))
+            yield left[origin].pop(0)
+            if not left[origin]:
+                del left[origin]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_after_starts_from_snapshots_there_is_what_there_would_be_without(seed: int) -> None:
+    streams, steady, restarted = Streams(seed), ExchangeRecords(), ExchangeRecords()
+    for row in streams.merged():
+        steady.learn(row)
+        restarted.learn(row)
+        if streams.rng.random() < 0.2:
+            kept, restarted = restarted.lasting(), ExchangeRecords()
+            for each in kept:
+                restarted.learn(each)
+    assert restarted._table.exchanges() == steady._table.exchanges()
+    assert in_order(restarted._table.bindings("e")) == in_order(steady._table.bindings("e"))
+
+
+def in_order(bindings: list[Binding]) -> list[Binding]:
+    return sorted(bindings, key=lambda one: (one.exchange_life, one.queue, one.queue_life))
 
 
 def test_a_log_without_exchanges_has_the_snapshots_of_before() -> None:

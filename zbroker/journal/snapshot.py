@@ -121,7 +121,7 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
         FoldCodec("wiring", list[NamedRow], wiring.rows, wiring.learn, always=False),
         FoldCodec("points", list[NamedRow], points.rows, points.learn, always=False),
         FoldCodec("definitions", list[NamedRow], definitions.rows, definitions.learn, always=False),
-        FoldCodec("exchanges", list[Row], exchanges.rows, exchanges.learn, always=False),
+        FoldCodec("exchanges", list[Row], exchanges.lasting, exchanges.learn, always=False),
         FoldCodec("transactions", list[TransactionRow], done.rows, done.learn, always=False),
         FoldCodec(
             "branches", list[BranchRow], done.branches.rows, done.branches.learn, always=False
