@@ -6,14 +6,23 @@ from typing import Any
 
 import pytest
 from msgspec import msgpack
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from tests.queues.bench import HERE, Bench, Got
 from tests.queues.test_branch_commands import X, decide, prepare, states
+from tests.queues.test_replicated import QUEUE, Shared
 from tests.queues.test_transaction_commands import attach, bench, code, commit, took
 from zbroker.config import QueueConfig
 from zbroker.limits import MIB
-from zbroker.log.format import KIND_BRANCH, KIND_PUBLISH, KIND_QUEUE, KIND_TRANSACTION
+from zbroker.log import queue_records as r
+from zbroker.log.format import (
+    KIND_BRANCH,
+    KIND_OUTCOMES,
+    KIND_PUBLISH,
+    KIND_QUEUE,
+    KIND_TRANSACTION,
+)
 from zbroker.log.records import MessagesGone, ends_of, unpack_positions
 from zbroker.queues import dead_letters, transaction_letters
 from zbroker.queues.branch_commands import BranchRequest
@@ -330,3 +339,42 @@ def test_old_commands_mean_what_they_did() -> None:
     at.frames([[msgpack.encode(raw)]])
     assert at.last() == TransactionCommitted("bills", 1, accepted=1, cid="c")
     assert isinstance(prepare(at, epoch, took(m[1]), number=2), BranchPrepared)
+
+
+# -- queues of several instances ------------------------------------------------------------------
+
+
+def shared() -> tuple[Shared, list[int], int]:
+    """A consumer holds three messages of a queue of several instances."""
+    at = Shared(replace(QUEUE, dead_letter="dead"))
+    at.consume()
+    positions = at.publish(b"one", b"two", b"three")
+    assert sorted(at.got()) == positions
+    return at, positions, attach(at).epoch
+
+
+def test_all_instances_hear_what_a_transaction_rejects() -> None:
+    at, m, epoch = shared()
+    at.holding = True
+    commit(at, epoch, 1, took(m[0]), rejects=[rejected(m[1])])
+    assert at.kinds() == [KIND_TRANSACTION, KIND_PUBLISH, KIND_OUTCOMES]
+    at.land()
+    record = r.OUTCOMES.decode(at.log[-1].body)
+    gone = {fact.why: fact.where for fact in r.facts_of(record) if isinstance(fact, r.OriginsGone)}
+    assert {why: [each.positions for each in where] for why, where in gone.items()} == {
+        "acked": [BitMap64(m[:1])], "rejected": [BitMap64(m[1:2])],
+    }  # fmt: skip
+    assert at.here() == m[2:]
+
+
+@pytest.mark.parametrize("tables", [True, False])
+def test_how_a_branch_takes_messages_is_read_again_from_their_records(tables: bool) -> None:
+    at, m, epoch = shared()
+    prepare(at, epoch, took(m[0]), rejects=[rejected(m[1], reason="no")])
+    saved = Snapshots().take(at.manager).many if tables else None
+    at.restart(saved)
+    at.logon()
+    answer = decide(at, "commit")
+    assert (answer.accepted, answer.rejected, answer.mixed) == (2, 1, False)
+    assert said(at) == [("dead", b"two", "rejected", "no")]
+    assert at.here() == m[2:]
