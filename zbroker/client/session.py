@@ -14,7 +14,6 @@ it one unit of the log. `BaseSession` is what sessions with threads and in event
 from __future__ import annotations
 
 import secrets
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -117,7 +116,8 @@ class BaseSession(BranchMethods, SessionQueues):
         )
         self._branches = BranchLink(client._queues, self._link)
         self._keeper = SessionKeeper(self._link) if timeout_ms else None
-        self._consumers: weakref.WeakSet[BaseConsumer] = weakref.WeakSet()
+        #: one that its program keeps in no variable goes on: what it gave is to be committed
+        self._consumers: list[BaseConsumer] = []
         self._transaction: Transaction | None = None
         self._staged = False  # what its client publishes has the token of a transaction
         self._error: ZBrokerError | None = None  # what ended it
@@ -147,7 +147,8 @@ class BaseSession(BranchMethods, SessionQueues):
         """As `Client.consume`; in a transaction acks and rejects are kept until that is committed.
 
         Releases count at once. A replayable queue has no part in transactions. With a
-        session_timeout its messages have no lease: they last as long as the session.
+        session_timeout its messages have no lease: they last as long as the session. It is open
+        until it is closed, or the session is.
         """
         consumer = self._client.consume(queue, **options)
         consumer._port.session = self
@@ -167,7 +168,7 @@ class BaseSession(BranchMethods, SessionQueues):
         if self._keeper is not None:
             options.command.session, options.command.epoch = self.name, self._link.epoch
         consumer = self._consumer_type(listeners, options)
-        self._consumers.add(consumer)
+        self._consumers = [*(one for one in self._consumers if not one._closed), consumer]
         return consumer
 
     def _attached(self, epoch: int) -> None:
