@@ -91,7 +91,7 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "`zbroker-admin session ls` names them, with their principals",
     ),
     "session_elsewhere": (
-        "the session began last on another instance",
+        "the session began last on another instance, which did not hand it over",
         "attach there; or with force, where that one is gone: what it committed and is not here "
         "yet comes later",
     ),

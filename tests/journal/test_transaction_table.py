@@ -335,6 +335,34 @@ def test_an_end_does_not_end_what_began_elsewhere_meanwhile() -> None:
     assert commit(b, 11, 1) == ""
 
 
+def test_after_a_hand_over_nothing_is_committed_until_it_begins_at_the_other_instance() -> None:
+    a, b = Whole(A), Whole(B)
+    begin(a, 10, 0, holder="me", timeout_ms=60_000)
+    assert commit(a, 10, 1, b"a") == ""
+    a.stage(token(10, 2), b"open")
+    assert begin(a, 11, 10, holder="me", timeout_ms=60_000, to=B) == ""
+    assert len(a.core.sessions.stages) == 0, "what is open ends"
+    assert commit(a, 10, 2) == commit(a, 11, 1) == "session_fenced"
+    all_of(a, b)
+    for at in (a, b):
+        row = found(at)
+        assert (row.epoch, row.instance, row.holder, row.timeout_ms) == (11, B, "me", 60_000)
+        assert last(at) == (10, 1, 1)
+        assert [listed(at, kept_by=one)[0] for one in (A, B)] == [[], [NAME]]
+    assert begin(b, 12, 11, holder="me") == ""
+    assert commit(b, 12, 1, b"b") == ""
+
+
+def test_a_hand_over_does_not_end_what_was_forced_to_begin_elsewhere() -> None:
+    a, b = Whole(A), Whole(B)
+    begin(a, 10, 0)
+    all_of(a, b)
+    begin(b, 11, 10, holder="forced")
+    begin(a, 11, 10, to=B + 1)
+    all_of(a, b)
+    assert [(found(one).instance, found(one).holder) for one in (a, b)] == [(B, "forced")] * 2
+
+
 def listed(at: Whole, limit: int = 10, **more: Any) -> tuple[list[str], int]:
     at.hear(PROCESS, AskSessions(3, MINE, "", "", limit, **more))
     [answer] = [a.message for a in at.commit() if isinstance(a.message, SessionList)]
@@ -359,7 +387,8 @@ def test_an_instance_lists_the_sessions_that_it_keeps() -> None:
 ROWS = st.builds(
     TransactionRow, st.just("alice"), st.just(NAME), st.integers(1, 4), st.integers(1, 3),
     st.integers(0, 4), st.integers(0, 3), st.just(0), st.just(0), st.sampled_from(["", "me"]),
-    st.integers(0, 1), st.sampled_from(["", "timed out"]),
+    st.integers(0, 1), st.sampled_from(["", "timed out"]), st.just(""), st.just(""),
+    st.integers(0, 2),
 )  # fmt: skip
 
 

@@ -61,6 +61,11 @@ GOLDEN = [
         "73cdea60a5656e646564a9657863657074696f6ea4636f6465a163a474657874a164",
     ),
     (
+        records.TransactionRecord("a", "b", 9, holder="h", after=8, timeout_ms=60_000, to=11),
+        "87a97072696e636970616ca161a773657373696f6ea162a565706f636809a6686f6c646572a168a5616674657208"
+        "aa74696d656f75745f6d73cdea60a2746f0b",
+    ),
+    (
         references.CommitRecord(
             "app",
             7,

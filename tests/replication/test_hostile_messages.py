@@ -36,6 +36,7 @@ HELD = {HERE: 3, THERE: 7, THIRD: 9}
 RECORD = Record(1, *THERE, 8, 7, 1, 77, 1, 8, 7, 1, topics=["t"])
 NAMED = [w.NamedMessages(*THERE, [7, 1]), w.NamedMessages(*THIRD, [9, 2])]
 WANT = w.Want(1, "work", HERE.instance, "here", THERE.instance, 1, 1, 10, 3, NAMED, 2)
+WANTED = w.WantSession(1, "alice", "billing", 7, "me")
 LATER = [w.LaterGeneration(THIRD.instance, 9)]
 TO_DESTINATION: list[w.LinkMessage] = [
     w.LinkHello(w.PROTOCOL, 1, 2, "there", "g", statement(2, HELD, [THIRD.instance])),
@@ -45,6 +46,7 @@ TO_DESTINATION: list[w.LinkMessage] = [
     w.StatePart(1, 0, True),
     w.SkipRange(1, *THIRD, 10, 12),
     WANT,
+    WANTED,
 ]
 TO_SOURCE: list[w.LinkMessage] = [
     w.LinkWelcome(1, 1, "there", "g", statement(2, HELD, [THIRD.instance]), 1 << 20),
@@ -55,6 +57,7 @@ TO_SOURCE: list[w.LinkMessage] = [
     w.AskState(1),
     w.StateReceipt(1, 1, True),
     WANT,
+    WANTED,
 ]
 
 

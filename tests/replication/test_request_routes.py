@@ -13,14 +13,26 @@ from zbroker.engine.effects import Answer, Tell
 from zbroker.engine.events import Asked
 from zbroker.ids import Origin
 from zbroker.limits import BEAT_MS, U63_MAX
-from zbroker.replication.contract import FEATURE_LEVEL, NAMES_LEVEL, REQUESTS_LEVEL
+from zbroker.replication.contract import (
+    FEATURE_LEVEL,
+    NAMES_LEVEL,
+    REQUESTS_LEVEL,
+    SESSIONS_LEVEL,
+)
 from zbroker.replication.core import FromDestination
 from zbroker.replication.effects import SayOn
 from zbroker.replication.request_routes import A_BEAT, SEEN_MAX
 from zbroker.replication.sources import FromSource
 from zbroker.wire import codec
 from zbroker.wire import replication as w
-from zbroker.wire.owner_requests import AskTransfer, LiveSources, QueuesHere, TransferRequest
+from zbroker.wire.owner_requests import (
+    AskHandOver,
+    AskTransfer,
+    HandOverRequest,
+    LiveSources,
+    QueuesHere,
+    TransferRequest,
+)
 from zbroker.wire.replication import INSTANCE_MAX, OriginPosition
 
 QUEUES = b"queues"
@@ -196,6 +208,47 @@ def test_as_many_names_as_there_may_be_are_within_a_header() -> None:
     assert not w.wrong_names(where)
     frame = codec.encode(replace(WANT, where=where, most=w.WANT_NAMES_MAX))
     assert codec.decode(codec.TO_SOURCE, frame) == replace(WANT, where=where, most=w.WANT_NAMES_MAX)
+
+
+# -- sessions -------------------------------------------------------------------------------------
+
+ASK = AskHandOver(THERE.instance, "alice", "billing", 7, "me")
+WANTED = w.WantSession(1, "alice", "billing", 7, "me")
+
+
+def wanted(effects: list[Any]) -> list[w.WantSession]:
+    said = [one.message for one in effects if isinstance(one, Answer | SayOn)]
+    return [one for one in said if isinstance(one, w.WantSession)]
+
+
+def test_a_session_is_asked_for_on_the_link_with_its_instance_alone() -> None:
+    process = Meshed("there")
+    session = process.core.outgoing["there"].session
+    assert wanted(process.hears(Asked(QUEUES, ASK))) == [replace(WANTED, session=session)]
+    assert not wanted(process.hears(Asked(QUEUES, replace(ASK, owner=FAR.instance))))
+
+
+def test_a_release_without_hand_overs_is_not_asked_for_a_session() -> None:
+    process = Meshed("there", level=SESSIONS_LEVEL - 1)
+    assert not wanted(process.hears(Asked(QUEUES, ASK)))
+
+
+def test_a_session_is_wanted_by_an_instance_to_which_this_log_goes() -> None:
+    process = Meshed("there")
+    want = replace(WANTED, session=process.core.outgoing["there"].session)
+    said = HandOverRequest(THERE.instance, "alice", "billing", 7, "me")
+    assert told(process.hears(FromDestination("there", want))) == [said]
+    assert told(process.hears(FromSource(b"there", WANTED))) == [said]
+    assert not told(process.hears(FromSource(b"third", replace(WANTED, session=2))))
+    process.core._requests.rid = b""
+    assert not told(process.hears(FromSource(b"there", WANTED)))
+
+
+def test_a_session_is_not_wanted_by_one_whose_log_does_not_come_here() -> None:
+    process = Meshed("there")
+    process.core.sources.end(b"there")
+    want = replace(WANTED, session=process.core.outgoing["there"].session)
+    assert not told(process.hears(FromDestination("there", want)))
 
 
 def test_nobody_is_told_before_the_queues_were_heard_of() -> None:

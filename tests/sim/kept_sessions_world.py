@@ -1,7 +1,8 @@
 """Several instances, and workers whose sessions time out soon.
 
-The world of sessions_world.py. Only the instance where a session began last may write that it has
-timed out, as its own log says; whatever the others have read of it, and however late they are.
+The world of sessions_world.py. Only the instance where a session began last, or that it was handed
+over to, may write that it has timed out, as its own log says; whatever the others have read of it,
+and however late they are.
 """
 
 from __future__ import annotations
@@ -76,5 +77,5 @@ class KeptSessionsWorld(SessionsWorld):
             self.demand(home == instance.id, text)
             self.events.append("session timed out")
         elif not record.number and record.epoch > seen.epochs.get(record.session, 0):
-            self._homes[at] = batch.origin_instance
+            self._homes[at] = record.to or batch.origin_instance
         super()._epoch(instance, seen, batch)

@@ -2,8 +2,8 @@
 
 The world of owners_world.py: links are cut, processes die at any effect, the power fails, messages
 change their owners. In it workers take what an instance gives them, stage results there and commit.
-One goes to another instance when its own is down, and that one has all of its log: then its session
-is forced to begin there.
+One goes to another instance while its own is there, which hands its session over; or when that is
+down, and the other one has all of its log: then its session is forced to begin there.
 
 Safety: on every instance a transaction is there as a whole, or not at all; one that was answered
 holds, on as many destinations as the rule asks for; one of which its worker heard otherwise is
@@ -140,7 +140,8 @@ class Committer(Worker):
     # -- where it is --------------------------------------------------------------------------
 
     def go(self, instance: Any) -> None:
-        if instance is not None and self.home not in (None, instance):
+        moves = instance is not None and self.home not in (None, instance)
+        if moves and not self.world.hands_over():
             if not self.world.may_leave(self.home, instance):
                 return
             self.link.force = True
@@ -170,6 +171,8 @@ class Committer(Worker):
     def attached(self, answer: t.SessionAttached) -> None:
         """What was under way is over: it holds, or does not."""
         assert self.at is not None
+        if self.home not in (None, self.at) and not self.link.force:
+            self.world.events.append("session handed over")
         self.home, self.link.force = self.at, False  # type: ignore[assignment]
         attempt = self.attempt
         if attempt is not None and attempt.key.epoch != answer.epoch:
@@ -324,6 +327,10 @@ class SessionsWorld(OwnersWorld):
         if not isinstance(publisher, StagingPublisher):
             super().acknowledged(instance, publisher, sequence, need)
 
+    def hands_over(self) -> bool:
+        """Whether a session is asked for that another instance has, which goes on."""
+        return self.rng.random() < 0.7
+
     def may_leave(self, home: SessionsInstance | None, to: SessionsInstance) -> bool:
         """Whether an instance has all of the log of another one, which dies then."""
         if home is None or home.journal is None or to.journal is None:
@@ -376,6 +383,8 @@ class SessionsWorld(OwnersWorld):
             self.demand(right, f"{instance.name} writes {record} after epoch {before}")
         if not record.number:
             seen.epochs[record.session] = max(before, record.epoch)
+            if record.to:
+                self.events.append("hand-over written")
 
     def _transaction(
         self, instance: SessionsInstance, seen: Seen, batches: list[Batch], at: int,

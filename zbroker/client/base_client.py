@@ -208,9 +208,10 @@ class BaseClient(ExchangeMethods, Generic[S, C, W, X]):
         """A session with transactions, attached: no other one with this name commits any more.
 
         name: 1 to 200 bytes, of the principal; the same after a restart of the program, so that
-        what it left open ends. force: also where the session was attached last at another instance,
-        which is gone: a commit of it that is not here yet comes later. session_timeout: seconds for
-        which it is kept if its connection is lost, with what its consumers hold; 0: leases count.
+        what it left open ends. Another instance, where it was attached last, hands it over; force:
+        also if that is gone: a commit of it that is not here yet comes later. session_timeout:
+        seconds for which it is kept if its connection is lost, with what its consumers hold; 0:
+        leases count.
         The session has a connection and a publisher of its own.
         Raises: ZBrokerError bad_field, reserved_name, session_elsewhere, too_many, "timeout".
         """

@@ -206,6 +206,8 @@ class TokenConnection(Connection):
     def __init__(self, jitter: Callable[[], float], heartbeat_s: float | None = None) -> None:
         super().__init__(jitter, heartbeat_s, Phase.NO_TOKEN)
         self.own = Origin(0, 0)  # of positions that name no origin
+        #: of a consumer: its session is attached again, maybe later than it is, or elsewhere
+        self.session_lasts: Callable[[], bool] = lambda: False
         self._deadline_ms = 0
         self._token = ""
         self._session = 0  # whose token that is
@@ -333,7 +335,8 @@ class TokenConnection(Connection):
     def _passes(self, error: Error, now_ms: int) -> bool:
         """True if a refusal of a command that was accepted before the loss ends by itself."""
         recent = self._lost_ms is not None and now_ms - self._lost_ms < REFUSED_MS
-        return recent and error.code in PASSING
+        fenced = error.code == "session_fenced" and self.session_lasts()
+        return recent and (fenced or error.code in PASSING)
 
     def _is_back(self, now_ms: int) -> bool:
         """It is live with all that it is for. Returns: whether it had been lost before."""

@@ -168,8 +168,14 @@ class BaseSession(BranchMethods, SessionQueues):
         if self._keeper is not None:
             options.command.session, options.command.epoch = self.name, self._link.epoch
         consumer = self._consumer_type(listeners, options)
+        if self._keeper is not None:
+            consumer._port.core.session_lasts = self._lasts
         self._consumers = [*(one for one in self._consumers if not one._closed), consumer]
         return consumer
+
+    def _lasts(self) -> bool:
+        """Whether it may be attached again, and its consumers with it."""
+        return self._link.error is None and not self._over
 
     def _attached(self, epoch: int) -> None:
         """Consumers that begin again say the newest epoch."""

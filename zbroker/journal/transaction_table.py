@@ -10,8 +10,10 @@ have the same rows in the end: the highest epoch holds, and the highest commit.
 A session that ends does so in an epoch of its own, in which nothing is committed. That is one above
 the epoch that ends, where only this was meant: one that began elsewhere meanwhile goes on.
 
-A session commits on the instance where it began last. To begin elsewhere it has to say so
-(`force`): if that instance is away and has commits that are not here, they come later.
+A session commits on the instance where it began last. That one hands it over to another by a
+record, in an epoch of its own in which nothing is committed: whoever has read that has read all
+that was committed before. To begin elsewhere without it a session has to say so (`force`): if the
+other instance is away and has commits that are not here, they come later.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class TransactionRow(Struct, array_like=True, gc=False):
     """A session in a state snapshot. epoch, instance: of its last begin. committed, number: epoch
     and number of the last transaction, 0: none. position: of the first of its `messages`, 0: it has
     none. holder: the program that began it last. timeout_ms: of that, too. ended: why it is over;
-    code, text: as its program said."""
+    code, text: as its program said. to: see TransactionRecord."""
 
     principal: str
     session: str
@@ -59,6 +61,12 @@ class TransactionRow(Struct, array_like=True, gc=False):
     ended: str = ""
     code: str = ""
     text: str = ""
+    to: int = 0
+
+    @property
+    def home(self) -> int:
+        """The instance where it may begin without force."""
+        return self.to or self.instance
 
 
 def decoded(body: bytes | memoryview) -> TransactionRecord | None:
@@ -96,6 +104,8 @@ class TransactionTable:
             raise _fenced(record, f"it began again in epoch {row.epoch}{where}")
         elif row.ended:
             raise _fenced(record, f"it ended: {row.ended}")
+        elif row.to:
+            raise _fenced(record, f"it was handed over to instance {row.to:016x}")
         elif (row.committed, row.number) >= (record.epoch, record.number):
             raise _fenced(record, f"transaction {row.number} of it is committed")
 
@@ -108,6 +118,7 @@ class TransactionTable:
         row = TransactionRow(
             principal, session, record.epoch, batch.origin_instance, holder=record.holder,
             timeout_ms=record.timeout_ms, ended=record.ended, code=record.code, text=record.text,
+            to=record.to,
         )  # fmt: skip
         if record.number:
             row.committed, row.number = record.epoch, record.number
@@ -138,7 +149,7 @@ class TransactionTable:
         if row is None:
             return SessionFound(ask.cid)
         return SessionFound(
-            ask.cid, row.epoch, row.instance, row.committed, row.number, row.position,
+            ask.cid, row.epoch, row.home, row.committed, row.number, row.position,
             row.messages, stages_in(row.session, row.epoch), row.holder, row.timeout_ms, row.ended,
             row.code, row.text,
         )  # fmt: skip
@@ -152,30 +163,38 @@ class TransactionTable:
              and ask.kept_by in (0, _kept_by(row))),
             key=lambda row: (row.principal, row.session),
         )  # fmt: skip
-        shown = [SessionRow(*astuple(row)) for row in rows[: ask.limit]]
+        shown = [_shown(row) for row in rows[: ask.limit]]
         return SessionList(ask.cid, shown, len(rows) - len(shown))
+
+
+def _shown(row: TransactionRow) -> SessionRow:
+    *values, _ = astuple(row)
+    shown = SessionRow(*values)
+    shown.instance = row.home
+    return shown
 
 
 def _joined(one: TransactionRow, other: TransactionRow) -> TransactionRow:
     """The same whichever of them was known first. In one epoch, if a session was forced to begin on
-    two instances in it, the one with the higher number counts; and one that began, not an end."""
+    two instances in it, the one with the higher number counts; and one that began, neither an end
+    nor a hand-over."""
     begun = max(one, other, key=_begin_of)
     last = max(one, other, key=lambda row: (row.committed, row.number, row.position))
     return TransactionRow(
         one.principal, one.session, begun.epoch, begun.instance, last.committed, last.number,
         last.position, last.messages, begun.holder, begun.timeout_ms, begun.ended, begun.code,
-        begun.text,
+        begun.text, begun.to,
     )  # fmt: skip
 
 
 def _begin_of(row: TransactionRow) -> tuple[int | str, ...]:
-    rank = row.epoch, not row.ended, row.instance, row.holder
-    return (*rank, row.timeout_ms, row.ended, row.code, row.text)
+    rank = row.epoch, not (row.ended or row.to), row.instance, row.holder
+    return (*rank, row.timeout_ms, row.ended, row.code, row.text, row.to)
 
 
 def _kept_by(row: TransactionRow) -> int | None:
     """The instance that decides when it has timed out."""
-    return row.instance if row.timeout_ms and not row.ended else None
+    return row.home if row.timeout_ms and not row.ended else None
 
 
 def _fenced(record: TransactionRecord, why: str) -> ClientError:

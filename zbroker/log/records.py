@@ -137,6 +137,8 @@ class TransactionRecord(Struct, omit_defaults=True):
 
     timeout_ms: how long a session that began is kept without a connection. ended: why it ended in
     this epoch, which is of no program; "": it began. code, text: what its program said of that.
+    to: the instance that it was handed over to, and is to begin on next, as `holder` had it; 0: it
+    was not.
     """
 
     principal: str
@@ -152,6 +154,7 @@ class TransactionRecord(Struct, omit_defaults=True):
     ended: Annotated[str, Meta(max_length=64)] = ""
     code: Annotated[str, Meta(max_length=END_CODE_MAX)] = ""
     text: Annotated[str, Meta(max_length=END_TEXT_MAX)] = ""
+    to: Annotated[int, Meta(ge=0)] = 0
 
 
 class BranchRecord(Struct, omit_defaults=True):

@@ -240,7 +240,8 @@ class ConsumerRegistry:
                 shared.touch(one)
                 for consumer in list(shared.of.get(one.name, {}).values()):
                     if consumer.session == session.key:
-                        self.end(consumer, ClientError("session_fenced", text))
+                        code = "not_ready" if session.elsewhere else "session_fenced"
+                        self.end(consumer, ClientError(code, text))
 
 
 def positions_of(ends: list[int]) -> BitMap64:

@@ -53,6 +53,7 @@ from zbroker.queues.queue_ends import QueueEnds
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.scope_changes import ScopeChanges
+from zbroker.queues.session_moves import SessionMoves
 from zbroker.queues.session_operators import OperatorSessions
 from zbroker.queues.session_timeouts import SessionTimeouts
 from zbroker.queues.settlement import Settlement
@@ -78,7 +79,7 @@ from zbroker.wire.branches import (
 )
 from zbroker.wire.exchange_messages import ExchangeRows
 from zbroker.wire.internal import JournalReceipt, Located, UnknownRequester, Watermarks, Welcome
-from zbroker.wire.owner_requests import LiveSources, PeersRead, TransferRequest
+from zbroker.wire.owner_requests import HandOverRequest, LiveSources, PeersRead, TransferRequest
 from zbroker.wire.replicas import Replicated
 from zbroker.wire.surveys import AskClients, Peers
 from zbroker.wire.transactions import (
@@ -136,7 +137,10 @@ class QueuesCore(TokenListener[QueuesConnection]):
             self.shared, changes, purges, self._scopes, self._exclusive
         )
         self._settlement = Settlement(self.shared, self.consumers, self._scopes)
-        self._transactions = TransactionCommands(self.shared, self._scopes, session_timeout_max_ms)
+        self._session_moves = SessionMoves(self.shared, on=links.replicates)
+        self._transactions = TransactionCommands(
+            self.shared, self._scopes, self._session_moves, session_timeout_max_ms
+        )
         self._branches = BranchCommands(self.shared, self._scopes)
         self._timeouts = SessionTimeouts(self.shared, lambda: self.journal.session.welcomed_by)
         self._next_tick_ms = 0
@@ -239,6 +243,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             qe.Given: self._dispatcher.given,
             qe.Unsent: self._unsent,
             TransferRequest: self._moves.request,
+            HandOverRequest: self._session_moves.request,
             PeersRead: self._fence.read,
             LiveSources: self._moves.sources,
             Replicated: shared.promises.replicated,
@@ -344,6 +349,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._timeouts.tick(now)
         self._ends.tick(now)
         self._exclusive.tick()
+        self._session_moves.tick(now)
         if self.manager.sessions.over:  # before anything is given: it may not be theirs any more
             self.consumers.end_with_sessions()
         for what in self._later.due(now.mono_ms):
@@ -441,7 +447,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             self._moves.next_wake_ms(), self._requests.next_wake_ms(),
             self._fence.next_wake_ms(), self._hand_over.next_wake_ms(),
             self._scopes.next_wake_ms(), self._timeouts.next_wake_ms(), self._ends.next_wake_ms(),
-            *self._wakes_ms.values(),
+            self._session_moves.next_wake_ms(), *self._wakes_ms.values(),
         ]  # fmt: skip
         if self.shared.connections:
             wakes.append(self.shared.connections.heartbeats.due_ms)

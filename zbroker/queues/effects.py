@@ -16,7 +16,7 @@ from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
 from zbroker.log.generations import Generations
 from zbroker.log.reader import Extent
-from zbroker.wire.owner_requests import AskTransfer, QueuesHere
+from zbroker.wire.owner_requests import ToReplication
 
 if TYPE_CHECKING:
     from zbroker.queues.context import RemoteConsumer
@@ -144,7 +144,7 @@ class ListSegments(Struct, gc=False):
 class SayReplication(Struct, gc=False):
     """A message to the replication process; it is lost where that does not listen."""
 
-    message: QueuesHere | AskTransfer
+    message: ToReplication
 
 
 LogReading = Examine | Search | Reenter | Inspect

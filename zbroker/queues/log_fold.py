@@ -343,7 +343,9 @@ class QueueFold:
         """A session began, here or elsewhere, or ended."""
         record = _decoded(r.TRANSACTION, batch)
         if record is not None and not record.number:
-            self._manager.sessions.learn(begun(record, batch.origin_instance))
+            self._manager.sessions.learn(
+                begun(record, batch.origin_instance), begins=bool(record.to)
+            )
 
     def _defined(self, batch: Batch) -> None:
         """A replicated queue, here or at a peer. A record that is known changes nothing."""

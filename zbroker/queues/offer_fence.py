@@ -48,7 +48,7 @@ class OfferFence:
 
     def next_wake_ms(self) -> int | None:
         """When `tick` has something to do."""
-        return self._beat_ms if self._on and self._shared.manager.folding.replicated else None
+        return self._beat_ms if self._on else None
 
     def read(self, said: PeersRead) -> None:
         """What peers hold is in the log; or some of them did not answer."""

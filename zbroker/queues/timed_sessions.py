@@ -4,11 +4,12 @@
                            ^                     |
                            +--connection lost----+
     waiting --timeout_ms--> due: its end is written --lands--> over
-    either  --it ended, began elsewhere, or for another program--> over
+    either  --it ended, goes on elsewhere, or began for another program--> over
 
 What it holds stays with its consumers until it is over; a program that attaches its session again
-keeps that. Only the instance where a session began last looks at the time, and only a record ends
-it. So its end is after an attach, or the attach after its end: the journal refuses the other one.
+keeps that. Only the instance where a session began last, or to which it was handed over, looks at
+the time, and only a record ends it. So its end is after an attach, or the attach after its end: the
+journal refuses the other one.
 Source: seed 001, "Timeouts of detached sessions".
 """
 
@@ -30,7 +31,8 @@ DUE_MAX: Final = 100  # of one turn: each is a unit
 
 
 class SessionBegin(NamedTuple):
-    """The highest epoch of a session that is known, and what began in it. ended: "": it goes on."""
+    """The highest epoch of a session that is known, and what began in it. instance: where it goes
+    on. ended: "": it does."""
 
     key: SessionKey
     epoch: int
@@ -57,17 +59,20 @@ class TimedSession:
 
 
 class SessionOver(NamedTuple):
-    """One whose consumers are to end. failed: its program did not end it by itself."""
+    """One whose consumers are to end. failed: its program did not end it by itself. elsewhere: it
+    goes on at another instance."""
 
     key: SessionKey
     queues: set[str]
     why: str
     failed: bool
+    elsewhere: bool = False
 
 
 class TimedSessions:
     """All of them. now_ms: the monotonic clock. over: that their consumers do not know yet.
     known: those from before this process are here. doubted: the journal is to be asked of them.
+    awaited: that another instance was asked to hand over to this one.
     """
 
     def __init__(self) -> None:
@@ -76,11 +81,12 @@ class TimedSessions:
         self.over: list[SessionOver] = []
         self.known = False
         self.doubted: list[SessionKey] = []
+        self.awaited: set[SessionKey] = set()
         self._sessions: dict[SessionKey, TimedSession] = {}
         self._next_ms: int | None = None  # none is due before
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self._sessions) + len(self.awaited)
 
     def get(self, key: SessionKey) -> TimedSession | None:
         """None: it has no time-out, or is over, or not of this instance."""
@@ -108,8 +114,10 @@ class TimedSessions:
 
     def _end(self, one: TimedSession, begin: SessionBegin) -> None:
         del self._sessions[one.key]
-        why = begin.ended or "it began again"
-        self.over.append(SessionOver(one.key, one.queues, why, failed=begin.ended != DETACHED))
+        elsewhere = not begin.ended and begin.instance != self.here
+        why = begin.ended or ("it goes on at another instance" if elsewhere else "it began again")
+        failed = begin.ended != DETACHED and not elsewhere
+        self.over.append(SessionOver(one.key, one.queues, why, failed, elsewhere))
 
     # -- connections --------------------------------------------------------------------------
 
@@ -141,7 +149,7 @@ class TimedSessions:
         Raises: ClientError session_fenced, not_ready.
         """
         one = self._sessions.get(key)
-        if one is None and not self.known:
+        if one is None and (key in self.awaited or not self.known):
             raise ClientError("not_ready", "the sessions are being read")
         if one is None or not one.since <= epoch <= one.epoch:
             text = f"session {key.session[:64]!r} with a time-out is not attached here"
@@ -202,8 +210,8 @@ def end_after(
 
 def begun(record: TransactionRecord, instance: int) -> SessionBegin:
     """What a record says; instance: whose it is."""
-    key = SessionKey(record.principal, record.session)
-    return SessionBegin(key, record.epoch, instance, record.holder, record.timeout_ms, record.ended)
+    key, home = SessionKey(record.principal, record.session), record.to or instance
+    return SessionBegin(key, record.epoch, home, record.holder, record.timeout_ms, record.ended)
 
 
 def begin_of(key: SessionKey, row: SessionFound | SessionRow) -> SessionBegin:

@@ -2,6 +2,7 @@
 
     attach   AskSession --where it began last--> its record, in a higher epoch, lands
                         --AskSession: its last commit--> answered
+                        --elsewhere--> that instance is asked first: session_moves.py
     detach   AskSession --it is this epoch, here--> its end lands --> answered
     commit   each message is held by its consumer here --> a unit: the record, dead letters, what
                left the queues; lands --> answered
@@ -27,6 +28,7 @@ from zbroker.log.format import KIND_TRANSACTION
 from zbroker.log.records import EPOCH_MAX, TransactionRecord
 from zbroker.queues.context import QueuesConnection, QueuesContext
 from zbroker.queues.scope_changes import ScopeChanges
+from zbroker.queues.session_moves import SessionMoves, elsewhere
 from zbroker.queues.timed_sessions import DETACHED, EXCEPTION, begin_of, begun, end_after
 from zbroker.queues.transaction_takes import TransactionTakes
 from zbroker.wire.transactions import (
@@ -47,9 +49,12 @@ ATTACH_TRIES: Final = 3  # while others attach it
 class TransactionCommands:
     """Commits them for clients."""
 
-    def __init__(self, shared: QueuesContext, scopes: ScopeChanges, timeout_max_ms: int) -> None:
+    def __init__(
+        self, shared: QueuesContext, scopes: ScopeChanges, moves: SessionMoves, timeout_max_ms: int
+    ) -> None:
         """timeout_max_ms: of a session, however long a one is asked for."""
         self._shared, self._takes = shared, TransactionTakes(shared, scopes)
+        self._moves = moves
         self._sessions, self._timeout_max_ms = shared.manager.sessions, timeout_max_ms
 
     # -- sessions -----------------------------------------------------------------------------
@@ -70,17 +75,27 @@ class TransactionCommands:
 
         def found(row: SessionFound) -> None:
             try:
-                self._begin(connection, command, row, tries)
+                self._look(connection, command, row, tries)
             except ClientError as error:
                 self._shared.refuse_late(connection, error, command.cid)
 
         self._shared.find_session(connection.token.principal, command.session, found)
 
+    def _look(
+        self, connection: QueuesConnection, command: AttachSession, row: SessionFound, tries: int
+    ) -> None:
+        """Begins it, or waits until it may begin here. Raises: ClientError."""
+        if row.code:
+            raise ClientError(row.code, row.reason)
+        if row.epoch and row.instance != self._here and not command.force:
+            self._wait(connection, command, row)
+            return
+        _check_holder(command, row)
+        self._begin(connection, command, row, tries)
+
     def _begin(
         self, connection: QueuesConnection, command: AttachSession, row: SessionFound, tries: int
     ) -> None:
-        """Raises: ClientError."""
-        self._check_attach(command, row)
         epoch = epoch_above(row.epoch, self._shared.now)
         principal = connection.token.principal
         key = SessionKey(principal, command.session)
@@ -127,16 +142,24 @@ class TransactionCommands:
 
         self._shared.manager.commits.add_record(KIND_TRANSACTION, record, landed)
 
-    def _check_attach(self, command: AttachSession, row: SessionFound) -> None:
-        """Raises: ClientError, if the session may not begin here."""
-        if row.code:
-            raise ClientError(row.code, row.reason)
-        if row.epoch and row.instance != self._here and not command.force:
-            raise _elsewhere(command.session, row)
-        if command.again and row.epoch and row.holder != command.holder:
-            what = f"ended: {row.ended}" if row.ended else "was attached by another program"
-            text = f"session {command.session[:64]!r} {what} meanwhile"
-            raise ClientError("session_fenced", text)
+    def _wait(
+        self, connection: QueuesConnection, command: AttachSession, row: SessionFound
+    ) -> None:
+        """The instance where it is hands it over. Raises: ClientError."""
+        key = SessionKey(connection.token.principal, command.session)
+
+        def over(now: SessionFound, late: bool) -> None:
+            if not self._shared.is_here(connection):
+                return
+            try:
+                if late:
+                    _check_holder(command, now)
+                    raise elsewhere(key, now)
+                self._look(connection, command, now, ATTACH_TRIES)
+            except ClientError as error:
+                self._shared.refuse_late(connection, error, command.cid)
+
+        self._moves.wait(key, command.holder if command.again else "", row, over)
 
     @property
     def _here(self) -> int:
@@ -166,9 +189,9 @@ class TransactionCommands:
         if row.epoch != command.epoch or row.ended:
             text = f"session {command.session[:64]!r} is not attached in epoch {command.epoch}"
             raise ClientError("session_fenced", text)
-        if row.instance != self._here:
-            raise _elsewhere(command.session, row)
         key = SessionKey(connection.token.principal, command.session)
+        if row.instance != self._here:
+            raise elsewhere(key, row)
         ended = EXCEPTION if command.code or command.text else DETACHED
         record = end_after(key, command.epoch, ended, command.code, command.text)
 
@@ -213,6 +236,9 @@ def epoch_above(last: int, now: Now) -> int:
     return min(EPOCH_MAX, max(last + 1, now.wall_ns))
 
 
-def _elsewhere(session: str, row: SessionFound) -> ClientError:
-    text = f"session {session[:64]!r} began last on instance {row.instance:016x}"
-    return ClientError("session_elsewhere", text)
+def _check_holder(command: AttachSession, row: SessionFound) -> None:
+    """Raises: ClientError session_fenced, if its program has it no more."""
+    if command.again and row.epoch and row.holder != command.holder:
+        what = f"ended: {row.ended}" if row.ended else "was attached by another program"
+        text = f"session {command.session[:64]!r} {what} meanwhile"
+        raise ClientError("session_fenced", text)

@@ -10,10 +10,11 @@ from zbroker.replication.durability import DestinationRule
 from zbroker.replication.link_filter import TypeOf, as_any
 from zbroker.wire.replication import LinkWelcome, wrong
 
-FEATURE_LEVEL: Final = 4
+FEATURE_LEVEL: Final = 5
 TOPICS_LEVEL: Final = 2  # lower ones count what comes over a link with topics as everything
 REQUESTS_LEVEL: Final = 3  # lower ones do not know requests between queues
 NAMES_LEVEL: Final = 4  # lower ones do not know requests that name messages
+SESSIONS_LEVEL: Final = 5  # lower ones do not know requests for sessions
 
 
 class LinkIdentity(NamedTuple):

@@ -50,7 +50,7 @@ from zbroker.replication.return_fence import ReturnFence
 from zbroker.replication.sources import BadFrame, FromSource, Sources
 from zbroker.wire import internal as m
 from zbroker.wire import replication as w
-from zbroker.wire.owner_requests import AskTransfer, LiveSources, QueuesHere
+from zbroker.wire.owner_requests import LiveSources, QueuesHere, ToReplication
 from zbroker.wire.replicas import (
     AskLinks,
     AskOrigins,
@@ -345,7 +345,7 @@ class ReplicationCore:
         effects = self._from_link(event.link, link.heard(message, now.mono_ms))
         if not link.is_up or getattr(message, "session", 0) != link.session:
             return effects  # of an earlier session; before a Welcome nothing is known of this one
-        if isinstance(message, w.Want):
+        if isinstance(message, w.Request):
             return [*effects, *self._requests.heard(link.peer.instance, message)]
         welcomed = isinstance(message, w.LinkWelcome) and link.state == "finding"
         says = link.peer.news or not self.sources.beginning.is_open  # then all of it matters
@@ -443,10 +443,10 @@ class ReplicationCore:
         return ()
 
     def _asked(self, asked: ev.Asked, now: Now) -> Sequence[Effect]:
-        ask: AskLinks | ChangeLink | AskRefusals | QueuesHere | AskTransfer = asked.question
+        ask: AskLinks | ChangeLink | AskRefusals | ToReplication = asked.question
         if isinstance(ask, QueuesHere):
             return self._queues_here(asked.rid, ask, now)
-        if isinstance(ask, AskTransfer):
+        if isinstance(ask, ToReplication):
             return self._requests.ask(ask)
         if isinstance(ask, AskRefusals):
             return [e.Tell(asked.rid, self.sources.refusals.report(ask))]

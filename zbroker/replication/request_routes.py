@@ -4,9 +4,14 @@
     Want for this instance -----------> TransferRequest to the queues here
     Want for another one, once -------> on, in the same manner, while hops are left
 
+    AskHandOver of the queues here ----> WantSession on the link with the instance
+    WantSession of an instance that this log goes to --> HandOverRequest to the queues here
+
 Only an instance whose log comes here as a whole may ask: what becomes of a granted message comes
 back with that, and one that may bring some topics only moves no messages of others. Nothing is kept
 for later: an instance that gets nothing asks again.
+A session is handed over by a record, so its own rule is that this log goes to the one that asks:
+else the session would be at neither of them.
 Source: requirement 000, "Replicated Queues"; the design of ownership, "Transfer".
 """
 
@@ -19,7 +24,12 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from zbroker.engine.effects import Answer, Tell
-from zbroker.replication.contract import NAMES_LEVEL, REQUESTS_LEVEL, ReplicationSettings
+from zbroker.replication.contract import (
+    NAMES_LEVEL,
+    REQUESTS_LEVEL,
+    SESSIONS_LEVEL,
+    ReplicationSettings,
+)
 from zbroker.replication.effects import Effect, SayOn
 from zbroker.replication.outgoing_link import OutgoingLink
 from zbroker.replication.sources import Sources
@@ -29,7 +39,9 @@ from zbroker.wire.replication import (
     WANT_HOPS_MAX,
     WANT_MAX,
     WANT_NAMES_MAX,
+    Request,
     Want,
+    WantSession,
     wrong_names,
 )
 
@@ -46,12 +58,16 @@ class Way(NamedTuple):
     link: str = ""
     rid: bytes = b""
 
-    def say(self, want: Want) -> list[Effect]:
+    def say(self, want: Request) -> list[Effect]:
         """Sends what is known there of a request."""
-        if want.where and self.level < NAMES_LEVEL:
-            want = replace(want, where=[], most=0)
-        if not want.count and not want.where:
-            return []
+        if isinstance(want, WantSession):
+            if self.level < SESSIONS_LEVEL:
+                return []
+        else:
+            if want.where and self.level < NAMES_LEVEL:
+                want = replace(want, where=[], most=0)
+            if not want.count and not want.where:
+                return []
         message = replace(want, session=self.session)
         return [SayOn(self.link, message) if self.link else Answer(self.rid, message)]
 
@@ -68,8 +84,12 @@ class RequestRoutes:
         self._seen: dict[tuple[int, int, int], None] = {}  # oldest first
         self._heard: Counter[int] = Counter()  # since the last beat
 
-    def ask(self, ask: o.AskTransfer) -> list[Effect]:
-        """The queues here could take messages of another instance."""
+    def ask(self, ask: o.AskTransfer | o.AskHandOver) -> list[Effect]:
+        """The queues here could take messages of another instance, or one of its sessions."""
+        if isinstance(ask, o.AskHandOver):
+            way = self._ways()[0].get(ask.owner)
+            wanted = WantSession(0, ask.principal, ask.session, ask.epoch, ask.holder)
+            return [] if way is None else way.say(wanted)
         self._number += 1
         mine = self._settings
         want = Want(
@@ -78,16 +98,18 @@ class RequestRoutes:
         )  # fmt: skip
         return [*self._on(want, but=())]
 
-    def heard(self, peer: int, want: Want) -> list[Effect]:
+    def heard(self, peer: int, want: Request) -> list[Effect]:
         """An instance says it on one of the links with it."""
-        if not self._may_ask(peer) or not 0 < want.asker <= INSTANCE_MAX:
-            return []
-        if wrong_names(want.where):
-            return []
         self._heard[peer] += 1
+        if not self._may_ask(peer) or self._heard[peer] > A_BEAT:
+            return []
+        if isinstance(want, WantSession):
+            return self._session_wanted(peer, want)
+        if not 0 < want.asker <= INSTANCE_MAX or wrong_names(want.where):
+            return []
         key = want.asker, want.begun, want.number
         mine = self._settings
-        if self._heard[peer] > A_BEAT or key in self._seen or want.asker == mine.instance:
+        if key in self._seen or want.asker == mine.instance:
             return []
         self._seen[key] = None
         if len(self._seen) > SEEN_MAX:
@@ -98,6 +120,14 @@ class RequestRoutes:
         if not want.hops:
             return []
         return [*self._on(replace(want, hops=want.hops - 1), but=(peer, want.asker))]
+
+    def _session_wanted(self, peer: int, want: WantSession) -> list[Effect]:
+        links = self._outgoing.values()
+        reached = any(link.is_up and link.peer.instance == peer for link in links)
+        if not reached or not self.rid:
+            return []
+        said = o.HandOverRequest(peer, want.principal, want.name, want.epoch, want.holder)
+        return [Tell(self.rid, said)]
 
     def beat(self) -> None:
         """Some time has passed."""

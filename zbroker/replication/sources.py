@@ -87,7 +87,7 @@ class Sources:
         self._ordinal = 1  # of the next record to the journal
         self._forwarded: deque[Forwarded] = deque()  # what it has not answered yet
         self._confirmed = 0
-        self.wanted: Callable[[int, w.Want], Sequence[Effect]]  # set by the core
+        self.wanted: Callable[[int, w.Request], Sequence[Effect]]  # set by the core
         self.beginning = StateChoice(settings, own, self.links)
         self.agreement = LinkAgreement(settings, own)
 
@@ -118,7 +118,7 @@ class Sources:
             return self._answers(link) if changed else []
         if isinstance(message, w.SendUnits):
             return self._units(link, message, event.bodies)
-        if isinstance(message, w.Want):
+        if isinstance(message, w.Request):
             return self.wanted(link.instance, message)
         effects = self.beginning.heard(link, message, event.bodies)
         if isinstance(message, w.SkipRange) and effects:

@@ -6,6 +6,8 @@ queues                                          replication
                                       <-  LiveSources{instances}    to each QueuesHere
     AskTransfer{queue, owner, ...}    ->                            to the owner, over links
                                       <-  TransferRequest{...}       of another instance
+    AskHandOver{session, epoch, ...}  ->                            to its instance, over a link
+                                      <-  HandOverRequest{...}       of another instance
 
 Each may be lost: it is sent again while it is true, also after a restart of either process.
 """
@@ -60,5 +62,26 @@ class TransferRequest(InternalMessage, tag="transfer_request"):
     most: int = 0
 
 
-ToReplication = QueuesHere | AskTransfer
-FromReplication = PeersRead | LiveSources | TransferRequest
+class AskHandOver(InternalMessage, tag="ask_hand_over"):
+    """A client attaches here a session that may begin at the instance `owner`. epoch: its highest
+    that is known here. holder: only if this program has it; "": whoever does."""
+
+    owner: int
+    principal: str
+    session: str
+    epoch: int
+    holder: str = ""
+
+
+class HandOverRequest(InternalMessage, tag="hand_over_request"):
+    """A client attaches this session at an instance, to which all of this log goes."""
+
+    instance: int
+    principal: str
+    session: str
+    epoch: int
+    holder: str = ""
+
+
+ToReplication = QueuesHere | AskTransfer | AskHandOver
+FromReplication = PeersRead | LiveSources | TransferRequest | HandOverRequest

@@ -12,6 +12,7 @@
         SkipRange{origin, first, last}    ->                           answered by its row in a beat
                                           <-  LinkEnded{reason}        say Hello again
         Want{queue, owner, count, where}  <->                          passed on; no answer
+        WantSession{principal, name}      <->                          no answer, either
 
 Maps with string keys; unknown keys are ignored and new ones have a default, so that two releases
 can talk. A link has a session: the number is drawn by the source for each Hello, and a destination
@@ -27,7 +28,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from zbroker.ids import Origin
-from zbroker.limits import TOPIC_MAX_BYTES, U63_MAX
+from zbroker.limits import HOLDER_MAX, SESSION_MAX_BYTES, TOPIC_MAX_BYTES, U63_MAX
 from zbroker.link_topics import FILTER_MAX_CHARS, PATTERNS_MAX
 from zbroker.wire.internal import Covered, Record
 from zbroker.wire.messages import U63
@@ -313,6 +314,21 @@ class Want(LinkMessage, tag="want"):
     most: Annotated[int, Meta(ge=0, le=WANT_NAMES_MAX)] = 0
 
 
+class WantSession(LinkMessage, tag="want_session"):
+    """Either way: a client attaches at the sender a session that may begin at the receiver, as far
+    as is known there in `epoch`. holder: only if this program has it; "": whoever does.
+
+    There is no answer: what the receiver decides is a record in its log. Instances of feature level
+    4 or lower do not know it.
+    """
+
+    session: U63
+    principal: Annotated[str, Meta(max_length=255)]
+    name: Annotated[str, Meta(min_length=1, max_length=SESSION_MAX_BYTES)]
+    epoch: U63
+    holder: Annotated[str, Meta(max_length=HOLDER_MAX)] = ""
+
+
 class LinkEnded(LinkMessage, tag="link_ended"):
     """destination -> source: the session is over, since `reason`; a Hello begins the next one."""
 
@@ -342,7 +358,9 @@ def wrong_names(where: Iterable[NamedMessages]) -> bool:
     return sum(sum(one.steps[1::2]) for one in where) > WANT_NAMES_MAX
 
 
-ToDestination = LinkHello | SendUnits | LinkBeat | NoState | StatePart | SkipRange | Want
+Request = Want | WantSession
+ToDestination = LinkHello | SendUnits | LinkBeat | NoState | StatePart | SkipRange | Request
 ToSource = (
-    LinkWelcome | LinkRefused | LinkReceipt | LinkBeat | LinkEnded | AskState | StateReceipt | Want
+    LinkWelcome | LinkRefused | LinkReceipt | LinkBeat | LinkEnded | AskState | StateReceipt
+    | Request
 )  # fmt: skip

@@ -169,7 +169,8 @@ class AskSession(JournalRequest, tag="ask_session"):
 
 class SessionFound(Refusable, tag="session_found"):
     """journal -> queues: as a TransactionRow has it; stage: see SessionAttached. epoch 0: there is
-    no session of this name."""
+    no session of this name. instance: where it may begin: it began there last, or was handed over
+    to that one."""
 
     epoch: int = 0
     instance: int = 0
@@ -198,7 +199,7 @@ class AskSessions(JournalRequest, tag="ask_sessions"):
 
 
 class SessionRow(Struct, array_like=True, gc=False):
-    """A session as a TransactionRow has it."""
+    """A session as a TransactionRow has it; instance: see SessionFound."""
 
     principal: str
     session: str

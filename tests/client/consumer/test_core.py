@@ -558,6 +558,22 @@ def test_a_refusal_is_an_error_once_no_lost_connection_can_be_the_reason(code, l
         assert world.core.error.code == code
 
 
+@pytest.mark.parametrize("lasts", [True, False])
+def test_a_consumer_waits_for_its_session_which_may_be_attached_later_than_it_is(lasts):
+    world = Wired().live(1)
+    world.core.session_lasts = lambda: lasts
+    world.lose()
+    world.listener.code = "session_fenced"
+    world.connect()
+    world.talk()
+    assert (world.core.error is None) == lasts
+    world.core.session_lasts = lambda: False
+    world.listener.code = "session_fenced"
+    world.connect()
+    world.talk()
+    assert world.core.error.code == "session_fenced"
+
+
 # -- kinds of queues ------------------------------------------------------------------------------
 
 
