@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ class Connection:
 
     def ask(self, command: Any) -> Any:
         if isinstance(command, AttachSession):
+            self.attach = command
             return SessionAttached("s", self._epoch, f"stage{self._epoch}.", *self._last, 70, 2)
         answer = self._commits.pop(0)
         if isinstance(answer, Exception):
@@ -96,6 +98,20 @@ def test_a_transaction_is_named_by_epoch_and_number(monkeypatch: pytest.MonkeyPa
     at = link(monkeypatch, Connection(5, (4, 9), []))
     assert at.last == (4, 9)
     assert at.begin(LONG_S)[0] == (5, 2)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 60_000])
+def test_an_attach_says_which_consumers_it_had(
+    monkeypatch: pytest.MonkeyPatch, timeout_ms: int
+) -> None:
+    first, second = Connection(5, (0, 0), [LOST[0]]), Connection(6, (5, 1), [])
+    first.tell = second.tell = lambda _beat: None  # type: ignore[attr-defined]
+    at = link(monkeypatch, first, second)
+    at.timeout_ms, at._consumers = timeout_ms, lambda: [("work", "h")]
+    at._listeners = SimpleNamespace(publisher=SimpleNamespace(heartbeat_s=None))  # type: ignore[assignment]
+    at.commit(2, [], LONG_S)
+    assert first.attach.consumers is None, "it had none"
+    assert second.attach.consumers == ([("work", "h")] if timeout_ms else None)
 
 
 def test_without_a_commit_there_is_no_last_one(monkeypatch: pytest.MonkeyPatch) -> None:

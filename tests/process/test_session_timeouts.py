@@ -104,6 +104,32 @@ def test_a_session_goes_on_after_its_queues_process_was_killed(tmp_path: Path) -
         assert _row(broker)["ended"] == "detached"
 
 
+def test_what_is_held_outlives_the_queues_process_and_may_be_committed(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "data") as broker, zbroker.connect(broker.url, "a") as client:
+        _orders(client, b"1", b"2", lease="2m")
+        with client.session("billing", session_timeout=60, timeout=T) as session:
+            consumer = session.consume("orders", timeout=T)
+            first, second = consumer.fetch(2, timeout=T)
+            other, core = client.consume("orders", timeout=T), consumer._port.core
+            epoch, asks = _row(broker)["epoch"], core._asks
+            _kill(broker, "queues")
+            until(lambda: _row(broker)["epoch"] != epoch, "it is attached again")
+            until(lambda: core._asks > asks and core.live, "its consumer is back")
+            with session.transaction(T):
+                session.publish("invoices", first.data)
+                first.ack()
+            fresh = client.publish("orders", b"3")
+            fresh.wait(T)
+            [message] = other.fetch(1, timeout=T)
+            assert (message.data, message.deliveries) == (b"3", 1), "not what the session holds"
+            with session.transaction(T):
+                session.publish("invoices", second.data)
+                second.ack()
+            message.ack()
+            other.close()
+        assert client.declare_queue("orders", passive=True, timeout=T).messages == 0
+
+
 def test_the_next_program_hears_why_a_session_failed(tmp_path: Path) -> None:
     async def take(url: str, then: Callable[[zbroker.aio.AsyncSession], object]) -> None:
         async with zbroker.aio.connect(url, name="b") as client:

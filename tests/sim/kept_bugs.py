@@ -13,6 +13,7 @@ from zbroker.log.records import TransactionRecord
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.timed_sessions import SessionOver
+from zbroker.queues.work import held_back
 from zbroker.queues.work.queue import Queue
 from zbroker.wire.transactions import SessionKey
 
@@ -94,6 +95,22 @@ def _not_known_after_a_start(core: Any) -> None:
     core.manager.sessions.known = True
 
 
+def _nothing_held_back(core: Any) -> None:
+    """After a start messages go to whoever comes first."""
+
+    def began(many: list[QueueState]) -> None:
+        for one in many:
+            if isinstance(one.queue, Queue):
+                held_back.release(one.queue)
+
+    core._holdings.began = began
+
+
+def _given_up_at_once(core: Any) -> None:
+    """It is held back until the sessions are known, not until they said what they hold."""
+    core.manager.sessions.restating_ms = lambda: 0
+
+
 QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "messages of a session come back by lease": _leased,
     "held messages are given while the session waits": _given_while_it_waits,
@@ -102,5 +119,7 @@ QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "a session times out at once": _too_early,
     "a session that is over keeps what it holds": _not_given_back,
     "a start knows no sessions": _not_known_after_a_start,
+    "a start holds nothing back": _nothing_held_back,
+    "what is held back is given up at once": _given_up_at_once,
 }
 BUGS: Final = (*QUEUES,)

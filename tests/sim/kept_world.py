@@ -5,7 +5,8 @@ to come back, so attaches and time-outs race; they lose the connection of the se
 consumers, or both; they detach, and fail. Their consumers are of the session once it is attached.
 
 Safety, besides what that world promises: a message that such a consumer was sent goes to no other
-one before it was settled, or its session was over, as the log says; a session times out when it was
+one before it was settled, or its session was over, as the log says; also not after the process has
+begun again, if the worker says in time that it has it; a session times out when it was
 attached for at least its time-out. Liveness: no session is left that no program has.
 
 Bugs (`KeptWorld(seed, bug)`): kept_bugs.py.
@@ -19,13 +20,15 @@ from pyroaring import BitMap64
 
 from tests.sim import kept_bugs
 from tests.sim.queues_clients import Want
-from tests.sim.queues_judge import Ref
+from tests.sim.queues_judge import Lease, Ref
 from tests.sim.seeds import plant
 from tests.sim.transactions_judge import Row, TransactionsJudge
 from tests.sim.transactions_workers import Worker
 from tests.sim.transactions_world import TransactionsWorld
 from zbroker.log import records as r
 from zbroker.queues.core import QueuesCore
+from zbroker.queues.queue_state import QueueState
+from zbroker.queues.work.consumers import GRACE_MS
 from zbroker.queues.work.queue import Queue
 from zbroker.wire import codec
 from zbroker.wire import queue_messages as q
@@ -57,7 +60,14 @@ class KeptWorker(Worker):
         self.epoch = 0  # in which it attached a session with a time-out last
         super().__init__(world, name, session)
         self.link.timeout_ms = world.rng.choice(TIMEOUTS_MS)
+        self.link.consumers = self.restated
         self.link.need()
+
+    def restated(self) -> list[tuple[str, str]] | None:
+        """Its consumers, as it says with an attach, or not."""
+        if self.world.rng.random() < 0.3:
+            return None
+        return [(want.command.queue, want.command.holder) for want in self.wants if want.wanted]
 
     def attached(self, answer: t.SessionAttached) -> None:
         super().attached(answer)
@@ -118,6 +128,8 @@ class KeptJudge(TransactionsJudge):
         self._ends: dict[str, int] = {}  # by session: how often it was over
         self._since: dict[str, tuple[int, int]] = {}  # its first epoch since, its time-out
         self._began_ms: dict[str, int] = {}
+        self._doubted: dict[tuple[str, int], KeptMessage] = {}  # of the process before this one
+        self._process_ms = 0
 
     # -- the log ------------------------------------------------------------------------------
 
@@ -148,6 +160,12 @@ class KeptJudge(TransactionsJudge):
 
     # -- the process --------------------------------------------------------------------------
 
+    def began(self, process: ProcessNode, one: QueueState) -> None:
+        if process is not self._process:
+            self._doubted = {key: each for key, each in self._kept.items() if key in self._leases}
+            self._process_ms = self.world.at.now_ms
+        super().began(process, one)
+
     def commanded(self, process: ProcessNode, received: Any) -> None:
         super().commanded(process, received)
         command: Any = codec.decode(codec.QUEUES, received.frames[0])
@@ -156,13 +174,56 @@ class KeptJudge(TransactionsJudge):
             self._let_go(lambda key, one: one.holder == command.holder and key[1] not in held)
         elif isinstance(command, q.Cancel):
             self._let_go(lambda _, one: one.sid == command.sid)
+        elif isinstance(command, t.AttachSession) and command.consumers is not None:
+            has = {tuple(each) for each in command.consumers}
+            self._let_go(
+                lambda key, one: one.session == command.session
+                and (key[0], one.holder) not in has
+            )  # fmt: skip
+        elif isinstance(command, q.Settle) and (command.bookmarks or command.filter):
+            self._doubted.clear()
+        elif isinstance(command, (q.Settle, *self.takes)):
+            parts = command.accepts if isinstance(command, self.takes) else [command]
+            where = BitMap64.union(BitMap64(), *(r.of_ends(each.ends) for each in parts))
+            self._doubted = {key: one for key, one in self._doubted.items() if key[1] not in where}
 
     def _let_go(self, which: Any) -> None:
         """These may go to others."""
         self._kept = {key: one for key, one in self._kept.items() if not which(key, one)}
+        self._doubted = {key: one for key, one in self._doubted.items() if not which(key, one)}
+
+    def _consuming(self, process: ProcessNode, answer: q.Consuming) -> None:
+        """What it keeps is its own, also if another process had given it."""
+        super()._consuming(process, answer)
+        command, ref = self.asks[answer.sid], self.ref(process.running(self.asks[answer.sid].queue))
+        since, timeout_ms = self._since.get(command.session, (0, 0))
+        if ref is None or not command.session or not timeout_ms or command.epoch < since:
+            return
+        [key] = [
+            each.key for each in process.core.shared.consumers.values() if each.sid == answer.sid
+        ] or [None]
+        ends = self._ends[command.session]
+        for position in r.of_ends(answer.kept) if key is not None else ():
+            at = ref.name, position
+            self.checks["restated"] += at not in self._leases
+            self._leases[at] = Lease(key, None)
+            self._kept[at] = KeptMessage(command.session, command.holder, answer.sid, ends)
+
+    def _may_be_given(self, ref: Ref, position: int, holder: str) -> None:
+        """What a session held in the process before waits until its program may have said so."""
+        before = self._doubted.pop((ref.name, position), None)
+        if before is None or before.holder == holder or self._ends[before.session] > before.ends:
+            return
+        waited = self.world.at.now_ms - self._process_ms
+        least = min(ref.config.lease or GRACE_MS, self._since[before.session][1])
+        self.demand(
+            waited >= least, ref.name, position, before, "is given", holder, "after", waited
+        )
+        self.checks["given after a start"] += 1
 
     def _leased(self, ref: Ref, queue: Queue, give: Give, position: int, deliveries: int) -> None:
         key, command = (ref.name, position), self.asks[give.to.sid]
+        self._may_be_given(ref, position, command.holder)
         before = self._kept.pop(key, None)
         settled = key not in self._leases or position in ref.disputed  # or another process's
         if before is not None and not settled and before.holder != command.holder:
@@ -198,8 +259,11 @@ class KeptWorld(TransactionsWorld):
         plant(kept_bugs.QUEUES, self.bug, core)
 
     def _fault(self) -> None:
-        if self._workers and len(self.clients) > 1 and self.rng.random() < 0.1:
+        roll = self.rng.random()
+        if self._workers and len(self.clients) > 1 and roll < 0.1:
             self._kill_with_worker()
+        elif roll < 0.3:  # the workers come back, and say what they hold
+            self.kill_process()
         else:
             super()._fault()
 

@@ -17,7 +17,7 @@ SEEDS_OF_BUG = 200  # within so many a planted bug is found
 #: what must have been looked at in some history; the lists may not shrink
 CHECKS = {
     "committed", "detached", "exception", "fenced", "given after an end", "kept",
-    "kept by a session", "timed out", "went on",
+    "kept by a session", "restated", "timed out", "went on",
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ and hears what holds. One that is fenced ends.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -60,6 +61,7 @@ class SessionLink:
     def __init__(self, worker: SessionUser, session: str, address: str = QUEUES) -> None:
         self.session, self.address, self.force = session, address, False
         self.timeout_ms = 0  # that it asks for
+        self.consumers: Callable[[], list[tuple[str, str]] | None] = lambda: None  # that it has
         self.attached: t.SessionAttached | None = None
         self._worker, self._world = worker, worker.world
         self._pipe: Pipe | None = None
@@ -109,7 +111,7 @@ class SessionLink:
             self._attach_cid = self._world.cid()
             command = t.AttachSession(
                 self.session, self._holder, self._had_it, self.force, self._attach_cid,
-                self.timeout_ms,
+                self.timeout_ms, self.consumers() if self._had_it else None,
             )  # fmt: skip
             self.send(command)
 

@@ -42,7 +42,7 @@ from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, publisher_id
 from zbroker.limits import SESSION_MAX_BYTES
 from zbroker.wire.messages import Logon
-from zbroker.wire.transactions import RejectedMessages
+from zbroker.wire.transactions import RESTATED_MAX, Accepted, RejectedMessages
 
 if TYPE_CHECKING:
     from zbroker.client.base_client import BaseClient
@@ -112,8 +112,9 @@ class BaseSession(BranchMethods, SessionQueues):
         self.name = name
         self._client = client
         self._link = SessionLink(
-            client._queues, name, force=force, timeout_ms=timeout_ms, on_attached=self._attached
-        )
+            client._queues, name, force=force, timeout_ms=timeout_ms, on_attached=self._attached,
+            consumers=self._restated,
+        )  # fmt: skip
         self._branches = BranchLink(client._queues, self._link)
         self._keeper = SessionKeeper(self._link) if timeout_ms else None
         #: one that its program keeps in no variable goes on: what it gave is to be committed
@@ -181,6 +182,14 @@ class BaseSession(BranchMethods, SessionQueues):
         """Consumers that begin again say the newest epoch."""
         for consumer in [*self._consumers] if self._keeper is not None else ():
             consumer._command.epoch = epoch
+
+    def _restated(self) -> list[tuple[str, str]] | None:
+        """Queues and holders of the consumers that it has, where these hold messages."""
+        cores = [(one._port.core, one._command) for one in self._consumers if not one._closed]
+        commands = [command for core, command in cores if not (core.replays or core.once)]
+        if len(commands) > RESTATED_MAX:
+            return None
+        return [(command.queue, command.holder) for command in commands]
 
     def _take(self, port: ConsumerTransport, verb: Verb, messages: Iterable[QueueMessage]) -> bool:
         """Whether a transaction takes these acks or rejects. Raises: ZBrokerError bad_command."""

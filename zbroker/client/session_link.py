@@ -69,12 +69,15 @@ class DetachedError(LostError):
 
 class SessionLink:
     """One session, of the client whose queues listener this is. name: of the session. timeout_ms:
-    that it asks for. on_attached: called with each epoch. error: why it is over."""
+    that it asks for. on_attached: called with each epoch. consumers: says which it has that hold
+    messages, by queue and holder; None: too many. error: why it is over."""
 
     def __init__(
         self, listeners: ListenerEndpoints, name: str, *, force: bool, timeout_ms: int = 0,
         on_attached: Callable[[int], None] = lambda _epoch: None,
+        consumers: Callable[[], list[tuple[str, str]] | None] = lambda: None,
     ) -> None:  # fmt: skip
+        self._consumers = consumers
         self._listeners, self.name, self._force = listeners, name, force
         self.timeout_ms, self._on_attached = timeout_ms, on_attached
         self.error: ZBrokerError | None = None
@@ -95,6 +98,8 @@ class SessionLink:
             command = AttachSession(
                 self.name, self._holder, again=again, force=self._force, timeout_ms=self.timeout_ms
             )
+            if again and self.timeout_ms:
+                command.consumers = self._consumers()
             answer = connection.ask(command)
             assert isinstance(answer, SessionAttached)
             self._connection, connection.kept = connection, True

@@ -24,7 +24,7 @@ from zbroker.queues.exclusive_queues import ExclusiveQueues
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
 from zbroker.queues.start_positions import StartPosition, StartPositions, check, expired
-from zbroker.queues.work import session_consumers
+from zbroker.queues.work import held_back, session_consumers
 from zbroker.queues.work.queue import Queue
 from zbroker.wire import codec
 from zbroker.wire import messages as m
@@ -101,7 +101,11 @@ class ConsumerRegistry:
         if session is not None and session_consumers.add(queue, consumer.key, session):
             consumer.session, lease_ms = session, 0
             self._shared.manager.sessions.consumes(session, one.name)
-        kept = queue.reclaim(consumer.key, consumer.holder, holding, now)
+        claimed = BitMap64()
+        if consumer.session is not None:
+            claimed = held_back.claim(queue, consumer.key, holding)
+            self._shared.manager.sessions.restated(consumer.session, one.name, consumer.holder)
+        kept = claimed | queue.reclaim(consumer.key, consumer.holder, holding, now)
         self._began(one, consumer, q.Consuming(
             consumer.sid, most, lease_ms, config.semantics, config.kind,
             consumer.credit, command.cid, ends_of(kept), flow_mode=command.flow_mode,

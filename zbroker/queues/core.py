@@ -45,6 +45,7 @@ from zbroker.queues.exchange_operators import OperatorExchanges
 from zbroker.queues.exclusive_queues import ExclusiveQueues
 from zbroker.queues.hand_over import HandOver
 from zbroker.queues.journal_client import JournalClient
+from zbroker.queues.kept_holdings import KeptHoldings
 from zbroker.queues.offer_fence import OfferFence
 from zbroker.queues.owner_moves import OwnerMoves
 from zbroker.queues.owner_requests import OwnerRequests
@@ -143,6 +144,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         )
         self._branches = BranchCommands(self.shared, self._scopes)
         self._timeouts = SessionTimeouts(self.shared, lambda: self.journal.session.welcomed_by)
+        self._holdings = KeptHoldings(self.shared)
         self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
         self._later: Later[Give | LogReading] = Later()  # what could not be read
@@ -350,6 +352,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._ends.tick(now)
         self._exclusive.tick()
         self._session_moves.tick(now)
+        self._holdings.began(self.manager.began)
+        self._holdings.tick(now)
         if self.manager.sessions.over:  # before anything is given: it may not be theirs any more
             self.consumers.end_with_sessions()
         for what in self._later.due(now.mono_ms):
@@ -424,6 +428,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             for one in manager.began
         ]
         out, shared.out = [*begun, *manager.notes, *shared.out, *([search] if search else ())], []
+        self._holdings.began(manager.began)
         manager.began.clear()
         manager.notes.clear()
         return out
@@ -447,7 +452,8 @@ class QueuesCore(TokenListener[QueuesConnection]):
             self._moves.next_wake_ms(), self._requests.next_wake_ms(),
             self._fence.next_wake_ms(), self._hand_over.next_wake_ms(),
             self._scopes.next_wake_ms(), self._timeouts.next_wake_ms(), self._ends.next_wake_ms(),
-            self._session_moves.next_wake_ms(), *self._wakes_ms.values(),
+            self._session_moves.next_wake_ms(), self._holdings.next_wake_ms(),
+            *self._wakes_ms.values(),
         ]  # fmt: skip
         if self.shared.connections:
             wakes.append(self.shared.connections.heartbeats.due_ms)

@@ -43,7 +43,12 @@ class Dispatcher:
 
     def _is_on(self, one: QueueState) -> bool:
         paused = one.paused_until_ms > self._shared.now.mono_ms
-        return one.offers and not paused and not self._shared.leaves(one)
+        return one.offers and not paused and not self._shared.leaves(one) and not self._unsure(one)
+
+    def _unsure(self, one: QueueState) -> bool:
+        """Whether something is held back for sessions of which there may be none."""
+        unknown = not self._shared.manager.sessions.known
+        return unknown and isinstance(one.queue, Queue) and one.queue.consumers.held_back > 0
 
     def dispatch(self, one: QueueState) -> None:
         """Gives what can be given now."""

@@ -28,6 +28,7 @@ from zbroker.queues.context import QueuesContext, RemoteConsumer
 from zbroker.queues.owner_moves import GRANT_MAX, OwnerMoves
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
+from zbroker.queues.work.consumers import HELD_BACK
 from zbroker.queues.work.grants import owned
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import insert, remove, without
@@ -108,7 +109,8 @@ class HandOver:
         for one in self._those() if self.state == "giving" else ():
             assert isinstance(one.queue, Queue)
             for lost in [*one.queue.consumers.lost()]:  # it comes back to another instance
-                one.queue.leave(lost.key)
+                if lost.key != HELD_BACK:
+                    one.queue.leave(lost.key)
 
     def _is_done(self, one: QueueState, consumer: RemoteConsumer) -> bool:
         """All that it had is settled, and it has the answers."""

@@ -37,7 +37,7 @@ from zbroker.queues.replicated.origins_read import OriginsRead
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
 from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
 from zbroker.queues.stand_ins import StandIns
-from zbroker.queues.work import locks
+from zbroker.queues.work import held_back, locks
 from zbroker.queues.work.length_limit import MAX_LENGTH
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import span, without
@@ -303,6 +303,7 @@ class QueueState:
             self.ready, self.wanted_horizon = True, self.horizon
             if isinstance(self.queue, Queue):
                 self.queue.suspect(self.suspected_to)
+                held_back.hold(self.queue)
                 if isinstance(self.replicated, ReplicatedQueue):
                     self.queue.flag(self.replicated.flagged)
         if self.doubted and self.offers and isinstance(self.queue, Queue):

@@ -57,11 +57,13 @@ Then = Callable[[SessionFound, bool], None]
 
 @dataclass(slots=True)
 class WaitingAttach:
-    """One that waits for another instance. holder: see AskHandOver."""
+    """One that waits for another instance. holder: see AskHandOver. wanted: its client waits, too:
+    else the session may have gone on at that very instance."""
 
     key: SessionKey
     holder: str
     then: Then
+    wanted: Callable[[], bool]
     end_ms: int
     look_ms: int = 0
 
@@ -80,14 +82,17 @@ class SessionMoves:
 
     # -- a client attaches one here that is elsewhere ----------------------------------------------
 
-    def wait(self, key: SessionKey, holder: str, row: SessionFound, then: Then) -> None:
+    def wait(
+        self, key: SessionKey, holder: str, row: SessionFound, then: Then,
+        wanted: Callable[[], bool],
+    ) -> None:  # fmt: skip
         """Asks the instance where it is. Raises: ClientError session_elsewhere, too_many."""
         if not self._on:
             raise elsewhere(key, row)
         if len(self._waiting) >= WAITING_MAX:
             raise ClientError("too_many", "too many sessions are waited for; try again")
         now_ms = self._shared.now.mono_ms
-        self._waiting.append(WaitingAttach(key, holder, then, now_ms + WAIT_MS))
+        self._waiting.append(WaitingAttach(key, holder, then, wanted, now_ms + WAIT_MS))
         self._sessions.awaited.add(key)
         self._ask(self._waiting[-1], row)
 
@@ -112,14 +117,18 @@ class SessionMoves:
     def _found(self, one: WaitingAttach, row: SessionFound) -> None:
         is_elsewhere = not row.code and row.epoch > 0 and row.instance != self._here
         if is_elsewhere and self._shared.now.mono_ms < one.end_ms:
-            self._ask(one, row)
+            if one.wanted():
+                self._ask(one, row)
+            else:  # what it asked for before may be on its way
+                one.look_ms = self._shared.now.mono_ms + AGAIN_MS
             return
         if row.epoch and row.instance == self._here:
             # it waits here from now on, also if its client does not
             self._sessions.learn(begin_of(one.key, row), begins=True)
         self._waiting.remove(one)
         self._sessions.awaited = {each.key for each in self._waiting}
-        one.then(row, is_elsewhere)
+        if one.wanted():
+            one.then(row, is_elsewhere)
 
     # -- another instance asks for one -------------------------------------------------------------
 

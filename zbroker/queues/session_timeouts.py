@@ -69,7 +69,7 @@ class SessionTimeouts:
                 return
             for row in rows.rows:
                 key = SessionKey(row.principal, row.session)
-                self._sessions.learn(begin_of(key, row), begins=True)
+                self._sessions.learn(begin_of(key, row), begins=True, before=True)
             if rows.left_out and rows.rows:
                 self._ask(SessionKey(rows.rows[-1].principal, rows.rows[-1].session))
             else:

@@ -46,7 +46,9 @@ class SessionBegin(NamedTuple):
 class TimedSession:
     """since: the first epoch that its program has had it without an end. until_ms: when its time is
     over; None: it is attached, or its end is being written. rid: of the connection. queues: that it
-    has had consumers of."""
+    has had consumers of. restates: queues and holders of consumers from before this process that
+    did not begin again; None: its program did not say which there are. begun: that did, until it
+    says so."""
 
     key: SessionKey
     holder: str
@@ -56,6 +58,8 @@ class TimedSession:
     until_ms: int | None
     rid: bytes = b""
     queues: set[str] = field(default_factory=set)
+    restates: set[tuple[str, str]] | None = field(default_factory=set)
+    begun: set[tuple[str, str]] = field(default_factory=set)
 
 
 class SessionOver(NamedTuple):
@@ -94,8 +98,9 @@ class TimedSessions:
 
     # -- what the log says --------------------------------------------------------------------
 
-    def learn(self, begin: SessionBegin, *, begins: bool = False) -> None:
-        """An epoch that is not above the known one changes nothing. begins: it may be new here."""
+    def learn(self, begin: SessionBegin, *, begins: bool = False, before: bool = False) -> None:
+        """An epoch that is not above the known one changes nothing. begins: it may be new here.
+        before: it began before this process did, then."""
         one = self._sessions.get(begin.key)
         if one is not None and begin.epoch <= one.epoch:
             return
@@ -107,6 +112,7 @@ class TimedSessions:
             return
         if one is None and begins:
             one = TimedSession(begin.key, begin.holder, begin.epoch, 0, 0, None)
+            one.restates = None if before else set()
             self._sessions[begin.key] = one
         if one is not None:
             one.epoch, one.timeout_ms = begin.epoch, begin.timeout_ms
@@ -159,6 +165,28 @@ class TimedSessions:
         """It has a consumer of a queue. It may be over, by a record that no queue has read."""
         self._sessions[key].queues.add(queue)
         self.doubted.append(key)
+
+    def said(self, key: SessionKey, consumers: Iterable[tuple[str, str]]) -> None:
+        """Its program says of which queues it has consumers, and their holders."""
+        one = self._sessions.get(key)
+        if one is not None and one.restates is None:
+            one.restates = {*consumers} - one.begun
+
+    def restated(self, key: SessionKey, queue: str, holder: str) -> None:
+        """A consumer of it has begun, and said what it holds."""
+        one = self._sessions[key]
+        if one.restates is None:
+            one.begun.add((queue, holder))
+        else:
+            one.restates.discard((queue, holder))
+
+    def restating_ms(self) -> int | None:
+        """The longest time-out of those that did not say all that they hold, 0: they did; None:
+        they are not known yet."""
+        if not self.known:
+            return None
+        restating = (one.timeout_ms for one in self._sessions.values() if one.restates != set())
+        return max(restating, default=0)
 
     # -- time ---------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ before the commit is sent. Source: seed 001, "Dtx commands"; select, commit and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from zbroker.engine.contract import Now
 from zbroker.errors import ClientError
@@ -46,6 +46,18 @@ ATTACHED_MAX: Final = 100  # sessions of one connection
 ATTACH_TRIES: Final = 3  # while others attach it
 
 
+class AttachTry(NamedTuple):
+    """An attach of a client, that may look so often."""
+
+    connection: QueuesConnection
+    command: AttachSession
+    tries: int
+
+    @property
+    def key(self) -> SessionKey:
+        return SessionKey(self.connection.token.principal, self.command.session)
+
+
 class TransactionCommands:
     """Commits them for clients."""
 
@@ -67,99 +79,111 @@ class TransactionCommands:
         if len(connection.epochs) >= ATTACHED_MAX and command.session not in connection.epochs:
             raise ClientError("too_many", f"a connection attaches at most {ATTACHED_MAX} sessions")
         connection.epochs.pop(command.session, None)
+        self._find(AttachTry(connection, command, ATTACH_TRIES))
 
-        self._find(connection, command, ATTACH_TRIES)
-
-    def _find(self, connection: QueuesConnection, command: AttachSession, tries: int) -> None:
+    def _find(self, one: AttachTry) -> None:
         """Raises: ClientError."""
+        self._shared.find_session(
+            *one.key, lambda row: self._try(one, lambda: self._look(one, row))
+        )
 
-        def found(row: SessionFound) -> None:
-            try:
-                self._look(connection, command, row, tries)
-            except ClientError as error:
-                self._shared.refuse_late(connection, error, command.cid)
+    def _try(self, one: AttachTry, do: Callable[[], None]) -> None:
+        """A refusal is its answer."""
+        try:
+            do()
+        except ClientError as error:
+            self._shared.refuse_late(one.connection, error, one.command.cid)
 
-        self._shared.find_session(connection.token.principal, command.session, found)
-
-    def _look(
-        self, connection: QueuesConnection, command: AttachSession, row: SessionFound, tries: int
-    ) -> None:
+    def _look(self, one: AttachTry, row: SessionFound) -> None:
         """Begins it, or waits until it may begin here. Raises: ClientError."""
         if row.code:
             raise ClientError(row.code, row.reason)
-        if row.epoch and row.instance != self._here and not command.force:
-            self._wait(connection, command, row)
+        if row.epoch and row.instance != self._here and not one.command.force:
+            self._wait(one, row)
             return
-        _check_holder(command, row)
-        self._begin(connection, command, row, tries)
+        _check_holder(one.command, row)
+        self._begin(one, row)
 
-    def _begin(
-        self, connection: QueuesConnection, command: AttachSession, row: SessionFound, tries: int
-    ) -> None:
-        epoch = epoch_above(row.epoch, self._shared.now)
-        principal = connection.token.principal
-        key = SessionKey(principal, command.session)
+    def _wait(self, one: AttachTry, row: SessionFound) -> None:
+        """The instance where it is hands it over. Raises: ClientError."""
+
+        def over(now: SessionFound, late: bool) -> None:
+            self._try(one, lambda: self._waited(one, now, late))
+
+        holder = one.command.holder if one.command.again else ""
+        self._moves.wait(one.key, holder, row, over, lambda: self._shared.is_here(one.connection))
+
+    def _waited(self, one: AttachTry, row: SessionFound, late: bool) -> None:
+        """Raises: ClientError."""
+        if late:
+            _check_holder(one.command, row)
+            raise elsewhere(one.key, row)
+        self._look(one, row)
+
+    def _begin(self, one: AttachTry, row: SessionFound) -> None:
+        epoch, command = epoch_above(row.epoch, self._shared.now), one.command
         record = TransactionRecord(
-            *key, epoch, holder=command.holder, after=row.epoch,
+            *one.key, epoch, holder=command.holder, after=row.epoch,
             timeout_ms=min(command.timeout_ms, self._timeout_max_ms),
         )  # fmt: skip
 
         def landed(code: str, reason: str, position: int) -> None:
-            if code == "session_fenced" and tries > 1:
-                # an attach of this very program may have been on its way, and was not answered
-                look(lambda: self._find(connection, command, tries - 1))
+            if code == "session_fenced":
+                # attaches of this very program may have been on their way, and were not answered
+                self._try(one, lambda: self._once_more(one))
             elif code:
-                self._shared.refuse_late(connection, ClientError(code, reason), command.cid)
+                self._shared.refuse_late(one.connection, ClientError(code, reason), command.cid)
             else:
                 # what its program holds from before this process is not of another one
-                self._sessions.learn(begin_of(key, row), begins=True)
+                before = not self._sessions.known
+                self._sessions.learn(begin_of(one.key, row), begins=True, before=before)
                 self._sessions.learn(begun(record, self._here), begins=True)
-                self._shared.promises.at(position, lambda: look(find_again))
+                self._restate(one)
+                self._shared.promises.at(position, lambda: self._try(one, find_again))
 
         def find_again() -> None:
-            self._shared.find_session(principal, command.session, began)
+            self._shared.find_session(
+                *one.key, lambda now: self._try(one, lambda: self._began(one, row, epoch, now))
+            )
 
-        def look(find: Callable[[], None]) -> None:
-            try:
-                find()
-            except ClientError as error:
-                self._shared.refuse_late(connection, error, command.cid)
+        self._shared.manager.commits.add_record(KIND_TRANSACTION, record, landed)
 
-        def began(now: SessionFound) -> None:
-            if now.code or now.epoch != epoch:
-                text = f"session {command.session[:64]!r} began again meanwhile"
-                error = ClientError(now.code or "session_fenced", now.reason or text)
-                self._shared.refuse_late(connection, error, command.cid)
-            elif self._shared.is_here(connection):
-                connection.epochs[command.session] = epoch
-                self._sessions.attached(key, epoch, connection.rid)
+    def _began(self, one: AttachTry, row: SessionFound, epoch: int, now: SessionFound) -> None:
+        """row: what was known before; now: after. Raises: ClientError."""
+        command = one.command
+        if now.code:
+            raise ClientError(now.code, now.reason)
+        if now.epoch == epoch:
+            if self._shared.is_here(one.connection):
+                one.connection.epochs[command.session] = epoch
+                self._sessions.attached(one.key, epoch, one.connection.rid)
                 answer = SessionAttached(
                     command.session, epoch, now.stage, now.committed, now.number, now.position,
                     now.messages, command.cid, now.timeout_ms, row.ended, row.end_code,
                     row.end_text, True,
                 )  # fmt: skip
-                self._shared.send(connection.rid, answer)
+                self._shared.send(one.connection.rid, answer)
+        elif now.holder == command.holder != "":
+            # it was handed over for a connection that this very program had elsewhere
+            self._once_more(one)
+        else:
+            text = f"session {command.session[:64]!r} began again meanwhile"
+            raise ClientError("session_fenced", text)
 
-        self._shared.manager.commits.add_record(KIND_TRANSACTION, record, landed)
+    def _once_more(self, one: AttachTry) -> None:
+        """Raises: ClientError."""
+        if not self._shared.is_here(one.connection):
+            return
+        if one.tries <= 1:
+            text = f"session {one.command.session[:64]!r} is being attached, here or elsewhere"
+            raise ClientError("not_ready", text, "attach it at one place at a time")
+        self._find(one._replace(tries=one.tries - 1))
 
-    def _wait(
-        self, connection: QueuesConnection, command: AttachSession, row: SessionFound
-    ) -> None:
-        """The instance where it is hands it over. Raises: ClientError."""
-        key = SessionKey(connection.token.principal, command.session)
-
-        def over(now: SessionFound, late: bool) -> None:
-            if not self._shared.is_here(connection):
-                return
-            try:
-                if late:
-                    _check_holder(command, now)
-                    raise elsewhere(key, now)
-                self._look(connection, command, now, ATTACH_TRIES)
-            except ClientError as error:
-                self._shared.refuse_late(connection, error, command.cid)
-
-        self._moves.wait(key, command.holder if command.again else "", row, over)
+    def _restate(self, one: AttachTry) -> None:
+        if one.command.consumers is not None:
+            client = one.connection.token.name
+            said = ((queue, f"{client}/{holder}") for queue, holder in one.command.consumers)
+            self._sessions.said(one.key, said)
 
     @property
     def _here(self) -> int:

@@ -34,6 +34,7 @@ from zbroker.wire.messages import U63, Cid, ClientCommand, ServerAnswer
 
 ACCEPTS_MAX: Final = 100  # consumers of one transaction
 REJECTS_MAX: Final = 1_000  # messages of one transaction: each may be a dead letter of its unit
+RESTATED_MAX: Final = 1_000  # consumers that a session says it has
 
 SessionName = Annotated[str, Meta(min_length=1, max_length=SESSION_MAX_BYTES)]
 Number = Annotated[int, Meta(ge=1, le=1 << 48)]  # of a transaction, and with it its token is short
@@ -53,7 +54,8 @@ class AttachSession(ClientCommand, tag="attach_session"):
     if another one began it since (session_fenced). force: also where it began last on another
     instance, which may be away and have commits that are not here yet.
     timeout_ms: how long it is kept when its connection is lost; a longer one than the broker allows
-    is cut. Then its consumers keep what they hold; 0: leases alone count.
+    is cut. Then its consumers keep what they hold; 0: leases alone count. consumers: which ones it
+    has, by queue and `holder`; a broker that began again waits for what these say they hold.
     """
 
     session: SessionName
@@ -62,6 +64,7 @@ class AttachSession(ClientCommand, tag="attach_session"):
     force: bool = False
     cid: Cid = None
     timeout_ms: U63 = 0
+    consumers: Annotated[list[tuple[str, str]], Meta(max_length=RESTATED_MAX)] | None = None
 
 
 class DetachSession(ClientCommand, tag="detach_session"):

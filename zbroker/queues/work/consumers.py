@@ -30,6 +30,7 @@ Model = Literal["proportional", "round-robin", "fast"]
 BACKLOG_LEAST: Final = 64  # a program may collect that many before it acknowledges the first
 BACKLOG_MOST: Final = 4_000  # 4 consumers reach 600 k/s, of 1,000 each 410 to 500, of 64 53 to 98
 ROUND_MS: Final = 100  # longer than the way to a distant consumer and back
+HELD_BACK: Final = 0  # the key of what is held back after a start, see held_back.py
 GRACE_MS: Final = 30_000  # for one that was lost, where leases have no end
 
 
@@ -231,9 +232,21 @@ class QueueConsumers:
             positions = without(positions, self.by_key[key].held)
         return positions
 
+    def others(self, leased: BitMap64, holder: QueueConsumer | None) -> BitMap64:
+        """Those that somebody else has; what is held back after a start may be anybody's."""
+        for one in (holder, self.by_key.get(HELD_BACK)):
+            leased = leased if one is None else without(leased, one.held)
+        return leased
+
+    @property
+    def held_back(self) -> int:
+        """How many messages may be with consumers from before a start."""
+        lost = self.by_key.get(HELD_BACK)
+        return 0 if lost is None else len(lost.held)
+
     def held(self) -> int:
         """How many messages are with consumers."""
-        return sum(len(one.held) for one in self.by_key.values())
+        return sum(len(one.held) for key, one in self.by_key.items() if key != HELD_BACK)
 
     def check(self) -> None:
         """Asserts what is always true."""

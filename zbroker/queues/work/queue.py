@@ -475,7 +475,7 @@ class Queue:
         """What somebody may have a say in."""
         leased = found & self.places.leases.leased
         if self.config.leasing == "strict":
-            others = leased if holder is None else without(leased, holder.held)
+            others = self.consumers.others(leased, holder)
             found, leased = without(found, others), without(leased, others)
         return leased if only_leased else found
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyroaring import BitMap64
 
 from zbroker.engine.contract import Now
-from zbroker.queues.work.consumers import QueueConsumer
+from zbroker.queues.work.consumers import HELD_BACK, QueueConsumer
 from zbroker.queues.work.selector_stats import SelectorStats
 from zbroker.queues.work.values import Numbers, Standing
 
@@ -27,8 +27,9 @@ def where(queue: Queue, position: int, now: Now) -> Standing:
         state, deliveries = "going", deliveries + (position in places.were_leased)
     elif position in places.leases.leased:
         owner = queue.consumers.owner(position)
-        state, due, deliveries = "leased", places.leases.end(position), deliveries + 1
-        consumer = owner.key if owner is not None else None
+        state, due = "leased", places.leases.end(position)
+        consumer = owner.key if owner is not None and owner.key != HELD_BACK else None
+        deliveries += consumer is not None
     elif position in places.foreign and position not in places.barriers:
         state = "elsewhere"
     elif position in places.delays.waiting:
@@ -66,6 +67,8 @@ def why_nothing(queue: Queue, now: Now) -> list[str]:
         return [f"the barrier at {barrier} waits for {idle}"] if idle else []
     if places.ready.count(1, places.offered_before):
         return lines or _none_can(queue)
+    if count := queue.consumers.held_back:
+        lines.append(f"{count} messages are held back for sessions, until these say what they hold")
     return lines + _nothing_ready(queue, now)
 
 
