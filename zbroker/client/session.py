@@ -42,7 +42,7 @@ from zbroker.errors import ZBrokerError
 from zbroker.ids import check_client_name, publisher_id
 from zbroker.limits import SESSION_MAX_BYTES
 from zbroker.wire.messages import Logon
-from zbroker.wire.transactions import RESTATED_MAX, Accepted, RejectedMessages
+from zbroker.wire.transactions import RESTATED_MAX, RejectedMessages
 
 if TYPE_CHECKING:
     from zbroker.client.base_client import BaseClient
