@@ -109,7 +109,7 @@ def test_an_attach_says_which_consumers_it_had(
     at = link(monkeypatch, first, second)
     at.timeout_ms, at._consumers = timeout_ms, lambda: [("work", "h")]
     at._listeners = SimpleNamespace(publisher=SimpleNamespace(heartbeat_s=None))  # type: ignore[assignment]
-    at.commit(2, [], LONG_S)
+    at.commit(2, NOTHING, LONG_S)
     assert first.attach.consumers is None, "it had none"
     assert second.attach.consumers == ([("work", "h")] if timeout_ms else None)
 

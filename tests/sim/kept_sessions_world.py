@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from tests.sim.owners_process import QUEUE
 from tests.sim.sessions_world import Committer, Seen, SessionsInstance, SessionsWorld
 from tests.sim.transactions_workers import SessionLink
 from zbroker.log.format import Batch
 from zbroker.log.records import TRANSACTION
 from zbroker.queues.core import QueuesCore
+from zbroker.wire import queue_messages as q
 
 TIMEOUTS_MS: Final = (100, 700, 5_000)
 
@@ -25,6 +27,18 @@ class KeptCommitter(Committer):
     def __init__(self, world: SessionsWorld, number: int) -> None:
         super().__init__(world, number)
         self._renew()
+
+    def _consume(self) -> None:
+        """Of its session, if that is attached and is kept."""
+        attached = self.link.attached
+        if attached is None or not attached.timeout_ms:
+            super()._consume()
+            return
+        self._sid, self._asked_ms = self.world.cid(), self.world.at.now_ms
+        self._send(q.Consume(
+            self._sid, QUEUE, self._sid, backlog=self.backlog, credit=1 << 20,
+            session=self.link.session, epoch=attached.epoch,
+        ))  # fmt: skip
 
     def _renew(self) -> None:
         before = self.link
@@ -48,13 +62,30 @@ def _all_are_here(core: Any) -> None:
     """Sessions that began at other instances are looked at as if they had begun here."""
     sessions, learn = core.manager.sessions, core.manager.sessions.learn
 
-    def learn_all(begin: Any, *, begins: bool = False) -> None:
-        learn(begin._replace(instance=sessions.here), begins=begins or not begin.ended)
+    def learn_all(begin: Any, *, begins: bool = False, before: bool = False) -> None:
+        begin = begin._replace(instance=sessions.here)
+        learn(begin, begins=begins or not begin.ended, before=before)
 
     sessions.learn = learn_all
 
 
-QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {"two instances time out": _all_are_here}
+def _times_out_what_it_handed_over(core: Any) -> None:
+    """A session that was handed over is looked at where it was, too."""
+    sessions, learn = core.manager.sessions, core.manager.sessions.learn
+
+    def learn_more(begin: Any, *, begins: bool = False, before: bool = False) -> None:
+        one = sessions.get(begin.key)
+        if one is not None and begin.instance != sessions.here and not begin.ended:
+            begin = begin._replace(instance=sessions.here)
+        learn(begin, begins=begins, before=before)
+
+    sessions.learn = learn_more
+
+
+QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
+    "two instances time out": _all_are_here,
+    "what was handed over times out where it was": _times_out_what_it_handed_over,
+}
 BUGS: Final = (*QUEUES,)
 
 
@@ -64,18 +95,11 @@ class KeptSessionsWorld(SessionsWorld):
     committer_type = KeptCommitter
     queues_bugs = QUEUES
 
-    def __init__(self, seed: int, bug: str = "") -> None:
-        self._homes: dict[tuple[str, str], int] = {}  # by instance and session
-        super().__init__(seed, bug)
-
     def _epoch(self, instance: SessionsInstance, seen: Seen, batch: Batch) -> None:
         record = TRANSACTION.decode(bytes(batch.body))
-        at, mine = (instance.name, record.session), batch.origin_instance == instance.id
-        if record.ended and mine:
-            home = self._homes[at]
+        if record.ended and batch.origin_instance == instance.id:
+            home = seen.homes[record.session]
             text = f"{instance.name} times out {record.session}, which began at {home:x}"
             self.demand(home == instance.id, text)
             self.events.append("session timed out")
-        elif not record.number and record.epoch > seen.epochs.get(record.session, 0):
-            self._homes[at] = record.to or batch.origin_instance
         super()._epoch(instance, seen, batch)

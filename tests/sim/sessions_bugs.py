@@ -29,6 +29,24 @@ def _others_not_folded(core: Any) -> None:
             )
 
 
+def _begins_unread(core: Any) -> None:
+    """A session begins here as soon as the other instance was asked for it."""
+    commands = core._transactions
+    commands._wait = commands._begin
+
+
+def _every_asker_gets_it(core: Any) -> None:
+    """A request is granted whatever epoch it names, and wherever the session is by now."""
+    moves = core._session_moves
+    requested = moves._requested
+
+    def grants(event: Any, row: Any) -> None:
+        row.instance, event.epoch = moves._here, row.epoch
+        requested(event, row)
+
+    moves._requested = grants
+
+
 QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "commits do not wait for destinations": _destinations_not_waited_for,
     **{
@@ -38,6 +56,8 @@ QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
             "a commit is answered at once",
         )
     },
+    "a session begins before its hand-over is read": _begins_unread,
+    "every instance that asks gets the session": _every_asker_gets_it,
 }  # fmt: skip
 JOURNAL: Final[dict[str, Callable[[JournalCore], None]]] = {
     "sessions of other instances are not folded": _others_not_folded,

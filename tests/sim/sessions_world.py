@@ -7,7 +7,9 @@ down, and the other one has all of its log: then its session is forced to begin 
 
 Safety: on every instance a transaction is there as a whole, or not at all; one that was answered
 holds, on as many destinations as the rule asks for; one of which its worker heard otherwise is
-nowhere; no job has two results. Liveness: in the end all instances have the same transactions.
+nowhere; no job has two results; a session begins where it was last, or where the log there says
+that it was handed over to, if it was never forced. Liveness: in the end all instances have the same
+transactions.
 
 Nobody takes over messages of an instance that is there: a job may be done twice then.
 """
@@ -79,10 +81,12 @@ def ends_of_takes(attempt: Attempt, holder: str, generation: int) -> list[t.Acce
 @dataclass
 class Seen:
     """What the log of an instance says of transactions, up to a position. epochs: the highest in
-    which each session began. took: the instances that say a message is done."""
+    which each session began; homes: where that was, or where it was handed over to. took: the
+    instances that say a message is done."""
 
     position: int = 0
     epochs: dict[str, int] = field(default_factory=dict)
+    homes: dict[str, int] = field(default_factory=dict)
     jobs: dict[Key, frozenset[Message]] = field(default_factory=dict)
     took: dict[Message, set[int]] = field(default_factory=dict)
 
@@ -145,6 +149,7 @@ class Committer(Worker):
             if not self.world.may_leave(self.home, instance):
                 return
             self.link.force = True
+            self.world.forced.add(self.link.session)
             self.world.events.append("session forced")
         if instance is not self.at:
             self.link.close()
@@ -293,6 +298,7 @@ class SessionsWorld(OwnersWorld):
     def __init__(self, seed: int, bug: str = "") -> None:
         self.committers: list[Committer] = []
         self.heard: dict[Key, bool] = {}
+        self.forced: set[str] = set()  # sessions that were, once
         self.seen: dict[str, Seen] = {}
         self.judge = SimpleNamespace(asks={})
         super().__init__(seed, bug)
@@ -381,8 +387,12 @@ class SessionsWorld(OwnersWorld):
         if batch.origin_instance == instance.id:
             right = record.epoch == before if record.number else record.epoch > before
             self.demand(right, f"{instance.name} writes {record} after epoch {before}")
-        if not record.number:
-            seen.epochs[record.session] = max(before, record.epoch)
+            home = seen.homes.get(record.session, instance.id)
+            may = home == instance.id or (record.session in self.forced and not record.to)
+            self.demand(may, f"{instance.name} writes {record}, which is at {home:x}")
+        if not record.number and record.epoch > before:
+            seen.epochs[record.session] = record.epoch
+            seen.homes[record.session] = record.to or batch.origin_instance
             if record.to:
                 self.events.append("hand-over written")
 
