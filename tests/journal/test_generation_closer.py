@@ -30,6 +30,9 @@ def test_all_older_ones_once_everyone_has_answered() -> None:
 def test_not_while_a_peer_has_not_answered() -> None:
     assert numbers(closing(b=3)) == []
     assert not closing(b=3).has_answered("c", 3)
+    assert not closing(b=3, c=2).have_answered(3, ())
+    assert closing(b=3, c=3).have_answered(3, ())
+    assert closing(b=3).have_answered(3, ["c"])
 
 
 def test_an_answer_counts_for_generations_that_had_ended_when_it_was_asked() -> None:

@@ -8,6 +8,7 @@ from zbroker.journal import effects as je
 from zbroker.journal.closed_generations import ClosedRow
 from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
 from zbroker.journal.events import Incoming, Requested
+from zbroker.journal.forgotten_peers import ForgottenRow
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.synced_note import Proof
 from zbroker.wire import internal as m
@@ -36,11 +37,21 @@ class Heard:
         self.ask(PeerHolds(MINE, peer, [], given))
         return self.coming
 
+    def answers(self, peer: str) -> None:
+        """It has nothing of this instance, as it was asked in this generation."""
+        here = self.core.commit.generation
+        self.ask(PeerHolds(MINE, peer, [(here, 0)], [], here))
+
     @property
-    def coming(self) -> dict[Origin, int]:
+    def where(self) -> je.Where:
+        """What a look-up is given."""
         [effect] = self.ask(m.Locate(1, "0"))
         assert isinstance(effect, je.LocatePoint)
-        return effect.where.coming
+        return effect.where
+
+    @property
+    def coming(self) -> dict[Origin, int]:
+        return self.where.coming
 
 
 def test_what_is_here_does_not_come() -> None:
@@ -75,3 +86,20 @@ def test_nothing_comes_from_a_peer_that_was_forgotten() -> None:
     heard.says("b", {OLDER: 7})
     heard.ask(ForgetPeer(1, MINE, "b"))
     assert heard.coming == {}
+
+
+def test_older_generations_of_its_own_may_come_back_until_all_have_answered() -> None:
+    """A reader that saw more of them waits, since the same messages may be here by another name."""
+    heard = Heard()
+    heard.answers("b")
+    assert not heard.core.commit.fenced, "publishers do not wait for c"
+    assert heard.where.fenced
+    heard.answers("c")
+    assert not heard.where.fenced
+
+
+def test_a_peer_that_was_forgotten_is_not_waited_for() -> None:
+    heard = Heard()
+    heard.answers("b")
+    heard.sessions.forgotten_peers.fold_row(ForgottenRow("c"))
+    assert not heard.where.fenced

@@ -147,7 +147,7 @@ class JournalCore:
         reached, messages = commit.durable_origins
         where = je.Where(
             commit.settings.instance, commit.generation, commit.log_start, commit.persisted,
-            commit.fenced or self._returning() or closed.is_taking, reached, messages,
+            commit.fenced or self._may_return() or closed.is_taking, reached, messages,
             replicates=bool(commit.settings.peers), coming=self._ahead.beyond(reached, closed),
             believed=believed(self._now.wall_ns),
         )  # fmt: skip
@@ -357,6 +357,12 @@ class JournalCore:
         high = {o.generation: at for o, at in vector if o.instance == here.instance}
         back = self.question.returning(high, here.generation)
         return any(Origin(here.instance, one) not in origins.closed for one in back)
+
+    def _may_return(self) -> bool:
+        """The same, or a peer has not said what it holds since this generation began."""
+        forgotten = self.commit.sessions.forgotten_peers.names
+        silent = not self.closing.have_answered(self.commit.generation, forgotten)
+        return silent or self._returning()
 
     def _commits_wait(self) -> bool:
         """A commit of the same app and batch may be among what peers hold, and comes back."""

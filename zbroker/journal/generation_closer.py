@@ -59,6 +59,10 @@ class GenerationCloser:
         """Whether a peer has said what it holds since generation `here` began."""
         return self._asked_in.get(peer, 0) >= here
 
+    def have_answered(self, here: int, forgotten: Iterable[str]) -> bool:
+        """Whether all that are waited for have."""
+        return all(self.has_answered(peer, here) for peer in self._peers - frozenset(forgotten))
+
     def closable(
         self, here: int, rows: Mapping[int, Seen], closed: Iterable[int], forgotten: Iterable[str]
     ) -> list[ClosableGeneration]:
