@@ -80,17 +80,6 @@ WRITTEN_JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
 }
 
 
-def _set_back_brings_all(core: ReplicationCore) -> None:
-    """A source brings all of its own, also if it does not know of it."""
-    sources = core.sources
-    sources._brings_all = (  # type: ignore[method-assign]
-        lambda link, _live: link.instance not in link.lacks
-    )
-
-
-LINKS: Final[dict[str, Callable[[ReplicationCore], None]]] = {
-    "a source that was set back brings all of its own": _set_back_brings_all,
-}
 #: too rare for seeds: a history that is written down finds it
 WRITTEN_DOWN: Final[dict[str, Callable[[ReplicationCore], None]]] = {
     "a link passes over the state that its log begins with": _past_the_state,
@@ -131,4 +120,4 @@ TIES: Final[dict[str, Callable[[ReplicationCore], None]]] = {
     "a tie whose messages no log has is refused for ever": _ties_wait_for_ever,
     "a tie is given up while its messages may come": _ties_wait_for_nothing,
 }
-ALL: Final = (*JOURNALS, *LINKS)
+ALL: Final = tuple(JOURNALS)

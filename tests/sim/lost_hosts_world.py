@@ -176,8 +176,7 @@ class LostHostsWorld(ManyWorld):
 
     def plant_replication(self, core: ReplicationCore, log: LinkLog) -> None:
         super().plant_replication(core, log)
-        bugs = lost_hosts_bugs.LINKS | lost_hosts_bugs.WRITTEN_DOWN
-        bugs |= lost_hosts_bugs.TIES | lost_hosts_bugs.ASKING
+        bugs = lost_hosts_bugs.WRITTEN_DOWN | lost_hosts_bugs.TIES | lost_hosts_bugs.ASKING
         if self.bug in bugs:
             bugs[self.bug](core)
 
