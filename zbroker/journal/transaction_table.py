@@ -11,7 +11,7 @@ A session that ends does so in an epoch of its own, in which nothing is committe
 the epoch that ends, where only this was meant: one that began elsewhere meanwhile goes on.
 
 A session commits on the instance where it began last. That one hands it over to another by a
-record, in an epoch of its own in which nothing is committed: whoever has read that has read all
+record, in an epoch of its own in which nothing is committed; a log that has this record has all
 that was committed before. To begin elsewhere without it a session has to say so (`force`): if the
 other instance is away and has commits that are not here, they come later.
 """

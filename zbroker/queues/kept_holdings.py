@@ -25,7 +25,7 @@ from zbroker.queues.work.queue import Queue
 
 
 class KeptHoldings:
-    """Of one life of the process."""
+    """Messages that are held back since this process began."""
 
     def __init__(self, shared: QueuesContext) -> None:
         self._shared = shared

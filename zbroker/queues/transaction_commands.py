@@ -149,7 +149,7 @@ class TransactionCommands:
         self._shared.manager.commits.add_record(KIND_TRANSACTION, record, landed)
 
     def _began(self, one: AttachTry, row: SessionFound, epoch: int, now: SessionFound) -> None:
-        """row: what was known before; now: after. Raises: ClientError."""
+        """row, now: its row before and after that. Raises: ClientError."""
         command = one.command
         if now.code:
             raise ClientError(now.code, now.reason)

@@ -1,9 +1,9 @@
 """Ties that a destination refused, since it lacks their messages, and what may bring these. Pure.
 
-    refused --sent again: what is before it in this log is not there yet--> origin_gap: it waits
-            --all of that is there--> expired: this log does not have the messages any more
+    refused --sent again: records before it in this log are not there yet--> origin_gap: it waits
+            --all of these are there--> expired: this log does not have the messages any more
             --they are in a newer generation of the same instance, which cannot begin there before
-              the tie is taken--> gap: another instance has to send what is tied
+              the tie is taken--> gap: another instance has to send them
 
 An instance that was set back takes messages again in its newer generation, and gets their older
 names back as ties. A destination that refused such a tie, as with a full disk, takes nothing of the
@@ -23,7 +23,7 @@ BEFORE_TIE: Final = "origin_gap"  # the destination lacks what is before a tie, 
 
 
 class RefusedTies:
-    """Of one link. are_in_circle: one waits for a newer generation, which waits for it."""
+    """Those of one link. are_in_circle: one waits for a newer generation, which waits for it."""
 
     def __init__(self) -> None:
         self.are_in_circle = False

@@ -23,7 +23,8 @@ log: Final = logging.getLogger("supervisor")
 class SignalsPort:
     """Signals that ask this process to stop. Those that tell of a child only wake it.
 
-    stdin: it stops, too, when standard input is closed, as by the end of who holds the other side.
+    stdin: it stops, too, when standard input is closed, as by the end of the program that has the
+    other side.
     """
 
     drained = True

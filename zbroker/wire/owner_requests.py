@@ -64,7 +64,7 @@ class TransferRequest(InternalMessage, tag="transfer_request"):
 
 class AskHandOver(InternalMessage, tag="ask_hand_over"):
     """A client attaches here a session that may begin at the instance `owner`. epoch: its highest
-    that is known here. holder: only if this program has it; "": whoever does."""
+    that is known here. holder: only if this program has it; "": any."""
 
     owner: int
     principal: str

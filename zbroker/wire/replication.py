@@ -316,7 +316,7 @@ class Want(LinkMessage, tag="want"):
 
 class WantSession(LinkMessage, tag="want_session"):
     """Either way: a client attaches at the sender a session that may begin at the receiver, as far
-    as is known there in `epoch`. holder: only if this program has it; "": whoever does.
+    as is known there in `epoch`. holder: only if this program has it; "": any.
 
     There is no answer: what the receiver decides is a record in its log. Instances of feature level
     4 or lower do not know it.

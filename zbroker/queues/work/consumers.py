@@ -233,7 +233,7 @@ class QueueConsumers:
         return positions
 
     def others(self, leased: BitMap64, holder: QueueConsumer | None) -> BitMap64:
-        """Those that somebody else has; what is held back after a start may be anybody's."""
+        """Those that another consumer has. Those held back after a start may be of any one."""
         for one in (holder, self.by_key.get(HELD_BACK)):
             leased = leased if one is None else without(leased, one.held)
         return leased

@@ -1,6 +1,6 @@
 """Messages that consumers of a process before this one may have: held back for a while. Pure.
 
-    ready, may have been delivered --hold--> held back --claim--> leased to who says that it has it
+    ready, may have been delivered --hold--> held back --claim--> leased to its consumer
                                                  +-----release--> ready, flagged
 
 They are with a consumer that was lost, of a session that there is not: so all that leaves alone
