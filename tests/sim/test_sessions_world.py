@@ -27,10 +27,9 @@ def test_no_history_of_transactions_on_several_instances_breaks_a_promise() -> N
         aborted += len(world.heard) - sum(world.heard.values())
     if SEEDS >= 5:
         assert min(committed, aborted) > SEEDS
-        assert happened >= {"journal killed", "power cut", "queues killed", "session forced"}
-        assert "session handed over" in happened
+        assert happened >= {"journal killed", "power cut", "queues killed", "session handed over"}
     if SEEDS >= 100:
-        assert happened >= {"found committed", "found aborted"}
+        assert happened >= {"session forced", "found committed", "found aborted"}
 
 
 @pytest.mark.long
