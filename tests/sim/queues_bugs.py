@@ -196,8 +196,8 @@ def _unbounded(core: Any) -> None:
     def unbounded(one: QueueState) -> None:
         if isinstance(one.queue, Queue):
             join = one.queue.consumers.join
-            one.queue.consumers.join = lambda key, client, _most, *given, **_: join(  # type: ignore
-                key, client, 1_000, *given
+            one.queue.consumers.join = lambda key, client, _most, filtered, **_: join(  # type: ignore
+                key, client, 1_000, filtered
             )
 
     _made_with(core, "_made", unbounded)

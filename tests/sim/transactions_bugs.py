@@ -8,7 +8,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from tests.sim import queues_bugs
-from zbroker.errors import ClientError
 from zbroker.journal.core import JournalCore
 from zbroker.log.format import FLAG_SHOWS, FLAG_UNIT, KIND_PUBLISH, KIND_TRANSACTION
 from zbroker.log.records import EPOCH_MAX, TRANSACTION, TransactionRecord, encode
@@ -43,9 +42,8 @@ def _attached_at_once(core: Any) -> None:
     """The answer to an attach does not wait for its record."""
     commands, shared = core._transactions, core.shared
 
-    def begin(connection: Any, command: Any, row: Any, _tries: int) -> None:
-        if row.code:
-            raise ClientError(row.code, row.reason)
+    def begin(one: Any, row: Any) -> None:
+        connection, command = one.connection, one.command
         epoch = min(EPOCH_MAX, max(row.epoch + 1, shared.now.wall_ns))
         record = TransactionRecord(connection.token.principal, command.session, epoch)
         core.manager.commits.add_record(KIND_TRANSACTION, record, lambda *given: None)
@@ -56,18 +54,6 @@ def _attached_at_once(core: Any) -> None:
         shared.send(connection.rid, answer)
 
     commands._begin = begin
-
-
-def _epochs_of_the_clock(core: Any) -> None:
-    """An epoch is the time, whatever the one before was."""
-    commits, add = core.manager.commits, core.manager.commits.add_record
-
-    def by_clock(kind: int, record: Any, done: Any) -> None:
-        if kind == KIND_TRANSACTION:
-            record.epoch = core.shared.now.wall_ns
-        add(kind, record, done)
-
-    commits.add_record = by_clock
 
 
 def _units(change: Callable[[Any, PendingUnit], list[PendingUnit]]) -> Callable[[QueuesCore], None]:
@@ -263,7 +249,6 @@ def _count_not_compared(core: Any) -> None:
 QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "messages that are not held are taken": _taken_unheld,
     "an attach is answered at once": _attached_at_once,
-    "epochs are those of the clock": _epochs_of_the_clock,
     "the facts of one queue are left out": _units(_facts_left_out),
     "facts are a unit of their own": _units(_facts_apart),
     "letters are left out of the unit": _units(_letters_left_out),

@@ -24,7 +24,7 @@ BROWSED_MAX: Final = 1_000  # of one answer of the admin
 
 COLUMNS: Final = show.columns(
     "name:0 kind:4 topic:2 state depth:0 ready:3 leased:3 delayed:5 elsewhere:5 oldest_s:3 "
-    "consumers active entered_s:6 delivered_s:6 acked_s:4 dead bytes:2",
+    "consumers active:5 entered_s:6 delivered_s:6 acked_s:4 dead bytes:2",
     sizes="bytes",
 )
 CONSUMERS: Final = show.columns(
