@@ -78,7 +78,7 @@ TABLE: Final = {
     "zbroker/journal/conflicts.py": Place(1, "broker", SEGMENT),
     "zbroker/log/inventory.py": Place(1, "broker", SEGMENT),
     "zbroker/log/generations.py": Place(1, "broker", SEGMENT),
-    "zbroker/journal/named_records.py": Place(2, "broker", SEGMENT),
+    "zbroker/journal/named_records.py": Place(3, "broker", SEGMENT),
     "zbroker/log/owner.py": Place(1, "broker", OWN_FILE),
     "zbroker/log/records.py": Place(12, "broker", SEGMENT),
     "zbroker/log/references.py": Place(1, "broker", SEGMENT),
