@@ -11,7 +11,7 @@ read, look-ups and readings are answered. A test takes hold of what it is about:
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from msgspec import Raw, msgpack
@@ -368,6 +368,16 @@ class Bench:
     def come_back(self) -> None:
         """A journal again."""
         self.welcome()
+
+    def doubt(self, what: Callable[[], object], *, landed: bool) -> None:
+        """The journal dies with the unit that this makes under way, in the log or not."""
+        self.holding, self.receipts = True, False
+        what()
+        if landed:
+            self.land()
+        self.die()
+        self.holding, self.receipts = False, True
+        self.come_back()
 
     def restart(self, saved: dict[tuple[str, int], SavedQueue] | None = None) -> None:
         """This process begins again. saved: what its tables hold."""

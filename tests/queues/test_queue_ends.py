@@ -32,16 +32,21 @@ def there(at: Bench) -> bool:
     return "new" in at.manager.running
 
 
+def ends_after(at: Bench, ms: int) -> None:
+    """Not before."""
+    at.pass_ms(ms - 1)
+    assert there(at)
+    at.pass_ms(1)
+    assert not there(at)
+
+
 # -- expires ----------------------------------------------------------------------------------
 
 
 def test_an_unused_queue_is_deleted_by_a_record() -> None:
     at = with_queue(expires="10s")
     at.many(2)
-    at.pass_ms(9_999)
-    assert there(at)
-    at.pass_ms(1)
-    assert not there(at)
+    ends_after(at, 10_000)
     records = [WIRING.decode(one.body) for one in at.log if one.kind == KIND_WIRING]
     assert (records[-1].name, records[-1].definition) == ("new", None)
     assert records[-1].source == "client:ann"
@@ -63,10 +68,7 @@ def test_declared_again_its_time_begins_again(passive: bool) -> None:
     at.pass_ms(9_000)
     settings: dict[str, Any] = {} if passive else {"topic": "t", "expires": "10s"}
     at.say(q.DeclareQueue("new", "d", settings, passive=passive))
-    at.pass_ms(9_999)
-    assert there(at)
-    at.pass_ms(1)
-    assert not there(at)
+    ends_after(at, 10_000)
 
 
 def test_with_a_consumer_it_is_in_use() -> None:
@@ -75,10 +77,7 @@ def test_with_a_consumer_it_is_in_use() -> None:
     at.pass_ms(60_000)
     assert there(at)
     at.send(q.Cancel("s"))
-    at.pass_ms(9_999)
-    assert there(at)
-    at.pass_ms(1)
-    assert not there(at)
+    ends_after(at, 10_000)
 
 
 def test_a_consumer_of_a_moment_counts() -> None:
@@ -105,10 +104,7 @@ def test_a_start_gives_it_its_whole_time() -> None:
     at = with_queue(expires="10s")
     at.pass_ms(9_000)
     at.restart()
-    at.pass_ms(9_999)
-    assert there(at)
-    at.pass_ms(1)
-    assert not there(at)
+    ends_after(at, 10_000)
 
 
 def test_a_queue_that_is_made_again_is_another_one() -> None:
@@ -126,10 +122,7 @@ def test_one_that_is_made_again_when_the_old_one_was_due_has_its_whole_time() ->
     at.now = Now(at.now.mono_ms + 1, at.now.wall_ns)
     at.send(q.DeleteQueue("new", "d"))
     declare(at, expires="10s")
-    at.pass_ms(9_999)
-    assert there(at)
-    at.pass_ms(1)
-    assert not there(at)
+    ends_after(at, 10_000)
 
 
 def test_without_the_setting_nothing_ends() -> None:

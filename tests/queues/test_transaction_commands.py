@@ -400,13 +400,7 @@ def test_a_journal_that_dies_under_way_commits_once(landed: bool) -> None:
     at.consume()
     m = [0, *at.many(2)]
     epoch = attach(at).epoch
-    at.holding, at.receipts = True, False
-    commit(at, epoch, 1, took(m[1]), messages=3)
-    if landed:
-        at.land()
-    at.die()
-    at.holding, at.receipts = False, True
-    at.come_back()
+    at.doubt(lambda: commit(at, epoch, 1, took(m[1]), messages=3), landed=landed)
     [answer] = at.of(TransactionCommitted)
     assert (answer.messages, answer.accepted) == (3, 1)
     shown = [one for one in at.log if one.topics == ["out"]]

@@ -224,13 +224,7 @@ def test_a_queue_that_is_deleted_meanwhile_refuses_it() -> None:
 @pytest.mark.parametrize("landed", [True, False])
 def test_a_journal_that_dies_under_way_has_each_letter_once(landed: bool) -> None:
     at, m, epoch = held(b"one", b"two")
-    at.holding, at.receipts = True, False
-    commit(at, epoch, 1, rejects=[rejected(*m)], messages=3)
-    if landed:
-        at.land()
-    at.die()
-    at.holding, at.receipts = False, True
-    at.come_back()
+    at.doubt(lambda: commit(at, epoch, 1, rejects=[rejected(*m)], messages=3), landed=landed)
     [answer] = at.of(TransactionCommitted)
     shown = next(one for one in at.log if one.topics == ["out"])
     assert (answer.position, answer.rejected) == (shown.position, 2)
