@@ -217,6 +217,20 @@ def test_what_is_old_is_not_reported() -> None:
     assert bench.links.summary()["up"] is None
 
 
+def test_who_is_not_known_yet_is_asked_for_at_once() -> None:
+    """The newest look of each second may be from before a link has greeted."""
+    bench = Bench(link(instance=0))
+    bench.look()
+    bench.process.rows = [link(instance=0xB)]
+    for instances, asked in [(set(), 1), ({0xB}, 2), ({0xB}, 2), ({0xB, 0xC}, 3)]:
+        assert bench.watch.naming(instances) == bench.watch.newest()
+        assert len(bench.process.asked) == asked
+    bench.process.silent = True
+    assert [row.instance for row in bench.watch.naming({0xC}).rows] == [0xB], "as far as is known"
+    bench.clock.ms += STALE_MS
+    assert bench.watch.naming({0xB}) is None
+
+
 def test_a_link_is_down_since_it_was_seen_so() -> None:
     bench = Bench(link(state="down"))
     for ms in (0, 3_000, 4_000):

@@ -164,9 +164,9 @@ def test_why_nothing_is_delivered_is_reported(bench: Bench) -> None:
 def test_owners_have_names_where_links_know_them(bench: Bench) -> None:
     theirs = q.OwnedMessages(0xA, 3, 7, 40 * SECOND_NS)
     bench.process.rows = [row("work", owners=[theirs, q.OwnedMessages(0xC, 1, 9, mine=True)])]
-    a = ReplicationRow("a", "out", "down", 0xA)
+    said, wanted = Links(1, [ReplicationRow("a", "out", "down", 0xA)], 90), []
     bench.queues = QueueReports(
-        bench.process.link, bench.watch, Clock(), lambda: Links(1, [a], 90), "c"
+        bench.process.link, bench.watch, Clock(), lambda others: wanted.append(others) or said, "c"
     )  # fmt: skip
     one, other = bench.get("work")["owners"]
     assert (one["name"], one["instance"], one["up"]) == ("a", "000000000000000a", False)
@@ -177,6 +177,7 @@ def test_owners_have_names_where_links_know_them(bench: Bench) -> None:
     assert found["lines"][0] == "why"
     assert "queue takeover work --from a" in found["lines"][-1]
     assert [each["name"] for each in found["owners"]] == ["a"]
+    assert wanted == [{0xA}, {0xA}], "of this one no link has to know"
 
 
 def test_the_watch_knows_for_how_long_one_message_is_the_oldest_of_others(bench: Bench) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
 from zbroker.admin.documents import row_document
@@ -214,6 +215,14 @@ class LinkWatch(PeriodicThread):
         with self._lock:
             fresh = self._clock.mono_ms() - self._said_ms < STALE_MS
             return self._said if fresh else None
+
+    def naming(self, instances: AbstractSet[int]) -> Links | None:
+        """The newest answer; if that does not know all of these, the process is asked first. In the
+        first seconds the answer of before may be older than the first greeting of a link."""
+        said = self.newest()
+        if said is None or instances - {row.instance for row in said.rows}:
+            self.look()
+        return self.newest()
 
     def needs(self, rows: Iterable[ReplicationRow]) -> dict[str, int]:
         """Bytes of sealed segments that are kept for each destination."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from msgspec.structs import asdict
@@ -33,10 +34,10 @@ class QueueReports:
 
     def __init__(
         self, link: QueueLink, watch: QueueWatch, clock: Clock,
-        links: Callable[[], Links | None] = lambda: None, name: str = "",
+        links: Callable[[AbstractSet[int]], Links | None] = lambda _: None, name: str = "",
     ) -> None:  # fmt: skip
-        """links: as the replication process reported them last, for names of others. name: of this
-        instance."""
+        """links: as the replication process reported them, for the names of these instances. name:
+        of this instance."""
         self._link = link
         self._clock = clock
         self._links = links
@@ -61,7 +62,7 @@ class QueueReports:
             return self._explain(name, parse_query(asking.ExplainQuery, query))
         parse_query(EmptyRequest, query)
         row = self._one(name)
-        known, now_ns = self._linked(), self._clock.wall_ns()
+        known, now_ns = self._linked(row.owners), self._clock.wall_ns()
         owners = [owner_reports.document(one, known, now_ns) for one in row.owners]
         for owner in owners:
             owner["name"] = self._name if owner["here"] else owner["name"]
@@ -99,15 +100,16 @@ class QueueReports:
     def _explain(self, name: str, wanted: asking.ExplainQuery) -> Document:
         asking.check_why(wanted)
         answer = self._link.look(q.Explained, q.Explain(0, name, **asdict(wanted)))
-        known, now_ns = self._linked(), self._clock.wall_ns()
+        known, now_ns = self._linked(answer.owners), self._clock.wall_ns()
         single = bool(wanted.position or wanted.bookmark)
         more = owner_reports.sentences(name, answer.owners, known, now_ns, single=single)
         owners = [owner_reports.document(one, known, now_ns) for one in answer.owners]
         lines = [*answer.lines, *more]
         return {"queue": name, "state": answer.state, "lines": lines, "owners": owners}
 
-    def _linked(self) -> owner_reports.Linked:
-        said = self._links()
+    def _linked(self, owners: Iterable[q.OwnedMessages]) -> owner_reports.Linked:
+        others = {one.instance for one in owners if not one.mine}
+        said = self._links(others) if others else None
         return owner_reports.linked(said.rows if said is not None else ())
 
     # -- changing -------------------------------------------------------------------------------

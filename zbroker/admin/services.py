@@ -85,7 +85,7 @@ class AdminServices:
                 self._audit,
                 self.access,
                 QueueReports(
-                    queues, self._queue_watch, clock, self._link_watch.newest, config.instance.name
+                    queues, self._queue_watch, clock, self._link_watch.naming, config.instance.name
                 ),
                 ExchangeReports(queues),
                 SessionReports(queues),
