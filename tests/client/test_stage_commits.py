@@ -41,7 +41,6 @@ def read(url: str, topic: str) -> list[bytes]:
         return [message.data for message in subscription]
 
 
-@pytest.mark.seed("003-15")
 def test_a_transaction_is_seen_by_subscribers_when_it_is_committed(
     broker: LocalBroker,
 ) -> None:

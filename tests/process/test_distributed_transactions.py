@@ -84,6 +84,7 @@ def client(broker: LocalBroker) -> Iterator[Client]:
 
 
 @pytest.mark.seed("001-64")
+@pytest.mark.seed("003-15")
 def test_what_is_prepared_waits_for_its_decision(client: Client) -> None:
     with client.session("billing") as session, session.consume("orders") as consumer:
         [first] = consumer.fetch(1, timeout=T)

@@ -69,6 +69,7 @@ def sends(peer: Peer) -> bool:
 @pytest.mark.seed("001-01")
 @pytest.mark.seed("001-11")
 @pytest.mark.seed("001-46")
+@pytest.mark.seed("003-37")
 def test_what_is_published_at_one_is_read_at_the_other() -> None:
     with Instances(2) as instances:
         a, b = instances.peers

@@ -44,7 +44,6 @@ def bodies(output: Path) -> list[bytes]:
     return [bytes(item.body) for item in items]
 
 
-@pytest.mark.seed("003-37")
 def test_the_copy_has_everything_and_can_be_started_on(maker: Maker, tmp_path: Path) -> None:
     segments(maker, 4)
     assert run(maker, "archive", "--through", "2").exit_code == 0
