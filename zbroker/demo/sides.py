@@ -201,10 +201,12 @@ def _lose(
         "SIGKILL to an instance and to its workers. What belongs to it waits; the rest goes on.",
     )
     killed = north.workers.kill()
+    south.workers.close()  # with nothing to do it would ask for what belongs to north, and get it
     early, departures = departures[: len(departures) // 2], departures[len(departures) // 2 :]
     published.publish((north,), early)  # so that it has something to do, however fast its workers
     left = north.own()
     north.instance.kill()
+    south.workers.start(south.instance.url, WORKERS)
     story.say(f"north and its {killed} workers were killed, with about {left:,} flights to do.")
     begun = time.perf_counter()
     published.publish((north, south), departures)
@@ -223,10 +225,9 @@ def _lose(
 
 def _who_is_away(side: Side) -> list[str]:
     """Why messages wait; nothing while the instance that they wait for counts as connected, or is
-    not known yet. The other side may have asked for all of them before."""
+    not known yet."""
     found = side.instance.broker.ask(f"/queues/{QUEUE}/explain")
-    known = found["owners"] or not side.row()["elsewhere"]
-    away = known and all(one["up"] is False for one in found["owners"])
+    away = found["owners"] and all(one["up"] is False for one in found["owners"])
     return list(found["lines"]) if away else []
 
 
