@@ -128,7 +128,7 @@ def again(core, now, seq):
 @pytest.mark.seed("002-33")
 @pytest.mark.parametrize("accept_behind", [False, True])
 def test_of_several_brokers_one_that_has_all_is_sought(accept_behind):
-    core = make(kept(2), several=True, accept_behind=accept_behind)
+    core = make(kept(2), brokers=2, accept_behind=accept_behind)
     effects = log_on(core, seq=50)
     assert not any(isinstance(effect, Ended | Behind | LogonAccepted) for effect in effects)
     assert core.state is Phase.DOWN
@@ -143,7 +143,7 @@ def test_of_several_brokers_one_that_has_all_is_sought(accept_behind):
 )
 def test_it_is_sought_for_a_while(accept_behind, patience_ms):
     """The broker that answers then counts, until one that has all was found in between."""
-    core = make(kept(2), several=True, accept_behind=accept_behind)
+    core = make(kept(2), brokers=2, accept_behind=accept_behind)
     log_on(core, seq=50)
     again(core, patience_ms - 1, 60)
     assert core.state is Phase.DOWN
@@ -254,7 +254,7 @@ def test_a_store_that_lost_its_session_again_and_again_sends_the_same(rounds):
 
 
 def test_where_no_one_listens_the_next_one_is_tried_soon():
-    core = make(several=True)
+    core = make(brokers=2)
     core.tick(at(0), drained=True)
     assert core.handle(Unreached(), at(10)) == []
     assert core.next_wake_ms() == 210
@@ -262,11 +262,23 @@ def test_where_no_one_listens_the_next_one_is_tried_soon():
     assert core.tick(at(210), drained=True) == [Connect()]
     assert core.next_wake_ms() == 5_210
     core.handle(Unreached(), at(220))
-    assert core.tick(at(620), drained=True) == [Connect()]
+    assert core.tick(at(420), drained=True) == [Connect()]
+
+
+def test_all_brokers_are_tried_once_before_any_is_waited_for_longer():
+    core, now, waited = make(brokers=3), 0, []
+    core.tick(at(0), drained=True)
+    for _ in range(7):  # each accepts the connection, and is not ready
+        logon = logon_of(core.handle(Connected(), at(now)))
+        core.handle(Error("not_ready", "it starts", cid=logon), at(now))
+        waited.append(core.next_wake_ms() - now)
+        now = core.next_wake_ms()
+        assert core.tick(at(now), drained=True) == [Connect()]
+    assert waited == [200, 200, 200, 400, 400, 400, 800]
 
 
 def test_when_all_are_away_no_one_is_waited_for_longer_than_a_silent_one():
-    core, now = make(several=True), 0
+    core, now = make(brokers=2), 0
     for _ in range(20):
         assert core.tick(at(now), drained=True) == [Connect()]
         core.handle(Unreached(), at(now))

@@ -134,16 +134,22 @@ def broker_behind(recorded: int, high: int, missing: int = 0) -> ZBrokerError:
 
 
 class Backoff:
-    """Delays that double from a lowest to a highest, each drawn from its upper half."""
+    """Delays that double from a lowest to a highest, each drawn from its upper half.
 
-    def __init__(self, limits_ms: tuple[int, int], jitter: Callable[[], float]) -> None:
+    alike: so many in a row are of one size.
+    """
+
+    def __init__(
+        self, limits_ms: tuple[int, int], jitter: Callable[[], float], alike: int = 1
+    ) -> None:
         self._limits = limits_ms
         self._jitter = jitter
+        self._alike = alike
         self.attempt = 0
 
     def next_ms(self) -> int:
         low, high = self._limits
-        top = min(high, low << min(self.attempt, 16))
+        top = min(high, low << min(self.attempt // self._alike, 16))
         self.attempt += 1
         return int(top * (0.5 + 0.5 * self._jitter()))
 

@@ -135,7 +135,7 @@ def connect_options(  # noqa: PLR0913 - every option by its name
     settings = PublisherSettings(
         size if store_bytes is None else whole_number("store_bytes", store_bytes),
         NEVER if store_messages is None else whole_number("store_messages", store_messages),
-        _policy(give_up, broker_behind, stage, several=_is_choice(url)),
+        _policy(give_up, broker_behind, stage, _brokers(url)),
         [on_state] if callable(on_state) else list(on_state or ()),
         on_refused,
         credentials.curve() if credentials is not None else None,
@@ -159,8 +159,11 @@ def connect_options(  # noqa: PLR0913 - every option by its name
     )
 
 
-def _is_choice(url: URLs) -> bool:
-    return not isinstance(url, str) and (not isinstance(url, Sequence) or len(url) > 1)
+def _brokers(url: URLs) -> int:
+    """How many there are; of a ServerChooser of the program it is only known that it chooses."""
+    if isinstance(url, str):
+        return 1
+    return len(url) if isinstance(url, Sequence) else 2
 
 
 def servers(url: URLs) -> ServerChooser:
@@ -203,10 +206,10 @@ def _bookmarks(wish: BookmarkStore | None, name: str | None) -> MemoryBookmarkSt
 
 
 def _policy(
-    give_up: Duration | None, broker_behind: str, stage: str | None, *, several: bool
+    give_up: Duration | None, broker_behind: str, stage: str | None, brokers: int
 ) -> Policy:
     choice("broker_behind", broker_behind, ("fail", "go_on"))
     give_up_ms = None if give_up is None else int(seconds("give_up", give_up) * 1_000)
     if stage is not None and not 0 < len(stage.encode()) <= STAGE_MAX_BYTES:
         raise ZBrokerError("bad_field", f"a stage has a token of 1 to {STAGE_MAX_BYTES} bytes")
-    return Policy(broker_behind == "go_on", give_up_ms, several, stage)
+    return Policy(broker_behind == "go_on", give_up_ms, brokers, stage)

@@ -69,7 +69,7 @@ def session_options(name: str, options: ConnectOptions, slot: int) -> ConnectOpt
         text = f"the name of a session has at most {SESSION_MAX_BYTES} bytes"
         raise ZBrokerError("bad_field", text)
     client, before = f"{PUBLISHER}{name}" + (f".{slot}" if slot else ""), options.settings
-    policy = Policy(True, before.policy.give_up_ms, before.policy.several)
+    policy = Policy(True, before.policy.give_up_ms, before.policy.brokers)
     settings = PublisherSettings(
         before.store_bytes, before.store_messages, policy, curve=before.curve
     )

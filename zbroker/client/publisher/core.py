@@ -14,8 +14,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from zbroker.client.connection import Connection, Phase
+from zbroker.client.connection import RECONNECT_MS, Connection, Phase
 from zbroker.client.effects import (
+    Backoff,
     Behind,
     ConnectionLost,
     Effect,
@@ -49,15 +50,19 @@ class Policy(Struct, frozen=True):
     """What the user decides.
 
     accept_behind: go on with a broker that lacks messages which another one, or an older copy of
-    it, acknowledged. give_up_ms: without a session for so long it ends; None: never. several: an
-    address without a listener is left for the next one; else the socket tries it again. stage: the
-    token that everything is staged under.
+    it, acknowledged. give_up_ms: without a session for so long it ends; None: never. brokers: how
+    many addresses there are, at least. stage: the token that everything is staged under.
     """
 
     accept_behind: bool = False
     give_up_ms: int | None = None
-    several: bool = False
+    brokers: int = 1
     stage: str | None = None
+
+    @property
+    def several(self) -> bool:
+        """An address without a listener is left for the next one; else the socket tries again."""
+        return self.brokers > 1
 
 
 class PublisherCore(Connection):
@@ -81,6 +86,8 @@ class PublisherCore(Connection):
         self.unrecorded = self._out.unrecorded  # by the broker, as far as it said so
         self.returned = self._out.returned  # likewise: what went to no queue
         self._policy = policy or Policy()
+        # each of them once before any is waited for longer: one may be as good as ever
+        self._reconnect = Backoff(RECONNECT_MS, jitter, self._policy.brokers)
         self._out.stage = self._policy.stage
         self._logon = logon
         self._logons = 0
