@@ -11,6 +11,7 @@ An end is kept as long as a declaration that it is about may come after it, from
     exchange                ended by another instance: left out once its declaration was read here
     queue of several        kept: another instance may have bound it before it knew of the end, and
                             a binding for a queue that is not known counts
+    binding taken back      kept: made again, it needs a version above the one that others know
 
 The newest ENDS_MAX are kept so. What a row that comes later says of an older life holds then.
 """
