@@ -13,6 +13,8 @@ from zbroker.journal.closed_generations import ClosedRow
 from zbroker.journal.core import JournalCore, JournalSettings, LogEnd, RetentionSettings
 from zbroker.journal.events import GenerationBegun, Incoming, Requested, Reserved, Written
 from zbroker.journal.later_generations import AHEAD_S, READER_MS, SECOND_NS, believed
+from zbroker.journal.origin_rows import newest, travelling
+from zbroker.journal.origins import OriginRow
 from zbroker.journal.sessions import Sessions
 from zbroker.journal.start_question import ANSWER_MS
 from zbroker.journal.synced_note import Proof
@@ -33,12 +35,16 @@ class Readers:
 
     def __init__(self, proved: Proof = Proof.PROVED, peers: tuple[str, ...] = ("b",)) -> None:
         self.sessions = Sessions(HERE)
-        self.sessions.origins.of(Origin(THERE, KNOWN))
+        self.has(THERE, KNOWN)
         settings = JournalSettings(HERE, MINE, peers=peers)
         end = LogEnd(OWN, 1, 0, 1, 1, 1, proved)
         self.core = JournalCore(settings, RetentionSettings(()), self.sessions, end)
         self.now_ms = 0
         self.ask(m.Hello("replication", 1))
+
+    def has(self, instance: int, generation: int) -> None:
+        """A record of it is in the log."""
+        self.sessions.origins.of(Origin(instance, generation)).position = 1
 
     @property
     def now(self) -> Now:
@@ -61,7 +67,9 @@ class Readers:
     @property
     def rows(self) -> list[tuple[int, int]]:
         """What this instance says to its peers."""
-        return self.core.commit.later.rows(self.sessions.origins)
+        rows, closed, *_ = travelling(self.sessions)
+        said = newest(rows, closed)
+        return self.core.commit.later.rows(self.sessions.origins, said)
 
     def begins(self) -> int:
         """The generation that begins in this turn; 0: none."""
@@ -150,11 +158,23 @@ def test_peers_hear_of_a_generation_until_a_later_one_is_here() -> None:
     at.now_ms = READER_MS
     at.reads(THERE, 50)
     assert at.rows == [(THERE, 60)], "one above it is above both"
-    at.sessions.origins.of(Origin(THERE, 59))
+    at.has(THERE, 59)
     assert at.rows == [(THERE, 60)]
-    at.sessions.origins.of(Origin(THERE, 61))
+    at.has(THERE, 61)
     assert at.rows == []
     assert at.begins() == 0, "it is not of this instance"
+
+
+def test_what_a_state_named_is_said_while_nothing_of_it_is_here() -> None:
+    """The state of another instance has generations of a third one with nothing in them; that one
+    takes no state that knows later generations of it than its own."""
+    at = Readers()
+    at.sessions.origins.fold_row(OriginRow(THERE, KNOWN + 5, 0, 0, -1, 0, 1, -1, 0, 0, -1))
+    assert at.rows == [(THERE, KNOWN + 5)]
+    at.reads(THERE, KNOWN + 9)
+    assert at.rows == [(THERE, KNOWN + 9)], "only the latest matters"
+    at.has(THERE, KNOWN + 9)
+    assert at.rows == []
 
 
 @pytest.mark.parametrize(("instance", "generation"), [(THERE, KNOWN), (7, 60)])
@@ -174,7 +194,7 @@ def test_a_closed_generation_is_known() -> None:
 
 def test_the_word_of_a_reader_of_one_instance_does_not_hide_that_of_another() -> None:
     at = Readers()
-    at.sessions.origins.of(Origin(6, 1))
+    at.has(6, 1)
     at.reads(THERE, 60)
     at.reads(6, 70)
     assert at.rows == [(THERE, 60), (6, 70)]

@@ -96,6 +96,17 @@ def test_a_source_whose_state_was_refused_is_not_asked_again() -> None:
     assert at.is_asked(at.choice.said(FILLING)) == [b"b"]
 
 
+def test_it_is_asked_again_when_this_instance_has_begun_a_generation() -> None:
+    """What was wrong may have been that its state knows later ones of this instance."""
+    at = Choice("b")
+    only = at.source("b", holds=10)
+    at.choice.said(FILLING)
+    at.choice.refused(only)
+    assert at.choice.said(FILLING) == []
+    at.own.generation += 1
+    assert at.is_asked(at.choice.said(FILLING)) == [b"b"]
+
+
 def test_when_the_link_ends_in_the_middle_the_next_choice_begins_again() -> None:
     at = Choice("b", "c")
     at.source("b", holds=10)

@@ -175,6 +175,38 @@ def state_for_a_log_that_has_records(bug: str = "") -> None:
     world.check_missing(c)
 
 
+def test_an_instance_begins_above_generations_that_only_a_state_has_named() -> None:
+    """a begins with the state of b, which names a generation of b with nothing in it. Then b loses
+    its disk, and a has the only state for it; it is not taken if b does not hear of that one."""
+    world = star("")
+    a, b, _ = world.instances.values()
+    program = Publisher("program", says_prev=True)
+    begin(world, program, a)
+    world.publish(program)
+    until(world, lambda: not program.unacked)
+    remove_all(world, b)
+    world.cuts |= {("a", "b"), ("b", "a"), ("a", "c"), ("c", "a")}
+    before = generation(b)
+    b.skew_s += 3_600  # the clock is ahead
+    world.new_segment(b)
+    until(world, lambda: generation(b) > before)
+    b.skew_s -= 3_600
+    empty = generation(b)
+    a.lose_disk(new_id=True)
+    world.cuts -= {("a", "b"), ("b", "a")}
+    until(world, lambda: is_open(a) and "replication.state_taken" in " ".join(world.notes))
+    assert ends(a)[Origin(b.id, empty)] == 0
+    world.cuts.clear()
+    b.lose_disk(new_id=False)
+    until(world, lambda: is_open(b))
+    assert generation(b) > empty
+
+
+def generation(instance: Instance) -> int:
+    assert instance.journal is not None
+    return instance.journal.core.commit.generation
+
+
 def begin(world: LostHostsWorld, program: Publisher, at: LosingInstance) -> None:
     """All instances are open, and the only program has a session at one of them."""
     world.publishers = [program]

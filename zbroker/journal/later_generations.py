@@ -1,4 +1,4 @@
-"""Generations that readers have seen, later than all that this log knows of their instance. Pure.
+"""Generations that are known to have been, and of which this log has nothing. Pure.
 
 An instance that loses its disk loses the number of its newest generation, too, unless a peer holds
 something of it. The next number is the time, and may be lower: the clock was ahead, or the lost
@@ -10,6 +10,9 @@ by their vectors, and they would wait for ever: a generation is over where a lat
 So the instance begins one above it, as it does when a peer holds a later one. If the reader was
 merely ahead of this log, the instance is in that generation already, and nothing happens.
 
+A state of another instance names generations, too, of which it had nothing that travels. They are
+said likewise: the instance takes no state with generations of its own above the current one.
+
 Everyone who may subscribe can name a generation, and each new one costs a segment: a reader is
 believed up to AHEAD_S beyond the clock, and once in READER_MS for each instance. Peers pass on what
 they heard until as late a generation is in their log; only the latest of an instance matters.
@@ -17,7 +20,7 @@ they heard until as late a generation is in their log; only the latest of an ins
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -80,11 +83,14 @@ class LaterGenerations:
         self._latest[instance] = generation
         self.changes += 1
 
-    def rows(self, origins: Origins) -> list[tuple[int, int]]:
-        """Those of other instances that are still later than what is here, by instance."""
-        known = origins.newest_generations()
-        rows = self._latest.items()
-        return [(one, at) for one, at in rows if one != self._instance and at > known.get(one, 0)]
+    def rows(self, origins: Origins, said: Mapping[int, int]) -> list[tuple[int, int]]:
+        """Those of other instances, by instance. said: the newest generation of each of which this
+        instance says that it holds something."""
+        latest = origins.newest_generations()
+        for instance, generation in self._latest.items():
+            latest[instance] = max(generation, latest.get(instance, 0))
+        rows = latest.items()
+        return [(one, at) for one, at in rows if one != self._instance and at > said.get(one, 0)]
 
 
 def _newest_of(point: str) -> dict[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from zbroker.ids import Origin
 from zbroker.journal.sessions import Sessions
 from zbroker.wire.replication import ClosedGeneration, OriginPosition
@@ -25,3 +27,12 @@ def travelling(
     closed = [ClosedGeneration(*row.origin, row.reach, row.digest) for row in origins.closed]
     older = max(0, len(origins.open_generations()) - 1)
     return rows, closed, sorted(sessions.forgotten_peers.names), older
+
+
+def newest(rows: Iterable[OriginPosition], closed: Iterable[ClosedGeneration]) -> dict[int, int]:
+    """The newest generation of each instance that these name."""
+    found: dict[int, int] = {}
+    named = [(one.instance, one.generation) for one in rows]
+    for instance, generation in (*named, *((one.instance, one.generation) for one in closed)):
+        found[instance] = max(generation, found.get(instance, 0))
+    return found

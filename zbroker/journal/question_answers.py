@@ -15,7 +15,7 @@ from zbroker.errors import ClientError
 from zbroker.journal.commit_placer import RETURNING, CommitPlacer
 from zbroker.journal.forked_records import ForkedRecords
 from zbroker.journal.group_builder import DISK_FULL, NOT_READY, GroupBuilder
-from zbroker.journal.origin_rows import travelling
+from zbroker.journal.origin_rows import newest, travelling
 from zbroker.journal.stages import abort_of
 from zbroker.log import records
 from zbroker.log.format import KIND_ABORT, KIND_FORGOTTEN
@@ -101,16 +101,19 @@ class QuestionAnswers:
         to = self._to
         to.sessions.origins.note_own(to.batches, to.generation)
         takes_state = to.takes_state and to.sessions.is_empty
-        rows = travelling(to.sessions)
+        rows, closed, forgotten, open_generations = travelling(to.sessions)
         return w.OriginRows(
             ask.cid,
             to.generation,
             to.started_ns,
-            *rows,
+            rows,
+            closed,
+            forgotten,
+            open_generations,
             takes_state,
             to.fills,
             to.awaits,
-            to.later.rows(to.sessions.origins),
+            to.later.rows(to.sessions.origins, newest(rows, closed)),
         )
 
     def _open(self, ask: m.Open) -> m.Opened:

@@ -9,7 +9,7 @@ empty when a source says Hello, that one is asked.
 A source that sends some topics only, or holds an origin under some, has no state for this: the log
 begins with what such sources send. The state of one source is taken, since two states are not of
 one moment. When its link ends in the middle, the next choice begins again; a source whose state was
-refused is not asked again.
+refused is not asked again, until this instance is in another generation: then it may be good.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class StateChoice:
         self.journal = 0
         self.row: FirstStartRow | None = None
         self._asked: IncomingLink | None = None
-        self._refused: set[int] = set()  # sources whose state is not taken
+        #: sources whose state was not taken, and the generation of this instance then
+        self._refused: dict[int, int] = {}
         self._ask_ms = 0
         self._progress: tuple[tuple[int, int], int] | None = None  # link and bytes, since when
 
@@ -101,11 +102,12 @@ class StateChoice:
         return self._asked is not None and self._links.get(self._asked.rid) is self._asked
 
     def _holds(self, link: IncomingLink) -> bool:
-        return link.instance not in self._refused and bool(_held(link))
+        refused = self._refused.get(link.instance) == self._own.generation
+        return not refused and bool(_held(link))
 
     def refused(self, link: IncomingLink) -> None:
         """The journal does not take the state of this source."""
-        self._refused.add(link.instance)
+        self._refused[link.instance] = self._own.generation
         self._asked = None
 
     def heard(

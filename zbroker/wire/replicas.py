@@ -40,8 +40,9 @@ class OriginRows(Correlated, tag="origin_rows"):
     generations that have ended, which have no row. forgotten: peers that are not waited for.
     open_generations: of this instance, that are not closed, without the newest. takes_state: the
     log is empty, and was never open: it may begin with the state of another one. filling: it gets
-    what others hold. awaits: see FirstStartRow. later: of other instances, a generation that
-    readers have seen, above all that are here: [instance, generation] of each."""
+    what others hold. awaits: see FirstStartRow. later: of other instances, a generation above
+    all in `rows` and `closed`, which readers have seen or a state has named: [instance, generation]
+    of each."""
 
     generation: int
     started_ns: int
