@@ -59,6 +59,7 @@ PURE_FOLDERS: Final = {
         "__main__.py",
         "delivered.py",
         "loop.py",
+        "full_queue_port.py",
         "replication_port.py",
         "tables.py",
     ),

@@ -167,6 +167,11 @@ CODES: Final[dict[str, tuple[str, str]]] = {
         "there is a queue with this name",
         "alter it, delete it first, or choose another name",
     ),
+    "queue_full": (
+        "a queue that the message goes to is full and refuses more; nothing of the publish is in "
+        "the log",
+        "publish it again later; publish more slowly, or start more consumers of that queue",
+    ),
     "queue_in_use": (
         "the queue has consumers or messages, and is deleted only without them",
         "wait until it has none, or delete it without that condition",
@@ -336,6 +341,7 @@ class Unavailable(ClientError):
     codes = frozenset(
         {"not_ready", "window_full", "too_many", "bookmark_pending", "segment_held"}
         | {"not_logged_on", "resource_locked", "queue_in_use", "exchange_in_use", "credit_left"}
+        | {"queue_full"}
     )
 
 

@@ -182,6 +182,16 @@ def test_an_alarm_that_comes_back_begins_again() -> None:
     assert look(watch, 3, {"accepting": 0}) == [("disk_full", 3)]
 
 
+def test_a_queue_may_be_full_for_moments() -> None:
+    watch, full = AlarmWatch(), tuple(queue_findings(seen(row(full=True, depth=9))))
+    assert look(watch, 10, {}, queues=full) == []
+    assert look(watch, 30, {}) == []
+    assert look(watch, 35, {}, queues=full) == []
+    assert look(watch, 64, {}, queues=full) == []
+    assert look(watch, 65, {}, queues=full) == [("queue_full", 35)]
+    assert full[0].what == "work is full: 9 messages"
+
+
 def test_a_holder_has_a_moment_to_let_go() -> None:
     watch = AlarmWatch()
     assert look(watch, 10, {}, blocked=HELD) == []
@@ -259,6 +269,7 @@ def big(size: int, limit: int | None = None) -> QueueRow:
         (seen(away()), []),
         (seen(away(elsewhere=0), stays_ms={"work": HOUR_MS}), []),
         (seen(away(definition={"idle_alarm": 0}), stays_ms={"work": HOUR_MS}), []),
+        (seen(row(full=True)), ["queue_full"]),
         (seen(row(), dead={"work": 1}), ["dead_letters"]),
         (seen(row(), dead={"work": 0}), []),
         (seen(row(), dead={"gone": 1}), []),

@@ -18,10 +18,10 @@ from zbroker.wire.replicas import Links, ReplicationRow
 
 QUEUE_KEYS = {
     "name", "kind", "topic", "regex", "source", "life", "created", "state", "depth", "ready",
-    "leased", "delayed", "going", "consumers", "active", "first", "last", "oldest", "oldest_s",
-    "behind", "barrier", "holding", "bytes", "idle_s", "memory_bytes", "entered", "delivered",
-    "redelivered", "acked", "failed", "dead", "expired", "dropped", "rates", "acts_for",
-    "elsewhere", "elsewhere_first", "elsewhere_s",
+    "leased", "delayed", "going", "consumers", "active", "full", "first", "last", "oldest",
+    "oldest_s", "behind", "barrier", "holding", "bytes", "idle_s", "memory_bytes", "entered",
+    "delivered", "redelivered", "acked", "failed", "dead", "expired", "dropped", "rates",
+    "acts_for", "elsewhere", "elsewhere_first", "elsewhere_s",
 }  # fmt: skip
 RATE_KEYS = {"entered_s", "delivered_s", "acked_s"}
 CONSUMER_KEYS = {

@@ -21,6 +21,9 @@ from zbroker.client.publisher import core as c
 from zbroker.client.publisher import send_window
 from zbroker.client.publisher.core import PublisherCore
 from zbroker.client.publisher.packer import PackedBatch
+from zbroker.client.publisher.send_window import SendWindow
+from zbroker.client.publisher.store import MemoryStore
+from zbroker.errors import Unavailable
 from zbroker.wire.messages import Ack, Error, Heartbeat, Logoff, Logon, Publish
 
 START = 1_000
@@ -77,6 +80,12 @@ def persisted(seq):
     return Ack("persisted", seq=seq)
 
 
+def resent(effects):
+    """Of each publish whether it says that a broker may have it."""
+    publishes = [e.command for e in effects if isinstance(e, SendCommand)]
+    return [p.resent for p in publishes if isinstance(p, Publish)]
+
+
 # -- logon and numbering ----------------------------------------------------------------------
 
 
@@ -108,6 +117,40 @@ def test_nothing_is_sent_before_the_logon_is_answered():
     core.tick(at(0), drained=True)
     core.handle(Connected(), at(0))
     assert core.add(batch(), 0) == []
+
+
+def test_a_new_session_says_of_what_was_sent_that_a_broker_may_have_it():
+    core = live(window=15)
+    assert resent(core.add(batch(), 0)) == [False]
+    assert resent(core.add(batch(), 0)) == [], "the window is used up"
+    assert resent(relogged(core, 5_000, seq=0)) == [True, False]
+    again = core.handle(refuse("disk_full", START, 2), at(5_000)) + core.tick(
+        at(5_050), drained=True
+    )
+    assert resent(again) == [True], "a refusal for now changes nothing"
+
+
+def test_what_another_process_left_in_a_store_may_be_at_a_broker():
+    store = MemoryStore()
+    store.next_sequence = START
+    before = SendWindow(store, START, lambda: 1.0)
+    before.add(batch())
+    core = PublisherCore(Logon("me", "i"), START, lambda: 1.0, store)
+    core.tick(at(0), drained=True)
+    cid = logon_of(core.handle(Connected(), at(0)))
+    assert resent(accept(core, cid, 0)) == [True]
+    assert resent(core.add(batch(), 0)) == [False]
+
+
+def test_a_message_that_a_full_queue_refused_is_not_sent_again():
+    core = live()
+    core.add(batch(), 0)
+    effects = core.handle(refuse("queue_full", START, 1), at(0))
+    assert [(e.first, e.error.code) for e in effects if isinstance(e, MessagesRefused)] == [
+        (START, "queue_full")
+    ]
+    assert isinstance(effects[0].error, Unavailable)
+    assert sent(core.add(batch(), 0)) == [(START + 1, 0, 2)]
 
 
 @pytest.mark.seed("002-06")

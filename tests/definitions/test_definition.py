@@ -120,6 +120,8 @@ def test_an_expression_that_may_change_its_answer_makes_no_queue(key: str, call:
 
 AT_MOST_ONCE = {"semantics": "at-most-once"}
 REPLAYABLE = {"kind": "replayable"}
+REJECT = {"overflow": "reject-publish"}
+GROUP_LOCAL = {"scope": "group-local", "initial_owner": "a"}
 
 
 def queue(**keys: Any) -> QueueConfig:
@@ -159,6 +161,10 @@ def queue(**keys: Any) -> QueueConfig:
         ({**REPLAYABLE, "retry_delay": [1]}, "retry_delay", "given back"),
         ({**REPLAYABLE, "dead_letter": "d"}, "dead_letter", "given up"),
         ({**REPLAYABLE, "dead_letter": "d", "dead_letter_key": "k"}, "dead_letter", "given up"),
+        ({**REPLAYABLE, **REJECT}, "overflow", "max_hold"),
+        ({**REJECT}, "overflow", "never full"),
+        ({**REJECT, "max_length": 1, "filter": "/a"}, "overflow", "headers exchange"),
+        ({**REJECT, "max_bytes": 1, **GROUP_LOCAL}, "overflow", 'scope = "distributed"'),
     ],
 )
 def test_a_contradiction_is_refused_with_its_reason(
@@ -186,6 +192,9 @@ def test_a_contradiction_is_refused_with_its_reason(
         {**AT_MOST_ONCE, "priority": "/a", "dead_letter": "d", "expiration": 5},
         {**REPLAYABLE, "filter": "/a", "recovery_point": "now", "size_alarm": 1, "idle_alarm": 0},
         {**REPLAYABLE, "max_hold": 1},
+        {**REJECT, "max_length": 1, "priority": "/a", "regex": True},
+        {**REJECT, "max_bytes": 1, **AT_MOST_ONCE, "scope": "distributed"},
+        {**REJECT, "max_length": 1, "bound": True},
     ],
 )
 def test_what_goes_together_is_not_refused(keys: dict[str, Any]) -> None:

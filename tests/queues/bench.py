@@ -61,6 +61,7 @@ from zbroker.queues.effects import (
     Given,
     Load,
     LogReading,
+    PublishFull,
     SaveTables,
     SayReplication,
     TablesLoaded,
@@ -80,6 +81,7 @@ from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire.branches import AskBranches, BranchesFound
 from zbroker.wire.exchange_messages import AskExchanges, ExchangeRows
+from zbroker.wire.full_queues import FullQueues
 from zbroker.wire.internal import (
     Holds,
     JournalReceipt,
@@ -142,6 +144,7 @@ class Bench:
         self.replicates, self.sync = replicates, sync
         self.destinations = {"other": True}  # whether the whole log goes there
         self.to_replication: list[Any] = []
+        self.full: list[FullQueues] = []  # what ingest heard
         self.log: list[Batch] = []
         self.position = 1
         self.log_start = 1
@@ -196,6 +199,7 @@ class Bench:
             Load: lambda effect: TablesLoaded(self.saved), Read: self._block,
             SaveTables: lambda effect: TablesSaved(),
             SayReplication: lambda effect: self.to_replication.append(effect.message),
+            PublishFull: lambda effect: self.full.append(effect.message),
             **dict.fromkeys(get_args(LogReading), self._read),
         }  # fmt: skip
         return {kind: self._unless_later(do) for kind, do in performers.items()}

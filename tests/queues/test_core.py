@@ -36,7 +36,7 @@ from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
 from zbroker.log.format import KIND_POINT, KIND_PURGE, KIND_WIRING
 from zbroker.log.records import ends_of
-from zbroker.queues import journal_client
+from zbroker.queues import full_queue_tracker, journal_client
 from zbroker.queues.commits import RETRY_MS
 from zbroker.queues.core import AGAIN_MS, TICK_MS
 from zbroker.queues.effects import Inspect, InspectedMessage, SaveTables, TablesSaved
@@ -484,6 +484,7 @@ def test_the_core_wakes_for_what_is_next(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_queue_that_is_being_read_is_not_woken_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_client, "HOLDS_MS", 60_000)
+    monkeypatch.setattr(full_queue_tracker, "BEAT_MS", 60_000)
     at = bench(work(expiration=1_000))
     at.many(1)
     at.reading = False

@@ -33,7 +33,7 @@ TABLES: Final = "tables of the queues process; typed, read again from the log if
 
 TABLE: Final = {
     # frames of anybody who reaches a listener
-    "zbroker/wire/codec.py": Place(21, "anybody", "64 KiB; typed; of what is refused cid alone"),
+    "zbroker/wire/codec.py": Place(22, "anybody", "64 KiB; typed; of what is refused cid alone"),
     "zbroker/wire/bodies.py": Place(
         8, "clients", "announced count and size are compared before; binaries, scalars in headers"
     ),

@@ -21,7 +21,8 @@ from zbroker.wire.queue_surveys import QueueRow
 
 DISK_PERCENT: Final = 80  # from here on an operator should look
 LATELY_NS: Final = 600 * 1_000_000_000  # how long an alarm outlives the last growth of its counter
-PATIENCE_NS: Final = {"held": 30 * 1_000_000_000}  # a reader may need a moment to let go
+#: a reader may need a moment to let go; a queue may be full for moments, that is what its limit is
+PATIENCE_NS: Final = {"held": 30 * 1_000_000_000, "queue_full": 30 * 1_000_000_000}
 _NS_PER_MS: Final = 1_000_000
 HELD_PART: Final = 10  # of what a rule allows: held back for a while, that is an alarm
 KEEPER_PART: Final = 2  # a queue that needs half of the log or more is named
@@ -349,6 +350,11 @@ _QUEUES: Final = {
         "zbroker-admin queue explain names it: start it, or its consumers; if it stays away, "
         "zbroker-admin queue takeover",
     ),
+    "queue_full": (
+        "publishers of these queues are refused with queue_full; the messages in the queues stay",
+        "start more consumers, or raise max_length or max_bytes: zbroker-admin queue alter; "
+        "zbroker-admin queue explain says why nothing is delivered",
+    ),
     "dead_letters": (
         "these messages are given up by their queues; in the log they stay",
         "read the reasons there; zbroker-admin queue requeue brings them back",
@@ -362,6 +368,9 @@ def queue_findings(seen: QueueObservation) -> list[AlarmFinding]:
         "queue_size": _large(seen.rows),
         "queue_idle": _idle(seen),
         "queue_elsewhere": _elsewhere(seen),
+        "queue_full": [
+            f"{row.name} is full: {row.depth} messages" for row in seen.rows if row.full
+        ],
         "dead_letters": _dead(seen),
     }
     return [AlarmFinding(code, few(each), *_QUEUES[code]) for code, each in texts.items() if each]

@@ -38,6 +38,7 @@ _LISTENER_GAUGES: Final[tuple[Row, ...]] = (
 COUNTERS: Final[dict[str, tuple[Row, ...]]] = {
     "ingest": (
         ("messages_in", "messages", "Messages taken from publishers."),
+        ("queue_full_refused", "queue_full", "Messages refused as a queue was full."),
         ("unrecorded", "unrecorded", "Messages that went to delivery only."),
         ("live_dropped", "live_dropped", "Unrecorded messages that did not get to delivery."),
     ),
@@ -71,6 +72,7 @@ QUEUE_GAUGES: Final = (
     ("queue_ready", "ready", "Messages that a consumer may have at once."),
     ("queue_leased", "leased", "Messages that consumers have leased."),
     ("queue_delayed", "delayed", "Messages that wait for the end of a delay."),
+    ("queue_full", "full", "1 while publishers are refused, as `overflow` says."),
     ("queue_elsewhere", "elsewhere", "Messages that belong to other instances."),
     ("queue_consumers", "consumers", "Consumers of the queue."),
     ("queue_behind_positions", "behind", "Positions of the log that the queue has not read yet."),

@@ -51,6 +51,8 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     max_length: The most messages that wait in it: the oldest ones beyond that are given up, with
         the reason max_length. What consumers have does not count; 0: unlimited.
     max_bytes: The same for the bytes of these messages.
+    overflow: At these limits: "drop-head": the oldest messages are given up;
+        "reject-publish": publishers are refused, with queue_full.
     single_active_consumer: One consumer gets all messages, the one that has been there
         longest; the next takes over when it has ended.
     expires: It is deleted after this time without a consumer, and without being declared
@@ -95,6 +97,7 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     max_hold: Bytes = 0
     max_length: Natural = 0
     max_bytes: Bytes = 0
+    overflow: Literal["drop-head", "reject-publish"] = "drop-head"
     single_active_consumer: bool = False
     expires: Duration = 0
     auto_delete: bool = False
@@ -103,6 +106,11 @@ class QueueConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     idle_alarm: Duration = 3_600_000
     scope: Literal["local", "distributed", "group-local"] = "local"
     initial_owner: str = ""
+
+    @property
+    def refuses_publishes(self) -> bool:
+        """Publishers are refused while it is full, and nothing of it is given up."""
+        return self.overflow == "reject-publish"
 
     @property
     def one_instance(self) -> bool:

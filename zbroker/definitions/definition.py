@@ -172,6 +172,7 @@ _OF_WORK: Final = {
     "single_active_consumer": "it has one consumer",
     "max_length": "nothing is given up; max_hold limits how much of the log it holds",
     "max_bytes": "nothing is given up; max_hold limits how much of the log it holds",
+    "overflow": "it has no `max_length`; max_hold limits how much of the log it holds",
 }
 #: likewise of a queue that sends each message once
 _OF_MANY_DELIVERIES: Final = {
@@ -276,11 +277,26 @@ def _of_at_most_once(config: QueueConfig) -> Iterator[_Contradiction]:
         yield "lease", reason, hint
 
 
+def _of_overflow(config: QueueConfig) -> Iterator[_Contradiction]:
+    if not (config.max_length or config.max_bytes):
+        reason = '`overflow` "reject-publish" needs a `max_length` or `max_bytes`'
+        yield "overflow", f"{reason}: without one it is never full", "write one, or leave it out"
+    if config.filter:
+        reason = '`overflow` "reject-publish" does not go with `filter`: publishers of the topic '
+        hint = "leave one of them out, or bind the queue to a headers exchange instead"
+        yield "overflow", f"{reason}would be refused messages that do not enter", hint
+    if config.scope == "group-local":
+        reason = '`overflow` "reject-publish" does not go with scope "group-local": what is '
+        hint = 'leave it out, or write scope = "distributed" or "local"'
+        yield "overflow", f"{reason}published at other instances cannot be refused here", hint
+
+
 def _of_work(config: QueueConfig) -> Iterator[_Contradiction]:
     if config.max_hold:
         reason = "a work queue has no `max_hold`: a message stays until it is acknowledged"
         hint = 'leave it out, or write kind = "replayable"; `expiration` gives up old messages'
         yield "max_hold", reason, hint
+    yield from _of_overflow(config) if config.refuses_publishes else ()
     if config.priority and config.barrier:
         reason = "`priority` does not go with `barrier`: it would let messages pass the barrier"
         yield "priority", reason, "leave one of them out"

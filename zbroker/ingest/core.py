@@ -41,6 +41,7 @@ from zbroker.wire import internal as i
 from zbroker.wire import messages as m
 from zbroker.wire import surveys as s
 from zbroker.wire.exchange_messages import ExchangeRows
+from zbroker.wire.full_queues import FullQueues
 from zbroker.wire.replicas import Replicated
 from zbroker.wire.stages import AbortStaged, CommitStaged, StagesDone
 from zbroker.wire.surveys import CODES, RefusalLog, command_text, stranger
@@ -101,6 +102,7 @@ class IngestCore:
             i.Welcome: self._welcome,
             i.Watermarks: self._watermarks,
             ExchangeRows: lambda event: self._publishing.routing.learn(event),
+            FullQueues: self._full_queues,
             i.UnknownRequester: lambda _: self.link.on_unknown(self._now.mono_ms),
             i.Opened: self._opened,
             i.JournalReceipt: self._receipt,
@@ -319,6 +321,11 @@ class IngestCore:
         effects = self.link.on_watermarks(said, self._now.mono_ms)
         return [*effects, *self._publishing.routing.watermarks(said)] if self.link.up else effects
 
+    def _full_queues(self, said: FullQueues) -> Sequence[Effect]:
+        """Which queues take no more."""
+        self._publishing.full.learn(said, self._now.mono_ms)
+        return ()
+
     def _opened(self, opened: i.Opened) -> Sequence[Effect]:
         if opened.code:
             self.errors[opened.code] += 1
@@ -409,6 +416,7 @@ class IngestCore:
         effects += self._pacer.due(now.mono_ms)
         self._logons.settle_contested(burst)
         effects += self.link.tick(now.mono_ms)
+        self._publishing.full.tick(now.mono_ms)
         if not self._everything:
             effects += self.live.tick(now.mono_ms)
         if owed or self._owed.clients:
@@ -450,6 +458,7 @@ class IngestCore:
         for wake_ms in (
             self.clients.heartbeats.due_ms, self._pacer.next_wake_ms(), self._owed.next_wake_ms,
             self._logons.next_wake_ms(), live_ms, self._stop_ms, self._drain.next_wake_ms(),
+            self._publishing.full.next_wake_ms(),
         ):  # fmt: skip
             if wake_ms is not None and (least is None or wake_ms < least):
                 least = wake_ms

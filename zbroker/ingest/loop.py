@@ -3,9 +3,9 @@
 Purpose   answers logons (after the journal did), checks and packs what clients publish, forwards it
           to the journal, acknowledges what is persisted. Unrecorded messages go to delivery.
 Sockets   ROUTER tcp for clients ([listen] ingest), monitor and ZAP; DEALER ipc journal; SUB ipc
-          marks; with synchronous destinations SUB ipc replicated; ROUTER ipc ingest-desk for
-          questions of the admin; with a [[record]] table DEALER ipc live, live-2, ... of each
-          delivery worker.
+          marks and full-queues; with synchronous destinations SUB ipc replicated; ROUTER ipc
+          ingest-desk for questions of the admin; with a [[record]] table DEALER ipc live, live-2,
+          ... of each delivery worker.
 Owns      nothing on disk.
 Settings  [limits]; [[record]]; [ingest] spin_us; [delivery] workers; [security].
 Exits     0 when asked to stop.
@@ -28,9 +28,10 @@ from zbroker.ingest.contract import Effect, IngestSettings, PublishLimits, Verif
 from zbroker.ingest.core import IngestCore
 from zbroker.ingest.ports import EndpointsFile, LivePort, PasswordPort
 from zbroker.limits import FRAME_SLACK_BYTES, INGEST_TURN_MAX, MIB
-from zbroker.server.ports import ReplicatedPort
+from zbroker.server.ports import NewestSubscriber, ReplicatedPort
 from zbroker.server.process import Process
 from zbroker.server.process_loop import ONE, ListenerLoop
+from zbroker.wire import codec
 from zbroker.wire import surveys as s
 
 SEND_HWM: Final = 1_000  # answers queued per client; beyond it they are merged by the core
@@ -66,11 +67,15 @@ class IngestLoop(ListenerLoop):
         )  # fmt: skip
         self._live = LivePort(process.context, process.paths, self.poller, links)
         passwords = PasswordPort(self.poller)
+        full = NewestSubscriber(
+            process.context, process.paths.ipc("full-queues"), codec.FULL_QUEUES, self.poller
+        )
         # The journal first: receipts free windows. Grants come before clients, so that messages
         # go to subscribers that were there before them.
         sources: list[tuple[Source, Limit]] = [
             (self.journal, ONE),
             (self._live, ONE),
+            (full, ONE),
             (self.listener, ONE),
             (passwords, ONE),
             *self.rules,

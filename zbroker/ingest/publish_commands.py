@@ -17,6 +17,7 @@ from zbroker.ingest.chain import AckRequest, WaitingBatch
 from zbroker.ingest.checks import PACKED_SLACK_BYTES, PublishChecks
 from zbroker.ingest.clients import ClientConnection
 from zbroker.ingest.contract import PublishLimits
+from zbroker.ingest.full_queue_gate import FullQueueGate
 from zbroker.ingest.links import AppendLink, LiveLink
 from zbroker.ingest.packer import Burst, PublishRun
 from zbroker.ingest.routing import Routed, Routing, returned
@@ -43,6 +44,7 @@ class Publishing:
         #: the most that a packed body has without its compression
         self._plain_bytes = max(limits.batch_bytes, limits.message_bytes) + PACKED_SLACK_BYTES
         self._kind = recording.kind if recording is not None else None
+        self.full = FullQueueGate(self._kind)
         self._splitter: Splitter | None = None
         if recording is not None:
             self._splitter = Splitter(recording, self._plain_bytes)
@@ -68,6 +70,7 @@ class Publishing:
             self._check_mandatory(publish)
         routed = self.routing.route(publish)
         self._check_window(burst, client, len(body))
+        self._check_full(client, publish, routed)
         self.routing.count(routed)
         if publish.prev is None:
             publish.prev = client.used.before(publish.seq)
@@ -114,6 +117,11 @@ class Publishing:
             raise ClientError("window_full", text)
         if self._link.full and not self._link.up:
             raise ClientError("not_ready", "the journal is restarting")
+
+    def _check_full(self, client: ClientConnection, publish: m.Publish, routed: Routed) -> None:
+        """Raises: ClientError queue_full; of what was sent before never, it may be in a log."""
+        if self.full.rows and not publish.resent and publish.seq > client.used.newest:
+            self.full.check(publish, routed)
 
     def _single(
         self, burst: Burst, client: ClientConnection, publish: m.Publish, body: bytes,
@@ -201,10 +209,12 @@ class Publishing:
         burst.effects += self.acks.passed(client, client.chain, waiting)
 
     def numbers(self) -> dict[str, int]:
-        """Messages to exchanges, those that go to no queue, and what is not recorded."""
+        """Messages to exchanges, those that go to no queue, that a full queue refused, and what is
+        not recorded."""
         routing = self.routing
         routed = {"routed": routing.routed, "unroutable": routing.unroutable}
-        return {**(routed if routing.routed else {}), **self.unrecorded()}
+        full = {"queue_full": self.full.refused} if self.full.refused else {}
+        return {**(routed if routing.routed else {}), **full, **self.unrecorded()}
 
     def unrecorded(self) -> dict[str, int]:
         """Messages that went to delivery only, how many did not get there, and what filters did."""

@@ -43,6 +43,7 @@ from zbroker.queues.exchange_commands import ExchangeCommands
 from zbroker.queues.exchange_lists import ExchangeLists
 from zbroker.queues.exchange_operators import OperatorExchanges
 from zbroker.queues.exclusive_queues import ExclusiveQueues
+from zbroker.queues.full_queue_tracker import FullQueueTracker
 from zbroker.queues.hand_over import HandOver
 from zbroker.queues.journal_client import JournalClient
 from zbroker.queues.kept_holdings import KeptHoldings
@@ -145,6 +146,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._branches = BranchCommands(self.shared, self._scopes)
         self._timeouts = SessionTimeouts(self.shared, lambda: self.journal.session.welcomed_by)
         self._holdings = KeptHoldings(self.shared)
+        self._full = FullQueueTracker(self.shared)
         self._next_tick_ms = 0
         self._wakes_ms: dict[str, int] = {}  # when a queue has something to do by itself
         self._later: Later[Give | LogReading] = Later()  # what could not be read
@@ -242,6 +244,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             qe.TablesLoaded: journal.loaded,
             qe.Segments: journal.segments,
             qe.TablesSaved: self._saves.saved,
+            qe.FullSubscribed: lambda _: self._full.listens(),
             qe.Given: self._dispatcher.given,
             qe.Unsent: self._unsent,
             TransferRequest: self._moves.request,
@@ -362,6 +365,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             else:
                 self.shared.out.append(what)
         effects += self._decided()
+        effects += self._full.tick(now.mono_ms)
         effects += self.shared.connections.moved()
         # after the queues have decided what they hold; before the definition of a new one, so that
         # nothing is removed that it needs
@@ -418,6 +422,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             self._look_when(one)
             self._requests.look(one)
             self._ends.look(one)
+            self._full.look(one)
             shared.note_use(one)
         # after what the queues have to do
         search = self.consumers.starts.next_search()
@@ -453,6 +458,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             self._fence.next_wake_ms(), self._hand_over.next_wake_ms(),
             self._scopes.next_wake_ms(), self._timeouts.next_wake_ms(), self._ends.next_wake_ms(),
             self._session_moves.next_wake_ms(), self._holdings.next_wake_ms(),
+            self._full.next_wake_ms(),
             *self._wakes_ms.values(),
         ]  # fmt: skip
         if self.shared.connections:

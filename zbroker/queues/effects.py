@@ -16,6 +16,7 @@ from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
 from zbroker.log.generations import Generations
 from zbroker.log.reader import Extent
+from zbroker.wire.full_queues import FullQueues
 from zbroker.wire.owner_requests import ToReplication
 
 if TYPE_CHECKING:
@@ -147,11 +148,21 @@ class SayReplication(Struct, gc=False):
     message: ToReplication
 
 
+class PublishFull(Struct, gc=False):
+    """Tell ingest which queues are full; only the newest message counts."""
+
+    message: FullQueues
+
+
+class FullSubscribed(Struct, gc=False):
+    """An ingest process has begun to listen to that."""
+
+
 LogReading = Examine | Search | Reenter | Inspect
 Effect = (
     e.Send | e.Note | e.Say | e.Reconnect | e.Follow | e.LoggedOff | e.LoggedOn | e.Progress
     | e.Ready | e.Exit | e.Tell | e.NoteDisconnected | e.ForgetBlocks | Give | LogReading | Load
-    | TrackDeliveries | ListSegments | SaveTables | SayReplication
+    | TrackDeliveries | ListSegments | SaveTables | SayReplication | PublishFull
 )  # fmt: skip
 
 

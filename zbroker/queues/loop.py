@@ -4,8 +4,8 @@ Purpose   folds the log into the state of every queue, gives messages to consume
           commits what becomes of them, makes dead letters, sets points; answers the admin about all
           of it. Nothing is given before it is durable, and no ack is answered before it is.
 Sockets   ROUTER tcp for consumers ([listen] queues), monitor and ZAP; SUB ipc marks and
-          replicated; DEALER ipc journal and replication-desk; ROUTER ipc queues-desk for
-          questions of the admin.
+          replicated; DEALER ipc journal and replication-desk; XPUB ipc full-queues for ingest;
+          ROUTER ipc queues-desk for questions of the admin.
 Owns      <data>/queues: LMDB tables with the state of the queues, which may be deleted; a note in
           /dev/shm of how far each was delivered, likewise.
 Settings  [listen] queues; [[queue]]; [queues]; [limits] clients; [[record]]; [security].
@@ -27,6 +27,7 @@ from zbroker.queues import effects as qe
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.delivered import Delivered
 from zbroker.queues.effects import TablesLoaded
+from zbroker.queues.full_queue_port import FullQueuePort
 from zbroker.queues.log_work import LogWork
 from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.replication_port import ReplicationPort
@@ -66,7 +67,8 @@ class QueuesLoop(ListenerLoop):
             self.listener.sent, self.recording.type_of, self._delivered.sending,
             sees_all=not self.access.on,
         )  # fmt: skip
-        sources = [*self.sources(), (self._saving, ONE), (self.supervisor, ONE)]
+        full = FullQueuePort(process.context, paths, self.poller)
+        sources = [*self.sources(), (self._saving, ONE), (full, ONE), (self.supervisor, ONE)]
         say = _nobody
         if config.replicates:
             replication = ReplicationPort(process.context, paths, self.poller)
@@ -78,6 +80,7 @@ class QueuesLoop(ListenerLoop):
         performers: Performers = {
             **self._work.performers,
             qe.SayReplication: say,
+            qe.PublishFull: full.publish,
             qe.Load: self._load,
             qe.SaveTables: self._saving.save,
             qe.TrackDeliveries: self._delivered.begin,

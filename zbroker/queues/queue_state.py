@@ -215,6 +215,7 @@ class QueueState:
     met: bool = False  # it ended since it has become another one, and is read again
     migrating: bool = False  # it is to be on several instances: nothing new is decided until it is
     stand_ins: StandIns = field(default_factory=StandIns)
+    full: bool = False  # publishers are refused: overflow
     rewriting: int = 0  # so many of its early facts are on their way to the log again
     name: str = field(init=False)
 

@@ -86,7 +86,7 @@ def _row(shared: QueuesContext, one: QueueState) -> s.QueueRow:
         numbers = queue.counts()
         found.ready, found.leased, found.delayed = numbers.ready, numbers.leased, numbers.delayed
         found.barrier = queue.places.barrier
-        found.active = _active(shared, queue)
+        found.active, found.full = _active(shared, queue), one.full
         if foreign := queue.places.foreign:
             first = foreign.min()
             found.elsewhere, found.elsewhere_first = len(foreign), first
@@ -233,7 +233,11 @@ def _queue(shared: QueuesContext, one: QueueState) -> tuple[str, list[str]]:
     ]
     if one.parked:
         lines.append("offered messages wait for the horizon to be durable")
-    return ("waiting" if lines else "delivering"), lines or ["nothing holds it back"]
+    state, lines = ("waiting" if lines else "delivering"), lines or ["nothing holds it back"]
+    if one.full:
+        text = "it is full: this instance refuses messages that go to it, with queue_full"
+        lines.append(text)
+    return state, lines
 
 
 def _message(shared: QueuesContext, one: QueueState, position: int) -> tuple[str, list[str]]:

@@ -7,9 +7,10 @@ of its process, and performs the effects that are about them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import zmq
+from msgspec.msgpack import Decoder
 
 from zbroker import sockets
 from zbroker.access.file import LOOK_MS, AccessFile
@@ -35,6 +36,7 @@ from zbroker.wire.internal import Welcome
 from zbroker.wire.replicas import Replicated
 
 Context = zmq.Context[zmq.Socket[bytes]]
+T = TypeVar("T")
 
 
 class JournalPort:
@@ -159,23 +161,32 @@ class NewestPublisher:
                     yield self._subscribed()
 
 
-class ReplicatedPort:
-    """How far enough destinations hold the log, as the replication process says it: the newest."""
+class NewestSubscriber(Generic[T]):
+    """The newest message of a NewestPublisher of another process of this instance."""
 
     drained = True
     next_wake_ms = None
 
-    def __init__(self, context: Context, paths: Paths, *pollers: zmq.Poller) -> None:
-        self._socket = sockets.watermarks_subscriber(context, paths.ipc("replicated"))
+    def __init__(
+        self, context: Context, endpoint: str, decoder: Decoder[T], *pollers: zmq.Poller
+    ) -> None:
+        self._socket, self._decoder = sockets.watermarks_subscriber(context, endpoint), decoder
         for poller in pollers:
             poller.register(self._socket, zmq.POLLIN)
 
-    def events(self, ready: Ready, limit: Limit) -> Iterable[Replicated]:
+    def events(self, ready: Ready, limit: Limit) -> Iterable[T]:
         """One event, if it was said again."""
         if self._socket not in ready:
             return ()
         frames = sockets.receive(self._socket)
-        return () if frames is None else (codec.REPLICATED.decode(frames[0].buffer[1:]),)
+        return () if frames is None else (self._decoder.decode(frames[0].buffer[1:]),)
+
+
+class ReplicatedPort(NewestSubscriber[Replicated]):
+    """How far enough destinations hold the log, as the replication process says it: the newest."""
+
+    def __init__(self, context: Context, paths: Paths, *pollers: zmq.Poller) -> None:
+        super().__init__(context, paths.ipc("replicated"), codec.REPLICATED, *pollers)
 
 
 def say(dealer: zmq.Socket[bytes], effect: Say) -> None:

@@ -13,6 +13,7 @@ from zbroker.limits import HEADER_MAX_BYTES
 from zbroker.wire import (
     branches,
     exchange_messages,
+    full_queues,
     internal,
     messages,
     owner_requests,
@@ -62,6 +63,7 @@ TO_DESTINATION: Final = msgpack.Decoder(replication.ToDestination)
 TO_SOURCE: Final = msgpack.Decoder(replication.ToSource)
 WATERMARKS: Final = msgpack.Decoder(internal.Watermarks)
 REPLICATED: Final = msgpack.Decoder(replicas.Replicated)
+FULL_QUEUES: Final = msgpack.Decoder(full_queues.FullQueues)
 LINK_QUESTIONS: Final = msgpack.Decoder(replicas.LinkQuestion | owner_requests.ToReplication)
 FROM_REPLICATION: Final = msgpack.Decoder(owner_requests.FromReplication)
 TO_LIVE: Final = msgpack.Decoder(internal.ToLive)

@@ -95,7 +95,8 @@ class Publish(ClientCommand, tag="publish"):
 
     Only a payload has `key`, `headers` and `expires_ns` here; packed messages have columns. stage:
     the token that packed messages are staged under; a commit shows them. mandatory: those of these
-    messages that no binding leads to a queue are `returned` in an ack.
+    messages that no binding leads to a queue are `returned` in an ack. resent: they were sent in a
+    session before this one, and may be in the log of another instance: a full queue takes them.
     Answered by errors, and if `ack` asks for it by acks: see Ack.
     """
 
@@ -115,6 +116,7 @@ class Publish(ClientCommand, tag="publish"):
     expires_ns: U63 | None = None
     stage: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
     mandatory: bool = False
+    resent: bool = False
 
 
 class Flush(ClientCommand, tag="flush"):

@@ -86,6 +86,7 @@ class QueueRow(QueueCounters, omit_defaults=True):
     owners: all messages by owner, where only this queue was asked for and it is a replicated one.
     acts_for: instances whose messages are taken over as they come, by name or id.
     active: the consumer that gets the messages, as client/sid, where that is one alone.
+    full: publishers are refused, as its `overflow` says.
     idle_ms: since a consumer took something, None: never since the start. holding: position from
     which on it needs the log. Fields that depend on the time or the end of the log alone are not a
     change: idle_ms, `behind`, and holding without messages.
@@ -112,6 +113,7 @@ class QueueRow(QueueCounters, omit_defaults=True):
     acts_for: list[str] = []
     consumers: int = 0
     active: str = ""
+    full: bool = False
     first: int = 0
     last: int = 0
     oldest_ns: int | None = None

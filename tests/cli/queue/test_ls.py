@@ -22,7 +22,7 @@ def test_each_queue_is_a_line(fake: FakeAdmin) -> None:
     first, second = run(fake.data, "ls").stdout.splitlines()
     assert first == (
         "name=work kind=work topic=orders state=ready depth=5 ready=2 leased=3 delayed=0 "
-        "elsewhere=1 oldest_s=3.5 consumers=1 active=- entered_s=1.5 delivered_s=1.0 "
+        "elsewhere=1 oldest_s=3.5 consumers=1 active=- full=- entered_s=1.5 delivered_s=1.0 "
         "acked_s=0.5 dead=2 bytes=2048"
     )
     assert "topic=/o.*/ " in second

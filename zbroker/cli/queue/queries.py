@@ -24,7 +24,7 @@ BROWSED_MAX: Final = 1_000  # of one answer of the admin
 
 COLUMNS: Final = show.columns(
     "name:0 kind:4 topic:2 state depth:0 ready:3 leased:3 delayed:5 elsewhere:5 oldest_s:3 "
-    "consumers active:5 entered_s:6 delivered_s:6 acked_s:4 dead bytes:2",
+    "consumers active:5 full:5 entered_s:6 delivered_s:6 acked_s:4 dead bytes:2",
     sizes="bytes",
 )
 CONSUMERS: Final = show.columns(
@@ -51,7 +51,8 @@ def ls(target: Target) -> None:
     to other instances, which offer it. `bytes` are those of
     the log that is kept for it. Rates are means of the last seconds; `dead` counts dead letters
     since the queues process started. `active` is the consumer that gets the messages, where it is
-    one alone. A pattern of topics is shown between slashes.
+    one alone. A queue that is `full` refuses what is published, as its `overflow` says. A pattern
+    of topics is shown between slashes.
 
     Example: zbroker-admin queue ls
     """

@@ -63,6 +63,9 @@ class SendWindow:
         self._in_flight = self._round = 0  # bytes of what was sent; the number of the round
         self._rewound_to = -1  # where this round began; no progress since then means to wait
         self._again = Backoff(REFUSED_MS, jitter)
+        #: the newest sequence that was sent; the one that was when this session began: a broker may
+        #: have all up to that. A store does not know what the process before it has sent
+        self._sent_to = self._resent_to = self._batches[-1].last if self._batches else 0
         self._quickest = QuickestAck()
 
     @property
@@ -116,6 +119,7 @@ class SendWindow:
             if self._again.attempt and self.sent > self._asking:
                 break  # refused a moment ago: one batch asks whether it goes on
             batch.round, batch.sent_ms = self._round, now_ms
+            self._sent_to = max(self._sent_to, batch.last)
             sends.append(self._send(self.sent))
             self.sent += 1
             self._in_flight += batch.size
@@ -153,6 +157,7 @@ class SendWindow:
             cid=str(batch.round),
             stage=self.stage,
             mandatory=batch.mandatory,
+            resent=batch.last <= self._resent_to,
         )
         return SendCommand(command, batch.body)
 
@@ -161,6 +166,7 @@ class SendWindow:
     def new_session(self, high: int, now_ms: int) -> None:
         """The journal holds everything up to `high`; all that is kept is sent again."""
         self.sent_ms = now_ms
+        self._resent_to = self._sent_to
         self._new_round(0)
         self.resume_ms = None
         self._relink(high)

@@ -2,6 +2,7 @@
 
     entered --offered to consumers with room--> leased, does not count
         \\--waits, and it is more than max_length or max_bytes--> the oldest of all that wait: gone
+                 with overflow = "reject-publish"--> full: ingest refuses what is published
 
 What waits is what an instance owns, and can offer now or after a delay: neither what consumers
 have, nor what an outcome or a branch is about, nor barriers. The limits are looked at after the
@@ -27,14 +28,27 @@ _FIRST: Final = 64  # messages that are looked at for their bytes; then twice as
 
 
 def is_limited(queue: Queue) -> bool:
-    """Whether there is a limit of what may wait in it."""
-    return bool(queue.config.max_length or queue.config.max_bytes)
+    """Whether messages beyond a limit of what may wait in it are given up."""
+    config = queue.config
+    return bool(config.max_length or config.max_bytes) and not config.refuses_publishes
+
+
+def is_full(queue: Queue) -> bool:
+    """Whether as much waits as may, in a queue whose publishers are refused then."""
+    config, places = queue.config, queue.places
+    if not config.refuses_publishes:
+        return False
+    count = _count(places)
+    if config.max_length and count >= config.max_length:
+        return True
+    most = config.max_bytes
+    return bool(most) and places.sizes.total >= most and _bytes(places, count) >= most
 
 
 def give_up(queue: Queue) -> list[Outcome]:
     """The oldest messages are to leave, if more wait than may."""
     config, places = queue.config, queue.places
-    count = len(places.ready.standing) + len(places.delays.waiting)
+    count = _count(places)
     over = max(0, count - config.max_length) if config.max_length else 0
     if config.max_bytes and places.sizes.total > config.max_bytes:
         over = max(over, _over_in_bytes(places, count, config.max_bytes))
@@ -45,6 +59,11 @@ def give_up(queue: Queue) -> list[Outcome]:
     places.going_to_go(found)
     letter = MAX_LENGTH if config.dead_letter else ""
     return [Outcome(found, "gone", MAX_LENGTH, letter=letter)]
+
+
+def _count(places: MessagePlaces) -> int:
+    """How many wait."""
+    return len(places.ready.standing) + len(places.delays.waiting)
 
 
 def _oldest(places: MessagePlaces, count: int) -> BitMap64:
