@@ -10,6 +10,7 @@ from pyroaring import BitMap64
 from tests.sim import queues_bugs
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.queue_state import QueueState
+from zbroker.queues.work import length_limit
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Outcome
 
@@ -135,6 +136,50 @@ def _used_for_ever(core: Any) -> None:
     core._ends._is_used = lambda one: one.consumed
 
 
+def _never_full(core: Any) -> None:
+    core._full.look = lambda one: None
+
+
+def _full_for_ever(core: Any) -> None:
+    core._full._forget = lambda name: None
+
+
+def _altered_unsaid(core: Any) -> None:
+    """A queue that is full is not looked at before it is free."""
+    look = core._full.look
+
+    def looks(one: QueueState) -> None:
+        if not (one.full and isinstance(one.queue, Queue) and length_limit.is_full(one.queue)):
+            look(one)
+
+    core._full.look = looks
+
+
+def _full_before_offers(core: Any) -> None:
+    """A queue whose consumers have room is said to be full."""
+    dispatch, look = core._dispatcher.dispatch, core._full.look
+
+    def early(one: QueueState) -> None:
+        look(one)
+        dispatch(one)
+
+    core._dispatcher.dispatch = early
+    core._full.look = lambda one: None
+
+
+def _known_at_once(core: Any) -> None:
+    core._full._is_known = True
+
+
+def _full_drops(core: Any) -> None:
+    def give_up(one: QueueState) -> None:
+        queue = one.queue
+        if isinstance(queue, Queue) and one.offers and not core.manager.commits.full:
+            one.entries += [(outcome, None) for outcome in length_limit.give_up(queue)]
+
+    core._give_up = give_up
+
+
 #: each is found within SEEDS_OF_BUG seeds, or this world proves nothing
 BUGS: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "the newest are dropped": _dropping(_newest),
@@ -148,4 +193,10 @@ BUGS: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "a queue ends before its first consumer": _before_a_consumer,
     "consumers that may come back do not count": _lost_are_over,
     "a queue that was used is never left": _used_for_ever,
+    "no queue is said to be full": _never_full,
+    "a queue that was full stays so": _full_for_ever,
+    "other limits of a full queue are not said": _altered_unsaid,
+    "a queue is looked at before its offers": _full_before_offers,
+    "a start says that nothing is full": _known_at_once,
+    "a full queue drops": _full_drops,
 }

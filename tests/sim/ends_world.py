@@ -2,6 +2,8 @@
 
     limits   judged when the process decides: nothing more waits than may, the oldest went, none
              of them for nothing, and no consumer could have taken them
+    full     of queues that refuse: nothing of them is dropped, and all that is said of them is
+             true; what ingest refuses by that is not in the log, and at the end nothing is refused
     ends     judged when the process decides: nobody used the queue for so long, or it was left;
              and at the end, when all consumers have gone, none is there that should have ended
     all      as in the queues world: what holds is in the log, whatever dies
@@ -24,7 +26,11 @@ from tests.sim.queues_world import DEAD, World, config_of
 from tests.sim.seeds import plant
 from zbroker.config import QueueConfig
 from zbroker.engine.effects import Send
+from zbroker.errors import ClientError
+from zbroker.ingest.full_queue_gate import FullQueueGate
+from zbroker.ingest.routing import ORDINARY
 from zbroker.queues.core import QueuesCore
+from zbroker.queues.effects import Effect, FullSubscribed, PublishFull
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.work.queue import Queue
@@ -32,7 +38,10 @@ from zbroker.server.token_listener import ListenerSettings
 from zbroker.wire import codec
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
+from zbroker.wire.full_queues import FullQueues
+from zbroker.wire.messages import Columns, Publish
 
+REJECT = {"overflow": "reject-publish"}
 LIMITED: dict[str, dict[str, Any]] = {
     "length": {"max_length": 4},
     "bytes": {"max_bytes": 150},
@@ -41,6 +50,8 @@ LIMITED: dict[str, dict[str, Any]] = {
     "keys": {"max_length": 5, "group_key": "/g"},
     "barriers": {"max_length": 3, "barrier": "/b = 1"},
     "first": {"max_length": 4, "priority": "/p"},
+    "refusing": {"max_length": 4, **REJECT},
+    "refusing bytes": {"max_bytes": 150, **REJECT},
     "taken": {"max_length": 3, "semantics": "at-most-once", "lease": 0},
 }
 ENDS: list[dict[str, Any]] = [
@@ -48,7 +59,8 @@ ENDS: list[dict[str, Any]] = [
     {"auto_delete": True, "expires": "2s"}, {},
 ]  # fmt: skip
 ALTERED: list[dict[str, Any]] = [
-    {"max_length": 2}, {"max_length": 6}, {"expires": "500ms"}, {"auto_delete": True},
+    {"max_length": 2}, {"max_length": 6}, {"max_length": 3, **REJECT}, {"overflow": "drop-head"},
+    {"expires": "500ms"}, {"auto_delete": True},
 ]  # fmt: skip
 LAST_MS = 6_000  # until all that has to end has ended
 
@@ -72,10 +84,12 @@ class EndsJudge(Judge):
         super().__init__(world)
         self._uses: dict[str, Use] = {}
         self._decided: dict[tuple[str, int], BitMap64] = {}
+        self._knows_queues = False  # to the process, what is in its queues
+        self._said_full: set[str] = set()  # by it, which are full
 
     def watch_core(self, core: Any) -> None:
         """A process that begins."""
-        self._uses = {}
+        self._uses, self._knows_queues, self._said_full = {}, False, set()
         give_up, changes = core._give_up, core._ends._changes
 
         def watched(one: QueueState) -> None:
@@ -108,6 +122,9 @@ class EndsJudge(Judge):
         if ref is None or not before:
             return
         name, after = one.name, before - dropped
+        if config.overflow == "reject-publish":
+            self.demand(not dropped, name, "refuses, and drops", list(dropped))
+            return
         most, most_bytes = config.max_length or 1 << 60, config.max_bytes or 1 << 60
         if one.offers and not core.manager.commits.full:
             self.demand(len(after) <= most, name, "has waiting", list(after))
@@ -147,6 +164,50 @@ class EndsJudge(Judge):
         self.checks[why] += len(where)
         ref.dead |= where
         self._out(ref, where, why)
+
+    # -- full ---------------------------------------------------------------------------------
+
+    def offered(self, process: ProcessNode, effects: list[Effect]) -> None:
+        """And what ingest is to hear."""
+        super().offered(process, effects)
+        for effect in effects:
+            if isinstance(effect, PublishFull):
+                self._reported_full(process, effect.message)
+        full = {one.name for one in self._refusing(process) if self._is_full(one)}
+        self.demand(
+            not self._knows_queues or full == self._said_full,
+            "full:",
+            full,
+            "said:",
+            self._said_full,
+        )
+
+    def _reported_full(self, process: ProcessNode, said: FullQueues) -> None:
+        if said.known and not self._knows_queues:
+            unread = [one.name for one in self._refusing(process) if not one.ready]
+            self.demand(process.core.manager.known and not unread, "it does not know yet", unread)
+            self._knows_queues = True
+        self._said_full = {row.name for row in said.rows}
+        for row in said.rows:
+            config = process.core.manager.running[row.name].definition.config
+            limits = row.max_length, row.max_bytes
+            self.demand(limits == (config.max_length, config.max_bytes), row, "has other limits")
+        self.checks["full"] += len(said.rows)
+
+    @staticmethod
+    def _refusing(process: ProcessNode) -> list[QueueState]:
+        running = process.core.manager.running.values()
+        return [one for one in running if one.definition.config.overflow == "reject-publish"]
+
+    def _is_full(self, one: QueueState) -> bool:
+        config, ref = one.definition.config, self.ref(one)
+        if ref is None or not one.offers or not isinstance(one.queue, Queue):
+            return False
+        waiting = self._waiting(one.queue)
+        return bool(
+            0 < config.max_length <= len(waiting)
+            or 0 < config.max_bytes <= self._bytes(ref, waiting)
+        )
 
     # -- ends ---------------------------------------------------------------------------------
 
@@ -188,6 +249,7 @@ class EndsJudge(Judge):
     def verdict(self, process: ProcessNode) -> None:
         """And when nobody is there any more, all that has to end has ended."""
         super().verdict(process)
+        self.demand(not self.world.gate.rows, "publishers are refused, and all queues are empty")
         self._stays(self.world.leave_all())
 
     def _stays(self, process: ProcessNode) -> None:
@@ -219,14 +281,35 @@ class EndsWorld(World):
     pool = LIMITED
     judge_type = EndsJudge
     judge: EndsJudge
+    gate: FullQueueGate
 
     def _first_queues(self) -> list[QueueConfig]:
+        self.gate = FullQueueGate(None)
         names = self.rng.sample(list(LIMITED), self.rng.randint(1, 3))
         made = [
             QueueConfig(name, "t0", **{"lease": 400, "max_per_subscription": 10, **LIMITED[name]})
             for name in names
         ]
         return [*made, config_of(DEAD)]
+
+    def _send(self, topics: list[str], payloads: list[bytes], columns: Columns | None) -> None:
+        """Through an ingest process, which may be a new one that has just begun to listen."""
+        if self.rng.random() < 0.1:
+            self.gate = FullQueueGate(None)
+            if self.process is not None:
+                self.process.admin.put(FullSubscribed())
+        self.gate.tick(self.at.now_ms)
+        if self.gate.rows:
+            publish = Publish(1, topics=topics, count=len(payloads), columns=columns)
+            try:
+                self.gate.check(publish, ORDINARY)
+            except ClientError as error:
+                self.judge.checks[error.code] += 1
+                return
+        super()._send(topics, payloads, columns)
+
+    def ingest_hears(self, said: FullQueues) -> None:
+        self.gate.learn(said, self.at.now_ms)
 
     def core_of(self, settings: ListenerSettings, manager: QueueRegistry) -> QueuesCore:
         core = QueuesCore(settings, manager)
@@ -242,7 +325,7 @@ class EndsWorld(World):
         made = sorted({"own0", "own1", "own2"} & alive)
         if free and rng.random() < 0.7 and not self.drifted:
             table = {"topic": "t0", "lease": "400ms", **rng.choice(ENDS)}
-            table |= rng.choice(({}, {"max_length": 4}, {"max_bytes": 150}))
+            table |= rng.choice(({}, {"max_length": 4}, {"max_bytes": 150}, LIMITED["refusing"]))
             self.admin.ask(s.Define(0, "create", min(free), table))
         elif made and rng.random() < 0.7:
             self.admin.ask(s.Define(0, "alter", rng.choice(made), rng.choice(ALTERED)))

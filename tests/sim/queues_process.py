@@ -24,6 +24,7 @@ from zbroker.queues.effects import (
     Effect,
     Give,
     Load,
+    PublishFull,
     SaveTables,
     TablesLoaded,
     TablesSaved,
@@ -121,6 +122,7 @@ class ProcessNode:
             Give: self._give, Send: self._send, Say: self._say, Load: self._load,
             Tell: lambda effect: self.world.admin.reported(effect.answer),
             TrackDeliveries: self._track, SaveTables: self._save, Exit: self._exit,
+            PublishFull: lambda effect: self.world.ingest_hears(effect.message),
             Reconnect: self.journal.reconnect,
             Follow: self.journal.follow,
         }  # fmt: skip

@@ -41,6 +41,7 @@ from zbroker.wire import bodies
 from zbroker.wire import messages as m
 from zbroker.wire import queue_messages as q
 from zbroker.wire import queue_surveys as s
+from zbroker.wire.full_queues import FullQueues
 from zbroker.wire.internal import Hello
 
 START_NS = 1_700_000_000_000_000_000
@@ -238,7 +239,15 @@ class World:
         if rng.random() < 0.15:
             ends = (rng.choice((0, self.wall_ns() + rng.randint(0, 10**9))) for _ in payloads)
             columns.expiry = bodies.to_little(array("q", ends))
-        self.journal.publish(topics, payloads, columns if columns != m.Columns() else None)
+        self._send(topics, payloads, columns if columns != m.Columns() else None)
+
+    def _send(self, topics: list[str], payloads: list[bytes], columns: m.Columns | None) -> None:
+        """A batch on its way through ingest."""
+        assert self.journal is not None
+        self.journal.publish(topics, payloads, columns)
+
+    def ingest_hears(self, said: FullQueues) -> None:
+        """Which queues are full, where the world has an ingest."""
 
     def _new_client(self) -> None:
         client = Client(self, f"c{len(self.clients)}-{self.cid()}")

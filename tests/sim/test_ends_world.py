@@ -15,7 +15,10 @@ SEEDS = int(os.environ.get("ZB_SEEDS", "40"))
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS_OF_BUG = 300  # within so many a planted bug is found
 #: what must have been looked at in some history; the list may not shrink
-CHECKS = {"dropped", "dropped beside leased ones", "expired", "left", "max_length", "requeued"}
+CHECKS = {
+    "dropped", "dropped beside leased ones", "expired", "full", "left", "max_length", "queue_full",
+    "requeued",
+}  # fmt: skip
 
 
 @pytest.mark.timeout(3_600)
