@@ -18,6 +18,11 @@ function topicOf(row) {
   return row.regex ? `/${name(row.topic)}/` : name(row.topic);
 }
 
+/** A queue that is full refuses what is published to it. */
+function stateOf(row) {
+  return row.full ? `${row.state}, full` : row.state;
+}
+
 /** Messages that a consumer could take, and no consumer that does. */
 function toneOfConsumers(row) {
   return row.consumers === 0 && row.depth > 0 ? "warn" : "";
@@ -39,7 +44,7 @@ export class Queues {
       { ...label("Queue", (row) => row.name), kind: "wide", act: (row) => this.#choose(row.name) },
       label("Kind", (row) => row.kind),
       { ...label("Topic", (row) => row.topic), text: topicOf, kind: "wide" },
-      label("State", (row) => row.state),
+      { ...label("State", stateOf), tone: (row) => (row.full ? "warn" : "") },
       number("Depth", (row) => row.depth),
       number("Ready", (row) => row.ready),
       number("Leased", (row) => row.leased),
