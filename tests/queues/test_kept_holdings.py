@@ -176,6 +176,18 @@ def test_an_acknowledgement_from_before_counts_meanwhile(leasing: Any) -> None:
     assert at.here() == [at.high]
 
 
+@pytest.mark.parametrize("claims", [False, True])
+def test_a_single_active_consumer_does_not_wait_for_what_is_done_or_claimed(claims: bool) -> None:
+    at = restarted(QueueConfig("q", topic="t", lease=0, single_active_consumer=True))
+    if claims:
+        restate(at, at.low, at.high)
+    at.ack(at.low, at.high, rid=BOB, sid=None, queue="q")
+    if not claims:
+        other_takes(at)
+    new = at.many(1)
+    assert at.got("s" if claims else "o") == new, "nothing else happens in this queue"
+
+
 def test_one_of_a_key_is_held_back_and_the_next_ones_wait_for_it() -> None:
     at = kept(QueueConfig("q", topic="t", lease=LEASE_MS, group_key="KEY()"))
     at.publish(b"1", b"2", keys=[b"k", b"k"])

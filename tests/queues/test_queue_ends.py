@@ -237,6 +237,16 @@ def test_a_lost_one_that_holds_something_may_come_back() -> None:
     assert not there(at)
 
 
+def test_a_lost_one_has_ended_when_what_it_held_was_done_by_others() -> None:
+    at = with_queue(auto_delete=True)
+    at.logon(BOB)
+    [position] = at.many(1)
+    at.consume("new")
+    at.lose()
+    at.ack(position, sid=None, queue="new", rid=BOB)
+    assert not there(at), "no one could bring it back"
+
+
 def test_a_start_waits_for_a_first_consumer_again() -> None:
     at = with_queue(auto_delete=True)
     at.consume("new")

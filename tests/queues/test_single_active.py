@@ -8,6 +8,7 @@ import pytest
 
 from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, Bench, bench, work
 from tests.queues.linked import join, linked
+from zbroker.queues.effects import Unsent
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.reasons import why_nothing
 from zbroker.wire import queue_messages as q
@@ -89,6 +90,28 @@ def test_one_that_is_back_is_the_active_one_again() -> None:
     assert at.got() == [first, second, third]
     assert at.got("b") == []
     assert active(at) == {"s": True, "b": False}
+
+
+@pytest.mark.parametrize("verb", ["ack", "purge"])
+def test_a_lost_one_has_ended_when_what_it_held_was_done_by_others(verb: str) -> None:
+    at = two(max_per_subscription=2, lease=0)
+    positions = at.many(4)
+    at.lose()
+    if verb == "ack":
+        at.ack(*positions[:2], sid=None, rid=BOB, queue="q")
+    else:
+        at.ask(s.Purge(0, "q", positions[2], "", True))
+    assert at.got("b") == positions[2:], "no lease will end, and no one need come"
+    assert active(at) == {"b": True}
+
+
+def test_a_lost_one_has_ended_when_what_it_held_was_not_sent_to_it() -> None:
+    at = two()
+    positions = at.many(2)
+    give = at.gives[-1][1]
+    at.turn.hear(Unsent(ANN, give, give.positions))
+    at.run()
+    assert at.got("b") == positions[give.positions.min() - positions[0] :]
 
 
 def test_at_most_once_the_next_one_takes_over_at_once() -> None:

@@ -261,9 +261,15 @@ class World:
         assert set(got) == kept
 
     def _forget_lost(self) -> None:
+        self._forget_idle()
         for one in list(self.members.values()):
-            over = self.once and one.until <= self.now.mono_ms
-            if one.lost and (not one.held or over):
+            if one.lost and self.once and one.until <= self.now.mono_ms:
+                del self.members[one.key]
+
+    def _forget_idle(self) -> None:
+        """Whatever freed the last of what they held."""
+        for one in list(self.members.values()):
+            if one.lost and not one.held:
                 del self.members[one.key]
 
     # -- offers -------------------------------------------------------------------------------
@@ -632,12 +638,14 @@ class World:
     def check(self) -> None:
         queue = self.queue
         queue.check()
+        self._forget_idle()
         assert set(queue.here) == set(self.messages)
         assert queue.lowest == min(self.messages, default=None)
         assert set(queue.going) == {p for p, one in self.messages.items() if one.going}
         assert (queue.places.barrier or 1 << 62) == self.barrier()
         for key, member in self.members.items():
             assert set(queue.leased(key)) == member.held
+        assert set(queue.consumers.by_key) == set(self.members)
         for position, message in self.messages.items():
             self._check_one(position, message)
         numbers = queue.counts()

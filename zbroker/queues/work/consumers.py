@@ -131,6 +131,17 @@ class QueueConsumers:
         if was_full and consumer.spare > 0:
             self._note_free(consumer)
 
+    def take_from(self, one: QueueConsumer, positions: BitMap64) -> None:
+        """It has these no more; a lost one that has nothing left is over."""
+        remove(one.held, positions)
+        self._look_whether_over(one)
+
+    def _look_whether_over(self, one: QueueConsumer) -> None:
+        """One that was lost, and has nothing: it may be that nothing else happens that shows it."""
+        waits = one.session is not None and one.key != HELD_BACK
+        if one.lost and not one.held and not waits:
+            self.forget(one)
+
     def forget_lost(self, now_ms: int) -> None:
         """Those that were lost and hold nothing that may still be asked for. One of a session is
         there as long as that."""
@@ -184,11 +195,12 @@ class QueueConsumers:
         insert(consumer.held, positions)
 
     def free(self, positions: BitMap64, first: QueueConsumer | None = None) -> int:
-        """No consumer has them any more. first: the one that probably had.
+        """No consumer has them any more. first: the one that probably had. A lost one that has
+        nothing left is over.
 
         Returns: how many were held.
         """
-        rest, count = positions, 0
+        rest, count, over = positions, 0, list[QueueConsumer]()
         for one in (first, *self.by_key.values()) if first is not None else self.by_key.values():
             if not one.held or one.held.isdisjoint(rest):
                 continue
@@ -198,9 +210,12 @@ class QueueConsumers:
                 self._note_free(one)
             remove(one.held, part)
             one.freed += len(part)
+            over.append(one)
             if len(part) == len(rest):
                 break
             rest = rest - part
+        for one in over:
+            self._look_whether_over(one)
         return count
 
     def _note_free(self, consumer: QueueConsumer) -> None:

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from zbroker.queues.work.consumers import HELD_BACK, QueueConsumer
 from zbroker.queues.work.queue import Queue
-from zbroker.queues.work.sets import insert, remove, union
+from zbroker.queues.work.sets import insert, union
 
 _NO_SESSION = "", ""  # a session has a name
 
@@ -39,7 +39,7 @@ def claim(queue: Queue, key: int, holding: BitMap64) -> BitMap64:
     if lost is None:
         return BitMap64()
     found = lost.held & holding
-    remove(lost.held, found)
+    queue.consumers.take_from(lost, found)
     insert(queue.consumers.by_key[key].held, found)
     return found
 

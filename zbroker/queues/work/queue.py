@@ -176,7 +176,7 @@ class Queue:
         one = self.consumers.by_key.get(key)
         mine = BitMap64() if one is None or self._once else positions & one.held
         if one is not None and mine:
-            remove(one.held, mine)
+            self.consumers.take_from(one, mine)
             self.places.leases.done(mine)
             self.places.back(mine)
 
