@@ -114,6 +114,18 @@ def test_a_lost_one_has_ended_when_what_it_held_was_not_sent_to_it() -> None:
     assert at.got("b") == positions[give.positions.min() - positions[0] :]
 
 
+def test_at_most_once_one_that_is_back_comes_last() -> None:
+    at = two(semantics="at-most-once", lease=0)
+    at.many(1)
+    at.lose()
+    first = at.many(1)
+    at.logon()
+    at.consume()
+    second = at.many(1)
+    assert at.got("b") == first + second
+    assert active(at) == {"s": False, "b": True}
+
+
 def test_at_most_once_the_next_one_takes_over_at_once() -> None:
     at = two(semantics="at-most-once", lease=0)
     at.many(1)

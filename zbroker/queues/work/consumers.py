@@ -167,15 +167,15 @@ class QueueConsumers:
         """
         if not config.single_active_consumer:
             return self.current()
-        at_most_once = config.semantics == "at-most-once"  # nothing of it comes back
-        many = self.current() if at_most_once else self.by_key.values()
+        many = self.current() if _next_at_once(config) else self.by_key.values()
         first = min(many, key=lambda one: one.number, default=None)
         return [] if first is None or first.lost else [first]
 
     def replace(self, old: QueueConsumer, new: QueueConsumer, config: QueueConfig) -> None:
-        """A lost one is back as another one; if one alone is active, that has its place."""
+        """A lost one is back as another one. If one alone is active, that has its place, unless
+        the next one took over at once."""
         self.forget(old)
-        if config.single_active_consumer:
+        if config.single_active_consumer and not _next_at_once(config):
             new.number = min(new.number, old.number)
 
     def lost(self) -> list[QueueConsumer]:
@@ -275,6 +275,11 @@ class QueueConsumers:
             whole |= one.held
             if one.looks is not None:
                 one.looks.check()
+
+
+def _next_at_once(config: QueueConfig) -> bool:
+    """Nothing that a lost consumer was sent comes back, so the next one need not wait for it."""
+    return config.semantics == "at-most-once"
 
 
 def most_of(config: QueueConfig) -> int:
