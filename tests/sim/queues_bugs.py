@@ -157,12 +157,12 @@ def _lost_for_ever(core: Any) -> None:
 def _letters_apart(core: Any) -> None:
     manager, add = core.manager, core.manager.add
 
-    def apart(one: Any, facts: Any, entries: Any, endings: Any = (), letters: Any = None) -> None:
+    def apart(one: Any, facts: Any, entries: Any, endings: Any = (), letters: Any = ()) -> None:
         add(one, facts, entries, endings)
-        if letters is not None:
-            number = manager.commits.number()
+        if letters:
+            number, parts = manager.commits.number(), [part for part, _ in letters]
             manager.commits.add(
-                PendingUnit([letters[0]], [letters[1]], lambda *given: None, number)
+                PendingUnit(parts, [body for _, body in letters], lambda *given: None, number)
             )
 
     manager.add = apart
