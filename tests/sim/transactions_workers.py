@@ -61,6 +61,7 @@ class SessionLink:
     def __init__(self, worker: SessionUser, session: str, address: str = QUEUES) -> None:
         self.session, self.address, self.force = session, address, False
         self.timeout_ms = 0  # that it asks for
+        self.heartbeat_s: float | None = None  # likewise; `beat` is to be called then
         self.consumers: Callable[[], list[tuple[str, str]] | None] = lambda: None  # that it has
         self.attached: t.SessionAttached | None = None
         self._worker, self._world = worker, worker.world
@@ -86,6 +87,11 @@ class SessionLink:
         assert self._pipe is not None
         self._world.net.send(self._pipe, codec.encode(command))
 
+    def beat(self) -> None:
+        """Its program is there."""
+        if self.attached is not None and self._pipe is not None:
+            self._world.net.send(self._pipe, codec.encode(m.Heartbeat()))
+
     def _connect(self) -> None:
         pipe = Pipe(
             self.address,
@@ -103,7 +109,7 @@ class SessionLink:
         if pipe is self._pipe and self._worker.alive:
             said = token.Token(self._worker.name, self._worker.principal, "i", 1, 1 << 40)
             self._logon_cid = self._world.cid()
-            logon = m.ListenerLogon(token.make(KEY, said), self._logon_cid)
+            logon = m.ListenerLogon(token.make(KEY, said), self._logon_cid, self.heartbeat_s)
             self._world.net.send(pipe, codec.encode(logon))
 
     def _attach(self, pipe: Pipe) -> None:
