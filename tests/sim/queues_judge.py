@@ -246,13 +246,17 @@ class Judge:
         for message in found:
             self.messages[message.position] = message
             for ref in self.refs.values():
-                if not ref.ended and message.position >= ref.begins and ref.takes(message):
+                if not ref.ended and message.position >= ref.begins and self.enters(ref, message):
                     ref.here.add(message.position)
                     ref.ever.add(message.position)
         if self._letters(batch):
             self.checks["letters"] += len(found)
             record = r.QUEUE.decode(after.body) if after and after.kind == KIND_QUEUE else None
             self.demand(record is not None and record.facts, "letters without a record after them")
+
+    def enters(self, ref: Ref, message: Message) -> bool:
+        """Whether a message enters a queue."""
+        return ref.takes(message)
 
     def _wired(self, record: r.DefinitionRecord, position: int) -> None:
         ref = self.refs.get(record.name)
@@ -272,7 +276,9 @@ class Judge:
         made = self.refs[record.name] = Ref(record.name, record.life, config, begins)
         made.late = self.world.log_start if begins < self.world.log_start else 0
         for message in self.messages.values():
-            if message.position >= max(begins, self.world.log.oldest) and made.takes(message):
+            if message.position >= max(begins, self.world.log.oldest) and self.enters(
+                made, message
+            ):
                 made.here.add(message.position)
                 made.ever.add(message.position)
 

@@ -188,7 +188,7 @@ class TransactionsWorld(World):
     def _staff(self, worker: Client) -> None:
         """Workers do all jobs, `worker` takes the rest."""
         there = {want.command.queue for want in worker.wants if want.wanted}
-        for name in {DONE, DEAD} - there:
+        for name in sorted({DONE, DEAD} - there):
             want = Want(q.Consume("", name, holder=name, credit=1 << 20))
             worker.wants.append(want)
             if worker.logged_on:
