@@ -18,7 +18,13 @@ from tests.docs.pages import ROOT, WITHOUT, Page, blocks_of, matches, prose_of, 
 from tests.docs.running import Place, Program
 from tests.log.test_format import GOLDEN
 from tests.process.postgres import PostgresServer, programs_or_skip
-from tests.sim import sessions_bugs, transactions_bugs
+from tests.sim import (
+    exclusive_bugs,
+    letters_bugs,
+    sessions_bugs,
+    single_active_bugs,
+    transactions_bugs,
+)
 from tests.sim.log_world import PLANTED
 from tests.sim.test_world import BUGS
 from zbroker.local import LocalBroker
@@ -278,7 +284,9 @@ def test_the_journal_page_says_which_kinds_travel() -> None:
 
 def test_every_planted_bug_is_named() -> None:
     text = page("docs/explanation/reliability.md").text
-    planted = (*BUGS, *PLANTED, *transactions_bugs.BUGS, *sessions_bugs.BUGS)
+    of_sessions = (*transactions_bugs.BUGS, *sessions_bugs.BUGS)
+    of_queues = (*letters_bugs.BUGS, *exclusive_bugs.BUGS, *single_active_bugs.BUGS)
+    planted = (*BUGS, *PLANTED, *of_sessions, *of_queues)
     assert [bug for bug in planted if bug not in text] == []
 
 
