@@ -8,7 +8,10 @@ import pytest
 
 from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, Bench, bench, work
 from tests.queues.linked import join, linked
-from zbroker.queues.effects import Unsent
+from zbroker.engine.events import ReadFailed
+from zbroker.errors import StorageError
+from zbroker.queues.core import AGAIN_MS
+from zbroker.queues.effects import Give, Unsent
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.reasons import why_nothing
 from zbroker.wire import queue_messages as q
@@ -154,6 +157,44 @@ def test_what_is_given_back_comes_before_what_is_after_it() -> None:
     at.land()
     at.ack(first)
     assert at.got() == [first, first, second]
+
+
+def test_nothing_passes_what_cannot_be_read_for_now() -> None:
+    at = two()
+    at.later = (Give,)
+    first, second = at.many(1), at.many(1)
+    [give] = at.waiting
+    at.waiting.clear()
+    at.turn.hear(ReadFailed(give, StorageError("damaged", "the disk fails")))
+    at.later = ()
+    third = at.many(1)
+    assert at.got() == []
+    at.pass_ms(AGAIN_MS)
+    assert at.got() == first + second + third
+
+
+def test_what_waits_for_it_goes_to_the_next_one_if_it_is_gone() -> None:
+    at = two()
+    at.later = (Give,)
+    positions = at.many(1) + at.many(1)
+    [give] = at.waiting
+    at.waiting.clear()
+    at.later = ()
+    at.turn.hear(Unsent(ANN, give, give.positions))
+    at.run()
+    assert at.got("b") == positions
+    assert [got.deliveries for got in at.seen("b")] == [1, 1], "it was no delivery"
+
+
+def test_what_waits_for_it_is_not_sent_if_its_lease_ends() -> None:
+    at = two()
+    at.later = (Give,)
+    first, second = at.many(1), at.many(1)
+    at.pass_ms(AFTER_LEASE_MS)
+    at.later = ()
+    at.go_on()
+    assert [at.got().count(one) for one in first + second] == [2, 1], "the first was under way"
+    assert at.got()[-2:] == first + second
 
 
 def test_an_active_one_without_credit_is_waited_for() -> None:

@@ -4,7 +4,8 @@
         \\--> parked --horizon--> given    beyond it: after a crash it could not be flagged
         \\--> committed as gone --> given  at-most-once
 
-A parked message is given only if its consumer still has it then.
+A parked message is given only if its consumer still has it then. Where one consumer gets all in
+order, the next ones are given when those before them were sent: these may have to be read again.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from zbroker.queues.work.values import Offer, Outcome
 from zbroker.wire import messages as m
 
 EXAMINE_MAX: Final = 1_000  # messages that are read at a time to see what a filter is true for
+NOTHING: Final = BitMap64()
 GIVE_BYTES: Final = 1 * MIB  # of a replayable queue in one turn: the other queues are due then
 
 
@@ -139,12 +141,31 @@ class Dispatcher:
 
     def _send(self, one: QueueState, give: Give) -> None:
         """Sends messages, if there are any and their consumer is still there."""
-        if give.positions and give.to.key in self._shared.consumers:
-            self._shared.out.append(give)
-            if give.barrier:
-                _delivered(one, give.positions)
-        else:
+        if not give.positions or give.to.key not in self._shared.consumers:
             self._drop(give)
+            return
+        if one.definition.config.single_active_consumer:  # reading may fail, and is tried again
+            one.line.append(give)
+            if len(one.line) > 1:
+                return
+        self._shared.out.append(give)
+        if give.barrier:
+            _delivered(one, give.positions)
+
+    def _advance(self, one: QueueState) -> None:
+        """The first of the line was sent, or will not be: the next one comes."""
+        del one.line[:1]
+        while one.line:
+            give = one.line[0]
+            if give.to.key in self._shared.consumers:
+                if one.definition.config.semantics != "at-most-once":
+                    later = [other.positions for other in one.line[1:] if other.to is give.to]
+                    give = self._still(one, give, BitMap64.union(BitMap64(), *later))
+                if give.positions:
+                    self._shared.out.append(give)
+                    return
+            self._drop(give)
+            del one.line[0]
 
     def _drop(self, give: Give) -> None:
         """Nothing of it is sent."""
@@ -205,6 +226,7 @@ class Dispatcher:
         self._credit.done(give)
         if one is None:
             return
+        self._advance(one)
         self._shared.manager.changes.note(one.name)
         one.counts.delivered += len(give.positions) - len(unread)
         if give.deliveries is not None:
@@ -240,6 +262,8 @@ class Dispatcher:
         one = self._shared.manager.running.get(give.to.queue)
         if one is None or give.to.key not in self._shared.consumers:
             self._drop(give)
+            if one is not None:
+                self._advance(one)
             return
         once = one.definition.config.semantics == "at-most-once"
         if give.barrier:
@@ -250,11 +274,13 @@ class Dispatcher:
             self._shared.out.append(give)
         else:
             self._drop(give)
+            self._advance(one)
 
-    def _still(self, one: QueueState, give: Give) -> Give:
-        """What a consumer still has of what was to be sent: a lease may have ended meanwhile."""
+    def _still(self, one: QueueState, give: Give, again: BitMap64 = NOTHING) -> Give:
+        """What a consumer still has of what was to be sent: a lease may have ended meanwhile.
+        again: what it was offered again since, and is sent then."""
         assert isinstance(one.queue, Queue)
-        positions = give.positions & one.queue.leased(give.to.key)
+        positions = give.positions & one.queue.leased(give.to.key) - again
         self._credit.undelivered(give, len(give.positions) - len(positions))
         deliveries = one.queue.deliveries_of(positions)
         return replace(give, positions=positions, deliveries=deliveries)
@@ -264,6 +290,10 @@ class Dispatcher:
         one = self._shared.manager.running.get(give.to.queue)
         if one is not None and isinstance(one.queue, Queue):
             one.queue.unsent(give.to.key, positions)
+            for other in one.line[1:]:
+                if other.to is give.to:
+                    one.queue.unsent(give.to.key, other.positions)
+            self._advance(one)
             self._shared.touch(one)
 
 

@@ -178,7 +178,8 @@ class QueueState:
     to there. return_to: the same of what an instance that was away has to read; doubted: some of
     that is missing. horizon: all messages before it may have been delivered, and that is durable.
     highest: position that was offered. parked: messages that are sent as soon as the horizon is
-    after them.
+    after them. line: where one consumer gets all in order, what is being sent, and what waits for
+    that.
     """
 
     definition: Definition
@@ -207,6 +208,7 @@ class QueueState:
     releasing_to: int = 0  # before that it is letting go, or has let go, of the log: max_hold
     letters_read: int = 0  # messages that are being read to make dead letters of them
     parked: list[Give] = field(default_factory=list)
+    line: list[Give] = field(default_factory=list)
     ages: Ages = field(default_factory=Ages)
     dead: BitMap64 = field(default_factory=BitMap64)  # given up, and may be brought back
     returning: BitMap64 = field(default_factory=BitMap64)  # of these, what is on its way back
