@@ -79,6 +79,17 @@ def _ahead_of_what_comes_back(core: QueuesCore) -> None:
     queues_bugs._made_with(core, "_made", changed)
 
 
+def _passes_what_cannot_be_read(core: Any) -> None:
+    """A message that could not be read comes later, and others meanwhile."""
+    dispatcher, send = core._dispatcher, core._dispatcher._send
+
+    def at_once(one: QueueState, give: Any) -> None:
+        one.line.clear()
+        send(one, give)
+
+    dispatcher._send = at_once
+
+
 #: each is found within SEEDS_OF_BUG seeds, or this world proves nothing
 BUGS: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "all consumers are active": _with_consumers(_all_take),
@@ -87,4 +98,5 @@ BUGS: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "an active one that is back comes last": _with_consumers(_comes_last),
     "an active one that has ended is waited for": _with_consumers(_waited_for_ever),
     "later ones go before what comes back": _ahead_of_what_comes_back,
+    "later ones go before what could not be read": _passes_what_cannot_be_read,
 }

@@ -4,8 +4,8 @@
               left; or its connection is lost, and nothing that it was sent waits for it
     next      the one that has been there longest; one that is back in time has its old place
     order     nothing is offered before what comes earlier in the queue and is neither with this
-              consumer, nor done, nor delayed; what is offered first is sent first, but for what
-              could not be read
+              consumer, nor done, nor delayed; nothing is sent before what was offered before it,
+              whatever the disk does
     flags     as in the queues world: what was sent before comes flagged, whoever gets it
     the end   one after the other takes over, until one consumer is left
 
@@ -72,12 +72,10 @@ class Member:
 
 
 class Unsent(NamedTuple):
-    """A message that was offered to a consumer, and is not sent yet. number: of the offer, which
-    was made at `at_ms`."""
+    """A message that was offered to a consumer, and is not sent yet. number: of the offer."""
 
     key: int
     number: int
-    at_ms: int
 
 
 class SingleActiveJudge(Judge):
@@ -241,9 +239,7 @@ class SingleActiveJudge(Judge):
         for offer in offers:
             self._count += 1
             for at in offer.positions:
-                self._unsent[ref.name, ref.life, at] = Unsent(
-                    offer.consumer, self._count, self.world.at.now_ms
-                )
+                self._unsent[ref.name, ref.life, at] = Unsent(offer.consumer, self._count)
         self.checks["in order"] += 1
 
     def _is_delayed(self, ref: Ref, position: int) -> bool:
@@ -256,17 +252,15 @@ class SingleActiveJudge(Judge):
         return 0 < ref.expires(self.messages[position]) <= self._latest_ns
 
     def _in_turn(self, one: QueueState, queue: Queue, member: Member, position: int) -> None:
-        """What was offered first is sent first, if it is still with this consumer."""
+        """Nothing passes what comes earlier and was offered first, if this consumer still has it.
+        What came back may pass later ones that wait for the horizon."""
         mine = self._unsent.pop((*self._key(one), position), None)
         had = queue.leased(member.key)
         for (*key, at), other in self._unsent.items() if mine else ():
             if (*key,) != self._key(one) or other.key != member.key or at not in had:
                 continue
-            earlier = (other.number, at) < (mine.number, position)
-            unread = other.at_ms <= self.world.unread_ms  # it is tried again later
-            self.demand(
-                not earlier or unread, one.name, "sends", position, "before", at, "to", member
-            )
+            passed = at < position and other.number <= mine.number
+            self.demand(not passed, one.name, "sends", position, "before", at, "to", member)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -313,7 +307,6 @@ class SingleActiveWorld(World):
     pool = POOL
     judge_type = SingleActiveJudge
     judge: SingleActiveJudge
-    unread_ms = 0  # when reads failed last
 
     def _first_queues(self) -> list[QueueConfig]:
         names = self.rng.sample(list(POOL), self.rng.randint(1, 2))
@@ -350,10 +343,6 @@ class SingleActiveWorld(World):
             ))()  # fmt: skip
         else:
             super()._fault()
-
-    def _fail_reads(self) -> None:
-        super()._fail_reads()
-        self.unread_ms = max(self.unread_ms, self.unreadable_until_ms)
 
     def _end_active(self) -> None:
         """An active consumer ends by itself."""
