@@ -558,6 +558,8 @@ class Judge:
             ref = self.ref(one)
             if one is None or ref is None or not offers or isinstance(one.queue, Replayable):
                 continue
+            if ref.ended:  # facts after that are not read any more, as of messages brought back
+                continue
             self._order(process, ref, one.queue, offers)
             self._bounded(ref, one.queue, offers)
             ref.flying |= BitMap64.union(BitMap64(), *(offer.positions for offer in offers))
