@@ -203,7 +203,7 @@ class KeptJudge(TransactionsJudge):
             each.key for each in process.core.shared.consumers.values() if each.sid == answer.sid
         ] or [None]
         ends = self._ends[command.session]
-        for position in r.of_ends(answer.kept) if key is not None else ():
+        for position in self.kept_by(answer, ref.name) if key is not None else ():
             at = ref.name, position
             self.checks["restated"] += at not in self._leases
             self._leases[at] = Lease(key, None)

@@ -177,6 +177,9 @@ class Judge:
         self._latest_ns = 0
         self._units: dict[tuple[int, bool], int] = {}  # newest number, by incarnation and sort
         self._promised: dict[str, bool] = {}  # to the admin: is there such a queue
+        self._commands = 0  # that processes have taken
+        self._began_at: dict[str, int] = {}  # which of them it was, by sid of a consumer
+        self._said_at: dict[tuple[str, int], int] = {}  # the last one about a message of a queue
 
     def demand(self, holds: object, *otherwise: object) -> None:
         if not holds:
@@ -480,6 +483,9 @@ class Judge:
     def commanded(self, process: ProcessNode, received: Any) -> None:
         """The process takes a command."""
         command = codec.decode(codec.QUEUES, received.frames[0])
+        self._commands += 1
+        if isinstance(command, q.Consume):
+            self._began_at[command.sid] = self._commands
         if isinstance(command, q.Consume) and (command.since or "").startswith("point:"):
             row = process.core.manager.points.get(str(command.since).removeprefix("point:"))
             self._starts[command.sid] = row.position if row is not None else 0
@@ -499,6 +505,12 @@ class Judge:
             ref.disputed |= where  # looked up first, so it is done later than it came
         for position in where:
             self._leases.pop((ref.name, position), None)
+            self._said_at[ref.name, position] = self._commands
+
+    def kept_by(self, answer: q.Consuming, queue: str) -> list[int]:
+        """What a consumer keeps, without what was said of meanwhile: answers leave later."""
+        since = self._began_at[answer.sid]
+        return [at for at in r.of_ends(answer.kept) if self._said_at.get((queue, at), 0) < since]
 
     def where(self, command: q.Settle) -> BitMap64:
         """The messages that a command names."""

@@ -29,7 +29,6 @@ from tests.sim.seeds import plant
 from tests.sim.single_active_bugs import BUGS
 from zbroker.config import QueueConfig
 from zbroker.engine.effects import Send
-from zbroker.log import records as r
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.effects import Give
 from zbroker.queues.queue_state import QueueState
@@ -164,12 +163,11 @@ class SingleActiveJudge(Judge):
         came.first = min([each.first for each in before], default=came.first)
         waits = [each for each in before if self._waits(one, each)]
         came.last = min([each.last for each in waits], default=came.last)
-        kept = r.of_ends(answer.kept)
         for each in before:
             each.left = True
             for at, _ in self._of(one.name, each):
                 del self._leases[at]
-        for position in kept:
+        for position in self.kept_by(answer, one.name):
             self._leases[one.name, position] = Lease(
                 came.key, one.queue.places.leases.end(position)
             )
