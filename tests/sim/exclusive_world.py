@@ -46,6 +46,7 @@ SESSIONS: Final = ("s0", "s1")
 TIMEOUTS_MS: Final = (150, 500, 1_500)
 AWAY_MS: Final = (50, 300, 1_000)
 HEARTBEATS_S: Final = (0.3, 1.0)  # else a dead connection is never noticed
+AGAIN_MS: Final = 2_000  # until an end that was refused is in the log
 LAST_MS: Final = 9_000  # until all that has to end has ended
 SETTINGS: Final[list[dict[str, Any]]] = [
     {}, {"max_per_subscription": 2}, {"expires": "2s"},
@@ -266,14 +267,18 @@ class ExclusiveJudge(Judge):
 
     def verdict(self, process: ProcessNode) -> None:
         super().verdict(process)
+        over = []
         for one in process.core.manager.running.values():
-            owned = self.owned.get((one.name, one.definition.declaration))
-            over = owned is not None and self._is_over(process.core, owned, sure=True)
-            self.demand(not over, one.name, "stays without its owner:", owned)
+            life = one.name, one.definition.declaration
+            owned = self.owned.get(life)
+            if owned is not None and self._is_over(process.core, owned, sure=True):
+                over.append(life)
         self.checks["kept to the end"] += any(
             (one.name, one.definition.declaration) in self.owned
             for one in process.core.manager.running.values()
         )
+        self.world.at.run_until(self.world.at.now_ms + AGAIN_MS)  # a record may have been refused
+        self.demand(not any(self._is_there(*life) for life in over), "these stay:", over)
         self.world.leave_all()
         left = [name for name, life in self.owned if self._is_there(name, life)]
         self.demand(not left, "nobody is there, and these are:", left)
