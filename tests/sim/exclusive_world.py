@@ -201,6 +201,15 @@ class ExclusiveJudge(Judge):
         elif isinstance(command, q.PurgeQueue):
             self.refs[command.queue].purged = self.end
 
+    @property
+    def declaring(self) -> bool:
+        """A process is making a queue for a client."""
+        by = self.world.process.incarnation if self.world.process is not None else 0
+        return any(
+            isinstance(one.command, q.DeclareQueue) and one.incarnation == by
+            for one in self._open.values()
+        )  # fmt: skip
+
     def _owns(self, owned: Owned, asked: Asked) -> bool:
         command = asked.command
         session, epoch = command.session, command.epoch
@@ -530,6 +539,10 @@ class ExclusiveWorld(World):
         what = self.rng.choice(("delete", "alter"))
         table = {"lease": "2s"} if what == "alter" else {}
         self.admin.ask(s.Define(0, what, self.rng.choice(alive), table))
+
+    def _new(self) -> bool:
+        """Clients make queues, too."""
+        return super()._new() or self.judge.declaring
 
     # -- the end ------------------------------------------------------------------------------
 
