@@ -23,6 +23,8 @@ ALLOWED = {
     "sim/ports.py": {"handle", "tick"},  # passes on what the turn calls, and judges the order
     "sim/ingest_process.py": {"handle"},  # a planted bug: completions in the middle of effects
     "sim/queues_bugs.py": {"handle"},  # the same
+    "sim/ends_world.py": {"tick"},  # what ingest knows of full queues, alone
+    "sim/exclusive_world.py": {"beat"},  # a client's session, which has no turn of its own there
 }
 
 

@@ -21,8 +21,9 @@ def test_no_history_of_time_outs_on_several_instances_breaks_a_promise() -> None
     for seed in range(FIRST, FIRST + SEEDS):
         happened |= {*run(KeptSessionsWorld, __file__, seed).events}
     if SEEDS >= 4:
-        assert happened >= {"session timed out", "session over", "session forced"}
-        assert "session handed over" in happened
+        assert happened >= {"session timed out", "session over", "session handed over"}
+    if SEEDS >= 100:  # most are handed over
+        assert "session forced" in happened
 
 
 @pytest.mark.timeout(0)
