@@ -34,6 +34,8 @@ def kept_rounds(
 ) -> Iterator[R]:  # fmt: skip
     """All of it for one seed; what failed is kept if ZB_KEEP says where, else the story of it."""
     keep = None if named else os.environ.get("ZB_KEEP")
+    if keep:
+        Path(keep).mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         place = named or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="zbroker-rounds-"))
