@@ -462,17 +462,9 @@ class Owner(Client):
         if self.link is not None and self.world.rng.random() < 0.5:
             self.link.close()
         elif self.link is not None and self.pipe is not None:
-            self.world.net.close(self.pipe)
-            self.logged_on = False
-            for want in self.wants:
-                want.live = want.asked = False
-            self.world.at.after(self.world.rng.choice(AWAY_MS), self._come_back)
+            self.stay_away(AWAY_MS)
         else:
             super().cut()
-
-    def _come_back(self) -> None:
-        if self.alive and not self.logged_on:
-            self.connect()
 
     def die(self) -> None:
         super().die()

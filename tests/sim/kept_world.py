@@ -86,7 +86,7 @@ class KeptWorker(Worker):
         elif roll < 0.03 and self.link.attached is not None:
             self._detach(self.link.attached.epoch)
         elif roll < 0.06 and self.logged_on and self.link.attached is not None:
-            self._stay_away()
+            self.stay_away(AWAY_MS)
         else:
             super().act()
 
@@ -94,20 +94,7 @@ class KeptWorker(Worker):
         if self.world.rng.random() < 0.5:
             super().cut()
         elif self.pipe is not None:
-            self._stay_away()
-
-    def _stay_away(self) -> None:
-        """Its consumers have no connection for a while."""
-        assert self.pipe is not None
-        self.world.net.close(self.pipe)
-        self.logged_on = False
-        for want in self.wants:
-            want.live = want.asked = False
-        self.world.at.after(self.world.rng.choice(AWAY_MS), self._come_back)
-
-    def _come_back(self) -> None:
-        if self.alive and not self.logged_on:
-            self.connect()
+            self.stay_away(AWAY_MS)
 
     def _detach(self, epoch: int) -> None:
         """It ends its session, and begins again as another program."""

@@ -6,6 +6,7 @@ is answered: acks are repeated until they are settled. A consumer that is back t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -287,6 +288,19 @@ class Client:
     def cut(self) -> None:
         """Its connection breaks; it is informed, and connects again."""
         self.connect()
+
+    def stay_away(self, many_ms: Sequence[int]) -> None:
+        """It has no connection, for one of these times."""
+        assert self.pipe is not None
+        self.world.net.close(self.pipe)
+        self.logged_on = False
+        for want in self.wants:
+            want.live = want.asked = False
+        self.world.at.after(self.world.rng.choice(many_ms), self._come_back)
+
+    def _come_back(self) -> None:
+        if self.alive and not self.logged_on:
+            self.connect()
 
     def die(self) -> None:
         self.alive = False

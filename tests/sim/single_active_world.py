@@ -288,15 +288,7 @@ class Returning(Client):
         if self.pipe is None or self.world.rng.random() < 0.5:
             super().cut()
             return
-        self.world.net.close(self.pipe)
-        self.logged_on = False
-        for want in self.wants:
-            want.live = want.asked = False
-        self.world.at.after(self.world.rng.choice(AWAY_MS), self._come_back)
-
-    def _come_back(self) -> None:
-        if self.alive and not self.logged_on:
-            self.connect()
+        self.stay_away(AWAY_MS)
 
 
 class SingleActiveWorld(World):

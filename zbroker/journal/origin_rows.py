@@ -33,6 +33,7 @@ def newest(rows: Iterable[OriginPosition], closed: Iterable[ClosedGeneration]) -
     """The newest generation of each instance that these name."""
     found: dict[int, int] = {}
     named = [(one.instance, one.generation) for one in rows]
-    for instance, generation in (*named, *((one.instance, one.generation) for one in closed)):
+    named += [(one.instance, one.generation) for one in closed]
+    for instance, generation in named:
         found[instance] = max(generation, found.get(instance, 0))
     return found
