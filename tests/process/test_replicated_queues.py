@@ -183,8 +183,11 @@ def test_an_instance_acts_for_the_initial_owner_until_it_is_back() -> None:
     owned = {**WORK, "scope": "group-local", "initial_owner": "a"}
     with Instances(2, starts=False) as instances:
         a, b = started(instances, owned)
-        a.kill()
         args = ["--url", b.url, "queue", "takeover", "work", "--from", "a", "--until-back", "--yes"]
+        # or it would be back as soon as b sees that it was there
+        looks = [*args, "--dry-run"]
+        until(lambda: "comes here" in CliRunner().invoke(main, looks).output, "b to see a")
+        a.kill()
         # refused as long as b takes a for one that is there
         until(lambda: CliRunner().invoke(main, args).exit_code == 0, "b to stand in for a")
         with connect(b.url, "pb") as at_b, at_b.consume("work", backlog=SOME) as consumer:

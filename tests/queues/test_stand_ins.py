@@ -184,3 +184,14 @@ def test_its_record_holds_the_log_and_is_written_again_in_time(
 def test_a_queue_that_may_not_deliver_twice_has_to_be_told() -> None:
     once = QueueConfig("q", topic="t", scope="distributed", semantics="at-most-once")
     assert begin(Shared(once)).code == "bad_queue"
+
+
+def test_it_is_refused_while_it_is_not_known_who_is_away() -> None:
+    """Or it would end as soon as the replication process says that this instance was there."""
+    bench = Shared(replicates=True)
+    assert begin(bench).code == "not_ready"
+    live(bench, THERE.instance)
+    assert begin(bench).code == "bad_field"
+    live(bench)
+    assert not begin(bench).code
+    assert [one.on for one in bench.facts(StandIn)] == [True]

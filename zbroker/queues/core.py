@@ -119,7 +119,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self.consumers = ConsumerRegistry(self.shared, self._exclusive)
         self._dead_letters = DeadLetters(self.shared)
         self._dispatcher = Dispatcher(self.shared, self.consumers)
-        self._moves = OwnerMoves(self.shared)
+        self._moves = OwnerMoves(self.shared, on=links.replicates)
         self._requests = OwnerRequests(self.shared, on=links.replicates)
         self._fence = OfferFence(self.shared, on=links.replicates)
         self._hand_over = HandOver(self.shared, self._moves, self.consumers)

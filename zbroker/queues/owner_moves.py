@@ -45,11 +45,13 @@ NOT_OWNED: Final = (
 class OwnerMoves:
     """Decides about the owners of messages."""
 
-    def __init__(self, shared: QueuesContext) -> None:
+    def __init__(self, shared: QueuesContext, *, on: bool) -> None:
+        """on: the instance has links."""
         self._shared = shared
         self._since: dict[tuple[str, OwnerClaim], int] = {}  # when it was seen first
         self._look_ms = 0
-        self._live: frozenset[int] = frozenset()  # instances whose log comes here
+        #: instances whose log comes here; None: the replication process has not said it yet
+        self._live: frozenset[int] | None = None if on else frozenset()
 
     # -- another instance asks for some ------------------------------------------------------------
 
@@ -167,9 +169,8 @@ class OwnerMoves:
         if once and not ask.may_duplicate and not ask.end:
             text = f"queue {ask.queue!r} is at-most-once, and the owner may have delivered some"
             raise ClientError("bad_queue", text, "say --may-duplicate, or wait for the owner")
-        if ask.until_back and ask.instance in self._live:
-            text = "key `instance`: its log comes here, so it is not away"
-            raise ClientError("bad_field", text, "take over what is here now, without --until-back")
+        if ask.until_back:
+            self._check_away(ask.instance)
         here = BitMap64() if ask.end else one.queue.here
         [taken] = _belonging(one, replicated, here, {ask.instance: ask.name})
         answer = s.Changed(ask.cid, len(taken))
@@ -187,6 +188,14 @@ class OwnerMoves:
         if taken:
             self._commit(one, Move(taken, replicated.me, taken, takeover=True), ending)
         return None
+
+    def _check_away(self, instance: int) -> None:
+        """Raises: ClientError."""
+        if self._live is None:
+            raise ClientError("not_ready", "it is not known yet whether that instance is away")
+        if instance in self._live:
+            text = "key `instance`: its log comes here, so it is not away"
+            raise ClientError("bad_field", text, "take over what is here now, without --until-back")
 
     # -- as long as it is away ------------------------------------------------------------------
 
@@ -241,9 +250,9 @@ class OwnerMoves:
 
     def sources(self, live: LiveSources) -> None:
         """For instances that are back it acts no more."""
-        self._live = frozenset(live.instances)
+        self._live = here = frozenset(live.instances)
         for one in self._shared.manager.folding.replicated.values():
-            back = self._live & one.stand_ins.of.keys() - one.stand_ins.changing
+            back = here & one.stand_ins.of.keys() - one.stand_ins.changing
             for instance in sorted(back):
                 name = one.stand_ins.of[instance].name
                 text = (
