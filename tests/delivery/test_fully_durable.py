@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.delivery.world import ANN, World
+from zbroker.engine.effects import FollowMark
 from zbroker.limits import U63_MAX
 from zbroker.wire.messages import Options, Pause, Resume
 from zbroker.wire.replicas import Replicated
@@ -177,3 +178,14 @@ def test_it_shares_no_replay_with_one_that_does_not_wait() -> None:
     one.send(Pause(["b"], "pause"))
     mark(one, 4)
     assert positions(one, "b") == []
+
+
+def test_each_mark_is_followed_as_long_as_such_a_subscription_is_there() -> None:
+    one = world()
+    one.subscribe(sid="plain", bookmark=None)
+    assert FollowMark(True) not in one.done
+    one.subscribe(options=FULLY)
+    assert FollowMark(True) in one.done
+    alone = world(replicated=False)
+    alone.subscribe(options=FULLY)
+    assert FollowMark(True) not in alone.done

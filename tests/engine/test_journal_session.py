@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from zbroker.engine.effects import JOURNAL, WATERMARKS, Follow, Reconnect, Say
-from zbroker.engine.journal_session import FOLLOW_MS, WELCOME_WAIT_MS, JournalSession
+from zbroker.engine.journal_session import WELCOME_WAIT_MS, JournalSession
+from zbroker.engine.news_need import FOLLOW_MS
 from zbroker.wire.internal import Hello, Welcome
 
 MINE, OLD, NEW = 70, 7, 8

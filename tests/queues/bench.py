@@ -27,7 +27,7 @@ from zbroker.clock import is_time, parse_time
 from zbroker.config import QueueConfig
 from zbroker.config.queue_links import QueueLinks
 from zbroker.engine.contract import Limit, Now, TurnPlan
-from zbroker.engine.effects import Note, Say, Send, Tell
+from zbroker.engine.effects import FollowMark, Note, Say, Send, Tell
 from zbroker.engine.events import Asked, Commands, Gone, ReadFailed
 from zbroker.engine.turn import Turn
 from zbroker.errors import ClientError, StorageError
@@ -144,6 +144,7 @@ class Bench:
         self.replicates, self.sync = replicates, sync
         self.destinations = {"other": True}  # whether the whole log goes there
         self.to_replication: list[Any] = []
+        self.followed: list[bool] = []  # marks of the replication process
         self.full: list[FullQueues] = []  # what ingest heard
         self.log: list[Batch] = []
         self.position = 1
@@ -199,6 +200,7 @@ class Bench:
             Load: lambda effect: TablesLoaded(self.saved), Read: self._block,
             SaveTables: lambda effect: TablesSaved(),
             SayReplication: lambda effect: self.to_replication.append(effect.message),
+            FollowMark: lambda effect: self.followed.append(effect.on),
             PublishFull: lambda effect: self.full.append(effect.message),
             **dict.fromkeys(get_args(LogReading), self._read),
         }  # fmt: skip

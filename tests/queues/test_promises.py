@@ -8,6 +8,7 @@ import pytest
 
 from tests.queues.test_replicated import QUEUE, Shared
 from zbroker.config import QueueConfig
+from zbroker.engine.news_need import FOLLOW_MS
 from zbroker.wire import queue_messages as q
 from zbroker.wire.replicas import Replicated
 
@@ -135,3 +136,17 @@ def test_without_synchronous_destinations_nothing_waits() -> None:
     [one] = bench.many(1)
     bench.ack(one)
     assert bench.last().taken == 1
+
+
+def test_each_mark_is_followed_while_an_answer_waits(bench: Synced) -> None:
+    [one, two] = bench.many(2)
+    assert bench.followed == []
+    bench.ack(one)
+    assert bench.followed == [True]
+    bench.replicated()
+    bench.pass_ms(FOLLOW_MS + 1)
+    assert bench.followed == [True, False]
+    bench.ack(two)
+    assert bench.followed == [True, False, True]
+    bench.replicated()
+    assert bench.settled() == [1, 1]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from tests.sim.ports import JournalLink, Killed, Listener, draw, mortal
+from tests.sim.ports import JournalLink, Killed, Listener, Mailbox, draw, mortal
 from zbroker.engine.contract import Limit, Now, TurnPlan
-from zbroker.engine.effects import Follow, Note, Reconnect, Say, Send
+from zbroker.engine.effects import Follow, FollowMark, Note, Reconnect, Say, Send
 from zbroker.engine.turn import Turn
+from zbroker.wire.replicas import Replicated
 
 POLL_MS: Final = 20  # it sleeps no longer
 
@@ -71,6 +72,7 @@ class ListenerLife(ProcessLife):
         self.instance, net, name = instance, instance.world.net, instance.name
         self.journal = JournalLink(net, f"ipc-journal-{name}", f"ipc-marks-{name}")
         self.clients = Listener(net, address)
+        self.marks, self._follows_mark = Mailbox(), False
 
     @property
     def now(self) -> Now:
@@ -83,9 +85,20 @@ class ListenerLife(ProcessLife):
         """own: besides those of all; nothing comes of the other effects."""
         return dict.fromkeys(effects, lambda _effect: None) | {
             Send: self.clients.send, Say: self.journal.say, Reconnect: self.journal.reconnect,
-            Follow: self.journal.follow,
+            Follow: self.journal.follow, FollowMark: self._follow_mark,
             Note: lambda effect: self.world.noted(self.instance, effect),
         } | own  # fmt: skip
+
+    def marked(self, said: Replicated, *, again: bool) -> None:
+        """The replication process says how far enough destinations are. again: to all."""
+        if again or self._follows_mark:
+            self.marks.put(said)
+
+    def _follow_mark(self, effect: FollowMark) -> None:
+        """The socket is a new one, which the replication process notices."""
+        self._follows_mark = effect.on
+        self.marks.waiting.clear()
+        self.instance.mark_subscribed()
 
     def die(self) -> None:
         """Its sockets go with it."""

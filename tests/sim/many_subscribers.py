@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from tests.sim.delivery_process import KEY, DiskReader
 from tests.sim.lives import ListenerLife
 from tests.sim.net import Pipe
-from tests.sim.ports import Mailbox, Ordered
+from tests.sim.ports import Ordered
 from tests.sim.two_nodes import Message
 from zbroker.blocks.read_request import Read
 from zbroker.client.effects import Connect, Connected, GetToken, Lost, MessagesArrived, NewToken
@@ -30,7 +30,6 @@ from zbroker.log.reader import Log
 from zbroker.recording import Recording
 from zbroker.wire import codec, token
 from zbroker.wire import messages as m
-from zbroker.wire.replicas import Replicated
 
 if TYPE_CHECKING:
     from tests.sim.many_world import Instance, ManyWorld
@@ -55,7 +54,6 @@ class InstanceDelivery(ListenerLife):
             KEY, 100, next(world.incarnations), Recording([]), replicated=instance.needed > 0
         )
         self.core = DeliveryCore(settings)
-        self.marks = Mailbox()
         self._plans = PlansPort(lambda: Log(disk=instance.disk), instance.clock)  # type: ignore[arg-type]
         self._log = BlocksPort(lambda: DiskReader(instance.disk))
         world.plant_delivery(self.core)
@@ -78,10 +76,6 @@ class InstanceDelivery(ListenerLife):
     def _forget(self, effect: ForgetBlocks) -> None:
         self._log.forget(effect)
         self._plans.forget()
-
-    def replicated(self, said: Replicated) -> None:
-        """The replication process says how far enough destinations are."""
-        self.marks.put(said)
 
 
 class Subscriber:

@@ -47,6 +47,7 @@ from zbroker.link_topics import EVERYTHING, LinkTopics
 from zbroker.log.format import FLAG_LATE, KIND_PUBLISH, Batch
 from zbroker.log.reader import Gap, Log
 from zbroker.replication.core import ReplicationCore
+from zbroker.replication.effects import MarkSubscribed
 from zbroker.replication.log_port import LinkLog
 from zbroker.wire import internal as m
 from zbroker.wire.messages import Columns
@@ -153,7 +154,7 @@ class Instance:
         if self.delivery is None:
             self.delivery = InstanceDelivery(self)
             if self._said is not None:
-                self.delivery.replicated(self._said)
+                self.delivery.marked(self._said, again=True)
 
     def kill_journal(self, *, power: bool) -> None:
         node, self.journal = self.journal, None
@@ -293,11 +294,16 @@ class Instance:
                 self.gate.receipts([(Outstanding(i.ordinal, empty, b""), i) for i in fresh])
             )
 
-    def replicated(self, said: Replicated) -> None:
-        """The replication process says how far enough destinations are."""
+    def mark_subscribed(self) -> None:
+        """A process of this instance wants to know that."""
+        if self.replication is not None:
+            self.replication.answers.put(MarkSubscribed())
+
+    def replicated(self, said: Replicated, *, again: bool) -> None:
+        """The replication process says how far enough destinations are. again: to all."""
         self._said = said
         if self.delivery is not None:
-            self.delivery.replicated(said)
+            self.delivery.marked(said, again=again)
         if self.gate.moved(said):
             self._answer(self.gate.receipts([]))
 

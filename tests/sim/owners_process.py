@@ -94,7 +94,7 @@ class InstanceQueues(ListenerLife):
             reader = DiskReader(instance.disk)
         self._work = LogWork(reader, self._sent, nothing.type_of, self._sending, sees_all=True)
         judged = Ordered(self.core, lambda wrong: world.demand(False, wrong))
-        sources = [self.journal, self.clients, self.requests]
+        sources = [self.journal, self.clients, self.requests, self.marks]
         own: dict[type, Callable[[Any], Any]] = {
             Send: self._send, Load: self._load, SaveTables: self._save,
             TrackDeliveries: self._track, Tell: lambda effect: world.told(effect.answer),

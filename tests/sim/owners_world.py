@@ -75,7 +75,7 @@ class OwnersInstance(Instance):
         if self.queues is None:
             self.queues = InstanceQueues(self)
             if self._said is not None:
-                self.queues.requests.put(self._said)
+                self.queues.marked(self._said, again=True)
 
     def kill_journal(self, *, power: bool) -> None:
         self.world.look()  # what it said to be durable counts, also while it is down
@@ -84,10 +84,10 @@ class OwnersInstance(Instance):
             self.kill_queues()
             self.sent_before = {}
 
-    def replicated(self, said: Replicated) -> None:
-        super().replicated(said)
+    def replicated(self, said: Replicated, *, again: bool) -> None:
+        super().replicated(said, again=again)
         if self.queues is not None:
-            self.queues.requests.put(said)
+            self.queues.marked(said, again=again)
 
     def ask_replication(self, message: ToReplication) -> None:
         """Of the queues process; there may be nobody who hears it."""

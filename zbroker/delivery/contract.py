@@ -57,8 +57,8 @@ class CloseFiles(Struct, gc=False):
 
 
 Effect = (
-    e.Send | e.Note | e.Say | e.Reconnect | e.Follow | e.LoggedOff | e.LoggedOn | e.Tell
-    | e.NoteDisconnected | e.ForgetBlocks | e.Exit | PlanRanges | FindPassed | GrantLive
+    e.Send | e.Note | e.Say | e.Reconnect | e.Follow | e.FollowMark | e.LoggedOff | e.LoggedOn
+    | e.Tell | e.NoteDisconnected | e.ForgetBlocks | e.Exit | PlanRanges | FindPassed | GrantLive
     | CloseFiles
 )  # fmt: skip
 

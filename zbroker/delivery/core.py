@@ -283,6 +283,7 @@ class DeliveryCore(TokenListener[DeliveryConnection]):
         # a bookmark that is looked up may not be there yet
         needed = bool(self.cursors.running) or len(self._asking) > 0
         effects += self._journal.session.follow(now_ms, needed=needed)
+        effects += self.cursors.follow_mark(now_ms)
         effects += self._journal.report(now)
         return effects
 

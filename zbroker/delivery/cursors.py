@@ -24,6 +24,7 @@ from zbroker.delivery.points import Point
 from zbroker.delivery.replay import Replay
 from zbroker.delivery.scans import SharedScan, WaitingScans
 from zbroker.delivery.subscription import SubscriptionState
+from zbroker.engine.effects import FollowMark
 from zbroker.engine.replicated_mark import ReplicatedMark
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
@@ -99,6 +100,10 @@ class Cursors:
             replay.dry = False
             self.wake(replay)
         return rewound
+
+    def follow_mark(self, now_ms: int) -> list[FollowMark]:
+        """Subscriptions that are fully durable wait for it."""
+        return self._replicated.follow(now_ms, needed=bool(self._waiting))
 
     def replicated(self, said: Replicated) -> None:
         """Destinations hold more now, or others are waited for."""

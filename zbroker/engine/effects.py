@@ -74,6 +74,12 @@ class Follow(Struct, gc=False):
     on: bool
 
 
+class FollowMark(Struct, gc=False):
+    """Have each mark of the replication process from now on, or only those of the beat."""
+
+    on: bool
+
+
 class LoggedOff(Struct, gc=False):
     """The listener may close this connection if no client logs on with it."""
 

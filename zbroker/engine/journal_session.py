@@ -10,8 +10,8 @@ time, or on a busy machine every answer would come to a socket that is closed by
 subscription to the watermarks is renewed at a Welcome, since watermarks of the dead journal may
 wait in it.
 
-Watermarks of each commit wake their reader, so a process has them only while something in it waits
-for the log: see `follow`. Those of the beat say whether the journal is another one.
+A process has the watermarks of each commit only while something in it waits for the log: see
+`follow`. Those of the beat say whether the journal is another one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from collections.abc import Callable
 from typing import Final
 
 from zbroker.engine.effects import JOURNAL, WATERMARKS, Follow, Reconnect, Say
+from zbroker.engine.news_need import NewsNeed
 from zbroker.wire.internal import Hello, Welcome
 
 WELCOME_WAIT_MS: Final = 1_000
 WELCOME_WAITS: Final = 8  # as many times longer does it wait at most
-FOLLOW_MS: Final = 1_000  # after the last need: short replays, one after the other, cost no changes
 
 
 class JournalSession:
@@ -37,8 +37,7 @@ class JournalSession:
         self._hello, self._hellos = hello, 0
         self._next_hello_ms: int | None = 0
         self._waits = 1  # for the next answer
-        self._following = False
-        self._needed_ms = 0
+        self._need = NewsNeed()
 
     def tick(self, now_ms: int) -> list[Reconnect | Say]:
         """Says Hello if that is due."""
@@ -55,12 +54,7 @@ class JournalSession:
 
     def follow(self, now_ms: int, *, needed: bool) -> list[Follow]:
         """needed: something waits for the end of the log."""
-        if needed:
-            self._needed_ms = now_ms
-        if needed == self._following or (now_ms - self._needed_ms < FOLLOW_MS and not needed):
-            return []
-        self._following = needed
-        return [Follow(needed)]
+        return [Follow(needed)] if self._need.changed(now_ms, needed=needed) else []
 
     def watermarks(self, incarnation: int, now_ms: int) -> list[Reconnect | Say]:
         """Watermarks of this incarnation arrived: if it is another one, the session is over."""

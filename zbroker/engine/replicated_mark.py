@@ -2,11 +2,14 @@
 
 The replication process says it for the positions of one journal. Until it has said so of the
 journal that listens now, nothing is covered: positions of another one may be other messages. What
-it said last holds while it is silent, since it is durable there.
+it said last holds while it is silent, since it is durable there. Ingest hears each mark; others do
+while something in them waits for it, see `follow`, and else those of the beat.
 """
 
 from __future__ import annotations
 
+from zbroker.engine.effects import FollowMark
+from zbroker.engine.news_need import NewsNeed
 from zbroker.limits import U63_MAX
 from zbroker.wire.replicas import Replicated
 
@@ -24,6 +27,12 @@ class ReplicatedMark:
         self.through = 0 if on else U63_MAX
         self._journal = 0
         self._said: Replicated | None = None  # the newest, maybe of a journal that is not known yet
+        self._need = NewsNeed()
+
+    def follow(self, now_ms: int, *, needed: bool) -> list[FollowMark]:
+        """needed: something here waits for the mark."""
+        changed = self.on and self._need.changed(now_ms, needed=needed)
+        return [FollowMark(needed)] if changed else []
 
     def journal_begins(self, journal: int) -> None:
         """Another journal listens: its positions may be others."""

@@ -92,7 +92,9 @@ class IngestLoop(ListenerLoop):
         core = IngestCore(settings, self.quiet_ms, self.peer)
         hot: tuple[Source, ...] = self.journal, self.commands
         if settings.replicated:  # right after the journal: acknowledgements wait for it
-            replicated = ReplicatedPort(process.context, process.paths, self.poller, self.hot)
+            replicated = ReplicatedPort(
+                process.context, process.paths, self.poller, self.hot, every_change=True
+            )
             sources.insert(1, (replicated, ONE))
             hot = self.journal, replicated, self.commands
         self.begin(core, TurnPlan(sources, get_args(Effect), hot=hot), performers)

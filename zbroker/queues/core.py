@@ -372,6 +372,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         effects += self.journal.report(now)
         effects += self.journal.commits(now)
         effects += self.journal.follow(now.mono_ms)
+        effects += self.shared.promises.follow_mark(now.mono_ms)
         effects += self.journal.start()
         effects += self._saves.tick(now.mono_ms)
         return effects

@@ -160,9 +160,9 @@ class FullSubscribed(Struct, gc=False):
 
 LogReading = Examine | Search | Reenter | Inspect
 Effect = (
-    e.Send | e.Note | e.Say | e.Reconnect | e.Follow | e.LoggedOff | e.LoggedOn | e.Progress
-    | e.Ready | e.Exit | e.Tell | e.NoteDisconnected | e.ForgetBlocks | Give | LogReading | Load
-    | TrackDeliveries | ListSegments | SaveTables | SayReplication | PublishFull
+    e.Send | e.Note | e.Say | e.Reconnect | e.Follow | e.FollowMark | e.LoggedOff | e.LoggedOn
+    | e.Progress | e.Ready | e.Exit | e.Tell | e.NoteDisconnected | e.ForgetBlocks | Give
+    | LogReading | Load | TrackDeliveries | ListSegments | SaveTables | SayReplication | PublishFull
 )  # fmt: skip
 
 

@@ -17,11 +17,13 @@ Weakness  one thread for all queues. Without its tables a start reads the log fr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, get_args
 
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.config.queue_links import queue_links
+from zbroker.engine import effects as e
 from zbroker.engine.contract import Performers, TurnPlan
 from zbroker.queues import effects as qe
 from zbroker.queues.core import QueuesCore
@@ -69,16 +71,20 @@ class QueuesLoop(ListenerLoop):
         )  # fmt: skip
         full = FullQueuePort(process.context, paths, self.poller)
         sources = [*self.sources(), (self._saving, ONE), (full, ONE), (self.supervisor, ONE)]
-        say = _nobody
+        say: Callable[[qe.SayReplication], None] = _nobody
+        follow: Callable[[e.FollowMark], None] = _nobody
         if config.replicates:
             replication = ReplicationPort(process.context, paths, self.poller)
             sources.append((replication, ONE))
             say = replication.say
         links = queue_links(config)
         if links.sync:
-            sources.append((ReplicatedPort(process.context, paths, self.poller), ONE))
+            replicated = ReplicatedPort(process.context, paths, self.poller)
+            sources.append((replicated, ONE))
+            follow = replicated.follow
         performers: Performers = {
             **self._work.performers,
+            e.FollowMark: follow,
             qe.SayReplication: say,
             qe.PublishFull: full.publish,
             qe.Load: self._load,
@@ -110,6 +116,6 @@ class QueuesLoop(ListenerLoop):
         self._delivered.close()
 
 
-def _nobody(effect: qe.SayReplication) -> None:
-    """Without links no request is made."""
+def _nobody(effect: object) -> None:
+    """Without links nothing is said to another process, and no mark is waited for."""
     raise AssertionError(effect)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from zbroker.engine.effects import FollowMark
 from zbroker.engine.replicated_mark import ReplicatedMark
 from zbroker.queues.queue_state import QueueState
 from zbroker.wire.replicas import Replicated
@@ -38,6 +39,10 @@ class Promises(ReplicatedMark):
             then()
         else:
             self._waiting.append((position, then))
+
+    def follow_mark(self, now_ms: int) -> list[FollowMark]:
+        """While answers wait for it."""
+        return self.follow(now_ms, needed=bool(self._waiting))
 
     def replicated(self, said: Replicated) -> None:
         """Destinations hold more now, or others are waited for."""

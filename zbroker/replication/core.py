@@ -209,7 +209,7 @@ class ReplicationCore:
         if said == self._published and not again:
             return []
         self._published = said
-        return [PublishMark(said)]
+        return [PublishMark(said, again)]
 
     def _hold(self, now: Now, *, again: bool) -> list[Effect]:
         """The part of the log that a destination may lack."""

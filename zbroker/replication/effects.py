@@ -77,9 +77,11 @@ class MoveMark(Struct, gc=False):
 
 
 class PublishMark(Struct, gc=False):
-    """Ingest has to know how far the log is replicated: acknowledgements wait for it."""
+    """Ingest has to know how far the log is replicated: acknowledgements wait for it. again: it is
+    for all, as on each beat and for a new reader; else for those that follow each mark."""
 
     message: Replicated
+    again: bool
 
 
 Effect = (

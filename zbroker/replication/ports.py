@@ -135,11 +135,12 @@ class DestinationsPort:
 
 
 class MarkPort(NewestPublisher):
-    """The XPUB on which ingest hears how far the log is replicated."""
+    """The XPUB on which others hear how far the log is replicated."""
 
     def __init__(self, context: Context, endpoint: str, poller: zmq.Poller) -> None:
         super().__init__(context, endpoint, poller, MarkSubscribed)
 
     def publish(self, effect: PublishMark) -> None:
         """Only the newest counts: a process that does not read misses older ones."""
-        self.socket.send(sockets.EVERY_BEAT + codec.encode(effect.message), zmq.NOBLOCK)
+        topic = sockets.EVERY_BEAT if effect.again else sockets.EVERY_COMMIT
+        self.socket.send(topic + codec.encode(effect.message), zmq.NOBLOCK)

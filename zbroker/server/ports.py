@@ -20,6 +20,7 @@ from zbroker.engine.effects import (
     JOURNAL,
     WATERMARKS,
     Follow,
+    FollowMark,
     Gate,
     Progress,
     Reconnect,
@@ -168,11 +169,27 @@ class NewestSubscriber(Generic[T]):
     next_wake_ms = None
 
     def __init__(
-        self, context: Context, endpoint: str, decoder: Decoder[T], *pollers: zmq.Poller
-    ) -> None:
-        self._socket, self._decoder = sockets.watermarks_subscriber(context, endpoint), decoder
-        for poller in pollers:
+        self, context: Context, endpoint: str, decoder: Decoder[T], *pollers: zmq.Poller,
+        every_change: bool = False,
+    ) -> None:  # fmt: skip
+        """every_change: also what is not said to all."""
+        self._context, self._endpoint, self._decoder = context, endpoint, decoder
+        self._pollers = pollers
+        self._open(every_change=every_change)
+
+    def _open(self, *, every_change: bool) -> None:
+        self._socket = sockets.watermarks_subscriber(
+            self._context, self._endpoint, every_commit=every_change
+        )
+        for poller in self._pollers:
             poller.register(self._socket, zmq.POLLIN)
+
+    def renew(self, *, every_change: bool) -> None:
+        """The newest message comes again at once."""
+        for poller in self._pollers:
+            poller.unregister(self._socket)
+        self._socket.close(linger=0)
+        self._open(every_change=every_change)
 
     def events(self, ready: Ready, limit: Limit) -> Iterable[T]:
         """One event, if it was said again."""
@@ -185,8 +202,15 @@ class NewestSubscriber(Generic[T]):
 class ReplicatedPort(NewestSubscriber[Replicated]):
     """How far enough destinations hold the log, as the replication process says it: the newest."""
 
-    def __init__(self, context: Context, paths: Paths, *pollers: zmq.Poller) -> None:
-        super().__init__(context, paths.ipc("replicated"), codec.REPLICATED, *pollers)
+    def __init__(
+        self, context: Context, paths: Paths, *pollers: zmq.Poller, every_change: bool = False
+    ) -> None:
+        at = paths.ipc("replicated")
+        super().__init__(context, at, codec.REPLICATED, *pollers, every_change=every_change)
+
+    def follow(self, effect: FollowMark) -> None:
+        """Each mark comes, or only those of the beat."""
+        self.renew(every_change=effect.on)
 
 
 def say(dealer: zmq.Socket[bytes], effect: Say) -> None:

@@ -17,7 +17,8 @@ replication                                     admin
     LinkChanged{text}                 <-  ChangeLink{what, link}
     RefusalRows{rows}                 <-  AskRefusals{after}        see zbroker.wire.surveys
 
-and to ingest, by XPUB: Replicated, at once when it changes, and on each beat.
+and by XPUB: Replicated, on each beat to ingest, delivery and queues; at once when it changes to
+ingest, and to the others while something there waits for it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,29 @@
+"""Whether a process hears each change of a number of another process, or it with the beat. Pure.
+
+    with the beat --something here waits for it--> each change --nothing has for a while--> the beat
+
+Each message wakes its reader, so a process has those about changes only while it needs them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+FOLLOW_MS: Final = 1_000  # after the last need: short ones, one after the other, cost no changes
+
+
+class NewsNeed:
+    """on: it hears each change."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self._needed_ms = 0
+
+    def changed(self, now_ms: int, *, needed: bool) -> bool:
+        """needed: something waits for it. Returns: whether `on` is another one now."""
+        if needed:
+            self._needed_ms = now_ms
+        if needed == self.on or (now_ms - self._needed_ms < FOLLOW_MS and not needed):
+            return False
+        self.on = needed
+        return True
