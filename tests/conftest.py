@@ -1,7 +1,8 @@
-"""Options, and the rule that a test may be skipped for one of four reasons only.
+"""Options, and the rule that a test may be skipped for four reasons only.
 
-`--long` runs the tests marked `long` too. With ZB_CI=1 a test marked `spark` may not be skipped.
-One marked `seed` proves what a requirement states (tests/docs/seeds.py): it always runs.
+`--long` runs the tests marked `long` too. With ZB_CI=1 a test marked
+`spark` may not be skipped. One marked `seed` proves what a requirement states, so it always runs
+(tests/docs/seeds.py).
 """
 
 from __future__ import annotations
@@ -77,6 +78,24 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     _judge(report)
+
+
+def priority() -> int:
+    """The niceness of the thread of the tests."""
+    return os.getpriority(os.PRIO_PROCESS, 0)
+
+
+_priority = priority()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """A test may not leave its process with less of the processors than the others have."""
+    global _priority
+    before, _priority = _priority, priority()
+    if before != _priority:
+        reason = f"{item.nodeid} changed the niceness of its process from {before} to {_priority}"
+        pytest.fail(f"{reason}: all tests after it would be slow; patch os.setpriority")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

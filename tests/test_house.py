@@ -1,4 +1,4 @@
-"""The house: setup.cfg, scripts, and the rule about skips in tests/conftest.py."""
+"""The house: setup.cfg, scripts, and the rules of tests/conftest.py."""
 
 from __future__ import annotations
 
@@ -45,10 +45,13 @@ def test_scripts_are_executable_shell(name: str) -> None:
 
 
 def _run_with_skip(folder: Path, reason: str, mark: str = "", **env: str) -> int:
+    return _run(folder, f"def test_it(): pytest.skip({reason!r})", mark, **env)
+
+
+def _run(folder: Path, test: str, mark: str = "", **env: str) -> int:
     (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (folder / "setup.cfg").write_text("[tool:pytest]\nmarkers =\n    spark: s\n    long: l\n")
-    lines = ["import pytest", mark, f"def test_it(): pytest.skip({reason!r})", ""]
-    (folder / "test_it.py").write_text("\n".join(lines))
+    (folder / "test_it.py").write_text("\n".join(["import os, pytest", mark, test, ""]))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
     environment = {**os.environ, "ZB_CI": "", **env}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=60)
@@ -75,3 +78,9 @@ def test_missing_spark_fails_in_ci(tmp_path: Path) -> None:
 
 def test_a_long_test_is_skipped_unless_asked_for(tmp_path: Path) -> None:
     assert _run_with_skip(tmp_path, "flaky", "@pytest.mark.long") == 0
+
+
+def test_a_test_that_makes_its_process_nicer_fails_the_run(tmp_path: Path) -> None:
+    """All that came after it in that worker would get what other processes leave over."""
+    assert _run(tmp_path, "def test_it(): os.getpriority(os.PRIO_PROCESS, 0)") == 0
+    assert _run(tmp_path, "def test_it(): os.nice(1)") == 1
