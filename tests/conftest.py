@@ -1,6 +1,6 @@
-"""Options, and the rule that a test may be skipped for four reasons only.
+"""Options, the order of files, and the rule that a test may be skipped for four reasons only.
 
-`--long` runs the tests marked `long` too. With ZB_CI=1 a test marked
+`--long` runs the tests marked `long` too, and more simulated histories. With ZB_CI=1 a test marked
 `spark` may not be skipped. One marked `seed` proves what a requirement states, so it always runs
 (tests/docs/seeds.py).
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from itertools import chain, zip_longest
 from typing import Final
 
 import hypothesis
@@ -30,11 +31,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests marked `long` too")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--long"):
+        os.environ["ZB_LONG"] = "1"  # tests/sim/seeds.py reads it
+
+
+#: the files that take longest. They come first, else the last worker has one when all others are
+#: done; and by turns, as those with real processes wait most of the time and histories never do
+LONGEST: Final = ("tests/sim/", "tests/process/")
+
+
+def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
+    """By file: the longest first, then the others as they were."""
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    longest = ([name for name in files if name.startswith(folder)] for folder in LONGEST)
+    first = [name for turn in zip_longest(*longest) for name in turn if name]
+    return [item for name in dict.fromkeys(chain(first, files)) for item in files[name]]
+
+
 #: PythonWorkerFactory gives the workers of streams 10 s to start, and no setting says otherwise
 SPARK_GAVE_UP: Final = "Python worker failed to connect back"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items[:] = in_order(items)
     again = pytest.mark.flaky(reruns=5, reruns_delay=5, only_rerun=SPARK_GAVE_UP)
     for item in items:
         if item.get_closest_marker("spark"):

@@ -7,10 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import zbroker
+from tests import conftest
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ["check", "test", "test-all", "fuzz", "quickstart"]
@@ -84,3 +87,12 @@ def test_a_test_that_makes_its_process_nicer_fails_the_run(tmp_path: Path) -> No
     """All that came after it in that worker would get what other processes leave over."""
     assert _run(tmp_path, "def test_it(): os.getpriority(os.PRIO_PROCESS, 0)") == 0
     assert _run(tmp_path, "def test_it(): os.nice(1)") == 1
+
+
+def test_long_files_come_first_and_take_turns() -> None:
+    names = ("tests/a.py", "tests/process/b.py", "tests/process/c.py", "tests/sim/d.py")
+    items: list[Any] = [SimpleNamespace(nodeid=f"{name}::{n}") for name in names for n in (1, 2)]
+    assert [item.nodeid for item in conftest.in_order(items)] == [
+        "tests/sim/d.py::1", "tests/sim/d.py::2", "tests/process/b.py::1", "tests/process/b.py::2",
+        "tests/process/c.py::1", "tests/process/c.py::2", "tests/a.py::1", "tests/a.py::2",
+    ]  # fmt: skip
