@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--long"):
-        os.environ["ZB_LONG"] = "1"  # tests/sim/seeds.py reads it
+        os.environ["ZB_LONG"] = "1"  # tests/seed_counts.py reads it
 
 
 #: the files that take longest. They come first, else the last worker has one when all others are

@@ -6,7 +6,6 @@ when it likes, and cuts the power. Whatever happens: each message comes once, in
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -14,13 +13,14 @@ import pytest
 from tests.client.listener_model import Listener, conflated, matches
 from tests.client.times import at
 from tests.client.wired import HERE
+from tests.seed_counts import seed_count
 from zbroker.client.connection import Phase
 from zbroker.client.effects import Connected, Lost, MessagesArrived, NewToken
 from zbroker.client.subscriber.core import SubscriberCore
 from zbroker.client.subscriber.feed import Feed, FeedBatch, FeedState
 from zbroker.wire import messages as m
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
+SEEDS = seed_count(100, 200)
 CREDIT = 40
 
 

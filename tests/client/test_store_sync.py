@@ -15,6 +15,7 @@ import pytest
 
 from tests.client.fakes import WAIT_S as T
 from tests.client.publisher.test_file_store import contents, number_of, pack, settle, stage
+from tests.seed_counts import seed_count
 from zbroker import aio
 from zbroker.client import connect
 from zbroker.client.publisher import mapped_queue, store_files
@@ -103,7 +104,7 @@ def numbers(found):
 
 
 @pytest.mark.seed("002-30")
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(seed_count(20, 200)))
 def test_a_power_cut_at_any_point_loses_nothing_that_was_put(medium, seed, tmp_path):
     """Stages, packs, settles, and looks at the medium; sequences stay those that were sent."""
     rng = random.Random(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
@@ -64,7 +65,11 @@ class FakeLog:
         self.asked += 1
         digests = ContentDigests(asked.size, bytes.fromhex(asked.seed), scope_of(asked))
         limit = min(self.persisted, asked.limit or self.persisted)
-        there = [one for one in self.batches if asked.position <= one.position < limit]
+        first, last = (
+            bisect_left(self.batches, position, key=lambda one: one.position)
+            for position in (asked.position, limit)
+        )
+        there = self.batches[first:last]
         digests.take(there[: self.chunk], 1)
         done = len(there) <= self.chunk
         end = limit if done else there[self.chunk].position

@@ -1,5 +1,5 @@
-"""Histories of instances with prepared branches, and planted bugs. ZB_SEEDS says how many histories
-(default 5), ZB_FIRST_SEED where they begin."""
+"""Histories of instances with prepared branches, and planted bugs. ZB_SEEDS says how many,
+ZB_FIRST_SEED where they begin."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 
 import pytest
 
+from tests.seed_counts import seed_count
 from tests.sim.branches_owners_bugs import BUGS
 from tests.sim.branches_owners_world import BranchesOwnersWorld
 from tests.sim.seeds import must_find, run
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "5"))
+SEEDS = seed_count(5, 40)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 PLANTED_SEEDS = 200
 

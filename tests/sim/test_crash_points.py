@@ -2,7 +2,7 @@
 
 And where the disk itself lies: nothing wrong is served, and what is provably lost is reported.
 
-ZB_SEEDS says how many seeds (default 250); ZB_SEED=<n> replays one.
+ZB_SEEDS says how many seeds; ZB_SEED=<n> replays one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.seed_counts import seed_count
 from tests.sim.log_world import PLANTED, LogWorld, Violation
 from tests.sim.log_world_variants import (
     COPIED,
@@ -26,7 +27,7 @@ from tests.sim.log_world_variants import (
 )
 from zbroker.errors import StorageError
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "250"))
+SEEDS = seed_count(250, 2500)
 ONLY = os.environ.get("ZB_SEED")
 PLANTED_SEEDS = 500
 FEWER = SEEDS if SEEDS > PLANTED_SEEDS else SEEDS // 4  # of each special world in scripts/test

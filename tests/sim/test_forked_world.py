@@ -1,6 +1,6 @@
 """A generation was closed without a host that had more of it: that is taken again.
 
-ZB_SEEDS says how many histories (default 40), ZB_FIRST_SEED where they begin."""
+ZB_SEEDS says how many histories, ZB_FIRST_SEED where they begin."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import os
 
 import pytest
 
+from tests.seed_counts import seed_count
 from tests.sim import forked_bugs
 from tests.sim.forked_world import ForkedWorld
 from tests.sim.seeds import must_find, run
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "40"))
+SEEDS = seed_count(25, 150)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 PLANTED_SEEDS = 200
 

@@ -1,5 +1,5 @@
 """Histories of several instances whose sessions time out, and a planted bug.
-ZB_SEEDS says how many histories (default 4), ZB_FIRST_SEED where they begin."""
+ZB_SEEDS says how many histories, ZB_FIRST_SEED where they begin."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import os
 
 import pytest
 
+from tests.seed_counts import seed_count
 from tests.sim.kept_sessions_world import BUGS, KeptSessionsWorld
 from tests.sim.seeds import must_find, run
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "4"))
+SEEDS = seed_count(4, 40)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS_OF_BUG = 100
 

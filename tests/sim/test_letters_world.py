@@ -1,5 +1,5 @@
 """Whole histories of dead letters that go to exchanges; and planted bugs.
-ZB_SEEDS says how many histories (default 25), ZB_FIRST_SEED where they begin."""
+ZB_SEEDS says how many histories, ZB_FIRST_SEED where they begin."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 
 import pytest
 
+from tests.seed_counts import seed_count
 from tests.sim.letters_bugs import BUGS
 from tests.sim.letters_world import LettersWorld
 from tests.sim.seeds import checks_of, must_find
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "25"))
+SEEDS = seed_count(25, 100)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS_OF_BUG = 200  # within so many a planted bug is found
 #: what must have been looked at in some history; the list may not shrink

@@ -1,5 +1,5 @@
 """Instances with one replicated queue: who owns a message offers it, and every message is done.
-ZB_SEEDS says how many histories (default 60), ZB_FIRST_SEED where they begin."""
+ZB_SEEDS says how many histories, ZB_FIRST_SEED where they begin."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 
 import pytest
 
+from tests.seed_counts import seed_count
 from tests.sim import owners_bugs
 from tests.sim.owners_world import OwnersWorld
 from tests.sim.seeds import must_find, run
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "60"))
+SEEDS = seed_count(16, 200)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 PLANTED_SEEDS = 200
 
@@ -31,10 +32,9 @@ def test_no_history_of_a_replicated_queue_breaks_a_promise() -> None:
         gave += len(world.gave)
         named += world.filters.asked
     if SEEDS >= 50:
-        assert faults >= {
-            "power cut", "journal killed", "replication killed", "queues killed",
-            "acts for another",
-        }  # fmt: skip
+        assert "acts for another" in faults
+    if SEEDS >= 16:
+        assert faults >= {"power cut", "journal killed", "replication killed", "queues killed"}
         assert min(sent, flagged, gave, named) > SEEDS
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.seed_counts import seed_count
 from tests.sim.delivery_process import DeliveryNode
 from tests.sim.queues_bugs import TURNS
 from tests.sim.recording_world import RecordingWorld
@@ -22,7 +23,7 @@ from zbroker.ingest.splitter import BatchPart, Contents, Splitter
 
 _decide, _split = Contents.decide, Splitter.split
 _send = ReadTurns._send
-SEEDS = int(os.environ.get("ZB_SEEDS", "50"))
+SEEDS = seed_count(25, 200)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 
 
@@ -101,6 +102,10 @@ def _passed_over(self: ReadTurns, *more: Any) -> list[Effect]:
     return [] if self._counts.messages_out % 10 == 0 else effects
 
 
+#: looked at first: those before it take seconds and find nothing
+SEED_OF_RARE: dict[Callable[..., Any], int] = {_dropped: 59, _overtaking: 59}
+
+
 @pytest.mark.parametrize(
     ("owner", "method", "bug"),
     [
@@ -122,7 +127,7 @@ def test_a_planted_bug_is_found(
     monkeypatch: pytest.MonkeyPatch, owner: type, method: str, bug: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(owner, method, bug)
-    for seed in range(300):
+    for seed in (SEED_OF_RARE.get(bug, 0), *range(300)):
         try:
             run(seed, faults=seed % 4 != 0)
         except AssertionError:

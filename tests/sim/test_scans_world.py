@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.delivery.world import World
+from tests.seed_counts import seed_count
 from tests.sim.queues_bugs import TURNS
 from tests.sim.scans_world import ScansWorld
 from zbroker.blocks.frame_builder import Block, item_end
@@ -17,7 +18,7 @@ from zbroker.delivery.replay import Replay
 from zbroker.delivery.scans import SharedScan
 from zbroker.delivery.turns import ReadTurns
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "25"))
+SEEDS = seed_count(25, 100)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS_OF_BUG = 200  # within so many a planted bug is found
 

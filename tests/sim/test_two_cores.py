@@ -6,11 +6,14 @@ import os
 
 import pytest
 
+from tests.seed_counts import seed_count
 from tests.sim.two_nodes import BUGS, Violation
 from tests.sim.two_world import TwoWorld
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "100"))
+SEEDS = seed_count(100, 1000)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
+#: looked at first: those before it take seconds and find nothing
+SEED_OF_RARE = {"undecided, and it writes": 258}
 
 
 def run(seed: int, bug: str = "") -> TwoWorld:
@@ -44,7 +47,7 @@ def test_two_instances_come_to_hold_the_same() -> None:
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug: str) -> None:
-    for seed in range(500):
+    for seed in (SEED_OF_RARE.get(bug, 0), *range(500)):
         try:
             run(seed, bug)
         except AssertionError:

@@ -6,10 +6,13 @@ import os
 
 import pytest
 
+from tests.seed_counts import seed_count
 from tests.sim.world import Violation, World
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "100"))
+SEEDS = seed_count(100, 1000)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
+#: looked at first: those before it take seconds and find nothing
+SEED_OF_RARE = {"no answer to strangers": 47}
 #: planted bug -> what breaks; each is found within 500 seeds or this simulator proves nothing
 BUGS = [
     "ack before sync",
@@ -76,7 +79,7 @@ def test_no_history_breaks_a_promise() -> None:
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug: str) -> None:
-    for seed in range(500):
+    for seed in (SEED_OF_RARE.get(bug, 0), *range(500)):
         try:
             run(seed, bug)
         except AssertionError:

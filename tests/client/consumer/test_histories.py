@@ -7,7 +7,6 @@ acked at the broker in the end, and no lease is handed out twice.
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -15,6 +14,7 @@ from pyroaring import BitMap64
 
 from tests.client.consumer.listener_model import QueueListener
 from tests.client.consumer.wired import ACK, Wired
+from tests.seed_counts import seed_count
 from zbroker.client.consumer.core import ConsumerCore
 from zbroker.client.consumer.held_messages import HeldMessages
 from zbroker.client.consumer.message_credit import CreditChange, MessageCredit
@@ -22,7 +22,7 @@ from zbroker.client.consumer.settlement import PendingSettlements, Verb
 from zbroker.wire import consumer_credit as v
 from zbroker.wire import queue_messages as q
 
-SEEDS = int(os.environ.get("ZB_SEEDS", "200"))
+SEEDS = seed_count(80, 200)
 CREDIT = 40
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 
 from tests.client.fakes import WAIT_S as T
+from tests.seed_counts import seed_count
 from zbroker.client import connect
 from zbroker.client.bookmark_stores.file import FileBookmarkStore
 from zbroker.client.publisher import file_store, mapped_queue, packer, publisher, store_files
@@ -294,7 +295,7 @@ def fill(client):
         client.publish("t", b"%d" % number + b"x" * 1_000, timeout=0)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(seed_count(20, 100)))
 def test_any_history_keeps_what_is_owed(opened, seed, monkeypatch):
     """Stages, packs, settles and dies at random; compared with a list."""
     monkeypatch.setattr(mapped_queue, "FILE_BYTES", 4_096)
