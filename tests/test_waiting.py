@@ -34,3 +34,14 @@ def test_a_limit_is_over_later_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch
 def test_what_never_comes_fails() -> None:
     with pytest.raises(AssertionError, match="rain"):
         waiting.until(lambda: False, "rain", 0)
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "pause_s"), [(0.0, 0.01), (0.1, 0.01), (1.0, 0.05), (2.0, 0.1), (60.0, 0.1)]
+)
+def test_it_looks_less_often_with_time(waited_s: float, pause_s: float) -> None:
+    assert waiting.pause_s(waited_s, 0.01) == pause_s
+
+
+def test_a_pause_is_never_shorter_than_asked_for() -> None:
+    assert waiting.pause_s(60.0, 0.5) == 0.5

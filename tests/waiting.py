@@ -13,6 +13,8 @@ from typing import Final
 
 BUSY_MAX: Final = 8.0
 LOOK_S: Final = 0.01
+LOOK_MAX_S: Final = 0.1  # to ask a broker a hundred times a second takes the processor it waits for
+SHARE: Final = 20  # of the time waited: what happens is noticed at most a twentieth later
 
 
 def busy(load: float, cores: int) -> float:
@@ -28,16 +30,25 @@ class Limit:
         self._began = time.monotonic()
 
     @property
+    def waited_s(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
+
+    @property
     def is_over(self) -> bool:
         """Asked again and again, while the load may change."""
         cores = len(os.sched_getaffinity(0))
-        limit_s = self._seconds * busy(os.getloadavg()[0], cores)
-        return time.monotonic() - self._began > limit_s
+        return self.waited_s > self._seconds * busy(os.getloadavg()[0], cores)
 
 
 def until(done: Callable[[], object], what: str, seconds: float, look_s: float = LOOK_S) -> None:
-    """Looks again and again; fails when it is not true within the limit."""
+    """Looks again and again, less often with time; fails if it is not true within the limit."""
     limit = Limit(seconds)
     while not done():
         assert not limit.is_over, f"not in {seconds} s of a quiet machine: {what}"
-        time.sleep(look_s)
+        time.sleep(pause_s(limit.waited_s, look_s))
+
+
+def pause_s(waited_s: float, least_s: float) -> float:
+    """From one look to the next one."""
+    return max(least_s, min(LOOK_MAX_S, waited_s / SHARE))
