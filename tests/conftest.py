@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 #: the files that take longest. They come first, else the last worker has one when all others are
 #: done; and by turns, as those with real processes wait most of the time and histories never do
-LONGEST: Final = ("tests/sim/", "tests/process/")
+LONGEST: Final = ("tests/sim/", "tests/process/", "tests/docs/test_docs.py")
 
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
