@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.filters import making, naive
 from tests.filters.alone import takes
 from tests.formats.describing import KINDS
+from tests.seed_counts import seed_count
 from zbroker.filters import Payloads, compile_filter
 from zbroker.filters.nodes import fields_of
 from zbroker.filters.parser import parse
@@ -73,7 +74,7 @@ def expected(text: str, type_: str, data: Sequence[bytes], about: About) -> list
 @pytest.mark.seed("004-55")
 @pytest.mark.parametrize("type_", KINDS, ids=TYPES)
 @given(data=st.data())
-@settings(deadline=None)
+@settings(max_examples=seed_count(50, 400), deadline=None)
 def test_a_compiled_filter_picks_what_the_slow_reading_picks(type_: str, data: Any) -> None:
     text = data.draw(making.with_message)
     batch = data.draw(st.lists(making.payloads(type_), max_size=6))
@@ -96,7 +97,7 @@ def test_a_compiled_filter_picks_what_the_slow_reading_picks(type_: str, data: A
     values=st.lists(making.objects, max_size=6),
     headers=making.rows_of_headers,
 )
-@settings(deadline=None)
+@settings(max_examples=seed_count(50, 400), deadline=None)
 def test_headers_and_fields_are_read_alike(
     text: str, values: list[dict[str, Any]], headers: list[dict[str, Any] | None]
 ) -> None:
@@ -114,7 +115,7 @@ def _one(text: str, data: bytes, headers: dict[str, Any] | None) -> bool:
 
 
 @given(text=making.expressions, batch=st.lists(making.payloads("json"), max_size=6))
-@settings(deadline=None)
+@settings(max_examples=seed_count(50, 400), deadline=None)
 def test_a_message_that_can_be_read_is_true_false_or_null(text: str, batch: list[bytes]) -> None:
     picked: list[int] = []
     for each in (text, f"NOT {text}", f"(NOT {text}) IS NULL"):
@@ -130,7 +131,7 @@ def test_a_message_that_can_be_read_is_true_false_or_null(text: str, batch: list
 
 @example("/a = 'x' AND /b > 1", {"a": "x", "b": 2})
 @given(text=making.expressions, value=making.objects)
-@settings(deadline=None)
+@settings(max_examples=seed_count(50, 400), deadline=None)
 def test_one_message_is_a_batch_of_one(text: str, value: dict[str, Any]) -> None:
     payload = msgspec.json.encode(value)
     found = takes(compile_filter(text).test("json"), payload)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.filters import making, naive
 from tests.filters.test_compiler import About
 from tests.formats.describing import KINDS
+from tests.seed_counts import seed_count
 from zbroker.errors import ClientError
 from zbroker.filters import Payloads, compile_expression, compile_filter
 from zbroker.filters.nodes import fields_of
@@ -53,7 +54,7 @@ def expected(text: str, type_: str, data: Sequence[bytes], about: About) -> list
 
 @pytest.mark.parametrize("type_", KINDS, ids=TYPES)
 @given(data=st.data())
-@settings(deadline=None)
+@settings(max_examples=seed_count(50, 400), deadline=None)
 def test_a_value_is_what_the_slow_reading_gives(type_: str, data: Any) -> None:
     text = data.draw(making.with_message)
     batch = data.draw(st.lists(making.payloads(type_), max_size=6))
@@ -70,7 +71,7 @@ def test_a_value_is_what_the_slow_reading_gives(type_: str, data: Any) -> None:
     batch=st.lists(making.payloads("json"), max_size=6),
     headers=making.rows_of_headers,
 )
-@settings(deadline=None)
+@settings(max_examples=seed_count(50, 400), deadline=None)
 def test_a_filter_picks_where_its_text_has_a_true_value(
     text: str, batch: list[bytes], headers: list[dict[str, Any] | None]
 ) -> None:

@@ -13,6 +13,7 @@ from tests.filters import making
 from tests.filters.alone import takes
 from tests.filters.test_compiler import About
 from tests.formats.describing import KINDS
+from tests.seed_counts import seed_count
 from zbroker.filters import Payloads, compile_filter
 from zbroker.formats import TYPES
 from zbroker.wire import bodies
@@ -22,7 +23,7 @@ AAPL = msgspec.json.encode({"symbol": "AAPL", "price": 7, "note": "5 MSFT"})
 
 @pytest.mark.parametrize("type_", KINDS, ids=TYPES)
 @given(data=st.data())
-@settings(deadline=None)
+@settings(max_examples=seed_count(50, 400), deadline=None)
 def test_a_body_with_a_match_is_never_ruled_out(type_: str, data: Any) -> None:
     text = data.draw(st.one_of(making.with_headers, narrow()))
     batch = data.draw(st.lists(making.payloads(type_), min_size=1, max_size=4))

@@ -24,7 +24,7 @@ from zbroker.ids import Origin
 from zbroker.journal.first_start import FirstPhase
 from zbroker.log.format import KIND_TIE, Batch
 
-SEEDS = seed_count(40, 200)
+SEEDS = seed_count(45, 200)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 PLANTED_SEEDS = 300
 LIMIT_MS = 30_000  # of the simulated time
