@@ -129,12 +129,17 @@ def _is_name(text: str, max_bytes: int) -> bool:
     return 0 < len(text.encode("utf-8", "surrogatepass")) <= max_bytes and text.isprintable()
 
 
+def is_point_name(name: str) -> bool:
+    """1 to 255 printable bytes."""
+    return _is_name(name, NAME_MAX_BYTES)
+
+
 def point_name(text: str) -> str | None:
     """The name in `"point:NAME"`; None for anything else. Raises: ClientError bad_bookmark."""
     if not text.startswith(POINT):
         return None
     name = text[len(POINT) :]
-    if not _is_name(name, NAME_MAX_BYTES):
+    if not is_point_name(name):
         raise ClientError("bad_bookmark", f"{text[:64]!r} names no point: 1 to 255 printable bytes")
     return name
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.admin.queue_rows import SECOND_NS, Clock, FakeQueues, consumer, message, row
 from zbroker.admin.queues import STALE_MS, QueueReports, QueueWatch
+from zbroker.admin.requests import PointsQuery
 from zbroker.config.queues import QueueConfig
 from zbroker.errors import ClientError
 from zbroker.wire import queue_surveys as q
@@ -311,9 +312,24 @@ def test_a_change_that_the_process_refuses_is_an_error(bench: Bench) -> None:
 def test_points_are_reported_by_name(bench: Bench) -> None:
     rows = [q.PointRow("eod", 7, "1.0.6", 9), q.PointRow("audit", 5, "1.0.4", 8)]
     bench.process.say = lambda ask: q.Points(ask.cid, rows)
-    audit, eod = bench.queues.points()["points"]
+    audit, eod = bench.queues.points(PointsQuery())["points"]
+    assert bench.process.asked == [q.AskPoints(0)]
     assert audit["name"] == "audit"
-    assert eod == {"name": "eod", "position": 7, "vector": "1.0.6", "set_at": 9}
+    assert eod == {"name": "eod", "scope": "local", "position": 7, "vector": "1.0.6", "set_at": 9}
+
+
+def test_the_place_of_one_point_is_asked_for_by_name(bench: Bench) -> None:
+    rows = [q.PointRow("eod", 7, "", 9, "a1.0.6", shared=True)]
+    bench.process.say = lambda ask: q.Points(ask.cid, rows)
+    [eod] = bench.queues.points(PointsQuery("eod"))["points"]
+    assert bench.process.asked == [q.AskPoints(0, "eod")]
+    assert (eod["scope"], eod["position"], eod["vector"]) == ("distributed", 7, "a1.0.6")
+    rows[0].position = 0
+    [eod] = bench.queues.points(PointsQuery())["points"]
+    assert eod["position"] is None
+    bench.process.say = lambda ask: q.Points(ask.cid, code="unknown_point", reason="there is none")
+    with pytest.raises(ClientError, match="there is none"):
+        bench.queues.points(PointsQuery("noon"))
 
 
 @pytest.mark.parametrize(

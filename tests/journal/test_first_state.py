@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw, msgpack
+from msgspec.structs import replace
 
 from tests.journal import build
 from tests.sim.disk import SimDisk
@@ -22,6 +23,7 @@ from zbroker.journal.link_sessions import LinkSession
 from zbroker.journal.origins import OriginRow
 from zbroker.journal.sessions import PublisherRow, Sessions
 from zbroker.journal.stages import AppRow
+from zbroker.log.point_records import SharedPointRow
 from zbroker.log.queue_records import QueueDeclaration, ReplicatedDefinition, Version
 from zbroker.wire.internal import OpenLink
 from zbroker.wire.units import NamedRow
@@ -32,6 +34,7 @@ ORIGIN = OriginRow(SOURCE, 7, 120, 100, 0, 0, 0, 55, 100, 100, 0)
 APP = AppRow("app", 3, 50, 2)
 LIFE = QueueDeclaration(5, SOURCE, 7)
 EVENTS = ExchangeRow("events", LIFE, Version(1, SOURCE, 7), Exchange("events", "topic"))
+COVERS = f"{SOURCE:016x}.7.80"
 CLOSED = ClosedRow(SOURCE, 6, 70, 7, 80, 75, 70, 12, 70, 12)
 
 
@@ -71,13 +74,14 @@ def test_what_travels_is_taken_without_positions_of_the_other_log() -> None:
 
 
 def test_what_all_instances_have_in_common_is_taken() -> None:
-    """Definitions of replicated queues, and exchanges: later records say only what changes."""
+    """Definitions of replicated queues, points, exchanges: later records say only what changes."""
     at = process()
     definition = ReplicatedDefinition("q", LIFE, Version(1, SOURCE, 7), definition={"name": "q"})
     row = NamedRow("q", 77, msgpack.encode(definition))
     wrong = ExchangeRow("$no", LIFE, Version(1, SOURCE, 7), Exchange("$no", "topic"))
     rows = [DeclaredQueue("q", LIFE), EVENTS, wrong]
-    body = part(origins=[ORIGIN], definitions=[row], exchanges=rows)
+    points = [SharedPointRow(SOURCE, 7, 90, "eod", 3, COVERS, 77), SharedPointRow(9, 1, 8, "eod")]
+    body = part(origins=[ORIGIN], definitions=[row], exchanges=rows, shared_points=points)
     state = at.core.commit.states.take(link(), 0, body, last=True)
     assert isinstance(state, FirstState)
     at.core.commit.begin(1)
@@ -89,6 +93,7 @@ def test_what_all_instances_have_in_common_is_taken() -> None:
     snapshot.learn(said, snapshot.folds(again))
     for one in (sessions, again):
         assert one.exchanges.rows() == rows[:2]
+        assert list(one.named.shared.lasting()) == [replace(points[0], position=1), points[1]]
         [found] = one.named.definitions.rows()
         assert (found.position, found.body) == (1, row.body)
 
@@ -167,6 +172,11 @@ def test_a_source_with_a_right_for_some_topics_gives_no_state() -> None:
         part(publishers=[PublisherRow(P.id, "p", "", 4, 0, 0, 0, 0, 0, 0, 0, [Hole(3, 9, 0)])]),
         part(apps=[AppRow("x" * 300, 1, 1, 1)]),
         part(apps=[AppRow("a", -1, 1, 1)]),
+        part(shared_points=[SharedPointRow(SOURCE, 7, 9, "x" * 256, 1, COVERS)]),
+        part(shared_points=[SharedPointRow(SOURCE, 7, 9, "eod", 1, "no vector")]),
+        part(shared_points=[SharedPointRow(SOURCE, 7, 9, "eod", -1, COVERS)]),
+        part(shared_points=[SharedPointRow(SOURCE, 1 << 32, 9, "eod", 1, COVERS)]),
+        part(shared_points=[SharedPointRow(0, 7, 9, "eod", 1, COVERS)]),
     ],
 )  # fmt: skip
 def test_a_wrong_state_is_refused_as_a_whole(body: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.journal.build import publish
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Sync
 from zbroker.engine.events import Synced
@@ -19,7 +20,10 @@ from zbroker.journal.sessions import Sessions
 from zbroker.journal.start_question import ANSWER_MS
 from zbroker.journal.synced_note import Proof
 from zbroker.limits import U63_MAX
+from zbroker.log.format import KIND_SHARED_POINT
 from zbroker.log.generations import EPOCH_S
+from zbroker.log.point_records import SharedPointRecord
+from zbroker.log.records import encode
 from zbroker.wire import internal as m
 from zbroker.wire.replicas import PeerHolds
 from zbroker.wire.replication import GENERATION_MAX
@@ -217,3 +221,14 @@ def test_other_points_name_no_generation(point: str) -> None:
     at.ask(m.Locate(1, point))
     assert at.rows == []
     assert at.begins() == 0
+
+
+def test_a_reader_may_name_it_by_a_point_of_all_instances() -> None:
+    at = Readers()
+    made = publish(7, b"")
+    made.kind, made.origin_instance, made.origin_generation = KIND_SHARED_POINT, THERE, 1
+    covers = format_vector({Origin(HERE, NOW_S + 100): 4})
+    made.body = encode(SharedPointRecord("eod", 1, covers))
+    at.sessions.named.fold(made)
+    at.ask(m.Locate(1, "point:eod"))
+    assert at.begins() > NOW_S + 100

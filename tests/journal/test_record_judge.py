@@ -44,9 +44,10 @@ from zbroker.log.format import (
     KIND_PUBLISH,
     KIND_PUBLISHER,
     KIND_QUEUE,
+    KIND_SHARED_POINT,
     KIND_STATE,
     KIND_TIE,
-    OF_QUEUES,
+    OF_ALL_TOPICS,
     STEP_OVER,
     content_column,
 )
@@ -471,8 +472,8 @@ def hostile() -> list[tuple[str, Any]]:
     return table + [("short", n) for n in range(len(FIELDS))]
 
 
-@pytest.mark.parametrize("kind", sorted(OF_QUEUES))
-def test_records_of_replicated_queues_come_from_peers_that_may_bring_everything(kind: int) -> None:
+@pytest.mark.parametrize("kind", sorted(OF_ALL_TOPICS))
+def test_records_about_all_topics_come_from_peers_that_may_bring_everything(kind: int) -> None:
     core = make()
     one = Record(kind, THERE, 1, 7, 0, WALL)
     open_link(core, 1, topics=["t"])
@@ -483,7 +484,16 @@ def test_records_of_replicated_queues_come_from_peers_that_may_bring_everything(
 
 
 @pytest.mark.parametrize(
-    "kind", [KIND_PUBLISH, KIND_TIE, KIND_NOOP, KIND_QUEUE, KIND_DEFINITION, STEP_OVER | 99]
+    "kind",
+    [
+        KIND_PUBLISH,
+        KIND_TIE,
+        KIND_NOOP,
+        KIND_QUEUE,
+        KIND_DEFINITION,
+        KIND_SHARED_POINT,
+        STEP_OVER | 99,
+    ],
 )
 def test_no_wrong_field_of_a_record_ends_the_journal_or_is_believed(kind: int) -> None:
     """What is taken has a right place in the chain; a record that is right goes on behind it."""

@@ -35,7 +35,7 @@ from zbroker.exchanges import BoundQueue, route_column
 from zbroker.exchanges.router import numbered
 from zbroker.ids import EPOCH, NOW, Origin, format_bookmark, is_vector, parse_bookmark, parse_vector
 from zbroker.journal.exchange_records import ExchangeRecords
-from zbroker.journal.named_records import DefinitionRows, is_removal, name_of
+from zbroker.journal.named_records import NamedRecords, is_removal, name_of
 from zbroker.journal.origins import Origins
 from zbroker.journal.stages import Stages
 from zbroker.journal.transaction_table import TransactionTable
@@ -48,6 +48,7 @@ from zbroker.log.format import (
     KIND_POINT,
     KIND_PUBLISH,
     KIND_QUEUE,
+    KIND_SHARED_POINT,
     KIND_TRANSACTION,
     KIND_WIRING,
     Batch,
@@ -396,12 +397,25 @@ class Bench:
 
     def named(self, ask: AskNamed) -> NamedRows:
         """What the journal says is defined."""
-        definitions = DefinitionRows()
+        named = self._named_records()
+        shared = [
+            NamedRow(row.name, row.position, msgpack.encode(row)) for row in named.shared.rows()
+        ]
+        wiring, points = self._rows(KIND_WIRING), list(named.points.rows())
+        return NamedRows(
+            ask.cid, self.position, wiring, points, list(named.definitions.rows()), shared
+        )
+
+    def _named_records(self) -> NamedRecords:
+        named = NamedRecords(self._reached)
         for one in self.log:
-            if one.kind == KIND_DEFINITION:
-                definitions.learn(NamedRow("", one.position, bytes(one.body)))
-        wiring, points = self._rows(KIND_WIRING), self._rows(KIND_POINT)
-        return NamedRows(ask.cid, self.position, wiring, points, list(definitions.rows()))
+            if one.kind in (KIND_DEFINITION, KIND_POINT, KIND_SHARED_POINT):
+                named.fold(one)
+        return named
+
+    def _reached(self, origin: Origin) -> int:
+        """How far the log has it."""
+        return max((one.origin_position for one in self.log if one.origin == origin), default=0)
 
     def _exchanges(self) -> ExchangeRecords:
         records = ExchangeRecords()

@@ -31,6 +31,7 @@ from zbroker.log.format import (
     KIND_OUTCOMES,
     KIND_OWNERSHIP,
     KIND_PUBLISH,
+    KIND_SHARED_POINT,
     KIND_TIE,
     Batch,
 )
@@ -42,7 +43,9 @@ from zbroker.wire import queue_surveys as s
 from zbroker.wire.internal import Locate, Located, Watermarks, Welcome
 
 FIRST: Final = 1_000  # publisher of message 0
-TRAVELS: Final = frozenset({KIND_PUBLISH, KIND_DEFINITION, KIND_OUTCOMES, KIND_OWNERSHIP})
+TRAVELS: Final = frozenset(
+    {KIND_PUBLISH, KIND_DEFINITION, KIND_OUTCOMES, KIND_OWNERSHIP, KIND_SHARED_POINT}
+)
 SHARED: Final = replayable(scope="distributed")
 
 
@@ -106,7 +109,7 @@ class Linked(Bench):
             prev=found.sequence - 1,
         ))  # fmt: skip
         self.position += 1
-        if kind == KIND_DEFINITION:
+        if kind in (KIND_DEFINITION, KIND_SHARED_POINT):
             self.definitions += 1
         self.persist()
         return True

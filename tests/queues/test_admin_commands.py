@@ -11,7 +11,7 @@ from zbroker.config.journal import RecordConfig
 from zbroker.ids import format_vector
 from zbroker.log.format import KIND_POINT, KIND_PURGE, KIND_WIRING
 from zbroker.log.records import WIRING, MessagesGone, Returned
-from zbroker.queues import admin_commands, browser, definition_changes, purges
+from zbroker.queues import browser, definition_changes, point_commands, purges
 from zbroker.queues.effects import Reenter
 from zbroker.recording import Recording
 from zbroker.wire import bodies
@@ -522,7 +522,7 @@ def test_a_refused_definition_says_so() -> None:
 
 def test_queues_and_points_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definition_changes, "QUEUES_MAX", 1)
-    monkeypatch.setattr(admin_commands, "POINTS_MAX", 1)
+    monkeypatch.setattr(point_commands, "POINTS_MAX", 1)
     at = bench()
     assert at.ask(define("create", definition=TABLE)).code == "too_many"
     assert at.ask(s.SetPoint(7, "a")).code == ""
@@ -613,7 +613,7 @@ def test_who_names_a_removed_point_learns_that_it_may_have_been_removed() -> Non
 
 
 def test_a_removal_makes_a_place_for_another_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_commands, "POINTS_MAX", 1)
+    monkeypatch.setattr(point_commands, "POINTS_MAX", 1)
     at = bench()
     assert at.ask(s.SetPoint(7, "a")).code == ""
     assert at.ask(s.SetPoint(7, "b")).code == "too_many"

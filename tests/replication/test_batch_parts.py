@@ -22,7 +22,7 @@ from zbroker.log.format import (
     KIND_PUBLISH,
     KIND_STAGED,
     KIND_TIE,
-    OF_QUEUES,
+    OF_ALL_TOPICS,
     Batch,
 )
 from zbroker.log.queue_records import QueueDeclaration
@@ -158,7 +158,7 @@ def test_staged_messages_go_when_they_are_committed() -> None:
     assert wanted_parts(mixed("oo", kind=KIND_STAGED), ORDERS) == []
 
 
-@pytest.mark.parametrize("kind", sorted(OF_QUEUES))
+@pytest.mark.parametrize("kind", sorted(OF_ALL_TOPICS))
 def test_a_copy_of_topics_has_no_queues(kind: int) -> None:
     """Their records name no topics, and belong to every list otherwise."""
     assert wanted_parts(mixed("oo", kind=kind, topics=[]), ORDERS) == []
@@ -226,6 +226,6 @@ def test_what_a_filter_cannot_cut_goes_as_it_is(batch: Batch) -> None:
     assert wanted_parts(batch, SOME, CONTENT) == [batch]
 
 
-@pytest.mark.parametrize("kind", [KIND_STAGED, *sorted(OF_QUEUES)])
+@pytest.mark.parametrize("kind", [KIND_STAGED, *sorted(OF_ALL_TOPICS)])
 def test_stages_and_queues_do_not_go_with_a_filter(kind: int) -> None:
     assert wanted_parts(mixed("oo", kind=kind, topics=[]), SOME, CONTENT) == []

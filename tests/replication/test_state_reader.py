@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from msgspec import convert, msgpack
 
-from tests.journal.whole import Whole
+from tests.journal.whole import Whole, control
 from zbroker.ids import Origin, publisher_id
 from zbroker.journal import snapshot
 from zbroker.journal.origins import OriginRow
 from zbroker.journal.sessions import PublisherRow
+from zbroker.log.format import KIND_SHARED_POINT
+from zbroker.log.point_records import SharedPointRecord
 from zbroker.log.reader import Log
 from zbroker.replication.effects import ReadState, StateBlock
 from zbroker.replication.state_reader import TRAVELS, StateReader
@@ -66,6 +68,15 @@ def test_only_what_means_the_same_elsewhere_is_sent() -> None:
     at.publish("p", 1)
     at.state()
     assert set(whole(at)) <= set(TRAVELS)
+
+
+def test_points_of_all_instances_are_sent() -> None:
+    at = Whole()
+    point = SharedPointRecord("eod", 7, "00000000000000a1.1.5")
+    [item] = at.units([control(KIND_SHARED_POINT, msgpack.encode(point))])
+    at.state()
+    [row] = whole(at)["shared_points"]
+    assert row[2:] == [item.position, "eod", 7, point.covers, item.position]
 
 
 def test_a_log_without_a_snapshot_says_that_it_has_none() -> None:

@@ -54,7 +54,7 @@ TABLE: Final = {
     ),
     # what other instances send
     "zbroker/journal/first_state.py": Place(
-        9, "clients", "a state of 64 MiB, from a peer with the right; typed, each row bounded"
+        10, "clients", "a state of 64 MiB, from a peer with the right; typed, each row bounded"
     ),
     "zbroker/exchanges/exchange_rows.py": Place(
         2, "clients", "a record of a peer with the right; typed, arguments are scalars, bounded"
@@ -81,6 +81,9 @@ TABLE: Final = {
     "zbroker/journal/named_records.py": Place(3, "broker", SEGMENT),
     "zbroker/log/owner.py": Place(1, "broker", OWN_FILE),
     "zbroker/log/records.py": Place(12, "broker", SEGMENT),
+    "zbroker/log/point_records.py": Place(
+        2, "clients", "a record of a peer with the right; typed, names and vectors are bounded"
+    ),
     "zbroker/log/references.py": Place(1, "broker", SEGMENT),
     "zbroker/log/queue_records.py": Place(
         6, "clients", "a record of a peer with the right; typed, sets are bounded as they are built"

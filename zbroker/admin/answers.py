@@ -90,7 +90,7 @@ class Answers:
             "/holders": lambda _: self.holders(),
             "/actions": lambda _: self.actions(),
             "/queues": lambda _: parts.queues.all(),
-            "/points": lambda _: parts.queues.points(),
+            "/points": _asked(requests.PointsQuery, parts.queues.points),
             "/exchanges": _asked(requests.ExchangesQuery, parts.exchanges.exchanges),
             "/bindings": _asked(requests.BindingsQuery, parts.exchanges.bindings),
             "/sessions": _asked(requests.SessionsQuery, parts.sessions.sessions),

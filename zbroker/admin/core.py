@@ -12,7 +12,7 @@
     GET /audit                changes and refusals; ?limit=
     GET /queues               their state; /queues/NAME is one of them
     GET /queues/NAME/...      consumers; browse: its messages; explain: why nothing is delivered
-    GET /points               named places of the log
+    GET /points               named places of the log; ?name=
     GET /exchanges            exchanges; ?exchange=
     GET /bindings             what is bound to them; ?exchange=, ?queue=, ?limit=
     GET /sessions             sessions with transactions; ?principal=, ?session=, ?limit=

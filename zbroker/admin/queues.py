@@ -68,9 +68,9 @@ class QueueReports:
             owner["name"] = self._name if owner["here"] else owner["name"]
         return self._row(row) | {"definition": document.definition(row), "owners": owners}
 
-    def points(self) -> Document:
-        """Every point: a named place of the log."""
-        answer = self._link.look(q.Points, q.AskPoints(0))
+    def points(self, wanted: asking.PointsQuery) -> Document:
+        """Every point, a named place of the log; or the one that is wanted, with its place."""
+        answer = self._link.look(q.Points, q.AskPoints(0, wanted.name))
         rows = sorted(answer.rows, key=lambda row: row.name)
         return {"points": [_point(row) for row in rows]}
 
@@ -136,7 +136,7 @@ class QueueReports:
         """POST /points/remove. Raises: ClientError."""
         ask = parse(asking.RemovePointRequest, body)
         done = self._link.change(q.RemovePoint(0, ask.name, ask.dry_run))
-        place = {"position": done.position, "vector": done.vector}
+        place = {"position": done.position or None, "vector": done.vector}
         return {"name": ask.name, "dry_run": ask.dry_run} | place
 
 
@@ -285,8 +285,12 @@ class QueueWatch(PeriodicThread):
 
 
 def _point(row: q.PointRow) -> Document:
-    """vector: by positions of all origins, if these are known."""
-    vector = row.covers or row.vector
+    """vector: by positions of all origins, if these are known. position: None of a point whose
+    place in this log is looked up when it is used."""
     return {
-        "name": row.name, "position": row.position, "vector": vector, "set_at": row.set_at
-    }  # fmt: skip
+        "name": row.name,
+        "scope": "distributed" if row.shared else "local",
+        "position": row.position or None,
+        "vector": row.covers or row.vector,
+        "set_at": row.set_at,
+    }

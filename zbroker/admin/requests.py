@@ -267,9 +267,15 @@ class TakeOverRequest(Struct, frozen=True, forbid_unknown_fields=True):
     end: bool = False
 
 
+class PointsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which point; "" is all."""
+
+    name: NameOrAll = ""
+
+
 class SetPointRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """The end of the durable log gets a name, or position `at` does. vector: instead, that of a
-    point of another instance."""
+    """The end of the durable log gets a name, or position `at` does. vector: instead, what the
+    point is to cover."""
 
     name: Name
     at: Position | None = None

@@ -17,7 +17,7 @@ from zbroker.cli.group import AdminGroup
 from zbroker.cli.options import POSITION, dry_run_option
 from zbroker.control.target import Target
 
-COLUMNS: Final = show.columns("name position vector set_at")
+COLUMNS: Final = show.columns("name scope position vector set_at")
 
 
 @click.group(cls=AdminGroup)
@@ -28,15 +28,15 @@ def point() -> None:
 @point.command("set")
 @click.argument("name", shell_complete=complete_point)
 @click.option("--at", type=POSITION, help="This position, in place of the end of the log.")
-@click.option("--vector", help="What a point of another instance covers, as that one shows it.")
+@click.option("--vector", help="The messages that are to be before it, as point ls shows them.")
 def set_one(target: Target, name: str, at: int | None, vector: str | None) -> None:
     """Call the end of the log, or a position, NAME.
 
     Consumers of replayable queues begin there, and queue purge ends there.
 
-    A point is of one instance. With --vector the same messages are before it as before that point,
-    for replayable queues that are on both; for others it is before the first message that the
-    vector does not cover. A point that was set with --at has a vector of its own log alone.
+    An instance with links sets it for all: every instance that has links to it knows NAME, and has
+    the same messages before it. A point that was set with --at is a place in the log of this
+    instance alone.
 
     Example: zbroker-admin point set end-of-day
     """
@@ -50,15 +50,17 @@ def set_one(target: Target, name: str, at: int | None, vector: str | None) -> No
 
 
 @point.command()
-def ls(target: Target) -> None:
-    """List points, by name.
+@click.argument("name", default="", shell_complete=complete_point)
+def ls(target: Target, name: str) -> None:
+    """List points, by name; or the point NAME alone.
 
-    Messages before `position` are before the point; `vector` says the same for every instance.
-    `set_at` is the position of the record that set it.
+    `scope` is distributed if the point is the same on every instance, else local. Messages before
+    `position` are before it; `vector` says the same for every instance. The place of a distributed
+    one in this log is looked up for NAME alone. `set_at` is the position of the record that set it.
 
     Example: zbroker-admin point ls
     """
-    found = target.ask("/points")
+    found = target.ask("/points", {"name": name})
     empty = "no place of the log has a name; see point set"
     show.listing(target.as_json, found, COLUMNS, found["points"], empty)
 
@@ -67,7 +69,8 @@ def ls(target: Target) -> None:
 @click.argument("name", shell_complete=complete_point)
 @dry_run_option
 def rm(target: Target, name: str, dry_run: bool) -> None:
-    """Remove the point NAME. No message is removed, and NAME can be set again.
+    """Remove the point NAME, a distributed one on every instance. No message is removed, and NAME
+    can be set again.
 
     What began or ends at the point goes on as it is. A replay, purge or consumer that names the
     point from now on gets unknown_point.
@@ -76,5 +79,6 @@ def rm(target: Target, name: str, dry_run: bool) -> None:
     """
     found = target.admin().tell("/points/remove", {"name": name, "dry_run": dry_run})
     done = "would be removed (dry run)" if found["dry_run"] else "removed"
-    text = f"{found['name']}: {done}; it was position {found['position']}"
+    what = "vector" if found["position"] is None else "position"
+    text = f"{found['name']}: {done}; it was {what} {found[what]}"
     show.answer(target.as_json, found, text)

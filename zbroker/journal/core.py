@@ -142,7 +142,8 @@ class JournalCore:
         commit, closed = self.commit, self.commit.sessions.origins.closed
         if commit.settings.peers:
             origins, here = commit.sessions.origins, commit.generation
-            if later := commit.later.reader(ask.value, origins, here, self._now):
+            point = commit.sessions.named.vector_named(ask.value)
+            if later := commit.later.reader(point, origins, here, self._now):
                 self._decided(self.question.read(later, here))
         reached, messages = commit.durable_origins
         where = je.Where(

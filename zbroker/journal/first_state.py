@@ -4,8 +4,8 @@
 
 Origins are taken, publishers with their sequences, apps with their commits, sessions with the last
 transaction of each, branches, and what all instances have in common: definitions of replicated
-queues, exchanges. What belongs to its instance stays there: other queue definitions, points, open
-stages (a sender chooses a place where none is open).
+queues, points, exchanges. What belongs to its instance stays there: other queue definitions, points
+that are places in one log, open stages (a sender chooses a place where none is open).
 Positions of the sender's log mean nothing here, so they go.
 
 The parts are kept in memory until the last one is here, and nothing of them is in the log before:
@@ -45,6 +45,7 @@ from zbroker.limits import (
     U63_MAX,
 )
 from zbroker.log.format import FLAG_UNIT, KIND_STATE
+from zbroker.log.point_records import SharedPointRow, wrong_point
 from zbroker.log.records import EPOCH_MAX
 from zbroker.wire.branches import BranchRow
 from zbroker.wire.replication import GENERATION_MAX, INSTANCE_MAX, STATE_PARTS_MAX
@@ -61,6 +62,7 @@ _FORMS: Final[dict[str, msgpack.Decoder[Any]]] = {
     "publishers": msgpack.Decoder(list[PublisherRow]),
     "apps": msgpack.Decoder(list[AppRow]),
     "definitions": msgpack.Decoder(list[NamedRow]),
+    "shared_points": msgpack.Decoder(list[SharedPointRow]),
     "exchanges": msgpack.Decoder(list[Raw]),
     "transactions": msgpack.Decoder(list[TransactionRow]),
     "branches": msgpack.Decoder(list[BranchRow]),
@@ -76,6 +78,7 @@ class FirstState(NamedTuple):
     publishers: list[PublisherRow]
     apps: list[AppRow]
     definitions: list[NamedRow]
+    shared_points: list[SharedPointRow]
     exchanges: list[Row]
     transactions: list[TransactionRow]
     branches: list[BranchRow]
@@ -195,6 +198,8 @@ def learn(state: FirstState, sessions: Sessions, position: int) -> None:
         sessions.stages.learn_app(replace(app, position=max(1, position - app.count + 1)))
     for definition in state.definitions:
         sessions.named.definitions.learn(replace(definition, position=position))
+    for point in state.shared_points:
+        sessions.named.learn_shared(replace(point, position=position if point.covers else 0))
     for row in state.exchanges:
         sessions.exchanges.learn(row)
     _learn_transactions(state, sessions.transactions, position)
@@ -253,8 +258,8 @@ def _judged(source: int, parts: list[bytes], here: Origin) -> FirstState:
     branches = [_branch(row) for row in rows["branches"]]
     size = sum(map(len, parts))
     return FirstState(
-        source, origins, closed, publishers, apps, rows["definitions"], exchanges, transactions,
-        branches, size,
+        source, origins, closed, publishers, apps, rows["definitions"],
+        [_point(row) for row in rows["shared_points"]], exchanges, transactions, branches, size,
     )  # fmt: skip
 
 
@@ -334,6 +339,12 @@ def _app(row: AppRow) -> AppRow:
     _demand(all(0 <= number <= INSTANCE_MAX for number in numbers), "a commit that cannot be")
     _demand(0 <= row.generation <= GENERATION_MAX, "a commit that cannot be")
     return replace(row, position=0)
+
+
+def _point(row: SharedPointRow) -> SharedPointRow:
+    _demand(row.instance > 0, "a point without an instance")
+    _demand(not wrong_point(row), f"a point: {wrong_point(row)}")
+    return row
 
 
 def _session(row: TransactionRow) -> TransactionRow:

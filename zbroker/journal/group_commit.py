@@ -447,7 +447,7 @@ class GroupCommit(GroupBuilder):
                 self.written, self.persisted, self.serial, self.log_time, self.raised, self.travels,
                 self.sessions.origins.closed.changes + self.sessions.forgotten_peers.changes
                 + self.later.changes,
-                self.sessions.named.definitions.changes, self.sessions.exchanges.changes,
+                self.sessions.named.changes, self.sessions.exchanges.changes,
                 self.routed,
             ),
             of_commit,

@@ -68,13 +68,16 @@ class Locator:
         self._vectors = Vectors(self._look)
 
     def locate(
-        self, cid: int, value: str, now: Where, *, cut: Cut = "", end: bool = False
-    ) -> Located:
-        """The position of the cut, a hint for readers, and what is before it; `cut` and `end` as in
-        Locate.
+        self, cid: int, value: str, now: Where, *, cut: Cut = "", end: bool = False,
+        closed: bool = False,
+    ) -> Located:  # fmt: skip
+        """The position of the cut, a hint for readers, and what is before it; `cut`, `end` and
+        `closed` as in Locate. A point of all instances is the vector that it covers, without sides.
         """
+        named = self._look.sessions.named.vector_named(value)
+        value, cut = named, "" if named != value else cut
         try:
-            found = self._found(value, now, cut, end=end)
+            found = self._found(value, now, cut, end=end, closed=closed)
         except ClientError as error:
             looked = error.code == "bookmark_expired" and is_vector(value)  # it was needed
             passed = self._vectors.passed_before_log(now) if looked else _NOWHERE
@@ -92,7 +95,9 @@ class Locator:
             _rows(self._vectors.messages(now)), passed.forked,
         )  # fmt: skip
 
-    def _found(self, value: str, now: Where, cut: Cut, *, end: bool) -> _Found:
+    def _found(
+        self, value: str, now: Where, cut: Cut, *, end: bool, closed: bool = False
+    ) -> _Found:
         time_ns: int | None = None
         if value == EPOCH:
             return _Found(now.log_start, None, self._vectors.passed_before_log(now))
@@ -104,7 +109,9 @@ class Locator:
                 return _Found(position, None, passed)
         if vector is not None:
             position = self._vectors.find(vector, now, end=end)
-            passed = _NOWHERE if end else self._vectors.passed_by(vector, position, now)
+            if end:
+                return _Found(position, None, _NOWHERE)
+            passed = self._vectors.passed_by(vector, position, now, closed=closed)
             return _Found(position, None, passed)
         if value in (NOW, "now"):
             position = now.persisted

@@ -75,8 +75,7 @@ class Vectors:
     def own_place(self, vector: Vector, now: Where) -> int | None:
         """The place in this log that a vector of this instance alone names; None of another one.
 
-        A point with a name is such a place: it does not travel, and messages of others that are
-        before it are before the point.
+        A local point is such a place: messages of others that are before it are before the point.
         """
         if any(origin.instance != now.instance for origin in vector):
             return None
@@ -84,17 +83,20 @@ class Vectors:
 
     # -- what is passed at a place ------------------------------------------------------------
 
-    def passed_by(self, vector: Vector, position: int, now: Where) -> PlaceVector:
+    def passed_by(
+        self, vector: Vector, position: int, now: Where, *, closed: bool = False
+    ) -> PlaceVector:
         """All that a reader has passed that begins after a vector, at `position`.
 
         After a vector of this log alone that is also what older generations have before there, and
         the runs of messages that it covers by another origin than the one that they have here.
+        closed: it names closed generations that `fill` would put back, too.
         """
         vector = self._filled(vector, now)
         own = _of_instance(vector, now.instance)
         if own and not self._look.sessions.origins.foreign:
             whole = self._with_older(own, position, now)
-            passed = self._look.sessions.origins.closed.compact(whole)
+            passed = whole if closed else self._look.sessions.origins.closed.compact(whole)
             return PlaceVector(position, passed, forked=self._has_forked(vector))
         tied = list(tied_runs(vector, self._look.sessions.origins.ties, position))
         forked = self._has_forked(vector)

@@ -106,5 +106,7 @@ class JournalLoop(ProcessLoop):
     def _locate(self, effect: je.LocatePoint) -> Gone | None:
         ask = effect.ask
         locator = self._opened.locator
-        located = locator.locate(ask.cid, ask.value, effect.where, cut=ask.cut, end=ask.end)
+        located = locator.locate(
+            ask.cid, ask.value, effect.where, cut=ask.cut, end=ask.end, closed=ask.closed
+        )
         return self._requests.answer(e.Answer(effect.rid, located))

@@ -2,7 +2,9 @@
 
     wiring   definitions; also of deleted ones, since one that is made again must begin a new epoch,
              unless their records say that none is
-    points   named places; those that were removed are forgotten
+    points   named places of this log; those that were removed are forgotten
+    shared points   of all instances, see shared_points.py. A name is that of one point: while there
+                    is a shared one it is meant, and a local one that had the name is gone
     definitions   of replicated queues: of each life the one with the highest version, or its end.
                   Instances read the records in different orders, and keep the same one
 
@@ -13,12 +15,15 @@ is for its reader to know. A record whose body is damaged, or has no name, chang
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from msgspec import DecodeError, Raw, Struct, msgpack
 
-from zbroker.log.format import KIND_DEFINITION, KIND_POINT, KIND_WIRING, Batch
+from zbroker.ids import POINT, Origin
+from zbroker.journal.shared_points import SharedPoints
+from zbroker.log.format import KIND_DEFINITION, KIND_POINT, KIND_SHARED_POINT, KIND_WIRING, Batch
+from zbroker.log.point_records import SharedPointRow
 from zbroker.log.queue_records import (
     DEFINITION,
     QueueDeclaration,
@@ -28,7 +33,7 @@ from zbroker.log.queue_records import (
 )
 from zbroker.wire.units import NamedRow
 
-KINDS: Final = frozenset({KIND_WIRING, KIND_POINT, KIND_DEFINITION})
+KINDS: Final = frozenset({KIND_WIRING, KIND_POINT, KIND_DEFINITION, KIND_SHARED_POINT})
 
 
 class _OfName(Struct):
@@ -115,19 +120,39 @@ class DefinitionRows:
 class NamedRecords:
     """The named rows of one log."""
 
-    def __init__(self) -> None:
+    def __init__(self, reached: Callable[[Origin], int] = lambda _origin: 0) -> None:
+        """reached: how far the log has an origin."""
         self.wiring = NewestRows()
         self.points = NewestRows()
         self.definitions = DefinitionRows()
+        self.shared = SharedPoints(reached)
+
+    @property
+    def changes(self) -> int:
+        """How often what all instances have in common became different."""
+        return self.definitions.changes + self.shared.changes
 
     def fold(self, batch: Batch) -> None:
         """Learns from one record of these KINDS, in log order."""
         if batch.kind == KIND_DEFINITION:
             self.definitions.learn(NamedRow("", batch.position, bytes(batch.body)))
             return
+        if batch.kind == KIND_SHARED_POINT:
+            self.points.pop(self.shared.fold(batch), None)
+            return
         name = name_of(batch.body)
         rows = self.wiring if batch.kind == KIND_WIRING else self.points
         if name and is_removal(batch.kind, batch.body):
             rows.pop(name, None)
-        elif name:
+        elif name and not (batch.kind == KIND_POINT and self.shared.meant(name)):
             rows.learn(NamedRow(name, batch.position, bytes(batch.body)))
+
+    def learn_shared(self, row: SharedPointRow) -> None:
+        """Learns a shared point from a snapshot."""
+        self.points.pop(self.shared.learn(row), None)
+
+    def vector_named(self, text: str) -> str:
+        """The vector of a shared point that is named like `"point:NAME"`; other texts as they
+        are."""
+        row = self.shared.meant(text.removeprefix(POINT)) if text.startswith(POINT) else None
+        return row.covers if row is not None else text

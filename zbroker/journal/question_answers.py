@@ -25,7 +25,7 @@ from zbroker.wire.branches import AskBranches, BranchesFound
 from zbroker.wire.exchange_messages import AskExchanges, ExchangeRows
 from zbroker.wire.stages import AbortStages, CommitStages, StagesDone
 from zbroker.wire.transactions import AskSession, AskSessions, SessionFound, SessionList
-from zbroker.wire.units import AskNamed, NamedRows
+from zbroker.wire.units import AskNamed, NamedRow, NamedRows
 
 ABORTED_MAX: Final = 100  # stages that one request may end while the disk is nearly full
 
@@ -70,7 +70,10 @@ class QuestionAnswers:
         named = self._to.sessions.named
         wiring, points = list(named.wiring.rows()), list(named.points.rows())
         definitions = list(named.definitions.rows())
-        return NamedRows(ask.cid, self._to.next_position, wiring, points, definitions)
+        shared = [
+            NamedRow(row.name, row.position, msgpack.encode(row)) for row in named.shared.rows()
+        ]
+        return NamedRows(ask.cid, self._to.next_position, wiring, points, definitions, shared)
 
     def _exchanges(self, ask: AskExchanges) -> ExchangeRows:
         exchanges = self._to.sessions.exchanges

@@ -55,8 +55,8 @@ _KEEP_ONE: Final = (
 )
 OTHER_TOPICS: Final = "digest_differs"
 _NOT_OF_QUEUES: Final = (
-    "this peer may bring some topics only, and records of replicated queues and of exchanges are "
-    "about any of them; "
+    "this peer may bring some topics only, and records of replicated queues, of exchanges and "
+    "of points are about any of them; "
     'give its role the right `replicate` for topics = ["*"], or keep its queues local'
 )
 _NOT_IN_UNIT: Final = (

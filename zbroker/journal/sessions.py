@@ -155,7 +155,7 @@ class Sessions:
 
     def __init__(self, instance: int = 0) -> None:
         self.origins = Origins(instance)
-        self.named = NamedRecords()
+        self.named = NamedRecords(self.origins.high)
         self.stages = Stages(self.origins)
         self.missing = MissingRanges()
         self.forgotten_peers = ForgottenPeers()

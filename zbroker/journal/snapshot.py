@@ -47,6 +47,7 @@ from zbroker.journal.stages import AppRow, EndedRow, LinkRow, StageRow
 from zbroker.journal.transaction_table import TransactionRow
 from zbroker.limits import KIB, STATE_BODY_BYTES
 from zbroker.log.format import KIND_STATE
+from zbroker.log.point_records import SharedPointRow
 from zbroker.wire.branches import BranchRow
 from zbroker.wire.units import NamedRow
 
@@ -98,7 +99,7 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
     """Those of this release. Small ones first: a look for a vector needs the first part only."""
     origins, named = sessions.origins, sessions.named
     wiring, points, stages = named.wiring, named.points, sessions.stages
-    definitions, exchanges = named.definitions, sessions.exchanges
+    definitions, lasting, exchanges = named.definitions, named.shared.lasting, sessions.exchanges
     done = sessions.transactions
     return [
         FoldCodec("origins", list[OriginRow], origins.rows, origins.fold_row),
@@ -121,6 +122,7 @@ def folds(sessions: Sessions) -> list[FoldCodec]:
         FoldCodec("wiring", list[NamedRow], wiring.rows, wiring.learn, always=False),
         FoldCodec("points", list[NamedRow], points.rows, points.learn, always=False),
         FoldCodec("definitions", list[NamedRow], definitions.rows, definitions.learn, always=False),
+        FoldCodec("shared_points", list[SharedPointRow], lasting, named.learn_shared, always=False),
         FoldCodec("exchanges", list[Row], exchanges.lasting, exchanges.learn, always=False),
         FoldCodec("transactions", list[TransactionRow], done.rows, done.learn, always=False),
         FoldCodec(

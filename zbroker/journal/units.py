@@ -49,9 +49,11 @@ from zbroker.log.format import (
     KIND_PUBLISH,
     KIND_PURGE,
     KIND_QUEUE,
+    KIND_SHARED_POINT,
     KIND_TRANSACTION,
     KIND_WIRING,
 )
+from zbroker.log.point_records import decoded_point
 from zbroker.wire import bodies
 from zbroker.wire import internal as m
 from zbroker.wire.units import FOR_NOW, UNIT_PARTS_MAX, CommitUnits, UnitPart
@@ -59,7 +61,7 @@ from zbroker.wire.units import FOR_NOW, UNIT_PARTS_MAX, CommitUnits, UnitPart
 _HELD: Final = "a unit that was sent before it was refused for now"
 _CONTROL: Final = frozenset({
     KIND_QUEUE, KIND_WIRING, KIND_POINT, KIND_PURGE, KIND_DEFINITION, KIND_OUTCOMES, KIND_OWNERSHIP,
-    KIND_EXCHANGE, KIND_TRANSACTION, KIND_BRANCH,
+    KIND_EXCHANGE, KIND_TRANSACTION, KIND_BRANCH, KIND_SHARED_POINT,
 })  # fmt: skip
 _FIRST: Final = frozenset({KIND_TRANSACTION, KIND_BRANCH})  # of their units
 
@@ -182,6 +184,8 @@ def _check_part(part: UnitPart, body: Body) -> None:
         raise ClientError("bad_field", "a control record has no topics and columns, and counts one")
     elif part.kind in named_records.KINDS and not named_records.name_of(body):
         raise ClientError("bad_field", "a definition or point has no name")
+    elif part.kind == KIND_SHARED_POINT and decoded_point(body) is None:
+        raise ClientError("bad_field", "no instance would take this point")
 
 
 def _check_messages(part: UnitPart, body: Body) -> None:

@@ -78,20 +78,23 @@ KIND_OWNERSHIP: Final = 22
 KIND_EXCHANGE: Final = 23  # exchanges, bindings, bound queues: zbroker.exchanges.exchange_rows
 KIND_TRANSACTION: Final = 24  # sessions begin, transactions are committed: records
 KIND_BRANCH: Final = 25  # branches of distributed transactions are prepared, and decided: records
+KIND_SHARED_POINT: Final = 26  # a point of all instances is set or removed: point_records
 #: to other instances, which write records of their own for names; states are of one log, and so
-#: are the records of local queues, and points and purges
+#: are the records of local queues, purges, and points that are places in one log
 TRAVELS: Final[dict[int, Literal["yes", "no", "as another form"]]] = {
     KIND_PUBLISH: "yes", KIND_PUBLISHER: "as another form", KIND_STATE: "no", KIND_POINT: "no",
     KIND_PURGE: "no", KIND_NOOP: "yes", KIND_TIE: "yes", KIND_QUEUE: "no", KIND_WIRING: "no",
     KIND_STAGED: "yes", KIND_ABORT: "yes", KIND_ORIGIN: "no", KIND_CLOSED: "yes",
     KIND_FORGOTTEN: "no", KIND_DEFINITION: "yes", KIND_OUTCOMES: "yes", KIND_OWNERSHIP: "yes",
-    KIND_EXCHANGE: "yes", KIND_TRANSACTION: "yes", KIND_BRANCH: "yes",
+    KIND_EXCHANGE: "yes", KIND_TRANSACTION: "yes", KIND_BRANCH: "yes", KIND_SHARED_POINT: "yes",
 }  # fmt: skip
 COMMIT_TRAVELS: Final = "as another form"  # with FLAG_SHOWS: see references.encode_by_identity
 STAYS: Final = frozenset(kind for kind, travels in TRAVELS.items() if travels != "yes")
 OF_QUEUES: Final = frozenset({KIND_DEFINITION, KIND_OUTCOMES, KIND_OWNERSHIP})  # replicated ones
 #: about messages of any topic
-OF_ALL_TOPICS: Final = OF_QUEUES | {KIND_EXCHANGE, KIND_TRANSACTION, KIND_BRANCH}
+OF_ALL_TOPICS: Final = OF_QUEUES | {
+    KIND_EXCHANGE, KIND_TRANSACTION, KIND_BRANCH, KIND_SHARED_POINT
+}  # fmt: skip
 SEQUENCED: Final = frozenset({KIND_PUBLISH, KIND_STAGED})  # these take sequences
 
 FLAG_ZSTD: Final = 1

@@ -36,9 +36,9 @@ class OperatorAnswers:
 
     def reply_at(
         self, rid: bytes, question: s.QueuesQuestion, place: tuple[str, Cut],
-        find: Callable[[Located], s.QueuesAnswer | None],
+        find: Callable[[Located], s.QueuesAnswer | None], *, closed: bool = False,
     ) -> None:  # fmt: skip
-        """The same with a place in the log, once the journal has said it."""
+        """The same with a place in the log, once the journal has said it. closed: as in Locate."""
 
         def found(located: Located) -> s.QueuesAnswer | None:
             if located.code:
@@ -47,7 +47,10 @@ class OperatorAnswers:
 
         text, cut = place
         self._shared.locate(
-            text, lambda located: self.reply(rid, question, lambda: found(located)), cut
+            text,
+            lambda located: self.reply(rid, question, lambda: found(located)),
+            cut,
+            closed=closed,
         )
 
     def tell(self, rid: bytes, answer: s.QueuesAnswer) -> None:
@@ -71,6 +74,8 @@ def refusal_of(question: s.QueuesQuestion, error: ClientError) -> s.QueuesAnswer
     """What a question is answered that cannot be."""
     if isinstance(question, s.Explain):
         return s.Explained(question.cid, code=error.code, reason=error.reason)
+    if isinstance(question, s.AskPoints):
+        return s.Points(question.cid, code=error.code, reason=error.reason)
     if isinstance(question, s.BrowseQueue):
         return s.Browsed(question.cid, code=error.code, reason=error.reason)
     if isinstance(question, x.AskExchangeRows):

@@ -1,7 +1,7 @@
-"""Questions and changes of operators: browse, purge, requeue, points. Pure.
+"""Questions and changes of operators: browse, purge, requeue. Pure.
 
 Each change is a record in the log; it is answered once it is durable, and holds once it was read
-there. Source: queues.md; interface.md, `zbroker-admin queue` and `point`.
+there. Source: queues.md; interface.md, `zbroker-admin queue`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,9 @@ from typing import Any, Final
 
 from pyroaring import BitMap64
 
-from zbroker.clock import is_time
 from zbroker.config import QueueConfig
 from zbroker.errors import ClientError
 from zbroker.filters import compile_at_once
-from zbroker.ids import NOW, Origin, format_vector, is_vector
-from zbroker.limits import NAME_MAX_BYTES
-from zbroker.log import records
-from zbroker.log.format import KIND_POINT
 from zbroker.log.records import Returned, pack_positions
 from zbroker.queues import reports
 from zbroker.queues.admin_answers import OperatorAnswers, refusal_of
@@ -30,6 +25,7 @@ from zbroker.queues.effects import Reenter, Reentered
 from zbroker.queues.purges import Purges, ReplayPurge
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replayable import Replayable
+from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
 from zbroker.queues.scope_changes import ScopeChanges
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Arrivals
@@ -40,7 +36,6 @@ from zbroker.wire.branches import BranchesFound
 from zbroker.wire.internal import Located
 
 REQUEUED_MAX: Final = 10_000  # dead letters of one request
-POINTS_MAX: Final = 10_000
 
 
 class AdminCommands:
@@ -64,9 +59,6 @@ class AdminCommands:
             s.BrowseQueue: self._browse,
             s.Purge: self._purge,
             s.Requeue: self._requeue,
-            s.SetPoint: self._set_point,
-            s.RemovePoint: self._remove_point,
-            s.AskPoints: self._points,
         }
 
     def ask(self, rid: bytes, question: s.QueuesQuestion) -> None:
@@ -130,10 +122,43 @@ class AdminCommands:
     def _purge(self, rid: bytes, ask: s.Purge) -> s.Changed | None:
         one = self._shared.running(ask.queue)
         self._scopes.check_stays(one)
-        point = self._shared.manager.point(ask.point) if ask.point else None
-        before = (ask.before if point is None else point.position) or one.folded
+        point = self._shared.manager.points.named(ask.point) if ask.point else None
         if ask.dead_letters and not one.definition.config.dead_letter:
             raise ClientError("bad_queue", f"queue {ask.queue!r} has no dead letter topic")
+        if point is not None and point.shared:
+            self._purge_to_shared(rid, ask, one, point)
+            return None
+        before = (ask.before if point is None else point.position) or one.folded
+        return self._purge_before(rid, ask, one, before, point)
+
+    def _purge_to_shared(
+        self, rid: bytes, ask: s.Purge, one: QueueState, point: s.PointRow
+    ) -> None:
+        """The place of a point of all instances is looked up. A replayable queue of several ones
+        goes by the vector, so it needs no place: none is answered then."""
+        if not isinstance(one.replicated, ReplicatedReplayable):
+            self._answers.reply_at(
+                rid, ask, (point.covers, ""),
+                lambda found: self._purge_found(rid, ask, one, found.position, point),
+            )  # fmt: skip
+            return
+
+        def found(located: Located) -> None:
+            log_start = self._shared.manager.log_start
+            place = log_start if located.code else located.position
+            self._answers.reply(rid, ask, lambda: self._purge_found(rid, ask, one, place, point))
+
+        self._shared.locate(point.covers, found)
+
+    def _purge_found(
+        self, rid: bytes, ask: s.Purge, one: QueueState, before: int, point: s.PointRow
+    ) -> s.Changed | None:
+        self._shared.check_runs(one)
+        return self._purge_before(rid, ask, one, before, point)
+
+    def _purge_before(
+        self, rid: bytes, ask: s.Purge, one: QueueState, before: int, point: s.PointRow | None
+    ) -> s.Changed | None:
         if isinstance(one.queue, Replayable):
             purge = self._purges.of(one, min(before, one.folded), point)
             return self._purge_replayable(rid, ask, one, purge, before)
@@ -213,86 +238,6 @@ class AdminCommands:
         self._shared.note_use(one)
         self._shared.read(Reenter, entered, positions, one)
         return None
-
-    # -- points -------------------------------------------------------------------------------
-
-    def _set_point(self, rid: bytes, ask: s.SetPoint) -> None:
-        manager = self._shared.manager
-        if not ask.name.isprintable() or not 0 < len(ask.name.encode()) <= NAME_MAX_BYTES:
-            raise ClientError("bad_field", "the name of a point is 1 to 255 printable bytes")
-        if len(manager.points) >= POINTS_MAX and ask.name not in manager.points:
-            raise ClientError("too_many", f"an instance knows at most {POINTS_MAX} points")
-        if ask.covers:
-            if ask.at:
-                raise ClientError("bad_field", "key `at`, `covers`: one of them")
-            self._add_covering(rid, ask, ask.covers)
-            return
-        if not ask.at:  # the end of the log: where no queue runs, only the journal knows it
-            self._answers.reply_at(rid, ask, (NOW, ""), lambda end: self._at_end(rid, ask, end))
-            return
-        persisted = manager.following.persisted
-        if not manager.log_start <= ask.at <= persisted:
-            text = (
-                f"position {ask.at} is not in the log: it holds {manager.log_start} to {persisted}"
-            )
-            raise ClientError("bad_field", f"key `at`: {text}")
-        self._add_point(rid, ask, ask.at)
-
-    def _at_end(self, rid: bytes, ask: s.SetPoint, end: Located) -> None:
-        """The end of the log, which may have messages of other instances."""
-        here = self._shared.manager.here
-        covers = {Origin(*origin): at for *origin, at in end.at_end}
-        if here is None or all(origin.instance == here.instance for origin in covers):
-            self._add_point(rid, ask, end.position)
-            return
-        covers[here] = end.position - 1
-        # the journal knows older generations, which the vector need not name
-        self._answers.reply_at(
-            rid, ask, (format_vector(covers), ""),
-            lambda found: self._add_point(rid, ask, end.position, _covered(found)),
-        )  # fmt: skip
-
-    def _add_covering(self, rid: bytes, ask: s.SetPoint, covers: str) -> None:
-        """A point of another instance."""
-        if not is_vector(covers) or is_time(covers):
-            raise ClientError(
-                "bad_field", f"key `covers`: {covers[:64]!r} does not have the form of a vector"
-            )
-        self._answers.reply_at(
-            rid, ask, (covers, ""),
-            lambda found: self._add_point(rid, ask, found.position, _covered(found) or covers),
-        )  # fmt: skip
-
-    def _add_point(self, rid: bytes, ask: s.SetPoint, position: int, covers: str = "") -> None:
-        manager = self._shared.manager
-        record = records.PointRecord(ask.name, self._purges.vector(position), covers=covers)
-        answer = s.Changed(ask.cid, 0, position, covers or record.vector)
-        done = self._answers.tell_when_durable(
-            rid, answer, lambda set_at: manager.point_set(record, set_at)
-        )
-        manager.commits.add_record(KIND_POINT, record, done)
-
-    def _remove_point(self, rid: bytes, ask: s.RemovePoint) -> s.Changed | None:
-        manager = self._shared.manager
-        row = manager.point(ask.name)
-        record = records.PointRecord(ask.name, row.vector, removed=True)
-        answer = s.Changed(ask.cid, 0, row.position, row.covers or row.vector)
-        if ask.dry_run:
-            return answer
-        done = self._answers.tell_when_durable(
-            rid, answer, lambda _position: manager.points.pop(ask.name, None)
-        )
-        manager.commits.add_record(KIND_POINT, record, done)
-        return None
-
-    def _points(self, _rid: bytes, ask: s.AskPoints) -> s.Points:
-        points = sorted(self._shared.manager.points.values(), key=lambda row: row.set_at)
-        return s.Points(ask.cid, points)
-
-
-def _covered(found: Located) -> str:
-    """The vector that was looked up, with all generations."""
-    return format_vector({Origin(*origin): at for *origin, at in found.passed})
 
 
 def _final(config: QueueConfig) -> ClientError:

@@ -266,10 +266,15 @@ class QueuesContext:
 
     # -- the journal's look-ups ---------------------------------------------------------------
 
-    def locate(self, value: str, then: Callable[[Located], None], cut: Cut = "") -> None:
-        """Where is this bookmark, time or vector? Raises: ClientError bad_bookmark, too_many."""
+    def locate(
+        self, value: str, then: Callable[[Located], None], cut: Cut = "", *, closed: bool = False
+    ) -> None:
+        """Where is this bookmark, time or vector? closed: as in Locate.
+
+        Raises: ClientError bad_bookmark, too_many.
+        """
         check_point(value)
-        self._ask(lambda cid: Locate(cid, value, cut=cut), Located, then)
+        self._ask(lambda cid: Locate(cid, value, cut=cut, closed=closed), Located, then)
 
     def find_session(
         self, principal: str, session: str, then: Callable[[SessionFound], None]

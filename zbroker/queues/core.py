@@ -50,6 +50,7 @@ from zbroker.queues.kept_holdings import KeptHoldings
 from zbroker.queues.offer_fence import OfferFence
 from zbroker.queues.owner_moves import OwnerMoves
 from zbroker.queues.owner_requests import OwnerRequests
+from zbroker.queues.point_commands import PointCommands
 from zbroker.queues.purges import Purges
 from zbroker.queues.queue_ends import QueueEnds
 from zbroker.queues.queue_state import QueueState
@@ -133,6 +134,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             s.Define: definitions.define,
             s.TakeOver: self._moves.take_over,
             s.DrainQueues: self._hand_over.ask,
+            **PointCommands(self.shared, answers, purges, on=links.replicates).handlers,
         }
         self._ends = QueueEnds(self.shared, changes, self._exclusive)
         self._definitions = ClientDefinitions(

@@ -37,6 +37,7 @@ from zbroker.log.format import (
     KIND_PUBLISH,
     KIND_PURGE,
     KIND_QUEUE,
+    KIND_SHARED_POINT,
     KIND_STATE,
     KIND_TIE,
     KIND_TRANSACTION,
@@ -44,6 +45,7 @@ from zbroker.log.format import (
     OF_QUEUES,
     Batch,
 )
+from zbroker.log.point_records import SHARED_POINT
 from zbroker.log.queue_records import DEFINITION, OUTCOMES
 from zbroker.log.records import POINT, PURGE
 from zbroker.queues.queue_index import RouteIndex, TopicIndex
@@ -313,6 +315,8 @@ class QueueFold:
                 self._began(batch)
         elif batch.kind == KIND_DEFINITION:
             self._defined(batch)
+        elif batch.kind == KIND_SHARED_POINT and self._manager.is_own(batch):
+            self._found(batch)
         elif batch.kind in OF_QUEUES:
             self._outcomes(batch, walk, touched)
 
@@ -335,7 +339,7 @@ class QueueFold:
 
     def _found(self, batch: Batch) -> None:
         """A definition, point, transaction, rows of exchanges: one of ours may be in doubt."""
-        record = _decoded(_NAMED[batch.kind], batch)
+        record = _decoded(_NAMED.get(batch.kind, SHARED_POINT), batch)
         if record is not None:
             self._commits.found(record.by, record.unit, batch.position)
 

@@ -19,18 +19,18 @@ from zbroker.config import QueueConfig
 from zbroker.definitions import Definition, changed, compile_queue, migrated
 from zbroker.definitions.intake import QueueIntake
 from zbroker.engine.effects import Note
-from zbroker.errors import ClientError, ConfigError, unknown_point
+from zbroker.errors import ClientError, ConfigError
 from zbroker.exchanges.exchange_rows import record_of
 from zbroker.ids import Origin, parse_vector
 from zbroker.log import records as r
 from zbroker.log.format import KIND_DEFINITION, KIND_EXCHANGE, KIND_WIRING, Batch
 from zbroker.log.generations import Generations
 from zbroker.log.queue_records import ReplicatedDefinition
-from zbroker.log.records import POINT, PointRecord
 from zbroker.queues.changes import Changes
 from zbroker.queues.commits import Body, Commits, PendingUnit, control
 from zbroker.queues.effects import Effect
 from zbroker.queues.known_exchanges import KnownExchanges, declared
+from zbroker.queues.known_points import KnownPoints
 from zbroker.queues.local_definitions import NOW, compiled, placed, routed, types_kept
 from zbroker.queues.log_fold import QueueFold
 from zbroker.queues.log_followers import LogFollowers
@@ -49,7 +49,6 @@ from zbroker.queues.work.sets import below, without
 from zbroker.recording import Recording
 from zbroker.topics import TopicType
 from zbroker.wire.internal import Located
-from zbroker.wire.queue_surveys import PointRow
 from zbroker.wire.units import NamedRows, UnitPart
 
 
@@ -69,7 +68,7 @@ class QueueRegistry:
         self.exchanges = KnownExchanges()
         self.sessions = TimedSessions()
         self.rows: dict[str, r.DefinitionRecord] = {}
-        self.points: dict[str, PointRow] = {}
+        self.points = KnownPoints(self.position_of)
         self.here: Origin | None = None
         self.announced: Origin | None = (
             None  # what clients take for the origin while this process lives
@@ -110,8 +109,7 @@ class QueueRegistry:
 
     def named(self, named: NamedRows) -> None:
         """The definitions of the log. Raises: ConfigError, if the config contradicts them."""
-        for row in named.points:
-            self.point_set(POINT.decode(row.body), row.position)
+        self.points.learn(named)
         for row in named.wiring:
             self.rows[row.name] = placed(r.WIRING.decode(row.body), row.position)
         self.replicated.named(named.definitions, named.position)
@@ -404,20 +402,6 @@ class QueueRegistry:
         """False for what came from a peer, also if that is of an older generation of this log."""
         origin = self.here is not None and batch.origin_instance == self.here.instance
         return origin and self.history.of(batch.position) == batch.origin_generation
-
-    def point(self, name: str) -> PointRow:
-        """The place with this name. Raises: ClientError unknown_point."""
-        row = self.points.get(name)
-        if row is None:
-            raise unknown_point(name)
-        return row
-
-    def point_set(self, record: PointRecord, set_at: int) -> None:
-        """A point has landed."""
-        name, vector = record.name, record.vector
-        self.points[name] = PointRow(
-            name, self.position_of(vector), vector, set_at, record.covers
-        )  # fmt: skip
 
     def raised(self, log_start: int) -> None:
         """The log begins there now."""

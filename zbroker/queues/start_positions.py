@@ -47,6 +47,7 @@ from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
 from zbroker.queues.work.sets import below, first_of, lowest, without
 from zbroker.wire import queue_messages as q
 from zbroker.wire.internal import Located
+from zbroker.wire.queue_surveys import PointRow
 
 SEARCHES_MAX: Final = 4  # at a time: the more, the longer each takes; the others wait
 EXAMINE_MAX: Final = 1_000  # messages of one slice; it may end before that, see log_work.py
@@ -176,13 +177,17 @@ class StartPositions:
     def _passed(self, text: str, cut: Cut) -> Vector | None:
         """What a point says that a consumer had, on this side of it; None if it names a place in
         this log. Raises: ClientError."""
-        if text.startswith(POINT):
-            text = self._shared.manager.point(text.removeprefix(POINT)).covers
-            return parse_vector(text) if text else None
+        if (point := self._point(text)) is not None:
+            return parse_vector(point.covers) if point.covers else None
         if is_time(text) or not is_vector(text):
             return None
         vector = parse_vector(text)
         return {one: at - 1 for one, at in vector.items() if at} if cut == "at" else vector
+
+    def _point(self, text: str) -> PointRow | None:
+        """The point that is named; None: something else is. Raises: ClientError unknown_point."""
+        named = text.startswith(POINT)
+        return self._shared.manager.points.named(text.removeprefix(POINT)) if named else None
 
     def _begin_at(
         self, opening: StartPosition, position: int, error: ClientError | None, *, fixed: bool
@@ -209,9 +214,10 @@ class StartPositions:
             then(manager.log_start, None)
         elif text == NOW:
             then(manager.following.persisted, None)
-        elif text.startswith(POINT):
-            then(manager.point(text.removeprefix(POINT)).position, None)
+        elif (point := self._point(text)) is not None and not point.shared:
+            then(point.position, None)
         else:
+            text, cut = (text, cut) if point is None else (point.covers, "")
             self._shared.locate(text, lambda found: self._found(opening, found, then), cut)
 
     def _found(self, opening: StartPosition, found: Located, then: _Then) -> None:

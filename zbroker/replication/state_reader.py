@@ -20,7 +20,8 @@ from zbroker.replication.effects import ReadState, StateBlock
 
 SLICE_BATCHES: Final = 500  # of one read: beats have to pass
 TRAVELS: Final = (
-    "origins", "closed", "apps", "definitions", "exchanges", "transactions", "publishers"
+    "origins", "closed", "apps", "definitions", "shared_points", "exchanges", "transactions",
+    "publishers",
 )  # fmt: skip
 _NO_PLACE: Final = (
     "no place of the log has a complete state and no open stage; commit or abort what is staged, "

@@ -243,12 +243,14 @@ class Locate(Correlated, tag="locate"):
     """delivery -> journal. Where is this point? `value` is one bookmark, time, vector, "0" or now.
 
     end: a range ends there: for a vector then the place after the last message that it covers, not
-    before the first one that it does not. cut: which side of what `value` names is meant.
+    before the first one that it does not. cut: which side of what `value` names is meant. closed:
+    `passed` is to name closed generations that the journal could put back, too.
     """
 
     value: str
     end: bool = False
     cut: Cut = ""
+    closed: bool = False
 
 
 class Located(Refusable, tag="located"):
@@ -380,8 +382,9 @@ class Watermarks(InternalMessage, tag="marks"):
 
     serial: the segment with the write head. log_time_ns: newest log time given. raised: number,
     first position of generations begun since the start. travels: newest durable record of this one
-    that goes to others, or 0. closed, definitions, exchanges: change with generations, queues and
-    exchanges of all. routed: ingest routes by all that the log says of exchanges before it."""
+    that goes to others, or 0. closed, definitions, exchanges: change with generations, with queues
+    and points, and with exchanges of all. routed: ingest routes by all that the log says of
+    exchanges before it."""
 
     incarnation: int
     instance: int

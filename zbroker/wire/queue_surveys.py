@@ -300,8 +300,7 @@ class QueuesDrained(Correlated, tag="queues_drained"):
 class SetPoint(Correlated, tag="set_point"):
     """admin -> queues. Names the place after the last durable message, or position `at` does.
 
-    covers: instead, what a point at another instance covers: here it is before the first message
-    that this does not cover.
+    covers: instead, a vector: the point is before the first message that this does not cover.
     """
 
     name: str
@@ -317,24 +316,29 @@ class RemovePoint(Correlated, tag="remove_point"):
 
 
 class AskPoints(Correlated, tag="ask_points"):
-    """admin -> queues. Answered by Points."""
+    """admin -> queues. Answered by Points. name: that one alone, with its place in this log."""
+
+    name: str = ""
 
 
 class PointRow(Struct, array_like=True):
     """A named place: messages before `position` are before it. vector: that place by positions of
-    this log. set_at: position of the record that set it. covers: see PointRecord."""
+    this log. set_at: position of the record that set it. covers: see PointRecord. shared: it is a
+    vector, `covers`, the same on every instance; its place in this log is looked up when it is
+    needed, else position is 0."""
 
     name: str
     position: int
     vector: str
     set_at: int
     covers: str = ""
+    shared: bool = False
 
 
-class Points(Correlated, tag="points"):
+class Points(Refusable, tag="points"):
     """queues -> admin."""
 
-    rows: list[PointRow]
+    rows: list[PointRow] = []
 
 
 class Changed(Correlated, tag="changed"):

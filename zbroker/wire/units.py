@@ -69,7 +69,8 @@ class NamedRow(Struct, array_like=True, gc=False):
 
 class NamedRows(Correlated, tag="named"):
     """journal -> queues: durable. wiring: of KIND_WIRING, points: of KIND_POINT, by name.
-    definitions: of KIND_DEFINITION, by life.
+    definitions: of KIND_DEFINITION, by life. shared: points of all instances, as rows of their own
+    form (zbroker.log.point_records).
 
     position: everything before it is in here; records from there on are in the log.
     """
@@ -78,6 +79,7 @@ class NamedRows(Correlated, tag="named"):
     wiring: list[NamedRow]
     points: list[NamedRow]
     definitions: list[NamedRow] = field(default_factory=list)
+    shared: list[NamedRow] = field(default_factory=list)
 
 
 ToJournal = CommitUnits | AskNamed

@@ -30,6 +30,7 @@ from zbroker.log import format as f
 from zbroker.log import queue_records as r
 from zbroker.log import records
 from zbroker.log import records as q
+from zbroker.log.point_records import PointId, SharedPointRecord
 from zbroker.server.spawn import command
 from zbroker.wire.bodies import pack
 from zbroker.wire.messages import Columns
@@ -75,6 +76,11 @@ def test_a_state_snapshot_is_summed_up(maker: Maker) -> None:
     ("kind", "record", "reported"),
     [
         (f.KIND_POINT, records.PointRecord("end", "a.1.2"), {"name": "end", "vector": "a.1.2"}),
+        (
+            f.KIND_SHARED_POINT,
+            SharedPointRecord("end", 7, "a.1.2", [PointId(9, 1, 3)], 5),
+            {"kind": "shared_point", "covers": "a.1.2", "ends": [[9, 1, 3]], "by": f"{5:016x}"},
+        ),
         (f.KIND_PURGE, records.PurgeRecord("q", "a.1.2"), {"queue": "q", "vector": "a.1.2"}),
     ],
 )

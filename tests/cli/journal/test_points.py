@@ -15,6 +15,7 @@ from zbroker.ids import Origin, format_vector
 from zbroker.journal import snapshot
 from zbroker.journal.sessions import Sessions
 from zbroker.log import format as f
+from zbroker.log.point_records import SharedPointRecord
 from zbroker.log.records import PointRecord
 
 
@@ -44,6 +45,21 @@ def test_a_dump_begins_and_ends_at_a_point(maker: Maker) -> None:
     rows = reported(maker, "dump", "--since", "point:noon", "--until", "point:evening")
     assert (rows[0]["position"], rows[-1]["position"]) == (noon, evening - 1)
     assert reported(maker, "dump", "--since", "point:evening")[0]["position"] == evening
+
+
+def test_a_point_of_all_instances_is_before_what_it_does_not_cover(maker: Maker) -> None:
+    """Its place is that of its vector; a local point of before does not count."""
+    ten_batches(maker)
+    place(maker, "noon")
+    covers = format_vector({Origin(INSTANCE, 1): 12})
+    body = msgpack.encode(SharedPointRecord("noon", 1, covers))
+    maker.batch([b""], kind=f.KIND_SHARED_POINT, body=body, topics=[])
+    ten_batches(maker)
+    first, *_ = (row for row in reported(maker, "dump", "--since", "point:noon"))
+    assert first["position"] == 13
+    body = msgpack.encode(SharedPointRecord("night", 1, format_vector({Origin(INSTANCE, 1): 999})))
+    maker.batch([b""], kind=f.KIND_SHARED_POINT, body=body, topics=[])
+    assert reported(maker, "dump", "--since", "point:night") == []
 
 
 def test_a_point_that_was_set_again_is_where_it_was_set_last(maker: Maker) -> None:
@@ -112,12 +128,14 @@ def state_with(maker: Maker, name: str, position: int) -> None:
 def test_a_running_instance_says_where_the_point_is(fake: FakeAdmin, command: str) -> None:
     rows = [row | {"end": end} for row, end in zip(ROWS, (10, 20, 30, None), strict=True)]
     fake.answers["GET /journal"] = {"segments": rows}
-    fake.answers["GET /points"] = {"points": [{"name": "noon", "position": 25}]}
+    fake.answers["GET /points?name=noon"] = {"points": [{"name": "noon", "position": 25}]}
+    unknown = {"code": "unknown_point", "reason": "there is no such point", "hint": "look"}
+    fake.answers["GET /points?name=night"] = (404, unknown)
     fake.answers[f"POST /journal/{command}"] = {"id": None, "serials": [], "skipped": []}
     assert admin(fake.data, "journal", command, "--point", "noon").exit_code == 0
     assert fake.reported == [(f"/journal/{command}", {"through": 2, "dry_run": False})]
     result = admin(fake.data, "journal", command, "--point", "night")
-    assert "unknown_point" in result.stderr
+    assert "there is no such point" in result.stderr
 
 
 def test_one_way_to_say_which_segments_is_enough(maker: Maker) -> None:

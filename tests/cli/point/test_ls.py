@@ -11,7 +11,7 @@ from tests.cli.admins import FakeAdmin
 from tests.cli.journals import Maker
 from zbroker.cli.admin_main import main
 
-ROW = {"name": "eod", "position": 7, "vector": "a1.0.6", "set_at": 9}
+ROW = {"name": "eod", "scope": "local", "position": 7, "vector": "a1.0.6", "set_at": 9}
 FOUND = {"points": [ROW]}
 
 
@@ -26,7 +26,12 @@ def test_json_is_what_the_admin_says(fake: FakeAdmin) -> None:
 
 def test_each_point_is_a_line(fake: FakeAdmin) -> None:
     fake.answers["GET /points"] = FOUND
-    assert ls(fake.data).stdout == "name=eod position=7 vector=a1.0.6 set_at=9\n"
+    assert ls(fake.data).stdout == "name=eod scope=local position=7 vector=a1.0.6 set_at=9\n"
+
+
+def test_one_point_is_asked_for_by_name(fake: FakeAdmin) -> None:
+    fake.answers["GET /points?name=eod"] = FOUND
+    assert json.loads(ls(fake.data, "eod", "--json").stdout) == FOUND
 
 
 def test_without_any_it_says_how_to_set_one(fake: FakeAdmin) -> None:

@@ -29,6 +29,11 @@ def test_the_instance_is_reported(fake: FakeAdmin, options: list[str], what: str
     assert fake.reported == [("/points/remove", {"name": "eod", "dry_run": dry_run})]
 
 
+def test_a_point_without_a_place_here_is_named_by_its_vector(fake: FakeAdmin) -> None:
+    fake.answers["POST /points/remove"] = FOUND | {"position": None}
+    assert rm(fake.data, "eod").stdout == "eod: removed; it was vector a1.0.6\n"
+
+
 def test_json_is_what_the_admin_says(fake: FakeAdmin) -> None:
     fake.answers["POST /points/remove"] = FOUND
     assert json.loads(rm(fake.data, "eod", "--json").stdout) == FOUND

@@ -15,8 +15,11 @@ from zbroker.cli.journal.folded import folded
 from zbroker.cli.sub import ago
 from zbroker.clock import SystemClock, is_time, parse_time
 from zbroker.errors import ClientError, ZBrokerError, unknown_point
-from zbroker.ids import POINT, format_bookmark, parse_bookmark, parse_vector
-from zbroker.log.reader import Log
+from zbroker.ids import POINT, Vector, format_bookmark, parse_bookmark, parse_vector
+from zbroker.journal.sessions import Sessions
+from zbroker.log.cover import Cover
+from zbroker.log.format import KIND_PUBLISH
+from zbroker.log.reader import Gap, Log
 from zbroker.log.records import POINT as POINT_RECORD
 
 _FORMS: Final = "a position, a bookmark, a time YYYYmmddTHHMMSS, -1h, point:NAME, epoch or now"
@@ -64,13 +67,29 @@ def named(log: Log, name: str) -> int:
 
     Raises: ZBrokerError unknown_point.
     """
-    row = folded(log).sessions.named.points.get(name)
+    sessions = folded(log).sessions
+    shared = sessions.named.shared.meant(name)
+    if shared is not None:
+        return _first_left(log, sessions, parse_vector(shared.covers))
+    row = sessions.named.points.get(name)
     vector = parse_vector(POINT_RECORD.decode(row.body).vector) if row is not None else {}
     own = [origin for origin in vector if origin.instance == log.instance]
     if not own:
         raise unknown_point(name)
     newest = max(own)
     return min(vector[newest] + 1, log.end_of(newest.generation) or log.end())
+
+
+def _first_left(log: Log, sessions: Sessions, vector: Vector) -> int:
+    """The first message that a vector does not cover; the end of the log if there is none."""
+    cover = Cover(sessions.origins.closed.fill(vector), sessions.origins.ties)
+    for item in log.headers(log.seek(log.first_position), log.end()):
+        if isinstance(item, Gap) or item[0].kind != KIND_PUBLISH:
+            continue
+        batch = item[0]
+        if runs := cover.left(batch):
+            return batch.position + runs[0][0] - batch.sequence
+    return log.end()
 
 
 def time_ns(text: str) -> int | None:

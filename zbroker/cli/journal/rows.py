@@ -20,7 +20,7 @@ from zbroker.ids import format_bookmark
 from zbroker.journal import snapshot
 from zbroker.limits import MIB, STORED_MAX_BYTES
 from zbroker.log import format as f
-from zbroker.log import queue_records, records
+from zbroker.log import point_records, queue_records, records
 from zbroker.wire import bodies
 from zbroker.wire.bodies import text_or_base64
 
@@ -48,6 +48,7 @@ KINDS: Final[dict[int, tuple[str, msgspec.msgpack.Decoder[Any] | None]]] = {
     f.KIND_EXCHANGE: ("exchange", exchange_rows.RECORD),
     f.KIND_TRANSACTION: ("transaction", records.TRANSACTION),
     f.KIND_BRANCH: ("branch", records.BRANCH),
+    f.KIND_SHARED_POINT: ("shared_point", point_records.SHARED_POINT),
 }
 FACTS: Final[dict[type[records.Fact], str]] = {
     records.MessagesGone: "gone",
@@ -167,7 +168,7 @@ def _content(batch: f.Batch) -> dict[str, Any] | None:
         elif batch.kind == f.KIND_EXCHANGE:
             said = exchange_rows.rows_of(batch.body)
             found |= {"rows": msgspec.to_builtins(said), "by": f"{found['by']:016x}"}
-        elif batch.kind in (f.KIND_TRANSACTION, f.KIND_BRANCH):
+        elif batch.kind in (f.KIND_TRANSACTION, f.KIND_BRANCH, f.KIND_SHARED_POINT):
             found["by"] = f"{found['by']:016x}"
         elif batch.kind in f.OF_QUEUES:
             found |= _of_replicated(decoder.decode(batch.body))

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import click
 
@@ -30,7 +31,6 @@ from zbroker.cli.journal.offline import Action
 from zbroker.cli.journal.selection import Row, SegmentChoice, selection_options
 from zbroker.cli.options import dry_run_option
 from zbroker.control.target import Admin, Target
-from zbroker.errors import unknown_point
 
 PLANNED: Final = show.columns("serial what bytes why", sizes="bytes")
 SKIPPED_SHOWN: Final = 20  # in text, unless it is a dry run; JSON has all
@@ -100,11 +100,9 @@ def act(
 
 
 def _position_of(admin: Admin, name: str) -> int:
-    """The place of a point of a running instance. Raises: ZBrokerError unknown_point."""
-    for row in admin.ask("/points")["points"]:
-        if row["name"] == name:
-            return int(row["position"])
-    raise unknown_point(name)
+    """The place of a point of a running instance. Raises: ZBrokerError."""
+    [row] = admin.ask(f"/points?{urlencode({'name': name})}")["points"]
+    return int(row["position"])
 
 
 def nothing(action: str, *, dry_run: bool) -> Document:
