@@ -21,6 +21,7 @@ from tests.process.postgres import PostgresServer, programs_or_skip
 from tests.sim import (
     exclusive_bugs,
     letters_bugs,
+    points_bugs,
     sessions_bugs,
     single_active_bugs,
     transactions_bugs,
@@ -285,7 +286,9 @@ def test_the_journal_page_says_which_kinds_travel() -> None:
 def test_every_planted_bug_is_named() -> None:
     text = page("docs/explanation/reliability.md").text
     of_sessions = (*transactions_bugs.BUGS, *sessions_bugs.BUGS)
-    of_queues = (*letters_bugs.BUGS, *exclusive_bugs.BUGS, *single_active_bugs.BUGS)
+    of_queues = (
+        *letters_bugs.BUGS, *exclusive_bugs.BUGS, *single_active_bugs.BUGS, *points_bugs.BUGS
+    )  # fmt: skip
     planted = (*BUGS, *PLANTED, *of_sessions, *of_queues)
     assert [bug for bug in planted if bug not in text] == []
 

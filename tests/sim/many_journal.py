@@ -45,7 +45,9 @@ class InstanceJournal(JournalNode):
             ask = effect.ask
             with self.world.undisturbed_disk():
                 log.refresh()
-                found = locator.locate(ask.cid, ask.value, effect.where, cut=ask.cut, end=ask.end)
+                found = locator.locate(
+                    ask.cid, ask.value, effect.where, cut=ask.cut, end=ask.end, closed=ask.closed
+                )
             return self.answer(Answer(effect.rid, many_bugs.located(self.world.bug, found)))
 
         return {**super().performers(), je.LocatePoint: locate}
