@@ -64,7 +64,7 @@ SAY_ORIGINS: Final = frozenset({KIND_TIE, KIND_STATE, KIND_ORIGIN})  # more than
 #: records of this process that nothing is folded from here, and how they are decoded
 _NAMED: Final[dict[int, Decoder[Any]]] = {
     KIND_WIRING: r.WIRING, KIND_POINT: POINT, KIND_EXCHANGE: EXCHANGE_RECORD,
-    KIND_TRANSACTION: r.TRANSACTION, KIND_BRANCH: r.BRANCH,
+    KIND_TRANSACTION: r.TRANSACTION, KIND_BRANCH: r.BRANCH, KIND_SHARED_POINT: SHARED_POINT,
 }  # fmt: skip
 DOUBT: Final = ""  # no queue's name: reads what decides which units landed
 
@@ -309,14 +309,12 @@ class QueueFold:
         elif batch.kind == KIND_PURGE:
             self._purged(batch, walk, touched)
         elif batch.kind in _NAMED:
-            if self._commits.doubtful_from is not None:
+            if self._commits.doubtful_from is not None and self._manager.is_own(batch):
                 self._found(batch)
             if batch.kind == KIND_TRANSACTION and self._manager.sessions:
                 self._began(batch)
         elif batch.kind == KIND_DEFINITION:
             self._defined(batch)
-        elif batch.kind == KIND_SHARED_POINT and self._manager.is_own(batch):
-            self._found(batch)
         elif batch.kind in OF_QUEUES:
             self._outcomes(batch, walk, touched)
 
@@ -339,7 +337,7 @@ class QueueFold:
 
     def _found(self, batch: Batch) -> None:
         """A definition, point, transaction, rows of exchanges: one of ours may be in doubt."""
-        record = _decoded(_NAMED.get(batch.kind, SHARED_POINT), batch)
+        record = _decoded(_NAMED[batch.kind], batch)
         if record is not None:
             self._commits.found(record.by, record.unit, batch.position)
 
