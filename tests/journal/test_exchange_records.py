@@ -137,8 +137,23 @@ def test_a_snapshot_leaves_out_ends_that_nothing_can_come_after(
     records = ExchangeRecords()
     for row in rows:
         records.learn(row)
+    records.lasting()
     assert records.lasting() == left
     assert len(records.rows()) >= len(left), "those who ask now are told of the end"
+
+
+def test_an_end_outlives_the_snapshot_that_its_declaration_is_read_in() -> None:
+    """A start reads the log again from the first part of a snapshot on, so the declaration may come
+    again after a part without the end."""
+    records = ExchangeRecords()
+    records.learn(end(THERE))
+    records.lasting()
+    records.learn(EVENTS)  # between the first part of a snapshot and the one with exchanges
+    again = ExchangeRecords()
+    for row in (*records.lasting(), EVENTS):
+        again.learn(row)
+    assert again._table.exchanges() == records._table.exchanges() == ExchangeTable().exchanges()
+    assert records.lasting() == []
 
 
 def test_exchanges_that_come_and_go_leave_snapshots_as_they_were() -> None:

@@ -8,7 +8,9 @@ An end is kept as long as a declaration that it is about may come after it, from
 
     exchange, local queue   ended by the instance that declared it: its records come in order, so
                             the declaration was here before. State snapshots leave it out
-    exchange                ended by another instance: left out once its declaration was read here
+    exchange                ended by another instance: left out once its declaration was read here.
+                            The next snapshot has it still: a start reads the log from the first
+                            part of it on, so the declaration may be read again
     queue of several        kept: another instance may have bound it before it knew of the end, and
                             a binding for a queue that is not known counts
     binding taken back      kept: made again, it needs a version above the one that others know
@@ -46,6 +48,7 @@ class ExchangeRecords:
         self._table = ExchangeTable()
         self._recent: deque[Row] = deque(maxlen=RECENT_MAX)
         self._declared: set[tuple[str, QueueDeclaration]] = set()  # lives of exchanges
+        self._new: set[tuple[str, QueueDeclaration]] = set()  # of these, since the last snapshot
 
     def fold(self, batch: Batch) -> None:
         """Learns from one record."""
@@ -55,7 +58,10 @@ class ExchangeRecords:
     def learn(self, row: Row) -> None:
         """Learns a row, also of a snapshot."""
         if isinstance(row, ExchangeRow) and row.definition is not None:
-            self._declared.add((row.name, row.life))
+            life = row.name, row.life
+            if life not in self._declared:
+                self._declared.add(life)
+                self._new.add(life)
         before = self._table.version
         self._table.learn(row)
         if self._table.version != before:
@@ -67,9 +73,10 @@ class ExchangeRecords:
         return self._table.rows()
 
     def lasting(self) -> list[Row]:
-        """All that has to be known after a start: for state snapshots."""
+        """All that has to be known after a start: called once for each state snapshot."""
         rows = self.rows()
         ends = [row for row in rows if _is_end(row) and not self._is_over(row)]
+        self._new.clear()
         kept = set(sorted(ends, key=lambda row: row.life)[-ENDS_MAX:])
         return [row for row in rows if not _is_end(row) or row in kept]
 
@@ -77,8 +84,9 @@ class ExchangeRecords:
         """Nothing that comes later can be about what ended."""
         if isinstance(row, DeclaredQueue):
             return row.local
+        life = row.name, row.life
         by_its_own = row.version.instance == row.life.instance
-        return by_its_own or (row.name, row.life) in self._declared
+        return by_its_own or (life in self._declared and life not in self._new)
 
     def since(self, changes: int) -> NewRows:
         """The rows that have changed since there were so many changes; 0: all of them."""
