@@ -28,7 +28,9 @@ def test_no_history_of_transactions_on_several_instances_breaks_a_promise() -> N
         aborted += len(world.heard) - sum(world.heard.values())
     if SEEDS >= 5:
         assert min(committed, aborted) > SEEDS
-        assert happened >= {"journal killed", "power cut", "queues killed", "session handed over"}
+        assert happened >= {"journal killed", "power cut", "queues killed"}
+    if SEEDS >= 25:  # in a third of them
+        assert "session handed over" in happened
     if SEEDS >= 100:
         assert happened >= {"session forced", "found committed", "found aborted"}
 
