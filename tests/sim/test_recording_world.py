@@ -14,6 +14,7 @@ from tests.sim.queues_bugs import TURNS
 from tests.sim.recording_world import RecordingWorld
 from tests.sim.world import Violation
 from zbroker.client.publisher.unrecorded import SequenceRuns, Unrecorded
+from zbroker.delivery import live
 from zbroker.delivery.contract import Effect
 from zbroker.delivery.turns import ReadTurns
 from zbroker.ingest.acks import Acks
@@ -144,3 +145,9 @@ def test_a_bug_of_the_turn_is_found(monkeypatch: pytest.MonkeyPatch, bug: str) -
         except AssertionError:
             return
     pytest.fail(f"{bug}: not found in 300 seeds")
+
+
+def test_a_history_leaves_the_product_as_it_was() -> None:
+    before = live.GRANT_BYTES
+    assert run(3).delivered > 0
+    assert before == live.GRANT_BYTES
