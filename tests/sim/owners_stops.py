@@ -52,6 +52,8 @@ def one_leaves(world: OwnersWorld) -> None:
     unseen = (_owned(world, here) - _seen(world, here)) - _seen(world, to)
     if any(_state(each).stand_ins.of for each in many):
         unseen = set()  # what these take over is flagged
+    if _consumers(to):
+        unseen = set()  # a dead one is noticed there when it is sent some
     _say(here, "quiet", to)
     _say(here, "give", to)
     world.wait(lambda: not _owned(world, here), f"{here.name} owns messages")
@@ -88,6 +90,12 @@ def _state(here: OwnersInstance) -> QueueState:
     one = here.queues.queue
     assert one is not None
     return one
+
+
+def _consumers(here: OwnersInstance) -> bool:
+    queue = _state(here).queue
+    assert isinstance(queue, Queue)
+    return bool(queue.consumers.by_key)
 
 
 def _say(here: OwnersInstance, what: str, to: OwnersInstance) -> None:
