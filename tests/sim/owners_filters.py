@@ -92,7 +92,7 @@ class SelectiveConsumers:
             before, takes = queue.places.ready.standing.copy(), self._takers(queues, queue)
             request(event)
             gave = before & queue.going
-            if gave and takes:
+            if gave and takes and queues.instance.journal is not None:  # or the log is not read
                 named = self._world.named(queues.instance)
                 for position in gave:
                     world, n = self._world, named[position][1]
