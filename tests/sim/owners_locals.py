@@ -63,13 +63,19 @@ class LocalQueues:
 
     # -- what is seen -------------------------------------------------------------------------
 
+    def said(self, instance: OwnersInstance | None, cid: str) -> None:
+        """A consumer says that messages are done: of a queue that is local then, which may be
+        another one when the answer is sent."""
+        if instance is not None and self._is_local(instance):
+            self._told.add(cid)
+
     def answered(self, instance: OwnersInstance, answer: Any) -> None:
         """A consumer is sent an answer."""
         if isinstance(answer, q.Settled) and self._is_local(instance):
             self._told.add(answer.cid or "")
 
     def done(self, messages: set[Message], cid: str) -> bool:
-        """They are, says an instance. True: its queue was local when it said so."""
+        """They are, says an instance. True: its queue was local when it was asked, or said so."""
         if cid in self._told:
             self._done |= messages
         return cid in self._told

@@ -184,6 +184,7 @@ class Worker:
 
     def _say(self, cid: str, command: q.Settle) -> None:
         command.cid = cid
+        self.world.locals.said(self.at, cid)
         self._send(command)
 
     def die(self) -> None:
