@@ -207,6 +207,8 @@ def test_a_downgrade_by_hand_is_published_at_once_and_lasts() -> None:
         "acknowledgements wait for 1 synchronous destination; "
     )
     assert marks(process)[-1] == (0, 1)
+    last = [effect for effect in process.effects if isinstance(effect, PublishMark)][-1]
+    assert last.to_all, "who does not follow each mark believes that none is waited for"
     assert (row(process).downgraded, row(process).by_hand) == (False, False)
 
 

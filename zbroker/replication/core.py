@@ -205,11 +205,11 @@ class ReplicationCore:
         durability, journal = self.durability, self._journal.welcomed_by
         if not durability.asked or not journal:
             return []
-        said = Replicated(journal, durability.through, durability.needed)
-        if said == self._published and not again:
+        said, before = Replicated(journal, durability.through, durability.needed), self._published
+        if said == before and not again:
             return []
         self._published = said
-        return [PublishMark(said, again)]
+        return [PublishMark(said, again or before is None or said.through < before.through)]
 
     def _hold(self, now: Now, *, again: bool) -> list[Effect]:
         """The part of the log that a destination may lack."""

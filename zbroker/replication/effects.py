@@ -77,11 +77,15 @@ class MoveMark(Struct, gc=False):
 
 
 class PublishMark(Struct, gc=False):
-    """Ingest has to know how far the log is replicated: acknowledgements wait for it. again: it is
-    for all, as on each beat and for a new reader; else for those that follow each mark."""
+    """Ingest has to know how far the log is replicated: acknowledgements wait for it.
+
+    to_all: as on each beat, for a new reader, and where it went back, since a destination is waited
+    for again, and a process with the higher one would answer too early. Else it goes to those that
+    follow each mark.
+    """
 
     message: Replicated
-    again: bool
+    to_all: bool
 
 
 Effect = (

@@ -142,5 +142,5 @@ class MarkPort(NewestPublisher):
 
     def publish(self, effect: PublishMark) -> None:
         """Only the newest counts: a process that does not read misses older ones."""
-        topic = sockets.EVERY_BEAT if effect.again else sockets.EVERY_COMMIT
+        topic = sockets.EVERY_BEAT if effect.to_all else sockets.EVERY_COMMIT
         self.socket.send(topic + codec.encode(effect.message), zmq.NOBLOCK)
