@@ -225,8 +225,8 @@ def test_a_queue_of_several_instances_is_read_from_it(three: list[Linked]) -> No
         assert reader.got == [3]
 
 
-def test_a_local_queue_is_read_from_where_its_vector_leads(three: list[Linked]) -> None:
-    one, two, *_ = many = [Linked(n, LOCAL) for n in range(2)]
+def test_a_local_queue_is_read_from_where_its_vector_leads() -> None:
+    one, two = many = [Linked(n, LOCAL) for n in range(2)]
     two.accept(2)
     one.accept(1)
     one.ask(s.SetPoint(1, "eod"))

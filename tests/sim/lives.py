@@ -89,9 +89,9 @@ class ListenerLife(ProcessLife):
             Note: lambda effect: self.world.noted(self.instance, effect),
         } | own  # fmt: skip
 
-    def marked(self, said: Replicated, *, again: bool) -> None:
-        """The replication process says how far enough destinations are. again: to all."""
-        if again or self._follows_mark:
+    def marked(self, said: Replicated, *, to_all: bool) -> None:
+        """The replication process says how far enough destinations are: see PublishMark."""
+        if to_all or self._follows_mark:
             self.marks.put(said)
 
     def _follow_mark(self, effect: FollowMark) -> None:

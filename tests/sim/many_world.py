@@ -154,7 +154,7 @@ class Instance:
         if self.delivery is None:
             self.delivery = InstanceDelivery(self)
             if self._said is not None:
-                self.delivery.marked(self._said, again=True)
+                self.delivery.marked(self._said, to_all=True)
 
     def kill_journal(self, *, power: bool) -> None:
         node, self.journal = self.journal, None
@@ -299,11 +299,11 @@ class Instance:
         if self.replication is not None:
             self.replication.answers.put(MarkSubscribed())
 
-    def replicated(self, said: Replicated, *, again: bool) -> None:
-        """The replication process says how far enough destinations are. again: to all."""
+    def replicated(self, said: Replicated, *, to_all: bool) -> None:
+        """The replication process says how far enough destinations are: see PublishMark."""
         self._said = said
         if self.delivery is not None:
-            self.delivery.marked(said, again=again)
+            self.delivery.marked(said, to_all=to_all)
         if self.gate.moved(said):
             self._answer(self.gate.receipts([]))
 

@@ -75,7 +75,7 @@ class OwnersInstance(Instance):
         if self.queues is None:
             self.queues = InstanceQueues(self)
             if self._said is not None:
-                self.queues.marked(self._said, again=True)
+                self.queues.marked(self._said, to_all=True)
 
     def kill_journal(self, *, power: bool) -> None:
         self.world.look()  # what it said to be durable counts, also while it is down
@@ -84,10 +84,10 @@ class OwnersInstance(Instance):
             self.kill_queues()
             self.sent_before = {}
 
-    def replicated(self, said: Replicated, *, again: bool) -> None:
-        super().replicated(said, again=again)
+    def replicated(self, said: Replicated, *, to_all: bool) -> None:
+        super().replicated(said, to_all=to_all)
         if self.queues is not None:
-            self.queues.marked(said, again=again)
+            self.queues.marked(said, to_all=to_all)
 
     def ask_replication(self, message: ToReplication) -> None:
         """Of the queues process; there may be nobody who hears it."""

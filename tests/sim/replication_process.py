@@ -149,7 +149,7 @@ class ReplicationNode(ProcessLife):
             self.world.net.send(pipe, frame)
 
     def _mark(self, effect: PublishMark) -> None:
-        self.instance.replicated(effect.message, again=effect.to_all)
+        self.instance.replicated(effect.message, to_all=effect.to_all)
 
     def die(self) -> None:
         self.alive = False

@@ -95,12 +95,12 @@ class TopicsInstance(Instance):
                 self.world.gaps[origin] = max(self.world.gaps.get(origin, 0), row.since)
         super().restore(empty=empty)
 
-    def replicated(self, said: Replicated, *, again: bool) -> None:
+    def replicated(self, said: Replicated, *, to_all: bool) -> None:
         assert self.replication is not None
         rules = self.replication.core.settings.destinations
         of_copy = (rule.topics for rule in rules if rule.name == self.world.copy.name)
         self.counted = next(of_copy, self.counted)
-        super().replicated(said, again=again)
+        super().replicated(said, to_all=to_all)
 
 
 class TopicsWorld(ManyWorld):

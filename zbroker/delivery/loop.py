@@ -15,7 +15,6 @@ Weakness  one thread: a slow disk delays all subscribers. Messages to a client t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, get_args
 
 from zbroker.blocks.block_reader import BlockReader
@@ -30,7 +29,6 @@ from zbroker.filters import own
 from zbroker.limits import MIB
 from zbroker.log.reader import Log
 from zbroker.server.budgets import budget_of
-from zbroker.server.ports import ReplicatedPort
 from zbroker.server.process import Process, Stats
 from zbroker.server.process_loop import ONE, READ_SLICE_MS, ListenerLoop
 from zbroker.wire import surveys as s
@@ -64,17 +62,12 @@ class DeliveryLoop(ListenerLoop):
         )
         live = LiveMessagesPort(process.context)
         sources = [*self.sources(), (self._plans, ONE), (self.supervisor, ONE)]
-        follow: Callable[[e.FollowMark], None] = _nobody
-        if settings.replicated:
-            replicated = ReplicatedPort(process.context, paths, self.poller)
-            sources.append((replicated, ONE))
-            follow = replicated.follow
+        sources += self.marks(on=settings.replicated)
         if not self.recording.everything:
             live.listen(paths.ipc(socket_of("live", process.name)), self.poller)
             sources.append((live, LIVE_LIMIT))
         performers: Performers = {
             Read: self._log.read,
-            e.FollowMark: follow,
             e.ForgetBlocks: self._forget,
             de.PlanRanges: self._plans.begin,
             de.FindPassed: self._plans.begin,
@@ -97,8 +90,3 @@ class DeliveryLoop(ListenerLoop):
     def _forget(self, effect: e.ForgetBlocks) -> None:
         self._log.forget(effect)
         self._plans.forget()
-
-
-def _nobody(effect: object) -> None:
-    """Without synchronous destinations no mark is waited for."""
-    raise AssertionError(effect)

@@ -1,8 +1,8 @@
-"""Whether a process hears each change of a number of another process, or it with the beat. Pure.
+"""Whether a process hears about each change in another one, or only on its beat. Pure.
 
-    with the beat --something here waits for it--> each change --nothing has for a while--> the beat
+    on the beat --something here waits--> each change --nothing has waited for a while--> the beat
 
-Each message wakes its reader, so a process has those about changes only while it needs them.
+Each message wakes its reader, so a process gets those about changes only while it needs them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ FOLLOW_MS: Final = 1_000  # after the last need: short ones, one after the other
 
 
 class NewsNeed:
-    """on: it hears each change."""
+    """on: it hears about each change."""
 
     def __init__(self) -> None:
         self.on = False

@@ -17,13 +17,11 @@ Weakness  one thread for all queues. Without its tables a start reads the log fr
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, get_args
 
 from zbroker.blocks.block_reader import BlockReader
 from zbroker.config.queue_links import queue_links
-from zbroker.engine import effects as e
 from zbroker.engine.contract import Performers, TurnPlan
 from zbroker.queues import effects as qe
 from zbroker.queues.core import QueuesCore
@@ -35,7 +33,6 @@ from zbroker.queues.registry import QueueRegistry
 from zbroker.queues.replication_port import ReplicationPort
 from zbroker.queues.tables import TableWriter
 from zbroker.server.budgets import budget_of
-from zbroker.server.ports import ReplicatedPort
 from zbroker.server.process import Process
 from zbroker.server.process_loop import ONE, READ_SLICE_MS, ListenerLoop
 from zbroker.server.token_listener import ListenerSettings
@@ -71,20 +68,15 @@ class QueuesLoop(ListenerLoop):
         )  # fmt: skip
         full = FullQueuePort(process.context, paths, self.poller)
         sources = [*self.sources(), (self._saving, ONE), (full, ONE), (self.supervisor, ONE)]
-        say: Callable[[qe.SayReplication], None] = _nobody
-        follow: Callable[[e.FollowMark], None] = _nobody
+        say = _nobody
         if config.replicates:
             replication = ReplicationPort(process.context, paths, self.poller)
             sources.append((replication, ONE))
             say = replication.say
         links = queue_links(config)
-        if links.sync:
-            replicated = ReplicatedPort(process.context, paths, self.poller)
-            sources.append((replicated, ONE))
-            follow = replicated.follow
+        sources += self.marks(on=links.sync)
         performers: Performers = {
             **self._work.performers,
-            e.FollowMark: follow,
             qe.SayReplication: say,
             qe.PublishFull: full.publish,
             qe.Load: self._load,
@@ -116,6 +108,6 @@ class QueuesLoop(ListenerLoop):
         self._delivered.close()
 
 
-def _nobody(effect: object) -> None:
-    """Without links nothing is said to another process, and no mark is waited for."""
+def _nobody(effect: qe.SayReplication) -> None:
+    """Without links no request is made."""
     raise AssertionError(effect)

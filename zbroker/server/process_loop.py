@@ -21,7 +21,13 @@ from zbroker.limits import FRAME_SLACK_BYTES, HEADER_MAX_BYTES
 from zbroker.recording import Recording
 from zbroker.server import disconnects_file
 from zbroker.server.admin_endpoint import AdminEndpoint, Questions
-from zbroker.server.ports import CommandsPort, JournalPort, RulesPort, SupervisorPort
+from zbroker.server.ports import (
+    CommandsPort,
+    JournalPort,
+    ReplicatedPort,
+    RulesPort,
+    SupervisorPort,
+)
 from zbroker.server.process import EX_OK, Process, Stats
 from zbroker.server.public_listener import PublicListener
 
@@ -154,6 +160,7 @@ class ListenerLoop(ProcessLoop):
         self.rules: list[tuple[Source, Limit]] = []  # a source only while security is on
         if config.security.on:
             self.rules.append((RulesPort(self.listener.rules, process.clock), ONE))
+        self._marks: ReplicatedPort | None = None
 
     def begin(self, core: Core[Any, Any], plan: TurnPlan, performers: Performers) -> None:
         """See TurnLoop."""
@@ -168,8 +175,20 @@ class ListenerLoop(ProcessLoop):
             e.Say: self.journal.say,
             e.Reconnect: self.journal.reconnect,
             e.Follow: self.journal.follow,
+            e.FollowMark: self._follow_mark,
         }
         super().begin(core, plan, {**common, **performers})
+
+    def marks(self, *, on: bool) -> list[tuple[Source, Limit]]:
+        """Those of the replication process. on: there are synchronous destinations."""
+        if not on:
+            return []
+        self._marks = ReplicatedPort(self.process.context, self.process.paths, self.poller)
+        return [(self._marks, ONE)]
+
+    def _follow_mark(self, effect: e.FollowMark) -> None:
+        assert self._marks is not None, "without synchronous destinations no mark is waited for"
+        self._marks.follow(effect)
 
     def sources(self) -> list[tuple[Source, Limit]]:
         """In the order for clients that read the log: what the journal says makes room for what
