@@ -100,6 +100,10 @@ class Peer:
         finally:
             context.destroy(linger=0)
 
+    def knows_destinations(self) -> bool:
+        """Whether each has said its instance: one that dies before is a number to people here."""
+        return all(row.instance for row in self.links().rows if row.direction == "out")
+
     def batches(self) -> list[Batch]:
         """Everything published that its log holds."""
         with connect(self.url) as client:

@@ -36,6 +36,8 @@ def started(instances: Instances, queue: Mapping[str, Any] = WORK) -> list[Peer]
         peer.settings["queue"] = [queue]
     with ThreadPoolExecutor() as threads:
         list(threads.map(Peer.start, instances.peers))
+    for peer in instances.peers:
+        until(peer.knows_destinations, f"{peer.name} knows who its destinations are", WAIT_S)
     return instances.peers
 
 
