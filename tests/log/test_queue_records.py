@@ -94,8 +94,11 @@ def test_a_body_of_something_else_is_no_record() -> None:
 
 def test_a_first_part_of_a_snapshot_says_how_far_origins_were() -> None:
     folds = {"origins": [[9, 1, 42, 40], [8, 2, 7]], "closed": [[9, 0, 5, 9, 1]]}
-    body = encode({"part": 0, "folds": folds})
-    assert q.origins_of_state(body) == {Origin(9, 1): 42, Origin(8, 2): 7, Origin(9, 0): 5}
-    assert q.origins_of_state(encode({"part": 1, "folds": folds})) == {}
-    assert q.origins_of_state(encode({"part": 0, "folds": {"origins": [[9]]}})) == {}
-    assert q.origins_of_state(b"\xc1") == {}
+    said = q.origins_of_state(encode({"part": 0, "folds": folds}))
+    assert said.reached == {Origin(9, 1): 42, Origin(8, 2): 7, Origin(9, 0): 5}
+    assert said.closed == {Origin(9, 0)}
+    half = {**folds, "origins": [[9]]}
+    for body in (
+        encode({"part": 1, "folds": folds}), encode({"part": 0, "folds": half}), b"\xc1"
+    ):  # fmt: skip
+        assert q.origins_of_state(body) == ({}, frozenset())

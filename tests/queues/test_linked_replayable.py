@@ -11,8 +11,9 @@ from pyroaring import BitMap64
 
 from tests.queues.linked import Linked, Roaming, join, linked
 from zbroker.ids import NOW, Vector, format_vector
-from zbroker.log.format import KIND_DEFINITION, KIND_OWNERSHIP
+from zbroker.log.format import KIND_CLOSED, KIND_DEFINITION, KIND_OWNERSHIP
 from zbroker.log.queue_records import OriginsNoted
+from zbroker.log.records import ClosedRecord, encode
 from zbroker.queues.journal_client import JournalClient
 from zbroker.queues.purges import Purges
 from zbroker.queues.replicated.early_facts import EarlyFacts
@@ -225,6 +226,24 @@ def test_a_purge_that_came_first_outlives_the_log_before_its_message() -> None:
     assert three.holds().lowest > at
     cut(three, 1)
     assert three.numbers() == set()
+
+
+def test_a_purge_of_what_only_a_lost_host_had_does_not_hold_the_log() -> None:
+    one, two, three = linked(3)
+    one.accept(1)
+    while two.pull(one):
+        pass
+    two.purge()
+    at = three.position
+    while three.pull(two):
+        pass
+    assert three.holds().lowest == at
+    closing = one.home._replace(generation=one.home.generation + 1)
+    body = encode(ClosedRecord(one.home.generation, 0))
+    three._put(KIND_CLOSED, body)
+    three.log[-1].origin_instance, three.log[-1].origin_generation = closing
+    three.persist()
+    assert three.holds().lowest > at
 
 
 def test_the_tables_have_purges_of_what_is_to_come() -> None:

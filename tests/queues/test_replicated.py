@@ -15,6 +15,7 @@ from zbroker.errors import ConfigError
 from zbroker.ids import Origin
 from zbroker.log import queue_records as r
 from zbroker.log.format import (
+    KIND_CLOSED,
     KIND_DEFINITION,
     KIND_NOOP,
     KIND_OUTCOMES,
@@ -23,7 +24,7 @@ from zbroker.log.format import (
     KIND_STATE,
     KIND_TIE,
 )
-from zbroker.log.records import GoneEarly, Horizon, encode, unpack_positions
+from zbroker.log.records import ClosedRecord, GoneEarly, Horizon, encode, unpack_positions
 from zbroker.queues.replicated import early_facts
 from zbroker.queues.snapshots import Snapshots
 from zbroker.wire import queue_messages as q
@@ -395,6 +396,52 @@ def test_a_fact_about_a_message_that_left_the_log_changes_nothing(bench: Shared)
     one = bench.manager.running["q"]
     assert one.replicated is not None
     assert one.replicated.early.lowest is None
+
+
+def closes(bench: Shared, origin: Origin = THERE, end: int = 0) -> None:
+    """The instance of an origin says in its next generation that this one has ended."""
+    body = encode(ClosedRecord(origin.generation, end))
+    bench.arrives(KIND_CLOSED, body, origin._replace(generation=origin.generation + 1))
+
+
+def test_a_fact_about_what_a_closed_generation_never_had_is_not_waited_for(bench: Shared) -> None:
+    """A host lost what it had not replicated; a fact names it all the same."""
+    bench.from_peer(2)
+    bench.facts_of(gone([2, 5]), origin=THIRD)
+    one = bench.manager.running["q"]
+    assert one.replicated is not None
+    assert one.replicated.early.lowest is not None
+    closes(bench, end=2)
+    assert one.replicated.early.lowest is None
+    bench.facts_of(gone([6]), origin=THIRD)
+    assert one.replicated.early.lowest is None
+    assert len(bench.messages) == 1
+
+
+def test_of_closed_generations_tables_and_snapshots_tell(bench: Shared) -> None:
+    closes(bench, LOWER)
+    folds = {"closed": [[*THERE, 4, 2, 1]]}
+    bench.arrives(KIND_STATE, encode({"part": 0, "folds": folds}), HERE)
+    bench.restart(bench.tables())
+    bench.facts_of(gone([9], LOWER), gone([9]), origin=THIRD)
+    one = bench.manager.running["q"]
+    assert one.replicated is not None
+    assert one.replicated.early.lowest is None
+
+
+def test_a_stopped_origin_goes_on_when_what_filled_the_room_never_comes(
+    bench: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = bench.many(1)
+    one = bench.manager.running["q"]
+    assert one.replicated is not None
+    monkeypatch.setattr(one.replicated.early, "_max_bytes", 1)
+    bench.facts_of(gone([5]), origin=THIRD)
+    bench.facts_of(gone([6]), gone(mine, HERE), origin=THIRD)
+    assert one.replicated.stopped
+    closes(bench, end=2)
+    assert not one.replicated.stopped
+    assert not bench.messages
 
 
 def test_a_fact_of_a_newer_release_is_stepped_over_alone(bench: Shared) -> None:

@@ -240,15 +240,32 @@ def of_steps(steps: list[int]) -> BitMap64:
     return found
 
 
-def origins_of_state(body: bytes | memoryview) -> dict[Origin, int]:
-    """How far each origin was in the log before the first part of a snapshot; of another part, or
-    of one that cannot be read, nothing."""
+class StateOrigins(NamedTuple):
+    """reached: how far each origin was in the log before a snapshot. closed: those of which no
+    record comes any more."""
+
+    reached: dict[Origin, int]
+    closed: frozenset[Origin]
+
+
+def origins_of_state(body: bytes | memoryview) -> StateOrigins:
+    """From the first part of a snapshot; of another part, or one that cannot be read, nothing."""
     part = decoded(_STATE, body)
+    reached: dict[Origin, int] = {}
     if part is None or part.part:
-        return {}
+        return StateOrigins(reached, frozenset())
     try:
-        rows = [row for name in ("closed", "origins") if name in part.folds
-                for row in _ROWS.decode(part.folds[name])]  # fmt: skip
-        return {Origin(int(row[0]), int(row[1])): int(row[2]) for row in rows}
+        closed = frozenset(_reached(reached, part.folds.get("closed")))
+        _reached(reached, part.folds.get("origins"))
     except (DecodeError, UnicodeDecodeError, IndexError, TypeError, ValueError):
-        return {}
+        return StateOrigins({}, frozenset())
+    return StateOrigins(reached, closed)
+
+
+def _reached(reached: dict[Origin, int], rows: bytes | Raw | None) -> list[Origin]:
+    """Adds what rows say, which begin with instance, generation, position. Returns: of which."""
+    found = {} if rows is None else {
+        Origin(int(row[0]), int(row[1])): int(row[2]) for row in _ROWS.decode(rows)
+    }  # fmt: skip
+    reached |= found
+    return [*found]

@@ -30,6 +30,7 @@ from zbroker.ids import Origin
 from zbroker.log import records as r
 from zbroker.log.format import (
     KIND_BRANCH,
+    KIND_CLOSED,
     KIND_DEFINITION,
     KIND_EXCHANGE,
     KIND_ORIGIN,
@@ -60,7 +61,8 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
-SAY_ORIGINS: Final = frozenset({KIND_TIE, KIND_STATE, KIND_ORIGIN})  # more than their own place
+#: what says more of origins than the place of its own
+SAY_ORIGINS: Final = frozenset({KIND_TIE, KIND_STATE, KIND_ORIGIN, KIND_CLOSED})
 #: records of this process that nothing is folded from here, and how they are decoded
 _NAMED: Final[dict[int, Decoder[Any]]] = {
     KIND_WIRING: r.WIRING, KIND_POINT: POINT, KIND_EXCHANGE: EXCHANGE_RECORD,

@@ -12,6 +12,9 @@ When no more facts may wait, the records of their origin wait in the log instead
 stopped, as on a slow link, and is read again from there when there is room. So is one whose
 record names a life of the queue of which nothing is known yet: its definition is of another origin.
 
+Of a generation that is closed no message comes any more, so facts that name more than it had are
+not waited for: a host names what only it had, and then loses it.
+
 What the facts mean to a work queue is in replicated_queue.py, and to a replayable one in
 replicated_replayable.py.
 """
@@ -25,15 +28,18 @@ from msgspec import DecodeError, Struct, ValidationError, msgpack
 from pyroaring import BitMap64
 
 from zbroker.ids import Origin, Vector, raise_to
-from zbroker.log.format import KIND_ORIGIN, KIND_STATE, KIND_TIE, Batch
+from zbroker.limits import U63_MAX
+from zbroker.log.format import KIND_CLOSED, KIND_ORIGIN, KIND_STATE, KIND_TIE, Batch
 from zbroker.log.queue_records import (
     AnyQueueFact,
     OutcomesRecord,
     QueueDeclaration,
+    StateOrigins,
     facts_of,
     origins_of_state,
 )
 from zbroker.log.records import (
+    CLOSED,
     ORIGIN,
     AnyFact,
     GoneEarly,
@@ -88,6 +94,7 @@ class OriginFacts:
         self.stopped: dict[Origin, int] = {}
         self._awaits: dict[Origin, QueueDeclaration] = {}  # of those, which one has to be known
         self._read: Vector = {}  # how far the log was read, by origin, before what is `_along`
+        self._closed: set[Origin] = set()
         self._along, self._joined = OriginsRead(), 0
         self._pinned: Waiting = []  # early facts about messages that are here
 
@@ -129,6 +136,12 @@ class OriginFacts:
     def _reached(self, origin: Origin) -> int:
         return max(self._read.get(origin, 0), self._along.vector.get(origin, 0))
 
+    def _complete(self, origin: Origin) -> int:
+        """Up to there no message of it is still to come."""
+        if origin in self._closed:
+            return U63_MAX
+        return max(self._reached(origin), self.view.begins.get(origin, 0))
+
     @property
     def listens(self) -> bool:
         """Whether `read` has to be called for every batch, and not only for those that say more of
@@ -140,16 +153,36 @@ class OriginFacts:
         if batch.kind == KIND_TIE:
             self._tie(batch)
         elif batch.kind == KIND_STATE:
-            found = False
-            seen = origins_of_state(batch.body)
-            if not self._read and self._along.batches == self._joined:
-                self._begin_after(seen)
-            for origin, position in seen.items():
-                found |= self._raise(origin, position)
-            return found
+            return self._snapshot(origins_of_state(batch.body))
         elif batch.kind == KIND_ORIGIN:
             return self._declared(batch)
+        elif batch.kind == KIND_CLOSED:
+            return self._ended(batch) | self._raise(batch.origin, batch.origin_position)
         return self._raise(batch.origin, batch.origin_position + batch.taken - 1)
+
+    def _snapshot(self, seen: StateOrigins) -> bool:
+        found = False
+        if not self._read and self._along.batches == self._joined:
+            self._begin_after(seen.reached)
+        for origin, position in seen.reached.items():
+            found |= self._raise(origin, position)
+        for origin in seen.closed:
+            found |= self._close(origin)
+        return found
+
+    def _ended(self, batch: Batch) -> bool:
+        try:
+            row = CLOSED.decode(batch.body)
+        except (DecodeError, UnicodeDecodeError):
+            return False
+        return self._close(Origin(batch.origin.instance, row.generation))
+
+    def _close(self, origin: Origin) -> bool:
+        """All of its messages were read."""
+        if origin in self._closed:
+            return False
+        self._closed.add(origin)
+        return self._came(origin, U63_MAX)
 
     def _declared(self, batch: Batch) -> bool:
         """Records of an origin are missing, or come no more, up to some position."""
@@ -164,6 +197,10 @@ class OriginFacts:
         if position <= self._read.get(origin, 0):
             return False
         self._read[origin] = position
+        return self._came(origin, position)
+
+    def _came(self, origin: Origin, position: int) -> bool:
+        """Facts about its messages up to there need not wait. True: as in `read`."""
         if not self.early.waits(origin):
             return False
         gone, others, since = self.early.take(origin, position)
@@ -223,9 +260,7 @@ class OriginFacts:
                 positions = one.positions
             except ValueError:
                 continue  # nothing that an instance writes
-            count = positions.rank(
-                max(self._reached(one.origin), self.view.begins.get(one.origin, 0))
-            )
+            count = positions.rank(self._complete(one.origin))
             yield _Known(fact, one.origin, positions[:count], positions[count:])
 
     def _gone(self, local: BitMap64) -> None:
@@ -323,6 +358,7 @@ class OriginFacts:
             packed_waiting((one.at, one.positions) for one in self.unwritten if not one.noted),
             packed_waiting(self._pinned),
             packed_waiting((one.at, one.positions) for one in self.unwritten if one.noted),
+            sorted(self._closed),
         )
         return {
             "names": self.runs.dump(), "early": self.early.dump(),
@@ -340,6 +376,7 @@ class OriginFacts:
         self.unwritten = [Unwritten(*one) for one in unpacked_waiting(state.unwritten)]
         self.unwritten += [Unwritten(*one, True) for one in unpacked_waiting(state.unnoted)]
         self._pinned = unpacked_waiting(state.pinned)
+        self._closed = {Origin(*one) for one in state.closed}
 
     def check(self) -> None:
         """Asserts what is always true."""
@@ -357,7 +394,8 @@ class _State(Struct):
     stopped: VectorRows
     unwritten: WaitingRows
     pinned: WaitingRows
-    unnoted: WaitingRows = []  # left out by earlier releases
+    unnoted: WaitingRows = []  # this and the next one are left out by earlier releases
+    closed: list[tuple[int, int]] = []
 
 
 def rows_of(vector: Vector) -> VectorRows:

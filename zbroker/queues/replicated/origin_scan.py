@@ -43,7 +43,7 @@ class OriginScan:
     def add(self, batch: Batch, here: BitMap64) -> None:
         """The next batch of the log. here: all messages of the queue, which is as far at least."""
         if batch.kind == KIND_STATE:
-            for origin, position in origins_of_state(batch.body).items():
+            for origin, position in origins_of_state(batch.body).reached.items():
                 self._reached(origin, position, position)
             return
         if batch.kind == KIND_ORIGIN:

@@ -118,8 +118,8 @@ class ReplicatedReplayable(OriginFacts):
             self._coming.append((at, vector))
 
     def _is_ahead(self, vector: Vector) -> bool:
-        """Whether some of what it covers was not read."""
-        return any(at > self._reached(origin) for origin, at in vector.items())
+        """Whether some of what it covers may still come."""
+        return any(at > self._complete(origin) for origin, at in vector.items())
 
     def take_out(self, local: BitMap64) -> None:
         """They were purged, like all of their origins before them."""
