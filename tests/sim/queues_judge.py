@@ -118,6 +118,8 @@ class Ref:
     purges: dict[int, BitMap64] = field(default_factory=dict)  # of a replayable one, by record
     purged: int = 0  # an operator asked for what is before
     late: int = 0  # the log start was raised to there before anybody could hold the log for it
+    #: before a log start that is not durable: they are in it again if the journal forgets that
+    before: BitMap64 = field(default_factory=BitMap64)
 
     @property
     def once(self) -> bool:
@@ -291,6 +293,10 @@ class Judge:
         ref.here -= early
         ref.ever -= early
 
+    def _begin_at(self, ref: Ref, log_start: int) -> None:
+        ref.before |= BitMap64(at for at in ref.here if at < log_start)
+        self._cut(ref, log_start)
+
     def raised(self, log_start: int) -> None:
         """What is before will be removed; a queue that was run has said what it needs."""
         for ref in self.refs.values():
@@ -307,7 +313,7 @@ class Judge:
         for ref in self.refs.values():
             if ref.late and process.core.manager.log_start >= ref.late:
                 kept = ref.here & ref.requeued
-                self._cut(ref, max(ref.begins, ref.late))
+                self._begin_at(ref, max(ref.begins, ref.late))
                 ref.here |= kept
                 ref.ever |= kept
                 ref.flying &= ref.here
@@ -416,7 +422,7 @@ class Judge:
             ref.begun, self.begun_ms = True, self.world.at.now_ms
             start = max(ref.begins, process.core.manager.log_start)
             self.demand(one.folded <= start, one.name, "begins at", one.folded, "not at", start)
-            self._cut(ref, start)
+            self._begin_at(ref, start)
         offer = one.queue.offer
 
         def offered(*given: Any) -> list[Offer]:
@@ -445,6 +451,9 @@ class Judge:
                 ref.flying &= queue.leased(None) | queue.going
             if one.folded != self.end:
                 continue
+            if back := (queue.here & ref.before) - ref.ever:
+                ref.here |= back
+                ref.ever |= back
             if queue.here != ref.here:
                 less, more = ref.here - queue.here, queue.here - ref.here
                 self.demand(False, one.name, "lacks", list(less), "and has too much:", list(more))
