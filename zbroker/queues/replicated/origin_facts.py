@@ -12,8 +12,8 @@ When no more facts may wait, the records of their origin wait in the log instead
 stopped, as on a slow link, and is read again from there when there is room. So is one whose
 record names a life of the queue of which nothing is known yet: its definition is of another origin.
 
-Of a generation that is closed no message comes any more, so facts that name more than it had are
-not waited for: a host names what only it had, and then loses it.
+No message of a closed generation is still to come, so a fact that names more than it had does not
+wait: a host names what only it had, and then loses it.
 
 What the facts mean to a work queue is in replicated_queue.py, and to a replayable one in
 replicated_replayable.py.
