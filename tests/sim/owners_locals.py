@@ -46,6 +46,7 @@ class LocalQueues:
         self._configured = count > 0 and rng.random() < CONFIGURED
         self._made: set[str] = set()
         self._changed: set[str] = set()  # by config
+        self._asked: set[str] = set()  # of queues that were local then
         self._told: set[str] = set()  # answers of local queues
         self._done: set[Message] = set()
 
@@ -65,9 +66,9 @@ class LocalQueues:
 
     def said(self, instance: OwnersInstance | None, cid: str) -> None:
         """A consumer says that messages are done: of a queue that is local then, which may be
-        another one when the answer is sent."""
+        another one when that is written."""
         if instance is not None and self._is_local(instance):
-            self._told.add(cid)
+            self._asked.add(cid)
 
     def answered(self, instance: OwnersInstance, answer: Any) -> None:
         """A consumer is sent an answer."""
@@ -75,10 +76,11 @@ class LocalQueues:
             self._told.add(answer.cid or "")
 
     def done(self, messages: set[Message], cid: str) -> bool:
-        """They are, says an instance. True: its queue was local when it was asked, or said so."""
+        """They are, says an instance. True: its queue was local when it was asked, or said so; if
+        only when it was asked, others hear of it as of what a queue of several instances does."""
         if cid in self._told:
             self._done |= messages
-        return cid in self._told
+        return cid in self._told or cid in self._asked
 
     def delivered(self, process: InstanceQueues, message: Message) -> None:
         """A consumer is sent a message."""
