@@ -49,7 +49,7 @@ def one_leaves(world: OwnersWorld) -> None:
     many = [*world.instances.values()]
     here = next((each for each in many if _owned(world, each)), many[0])
     to = many[(many.index(here) + 1) % len(many)]
-    unseen = (_owned(world, here) - _seen(world, here)) - _seen(world, to)
+    unseen = _accepted_once(world, (_owned(world, here) - _seen(world, here)) - _seen(world, to))
     if any(_state(each).stand_ins.of for each in many):
         unseen = set()  # what these take over is flagged
     if _consumers(to):
@@ -110,6 +110,12 @@ def _owned(world: OwnersWorld, here: OwnersInstance) -> set[Message]:
         message for view in world.views() for message, owner, _ in view
         if owner == here.id or (owner == 0 and initial)
     }  # fmt: skip
+
+
+def _accepted_once(world: OwnersWorld, many: set[Message]) -> set[Message]:
+    """Without those of which a second instance may tell only now that it accepted them, too."""
+    world.look()
+    return {message for message in many if len(world.accepted[message]) < 2}
 
 
 def _seen(world: OwnersWorld, here: OwnersInstance) -> set[Message]:
