@@ -36,7 +36,7 @@ from zbroker.limits import BATCH_COUNT_MAX, HEADER_MAX_BYTES
 from zbroker.log.queue_records import QueueDeclaration, Version
 
 EXAMPLES = 150  # each with up to 25 rows, 7 exchanges and 6 messages
-SOUGHT = 1_000  # in which a planted bug is found
+SOUGHT = 3_000  # in which a planted bug is found
 LIFE = QueueDeclaration(1, 1, 1)
 FIRST = Version(1, 1, 1)
 
