@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -107,11 +108,19 @@ class PostgresServer:
         waiting.until(self._is_ready, "PostgreSQL to start", START_S, 0.05)
 
     def kill(self) -> None:
-        """SIGKILL to all of its processes, with whatever they are at."""
+        """SIGKILL to all of its processes, with whatever they are at. Each is in a session of its
+        own, and one that is left keeps the next server from starting."""
         process, self._process = self._process, None
-        if process is not None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(START_S)
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGSTOP)  # it starts no more of them
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        for pid in map(int, children):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.wait(START_S)
+        waiting.until(lambda: not any(map(_runs, children)), "PostgreSQL to be gone", START_S)
 
     def close(self) -> None:
         self.kill()
@@ -135,6 +144,15 @@ class PostgresServer:
             timeout=START_S, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr.decode()
+
+
+def _runs(pid: str) -> bool:
+    """False if it is gone, or a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(") ")[2][0] not in "ZX"
 
 
 def _is_user(name: str) -> bool:
