@@ -133,6 +133,16 @@ def test_an_outcome_that_cannot_be_asked_for_is_unknown(
     assert caught.value.code == "outcome_unknown"
 
 
+def test_an_instance_that_has_not_heard_of_the_epoch_cannot_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The session was begun elsewhere, where the commit may still land."""
+    at = link(monkeypatch, Connection(5, (0, 0), [LOST[0]]), Connection(4, (0, 0), []))
+    with pytest.raises(ZBrokerError, match="its epoch is not known yet") as caught:
+        at.commit(2, NOTHING, LONG_S)
+    assert caught.value.code == "outcome_unknown"
+
+
 # -- sessions with a time-out ---------------------------------------------------------------------
 
 

@@ -233,6 +233,10 @@ class SessionLink:
             text = f"the commit of {self.name!r} was not answered, and its session cannot ask"
             hint = "open the session again when the broker is there, and compare `last`"
             raise ZBrokerError("outcome_unknown", f"{text}: {error}", hint) from None
+        if now.epoch < id_.epoch:  # of another instance, where that one is not known yet
+            text = f"the commit of {self.name!r} was not answered, and where it is attached now"
+            hint = "ask again, with `last` of the session, when the instances have each other's log"
+            raise ZBrokerError("outcome_unknown", f"{text} its epoch is not known yet", hint)
         if (now.committed, now.number) != id_:
             raise never_arrived()
         return TransactionCommitted(self.name, id_.number, now.position, now.messages)
