@@ -136,11 +136,16 @@ def test_an_outcome_that_cannot_be_asked_for_is_unknown(
 def test_an_instance_that_has_not_heard_of_the_epoch_cannot_say(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The session was begun elsewhere, where the commit may still land."""
-    at = link(monkeypatch, Connection(5, (0, 0), [LOST[0]]), Connection(4, (0, 0), []))
-    with pytest.raises(ZBrokerError, match="its epoch is not known yet") as caught:
+    """It was attached last elsewhere, where the commit may still land."""
+    second = Connection(4, (0, 0), [])
+    at = link(monkeypatch, Connection(5, (0, 0), [LOST[0]]), second, Connection(4, (0, 0), []))
+    with pytest.raises(ZBrokerError, match="whose log is not here yet") as caught:
         at.commit(2, NOTHING, LONG_S)
     assert caught.value.code == "outcome_unknown"
+    assert second.closed
+    with pytest.raises(ZBrokerError, match="whose log is not here yet") as caught:
+        at.begin(LONG_S)
+    assert caught.value.code == "session_elsewhere"
 
 
 # -- sessions with a time-out ---------------------------------------------------------------------

@@ -101,7 +101,7 @@ class Peer:
             context.destroy(linger=0)
 
     def knows_destinations(self) -> bool:
-        """Whether each has said its instance: one that dies before is a number to people here."""
+        """Whether each was reached once; before that its instance has no name here."""
         return all(row.instance for row in self.links().rows if row.direction == "out")
 
     def batches(self) -> list[Batch]:

@@ -210,7 +210,9 @@ def cut(at: Linked, number: int) -> None:
     at.begin_again()
 
 
-def test_a_purge_that_came_first_outlives_the_log_before_its_message() -> None:
+def purged_early() -> tuple[Linked, Linked, int]:
+    """An instance with a message, and another one which the purge of it by a third one has reached
+    first; where that is there."""
     one, two, three = linked(3)
     one.accept(1)
     while two.pull(one):
@@ -220,6 +222,11 @@ def test_a_purge_that_came_first_outlives_the_log_before_its_message() -> None:
     while three.pull(two):
         pass
     assert three.holds().lowest == at
+    return one, three, at
+
+
+def test_a_purge_that_came_first_outlives_the_log_before_its_message() -> None:
+    one, three, at = purged_early()
     while three.pull(one):
         pass
     assert three.numbers() == set()
@@ -229,15 +236,7 @@ def test_a_purge_that_came_first_outlives_the_log_before_its_message() -> None:
 
 
 def test_a_purge_of_what_only_a_lost_host_had_does_not_hold_the_log() -> None:
-    one, two, three = linked(3)
-    one.accept(1)
-    while two.pull(one):
-        pass
-    two.purge()
-    at = three.position
-    while three.pull(two):
-        pass
-    assert three.holds().lowest == at
+    one, three, at = purged_early()
     closing = one.home._replace(generation=one.home.generation + 1)
     body = encode(ClosedRecord(one.home.generation, 0))
     three._put(KIND_CLOSED, body)

@@ -113,7 +113,7 @@ def _owned(world: OwnersWorld, here: OwnersInstance) -> set[Message]:
 
 
 def _accepted_once(world: OwnersWorld, many: set[Message]) -> set[Message]:
-    """Without those of which a second instance may tell only now that it accepted them, too."""
+    """Without those that a second instance accepted, too, which may not be known here yet."""
     world.look()
     return {message for message in many if len(world.accepted[message]) < 2}
 

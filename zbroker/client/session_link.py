@@ -38,6 +38,7 @@ from zbroker.wire.transactions import (
 AGAIN: Final = TEMPORARY | NOT_READY
 _LOST: Final = "the connection was lost before the broker had it: nothing of the transaction holds"
 HINT: Final = "the broker may be starting, or its disk be full"
+_ELSEWHERE: Final = "attach there, or wait for its log; if it is gone, open the session with force"
 
 
 class TransactionId(NamedTuple):
@@ -109,6 +110,10 @@ class SessionLink:
             self.disconnect()
             what = f"session({self.name!r})"
             found = ask(self._listeners, timeout, what, begin, AGAIN, HINT)
+            if found.epoch < self.epoch:  # what became of that one is not known there
+                self.disconnect()
+                text = f"{what} began last on an instance whose log is not here yet"
+                raise ZBrokerError("session_elsewhere", text, _ELSEWHERE)
             self._attached, self._number = found, 0
             self._on_attached(found.epoch)
             self._beat()
@@ -233,10 +238,6 @@ class SessionLink:
             text = f"the commit of {self.name!r} was not answered, and its session cannot ask"
             hint = "open the session again when the broker is there, and compare `last`"
             raise ZBrokerError("outcome_unknown", f"{text}: {error}", hint) from None
-        if now.epoch < id_.epoch:  # of another instance, where that one is not known yet
-            text = f"the commit of {self.name!r} was not answered, and where it is attached now"
-            hint = "ask again, with `last` of the session, when the instances have each other's log"
-            raise ZBrokerError("outcome_unknown", f"{text} its epoch is not known yet", hint)
         if (now.committed, now.number) != id_:
             raise never_arrived()
         return TransactionCommitted(self.name, id_.number, now.position, now.messages)

@@ -251,21 +251,15 @@ class StateOrigins(NamedTuple):
 def origins_of_state(body: bytes | memoryview) -> StateOrigins:
     """From the first part of a snapshot; of another part, or one that cannot be read, nothing."""
     part = decoded(_STATE, body)
-    reached: dict[Origin, int] = {}
-    if part is None or part.part:
-        return StateOrigins(reached, frozenset())
+    folds = part.folds if part is not None and not part.part else {}
     try:
-        closed = frozenset(_reached(reached, part.folds.get("closed")))
-        _reached(reached, part.folds.get("origins"))
+        closed, still_open = (_positions(folds.get(name)) for name in ("closed", "origins"))
     except (DecodeError, UnicodeDecodeError, IndexError, TypeError, ValueError):
-        return StateOrigins({}, frozenset())
-    return StateOrigins(reached, closed)
+        closed, still_open = {}, {}
+    return StateOrigins(closed | still_open, frozenset(closed))
 
 
-def _reached(reached: dict[Origin, int], rows: bytes | Raw | None) -> list[Origin]:
-    """Adds what rows say, which begin with instance, generation, position. Returns: of which."""
-    found = {} if rows is None else {
-        Origin(int(row[0]), int(row[1])): int(row[2]) for row in _ROWS.decode(rows)
-    }  # fmt: skip
-    reached |= found
-    return [*found]
+def _positions(rows: bytes | Raw | None) -> dict[Origin, int]:
+    """Rows begin with instance, generation and position."""
+    found = _ROWS.decode(rows) if rows is not None else ()
+    return {Origin(int(row[0]), int(row[1])): int(row[2]) for row in found}

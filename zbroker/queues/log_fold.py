@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
-#: what says more of origins than the place of its own
+#: records that say more about origins than where they are themselves
 SAY_ORIGINS: Final = frozenset({KIND_TIE, KIND_STATE, KIND_ORIGIN, KIND_CLOSED})
 #: records of this process that nothing is folded from here, and how they are decoded
 _NAMED: Final[dict[int, Decoder[Any]]] = {
