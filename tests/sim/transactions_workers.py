@@ -67,7 +67,7 @@ class SessionLink:
         self._worker, self._world = worker, worker.world
         self._pipe: Pipe | None = None
         self._logon_cid = self._attach_cid = ""
-        self._holder, self._had_it = worker.world.cid(), False
+        self._holder, self._epoch = worker.world.cid(), 0  # the newest that it had
 
     def need(self) -> None:
         """It shall be attached."""
@@ -116,8 +116,8 @@ class SessionLink:
         if pipe is self._pipe and self._worker.alive:
             self._attach_cid = self._world.cid()
             command = t.AttachSession(
-                self.session, self._holder, self._had_it, self.force, self._attach_cid,
-                self.timeout_ms, self.consumers() if self._had_it else None,
+                self.session, self._holder, self._epoch > 0, self.force, self._attach_cid,
+                self.timeout_ms, self.consumers() if self._epoch else None,
             )  # fmt: skip
             self.send(command)
 
@@ -132,12 +132,12 @@ class SessionLink:
             (self._later if refused else self._attach)(pipe)
         elif answer.cid != self._attach_cid:
             self._worker.answered(answer)
-        elif isinstance(answer, t.SessionAttached):
-            self.attached, self._had_it = answer, True
+        elif isinstance(answer, t.SessionAttached) and answer.epoch >= self._epoch:
+            self.attached, self._epoch = answer, answer.epoch
             self._worker.attached(answer)
-        elif answer.code == "session_fenced":
+        elif isinstance(answer, m.Error) and answer.code == "session_fenced":
             self._worker.fenced()
-        else:
+        else:  # also where its newest epoch is not known yet
             self._world.at.after(AGAIN_MS, lambda: self._attach(pipe))
 
     def _later(self, pipe: Pipe) -> None:
