@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.queues.bench import ANN, BOB, HERE, Got
+from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, HERE, Got
 from tests.queues.test_session_timeouts import (
     MINE,
     MINUTE,
@@ -19,6 +19,8 @@ from tests.queues.test_session_timeouts import (
 )
 from tests.queues.test_transaction_commands import attach, bench, code, commit, records, say, took
 from zbroker.config import QueueConfig
+from zbroker.engine.contract import Now
+from zbroker.queues.work.values import MS_NS
 from zbroker.wire import queue_messages as q
 from zbroker.wire.queue_surveys import DrainQueues, Explain
 from zbroker.wire.transactions import DetachSession, TransactionCommitted
@@ -196,6 +198,35 @@ def test_one_of_a_key_is_held_back_and_the_next_ones_wait_for_it() -> None:
     assert at.seen("o") == []
     at.pass_ms(LEASE_MS)
     assert at.seen("o")
+
+
+@pytest.mark.parametrize("back_ms", [0, 60_000])
+def test_what_was_delayed_before_it_was_delivered_is_held_back(back_ms: int) -> None:
+    """back_ms: how far the clock goes back with the restart, so that the delay is not over."""
+    at = kept(LEASED)
+    at.release(at.low, rid=MINE, delay_ms=1_000)
+    at.pass_ms(1_001)
+    assert at.got() == [at.low, at.high, at.low]
+    at.now = Now(at.now.mono_ms, at.now.wall_ns - back_ms * MS_NS)
+    begin_again(at)
+    assert other_takes(at) == []
+    assert restate(at, at.low, at.high) == [at.low, at.high + 1]
+    again(at, ("q", "h"))
+    at.pass_ms(10 * LEASE_MS)
+    assert at.seen("o") == []
+
+
+def test_what_waits_for_a_delay_waits_on_when_nothing_is_held_back() -> None:
+    at = kept(LEASED)
+    at.release(at.low, rid=MINE, delay_ms=2 * LEASE_MS)
+    begin_again(at)
+    other_takes(at)
+    restate(at, at.high)
+    again(at, ("q", "h"))
+    at.pass_ms(2 * LEASE_MS - 1)
+    assert at.seen("o") == []
+    at.pass_ms(AFTER_LEASE_MS)
+    assert [one.position for one in at.seen("o")] == [at.low]
 
 
 def test_operators_see_why() -> None:

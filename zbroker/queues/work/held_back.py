@@ -1,7 +1,7 @@
 """Messages that consumers of a process before this one may have: held back for a while. Pure.
 
-    ready, may have been delivered --hold--> held back --claim--> leased to its consumer
-                                                 +-----release--> ready, flagged
+    ready or delayed, may have been delivered --hold--> held back --claim--> leased to its consumer
+                                                            +-----release--> ready or delayed
 
 They are with a consumer that was lost, of a session that there is not: so all that leaves alone
 what consumers have leaves these alone, too.
@@ -23,9 +23,11 @@ def hold(queue: Queue) -> None:
     places, suspects = queue.places, queue.counting.suspects
     if not suspects:
         return
-    parts = places.ready.take(len(suspects), places.offered_before, suspects)
-    if parts:
-        found = union(parts)
+    # a delay may have been over, and the message delivered, when the process before this one ended
+    delayed = places.delays.waiting & suspects
+    places.delays.pause(delayed)
+    found = union([delayed, *places.ready.take(len(suspects), places.offered_before, suspects)])
+    if found:
         lost = queue.consumers.join(HELD_BACK, "", 0, filtered=False)
         lost.lost, lost.session = True, _NO_SESSION
         queue.consumers.in_sessions.add(HELD_BACK)
