@@ -186,6 +186,42 @@ def test_a_consumer_that_is_faster_than_its_session_waits_for_it() -> None:
     assert isinstance(at.of(q.Consuming, MINE)[-1], q.Consuming)
 
 
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("before", [0, 1])
+def test_an_epoch_that_was_not_heard_of_is_waited_for(before: int, force: bool) -> None:
+    """before: in whichever epoch this instance had the session itself."""
+    at = Kept(WORK, replicates=True)
+    at.logon()
+    if before:
+        attach(at, holder="me")
+    begun = records(at)
+    said = {"holder": "me", "again": True, "force": force, "epoch": EPOCH}
+    assert attach(at, **said) is None
+    at.pass_ms(AGAIN_MS)
+    assert (records(at), asked(at)) == (begun, [])
+    from_there(at, BEGUN if force else HANDED)
+    at.pass_ms(AGAIN_MS)
+    assert at.last().epoch == (EPOCH + 1 if force else EPOCH + 2)
+    assert at.codes() == []
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_an_epoch_that_is_never_heard_of_is_elsewhere(force: bool) -> None:
+    at = Kept(WORK, replicates=True)
+    at.logon()
+    attach(at, holder="me", again=True, force=force, epoch=EPOCH)
+    at.pass_ms(WAIT_MS + 2 * AGAIN_MS)
+    assert code(at.last()) == "session_elsewhere"
+    assert "whose log is not here" in at.last().reason
+    at.pass_ms(2 * MINUTE)
+    assert records(at) == []
+
+
+def test_an_instance_without_links_has_the_only_log() -> None:
+    at = bench()
+    assert attach(at, holder="me", again=True, epoch=EPOCH).epoch < EPOCH
+
+
 def test_too_many_that_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_moves, "WAITING_MAX", 1)
     at = elsewhere()

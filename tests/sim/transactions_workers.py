@@ -117,7 +117,7 @@ class SessionLink:
             self._attach_cid = self._world.cid()
             command = t.AttachSession(
                 self.session, self._holder, self._epoch > 0, self.force, self._attach_cid,
-                self.timeout_ms, self.consumers() if self._epoch else None,
+                self.timeout_ms, self.consumers() if self._epoch else None, self._epoch,
             )  # fmt: skip
             self.send(command)
 

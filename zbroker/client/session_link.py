@@ -97,8 +97,9 @@ class SessionLink:
         def begin(connection: QuestionLink) -> SessionAttached:
             again = self._attached is not None
             command = AttachSession(
-                self.name, self._holder, again=again, force=self._force, timeout_ms=self.timeout_ms
-            )
+                self.name, self._holder, again=again, force=self._force, timeout_ms=self.timeout_ms,
+                epoch=self.epoch,
+            )  # fmt: skip
             if again and self.timeout_ms:
                 command.consumers = self._consumers()
             answer = connection.ask(command)

@@ -26,6 +26,10 @@ What may go wrong, and what becomes of it then:
     A returns later               its record was durable or is not there at all
     its client comes back to A    A asks B, as B asked A
 
+A program says its epoch, too. Where that was not heard of the log is not here yet, whatever it says
+of the session: B waits for it without asking anybody, also with force. Else the program could hear
+of a commit that it had not landed, and it could land later.
+
 A program that is fenced says the `holder` that it was, and takes nothing from another one.
 Source: the design of sessions, "Another instance"; seed 001, "Connection and session controls".
 """
@@ -45,7 +49,7 @@ from zbroker.queues.context import QueuesContext
 from zbroker.queues.effects import SayReplication
 from zbroker.queues.timed_sessions import begin_of, begun
 from zbroker.wire.owner_requests import AskHandOver, HandOverRequest
-from zbroker.wire.transactions import SessionFound, SessionKey
+from zbroker.wire.transactions import AttachSession, SessionFound, SessionKey
 
 AGAIN_MS: Final = 100  # between two requests, and two looks at the log
 WAIT_MS: Final = 3_000  # for the other instance: a few turns of each, a sync, the way of its log
@@ -57,11 +61,14 @@ Then = Callable[[SessionFound, bool], None]
 
 @dataclass(slots=True)
 class WaitingAttach:
-    """One that waits for another instance. holder: see AskHandOver. wanted: its client waits, too:
-    else the session may have gone on at that very instance."""
+    """One that waits for another instance. holder: see AskHandOver. epoch: that its program has
+    had. force: that is all that it waits for. wanted: its client waits, too: else the session may
+    have gone on at that very instance."""
 
     key: SessionKey
     holder: str
+    epoch: int
+    force: bool
     then: Then
     wanted: Callable[[], bool]
     end_ms: int
@@ -82,8 +89,17 @@ class SessionMoves:
 
     # -- a client attaches one here that is elsewhere ----------------------------------------------
 
+    def is_elsewhere(self, command: AttachSession, row: SessionFound) -> bool:
+        """Whether it may not begin here, by what the journal says."""
+        return self._elsewhere(row, command.epoch, force=command.force)
+
+    def _elsewhere(self, row: SessionFound, epoch: int, *, force: bool) -> bool:
+        if self._on and row.epoch < epoch:
+            return True
+        return row.epoch > 0 and row.instance != self._here and not force
+
     def wait(
-        self, key: SessionKey, holder: str, row: SessionFound, then: Then,
+        self, key: SessionKey, command: AttachSession, row: SessionFound, then: Then,
         wanted: Callable[[], bool],
     ) -> None:  # fmt: skip
         """Asks the instance where it is. Raises: ClientError session_elsewhere, too_many."""
@@ -91,15 +107,18 @@ class SessionMoves:
             raise elsewhere(key, row)
         if len(self._waiting) >= WAITING_MAX:
             raise ClientError("too_many", "too many sessions are waited for; try again")
-        now_ms = self._shared.now.mono_ms
-        self._waiting.append(WaitingAttach(key, holder, then, wanted, now_ms + WAIT_MS))
+        holder = command.holder if command.again else ""
+        end_ms = self._shared.now.mono_ms + WAIT_MS
+        one = WaitingAttach(key, holder, command.epoch, command.force, then, wanted, end_ms)
+        self._waiting.append(one)
         self._sessions.awaited.add(key)
-        self._ask(self._waiting[-1], row)
+        self._ask(one, row)
 
     def _ask(self, one: WaitingAttach, row: SessionFound) -> None:
         one.look_ms = self._shared.now.mono_ms + AGAIN_MS
-        ask = AskHandOver(row.instance, *one.key, row.epoch, one.holder)
-        self._shared.out.append(SayReplication(ask))
+        if row.epoch and row.instance != self._here:
+            ask = AskHandOver(row.instance, *one.key, row.epoch, one.holder)
+            self._shared.out.append(SayReplication(ask))
 
     def tick(self, now: Now) -> None:
         """Looks whether they were handed over."""
@@ -115,14 +134,14 @@ class SessionMoves:
         return min((one.look_ms for one in self._waiting), default=None)
 
     def _found(self, one: WaitingAttach, row: SessionFound) -> None:
-        is_elsewhere = not row.code and row.epoch > 0 and row.instance != self._here
+        is_elsewhere = not row.code and self._elsewhere(row, one.epoch, force=one.force)
         if is_elsewhere and self._shared.now.mono_ms < one.end_ms:
             if one.wanted():
                 self._ask(one, row)
             else:  # what it asked for before may be on its way
                 one.look_ms = self._shared.now.mono_ms + AGAIN_MS
             return
-        if row.epoch and row.instance == self._here:
+        if row.epoch and row.instance == self._here and not is_elsewhere:
             # it waits here from now on, also if its client does not
             self._sessions.learn(begin_of(one.key, row), begins=True)
         self._waiting.remove(one)
@@ -161,7 +180,9 @@ class SessionMoves:
         self._shared.manager.commits.add_record(KIND_TRANSACTION, record, landed)
 
 
-def elsewhere(key: SessionKey, row: SessionFound) -> ClientError:
-    """The refusal of what is to be done where a session is."""
-    text = f"session {key.session[:64]!r} began last on instance {row.instance:016x}"
+def elsewhere(key: SessionKey, row: SessionFound, epoch: int = 0) -> ClientError:
+    """The refusal of what is to be done where a session is. epoch: that its program has had."""
+    text = f"session {key.session[:64]!r} began last on "
+    unheard = row.epoch < epoch
+    text += "an instance whose log is not here" if unheard else f"instance {row.instance:016x}"
     return ClientError("session_elsewhere", text)

@@ -19,6 +19,7 @@ before the commit is sent. Source: seed 001, "Dtx commands"; select, commit and 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from zbroker.engine.contract import Now
@@ -98,26 +99,26 @@ class TransactionCommands:
         """Begins it, or waits until it may begin here. Raises: ClientError."""
         if row.code:
             raise ClientError(row.code, row.reason)
-        if row.epoch and row.instance != self._here and not one.command.force:
+        if self._moves.is_elsewhere(one.command, row):
             self._wait(one, row)
             return
         _check_holder(one.command, row)
         self._begin(one, row)
 
     def _wait(self, one: AttachTry, row: SessionFound) -> None:
-        """The instance where it is hands it over. Raises: ClientError."""
+        """The instance where it is hands it over, or its log comes. Raises: ClientError."""
 
         def over(now: SessionFound, late: bool) -> None:
             self._try(one, lambda: self._waited(one, now, late))
 
-        holder = one.command.holder if one.command.again else ""
-        self._moves.wait(one.key, holder, row, over, lambda: self._shared.is_here(one.connection))
+        wanted = partial(self._shared.is_here, one.connection)
+        self._moves.wait(one.key, one.command, row, over, wanted)
 
     def _waited(self, one: AttachTry, row: SessionFound, late: bool) -> None:
         """Raises: ClientError."""
         if late:
             _check_holder(one.command, row)
-            raise elsewhere(one.key, row)
+            raise elsewhere(one.key, row, one.command.epoch)
         self._look(one, row)
 
     def _begin(self, one: AttachTry, row: SessionFound) -> None:

@@ -56,6 +56,8 @@ class AttachSession(ClientCommand, tag="attach_session"):
     timeout_ms: how long it is kept when its connection is lost; a longer one than the broker allows
     is cut. Then its consumers keep what they hold; 0: leases alone count. consumers: which ones it
     has, by queue and `holder`; a broker that began again waits for what these say they hold.
+    epoch: the highest in which this program has attached it. An instance that has not heard of that
+    waits for it, and refuses the session else (session_elsewhere), also with `force`.
     """
 
     session: SessionName
@@ -65,6 +67,7 @@ class AttachSession(ClientCommand, tag="attach_session"):
     cid: Cid = None
     timeout_ms: U63 = 0
     consumers: Annotated[list[tuple[str, str]], Meta(max_length=RESTATED_MAX)] | None = None
+    epoch: U63 = 0
 
 
 class DetachSession(ClientCommand, tag="detach_session"):
