@@ -13,6 +13,7 @@ import pytest
 from tests.client.aio.looped import data_of, in_loop, numbered, pricer, until
 from tests.client.fakes import WAIT_S as T
 from zbroker.aio import connect
+from zbroker.client.publisher import publisher
 from zbroker.errors import StorageError, ZBrokerError
 from zbroker.ids import publisher_id
 
@@ -75,6 +76,30 @@ async def _connect(broker):
 
 
 # -- publish ----------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_what_is_staged_leaves_as_one_batch_or_after_a_while(broker):
+    async with pricer(broker) as client:
+        client._publisher.stage("token")
+        for n in range(10):
+            client.publish("a", b"%d" % n)
+            await asyncio.sleep(0)
+        await client.flush(T)
+        assert data_of(broker) == [b"%d" % n for n in range(10)]
+        receipt = client.publish("a", b"10")
+        await until(lambda: receipt.done)
+
+
+@in_loop
+async def test_what_is_staged_and_waited_for_leaves_at_once(broker, monkeypatch):
+    monkeypatch.setattr(publisher, "HOLD_MS", 60_000)
+    async with pricer(broker) as client:
+        client._publisher.stage("token")
+        await client.publish("a", b"1").wait(T)
+        client._publisher.stage(None)
+        receipt = client.publish("a", b"2")
+        await until(lambda: receipt.done)
 
 
 @in_loop

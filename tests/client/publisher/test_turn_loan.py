@@ -13,7 +13,7 @@ import pytest
 
 from tests.client.fakes import WAIT_S, wait_until
 from zbroker.client.link import ClientLink
-from zbroker.client.publisher import turn_loan
+from zbroker.client.publisher import publisher, turn_loan
 from zbroker.errors import StorageError, ZBrokerError
 
 
@@ -71,6 +71,52 @@ def test_messages_that_are_not_waited_for_are_sent_by_the_io_thread(
     assert data_of(broker) == [b"%d" % n for n in range(100)]
     assert threading.get_ident() in senders[:1], "the first one goes at once"
     assert threading.get_ident() not in senders[1:]
+
+
+def test_a_thread_that_flushes_after_each_few_sends_by_itself(broker, client, senders, patient):
+    lent(client)
+    senders.clear()
+    for n in range(20):
+        client.publish("a", b"%d" % n)
+        client.flush(WAIT_S)
+    assert {*senders} == {threading.get_ident()}
+    assert data_of(broker) == [b"%d" % n for n in range(20)]
+
+
+def test_what_is_staged_leaves_with_a_flush_as_one_batch(broker, client, senders, patient):
+    lent(client)
+    client._publisher.stage("token")
+    sent = len(senders)
+    receipts = [client.publish("a", b"%d" % n) for n in range(10)]
+    client.flush(WAIT_S)
+    assert all(receipt.persisted for receipt in receipts)
+    assert data_of(broker) == [b"%d" % n for n in range(10)]
+    assert len(senders) == sent + 1
+
+
+def test_what_is_staged_and_waited_for_leaves_at_once(broker, client, monkeypatch):
+    monkeypatch.setattr(publisher, "HOLD_MS", 60_000)
+    client._publisher.stage("token")
+    for n in range(20):
+        assert client.publish("a", b"%d" % n).wait(WAIT_S)
+
+
+def test_what_is_staged_and_not_waited_for_leaves_after_a_while(broker, client):
+    client._publisher.stage("token")
+    for n in range(3):
+        receipt = client.publish("a", b"%d" % n)
+        wait_until(lambda receipt=receipt: receipt.done)
+
+
+def test_a_message_after_what_was_staged_leaves_at_once(broker, client, monkeypatch):
+    monkeypatch.setattr(publisher, "HOLD_MS", 60_000)
+    for _ in range(20):
+        client._publisher.stage("token")
+        client.publish("a", b"1")
+        client.flush(WAIT_S)
+        client._publisher.stage(None)
+        receipt = client.publish("a", b"2")
+        wait_until(lambda receipt=receipt: receipt.done)
 
 
 def test_a_receipt_is_done_without_a_wait_for_it(broker, client):
@@ -176,7 +222,7 @@ def test_a_child_of_a_caller_that_has_the_turns_hears_of_the_fork(broker, client
 
 SCRIPT = """
     import signal, sys, threading
-    from tests.client.fakes import WAIT_S, FakeBroker
+    from tests.client.fakes import WAIT_S, FakeBroker, wait_until
     from zbroker.client import connect
     from zbroker.client.publisher.loop import IOThread
     from zbroker.client.publisher.turn_loan import may_borrow
@@ -208,6 +254,7 @@ SCRIPT = """
         signal.signal(signal.SIGTERM, lambda *_: client.close())
         assert not may_borrow(here)
         assert may_borrow(here + 1)
+        wait_until(lambda: not client._publisher._loan.borrower)
         for n in range(50):
             client.publish("b", b"1").wait(WAIT_S)
             assert not client._publisher._loan.borrower

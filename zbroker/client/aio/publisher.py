@@ -67,6 +67,8 @@ class AsyncTrack(AckTracker):
         """Waits until it is known what became of `receipt`, at most `timeout` seconds."""
         check_loop(self.loop, self)
         if not receipt.done:
+            if not receipt._number:
+                self.hurry()
             await self._until(lambda: receipt._number, timeout)
 
     async def _until(self, number: Callable[[], int], timeout: float | None) -> None:

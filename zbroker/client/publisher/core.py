@@ -117,6 +117,11 @@ class PublisherCore(Connection):
         """A batch that is added now would be sent at once."""
         return self.state is Phase.LIVE and self._out.is_open
 
+    @property
+    def stages(self) -> bool:
+        """Nothing that is added is shown before a commit."""
+        return self._out.stage is not None
+
     # -- the three methods, and what the application wants ------------------------------------
 
     def add(self, batch: PackedBatch, now_ms: int) -> list[Effect]:

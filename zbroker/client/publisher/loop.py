@@ -1,8 +1,8 @@
 """The I/O thread of one client: everything between `publish()` and the ingest listener.
 
 Before it sleeps it sets `wake_at` and looks at the inbox once more, so a message is either seen by
-it or followed by a wake-up. A thread that waits for each of its messages has the turns itself: see
-zbroker.client.publisher.turn_loan.
+it or followed by a wake-up. A thread that waits for each of its messages, or flushes after each
+few, has the turns itself: see zbroker.client.publisher.turn_loan.
 
 Sockets: a DEALER to ingest with its monitor. Known weakness: the thread shares the interpreter
 lock; when the application computes in pure Python a message may wait for some milliseconds
@@ -59,7 +59,8 @@ class IOThread(PublisherPort):
         self._requests.add(self._log_on_again)
 
     def _ask(self, work: Callable[[], int], timeout: float | None = 10.0) -> int:
-        return self._requests.ask(work, timeout)
+        done = self._loan.work(work)
+        return self._requests.ask(work, timeout) if done is None else done
 
     def stop(self, timeout: float = 2.0) -> None:
         """Logs off and ends the thread; the store, if it lasts, keeps messages not persisted."""

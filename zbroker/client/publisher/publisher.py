@@ -40,6 +40,7 @@ SMALL_BYTES: Final = 1_024  # larger messages are counted one by one before they
 INBOX_MESSAGES: Final = 16_384
 TOKEN_EVERY_MS: Final = 1_000  # a logon costs the publisher a round
 SPACE_AGAIN_MS: Final = 1_000  # how often a store on a full disk looks for space
+HOLD_MS: Final = 10  # so long messages of a transaction wait for more of it, or for its commit
 
 _log: Final = logging.getLogger("zbroker.client")
 
@@ -120,11 +121,13 @@ class PublisherPort(hot_path.Inbox):
         )
         self._calls = Calls()  # requests between two turns
         self._space_again_ms: int | None = None  # the disk of the store was full; look again then
+        self._held_to_ms: int | None = None  # messages of a transaction; None: there are none
         self._asked_ms = -TOKEN_EVERY_MS  # when a new session was asked for
         track = self.track
         track.last_refusal, track.unrecorded = self._last_refusal, self._core.unrecorded
         track.returned = self._core.returned
         track.ask_numbers, track.call, track.wake = self.numbers, self.call, self.wake
+        track.hurry = self.hurry
         self.inbox += [
             Receipt(self.track, one.topic, one.value, one.time, one.extra)
             for one in self.store.leftover
@@ -187,14 +190,18 @@ class PublisherPort(hot_path.Inbox):
     def stage(self, token: str | None) -> None:
         """Stages all that is published from now on under this token; None: publishes it.
 
-        To be called when nothing is unsettled. Raises: as above.
+        To be called when nothing is unsettled: so the shell looks at nothing of this meanwhile.
+        Raises: ZBrokerError, what ended the client.
         """
+        if self.track.error is not None:
+            raise self.track.error
+        self._core.stage(token)
 
-        def begin() -> int:
-            self._core.stage(token)
-            return 0
-
-        self._ask(begin)
+    def hurry(self) -> None:
+        """Somebody waits for a message, which may be held."""
+        if self._core.stages:
+            self._held_to_ms = 0
+            self.wake()
 
     def forked(self, error: ZBrokerError) -> None:
         """This is a copy in a forked process: it may not use its sockets, nor has it a thread."""
@@ -248,13 +255,15 @@ class PublisherPort(hot_path.Inbox):
 
         soon: there is another turn soon, which small batches can wait for.
         """
-        self.wake_at = 1 if self._core.can_send and not soon else self._full_batch
+        leaves = self._core.can_send and not soon and self._held_to_ms is None
+        self.wake_at = 1 if leaves else self._full_batch
         waiting = len(self.inbox) >= self.wake_at and self._space_again_ms is None
         return 0 if waiting else wait_ms
 
     def next_wake_ms(self) -> int | None:
-        """When it has to be looked whether the store has space."""
-        return self._space_again_ms
+        """When it has to be looked whether the store has space, or to be sent what is held."""
+        times = (self._space_again_ms, self._held_to_ms if self._core.can_send else None)
+        return min((each for each in times if each is not None), default=None)
 
     def now(self) -> Now:
         """The time, for a core."""
@@ -271,13 +280,25 @@ class PublisherPort(hot_path.Inbox):
             self._has_space()  # also while nothing can be sent: publishing threads wait for it
         for _ in range(limit.count):
             waiting = len(self.inbox)
-            if not waiting or (waiting < self._full_batch and not self._core.can_send):
+            if not waiting or (waiting < self._full_batch and self._waits()):
                 return
             if not (yield from self._take()):
                 return
 
+    def _waits(self) -> bool:
+        """Whether messages that make no full batch stay in the inbox."""
+        if not self._core.can_send:
+            return True
+        if not self._core.stages:
+            return False
+        now_ms = self.clock.mono_ms()
+        if self._held_to_ms is None:
+            self._held_to_ms = now_ms + HOLD_MS
+        return now_ms < self._held_to_ms
+
     def _take(self) -> Generator[e.Called, None, bool]:
         """Packs, numbers and sends up to a batch of messages; False if the store has no space."""
+        self._held_to_ms = None
         items = self.inbox[: packer.BATCH_MESSAGES]
         self.unsettled += len(items)
         del self.inbox[: len(items)]

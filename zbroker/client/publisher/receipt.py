@@ -41,8 +41,9 @@ class AckTracker:
         self.error: ZBrokerError | None = None  # nothing more will be settled
         self.ask_numbers: Callable[[], object] = _nothing
         self.wake: Callable[[], None] = _nothing
-        #: has the turns of the publisher while it waits for a receipt, if it can
-        self.have_turns: Callable[[Receipt, float | None], bool] = _no_turns
+        self.hurry: Callable[[], None] = _nothing  # somebody waits for what has no number yet
+        #: has the turns of the publisher until something is done, if it can
+        self.have_turns: Callable[[Callable[[], bool], float | None], bool] = _no_turns
         self.call: Callable[..., None] = _call
         self.callbacks: deque[tuple[Receipt, Callable[[Receipt], object]]] = deque()
         self.last_refusal: Callable[[], str] = str
@@ -106,7 +107,12 @@ class AckTracker:
 
     def wait_settled(self, sequence: int, timeout: float | None) -> None:
         """Raises: ZBrokerError timeout, or what ended the client."""
-        if not self.wait(lambda: self.settled >= sequence or self.error is not None, timeout):
+
+        def done() -> bool:
+            return self.settled >= sequence or self.error is not None
+
+        end = end_of(timeout)
+        if not done() and not self.have_turns(done, end) and not self.wait(done, left_until(end)):
             raise self.timed_out(timeout)
         if self.settled < sequence and self.error is not None:
             raise self.error
@@ -220,8 +226,14 @@ class Receipt(hot_path.QueuedMessage):
         took longer than `timeout` seconds, or what ended the client.
         """
         track, end = self._track, end_of(timeout)
-        settled = self.done or track.have_turns(self, end)
-        if not settled and not track.wait(lambda: self.done, left_until(end)):
+
+        def done() -> bool:
+            return self.done
+
+        if not self._number:
+            track.hurry()
+        settled = self.done or track.have_turns(done, end)
+        if not settled and not track.wait(done, left_until(end)):
             raise track.timed_out(timeout)
         error = track.refusal(self._number) if self._number else None
         if error is None and not 0 < self._number <= track.settled:
@@ -235,7 +247,7 @@ class Receipt(hot_path.QueuedMessage):
         return f"Receipt({self.topic!r}, sequence={self._number or None}, {state})"
 
 
-def _no_turns(_receipt: Receipt, _end: float | None) -> bool:
+def _no_turns(_done: Callable[[], bool], _end: float | None) -> bool:
     return False
 
 

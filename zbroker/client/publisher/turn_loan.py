@@ -1,9 +1,9 @@
 """Which thread has the turns of a publisher: its I/O thread, or one that it lends them to.
 
-A thread that publishes and waits for each receipt has the turns itself meanwhile: twice a hand-over
-between threads is most of what a publish costs the client.
+A thread that publishes and waits for each receipt, or flushes after each few, has the turns itself
+meanwhile: twice a hand-over between threads is most of what a publish costs the client.
 
-    I/O thread has the turns --a receipt was waited for, nothing else is kept--> lent
+    I/O thread has the turns --an ack was waited for, nothing else is kept--> lent
        ^---- a second publish without a wait, another thread, any request, LOAN_MS without a wait
 
 While they are lent the borrower sends in `publish` and reads in `wait`, under the lock that owns
@@ -20,7 +20,6 @@ from importlib import import_module
 from typing import Final
 
 from zbroker.client.ports import WakingPoller, wait_limit_ms
-from zbroker.client.publisher.receipt import Receipt
 from zbroker.client.waits import left_until
 from zbroker.engine.contract import Ready
 
@@ -44,7 +43,7 @@ class TurnLoan:
         self.lock = threading.Lock()  # held by the thread that has the turns
         self.borrower = 0
         self._in_main = False  # the borrower is the main thread
-        self._waiter = 0  # the thread that waited for a receipt last
+        self._waiter = 0  # the thread that waited for an ack last
         self._waited = False  # since the last look
         self._wait_ms: int | None = None
         self._failed: Exception | None = None  # in a turn of the borrower
@@ -59,17 +58,28 @@ class TurnLoan:
         with self.lock:
             return self.borrower != 0 and self._have_turn({})
 
-    def wait(self, receipt: Receipt, end: float | None) -> bool:
+    def work(self, do: Callable[[], int]) -> int | None:
+        """What `do` returns; it is followed by a turn. None: this thread has not the turns."""
+        if self.borrower != threading.get_ident() or self.lock.locked():
+            return None
+        with self.lock:
+            if not self.borrower:
+                return None
+            result = do()
+            self._have_turn({})
+            return result
+
+    def wait(self, done: Callable[[], bool], end: float | None) -> bool:
         """Has the turns until it is done or the time `end`, or until another thread wants them."""
         self._waiter = here = threading.get_ident()
         if self.borrower == here and not self.lock.locked():
             with self.lock:
                 self._waited = True
-                while self.borrower and not receipt.done and (left := left_until(end)) != 0:
+                while self.borrower and not done() and (left := left_until(end)) != 0:
                     ready = self._poller.look(wait_limit_ms(self._wait_ms, left))
                     if self.borrower:
                         self._have_turn(ready)
-        return receipt.done
+        return done()
 
     def recall(self) -> None:
         """Ends the loan, and the sleep of the I/O thread."""
