@@ -122,6 +122,14 @@ def _mark_without_third(link: Any) -> None:
     selection.judged = without
 
 
+def _others_need_no_bodies(link: Any) -> None:
+    unsent = link._headers._unsent
+    own = link._own.instance
+    link._headers._unsent = lambda: {
+        origin: 1 << 62 if origin.instance != own else at for origin, at in unsent().items()
+    }
+
+
 def _sessions_outlive(core: ReplicationCore) -> None:
     core.sources._end_all = lambda reason: []  # type: ignore[method-assign]
 
@@ -173,6 +181,7 @@ CORES: Final[dict[str, Callable[[ReplicationCore], None]]] = {
     "what was refused is not sent again": _each(_refused_for_good),
     "the mark is where it reads": _each(_mark_is_where_it_reads),
     "records of others hold no mark": _each(_mark_without_third),
+    "records of others are read by headers, whoever sends them": _each(_others_need_no_bodies),
     "sessions outlive the journal": _sessions_outlive,
     "what is lost on the way is not noticed": _losses_unseen,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ from zbroker.engine.effects import (
     Tell,
 )
 from zbroker.ids import Origin
-from zbroker.log.format import Batch
+from zbroker.log.format import STAYS, Batch
 from zbroker.log.reader import Cursor, Gap
 from zbroker.wire.replicas import Replicated
 
@@ -52,7 +53,8 @@ class FindStart(Struct, gc=False):
 
 class ReadLink(NamedTuple):
     """Whole batches from `cursor` on, below `limit`: see LinkBlock. stored: as they are in the log;
-    else with what commits show in place of these."""
+    else with what commits show in place of these. unsent: see `is_unsent`; while there are only
+    such batches their headers alone are read."""
 
     link: str
     session: int
@@ -60,6 +62,7 @@ class ReadLink(NamedTuple):
     limit: int
     max_bytes: int
     stored: bool = True
+    unsent: Mapping[Origin, int] = MappingProxyType({})
 
 
 class ReadState(NamedTuple):
@@ -129,8 +132,17 @@ class StateBlock(Struct, gc=False):
 
 
 class LinkBlock(Struct, gc=False):
-    """A ReadLink was done; `after`: where to go on."""
+    """A ReadLink was done; `after`: where to go on. only_headers: batches have no bodies."""
 
     read: ReadLink
     items: Sequence[Batch | Gap]
     after: Cursor
+    only_headers: bool = False
+
+
+def is_unsent(item: Batch | Gap, unsent: Mapping[Origin, int]) -> bool:
+    """Whether this is a batch that does not go to the destination. unsent: by origin, up to where
+    nothing does."""
+    if isinstance(item, Gap) or item.kind in STAYS:
+        return False
+    return item.origin_position + item.taken - 1 <= unsent.get(item.origin, -1)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import Final
+from itertools import islice, takewhile
+from typing import Final, cast
 
 from zbroker.engine.events import ReadFailed
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
-from zbroker.log.format import KIND_STATE, STAYS
+from zbroker.log.format import KIND_STATE, STAYS, Batch
 from zbroker.log.reader import Cursor, Gap, Log
-from zbroker.replication.effects import FindStart, LinkBlock, ReadLink, StartFound
+from zbroker.replication.effects import FindStart, LinkBlock, ReadLink, StartFound, is_unsent
 from zbroker.replication.snapshot_rows import HeadRows, Rows, first_part, head
 
 #: up to where each origin is
@@ -19,6 +19,7 @@ Ends = dict[Origin, int]
 
 _STATE: Final = "state"  # why a range is missing: the log began after it
 HEAD_BATCHES: Final = 1_000  # a snapshot is after the group that began its segment
+HEADERS_MAX: Final = 1_000  # of one read, roughly
 
 
 class LinkLog:
@@ -108,11 +109,26 @@ class LinkLog:
         return {one: min(at, first.get(one, at + 1) - 1) for one, at in messages.items()}
 
     def read(self, read: ReadLink) -> LinkBlock | ReadFailed:
-        """Whole batches, as they are in the log."""
+        """Batches, as they are in the log."""
         try:
+            if read.unsent and (headers := self._headers(read)) is not None:
+                return headers
             items, after = self._log.read(
                 read.cursor, read.limit, read.max_bytes, stored=read.stored
             )
         except StorageError as error:
             return ReadFailed(read, error)
         return LinkBlock(read, items, after)
+
+    def _headers(self, read: ReadLink) -> LinkBlock | None:
+        """Those of batches that are not sent; None: the first one may be."""
+        items, after = list[Batch | Gap](), read.cursor
+        for found, serial in self._log.header_lists(read.cursor, read.limit):
+            unsent = [*takewhile(lambda item: is_unsent(item, read.unsent), found)]
+            if unsent:
+                last = cast("Batch", unsent[-1])
+                items += unsent
+                after = Cursor(serial, last.end_offset, last.end_position)
+            if len(unsent) < len(found) or len(items) >= HEADERS_MAX:
+                break
+        return LinkBlock(read, items, after, only_headers=True) if items else None

@@ -43,6 +43,7 @@ from zbroker.replication.effects import (
     StartFound,
     StateBlock,
 )
+from zbroker.replication.header_reads import HeaderReads
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.incoming_link import last_of
 from zbroker.replication.link_filter import TypeOf, as_any
@@ -80,30 +81,27 @@ class OutgoingLink:
         """type_of: see LinkSelection. Raises: ClientError bad_filter."""
         self.link, self._mine, self._own, self.topics = link, mine, own, topics
         self.state = "down"
-        self.session = 0
-        self.mark = 0
+        self.session = self.mark = 0
         self.asked_in = 0  # generation of this instance when the session began
         self.paused = False  # by hand
         self.peer = Holdings()
         self.feature_level = 0  # of the destination
         self.refusal: w.LinkRefused | None = None  # of the last Hello
         self.selection = LinkSelection(own, self.peer, topics, type_of)
-        self._hello_ms: int = 0
-        self._hello_wait_ms = HELLO_WAIT_MS
+        self._headers = HeaderReads(own, self.peer)
+        self._hello_ms, self._hello_wait_ms = 0, HELLO_WAIT_MS
         self._heard_ms = self._beat_ms = 0
         self._heard_counter = 0  # counter of the own statement that this destination has heard
         self._again_ms: int | None = None  # when reading begins again
         self._cursor: Cursor | None = None
-        self._credit = 0
         self._ordinal = 0  # of the newest record sent
         self._judged_through = 0  # of the newest one that a receipt was about
-        self._bytes = 0  # on their way
+        self._credit = self._bytes = 0  # that may be, and are, on their way
         self._sent: deque[OnTheWay] = deque()
         self._named: set[int] = set()  # publishers, in this session
         self._unit: list[Sent] = []  # that is not complete yet
-        self._asks_state = False  # the destination has nothing
         self._parts = self._parts_there = 0  # of the state that it gets
-        self._stated = False  # all of them were sent
+        self._asks_state = self._stated = False  # the destination has nothing; all was sent
         self._state_from: int | None = None  # the destination begins with the log from here on
         self._held: LinkBlock | None = None  # until its publishers' names are known
 
@@ -350,7 +348,8 @@ class OutgoingLink:
         if len(self.selection.pending) >= PENDING_MAX or self._again_ms is not None:
             return None
         whole = self.topics.is_everything  # else commits are sent as the messages that they show
-        return ReadLink(self.link, self.session, cursor, persisted, READ_BYTES, whole)
+        unsent = self._headers.unsent() if whole else {}
+        return ReadLink(self.link, self.session, cursor, persisted, READ_BYTES, whole, unsent)
 
     def read(self, block: LinkBlock, names: Names) -> tuple[list[LinkEffect], set[int]]:
         """Sends what the destination lacks of a block.
@@ -360,7 +359,7 @@ class OutgoingLink:
         read = block.read
         if (read.session, read.cursor) != (self.session, self._cursor) or self._held is not None:
             return [], set()
-        if self.paused:  # the same is read again
+        if self.paused or not self._headers.suffice(block):  # the same is read again
             return [], set()
         self._held = block
         if wanted := self.unnamed(names):
@@ -398,7 +397,8 @@ class OutgoingLink:
 
     def unnamed(self, names: Names) -> set[int]:
         """Publishers whose names are needed before the block in hand can be sent."""
-        items = self._held.items if self._held is not None else ()
+        held = self._held
+        items = () if held is None or held.only_headers else held.items
         wants = self.selection.may_want
         found = {
             i.publisher for i in items
