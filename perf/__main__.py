@@ -15,6 +15,7 @@ from rich.table import Table
 
 from perf import (
     curve,
+    exchanges,
     fanout,
     handwritten,
     index,
@@ -58,6 +59,7 @@ WORKLOADS: Final[dict[str, Callable[[Setup], list[Result]]]] = {
     "replicated-queues": replicated_queues.everything,
     "spark": spark.pipeline,
     "staged": staged.beside,
+    "exchanges": exchanges.everything,
     "transactions": transactions.everything,
 }
 WIDTH: Final = 150  # of the table in a file or pipe
