@@ -29,6 +29,7 @@ from zbroker.journal.sessions import PublisherState
 from zbroker.log import references
 from zbroker.log.format import FLAG_SHOWS, KIND_BRANCH, KIND_PUBLISH, KIND_TRANSACTION, Batch
 from zbroker.wire import internal as i
+from zbroker.wire.units import FOR_NOW
 
 if TYPE_CHECKING:
     from tests.sim.transactions_world import TransactionsWorld
@@ -209,11 +210,26 @@ class TransactionsJournal(JournalNode):
 
     def answer(self, effect: e.Answer) -> Gone | None:
         if effect.rid != INGEST:
+            self._note_refusals(effect.message)
             return None if self._dies_with(effect.message) else super().answer(effect)
         here = self.world.rng.random() >= self.world.receipt_loss
         if here and isinstance(effect.message, i.JournalReceipt):
             self.world.ingest.receipts(effect.message.items)
         return None
+
+    def _note_refusals(self, message: Any) -> None:
+        """A commit that is refused for good is asked for again where its refusal is lost with this
+        process. What it waited for may be there then."""
+        process = self.world.process
+        if process is None or not isinstance(message, i.JournalReceipt):
+            return
+        refused = {item.ordinal for item in message.items if item.code and item.code not in FOR_NOW}
+        commits = process.core.manager.commits
+        if refused and commits._journal == message.incarnation:
+            self.world.judge.refused |= {
+                (commits.incarnation, unit.number) for unit in commits._under_way
+                if unit.ordinal in refused
+            }  # fmt: skip
 
     def _dies_with(self, message: Any) -> bool:
         """A commit is durable, and no one hears of it."""

@@ -121,6 +121,7 @@ class TransactionsJudge(Judge):
         self._contested: set[str] = set()  # of those, the ones beside others
         self._rejects: dict[Key, set[tuple[str, int]]] = {}  # that were asked for
         self._in_unit = False  # the record that is looked at is of a transaction
+        self.refused: set[tuple[int, int]] = set()  # units, for good, if the refusal arrives
 
     # -- the log ------------------------------------------------------------------------------
 
@@ -152,8 +153,12 @@ class TransactionsJudge(Judge):
 
     def _unit(self, record: Any, *, letters: bool = False) -> None:
         """The queues of a transaction have a record each."""
-        self._in_unit = (record.by, record.unit) == self._unit_now
-        if not self._in_unit:
+        unit = record.by, record.unit
+        self._in_unit = unit == self._unit_now
+        if unit in self.refused:  # it lands once, after whatever was sent after it
+            self.refused.discard(unit)
+            self.checks["refused, and landed"] += 1
+        elif not self._in_unit:
             super()._unit(record, letters=letters)
 
     def _buried(self, ref: Ref, where: BitMap64, why: str, letters: LogBatch | None) -> None:
