@@ -200,6 +200,19 @@ def test_one_of_a_key_is_held_back_and_the_next_ones_wait_for_it() -> None:
     assert at.seen("o")
 
 
+def test_a_consumer_that_is_faster_than_its_queue_says_again_what_it_holds() -> None:
+    at = kept(LEASED)
+    at.reading = False
+    begin_again(at)
+    join(at, holding=[at.low, at.high + 1], generation=HERE.generation)
+    assert at.codes() == ["not_ready"]
+    at.reading = True
+    at.run()
+    assert restate(at, at.low, at.high) == [at.low, at.high + 1]
+    again(at, ("q", "h"))
+    assert other_takes(at) == []
+
+
 @pytest.mark.parametrize("back_ms", [0, 60_000])
 def test_what_was_delayed_before_it_was_delivered_is_held_back(back_ms: int) -> None:
     """back_ms: how far the clock goes back with the restart, so that the delay is not over."""

@@ -91,6 +91,8 @@ class ConsumerRegistry:
             raise ClientError("bad_field", f"key {keys}: {text}")
         content = self._shared.compile(connection, command.filter)
         holding = self._shared.manager.good(positions_of(command.holding), command.generation)
+        if command.session and holding:
+            one.check_ready()  # else what will be held back for it is missed
         session = self._session(connection, command)
         consumer = self._made(connection, command)
         consumer.filter = content
