@@ -26,8 +26,13 @@ def hold(queue: Queue) -> None:
     # a delay may have been over, and the message delivered, when the process before this one ended
     delayed = places.delays.waiting & suspects
     places.delays.pause(delayed)
-    found = union([delayed, *places.ready.take(len(suspects), places.offered_before, suspects)])
-    if found:
+    places.ready.add(delayed)
+    parts = places.ready.take(len(suspects), places.offered_before, suspects)
+    early = delayed & places.ready.standing  # after a barrier, or others of its key
+    places.ready.discard(early)
+    places.delays.wait(early)
+    if parts:
+        found = union(parts)
         lost = queue.consumers.join(HELD_BACK, "", 0, filtered=False)
         lost.lost, lost.session = True, _NO_SESSION
         queue.consumers.in_sessions.add(HELD_BACK)
