@@ -52,7 +52,7 @@ def one_leaves(world: OwnersWorld) -> None:
     unseen = _accepted_once(world, (_owned(world, here) - _seen(world, here)) - _seen(world, to))
     if any(_state(each).stand_ins.of for each in many):
         unseen = set()  # what these take over is flagged
-    if _consumers(to):
+    if _consumers(to) or _has_room(here):
         unseen = set()  # a dead one is noticed there when it is sent some
     _say(here, "quiet", to)
     _say(here, "give", to)
@@ -96,6 +96,13 @@ def _consumers(here: OwnersInstance) -> bool:
     queue = _state(here).queue
     assert isinstance(queue, Queue)
     return bool(queue.consumers.by_key)
+
+
+def _has_room(here: OwnersInstance) -> bool:
+    """A consumer there may be given more in the meantime."""
+    queue = _state(here).queue
+    assert isinstance(queue, Queue)
+    return any(len(one.held) < one.backlog for one in queue.consumers.by_key.values())
 
 
 def _say(here: OwnersInstance, what: str, to: OwnersInstance) -> None:
