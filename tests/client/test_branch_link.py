@@ -46,6 +46,7 @@ class Connection:
         self._epoch, self._answers = epoch, list(answers)
         self.asked: list[Any] = []
         self.end, self.kept, self.lost, self.closed = 0.0, False, False, False
+        self.url = "a"
 
     def ask(self, command: Any) -> Any:
         if isinstance(command, AttachSession):

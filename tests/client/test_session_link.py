@@ -29,14 +29,19 @@ NOTHING = Takes([], [])
 class Connection:
     """A connection whose session began in `epoch`. commits: what becomes of each commit."""
 
-    def __init__(self, epoch: int, last: tuple[int, int], commits: list[Any]) -> None:
+    def __init__(
+        self, epoch: int, last: tuple[int, int], commits: list[Any], after: int | None = None,
+        url: str = "a",
+    ) -> None:  # fmt: skip
         self._epoch, self._last, self._commits = epoch, last, commits
+        self._after, self.url = after, url
         self.end, self.kept, self.lost, self.closed = 0.0, False, False, False
 
     def ask(self, command: Any) -> Any:
         if isinstance(command, AttachSession):
             self.attach = command
-            return SessionAttached("s", self._epoch, f"stage{self._epoch}.", *self._last, 70, 2)
+            stage = f"stage{self._epoch}."
+            return SessionAttached("s", self._epoch, stage, *self._last, 70, 2, after=self._after)
         answer = self._commits.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -131,6 +136,33 @@ def test_an_outcome_that_cannot_be_asked_for_is_unknown(
     with pytest.raises(ZBrokerError) as caught:
         at.commit(1, NOTHING, LONG_S)
     assert caught.value.code == "outcome_unknown"
+
+
+@pytest.mark.parametrize(("after", "url", "code"), [
+    (5, "b", "transaction_aborted"),
+    (6, "b", "transaction_aborted"),  # it was handed over
+    (7, "a", "transaction_aborted"),  # an attach was not answered
+    (7, "b", "outcome_unknown"),
+    (None, "b", "transaction_aborted"),  # an earlier release
+])  # fmt: skip
+def test_an_epoch_that_goes_on_from_another_one_does_not_tell(
+    monkeypatch: pytest.MonkeyPatch, after: int | None, url: str, code: str
+) -> None:
+    """Two instances had begun the session, neither of which had heard of the other one."""
+    second = Connection(8, (0, 0), [], after, url)
+    at = link(monkeypatch, Connection(5, (0, 0), [LOST[0]], 0), second)
+    with pytest.raises(ZBrokerError) as caught:
+        at.commit(2, NOTHING, LONG_S)
+    assert caught.value.code == code
+    assert at.begin(LONG_S)[0] == (8, 1), "it goes on"
+
+
+def test_a_commit_that_is_known_holds_whatever_came_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    second = Connection(8, (5, 1), [], 7, "b")
+    at = link(monkeypatch, Connection(5, (0, 0), [LOST[0]], 0), second)
+    assert at.commit(2, NOTHING, LONG_S).messages == 2
 
 
 def test_an_instance_that_has_not_heard_of_the_epoch_cannot_say(

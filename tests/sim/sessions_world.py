@@ -182,6 +182,10 @@ class Committer(Worker):
         attempt = self.attempt
         if attempt is not None and attempt.key.epoch != answer.epoch:
             holds = attempt.key[1:] == (answer.committed, answer.number)
+            if attempt.sent_ms is not None and not holds and not self.link.goes_on:
+                self.world.events.append("found unknown")
+                self.attempt = None
+                return
             if attempt.sent_ms is not None:
                 self.world.events.append("found committed" if holds else "found aborted")
             self._ended(attempt, committed=holds)

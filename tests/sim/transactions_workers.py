@@ -68,6 +68,7 @@ class SessionLink:
         self._pipe: Pipe | None = None
         self._logon_cid = self._attach_cid = ""
         self._holder, self._epoch = worker.world.cid(), 0  # the newest that it had
+        self._attached_at, self.goes_on = "", True  # see `zbroker.client.session_link`
 
     def need(self) -> None:
         """It shall be attached."""
@@ -133,7 +134,10 @@ class SessionLink:
         elif answer.cid != self._attach_cid:
             self._worker.answered(answer)
         elif isinstance(answer, t.SessionAttached) and answer.epoch >= self._epoch:
+            direct = answer.after in (self._epoch, self._epoch + 1)
+            self.goes_on = direct or self._attached_at == self.address or not self._epoch
             self.attached, self._epoch = answer, answer.epoch
+            self._attached_at = self.address
             self._worker.attached(answer)
         elif isinstance(answer, m.Error) and answer.code == "session_fenced":
             self._worker.fenced()

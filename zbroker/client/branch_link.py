@@ -22,7 +22,6 @@ from zbroker.client.session_link import (
     DetachedError,
     SessionLink,
     Takes,
-    never_arrived,
 )
 from zbroker.errors import Timeout, ZBrokerError
 from zbroker.wire.branches import (
@@ -78,7 +77,7 @@ class BranchLink:
             text = f"the prepare of {command.xid} was not answered, and its session cannot ask"
             raise ZBrokerError("outcome_unknown", f"{text}: {error}", _UNKNOWN) from None
         if found is None or not _is_of(found, command):
-            raise never_arrived()
+            raise self._session.not_there(f"the prepare of {command.xid}")
         return BranchPrepared(command.xid, found.messages, found.accepted)
 
     def _find(self, xid: Xid, end: float) -> Branch | None:

@@ -32,10 +32,11 @@ class LostError(Exception):
 
 
 class QuestionLink:
-    """One connection. Its methods raise: ZBrokerError, what the broker says; LostError."""
+    """One connection, to the broker at `url`. Its methods raise: ZBrokerError, what the broker
+    says; LostError."""
 
-    def __init__(self, link: ClientLink, end: float) -> None:
-        self._link, self.end = link, end  # answers are waited for until `end`
+    def __init__(self, link: ClientLink, end: float, url: str = "") -> None:
+        self._link, self.end, self.url = link, end, url  # answers are waited for until `end`
         self.kept = False  # it is not closed when its question is answered
         self._cids = 0
 
@@ -85,7 +86,7 @@ def ask(
     newer_than, said = 0, ""
     while True:
         session = wait_for_session(listeners, newer_than, end)
-        connection = QuestionLink(listeners.connect(), end)
+        connection = QuestionLink(listeners.connect(), end, session.url)
         try:
             try:
                 connection.log_on(session.answer.token or "")

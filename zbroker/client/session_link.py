@@ -5,7 +5,8 @@
                      +---- lost -------+--> attach again: was it committed?
 
 A commit that was not answered is not sent again. The session attaches again: in a higher epoch, so
-it cannot arrive any more, and the answer says whether it had.
+it cannot arrive any more, and the answer says whether it had. At another instance only if that goes
+on from the epoch of the commit: two may have begun the session without knowing of each other.
 
 A session with a time-out attaches again by itself, see session_keeper.py, also while a transaction
 is open: that is over then. A task of an event loop that is cancelled leaves a thread with its
@@ -86,6 +87,8 @@ class SessionLink:
         self._holder = secrets.token_hex(8)
         self._connection: QuestionLink | None = None
         self._attached: SessionAttached | None = None
+        self._attached_at = ""  # the URL of the broker
+        self._goes_on = True  # the newest epoch is known to come after the one before
         self._open: TransactionId | None = None
         self._number = 0
         self._closed = False
@@ -105,16 +108,20 @@ class SessionLink:
             answer = connection.ask(command)
             assert isinstance(answer, SessionAttached)
             self._connection, connection.kept = connection, True
+            self._attached_at = connection.url
             return answer
 
         with self.lock:
             self.disconnect()
-            what = f"session({self.name!r})"
+            what, before = f"session({self.name!r})", self._attached_at
             found = ask(self._listeners, timeout, what, begin, AGAIN, HINT)
             if found.epoch < self.epoch:  # what became of that one is not known there
                 self.disconnect()
                 text = f"{what} began last on an instance whose log is not here yet"
                 raise ZBrokerError("session_elsewhere", text, _ELSEWHERE)
+            # a hand-over is an epoch of its own
+            direct = found.after in (None, self.epoch, self.epoch + 1)
+            self._goes_on = direct or self._attached_at == before or not self.epoch
             self._attached, self._number = found, 0
             self._on_attached(found.epoch)
             self._beat()
@@ -240,8 +247,15 @@ class SessionLink:
             hint = "open the session again when the broker is there, and compare `last`"
             raise ZBrokerError("outcome_unknown", f"{text}: {error}", hint) from None
         if (now.committed, now.number) != id_:
-            raise never_arrived()
+            raise self.not_there(f"the commit of {self.name!r}")
         return TransactionCommitted(self.name, id_.number, now.position, now.messages)
+
+    def not_there(self, what: str) -> ZBrokerError:
+        """The error where nothing is known of a last command without an answer."""
+        if self._goes_on:
+            return never_arrived()
+        text = f"{what} was not answered, and its session began elsewhere, too: it may still hold"
+        return ZBrokerError("outcome_unknown", text, "look for what it did when all logs have met")
 
     def detach(self, code: str, text: str, timeout: float) -> None:
         """Ends the session, on every instance. code, text: why, if its program failed.

@@ -161,7 +161,7 @@ class TransactionCommands:
                 answer = SessionAttached(
                     command.session, epoch, now.stage, now.committed, now.number, now.position,
                     now.messages, command.cid, now.timeout_ms, row.ended, row.end_code,
-                    row.end_text, True,
+                    row.end_text, True, row.epoch,
                 )  # fmt: skip
                 self._shared.send(one.connection.rid, answer)
         elif now.holder == command.holder != "":

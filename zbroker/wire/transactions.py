@@ -128,7 +128,8 @@ class SessionAttached(ServerAnswer, tag="session_attached"):
     in this log, 0: none. position: of its first message here, 0: not known; messages: how many.
     timeout_ms: as it was granted. ended: why it was over before this, "": it was not; code, text:
     as its program said then. rejects: its transactions take rejects; an earlier release did not
-    look at them.
+    look at them. after: the epoch before, as this log knew it, 0: none; an earlier release did not
+    say.
     """
 
     session: str
@@ -144,6 +145,7 @@ class SessionAttached(ServerAnswer, tag="session_attached"):
     code: str = ""
     text: str = ""
     rejects: bool = False
+    after: int | None = None
 
 
 class SessionDetached(ServerAnswer, tag="session_detached"):
