@@ -47,13 +47,6 @@ def _every_asker_gets_it(core: Any) -> None:
     moves._requested = grants
 
 
-def _any_epoch_of_a_program(core: Any) -> None:
-    """A session begins where the newest epoch of its program was not heard of."""
-    moves = core._session_moves
-    elsewhere = moves._elsewhere
-    moves._elsewhere = lambda row, _epoch, *, force: elsewhere(row, 0, force=force)
-
-
 QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "commits do not wait for destinations": _destinations_not_waited_for,
     **{
@@ -65,7 +58,6 @@ QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
     },
     "a session begins before its hand-over is read": _begins_unread,
     "every instance that asks gets the session": _every_asker_gets_it,
-    "a session begins where its epoch is not known": _any_epoch_of_a_program,
 }  # fmt: skip
 JOURNAL: Final[dict[str, Callable[[JournalCore], None]]] = {
     "sessions of other instances are not folded": _others_not_folded,
