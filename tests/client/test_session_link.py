@@ -157,6 +157,17 @@ def test_an_epoch_that_goes_on_from_another_one_does_not_tell(
     assert at.begin(LONG_S)[0] == (8, 1), "it goes on"
 
 
+def test_an_instance_where_it_was_not_attached_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused, second = Connection(4, (0, 0), [], 3, "b"), Connection(8, (0, 0), [], 7, "b")
+    at = link(monkeypatch, Connection(5, (0, 0), [], 0), refused, second)
+    with pytest.raises(ZBrokerError, match="whose log is not here yet"):
+        at.attach(LONG_S)
+    at.attach(LONG_S)
+    assert at.not_there("it").code == "outcome_unknown"
+
+
 def test_a_commit_that_is_known_holds_whatever_came_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -97,7 +97,7 @@ class SessionLink:
         """Raises: ZBrokerError session_elsewhere, session_fenced (another program took it),
         too_many, "timeout", ..."""
 
-        def begin(connection: QuestionLink) -> SessionAttached:
+        def begin(connection: QuestionLink) -> tuple[SessionAttached, str]:
             again = self._attached is not None
             command = AttachSession(
                 self.name, self._holder, again=again, force=self._force, timeout_ms=self.timeout_ms,
@@ -108,21 +108,20 @@ class SessionLink:
             answer = connection.ask(command)
             assert isinstance(answer, SessionAttached)
             self._connection, connection.kept = connection, True
-            self._attached_at = connection.url
-            return answer
+            return answer, connection.url
 
         with self.lock:
             self.disconnect()
-            what, before = f"session({self.name!r})", self._attached_at
-            found = ask(self._listeners, timeout, what, begin, AGAIN, HINT)
+            what = f"session({self.name!r})"
+            found, url = ask(self._listeners, timeout, what, begin, AGAIN, HINT)
             if found.epoch < self.epoch:  # what became of that one is not known there
                 self.disconnect()
                 text = f"{what} began last on an instance whose log is not here yet"
                 raise ZBrokerError("session_elsewhere", text, _ELSEWHERE)
             # a hand-over is an epoch of its own
             direct = found.after in (None, self.epoch, self.epoch + 1)
-            self._goes_on = direct or self._attached_at == before or not self.epoch
-            self._attached, self._number = found, 0
+            self._goes_on = direct or self._attached_at == url or not self.epoch
+            self._attached, self._attached_at, self._number = found, url, 0
             self._on_attached(found.epoch)
             self._beat()
             return found
