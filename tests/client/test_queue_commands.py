@@ -41,7 +41,8 @@ class FakeBroker:
     def session(self, newer_than: int) -> Any:
         if newer_than >= self.number:
             self.number += 1
-        return SimpleNamespace(number=self.number, answer=Ack("", token=f"t{self.number}"))
+        answer = Ack("", token=f"t{self.number}")
+        return SimpleNamespace(number=self.number, url="tcp://b", answer=answer)
 
     def connect(self) -> Any:
         return FakeLink(self)
