@@ -113,16 +113,25 @@ def test_a_prepare_whose_connection_was_lost_is_looked_for_in_a_higher_epoch(
 
 def test_another_instance_may_have_a_branch_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be the first one of the list."""
-    second = Connection(6, BranchList([branch(here=False), branch()]))
+    second = Connection(6, BranchList([branch(4, here=False), branch()]))
     world = World(monkeypatch, Connection(5, LOST), second)
     assert world.link.prepare(XID, 2, NOTHING, LONG_S) == BranchPrepared(XID, 2, 1)
     assert second.asked[0].limit > 1
 
 
+def test_a_prepare_is_found_at_the_instance_that_handed_its_session_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is decided there: the one where the session is now says `branch_elsewhere`."""
+    second = Connection(7, BranchList([branch(here=False)]))
+    world = World(monkeypatch, Connection(5, LOST), second)
+    assert world.link.prepare(XID, 2, NOTHING, LONG_S) == BranchPrepared(XID, 2, 1)
+
+
 @pytest.mark.parametrize(
     "found",
-    [[], [branch(4)], [branch(number=2)], [branch(here=False)], [branch(session="other")]],
-    ids=["none", "of an older epoch", "of another number", "elsewhere", "of another session"],
+    [[], [branch(4)], [branch(number=2)], [branch(session="other")]],
+    ids=["none", "of an older epoch", "of another number", "of another session"],
 )
 def test_a_prepare_that_never_arrived_is_aborted(
     monkeypatch: pytest.MonkeyPatch, found: list[Branch]

@@ -72,28 +72,29 @@ class BranchLink:
     def _look(self, command: PrepareTransaction, end: float) -> BranchPrepared:
         """What became of a prepare without an answer. Raises: as `prepare`."""
         try:
-            found = self._find(command.xid, end)
+            found = self._find(command, end)
         except ZBrokerError as error:
             text = f"the prepare of {command.xid} was not answered, and its session cannot ask"
             raise ZBrokerError("outcome_unknown", f"{text}: {error}", _UNKNOWN) from None
-        if found is None or not _is_of(found, command):
+        if found is None:
             raise self._session.not_there(f"the prepare of {command.xid}")
         return BranchPrepared(command.xid, found.messages, found.accepted)
 
-    def _find(self, xid: Xid, end: float) -> Branch | None:
-        """The branch, once no prepare of before can arrive. Raises: ZBrokerError."""
+    def _find(self, command: PrepareTransaction, end: float) -> Branch | None:
+        """The branch that it prepared, once it cannot arrive any more. It may be of another
+        instance, which has handed the session over since. Raises: ZBrokerError."""
         while True:
             left = max(PAUSE_S, end - time.monotonic())
             self._session.attach(left)
             try:
-                answer = self._session.ask(ListBranches(xid), time.monotonic() + left)
+                answer = self._session.ask(ListBranches(command.xid), time.monotonic() + left)
             except LostError:
                 if time.monotonic() >= end:
                     what = f"session({self._session.name!r}): no answer in time"
                     raise Timeout("timeout", what, HINT) from None
                 continue
             assert isinstance(answer, BranchList)
-            return next((each for each in answer.branches if each.here), None)
+            return next((each for each in answer.branches if _is_of(each, command)), None)
 
     def fence(self, timeout: float) -> None:
         """From here on no prepare of before can arrive. Raises: as `SessionLink.attach`."""
