@@ -963,20 +963,14 @@ def test_a_fact_of_a_life_that_is_not_known_yet_counts_once_it_is(bench: Shared)
     assert not bench.messages
 
 
-def test_a_fact_of_a_life_whose_definition_was_lost_stops_nothing_for_ever(bench: Shared) -> None:
-    """The host that had defined it lost that, and the one that had heard of it is lost, too."""
-    mine = bench.many(3)
-    bench.facts_of(gone(mine[:1], HERE), origin=THIRD, life=LIFE)
-    bench.facts_of(gone(mine[1:2], HERE), origin=THIRD)
-    one = bench.manager.running["q"]
-    assert one.replicated is not None
-    assert one.replicated.stopped
+def test_a_definition_may_be_in_a_newer_generation_than_it_names(bench: Shared) -> None:
+    """That began meanwhile, and its first record closes the one that is named."""
+    mine = bench.many(1)
     closes(bench, Origin(*LIFE[1:]))
-    assert not one.replicated.stopped
-    assert bench.messages == BitMap64([mine[0], mine[2]])
-    bench.facts_of(gone(mine[:1], HERE), gone(mine[2:], HERE), origin=THIRD, life=LIFE)
-    bench.facts_of(gone(mine[2:], HERE), origin=THIRD)
-    assert bench.messages == BitMap64(mine[:1])
+    bench.facts_of(gone(mine, HERE), origin=THIRD, life=LIFE)
+    assert bench.messages == BitMap64(mine)
+    bench.arrives(KIND_DEFINITION, definition(), THERE._replace(generation=2))
+    assert not bench.messages
 
 
 def test_a_fact_of_a_life_that_has_ended_counts_for_no_other(bench: Shared) -> None:

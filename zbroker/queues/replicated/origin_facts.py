@@ -12,9 +12,8 @@ When no more facts may wait, the records of their origin wait in the log instead
 stopped, as on a slow link, and is read again from there when there is room. So is one whose
 record names a life of the queue of which nothing is known yet: its definition is of another origin.
 
-No message of a closed generation is still to come, nor a definition. So a fact that names more than
-it had does not wait: a host names what only it had, and then loses it. And one of a life that is
-not known by then is left out: of two lost hosts one had the definition, the other one the facts.
+No message of a closed generation is still to come, so a fact that names more than it had does not
+wait: a host names what only it had, and then loses it.
 
 What the facts mean to a work queue is in replicated_queue.py, and to a replayable one in
 replicated_replayable.py.
@@ -235,7 +234,7 @@ class OriginFacts:
         if origin in self.stopped and not again:
             return True
         if record.life not in self.view.lives:
-            if record.life in self.view.ended or self._is_lost(record.life):
+            if record.life in self.view.ended:
                 return True
             self.stopped[origin], self._awaits[origin] = batch.position, record.life
             return False
@@ -254,10 +253,6 @@ class OriginFacts:
         for fact in facts:
             self._apply_whole(fact, batch.position)
         return True
-
-    def _is_lost(self, life: QueueDeclaration) -> bool:
-        """Its definition does not come any more."""
-        return Origin(life.instance, life.generation) in self._closed
 
     def _known(self, fact: AnyQueueFact) -> Iterable[_Known]:
         for one in fact.where:
@@ -323,10 +318,7 @@ class OriginFacts:
         if not self.stopped or not self.early.roomy:
             return None
         known = self.view.lives | self.view.ended
-        self._awaits = {
-            one: life for one, life in self._awaits.items()
-            if life not in known and not self._is_lost(life)
-        }  # fmt: skip
+        self._awaits = {one: life for one, life in self._awaits.items() if life not in known}
         due = [(at, origin) for origin, at in self.stopped.items() if origin not in self._awaits]
         if not due:
             return None
