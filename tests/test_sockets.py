@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -112,3 +114,35 @@ def test_a_ping_is_sent_and_given_up_within_two_intervals(
     )
     assert 1 <= every_ms <= timeout_ms
     assert every_ms + timeout_ms <= limit_ms
+
+
+BROKEN_OFF = """
+import socket, struct, sys, time, zmq
+from tests.process.floods import COMMAND, Stranger, frame
+from zbroker import sockets
+sockets.HEARTBEAT_IVL_MS = 50
+context = zmq.Context()
+router = sockets.public_router(context, 1_000, 0)
+router.bind("tcp://127.0.0.1:*")
+peer = Stranger(router.getsockopt_string(zmq.LAST_ENDPOINT))
+peer.shake()
+peer.say(frame(b"x") * 2_600 + frame(b"\\4PING" + bytes(2), COMMAND))
+time.sleep(0.2)
+peer._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+peer.close()
+time.sleep(float(sys.argv[1]))
+count = 0
+while router.poll(200):
+    sockets.receive_from(router)
+    count += 1
+print(count)
+"""
+
+
+@pytest.mark.parametrize("pause_s", [0.01, 0.3], ids=["a PING came last", "a heartbeat is due"])
+def test_a_connection_that_breaks_off_with_much_unread_ends_no_process(pause_s: float) -> None:
+    """libzmq 4.3.5 asserts there that it may write, if a high-water mark has stopped its reading.
+    In a process of its own."""
+    command = [sys.executable, "-c", BROKEN_OFF, str(pause_s)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "2600\n"), done.stderr

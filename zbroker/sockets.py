@@ -81,10 +81,12 @@ def public_router(
 ) -> Socket:
     """A tcp ROUTER for clients, not bound yet. A frame over the limit closes its connection.
 
+    Nothing but the guard of its listener bounds what waits unread: at a high-water mark libzmq
+    stops reading, and a connection that breaks off then may end the process.
     curve: a client must show a key, and this context's ZAP handler decides whether it is admitted.
     """
     socket = context.socket(zmq.ROUTER)
-    _common(socket, sndhwm, 1_000)
+    _common(socket, sndhwm, 0)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
     ask_for_heartbeats(socket, None)

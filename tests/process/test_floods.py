@@ -406,12 +406,22 @@ def pushy(url: str) -> None:
     stranger.close()
 
 
+def babbling(url: str) -> None:
+    """Sends 96 MiB of messages of one byte, faster than they can be read."""
+    stranger = logged_on(url, "babbling")
+    part = frame(b"x") * 100_000
+    for _ in range(320):
+        if not stranger.say(part):
+            break
+    stranger.close()
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("flood", [endless, pushy])
+@pytest.mark.parametrize(("flood", "mib"), [(endless, 256), (pushy, 256), (babbling, 512)])
 def test_a_client_that_says_more_than_is_read_costs_no_more_than_is_documented(
-    open_place: Place, flood: Callable[[str], None]
+    open_place: Place, flood: Callable[[str], None], mib: int
 ) -> None:
-    endure(open_place, flood.__name__, flood, 256 * MIB)
+    endure(open_place, flood.__name__, flood, mib * MIB)
 
 
 # -- with a valid key -----------------------------------------------------------------------------

@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker.server.listener.guard import (
+    HEADER_SPARE_BYTES,
     HEARTBEATS_BYTES_S,
     INSIDE,
     LOGON_MS,
     ROUND_MAX,
     SHAKING_MAX_BYTES,
+    UNREAD_FRAMES_MAX,
     WAITING,
     WAITING_MAX_BYTES,
     WAITING_TOTAL_BYTES,
@@ -57,10 +59,13 @@ class Bench:
     def says(self, fd: int, count: int) -> None:
         self.flows[fd] = self.flows[fd]._replace(received=self.flows[fd].received + count)
 
-    def look(self, after_ms: int = INSIDE.every_ms, worked_us: int = WORK_US) -> list[Cut]:
+    def look(
+        self, after_ms: int = INSIDE.every_ms, worked_us: int = WORK_US, *, drained: bool = False
+    ) -> list[Cut]:
         self.now_ms += after_ms
         self._worked_us += worked_us
-        cuts = self.guard.look(self.now_ms, lambda: self._worked_us, self._flow)
+        worked = self._worked_us
+        cuts = self.guard.look(self.now_ms, lambda: worked, self._flow, drained=drained)
         self.guard.check()
         return cuts
 
@@ -206,6 +211,25 @@ def test_what_was_estimated_too_high_is_no_credit(bench: Bench) -> None:
     assert bench.look() == []
     bench.says(1, UNREAD + SHAKING_MAX_BYTES)
     assert bench.look() == [Cut(1, "unread")]
+
+
+def test_of_short_frames_fewer_bytes_may_be_unread(bench: Bench) -> None:
+    connection = bench.enter(1)
+    bench.says(1, 3_000)
+    connection.read, connection.frames = 3_000, 1_000
+    assert bench.look() == []
+    bench.says(1, 3 * UNREAD_FRAMES_MAX)
+    assert bench.look() == []
+    bench.says(1, SHAKING_MAX_BYTES)
+    assert bench.look() == [Cut(1, "unread")]
+
+
+def test_longer_headers_than_needed_cut_no_one_of_whom_all_is_read(bench: Bench) -> None:
+    connection = bench.enter(1)
+    for _ in range(1_000):
+        bench.says(1, 10_000 * (3 + HEADER_SPARE_BYTES))
+        connection.read, connection.frames = 30_000, 10_000
+        assert bench.look(drained=True) == []
 
 
 def test_heartbeats_of_months_cut_no_one(bench: Bench) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Final, Literal, NamedTuple
 
 from zbroker.limits import KIB, MIB
@@ -21,6 +22,8 @@ SHAKING_MAX_BYTES: Final = 16 * KIB  # a handshake has less than 1 KiB; metadata
 WAITING_MAX_BYTES: Final = 256 * KIB  # before the logon; a logon and what was sent along with it
 #: of all that wait; every share is at least SHAKING_MAX_BYTES. Frames of two bytes take 64 each
 WAITING_TOTAL_BYTES: Final = 8 * MIB
+HEADER_SPARE_BYTES: Final = 7  # a frame's length may take 8 bytes where one would do
+UNREAD_FRAMES_MAX: Final = 1 << 20  # of one that is logged on; as above, some 64 MiB
 ROUND_MAX: Final = 256  # connections of one turn; bounds how long clients wait for it
 HEARTBEATS_BYTES_S: Final = 512  # PING and PONG are received but never read
 
@@ -76,6 +79,8 @@ class GuardedConnection:
     base: int = 0  # received when it began to wait; -1 until that was looked at
     received: int = 0  # counted in `unread`
     read: int = 0  # not yet counted in `unread`
+    frames: int = 0  # in `read`
+    frame_bytes: float = 0.0  # the mean of those that were read last; 0: none was
     unread: int = 0
 
 
@@ -84,6 +89,7 @@ class ConnectionGuard:
 
     def __init__(self, bounds: ConnectionLimits) -> None:
         self._bounds = bounds
+        self._drained = False
         self.by_rid: dict[bytes, GuardedConnection] = {}
         self._by_fd: dict[int, GuardedConnection] = {}
         self._waiting: dict[int, GuardedConnection] = {}  # the longest first
@@ -150,13 +156,15 @@ class ConnectionGuard:
         return min(due) if due else None
 
     def look(
-        self, now_ms: int, worked_us: Callable[[], int], flow: Callable[[int], TcpCounters | None]
-    ) -> list[Cut]:
+        self, now_ms: int, worked_us: Callable[[], int], flow: Callable[[int], TcpCounters | None],
+        *, drained: bool,
+    ) -> list[Cut]:  # fmt: skip
         """The connections to cut now. Checks at most ROUND_MAX connections of each kind.
 
         worked_us: how long the threads that receive have worked since they began. flow: the counts
-        of a descriptor; None if it is no longer a connection.
+        of a descriptor; None if it is no longer a connection. drained: no message waits.
         """
+        self._drained = drained
         cuts = self._late(now_ms)
         for each in self._rounds:
             for connection in each.some(now_ms, worked_us):
@@ -191,11 +199,16 @@ class ConnectionGuard:
     ) -> Why | None:
         """Never below zero: a too high estimate for messages is not a credit for later."""
         came = flow.received - connection.received - connection.read
+        if self._drained:  # and a too low one, of frames with longer headers, does not add up
+            came -= connection.frames * HEADER_SPARE_BYTES
         heartbeats = HEARTBEATS_BYTES_S * (now_ms - connection.looked_ms) // 1_000
         connection.unread = max(0, connection.unread + came - heartbeats)
-        connection.received, connection.read = flow.received, 0
+        if connection.frames:
+            connection.frame_bytes = connection.read / connection.frames
+        connection.received, connection.read, connection.frames = flow.received, 0, 0
         connection.looked_ms = now_ms
-        return "unread" if connection.unread > self._bounds.unread_bytes else None
+        most = min(self._bounds.unread_bytes, UNREAD_FRAMES_MAX * connection.frame_bytes or inf)
+        return "unread" if connection.unread > most else None
 
     def _cut(self, connection: GuardedConnection, why: Why) -> Cut:
         self.closed(connection.fd)

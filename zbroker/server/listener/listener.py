@@ -30,9 +30,11 @@ LETTING_MS: Final = (
     1  # then it checks again whether all are in: a client that gave up is not reported
 )
 TELL_MS: Final = 10_000  # a flood is one line of the log per so long
-#: what a ZMTP 3.1 frame has besides its content, at most; and a CURVE one
-FRAME_BYTES: Final = 9
-CURVE_FRAME_BYTES: Final = FRAME_BYTES + 33
+#: what a ZMTP 3.1 frame has besides its content, if that is short, and longer; and a CURVE one
+SHORT_BYTES: Final = 2
+LONG_BYTES: Final = 9
+SHORT_MAX_BYTES: Final = 255
+CURVE_BYTES: Final = 33
 #: Bytes that a peer confirms only if it has the ROUTER's part of the handshake, which is 108 and
 #: 301. Before it a greeting of 64 is sent; with CURVE a WELCOME of 170 and maybe an ERROR of 12.
 SHAKEN_BYTES: Final = 90
@@ -75,7 +77,7 @@ class Listener:
         self._descriptors = limits = kernel.descriptors(connections)
         shaken = SHAKEN_BYTES if curve is None else CURVE_SHAKEN_BYTES
         self._guard = ConnectionGuard(ConnectionLimits(limits.connections, unread_bytes, shaken))
-        self._frame_bytes = FRAME_BYTES if curve is None else CURVE_FRAME_BYTES
+        self._box_bytes = 0 if curve is None else CURVE_BYTES
         self._zap = ZapHandler(context, allowed) if curve is not None else None
         self.router = sockets.public_router(context, frame_bytes, sndhwm, curve)
         sockets.know_ipv6(self.router, listen)
@@ -134,7 +136,8 @@ class Listener:
         self._changed = False
         wake_ms = self._guard.wake_ms()
         if wake_ms is not None and now_ms >= wake_ms:
-            self._cut(self._guard.look(now_ms, kernel.worked_us, self._flows.of))
+            drained = not sockets.has_more(self.router)
+            self._cut(self._guard.look(now_ms, kernel.worked_us, self._flows.of, drained=drained))
         if self._news and now_ms >= self._tell_ms:
             self._tell(now_ms)
 
@@ -261,9 +264,17 @@ class Listener:
         size = sum(map(len, frames))
         connection = self._of(rid)
         if connection is not None:
-            connection.read += size + len(frames) * self._frame_bytes
+            connection.read += size + self._around(frames)
+            connection.frames += len(frames)
         key = "" if self._curve is None else str(frames[0].get("User-Id"))
         return rid, frames, over, key, size
+
+    def _around(self, frames: sockets.Frames) -> int:
+        """The bytes that came besides their contents. Too many would hide what is not read."""
+        box = self._box_bytes
+        short = sum(len(frame) + box <= SHORT_MAX_BYTES for frame in frames)
+        count = len(frames)
+        return count * (box + LONG_BYTES) - short * (LONG_BYTES - SHORT_BYTES)
 
     def _meet(self, rid: bytes, frame: zmq.Frame) -> None:
         """Its first message. A busy turn may read that before the monitor tells that it came:
