@@ -13,6 +13,7 @@ was not heard for two intervals.
 |   | broker: not one byte arrives, not even PINGs (ListenerHeartbeats) |
 | the broker's loop hangs, its sockets live | client: no beat arrives (Silence) |
 | only the way to the broker is cut | broker: silence; notified, the client reconnects |
+| a connection ends, its process was killed | broker: at once (server.ports.CommandsPort) |
 | a handler is long, a program computes | not an alarm: libzmq sends PINGs without Python |
 | this process was stopped, or lags | not an alarm: silence counts only while it listens |
 | a beat comes late or is lost | not an alarm: there are four of them in two intervals |

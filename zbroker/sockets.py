@@ -185,23 +185,27 @@ class Wires:
     """The TCP connections of the peers of a ROUTER, by routing id.
 
     libzmq does not tell when it was sent a PING; the kernel tells when it got bytes.
+    left: peers whose connection has ended, in this order, until somebody takes them out.
     """
 
     def __init__(self) -> None:
         self.fds: dict[bytes, int] = {}
+        self.left: dict[bytes, None] = {}
         self._rids: dict[int, bytes] = {}  # a descriptor has one peer at a time
 
-    def add(self, rid: bytes, frame: zmq.Frame) -> None:
-        """A peer that is not in `fds`, and the first frame that came from it."""
+    def add(self, rid: bytes, frame: zmq.Frame) -> int:
+        """A peer that is not in `fds`, and the first frame that came from it. Returns: its fd."""
         fd = int(frame.get(zmq.SRCFD))
         self.drop(fd)
         self._rids[fd], self.fds[rid] = rid, fd
+        return fd
 
     def drop(self, fd: int) -> None:
         """The connection of this descriptor has ended: its peer may return under its old name."""
         rid = self._rids.pop(fd, None)
         if rid is not None:
             del self.fds[rid]
+            self.left[rid] = None
 
     def quiet_ms(self, rid: bytes) -> int | None:
         """How long ago the last byte came from this peer; None if its connection is gone."""

@@ -30,7 +30,7 @@ from zbroker.engine.effects import (
     Reconnect,
     Say,
 )
-from zbroker.engine.events import StopAsked
+from zbroker.engine.events import Gone, StopAsked
 from zbroker.journal.effects import PublishWatermarks
 from zbroker.limits import BEAT_MS, IDLE_BEAT_MS
 from zbroker.server.ports import CommandsPort, JournalPort, SupervisorPort
@@ -309,8 +309,17 @@ def test_of_watermarks_only_the_newest_is_there(rig: Rig) -> None:
 class FakeListener:
     """A listener at which these commands wait; it is its own socket."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *left: bytes) -> None:
         self.router, self.waiting = self, count
+        self._left = [*left]
+
+    @property
+    def left(self) -> int:
+        return len(self._left)
+
+    def take_left(self, count: int) -> list[bytes]:
+        taken, self._left = self._left[:count], self._left[count:]
+        return taken
 
     def getsockopt(self, option: int) -> int:
         assert option == zmq.EVENTS
@@ -365,6 +374,32 @@ def test_after_a_closed_gate_commands_wait_unread() -> None:
     for poller in pollers:
         told = [(call[0], *call.args[:1]) for call in poller.method_calls]
         assert told == [(name, listener) for name in ("register", "unregister", "register")]
+
+
+def test_a_client_that_left_is_gone_once_all_that_it_sent_was_read() -> None:
+    """Where the poller has found nothing, something may have come since."""
+    listener = FakeListener(5, b"\0ann1")
+    port = CommandsPort(listener, mock.Mock())  # type: ignore[arg-type]
+    assert port.next_wake_ms() == 0
+    assert [len(burst.received) for burst in port.events({}, Limit(3))] == [3]
+    assert port.next_wake_ms() == 0
+    burst, gone = port.events({}, Limit(3))
+    assert (len(burst.received), gone) == (2, Gone(b"\0ann1"))
+    assert port.next_wake_ms() is None
+
+
+def test_of_clients_that_left_so_many_are_gone_in_one_turn() -> None:
+    port = CommandsPort(FakeListener(0, *b"abcde"), mock.Mock())  # type: ignore[arg-type]
+    assert [len(port.events({}, Limit(3))) for _ in range(3)] == [3, 2, 0]
+
+
+def test_behind_a_closed_gate_a_client_that_left_is_still_there() -> None:
+    """What it sent may wait there."""
+    port = CommandsPort(FakeListener(0, b"\0ann1"), mock.Mock())  # type: ignore[arg-type]
+    port.gate(Gate("clients", open=False))
+    assert (list(port.events({}, Limit(3))), port.next_wake_ms()) == ([], None)
+    port.gate(Gate("clients", open=True))
+    assert list(port.events({}, Limit(3))) == [Gone(b"\0ann1")]
 
 
 # -- the supervisor -----------------------------------------------------------------------------

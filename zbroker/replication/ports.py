@@ -9,6 +9,7 @@ import zmq
 
 from zbroker import sockets
 from zbroker.engine.contract import Limit, Ready
+from zbroker.engine.events import Gone
 from zbroker.errors import ClientError
 from zbroker.limits import FRAME_SLACK_BYTES, MESSAGE_LARGEST_BYTES, MIB
 from zbroker.replication.core import DestinationBroke, FromDestination
@@ -33,25 +34,29 @@ Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class SourcesPort:
-    """What other instances send here, one message after the other."""
-
-    next_wake_ms = None
+    """What other instances send here, one message after the other; then who has left."""
 
     def __init__(self, listener: Listener, poller: zmq.Poller) -> None:
         self._listener = listener
         self.drained = True
         poller.register(listener.router, zmq.POLLIN)
 
-    def events(self, ready: Ready, limit: Limit) -> Iterable[FromSource | BadFrame]:
+    def next_wake_ms(self) -> int | None:
+        """At once, if somebody has left."""
+        return 0 if self._listener.left else None
+
+    def events(self, ready: Ready, limit: Limit) -> Iterable[FromSource | BadFrame | Gone]:
         """A burst of them; more wait if `drained` is false."""
         self.drained = True
-        return self._heard(limit) if self._listener.router in ready else ()
+        left = self._listener.left  # all that these have sent can be read now
+        return self._heard(limit, left) if left or self._listener.router in ready else ()
 
-    def _heard(self, limit: Limit) -> Iterator[FromSource | BadFrame]:
+    def _heard(self, limit: Limit, left: int) -> Iterator[FromSource | BadFrame | Gone]:
         count = size = 0
         while count < limit.count and size < limit.bytes:
             found = self._listener.receive(FRAMES_MAX)
             if found is None:
+                yield from map(Gone, self._listener.take_left(left))
                 return
             rid, frames, over, key, length = found
             count, size = count + 1, size + length

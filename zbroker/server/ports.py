@@ -6,7 +6,7 @@ of its process, and performs the effects that are about them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import zmq
@@ -26,7 +26,7 @@ from zbroker.engine.effects import (
     Reconnect,
     Say,
 )
-from zbroker.engine.events import Commands, RulesChanged, StopAsked
+from zbroker.engine.events import Commands, Gone, RulesChanged, StopAsked
 from zbroker.limits import BEAT_MS, IDLE_BEAT_MS
 from zbroker.paths import Paths
 from zbroker.server.listener.listener import Listener
@@ -224,9 +224,7 @@ def say(dealer: zmq.Socket[bytes], effect: Say) -> None:
 
 
 class CommandsPort:
-    """What clients send, a burst of it each turn, unless the gate is closed."""
-
-    next_wake_ms = None
+    """What clients send, a burst of it each turn, unless the gate is closed; then who has left."""
 
     def __init__(self, listener: Listener, *pollers: zmq.Poller) -> None:
         self._listener, self._router = listener, listener.router
@@ -243,24 +241,36 @@ class CommandsPort:
             else:
                 poller.unregister(self._router)
 
-    def events(self, ready: Ready, limit: Limit) -> Iterable[Commands]:
-        """One event, if anything waits."""
+    def next_wake_ms(self) -> int | None:
+        """At once, if somebody has left."""
+        return 0 if self._open and self._listener.left else None
+
+    def events(self, ready: Ready, limit: Limit) -> Sequence[Commands | Gone]:
+        """One event for all commands, if anything waits."""
+        left = self._listener.left  # all that these have sent can be read now
         self.drained = self._open
-        if not self._open or self._router not in ready:
+        if not self._open or not (left or self._router in ready):
             return ()
+        commands = self._commands(limit)
+        if not left or not self.drained:
+            return (Commands(commands),) if commands else ()
+        gone = [Gone(rid) for rid in self._listener.take_left(min(left, limit.count))]
+        return [Commands(commands), *gone] if commands else gone
+
+    def _commands(self, limit: Limit) -> list[Received]:
         commands: list[Received] = []
         size = 0
         while len(commands) < limit.count and (not limit.bytes or size < limit.bytes):
             found = self._listener.receive()
             if found is None:
-                return (Commands(commands),) if commands else ()
+                return commands
             rid, frames, over, key, count = found
             commands.append(Received(rid, [frame.bytes for frame in frames], over, key))
             size += count
             if len(commands) == 1 and not sockets.has_more(self._router):
-                return (Commands(commands),)
+                return commands
         self.drained = False
-        return (Commands(commands),)
+        return commands
 
 
 class RulesPort:

@@ -388,6 +388,45 @@ def test_a_peer_that_comes_back_under_its_own_name_is_the_same_to_no_one(bench: 
         bench.until(lambda: b"myself" not in bench.listener.wires.fds)
 
 
+def test_peers_have_left_when_their_connections_end(bench: Bench) -> None:
+    """One that never said anything is not known, and one that is back is there."""
+    quiet, named = bench.client(), bench.named(b"myself")
+    rids = [bench.hear(each) for each in (bench.client(), bench.client(), named)]
+    assert bench.listener.left == 0
+    quiet.close(0)
+    for client in (named, *bench._clients[1:]):
+        client.close(0)
+    bench.until(lambda: bench.listener.left == 3)
+    with closing(bench.named(b"myself")) as again:
+        assert bench.hear(again) == b"myself"
+    assert sorted(bench.listener.take_left(3)) == sorted(rids[:2])
+
+
+def test_of_a_peer_that_left_nothing_comes_after_what_waits(bench: Bench) -> None:
+    client = bench.client()
+    rid, before = bench.hear(client), len(bench.said)
+    bench.reading = False
+    for _ in range(1_000):
+        client.send(b"here")
+    client.close(10_000)
+    bench.until(lambda: bench.listener.left == 1)
+    bench._read()
+    assert [one for one, _, _ in bench.said[before:]] == [rid] * 1_000
+
+
+def test_a_peer_may_leave_before_its_first_message_is_read(bench: Bench) -> None:
+    bench.reading = False
+    client = bench.client()
+    for _ in range(2):
+        client.send(b"here")
+    client.close(10_000)
+    bench.until(lambda: bench.listener.ended == 1)
+    assert bench.listener.left == 0
+    bench._read()
+    assert bench.listener.take_left(bench.listener.left) == [bench.said[0][0]]
+    assert len(bench.said) == 2
+
+
 @pytest.mark.parametrize("curve", [False, True])
 def test_what_a_peer_confirms_tells_whether_its_handshake_is_done(curve: bool) -> None:
     bench = Bench(curve=curve)

@@ -11,6 +11,7 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Final
 
 import zmq
@@ -276,12 +277,26 @@ class Listener:
         count = len(frames)
         return count * (box + LONG_BYTES) - short * (LONG_BYTES - SHORT_BYTES)
 
+    @property
+    def left(self) -> int:
+        """How many peers have left and were not taken. All that they have sent can be read now."""
+        return len(self.wires.left)
+
+    def take_left(self, count: int) -> list[bytes]:
+        """So many of them, those first that left first. One that is back is left out."""
+        taken = [*islice(self.wires.left, count)]
+        for rid in taken:
+            del self.wires.left[rid]
+        return [rid for rid in taken if rid not in self.wires.fds]
+
     def _meet(self, rid: bytes, frame: zmq.Frame) -> None:
         """Its first message. A busy turn may read that before the monitor tells that it came:
         taken for a newcomer afterwards, it would be cut, whether it has a session or not."""
         while not self._follow(self._clock.mono_ms()):
             pass
-        self.wires.add(rid, frame)
+        fd = self.wires.add(rid, frame)
+        if fd not in self._taken:  # it has left again
+            self.wires.drop(fd)
 
     def logged_on(self, rid: bytes) -> None:
         """This peer has a session: it may stay, and say more."""
