@@ -54,7 +54,7 @@ class IngestListener(Listener):
     def received(self, rid: bytes, frame: Any) -> Received:
         return Received(rid, [part for part in frame if part is not None])
 
-    def events(self, ready: Ready, limit: Limit) -> Iterator[Commands]:
+    def events(self, ready: Ready, limit: Limit) -> Iterator[Commands | Gone]:
         if self.open:
             yield from super().events(ready, limit)
         self.drained = self.drained and self.open

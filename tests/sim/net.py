@@ -59,6 +59,7 @@ class Listener:
     """One bound ROUTER: it dies with its process."""
 
     on_frame: Callable[[bytes, Any], None]
+    on_left: Callable[[bytes], None] | None = None  # a peer's connection has ended
     pipes: dict[bytes, Pipe] = field(default_factory=dict)
     alive: bool = True
     inbound: int = 0  # frames that arrived and are lost if it dies now
@@ -74,9 +75,12 @@ class Net:
         self._pipes: list[Pipe] = []
         self._rids = count(1)
 
-    def bind(self, address: str, on_frame: Callable[[bytes, Any], None]) -> Listener:
+    def bind(
+        self, address: str, on_frame: Callable[[bytes, Any], None],
+        on_left: Callable[[bytes], None] | None = None,
+    ) -> Listener:  # fmt: skip
         """A process starts to listen; DEALERs that wait for the address connect to it."""
-        listener = self._listeners[address] = Listener(on_frame)
+        listener = self._listeners[address] = Listener(on_frame, on_left)
         for pipe in self._pipes:
             if pipe.address == address and not pipe.closed:
                 self._at.after(self._delay(), lambda pipe=pipe: self._connect(pipe))
@@ -121,7 +125,15 @@ class Net:
         return pipe.space < 0
 
     def close(self, pipe: Pipe) -> None:
-        """The DEALER's process closes it, or dies: its queue goes with it."""
+        """The DEALER's process closes it, or dies: its queue goes with it. The listener may hear of
+        that, after all that arrives; where a host dies it does not."""
+        listener, rid = pipe.listener, pipe.rid
+        if (
+            not pipe.closed and listener is not None and listener.on_left is not None
+            and self._at.rng.random() < 0.5
+        ):  # fmt: skip
+            left = listener.on_left
+            self._at.after(self._ordered(pipe, "up"), lambda: left(rid) if listener.alive else None)
         pipe.closed = True
         pipe.queue.clear()
         self._pipes = [other for other in self._pipes if other is not pipe]

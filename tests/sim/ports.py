@@ -155,16 +155,30 @@ class Listener(Mailbox):
     def __init__(self, net: Net, address: str) -> None:
         super().__init__()
         self._net = net
-        self._listener = net.bind(address, lambda rid, frame: self.put(self.received(rid, frame)))
+        self._left: list[bytes] = []
+        self._listener = net.bind(
+            address, lambda rid, frame: self.put(self.received(rid, frame)), self._leaves
+        )
+
+    def _leaves(self, rid: bytes) -> None:
+        self._left.append(rid)
+        self.arrived()
 
     def received(self, rid: bytes, frame: Any) -> Received:
         """One command as the core takes it."""
         return Received(rid, [frame])
 
-    def events(self, ready: Ready, limit: Limit) -> Iterator[Commands]:
+    def events(self, ready: Ready, limit: Limit) -> Iterator[Commands | Gone]:
+        left = len(self._left)
         burst = list(super().events(ready, limit))
         if burst:
             yield Commands(burst)
+        if self.drained and left:
+            gone, self._left = self._left[:left], self._left[left:]
+            yield from map(Gone, gone)
+
+    def next_wake_ms(self) -> int | None:
+        return 0 if self._left else super().next_wake_ms()
 
     def sent(self, send: Send) -> bool:
         """False if the peer is not connected any more."""

@@ -77,7 +77,9 @@ class ReplicationNode(ProcessLife):
         self.journal = JournalLink(world.net, f"ipc-journal-{name}", f"ipc-marks-{name}")
         self.sources, self.answers = Mailbox(), Mailbox()
         self.told: list[Any] = []  # to operators
-        self._listener = world.net.bind(links_of(name), self._arrived)
+        self._listener = world.net.bind(
+            links_of(name), self._arrived, lambda rid: self.sources.put(Gone(rid))
+        )
         self._links: dict[str, Pipe] = {}
         self._log = LinkLog(lambda: Log(disk=instance.disk), lambda: self.core.persisted)
         self._states = StateReader(
