@@ -181,7 +181,9 @@ def with_class(name: str, other: type) -> type[Queue]:
         (BARRIER, with_class("places", NoBarrier)),
         ([config()], with_class("places.leases", Endless)),
         (ONCE, with_class("places", Careless)),
-        ([config(max_deliveries=2)], with_class("counting", Uncounted)),
+        pytest.param(
+            [config(max_deliveries=2)], with_class("counting", Uncounted), marks=pytest.mark.long
+        ),
     ],
 )
 def test_a_planted_bug_is_found(configs: list[QueueConfig], kind: type[Queue]) -> None:
@@ -189,6 +191,7 @@ def test_a_planted_bug_is_found(configs: list[QueueConfig], kind: type[Queue]) -
         run_state_machine_as_test(machine(configs, kind=kind), settings=BUGGY)
 
 
+@pytest.mark.long
 def test_an_unfair_queue_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fair = offers.share
     monkeypatch.setattr(offers, "share", lambda model, *rest: fair("fast", *rest))
@@ -197,6 +200,7 @@ def test_an_unfair_queue_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
             run_state_machine_as_test(machine(configs), settings=BUGGY)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("small")
 def test_a_prefetch_that_only_grows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def grow(one: QueueConsumer, _now_ms: int) -> None:
