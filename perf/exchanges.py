@@ -69,7 +69,8 @@ def _beside_idle(setup: Setup) -> Result:
     with setup.broker(limits) as crowded, setup.broker() as plain:
         with zbroker.connect(crowded.url, name="perf-idle") as client:
             for number in range(IDLE):
-                client.declare_queue(f"idle-{number}", topic=f"idle.{number}")
+                name = f"idle-{number}"
+                client.declare_queue(name, topic=f"idle.{number}", recovery_point="now")
         rates: dict[str, list[float]] = {plain.url: [], crowded.url: []}
         for url in rates:
             _published(url, bodies[: len(bodies) // 10])
