@@ -196,16 +196,21 @@ class Wires:
     def add(self, rid: bytes, frame: zmq.Frame) -> int:
         """A peer that is not in `fds`, and the first frame that came from it. Returns: its fd."""
         fd = int(frame.get(zmq.SRCFD))
-        self.drop(fd)
+        self._forget(fd)  # which may be there: this may be the last word of one before it
         self._rids[fd], self.fds[rid] = rid, fd
         return fd
 
     def drop(self, fd: int) -> None:
         """The connection of this descriptor has ended: its peer may return under its old name."""
+        rid = self._forget(fd)
+        if rid is not None:
+            self.left[rid] = None
+
+    def _forget(self, fd: int) -> bytes | None:
         rid = self._rids.pop(fd, None)
         if rid is not None:
             del self.fds[rid]
-            self.left[rid] = None
+        return rid
 
     def quiet_ms(self, rid: bytes) -> int | None:
         """How long ago the last byte came from this peer; None if its connection is gone."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import count
+from unittest import mock
 
 import pytest
 import zmq
@@ -385,21 +386,36 @@ def test_a_peer_that_comes_back_under_its_own_name_is_the_same_to_no_one(bench: 
         bench.listener.logged_on(b"myself")
         assert bench.listener.wires.quiet_ms(b"myself") is not None
         client.close(0)
-        bench.until(lambda: b"myself" not in bench.listener.wires.fds)
+        bench.until(lambda: bench.listener.left)
+        assert bench.listener.take_left(1) == [b"myself"]
 
 
 def test_peers_have_left_when_their_connections_end(bench: Bench) -> None:
-    """One that never said anything is not known, and one that is back is there."""
-    quiet, named = bench.client(), bench.named(b"myself")
-    rids = [bench.hear(each) for each in (bench.client(), bench.client(), named)]
+    """One that never said anything is not known."""
+    bench.client().close(0)
+    rids = [bench.hear(bench.client()) for _ in range(2)]
     assert bench.listener.left == 0
-    quiet.close(0)
-    for client in (named, *bench._clients[1:]):
+    for client in bench._clients[1:]:
         client.close(0)
-    bench.until(lambda: bench.listener.left == 3)
-    with closing(bench.named(b"myself")) as again:
-        assert bench.hear(again) == b"myself"
-    assert sorted(bench.listener.take_left(3)) == sorted(rids[:2])
+    bench.until(lambda: bench.listener.left == 2)
+    assert sorted(bench.listener.take_left(2)) == sorted(rids)
+
+
+def test_the_last_words_of_a_peer_end_no_other_one(bench: Bench) -> None:
+    """They may be read when another one has its descriptor, and has said something."""
+    old, new = bench.client(), bench.client()
+    gone, here = bench.hear(old), bench.hear(new)
+    wires = bench.listener.wires
+    number, frame = wires.fds[here], mock.Mock()
+    frame.get = lambda _option: str(number)
+    bench.listener._meet(b"of before", frame)  # never heard before
+    assert bench.listener.left == 0
+    assert bench.hear(new) == here
+    old.close(0)
+    bench.until(lambda: bench.listener.left == 1)
+    bench.listener._meet(gone, frame)
+    assert wires.fds[here] == number
+    assert bench.listener.take_left(1) == [gone]
 
 
 def test_of_a_peer_that_left_nothing_comes_after_what_waits(bench: Bench) -> None:

@@ -283,17 +283,19 @@ class Listener:
         return len(self.wires.left)
 
     def take_left(self, count: int) -> list[bytes]:
-        """So many of them, those first that left first. One that is back is left out."""
+        """So many of them, those first that left first."""
         taken = [*islice(self.wires.left, count)]
         for rid in taken:
             del self.wires.left[rid]
-        return [rid for rid in taken if rid not in self.wires.fds]
+        return taken
 
     def _meet(self, rid: bytes, frame: zmq.Frame) -> None:
         """Its first message. A busy turn may read that before the monitor tells that it came:
         taken for a newcomer afterwards, it would be cut, whether it has a session or not."""
         while not self._follow(self._clock.mono_ms()):
             pass
+        if rid in self.wires.left:
+            return  # another one may have its descriptor by now
         fd = self.wires.add(rid, frame)
         if fd not in self._taken:  # it has left again
             self.wires.drop(fd)
