@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zbroker.server.listener.guard import (
+    FRAMES_MIN,
     HEADER_SPARE_BYTES,
     HEARTBEATS_BYTES_S,
     INSIDE,
@@ -215,13 +216,20 @@ def test_what_was_estimated_too_high_is_no_credit(bench: Bench) -> None:
 
 def test_of_short_frames_fewer_bytes_may_be_unread(bench: Bench) -> None:
     connection = bench.enter(1)
-    bench.says(1, 3_000)
-    connection.read, connection.frames = 3_000, 1_000
+    bench.look()
+    for more, cuts in ((3 * UNREAD_FRAMES_MAX, []), (SHAKING_MAX_BYTES, [Cut(1, "unread")])):
+        bench.says(1, 3 * FRAMES_MIN + more)
+        connection.read, connection.frames = 3 * FRAMES_MIN, FRAMES_MIN
+        assert bench.look() == cuts
+
+
+def test_a_few_short_frames_say_nothing_of_what_waits(bench: Bench) -> None:
+    """A client that has sent heartbeats alone may send its window at once."""
+    connection = bench.enter(1)
+    bench.says(1, UNREAD - 1_000)
+    connection.read, connection.frames = 30, 10
     assert bench.look() == []
-    bench.says(1, 3 * UNREAD_FRAMES_MAX)
     assert bench.look() == []
-    bench.says(1, SHAKING_MAX_BYTES)
-    assert bench.look() == [Cut(1, "unread")]
 
 
 def test_longer_headers_than_needed_cut_no_one_of_whom_all_is_read(bench: Bench) -> None:

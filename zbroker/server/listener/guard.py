@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import Final, Literal, NamedTuple
 
 from zbroker.limits import KIB, MIB
@@ -24,6 +23,7 @@ WAITING_MAX_BYTES: Final = 256 * KIB  # before the logon; a logon and what was s
 WAITING_TOTAL_BYTES: Final = 8 * MIB
 HEADER_SPARE_BYTES: Final = 7  # a frame's length may take 8 bytes where one would do
 UNREAD_FRAMES_MAX: Final = 1 << 20  # of one that is logged on; as above, some 64 MiB
+FRAMES_MIN: Final = 1_000  # read since the last look: what waits is taken to be like so many
 ROUND_MAX: Final = 256  # connections of one turn; bounds how long clients wait for it
 HEARTBEATS_BYTES_S: Final = 512  # PING and PONG are received but never read
 
@@ -80,7 +80,6 @@ class GuardedConnection:
     received: int = 0  # counted in `unread`
     read: int = 0  # not yet counted in `unread`
     frames: int = 0  # in `read`
-    frame_bytes: float = 0.0  # the mean of those that were read last; 0: none was
     unread: int = 0
 
 
@@ -203,11 +202,11 @@ class ConnectionGuard:
             came -= connection.frames * HEADER_SPARE_BYTES
         heartbeats = HEARTBEATS_BYTES_S * (now_ms - connection.looked_ms) // 1_000
         connection.unread = max(0, connection.unread + came - heartbeats)
-        if connection.frames:
-            connection.frame_bytes = connection.read / connection.frames
+        most: float = self._bounds.unread_bytes
+        if connection.frames >= FRAMES_MIN:
+            most = min(most, UNREAD_FRAMES_MAX * connection.read / connection.frames)
         connection.received, connection.read, connection.frames = flow.received, 0, 0
         connection.looked_ms = now_ms
-        most = min(self._bounds.unread_bytes, UNREAD_FRAMES_MAX * connection.frame_bytes or inf)
         return "unread" if connection.unread > most else None
 
     def _cut(self, connection: GuardedConnection, why: Why) -> Cut:

@@ -265,12 +265,12 @@ class Listener:
         size = sum(map(len, frames))
         connection = self._of(rid)
         if connection is not None:
-            connection.read += size + self._around(frames)
+            connection.read += size + self._overhead(frames)
             connection.frames += len(frames)
         key = "" if self._curve is None else str(frames[0].get("User-Id"))
         return rid, frames, over, key, size
 
-    def _around(self, frames: sockets.Frames) -> int:
+    def _overhead(self, frames: sockets.Frames) -> int:
         """The bytes that came besides their contents. Too many would hide what is not read."""
         box = self._box_bytes
         short = sum(len(frame) + box <= SHORT_MAX_BYTES for frame in frames)
