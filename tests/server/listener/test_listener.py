@@ -455,20 +455,25 @@ def test_what_a_peer_confirms_tells_whether_its_handshake_is_done(curve: bool) -
     bench.close()
 
 
-def test_bytes_that_are_read_are_counted_as_they_came(bench: Bench) -> None:
-    client = bench.client()
-    connection = bench.listener._of(bench.hear(client))
-    assert connection is not None
-    before, read = bench.listener._flows.of(connection.fd), connection.read
-    sizes = [0, 1, 200, 221, 222, 223, 254, 255, 256, 257, 70_000]
-    for size in sizes:
-        client.send_multipart([b"", bytes(size), b"x"])
-    bench.until(lambda: len(bench.said) == 1 + len(sizes))
-    after = bench.listener._flows.of(connection.fd)
-    assert before is not None
-    assert after is not None
-    assert connection.read - read == after.received - before.received
-    assert connection.frames == 1 + 3 * len(sizes)
+@pytest.mark.parametrize("curve", [False, True])
+def test_bytes_that_are_read_are_counted_as_they_came(
+    curve: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "HEARTBEAT_IVL_MS", 1_000 * int(WAIT_S))  # none is among them
+    with closing(Bench(curve=curve)) as bench:
+        client = bench.client()
+        connection = bench.listener._of(bench.hear(client))
+        assert connection is not None
+        before, read = bench.listener._flows.of(connection.fd), connection.read
+        sizes = [0, 1, 200, 221, 222, 223, 254, 255, 256, 257, 70_000]
+        for size in sizes:
+            client.send_multipart([b"", bytes(size), b"x"])
+        bench.until(lambda: len(bench.said) == 1 + len(sizes))
+        after = bench.listener._flows.of(connection.fd)
+        assert before is not None
+        assert after is not None
+        assert connection.read - read == after.received - before.received
+        assert connection.frames == 1 + 3 * len(sizes)
 
 
 def test_what_was_cut_is_reported_once_in_a_while(
