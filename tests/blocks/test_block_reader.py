@@ -44,6 +44,17 @@ def test_a_segment_that_is_put_back_is_served_again(disk: RealDisk, tmp_path: Pa
     assert positions(everything(reading, end)) == list(range(1, end))
 
 
+def test_blocks_of_headers_are_not_kept(disk: RealDisk, tmp_path: Path) -> None:
+    """Who wants the bodies does not get a block without them."""
+    end, reading = start(disk).next_position, BlockReader(tmp_path)
+    read = Read(1, Cursor(1, DATA_AT, 1), seek=False, limit=end, max_bytes=1 << 20)
+    headers, whole = reading.read(read._replace(headers=True)), reading.read(read)
+    assert {len(item.body) for item in headers.items if isinstance(item, Batch)} == {0}
+    assert {len(item.body) for item in whole.items if isinstance(item, Batch)} == {2_000}
+    assert positions(headers.items) == positions(whole.items)[: len(headers.items)]
+    assert reading.read(read) is whole
+
+
 def test_a_damaged_place_is_looked_for_once(disk: RealDisk, tmp_path: Path) -> None:
     """It stays damaged, and to search what is behind it takes long."""
     end = start(disk).next_position

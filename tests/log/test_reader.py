@@ -47,6 +47,22 @@ def test_every_batch_is_read_once_with_its_body() -> None:
     assert to.serial > 2
 
 
+def test_headers_are_read_segment_by_segment_with_the_place_of_what_follows() -> None:
+    disk, to, made = history(40)
+    log = Log(disk=disk)
+    cursor, found = log.seek(1), list[Batch | Gap]()
+    whole, _ = log.read(cursor, to.position, 1 << 20)
+    while cursor.position < to.position:
+        serial = max(1, cursor.serial)
+        items, cursor = log.read_headers(cursor, to.position, 1_000)
+        assert items
+        assert cursor.serial == serial or cursor.serial == serial + 1
+        found += items
+    assert positions(found) == positions(whole) == [one.position for group in made for one in group]
+    assert {one.body for one in found if isinstance(one, Batch)} == {b""}
+    assert cursor.serial == to.serial > 2
+
+
 def test_a_log_on_a_real_disk_is_read_from_its_directory(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path)
     to = writer(disk, start(disk))

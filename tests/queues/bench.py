@@ -339,7 +339,8 @@ class Bench:
     def _block(self, read: Read) -> BlockRead | None:
         position = read.cursor.position
         items = [
-            one for one in self.log
+            replace(one, body=b"") if read.headers else one
+            for one in self.log
             if one.end_position > position and one.position < min(read.limit, self.persisted)
         ]  # fmt: skip
         if not items:

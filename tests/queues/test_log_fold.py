@@ -9,10 +9,14 @@ import pytest
 
 from tests.queues.bench import Bench, bench, replayable, work
 from zbroker.blocks.frame_builder import Block
+from zbroker.blocks.read_request import BlockRead, Read
+from zbroker.config import QueueConfig
 from zbroker.definitions.intake import QueueIntake
+from zbroker.exchanges import BoundQueue
+from zbroker.log.queue_records import QueueDeclaration
 from zbroker.log.reader import Cursor
 from zbroker.queues import commits, queue_index
-from zbroker.queues.log_followers import LogFollowers
+from zbroker.queues.log_followers import WHOLE_BLOCKS, LogFollowers
 from zbroker.queues.queue_index import TopicIndex
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.work.queue import Queue
@@ -50,6 +54,66 @@ def test_idle_queues_are_asked_nothing_when_others_get_messages(asked: list[str]
         at.holds(0)
         counts.append(len(asked))
     assert counts[0] == counts[1] > 0
+
+
+@pytest.fixture
+def read_whole(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each block whether it was read with bodies."""
+    found: list[bool] = []
+    real = Bench._block
+
+    def noted(self: Bench, read: Read) -> BlockRead | None:
+        if read.cursor.position < min(read.limit, self.persisted):
+            found.append(not read.headers)
+        return real(self, read)
+
+    monkeypatch.setattr(Bench, "_block", noted)
+    return found
+
+
+def test_bodies_that_no_queue_takes_are_not_read(read_whole: list[bool]) -> None:
+    at = bench(work("idle", topic="x"))
+    read_whole.clear()
+    for _ in range(WHOLE_BLOCKS + 3):
+        at.many(2)
+    assert read_whole == [True] * WHOLE_BLOCKS + [False] * 3
+    assert at.one("idle").folded == at.position
+
+
+def test_the_first_one_that_a_queue_takes_is_read_again_whole(read_whole: list[bool]) -> None:
+    at = bench(work(topic="x", filter="/a = 1"))
+    for _ in range(WHOLE_BLOCKS):
+        at.many(1)
+    read_whole.clear()
+    [taken, _] = at.publish(b'{"a": 1}', b'{"a": 2}', topic="x")
+    assert read_whole == [False, True]
+    assert at.here() == [taken]
+    at.many(1)
+    assert read_whole == [False, True, True], "the next ones may be taken, too"
+
+
+def test_a_record_is_read_again_whole(read_whole: list[bool]) -> None:
+    at = bench(work(), work("b", topic="x"))
+    positions = at.many(2)
+    at.consume()
+    for _ in range(WHOLE_BLOCKS):
+        at.many(1, topic="y")
+    read_whole.clear()
+    at.ack(*positions)
+    assert read_whole == [False, True]
+    at.holds(0)
+
+
+def test_routes_are_seen_in_headers(read_whole: list[bool]) -> None:
+    at = bench(QueueConfig("q", bound=True))
+    [(name, numbers)] = at.one().definition.names
+    route = BoundQueue(name, QueueDeclaration(*numbers))
+    for _ in range(WHOLE_BLOCKS):
+        at.many(1, topic="x")
+    read_whole.clear()
+    expected = at.publish(b"1", topic="x", routes=[[route]])
+    assert read_whole == [False, True]
+    assert at.here() == expected
 
 
 def test_the_admin_learns_of_idle_queues_what_is_so() -> None:

@@ -121,7 +121,7 @@ class SimLog:
         for batch in self.batches[first : first + most]:
             if batch.end_position > read.limit:
                 break
-            items.append(batch)
+            items.append(_header(batch) if read.headers else batch)
         if not items:
             return Block(read.cursor, [], read.cursor)
         start = Cursor(1, items[0].position, items[0].position)
@@ -364,3 +364,8 @@ class JournalNode(SimJournal):
         self.world.net.die(self.listener)
         self.world.net.die(self.watermarks.listener)
         self.world.judge.durable(self.log.crash())
+
+
+def _header(batch: Batch) -> Batch:
+    """It without its body."""
+    return msgspec.structs.replace(batch, body=b"")

@@ -68,6 +68,8 @@ class ShowingLog(SimLog):
 
     def read(self, read: Read) -> Block:
         block = super().read(read)
+        if read.headers:
+            return block
         items: list[Any] = []
         for batch in block.items:
             if isinstance(batch, Batch) and is_commit(batch):

@@ -66,6 +66,8 @@ class BlockReader:
     def read(self, read: Read) -> Block:
         """The block at a cursor, mostly without reading it again. Raises: StorageError."""
         cursor = self._seek(read) if read.seek else read.cursor
+        if read.headers:
+            return self._headers(read, cursor)
         key = cursor, read.wants_key
         self._weigh()
         block = self._blocks.get(key)
@@ -84,6 +86,14 @@ class BlockReader:
         if items and (len(batches) == len(items) or not _may_come_back(items)):
             self._keep(key, block)
         return block
+
+    def _headers(self, read: Read, cursor: Cursor) -> Block:
+        """Not kept: it costs little, and who wants the bodies needs another block."""
+        found, after = self._logs[read.live].read_headers(
+            cursor, read.limit, read.max_bytes, self._open_serial(read.limit)
+        )
+        size = sum(item.header_length for item in found if isinstance(item, Batch))
+        return Block(cursor, found, after, size)
 
     def _open_serial(self, limit: int) -> int:
         # a limit beyond what was announced came with an answer, which does not name the segment

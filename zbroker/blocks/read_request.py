@@ -16,8 +16,9 @@ class Read(NamedTuple):
     """Read whole batches from `cursor` on, below `limit`, for replay `key`.
 
     seek: `cursor` is a hint; its position is what is wanted. live: it has caught up.
-    wants: other topics may be passed over; wants_key says the same of two that want the same. Done
-    with `BlockRead` or `ReadFailed`.
+    wants: other topics may be passed over; wants_key says the same of two that want the same.
+    headers: batches without their bodies, as they are in the log, so a commit shows nothing yet.
+    Done with `BlockRead` or `ReadFailed`.
     """
 
     key: int
@@ -28,6 +29,7 @@ class Read(NamedTuple):
     live: bool = False
     wants: Matcher | None = None
     wants_key: Hashable = None
+    headers: bool = False
 
 
 class BlockRead(Struct, gc=False):

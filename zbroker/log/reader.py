@@ -90,6 +90,18 @@ class Log(Files):
         after = self._run(reading, max_bytes)
         return reading.out, after
 
+    def read_headers(
+        self, cursor: Cursor, limit: int, max_bytes: int, newest: int = 0
+    ) -> tuple[list[Batch | Gap], Cursor]:
+        """The same without bodies, of one segment: batches are as they are in the log.
+
+        What only a body can show goes unnoticed: that it is damaged.
+        """
+        reading = BatchReader(self, cursor, limit, bodies=False, newest=newest)
+        reading.run(max_bytes)
+        after = Cursor(reading.serial, reading.offset, reading.position)
+        return cast("list[Batch | Gap]", reading.out), after
+
     def _run(self, reading: BatchReader, max_bytes: int) -> Cursor:
         """As many bytes at a time as the last one used; where to go on."""
         reading.block = self._block

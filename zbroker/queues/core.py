@@ -232,7 +232,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
             e.RulesChanged: lambda event: shared.out.extend(self.rules_changed(event.access)),
             e.Unauthenticated: self.unauthenticated,
             e.StopAsked: lambda _: self._saves.stop(),
-            BlockRead: lambda event: manager.folding.read(event.read.key, event.block),
+            BlockRead: lambda event: manager.folding.read(event.read, event.block),
             Watermarks: journal.watermarks,
             Welcome: journal.welcome,
             UnknownRequester: lambda _: journal.over(),

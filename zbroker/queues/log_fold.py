@@ -13,7 +13,10 @@ All queues follow the end of the log, new ones catch up by themselves first:
     names of what is in a local queue             --a walk alone--> reaches the queue: with it
 
 Each walk reads blocks in turn. A queue takes nothing twice, so two walks may be merged wherever one
-has passed the other.
+has passed the other. Where no queue has taken anything for a while, headers alone are read:
+
+    no body of some blocks was used --> the next one is of headers, as far as that goes on
+    a queue takes one, or a record  --> the same is read again, whole
 """
 
 from __future__ import annotations
@@ -25,10 +28,12 @@ from msgspec import DecodeError, ValidationError
 from msgspec.msgpack import Decoder
 
 from zbroker.blocks.frame_builder import Block
+from zbroker.blocks.read_request import Read
 from zbroker.exchanges.exchange_rows import RECORD as EXCHANGE_RECORD
 from zbroker.ids import Origin
 from zbroker.log import records as r
 from zbroker.log.format import (
+    FLAG_SHOWS,
     KIND_BRANCH,
     KIND_CLOSED,
     KIND_DEFINITION,
@@ -46,6 +51,7 @@ from zbroker.log.format import (
     OF_QUEUES,
     Batch,
 )
+from zbroker.log.headers import Item
 from zbroker.log.point_records import SHARED_POINT
 from zbroker.log.queue_records import DEFINITION, OUTCOMES
 from zbroker.log.records import POINT, PURGE
@@ -68,6 +74,7 @@ _NAMED: Final[dict[int, Decoder[Any]]] = {
     KIND_WIRING: r.WIRING, KIND_POINT: POINT, KIND_EXCHANGE: EXCHANGE_RECORD,
     KIND_TRANSACTION: r.TRANSACTION, KIND_BRANCH: r.BRANCH, KIND_SHARED_POINT: SHARED_POINT,
 }  # fmt: skip
+_FOLDED: Final = frozenset({KIND_QUEUE, KIND_PURGE, KIND_DEFINITION, *_NAMED, *OF_QUEUES})
 DOUBT: Final = ""  # no queue's name: reads what decides which units landed
 
 
@@ -88,12 +95,14 @@ class QueueFold:
             str, OriginScan
         ] = {}  # of local queues that are to be on several instances
 
-    def read(self, key: int, block: Block) -> None:
+    def read(self, read: Read, block: Block) -> None:
         """A block for one walk; its queues take what is new to them."""
-        read = self._following.read(key, block)
-        if read is None:
+        if not self._suffices(read, block):
+            return  # it is read again, with bodies
+        moved = self._following.read(read.key, block)
+        if moved is None:
             return
-        walk, joined = read
+        walk, joined = moved
         touched: dict[str, QueueState] = {}
         if walk.alone is None:
             self._fold(block, walk, touched)
@@ -124,6 +133,23 @@ class QueueFold:
             for one, scan in scans:
                 if item.end_position > one.ahead:
                     scan.add(item, one.queue.here)
+
+    def _suffices(self, read: Read, block: Block) -> bool:
+        """Whether the bodies that are looked at are there; notes how long none was."""
+        walk = self._following.walks.get(read.key)
+        if walk is None or walk.alone is not None:
+            return True
+        walk.unused = 0 if any(map(self._looks_into, block.items)) else walk.unused + 1
+        return walk.unused > 0 or not read.headers
+
+    def _looks_into(self, item: Item) -> bool:
+        """Whether a body is of any use: of messages that queues take, and of records of queues;
+        also of those of origins, if a queue is on several instances or is to be."""
+        if not isinstance(item, Batch):
+            return False
+        if item.kind == KIND_PUBLISH:
+            return bool(item.flags & FLAG_SHOWS or self._takers(item))
+        return item.kind in _FOLDED or bool(self.replicated or self.scans)
 
     def _takers(self, item: Batch) -> Sequence[QueueState]:
         """The queues that messages of a batch may enter."""

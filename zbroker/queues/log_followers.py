@@ -7,11 +7,13 @@ from typing import Final
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import Read
 from zbroker.ids import Origin
-from zbroker.limits import KIB
+from zbroker.limits import KIB, MIB
 from zbroker.log.reader import Cursor
 from zbroker.queues.queue_state import Walk
 
 BLOCK_BYTES: Final = 512 * KIB
+HEADERS_BYTES: Final = 2 * MIB  # of the log, of which only headers are read
+WHOLE_BLOCKS: Final = 2  # are read in a row and used by no queue; then headers alone
 
 
 class LogFollowers:
@@ -56,7 +58,9 @@ class LogFollowers:
             return None
         self._turn += 1
         walk = due[self._turn % len(due)]
-        return Read(walk.key, walk.cursor, walk.seek, self.persisted, BLOCK_BYTES)
+        headers = walk.unused >= WHOLE_BLOCKS
+        most = HEADERS_BYTES if headers else BLOCK_BYTES
+        return Read(walk.key, walk.cursor, walk.seek, self.persisted, most, headers=headers)
 
     def read(self, key: int, block: Block) -> tuple[Walk, Walk] | None:
         """Moves a walk to the end of a block; one that reaches another joins it.

@@ -107,7 +107,8 @@ class Walk:
     """One cursor and the queues that read with it. `position`: the log before it was read.
 
     alone: it reads the records of one origin again for this replicated queue, and nothing else;
-    None: the names of all that is in this local queue.
+    None: the names of all that is in this local queue. unused: blocks in a row of which no
+    body was needed.
     """
 
     key: int
@@ -116,6 +117,7 @@ class Walk:
     seek: bool = True
     members: set[str] = field(default_factory=set)
     alone: tuple[str, Origin | None] | None = None
+    unused: int = 0
     origins: OriginsRead = field(default_factory=OriginsRead)
 
 
