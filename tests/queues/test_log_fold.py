@@ -248,6 +248,32 @@ def test_one_that_reaches_another_joins_it() -> None:
     assert following.next_read() is None
 
 
+def test_many_that_begin_one_after_another_soon_read_together() -> None:
+    following, reads = LogFollowers(), 0
+    following.persisted = 101
+    following.begin("live", 101)
+    for number in range(100):
+        following.begin(f"q{number}", 1)
+        _read(following, 1)
+        following.persisted += 1
+    while following.next_read() is not None:
+        _read(following, 1)
+        reads += 1
+    assert reads < 500, "each of them has 100 blocks to read"
+    assert len(following.walks) == 1
+
+
+def test_who_follows_the_end_waits_for_few_others() -> None:
+    following = LogFollowers()
+    following.persisted = 1_001
+    following.begin("live", 1_001)
+    for number in range(100):
+        following.begin(f"q{number}", 1 + number)
+    following.persisted += 1
+    turns = [_read(following, 1)[0] for _ in range(3)]
+    assert {"live"} in turns
+
+
 def test_after_a_restart_of_the_journal_cursors_are_looked_for_by_position() -> None:
     following = LogFollowers()
     following.persisted = 100

@@ -21,7 +21,7 @@ has passed the other. Where no queue has taken anything for a while, headers alo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import DecodeError, ValidationError
@@ -113,7 +113,7 @@ class QueueFold:
         if self.replicated:
             self._catch_up(walk)
         self._touched(touched)
-        self._look_who_waits()
+        self._look_who_waits(walk.members)
         self.settle_doubts()
 
     def _fold(self, block: Block, walk: Walk, touched: dict[str, QueueState]) -> None:
@@ -312,12 +312,12 @@ class QueueFold:
     def await_position(self, one: QueueState, position: int) -> None:
         """A queue offers when the log was read that far."""
         self.awaited[one.name] = max(position, self.awaited.get(one.name, 0))
-        self._look_who_waits()
+        self._look_who_waits({one.name})
 
-    def _look_who_waits(self) -> None:
-        """Touches those who wait until the log was read up to some position."""
-        for name, position in list(self.awaited.items()):
-            one = self._manager.running.get(name)
+    def _look_who_waits(self, members: Set[str]) -> None:
+        """Touches those of these who wait until the log was read up to some position."""
+        for name in sorted(self.awaited.keys() & members):
+            position, one = self.awaited[name], self._manager.running.get(name)
             if one is None or one.folded >= position:
                 del self.awaited[name]
             if one is not None and one.folded >= position:
