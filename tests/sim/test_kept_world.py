@@ -17,7 +17,7 @@ FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS_OF_BUG = 200  # within so many a planted bug is found
 #: looked at first: those before it take seconds and find nothing
 SEED_OF_RARE = {
-    "a lost consumer of a session is waited for one lease": 24,
+    "a lost consumer of a session is waited for one lease": 72,
 }
 #: what must have been looked at in some history; the lists may not shrink
 CHECKS = {

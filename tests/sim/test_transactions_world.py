@@ -20,7 +20,8 @@ SEED_OF_RARE = {
     "a refused commit is not undone": 9,
     "a commit in doubt is answered as aborted": 25,
     "a commit that landed is sent again": 25,
-    "epochs of commits are not compared": 28,
+    "epochs of commits are not compared": 13,
+    "a refused commit lands after later ones": 10,
 }
 FAULTS = {
     "clock jumped", "connection cut", "consumer frozen", "consumer killed", "disk full",
