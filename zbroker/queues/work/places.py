@@ -178,10 +178,6 @@ class MessagePlaces:
         """An outcome was refused. Returns: those that come back now, and which of these were with a
         consumer."""
         found = positions & self.going
-        if self.locks:  # these stay so
-            locked = found & self.locks.all
-            remove(self.failing, locked)
-            found = without(found, locked)
         still = found & self.both
         remove(self.both, still)
         if fate == "failed":
@@ -190,6 +186,7 @@ class MessagePlaces:
         else:
             # those that are failing besides come back once the fold reads that
             found = without(found, found & self.failing)
+        found = without(found, self.locks.all)  # these stay so
         remove(self.going, found)
         delivered = found & self.were_leased
         remove(self.were_leased, delivered)

@@ -1,0 +1,60 @@
+"""What is locked while units are refused: it stays so, and comes back when its branch is decided."""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from zbroker.config.queues import QueueConfig
+from zbroker.engine.contract import Now
+from zbroker.queues.work import locks
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Arrivals, Lock, Outcome
+
+NOW = Now(1_000, 10**15)
+ONE = BitMap64([5])
+BRANCH = ("ann", "token")
+
+
+def _rolled_back_and_acknowledged() -> tuple[Queue, Outcome, Outcome]:
+    """A queue with one locked message; the units that bring it back, and take it out, are under
+    way."""
+    queue = Queue(QueueConfig("q"))
+    queue.entered(Arrivals(ONE))
+    locks.locked(queue, ONE, Lock(BRANCH))
+    [back] = locks.decide(queue, BRANCH, committed=False)
+    [gone] = queue.settle(None, ONE, "ack", NOW).outcomes
+    return queue, back, gone
+
+
+def _comes_back(queue: Queue, outcome: Outcome) -> bool:
+    queue.failed(outcome.positions, outcome.why, outcome.due_ns)
+    queue.check()
+    queue.join(1, "ann", 0, False, NOW)
+    return bool(queue.offer(NOW, {1: True}))
+
+
+def test_it_stays_locked_when_both_units_are_refused() -> None:
+    queue, back, gone = _rolled_back_and_acknowledged()
+    for outcome in (back, gone):
+        queue.undo(outcome)
+        queue.check()
+    assert list(queue.places.locks.all) == [5]
+    [again] = locks.decide(queue, BRANCH, committed=False)
+    assert _comes_back(queue, again)
+
+
+def test_it_comes_back_when_only_the_acknowledgement_is_refused() -> None:
+    queue, back, gone = _rolled_back_and_acknowledged()
+    queue.undo(gone)
+    queue.check()
+    assert _comes_back(queue, back)
+
+
+def test_it_is_gone_when_only_the_roll_back_is_refused() -> None:
+    queue, back, gone = _rolled_back_and_acknowledged()
+    queue.undo(back)
+    queue.check()
+    queue.gone(gone.positions)
+    queue.check()
+    assert not queue.here
+    assert not queue.places.locks
