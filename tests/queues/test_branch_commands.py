@@ -286,6 +286,22 @@ def test_of_two_decisions_at_once_one_holds(first: str) -> None:
     assert states(at, m[:2]) == ["gone"] * 2 if first == "commit" else ["leased"] * 2
 
 
+def test_a_roll_back_is_not_begun_twice() -> None:
+    """One of two units may be refused, and the other one hold: what was acknowledged in between
+    would be delivered again."""
+    at, m = locked()
+    at.holding = True
+    decide(at, "rollback")
+    decide(at, "rollback")
+    assert at.codes() == ["not_ready"]
+    at.refuse("too_large")
+    decide(at, "rollback")
+    at.holding = False
+    at.land()
+    assert at.here() == m
+    assert states(at, m[:2]) == ["leased"] * 2
+
+
 @pytest.mark.parametrize("decision", ENDS)
 def test_a_refused_decision_leaves_the_locks(decision: str) -> None:
     at, m = locked()

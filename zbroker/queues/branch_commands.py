@@ -71,6 +71,7 @@ class BranchCommands:
     def __init__(self, shared: QueuesContext, scopes: ScopeChanges) -> None:
         self._shared, self._scopes = shared, scopes
         self._takes = TransactionTakes(shared, scopes)
+        self._rolled_back: set[tuple[str, str]] = set()  # principal and token: a unit is under way
 
     # -- prepare ------------------------------------------------------------------------------
 
@@ -161,6 +162,10 @@ class BranchCommands:
             )
             request.then(answer)
             return
+        if row.state == "prepared" and not committed:
+            if branch in self._rolled_back:  # a queue does not count how often messages come back
+                raise ClientError("not_ready", f"branch {row.xid} is being rolled back", "ask again")
+            self._rolled_back.add(branch)
         taken: list[Taken] = [
             (one, [(each, None) for each in locks.decide(queue, branch, committed=committed)])
             for one, queue in many
@@ -171,6 +176,8 @@ class BranchCommands:
         )  # fmt: skip
 
         def done(error: ClientError | None, first: int, position: int) -> None:
+            if not committed:
+                self._rolled_back.discard(branch)
             if error is not None:
                 request.refuse(error)
                 return
