@@ -162,10 +162,8 @@ class BranchCommands:
             )
             request.then(answer)
             return
-        if row.state == "prepared" and not committed:
-            if branch in self._rolled_back:  # a queue does not count how often messages come back
-                raise ClientError("not_ready", f"branch {row.xid} is being rolled back", "ask again")
-            self._rolled_back.add(branch)
+        if decided == "rollback":
+            self._begin_roll_back(row.xid, branch)
         taken: list[Taken] = [
             (one, [(each, None) for each in locks.decide(queue, branch, committed=committed)])
             for one, queue in many
@@ -176,7 +174,7 @@ class BranchCommands:
         )  # fmt: skip
 
         def done(error: ClientError | None, first: int, position: int) -> None:
-            if not committed:
+            if decided == "rollback":
                 self._rolled_back.discard(branch)
             if error is not None:
                 request.refuse(error)
@@ -188,6 +186,13 @@ class BranchCommands:
             self._shared.promises.at(position, lambda: request.then(answer))
 
         self._takes.commit(KIND_BRANCH, record, taken, done, branch=branch)
+
+    def _begin_roll_back(self, xid: Xid, branch: tuple[str, str]) -> None:
+        """One at a time, since a queue does not count how often messages come back. Raises:
+        ClientError not_ready."""
+        if branch in self._rolled_back:
+            raise ClientError("not_ready", f"branch {xid} is being rolled back", "ask again")
+        self._rolled_back.add(branch)
 
     @property
     def _here(self) -> int:

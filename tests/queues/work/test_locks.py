@@ -1,4 +1,4 @@
-"""What is locked while units are refused: it stays so, and comes back when its branch is decided."""
+"""What is locked while units are refused: it stays so, and comes back at the next decision."""
 
 from __future__ import annotations
 
