@@ -26,6 +26,7 @@ from zbroker.wire.branches import (
     ListBranches,
     PrepareTransaction,
 )
+from zbroker.wire.queue_surveys import Define
 from zbroker.wire.transactions import Accepted
 from zbroker.xids import Xid
 
@@ -236,6 +237,34 @@ def test_a_queue_with_locked_messages_is_not_deleted() -> None:
     decide(declared, "commit")
     declared.send(q.Cancel("s"))
     assert isinstance(say(declared, q.DeleteQueue("mine")), q.QueueChanged)
+
+
+def _made_by_an_operator() -> tuple[Bench, int, Accepted]:
+    """One whose queue may be deleted; an epoch, and what a consumer holds."""
+    at = bench()
+    at.ask(Define(1, "create", "mine", {"topic": "x"}))
+    at.consume("mine")
+    [m] = at.publish(b"1", topic="x")
+    return at, attach(at).epoch, Accepted("mine", "s", HERE.generation, [m, m + 1])
+
+
+def test_a_queue_whose_messages_are_about_to_be_locked_is_not_deleted() -> None:
+    at, epoch, accepted = _made_by_an_operator()
+    at.holding = True
+    prepare(at, epoch, accepted)
+    assert at.ask(Define(2, "delete", "mine")).code == "queue_in_use"
+    at.refuse("too_large")
+    at.holding = False
+    assert at.one("mine").reserved == 0
+    assert at.ask(Define(3, "delete", "mine")).code == ""
+
+
+def test_messages_of_a_queue_that_is_being_deleted_are_not_prepared() -> None:
+    """Its branch would take nothing, and its messages would be published all the same."""
+    at, epoch, accepted = _made_by_an_operator()
+    at.holding = True
+    at.ask(Define(2, "delete", "mine"))
+    assert code(prepare(at, epoch, accepted)) == "not_ready"
 
 
 # -- decide ---------------------------------------------------------------------------------------

@@ -40,7 +40,6 @@ class DefinitionChanges:
     ) -> None:
         self._shared = shared
         self._recording, self._links, self._scopes = recording, links, scopes
-        self._changing: set[str] = set()  # queues of which a definition is on its way
 
     # -- checks -------------------------------------------------------------------------------
 
@@ -70,7 +69,7 @@ class DefinitionChanges:
 
     def check_idle(self, name: str) -> None:
         """Raises: ClientError not_ready, while another change of that name is on its way."""
-        changing = name in self._changing or self._scopes.is_changing(name)
+        changing = name in self._shared.manager.changing or self._scopes.is_changing(name)
         if changing or name in self._shared.manager.making:
             raise ClientError("not_ready", f"queue {name!r} is being changed; try again")
 
@@ -129,10 +128,10 @@ class DefinitionChanges:
             if code:
                 refused = code, reason
             if left == 0:
-                self._changing.discard(name)
+                self._shared.manager.changing.discard(name)
                 done(*refused, position)
 
-        self._changing.add(name)
+        self._shared.manager.changing.add(name)
         for record in made:
             self._shared.manager.define(record, landed)
 

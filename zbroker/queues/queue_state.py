@@ -325,11 +325,18 @@ class QueueState:
         """Messages that branches of distributed transactions have locked."""
         return self.queue.places.locks.all if isinstance(self.queue, Queue) else BitMap64()
 
+    @property
+    def reserved(self) -> int:
+        """How many those are, with those that are about to be."""
+        if not isinstance(self.queue, Queue):
+            return 0
+        return len(self.locked | self.queue.places.locks.coming)
+
     def check_unlocked(self) -> None:
         """Raises: ClientError queue_in_use, as long as a branch of a distributed transaction has
-        messages of it."""
-        if self.locked:
-            text = f"{len(self.locked)} messages of {self.name!r} are locked by prepared branches"
+        messages of it, or is about to."""
+        if self.reserved:
+            text = f"{self.reserved} messages of {self.name!r} are locked by prepared branches"
             raise ClientError("queue_in_use", text, "decide them: list the branches")
 
     def waited(self) -> None:

@@ -86,6 +86,7 @@ class QueueRegistry:
         self.notes: list[Effect] = []
         self._configs = {one.name: one for one in configs}
         self.making: set[str] = set()  # queues whose first definition has not landed yet
+        self.changing: set[str] = set()  # a definition or a deletion has not landed yet
         self.moving: set[str] = set()  # local ones that are to be on several instances
         self.to_move: dict[str, QueueConfig] = {}  # those that the config wants to be, likewise
         self._recording = recording

@@ -120,7 +120,7 @@ class ScopeChanges:
             one = manager.running.get(name)
             if one is None or not one.ready or self.is_changing(name):
                 continue
-            if one.returning or one.locked:
+            if one.returning or one.reserved:
                 continue
             del manager.to_move[name]
             self.begin(one, config, "config", self._noted(config))

@@ -61,10 +61,13 @@ class TransactionTakes:
         its session is not attached here in its epoch."""
         _check_attached(connection, command)
         _check_counts(command.accepts, command.rejects)
+        prepares = isinstance(command, PrepareTransaction)
         takes: list[Taking] = []
         taken: dict[int, BitMap64] = {}  # by consumer
         for each in (*command.accepts, *command.rejects):
             take = self._taking(connection, each)
+            if prepares and take.one.name in self._shared.manager.changing:
+                raise ClientError("not_ready", f"queue {take.one.name!r} is being changed")
             before = taken.setdefault(take.consumer.key, BitMap64())
             if not before.isdisjoint(take.positions):
                 raise ClientError("bad_field", "key `rejects`: a message is there twice")

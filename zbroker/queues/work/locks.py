@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
 
-from zbroker.queues.work.sets import insert, without
+from zbroker.queues.work.sets import insert, remove, without
 from zbroker.queues.work.values import Branch, Lock, Outcome
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ def prepare(queue: Queue, key: int, positions: BitMap64, lock: Lock) -> Outcome:
     """A consumer holds all of these, and its branch is to lock them."""
     queue.consumers.free(queue.places.take_out(positions), queue.consumers.by_key[key])
     queue.places.going_to_go(positions)
+    insert(queue.places.locks.coming, positions)
     return Outcome(positions, "locked", "locked", lock=lock)
 
 
 def locked(queue: Queue, positions: BitMap64, lock: Lock) -> None:
     """The fold read that they are locked."""
     places = queue.places
+    remove(places.locks.coming, positions)
     found = without(positions & places.here, places.locks.all)
     fresh = without(found, places.going)
     if fresh:

@@ -19,11 +19,12 @@ class _Row(Struct, array_like=True):
 
 
 class MessageLocks:
-    """By lock the messages that it has; all of them are here."""
+    """By lock the messages that it has; all of them are here. coming: locks are on their way to
+    the log."""
 
     def __init__(self) -> None:
         self._of: dict[Lock, BitMap64] = {}
-        self.all = BitMap64()
+        self.all, self.coming = BitMap64(), BitMap64()
 
     def __bool__(self) -> bool:
         return bool(self._of)
@@ -48,6 +49,7 @@ class MessageLocks:
 
     def drop(self, positions: BitMap64) -> None:
         """They are gone, or come back."""
+        remove(self.coming, positions)
         if not self.all or self.all.isdisjoint(positions):
             return
         remove(self.all, positions)
@@ -76,7 +78,7 @@ class MessageLocks:
 
     def memory_bytes(self) -> int:
         """Roughly."""
-        return bytes_of(self.all, *self._of.values())
+        return bytes_of(self.all, self.coming, *self._of.values())
 
     def check(self) -> None:
         """Asserts what is always true."""

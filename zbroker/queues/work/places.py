@@ -177,6 +177,8 @@ class MessagePlaces:
     def undone(self, positions: BitMap64, fate: str) -> tuple[BitMap64, BitMap64]:
         """An outcome was refused. Returns: those that come back now, and which of these were with a
         consumer."""
+        if fate == "locked":
+            remove(self.locks.coming, positions)
         found = positions & self.going
         still = found & self.both
         remove(self.both, still)
