@@ -14,7 +14,7 @@ Source: docs/reference/client-queues.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, ParamSpec
 
 from msgspec.structs import replace
 
@@ -41,6 +41,7 @@ COMPILES: Final = 4  # of its filters, until a new queue runs
 COMPILED: Final = ("filter", "priority", "barrier", "group_key")
 SHOWN_CHARS: Final = 100  # of a setting in an error
 
+_P = ParamSpec("_P")
 _Command = q.DeclareQueue | q.DeleteQueue | q.PurgeQueue
 
 
@@ -168,16 +169,29 @@ class ClientDefinitions:
         *, created: bool = False,
     ) -> None:  # fmt: skip
         one.used_ms = self._shared.now.mono_ms
-        consumers = len(self._shared.of.get(one.name, ()))
-        self._shared.answer_late(connection, q.QueueDeclared(
-            one.name, created, one.definition.declaration, len(one.queue.here), consumers,
-            command.cid, not one.ready,
-        ))  # fmt: skip
+
+        def answer() -> None:
+            consumers = len(self._shared.of.get(one.name, ()))
+            self._shared.answer_late(connection, q.QueueDeclared(
+                one.name, created, one.definition.declaration, len(one.queue.here), consumers,
+                command.cid, not one.ready,
+            ))  # fmt: skip
+
+        self._shared.own_writes.when_read(one, answer)
 
     # -- delete and purge ---------------------------------------------------------------------
 
     def delete(self, connection: QueuesConnection, command: q.DeleteQueue) -> None:
         """Answers once it is gone."""
+        one = self._meant(connection, command)
+        if not command.if_empty:
+            self._delete(connection, command)
+            return
+        one.check_ready()
+        delete = self._later(connection, command, lambda: self._delete(connection, command))
+        self._shared.own_writes.when_read(one, delete)
+
+    def _delete(self, connection: QueuesConnection, command: q.DeleteQueue) -> None:
         one = self._meant(connection, command)
         if self._changes.is_configured(one):
             raise configured(one.name)
@@ -185,11 +199,9 @@ class ClientDefinitions:
         if command.if_unused and self._shared.of.get(one.name):
             count = len(self._shared.of[one.name])
             raise ClientError("queue_in_use", f"queue {one.name!r} has {count} consumers")
-        if command.if_empty:
-            one.check_ready()
-            if one.queue.here or one.returning:
-                text = f"queue {one.name!r} has {len(one.queue.here | one.returning)} messages"
-                raise ClientError("queue_in_use", text)
+        if command.if_empty and (one.queue.here or one.returning):
+            text = f"queue {one.name!r} has {len(one.queue.here | one.returning)} messages"
+            raise ClientError("queue_in_use", text)
         count = len(one.queue.here)
         done = self._changed(connection, command, one)
         records = self._changes.deleted(one, kept_source(one))
@@ -275,19 +287,19 @@ class ClientDefinitions:
     # -- answers that come late ---------------------------------------------------------------
 
     def _later(
-        self, connection: QueuesConnection, command: _Command, then: Callable[[Located], None]
-    ) -> Callable[[Located], None]:
+        self, connection: QueuesConnection, command: _Command, then: Callable[_P, None]
+    ) -> Callable[_P, None]:
         """`then`, for a client that may be gone by then; what it raises is answered."""
 
-        def found(located: Located) -> None:
+        def later(*given: _P.args, **named: _P.kwargs) -> None:
             if not self._shared.is_here(connection):
                 return
             try:
-                then(located)
+                then(*given, **named)
             except ClientError as error:
                 self._shared.refuse_late(connection, error, command.cid)
 
-        return found
+        return later
 
 
 def _differences(has: QueueConfig, wanted: QueueConfig) -> Iterator[str]:

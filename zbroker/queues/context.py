@@ -20,6 +20,7 @@ from zbroker.heartbeats import QuietMs
 from zbroker.ids import Cut, check_point
 from zbroker.limits import CREDIT_MAX_BYTES, KIB
 from zbroker.queues.effects import Effect, Examine, Examined, LogAnswer, LogReading
+from zbroker.queues.own_writes import OwnWrites
 from zbroker.queues.promises import Promises
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.registry import QueueRegistry
@@ -123,6 +124,7 @@ class QueuesContext:
         """sync: there are synchronous destinations."""
         self.manager = manager
         self.promises = Promises(on=sync)
+        self.own_writes = OwnWrites(manager)
         self.connections: Peers[QueuesConnection] = Peers(QueuesConnection, quiet_ms, budget)
         self.consumers: dict[int, RemoteConsumer] = {}
         self.of: dict[str, dict[int, RemoteConsumer]] = {}  # by queue

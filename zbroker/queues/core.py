@@ -356,6 +356,7 @@ class QueuesCore(TokenListener[QueuesConnection]):
         self._timeouts.tick(now)
         self._ends.tick(now)
         self._exclusive.tick()
+        self.shared.own_writes.tick()
         self._session_moves.tick(now)
         self._holdings.began(self.manager.began)
         self._holdings.tick(now)
