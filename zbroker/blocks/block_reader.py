@@ -3,6 +3,7 @@
 Blocks are kept by where they start, up to READ_CACHE_BYTES, the least recently used goes first.
 Subscriptions that have caught up have a Log of their own, because a Log learns how much to read at
 a time: little at the end of the log, much in a replay.
+What they leave in short blocks is read again, in longer ones, for those that catch up.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from zbroker.log.format import Batch
 from zbroker.log.reader import Cursor, Extent, Gap, Log
 
 READ_CACHE_BYTES: Final = 16 * MIB
+SHORT: Final = 16  # a block of less than such a part of what may be read at once is short
 _ITEM_BYTES: Final = 1_000  # of Python objects for one batch, roughly
 
 _Key = tuple[Cursor, Hashable]  # where, and with what was passed over
@@ -40,6 +42,7 @@ class BlockReader:
         self._open_segment = open_segment
         self._logs = (Log(directory, archive), Log(directory, archive))
         self._blocks: OrderedDict[_Key, Block] = OrderedDict()
+        self._short: set[_Key] = set()  # blocks that end early, where the log did
         self._bytes = 0
         self._used: tuple[_Key, int] | None = None  # read last, and what it weighed then
         self._newest = Cursor(0, 0, 0)  # a batch near the end
@@ -49,6 +52,7 @@ class BlockReader:
     def reset(self) -> None:
         """Forgets everything: the journal restarted and may have cut off bytes."""
         self._blocks.clear()
+        self._short.clear()
         self._bytes, self._newest, self._used = 0, Cursor(0, 0, 0), None
         for log in self._logs:
             log.refresh()
@@ -71,7 +75,7 @@ class BlockReader:
         key = cursor, read.wants_key
         self._weigh()
         block = self._blocks.get(key)
-        if block is not None:
+        if block is not None and not self._is_outgrown(key, block, read):
             self._blocks.move_to_end(key)
             self._used = key, _weight(block)
             self.hits += 1
@@ -83,8 +87,9 @@ class BlockReader:
         batches = [item for item in items if isinstance(item, Batch)]
         size = sum(batch.header_length + batch.body_length for batch in batches)
         block = Block(cursor, items, after, size)
-        if items and (len(batches) == len(items) or not _may_come_back(items)):
-            self._keep(key, block)
+        whole = len(batches) == len(items)
+        if items and (whole or not _may_come_back(items)):
+            self._keep(key, block, short=whole and _is_short(cursor, after, read))
         return block
 
     def _headers(self, read: Read, cursor: Cursor) -> Block:
@@ -106,7 +111,17 @@ class BlockReader:
             serial, offset, _ = self._newest
         return self._logs[read.live].seek(position, serial, offset)
 
-    def _keep(self, key: _Key, block: Block) -> None:
+    def _is_outgrown(self, key: _Key, block: Block, read: Read) -> bool:
+        """True if the log goes on by now where a short block ended."""
+        return key in self._short and not read.live and block.next.position < read.limit
+
+    def _keep(self, key: _Key, block: Block, *, short: bool) -> None:
+        before = self._blocks.pop(key, None)
+        if before is not None:
+            self._bytes -= _weight(before)
+            self._short.discard(key)
+        if short:
+            self._short.add(key)
         self._blocks[key] = block
         self._used = key, _weight(block)
         self._bytes += _weight(block)
@@ -125,7 +140,16 @@ class BlockReader:
 
     def _shrink(self) -> None:
         while self._bytes > READ_CACHE_BYTES and len(self._blocks) > 1:
-            self._bytes -= _weight(self._blocks.popitem(last=False)[1])
+            key, block = self._blocks.popitem(last=False)
+            self._bytes -= _weight(block)
+            self._short.discard(key)
+
+
+def _is_short(start: Cursor, end: Cursor, read: Read) -> bool:
+    """True if little was read, also of what is not wanted, since the log ended there."""
+    if end.position != read.limit or end.serial != start.serial:
+        return False
+    return end.offset - start.offset < read.max_bytes // SHORT
 
 
 def _may_come_back(items: Sequence[object]) -> bool:
