@@ -1,4 +1,5 @@
-"""What is locked while units are refused: it stays so, and comes back at the next decision."""
+"""What is locked while units are refused, or while it is given away: it stays so, and comes back at
+the next decision."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pyroaring import BitMap64
 from zbroker.config.queues import QueueConfig
 from zbroker.engine.contract import Now
 from zbroker.queues.work import locks
+from zbroker.queues.work.grants import grant
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.values import Arrivals, Lock, Outcome
 
@@ -53,6 +55,55 @@ def test_it_comes_back_when_only_the_acknowledgement_is_refused() -> None:
 def test_it_is_gone_when_only_the_roll_back_is_refused() -> None:
     queue, back, gone = _rolled_back_and_acknowledged()
     queue.undo(back)
+    queue.check()
+    queue.gone(gone.positions)
+    queue.check()
+    assert not queue.here
+    assert not queue.places.locks
+
+
+def _granted_and_locked() -> Queue:
+    """A queue with one message that goes to another instance; meanwhile one that had it, too, has
+    locked it."""
+    queue = Queue(QueueConfig("q"))
+    queue.entered(Arrivals(ONE))
+    [outcome] = grant(queue, 1)
+    locks.locked(queue, ONE, Lock(BRANCH))
+    assert outcome.positions == ONE
+    return queue
+
+
+def test_a_message_that_is_given_away_stays_locked() -> None:
+    queue = _granted_and_locked()
+    queue.disown(ONE)
+    queue.granted(ONE)
+    queue.check()
+    assert queue.places.locks.all == ONE
+
+
+def test_it_stays_locked_where_the_gift_does_not_hold() -> None:
+    queue = _granted_and_locked()
+    queue.granted(ONE)
+    queue.check()
+    queue.join(2, "bob", 0, False, NOW)
+    assert not queue.offer(NOW, {2: True})
+    queue.leave(2)
+    [back] = locks.decide(queue, BRANCH, committed=False)
+    assert _comes_back(queue, back)
+
+
+def test_it_is_rolled_back_while_it_is_given_away() -> None:
+    queue = _granted_and_locked()
+    [back] = locks.decide(queue, BRANCH, committed=False)
+    queue.granted(ONE)
+    queue.check()
+    assert _comes_back(queue, back)
+
+
+def test_it_is_committed_while_it_is_given_away() -> None:
+    queue = _granted_and_locked()
+    [gone] = locks.decide(queue, BRANCH, committed=True)
+    queue.granted(ONE)
     queue.check()
     queue.gone(gone.positions)
     queue.check()

@@ -167,6 +167,7 @@ class MessagePlaces:
             remove(self.failing, still)
             found = without(found, still)
         remove(self.failing, found)
+        found = without(found, self.locks.all)  # these stay so
         free = without(found, self.going)
         remove(self.going, found)
         remove(self.were_leased, found)
