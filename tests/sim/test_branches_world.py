@@ -22,7 +22,8 @@ SEED_OF_RARE = {
     "tables do not say what is rejected": 19,
     "locked messages are purged": 19,
     "a refused decision unlocks": 4,
-    "branches are prepared in any epoch": 17,
+    "a branch is decided twice": 158,
+    "branches are prepared in any epoch": 40,
     "prepared messages are not counted": 12,
 }
 #: what must have been looked at in some history; the list may not shrink
