@@ -101,6 +101,7 @@ def test_a_logon_is_not_ready_until_every_endpoint_is_known(tmp_path: Path) -> N
             try:
                 running = tmp_path / str(number) / "data" / "run" / "instance.json"
                 answer = knocker.knock()
+                until(running.exists, "the note of the instance", WAIT_S)
                 if "queues" in running.read_text():
                     frozen.resume()
                     continue  # it was faster

@@ -17,6 +17,15 @@ def declared(*configs: Any) -> Bench:
     return at
 
 
+def purged() -> Bench:
+    """One whose queue had a message, and has not read yet that it was purged."""
+    at = declared()
+    at.many(1)
+    at.reading = False
+    assert purge(at).count == 1
+    return at
+
+
 def delete(at: Bench, **more: Any) -> Any:
     return at.say(q.DeleteQueue("new", "e", **{"if_empty": True, **more}), ANN)
 
@@ -36,10 +45,7 @@ def look(at: Bench, queue: str = "new") -> Any:
 
 
 def test_a_queue_is_empty_once_its_purge_is_answered() -> None:
-    at = declared()
-    at.many(2)
-    at.reading = False
-    assert purge(at).count == 2
+    at = purged()
     assert delete(at) is None, "it waits until it is read"
     read(at)
     assert at.last() == q.QueueChanged("new", 0, "e")
@@ -69,10 +75,7 @@ def test_a_purge_that_is_answered_is_counted(queue: str) -> None:
 
 
 def test_what_came_meanwhile_is_there() -> None:
-    at = declared()
-    at.many(1)
-    at.reading = False
-    purge(at)
+    at = purged()
     at.many(1)
     assert delete(at) is None
     read(at)
@@ -80,20 +83,14 @@ def test_what_came_meanwhile_is_there() -> None:
 
 
 def test_a_queue_that_was_deleted_meanwhile_is_unknown() -> None:
-    at = declared()
-    at.many(1)
-    at.reading = False
-    purge(at)
+    at = purged()
     assert delete(at) is None
     delete(at, if_empty=False)
     assert at.codes() == ["unknown_queue"]
 
 
 def test_a_client_that_left_meanwhile_deletes_nothing() -> None:
-    at = declared()
-    at.many(1)
-    at.reading = False
-    purge(at)
+    at = purged()
     assert delete(at) is None
     at.lose()
     read(at)

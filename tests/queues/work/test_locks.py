@@ -35,6 +35,13 @@ def _comes_back(queue: Queue, outcome: Outcome) -> bool:
     return bool(queue.offer(NOW, {1: True}))
 
 
+def _is_gone(queue: Queue, outcome: Outcome) -> bool:
+    queue.check()
+    queue.gone(outcome.positions)
+    queue.check()
+    return not queue.here and not queue.places.locks
+
+
 def test_it_stays_locked_when_both_units_are_refused() -> None:
     queue, back, gone = _rolled_back_and_acknowledged()
     for outcome in (back, gone):
@@ -55,11 +62,7 @@ def test_it_comes_back_when_only_the_acknowledgement_is_refused() -> None:
 def test_it_is_gone_when_only_the_roll_back_is_refused() -> None:
     queue, back, gone = _rolled_back_and_acknowledged()
     queue.undo(back)
-    queue.check()
-    queue.gone(gone.positions)
-    queue.check()
-    assert not queue.here
-    assert not queue.places.locks
+    assert _is_gone(queue, gone)
 
 
 def _granted_and_locked() -> Queue:
@@ -104,8 +107,4 @@ def test_it_is_committed_while_it_is_given_away() -> None:
     queue = _granted_and_locked()
     [gone] = locks.decide(queue, BRANCH, committed=True)
     queue.granted(ONE)
-    queue.check()
-    queue.gone(gone.positions)
-    queue.check()
-    assert not queue.here
-    assert not queue.places.locks
+    assert _is_gone(queue, gone)
