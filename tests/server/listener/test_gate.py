@@ -182,6 +182,28 @@ def test_clients_come_in_and_are_answered(
         bench.close()
 
 
+def test_a_client_that_comes_while_a_listener_begins_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that tries again and again until the broker is there."""
+    connect, early = tcp.socket.connect, tcp.socket()
+
+    def after_another(probe: tcp.socket, address: tuple[str, int]) -> None:
+        monkeypatch.setattr(tcp.socket, "connect", connect)
+        early.setblocking(False)
+        early.connect_ex(address)
+        time.sleep(0.05)  # libzmq accepts it, if it may
+        connect(probe, address)
+
+    monkeypatch.setattr(tcp.socket, "connect", after_another)
+    bench = Bench()
+    try:
+        bench.until(lambda: bench.listener.counts["connections"] == 1, "it is counted")
+    finally:
+        early.close()
+        bench.close()
+
+
 def test_a_quiet_listener_sleeps(bench: Bench) -> None:
     assert bench.listener.wake_ms() is None
     assert bench.poller.poll(0) == []

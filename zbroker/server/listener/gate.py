@@ -35,6 +35,10 @@ _SO_ATTACH_FILTER: Final = 26
 _SO_DETACH_FILTER: Final = 27
 _SO_ATTACH_REUSEPORT: Final = 51
 _RETURN: Final = 0x06  # BPF: of a filter, how many bytes pass; of a choice, which listener it is
+_LOAD_HALF: Final = 0x28  # two bytes of the packet, from where its TCP header begins
+_SOURCE_PORT_AT: Final = 0
+_JUMP_UNLESS: Final = 0x15
+_WHOLE: Final = 0xFFFF_FFFF
 _PROBE_MS: Final = 10_000
 _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _ANY: Final = {"*": "0.0.0.0"}
@@ -119,7 +123,7 @@ class _Listener:
 
     def __init__(self, listen: str, step: int, empty: tcp.socket) -> None:
         self._real, self._empty = _listening(listen, step), empty
-        self._filter(drop=True)  # only our own probe, until libzmq waits for it
+        self._filter(drop=True)  # no client, until libzmq waits for it
         self.fd = self._real.fileno()
         self._number = os.dup(self.fd)  # libzmq closes it
 
@@ -135,11 +139,13 @@ class _Listener:
         router.setsockopt(zmq.USE_FD, self._number)
         router.bind(f"tcp://{host}:{port}")
         router.setsockopt(zmq.USE_FD, -1)
-        self._filter(drop=False)
         host = host.strip("[]")
+        host = _LOOPBACK.get(host, host)
         with tcp.socket(self._real.family) as probe:
             probe.settimeout(_PROBE_MS / 1_000)
-            probe.connect((_LOOPBACK.get(host, host), port))
+            probe.bind((host, 0))
+            self._let_in_from(probe.getsockname()[1])
+            probe.connect((host, port))
             self._filter(drop=True)
             _wait_for(zmq.EVENT_ACCEPTED, monitor)
         _wait_for(zmq.EVENT_DISCONNECTED, monitor)
@@ -147,7 +153,7 @@ class _Listener:
 
     def choose(self, number: int) -> None:
         """New connections go to that listener, of those that share the port."""
-        self._program(_SO_ATTACH_REUSEPORT, number)
+        self._program(_SO_ATTACH_REUSEPORT, (_RETURN, 0, 0, number))
 
     def open(self) -> None:
         os.dup2(self.fd, self._number, inheritable=False)
@@ -169,13 +175,22 @@ class _Listener:
 
     def _filter(self, *, drop: bool) -> None:
         if drop:
-            self._program(_SO_ATTACH_FILTER, 0)
+            self._program(_SO_ATTACH_FILTER, (_RETURN, 0, 0, 0))
         else:
             self._real.setsockopt(tcp.SOL_SOCKET, _SO_DETACH_FILTER, 0)
 
-    def _program(self, option: int, returns: int) -> None:
-        code = ctypes.create_string_buffer(struct.pack("=HBBI", _RETURN, 0, 0, returns), 8)
-        program = struct.pack("@HP", 1, ctypes.addressof(code))
+    def _let_in_from(self, port: int) -> None:
+        """Only packets from this port. Another client that came now would stay unknown: its events
+        would be read, and dropped, with those of the probe."""
+        self._program(
+            _SO_ATTACH_FILTER, (_LOAD_HALF, 0, 0, _SOURCE_PORT_AT), (_JUMP_UNLESS, 0, 1, port),
+            (_RETURN, 0, 0, _WHOLE), (_RETURN, 0, 0, 0),
+        )  # fmt: skip
+
+    def _program(self, option: int, *steps: tuple[int, int, int, int]) -> None:
+        packed = b"".join(struct.pack("=HBBI", *step) for step in steps)
+        code = ctypes.create_string_buffer(packed, len(packed))
+        program = struct.pack("@HP", len(steps), ctypes.addressof(code))
         self._real.setsockopt(tcp.SOL_SOCKET, option, program)
 
 
