@@ -100,6 +100,7 @@ def test_three_instances_are_equal_in_the_end(tmp_path: Path) -> None:
     assert opens(tmp_path / "demo" / "a")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.process
 def test_work_of_two_instances_is_done_though_one_is_killed(tmp_path: Path) -> None:

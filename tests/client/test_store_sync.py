@@ -104,7 +104,7 @@ def numbers(found):
 
 
 @pytest.mark.seed("002-30")
-@pytest.mark.parametrize("seed", range(seed_count(20, 200)))
+@pytest.mark.parametrize("seed", range(seed_count(10, 200)))
 def test_a_power_cut_at_any_point_loses_nothing_that_was_put(medium, seed, tmp_path):
     """Stages, packs, settles, and looks at the medium; sequences stay those that were sent."""
     rng = random.Random(seed)

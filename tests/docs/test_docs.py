@@ -105,6 +105,14 @@ SPARK_PAGES = [
 ]
 
 
+#: pages with several instances or large files: most of a minute together
+LONG_PAGES = (
+    "docs/howto/workers-in-two-data-centres.md", "docs/howto/a-file-is-damaged.md",
+    "docs/howto/keep-the-journal-small.md", "docs/howto/back-up-a-running-journal.md",
+    "docs/tutorial/three-hosts.md",
+)  # fmt: skip
+
+
 #: how the page about PostgreSQL names its database
 DATABASE = "postgresql:///shop"
 DATABASE_PAGE = "docs/howto/a-row-and-a-message-both-or-neither.md"
@@ -135,8 +143,11 @@ def test_the_page_about_postgresql_holds_for_sqlite3_too(tmp_path: Path) -> None
 @pytest.mark.process
 @pytest.mark.parametrize(
     "each",
-    [p for p in RUNNING if not uses_spark(p) and p.name != DATABASE_PAGE],
-    ids=lambda each: each.name,
+    [
+        pytest.param(each, id=each.name, marks=pytest.mark.long if each.name in LONG_PAGES else ())
+        for each in RUNNING
+        if not uses_spark(each) and each.name != DATABASE_PAGE
+    ],
 )
 def test_the_blocks_of_a_page_run(each: Page, tmp_path: Path) -> None:
     run_page(each, tmp_path)

@@ -145,6 +145,7 @@ def test_without_the_token_nothing_can_be_changed(tmp_path: Path) -> None:
         assert bench.ask("GET", "/journal")[0] == 200
 
 
+@pytest.mark.long
 def test_a_killed_admin_leaves_nothing_half_done(tmp_path: Path) -> None:
     bench = AdminBroker(tmp_path / "data", archive_after="1s", compress_after="1s")
     rng = random.Random(7)

@@ -94,7 +94,7 @@ def free_bytes(disk: Path) -> int:
 
 
 @pytest.mark.parametrize("everything", [False, True])
-@pytest.mark.parametrize("preallocate", [True, False])
+@pytest.mark.parametrize("preallocate", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_full_disk_refuses_publishers_only_until_there_is_space_again(
     tmp_path: Path, disk: Path, preallocate: bool, everything: bool
 ) -> None:

@@ -540,6 +540,7 @@ def test_each_job_has_one_row_and_one_message_whatever_is_killed(tmp_path: Path)
     check_kills("sqlite3", tmp_path, KILLS, 7)
 
 
+@pytest.mark.long
 def test_the_same_with_a_database_that_is_killed(tmp_path: Path) -> None:
     check_kills("postgresql", tmp_path, KILLS, 8)
 

@@ -173,6 +173,7 @@ def test_a_subscriber_that_is_killed_misses_nothing(trial: Trial, tmp_path: Path
     assert trial.processes
 
 
+@pytest.mark.long
 @pytest.mark.seed("002-29")
 @pytest.mark.parametrize("trial", [(IN_ONE_TRANSACTION, 100)], indirect=True)
 def test_what_is_one_transaction_with_its_place_counts_once(trial: Trial, tmp_path: Path) -> None:

@@ -293,6 +293,7 @@ BY_POINTS: dict[str, tuple[dict[str, Any], set[str] | str]] = {
 }
 
 
+@pytest.mark.long
 def test_replays_between_points(broker: Secured, marked: Marked) -> None:
     """By the client library, which looks an end up before it subscribes."""
     cells = Cells()
@@ -394,6 +395,7 @@ def said(answer: dict[str, Any]) -> tuple[object, ...]:
     return answer.get("code", ""), answer.get("reason"), answer.get("hint")
 
 
+@pytest.mark.long
 def test_look_ups(broker: Secured, marked: Marked) -> None:
     """Whoever may not replay a topic has the same answer, whatever is there or is not."""
     cells = Cells()

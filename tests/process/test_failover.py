@@ -241,6 +241,7 @@ def test_who_does_not_want_to_go_on_is_warned_loudly(a: Instance, b: Instance) -
     assert numbers_in(b) == []
 
 
+@pytest.mark.long
 def test_what_another_instance_was_refused_is_published_by_the_next_client_at_the_first_one(
     a: Instance, b: Instance, store: Path
 ) -> None:

@@ -77,6 +77,7 @@ def set_back(a: Peer, b: Peer, image: Path) -> None:
     until(lambda: a.links().open_generations == 0, "the older one to be closed", WAIT_S)
 
 
+@pytest.mark.long
 def test_what_a_forgotten_host_has_is_taken_again(tmp_path: Path) -> None:
     with Instances(2) as instances:
         a, b = instances.peers

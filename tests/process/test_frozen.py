@@ -161,7 +161,7 @@ def test_a_frozen_journal_is_waited_for(
 @pytest.mark.seed("002-38")
 @pytest.mark.seed("002-40")
 @pytest.mark.parametrize("way", ["to broker", "to client"])
-@pytest.mark.parametrize("listener", ["ingest", "delivery"])
+@pytest.mark.parametrize("listener", ["ingest", pytest.param("delivery", marks=pytest.mark.long)])
 def test_a_link_that_is_dead_in_one_direction_is_noticed_and_left(
     listeners: dict[str, Proxy], traffic: Traffic, listener: str, way: Way
 ) -> None:
@@ -385,6 +385,7 @@ def test_a_handler_may_take_five_intervals(listeners: dict[str, Proxy], traffic:
         traffic.finish()
 
 
+@pytest.mark.long
 def test_messages_may_stay_unread_for_five_intervals(
     listeners: dict[str, Proxy], traffic: Traffic
 ) -> None:

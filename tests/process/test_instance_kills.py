@@ -258,6 +258,7 @@ def kill_in_the_middle(directory: Path, kills: int, seed: int) -> dict[str, Any]
         trial.close()
 
 
+@pytest.mark.long
 def test_an_instance_killed_in_the_middle_of_each_action(tmp_path: Path) -> None:
     kill_in_the_middle(tmp_path, len(ACTIONS), seed=1)
 

@@ -48,7 +48,7 @@ def copied(data: Path, how: str) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("how", ["export", "cp"])
+@pytest.mark.parametrize("how", ["export", pytest.param("cp", marks=pytest.mark.long)])
 def test_places_of_what_a_restore_lost_are_not_taken_for_new_ones(tmp_path: Path, how: str) -> None:
     data = tmp_path / "data"
     with LocalBroker(data) as broker, connect(broker.url, "p") as client:

@@ -122,7 +122,7 @@ def test_what_is_not_recorded_is_acknowledged_without_a_destination() -> None:
 @pytest.mark.seed("001-33")
 @pytest.mark.seed("001-34")
 @pytest.mark.seed("001-36")
-@pytest.mark.parametrize("needed", [0, 1])
+@pytest.mark.parametrize("needed", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_it_is_configurable_how_many_confirmations_it_waits_for(needed: int) -> None:
     """0: for all of them."""
     more = {"replication": {"sync_needed": needed}}
@@ -203,7 +203,9 @@ def test_nothing_acknowledged_is_lost_with_an_instance() -> None:
         instances.until_equal(2 * SOME)
 
 
-@pytest.mark.parametrize("process", ["replication", "journal"])
+@pytest.mark.parametrize(
+    "process", ["replication", pytest.param("journal", marks=pytest.mark.long)]
+)
 def test_processes_may_be_killed(process: str) -> None:
     with Instances(2, destination=SYNC) as instances:
         a, b = instances.peers

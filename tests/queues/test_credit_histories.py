@@ -307,7 +307,11 @@ BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (_what_comes_back_gives_credit_always, "acquire damage flow publish stop"),
     (_what_comes_back_gives_none, "flow publish stop"),
     (_a_flush_leaves_the_credit, "flow flush publish settle"),
-    (_credit_does_not_wait_for_the_answer, "flow hold land publish stop"),
+    pytest.param(
+        _credit_does_not_wait_for_the_answer,
+        "flow hold land publish stop",
+        marks=pytest.mark.long,
+    ),
 ]
 
 

@@ -12,7 +12,7 @@ from tests.sim.ends_bugs import BUGS
 from tests.sim.ends_world import EndsWorld
 from tests.sim.seeds import checks_of, must_find
 
-SEEDS = seed_count(25, 200)
+SEEDS = seed_count(10, 200)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS_OF_BUG = 300  # within so many a planted bug is found
 #: looked at first: those before it take seconds and find nothing

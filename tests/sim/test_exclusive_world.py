@@ -12,7 +12,7 @@ from tests.sim.exclusive_bugs import BUGS
 from tests.sim.exclusive_world import ExclusiveWorld
 from tests.sim.seeds import checks_of, must_find
 
-SEEDS = seed_count(25, 100)
+SEEDS = seed_count(10, 100)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS_OF_BUG = 200  # within so many a planted bug is found
 #: what must have been looked at in some history; the list may not shrink

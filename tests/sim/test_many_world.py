@@ -16,7 +16,7 @@ from tests.sim.two_nodes import Held, Violation
 from zbroker.ids import Origin
 from zbroker.log.generations import EPOCH_S, drawn
 
-SEEDS = seed_count(80, 400)
+SEEDS = seed_count(100, 400)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 TOPICS_SEEDS = max(1, SEEDS // 3)  # histories of another kind: each takes as long
 PLANTED_SEEDS = 500

@@ -20,7 +20,7 @@ def run(seed: int, days: int, *, comes_back: bool = True, bug: str = "") -> Rebo
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("comes_back", [True, False])
+@pytest.mark.parametrize("comes_back", [pytest.param(True, marks=pytest.mark.long), False])
 def test_two_months_of_reboots_leave_nothing_behind(*, comes_back: bool) -> None:
     world = run(1, 60, comes_back=comes_back)
     assert world.bookmarks

@@ -24,7 +24,7 @@ from zbroker.ingest.splitter import BatchPart, Contents, Splitter
 
 _decide, _split = Contents.decide, Splitter.split
 _send = ReadTurns._send
-SEEDS = seed_count(25, 200)
+SEEDS = seed_count(12, 200)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 
 

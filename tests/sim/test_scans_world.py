@@ -18,7 +18,7 @@ from zbroker.delivery.replay import Replay
 from zbroker.delivery.scans import SharedScan
 from zbroker.delivery.turns import ReadTurns
 
-SEEDS = seed_count(25, 100)
+SEEDS = seed_count(12, 100)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS_OF_BUG = 200  # within so many a planted bug is found
 

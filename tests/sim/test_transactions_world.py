@@ -12,7 +12,7 @@ from tests.sim.seeds import must_find, run
 from tests.sim.transactions_bugs import BUGS
 from tests.sim.transactions_world import TransactionsWorld
 
-SEEDS = seed_count(25, 100)
+SEEDS = seed_count(10, 100)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 SEEDS_OF_BUG = 200  # within so many a planted bug is found
 #: looked at first: those before it take seconds and find nothing

@@ -10,7 +10,7 @@ from tests.seed_counts import seed_count
 from tests.sim.two_nodes import BUGS, Violation
 from tests.sim.two_world import TwoWorld
 
-SEEDS = seed_count(100, 1000)
+SEEDS = seed_count(50, 1000)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 #: looked at first: those before it take seconds and find nothing
 SEED_OF_RARE = {"undecided, and it writes": 258}

@@ -9,7 +9,7 @@ import pytest
 from tests.seed_counts import seed_count
 from tests.sim.world import Violation, World
 
-SEEDS = seed_count(100, 1000)
+SEEDS = seed_count(50, 1000)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 #: looked at first: those before it take seconds and find nothing
 SEED_OF_RARE = {"no answer to strangers": 47}

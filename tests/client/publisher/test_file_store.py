@@ -295,7 +295,7 @@ def fill(client):
         client.publish("t", b"%d" % number + b"x" * 1_000, timeout=0)
 
 
-@pytest.mark.parametrize("seed", range(seed_count(20, 100)))
+@pytest.mark.parametrize("seed", range(seed_count(10, 100)))
 def test_any_history_keeps_what_is_owed(opened, seed, monkeypatch):
     """Stages, packs, settles and dies at random; compared with a list."""
     monkeypatch.setattr(mapped_queue, "FILE_BYTES", 4_096)
@@ -349,6 +349,7 @@ def stage_until_full(store, inbox, number):
     return number
 
 
+@pytest.mark.long
 def test_what_is_staged_never_takes_the_space_that_packing_needs(directory, monkeypatch, opened):
     """However much of the disk it gets: what the broker has acknowledged makes room."""
     monkeypatch.setattr(store_files, "SEGMENT_BYTES", 2 << 20)

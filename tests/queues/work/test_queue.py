@@ -179,7 +179,7 @@ def with_class(name: str, other: type) -> type[Queue]:
         (PLAIN, with_ready(TakesAndKeeps)),
         (GROUP, with_ready(NoLock)),
         (BARRIER, with_class("places", NoBarrier)),
-        ([config()], with_class("places.leases", Endless)),
+        pytest.param([config()], with_class("places.leases", Endless), marks=pytest.mark.long),
         (ONCE, with_class("places", Careless)),
         pytest.param(
             [config(max_deliveries=2)], with_class("counting", Uncounted), marks=pytest.mark.long

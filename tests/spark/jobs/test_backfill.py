@@ -57,6 +57,7 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(main, ["spark", "backfill", *map(str, arguments), "--json"])
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.process
 def test_rows_are_published_once(spark: Any, tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def test_a_unit_that_fails_shows_no_mark(
     assert not list((tmp_path / "to").rglob("*.json"))
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_an_export_goes_on_where_an_earlier_one_was_killed(
     spark: Any, maker: JournalMaker, tmp_path: Path
