@@ -38,7 +38,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 #: the files that take longest. They come first, else the last worker has one when all others are
 #: done; and by turns, as those with real processes wait most of the time and histories never do
-LONGEST: Final = ("tests/sim/", "tests/process/", "tests/docs/test_docs.py")
+LONGEST: Final = ("tests/spark/", "tests/sim/", "tests/process/", "tests/docs/test_docs.py")
+#: files of this folder go to one worker: each worker has a JVM of its own, and a new one is slow
+TOGETHER: Final = "tests/spark/"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """By file, as `--dist loadfile` has it, but those of one folder as if they were one file."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileOrFolder(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return TOGETHER if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
+
+    return ByFileOrFolder(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def in_order(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -40,6 +40,7 @@ def run_demo(directory: Path, *more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.process

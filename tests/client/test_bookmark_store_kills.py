@@ -67,7 +67,6 @@ def test_with_sync_only_the_message_in_hand_comes_again(tmp_path):
     assert len(got) - 300 <= KILLS, again
 
 
-@pytest.mark.long
 def test_in_one_transaction_with_the_results_each_counts_once(tmp_path):
     assert run(IN_ONE_TRANSACTION, tmp_path, 300) == KILLS
     assert rows(tmp_path) == list(range(300))
