@@ -41,3 +41,9 @@ def test_what_another_process_was_given_is_not_given_while_that_lives(
         other.communicate("\n")
     monkeypatch.setattr(random, "choice", lambda _: port)
     assert free_ports.free_ports(1) == [port]
+
+
+def test_the_end_of_a_process_is_quiet() -> None:
+    command = [sys.executable, "-W", "error::ResourceWarning", "-c", GIVES_ONE]
+    done = subprocess.run(command, input="\n", capture_output=True, text=True, check=True)
+    assert done.stderr == ""

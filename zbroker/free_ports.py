@@ -8,6 +8,7 @@ with the process, and which no other one can bind.
 
 from __future__ import annotations
 
+import atexit
 import random
 import socket
 from collections import deque
@@ -34,9 +35,13 @@ def free_ports(count: int) -> list[int]:
             except OSError:
                 continue
             found.append(port)
-    while len(_claims) > max(CLAIMS_MAX, count):
-        _claims.popleft().close()
+    _give_up_all_but(max(CLAIMS_MAX, count))
     return found
+
+
+def _give_up_all_but(newest: int) -> None:
+    while len(_claims) > newest:
+        _claims.popleft().close()
 
 
 def _claim(port: int) -> socket.socket:
@@ -48,3 +53,6 @@ def _claim(port: int) -> socket.socket:
         claim.close()
         raise
     return claim
+
+
+atexit.register(_give_up_all_but, 0)  # else Python warns of each
