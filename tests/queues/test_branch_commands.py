@@ -10,9 +10,12 @@ from pyroaring import BitMap64
 from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, HERE, Bench, Got
 from tests.queues.test_replicated import LOWER, THERE, Shared
 from tests.queues.test_transaction_commands import attach, bench, code, commit, say, took
+from zbroker.blocks.frame_builder import Block
+from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.config import QueueConfig
 from zbroker.log import queue_records as r
-from zbroker.log.format import KIND_BRANCH, KIND_OUTCOMES, KIND_QUEUE
+from zbroker.log.format import FLAG_UNIT, KIND_BRANCH, KIND_OUTCOMES, KIND_QUEUE
+from zbroker.log.reader import Cursor
 from zbroker.log.records import BRANCH, BranchRecord, Failed, Locked, MessagesGone, encode
 from zbroker.queues.snapshots import Snapshots
 from zbroker.queues.work.queue import Queue
@@ -352,6 +355,29 @@ def test_a_decision_waits_until_the_queues_were_read() -> None:
     at.reading = True
     at.fold()
     assert decide(at, "commit").accepted == 2
+
+
+@pytest.mark.parametrize("decision", ENDS)
+def test_a_decision_waits_until_all_of_the_unit_was_read(decision: str) -> None:
+    """A block may end between the record and the locks. Whoever lists branches knows of it then."""
+    at = bench()
+    m, epoch = holding(at, 1)
+    at.reading = False
+    prepare(at, epoch, took(*m))
+    record, locks = at.log[-2:]
+    assert (record.kind, locks.kind) == (KIND_BRANCH, KIND_QUEUE)
+    record.flags |= FLAG_UNIT
+    read = at.core.next_read()
+    assert isinstance(read, Read)
+    end = locks.position
+    items = [one for one in at.log if read.cursor.position <= one.position < end]
+    at.turn.hear(BlockRead(read, Block(read.cursor, items, Cursor(1, end, end))))
+    assert listed(at) == [(str(X), "prepared", 1)]
+    assert code(decide(at, decision)) == "not_ready"
+    at.reading = True
+    at.run()
+    assert decide(at, decision).accepted == 1
+    assert states(at, m) == (["gone"] if decision == "commit" else ["leased"])
 
 
 def test_a_branch_is_decided_by_anybody_of_its_principal_and_by_nobody_else() -> None:

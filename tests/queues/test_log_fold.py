@@ -234,6 +234,18 @@ def test_who_begins_at_the_same_place_reads_together() -> None:
     assert following.next_read() is None
 
 
+def test_a_queue_that_is_ahead_of_the_walk_that_it_joined_may_be_in_a_unit() -> None:
+    at = bench(work("q"))
+    at.many(3)
+    one = at.manager.running["q"]
+    assert one.walk is not None
+    assert not one.in_unit
+    one.ahead = one.walk.position + 1
+    assert one.in_unit, "its own walk is not there any more, to say whether it was"
+    at.many(3)
+    assert not one.in_unit
+
+
 def test_one_that_reaches_another_joins_it() -> None:
     following = LogFollowers()
     following.persisted = 100

@@ -143,6 +143,19 @@ def _letters_of_the_prepared(core: Any) -> None:
     letters._go_on = kept
 
 
+def _decided_in_its_unit(core: Any) -> None:
+    """A queue that has read the record of a branch is asked for its locks, which come after it."""
+    following, read = core.manager.following, core.manager.following.read
+
+    def anywhere(*given: Any) -> Any:
+        moved = read(*given)
+        for walk in moved or ():
+            walk.in_unit = False
+        return moved
+
+    following.read = anywhere
+
+
 # -- the journal ----------------------------------------------------------------------------------
 
 
@@ -228,6 +241,7 @@ QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "some locks are left out": _units(_facts_left_out("prepared")),
     "a commit leaves some in their queue": _units(_facts_left_out("committed")),
     "a rollback leaves some locked": _units(_facts_left_out("rolled_back")),
+    "a branch is decided before its locks were read": _decided_in_its_unit,
 }
 JOURNAL: Final[dict[str, Callable[[JournalCore], None]]] = {
     "a session that begins ends what is prepared": _ends_with_its_session,

@@ -22,6 +22,7 @@ SEED_OF_RARE = {
     "tables do not say what is rejected": 19,
     "locked messages are purged": 19,
     "a refused decision unlocks": 4,
+    "a branch is decided before its locks were read": 532591,
     "a branch is decided twice": 158,
     "branches are prepared in any epoch": 40,
     "prepared messages are not counted": 12,

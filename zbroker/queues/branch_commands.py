@@ -7,7 +7,7 @@
                --decided by an operator--> answered, if it was the same decision
 
 Commits of two programs race in the journal, which takes one of them. What a branch has locked is
-found in the queues, which were read beyond its record: not_ready until then.
+found in the queues, which have read all of its unit: not_ready until then.
 Source: seed 001, "Dtx commands"; X/Open XA.
 """
 
@@ -226,7 +226,8 @@ class BranchCommands:
             if one is None or not isinstance(one.queue, Queue):
                 continue  # it was deleted meanwhile
             one.check_ready()
-            if self._scopes.holds(one) or one.folded <= row.position:
+            unread = one.folded <= row.position or one.in_unit  # the locks come after the record
+            if self._scopes.holds(one) or unread:
                 raise ClientError("not_ready", f"queue {name!r} is being read, or changed")
             found.append((one, one.queue))
         return found

@@ -8,6 +8,7 @@ from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import Read
 from zbroker.ids import Origin
 from zbroker.limits import KIB, MIB
+from zbroker.log.format import FLAG_UNIT, Batch
 from zbroker.log.reader import Cursor
 from zbroker.queues.queue_state import Walk
 
@@ -82,6 +83,8 @@ class LogFollowers:
             return None
         before = walk.position
         walk.cursor, walk.position, walk.seek = block.next, block.next.position, False
+        last = block.items[-1] if block.items else None
+        walk.in_unit = isinstance(last, Batch) and bool(last.flags & FLAG_UNIT)
         others = () if walk.alone is not None else self.walks.values()
         passed = next(
             (

@@ -108,7 +108,7 @@ class Walk:
 
     alone: it reads the records of one origin again for this replicated queue, and nothing else;
     None: the names of all that is in this local queue. unused: blocks in a row of which no
-    body was needed.
+    body was needed. in_unit: the unit that was read last goes on after `position`.
     """
 
     key: int
@@ -118,6 +118,7 @@ class Walk:
     members: set[str] = field(default_factory=set)
     alone: tuple[str, Origin | None] | None = None
     unused: int = 0
+    in_unit: bool = False
     origins: OriginsRead = field(default_factory=OriginsRead)
 
 
@@ -229,6 +230,11 @@ class QueueState:
     @property
     def folded(self) -> int:
         return self.ahead if self.walk is None else max(self.ahead, self.walk.position)
+
+    @property
+    def in_unit(self) -> bool:
+        """A part of a unit may be folded, and the rest not."""
+        return self.walk is not None and (self.walk.in_unit or self.ahead > self.walk.position)
 
     @property
     def offers(self) -> bool:
