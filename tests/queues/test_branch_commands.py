@@ -18,6 +18,7 @@ from zbroker.log.format import FLAG_UNIT, KIND_BRANCH, KIND_OUTCOMES, KIND_QUEUE
 from zbroker.log.reader import Cursor
 from zbroker.log.records import BRANCH, BranchRecord, Failed, Locked, MessagesGone, encode
 from zbroker.queues.snapshots import Snapshots
+from zbroker.queues.work.message_locks import OVER_MAX, MessageLocks
 from zbroker.queues.work.queue import Queue
 from zbroker.transaction_tokens import token_of
 from zbroker.wire import queue_messages as q
@@ -448,6 +449,77 @@ def test_a_lock_that_is_here_before_its_message_counts() -> None:
     lock_there(at, (9, 1))
     m = at.from_peer(1, LOWER, at=9)
     assert states(at, m) == ["locked"]
+
+
+def test_a_roll_back_by_force_is_about_messages_that_are_not_here_yet_too() -> None:
+    """They come from a third instance; the one that has locked them is gone."""
+    at = Shared()
+    of_peer(at, "prepared", accepted=2)
+    lock_there(at, (9, 2))
+    assert decide(at, "rollback", force=True).mixed
+    m = at.from_peer(2, LOWER, at=9)
+    assert states(at, m) == ["elsewhere", "elsewhere"]
+    at.consume()
+    at.move([r.OriginSet(*LOWER, [9, 2])], takeover=True, seen=True, origin=HERE)
+    assert at.got() == m
+
+
+@pytest.mark.parametrize("state", ["committed", "rolled_back"])
+def test_what_is_locked_here_alone_comes_back_with_the_decision(state: str) -> None:
+    """Where it was decided a failure, which was read here first, had unlocked it."""
+    at = Shared()
+    m = at.from_peer(2, LOWER)
+    of_peer(at, "prepared", accepted=2)
+    lock_there(at, (1, 2))
+    of_peer(at, state, accepted=0)
+    assert states(at, m) == ["elsewhere", "elsewhere"]
+
+
+def test_what_is_locked_stays_so_until_the_whole_unit_of_the_decision_was_read() -> None:
+    """Else it might go to a consumer before it is read that it is gone."""
+    at = Shared()
+    [m] = at.from_peer(1, LOWER)
+    of_peer(at, "prepared", accepted=1)
+    lock_there(at, (1, 1))
+    at.reading = False
+    of_peer(at, "committed", accepted=1)
+    at.log[-1].flags |= FLAG_UNIT
+    at.reading = True
+    at.run()
+    assert at.state(m) == "locked"
+    at.facts_of(r.OriginsGone([r.OriginSet(*LOWER, [1, 1])]), origin=LOWER)
+    assert at.here() == []
+
+
+@pytest.mark.parametrize("tables", [False, True])
+def test_a_lock_that_is_read_after_the_roll_back_by_force_does_not_count(tables: bool) -> None:
+    """Another instance has read it, and rolled back; its record is here first."""
+    at = Shared()
+    m = at.from_peer(1, LOWER)
+    of_peer(at, "rolled_back", accepted=1, forced=True)
+    if tables:
+        at.restart(at.tables())
+        at.logon()
+    lock_there(at, (1, 1))
+    assert states(at, m) == ["elsewhere"]
+    lock = r.OriginsLocked([r.OriginSet(*LOWER, [1, 1])], ("ann", token_of("bills", 5, 2)))
+    at.facts_of(lock, origin=LOWER)
+    assert states(at, m) == ["locked"], "that is another branch"
+
+
+def test_branches_that_were_rolled_back_by_force_are_remembered_up_to_a_limit() -> None:
+    known = MessageLocks()
+    for number in range(OVER_MAX + 1):
+        known.end(("ann", str(number)))
+    assert not known.is_over(("ann", "0"))
+    assert known.is_over(("ann", "1"))
+    again = MessageLocks()
+    again.load_over(known.dump_over())
+    assert again.is_over(("ann", str(OVER_MAX)))
+    assert MessageLocks().dump_over() == b""
+    for bad in (b"no", b"\x91\x01"):
+        with pytest.raises(ValueError, match=r".+"):
+            again.load_over(bad)
 
 
 def test_an_acknowledgement_of_another_instance_counts_and_is_said() -> None:

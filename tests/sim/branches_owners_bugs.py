@@ -27,8 +27,14 @@ def _locks_do_not_travel(core: Any) -> None:
     one.queues_bugs._made_with(core, "_made", deaf)
 
 
+def _locked_after_the_end(one: Any) -> None:
+    """What is locked is locked, though the branch was rolled back by force before that was read."""
+    one.queue.places.locks.is_over = lambda branch: False
+
+
 QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "locks are not folded": _locks_do_not_travel,
+    "a branch that is over locks": one._queues(_locked_after_the_end),
     **{
         bug: one.QUEUES[bug]
         for bug in ("a branch is answered at once", "a rollback leaves some locked")

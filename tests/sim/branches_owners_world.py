@@ -4,7 +4,7 @@ The world of sessions_world.py: links are cut, processes die at any effect, the 
 messages change their owners. Here workers prepare some of what they did, and a transaction manager
 decides: it commits what it heard to be prepared, and remembers that. At each instance a program
 lists, now and then, what that one has prepared, and decides what is left; what the manager knows
-nothing of it rolls back, for good.
+nothing of it rolls back, for good, now and then by force what another instance has prepared.
 
 Safety: as there, also of what was prepared: on every instance it is there as a whole or not at
 all, and no job has two results. Liveness: in the end no branch and no lock is left anywhere, all
@@ -39,6 +39,7 @@ from zbroker.wire import transactions as t
 from zbroker.xids import Xid
 
 LOOK_MS: Final = 400
+FORCED: Final = 0.3  # of what a program sees of other instances it decides so often, if it can
 
 
 class DistributedInstance(SessionsInstance):
@@ -130,12 +131,22 @@ class Recoverer:
         if not isinstance(answer, b.BranchList) or self.link.attached is None:
             return
         for one in answer.branches:
-            if not one.here:
+            if one.state != "prepared":
+                self._decide(one, "forget")
+            elif one.here:
+                commits = self.world.decided.setdefault(one.xid, False)
+                self._decide(one, "commit" if commits else "rollback")
+            else:
                 self.world.events.append("branch of another instance")
-                continue
-            commits = self.world.decided.setdefault(one.xid, False)
-            decision: Any = "commit" if commits else "rollback"
-            self.link.send(b.DecideBranch(one.xid, decision, cid=self.world.cid()))
+                forces = self.world.rng.random() < FORCED
+                if forces and not self.world.decided.setdefault(one.xid, False):
+                    self.world.events.append("rolled back by force")
+                    self._decide(one, "rollback")
+
+    def _decide(self, one: b.Branch, decision: Any) -> None:
+        self.link.send(b.DecideBranch(
+            one.xid, decision, cid=self.world.cid(), force=not one.here, instance=one.instance
+        ))  # fmt: skip
 
 
 class BranchesOwnersWorld(SessionsWorld):

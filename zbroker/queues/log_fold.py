@@ -61,6 +61,10 @@ from zbroker.queues.replayable import Replayable
 from zbroker.queues.replicated.origin_scan import OriginScan
 from zbroker.queues.replicated.replicated_replayable import ReplicatedReplayable
 from zbroker.queues.timed_sessions import begun
+from zbroker.queues.work.locks import unlock
+from zbroker.queues.work.queue import Queue
+from zbroker.queues.work.values import Branch
+from zbroker.transaction_tokens import token_of
 
 if TYPE_CHECKING:
     from zbroker.queues.registry import QueueRegistry
@@ -86,6 +90,7 @@ class QueueFold:
         self._following, self._commits = manager.following, manager.commits
         self.index = TopicIndex()
         self.bound = RouteIndex()
+        self._unlocks: dict[str, list[Branch]] = {}  # by queue: branches whose decision was read
         self.awaited: dict[str, int] = {}  # by queue: something is to be done when it was read
         self.replicated: dict[str, QueueState] = {}
         self._listening: dict[str, QueueState] = {}  # facts about messages that come later are here
@@ -112,6 +117,8 @@ class QueueFold:
             self._join(walk, joined)
         if self.replicated:
             self._catch_up(walk)
+        if self._unlocks:
+            self._unlock(touched)
         self._touched(touched)
         self._look_who_waits(walk.members)
         self.settle_doubts()
@@ -281,6 +288,8 @@ class QueueFold:
         self._index(one).add(one)
         if one.replicated is not None:
             self.replicated[one.name] = one
+            if isinstance(one.queue, Queue) and (left := one.queue.places.locks.left_over()):
+                self._unlocks[one.name] = left  # it was stopped in the middle of their units
             one.replicated.read_along(one.walk.origins)
             self._look(one)
             one.write_again()
@@ -294,6 +303,7 @@ class QueueFold:
         self._index(one).remove(one)
         self.scans.pop(one.name, None)
         self.awaited.pop(one.name, None)
+        self._unlocks.pop(one.name, None)
         for many in (self.replicated, self._listening, self._stopped):
             many.pop(one.name, None)
         self._alone = {key: name for key, name in self._alone.items() if name != one.name}
@@ -341,6 +351,8 @@ class QueueFold:
                 self._found(batch)
             if batch.kind == KIND_TRANSACTION and self._manager.sessions:
                 self._began(batch)
+            if batch.kind == KIND_BRANCH and self.replicated:
+                self._decided(batch, walk)
         elif batch.kind == KIND_DEFINITION:
             self._defined(batch)
         elif batch.kind in OF_QUEUES:
@@ -376,6 +388,32 @@ class QueueFold:
             self._manager.sessions.learn(
                 begun(record, batch.origin_instance), begins=bool(record.to)
             )
+
+    def _decided(self, batch: Batch, walk: Walk) -> None:
+        """A branch. Its unit is about what the instance that decided knew to be locked; here it may
+        be more, or will be: of messages that come later, or if it was decided by force."""
+        record = _decoded(r.BRANCH, batch)
+        if record is None or record.state not in ("committed", "rolled_back"):
+            return
+        branch = record.principal, token_of(record.session, record.epoch, record.number)
+        for name in sorted(self.replicated.keys() & record.queues):
+            one = self._mine(name, batch, walk)
+            if one is not None and isinstance(one.queue, Queue):
+                self._unlocks.setdefault(name, []).append(branch)
+                if record.forced or (one.replicated is not None and one.replicated.early):
+                    one.queue.places.locks.end(branch)
+
+    def _unlock(self, touched: dict[str, QueueState]) -> None:
+        """What branches have locked that were decided, once the whole units were read."""
+        for name, branches in [*self._unlocks.items()]:
+            one = self._manager.running.get(name)
+            if one is not None and one.in_unit:
+                continue
+            del self._unlocks[name]
+            if one is not None and isinstance(one.queue, Queue):
+                for branch in branches:
+                    unlock(one.queue, branch)
+                touched[name] = one
 
     def _defined(self, batch: Batch) -> None:
         """A replicated queue, here or at a peer. A record that is known changes nothing."""

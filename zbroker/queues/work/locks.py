@@ -36,6 +36,8 @@ def locked(queue: Queue, positions: BitMap64, lock: Lock) -> None:
     """The fold read that they are locked."""
     places = queue.places
     remove(places.locks.coming, positions)
+    if places.locks.is_over(lock.branch):
+        return
     found = without(positions & places.here, places.locks.all)
     fresh = without(found, places.going)
     if fresh:
@@ -62,3 +64,13 @@ def decide(queue: Queue, branch: Branch, *, committed: bool) -> list[Outcome]:
         return []
     queue.places.going_to_fail(found)
     return [Outcome(found, "failed", "cancelled")]
+
+
+def unlock(queue: Queue, branch: Branch) -> None:
+    """Its decision was read, and what that says of messages. Locks and failures of two instances
+    that had the same messages come in any order, so some may be locked here, and not where it was
+    decided: these come back."""
+    left = queue.places.locks.all_of(branch)
+    if left:
+        queue.places.locks.drop(left)
+        queue.places.back(queue.places.settled(left))

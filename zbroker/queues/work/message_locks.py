@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import DecodeError, Struct, msgpack
 from pyroaring import BitMap64
 
 from zbroker.queues.work.sets import bytes_of, insert, remove
 from zbroker.queues.work.values import Branch, Lock
+
+OVER_MAX: Final = 1_000  # branches that are remembered; people roll them back, one by one
 
 
 class _Row(Struct, array_like=True):
@@ -20,10 +24,12 @@ class _Row(Struct, array_like=True):
 
 class MessageLocks:
     """By lock the messages that it has; all of them are here. coming: locks are on their way to
-    the log."""
+    the log. A branch may be over before its locks are read: what it is to lock comes from another
+    instance than what ended it by force."""
 
     def __init__(self) -> None:
         self._of: dict[Lock, BitMap64] = {}
+        self._over: dict[Branch, None] = {}  # in the order in which they ended
         self.all, self.coming = BitMap64(), BitMap64()
 
     def __bool__(self) -> bool:
@@ -41,6 +47,20 @@ class MessageLocks:
     def branch(self, position: int) -> Branch | None:
         """The branch that has this one."""
         return next((lock.branch for lock, many in self._of.items() if position in many), None)
+
+    def end(self, branch: Branch) -> None:
+        """It was rolled back by force: what it locks from now on stays as it is."""
+        self._over[branch] = None
+        while len(self._over) > OVER_MAX:
+            del self._over[next(iter(self._over))]
+
+    def is_over(self, branch: Branch) -> bool:
+        """Whether it was."""
+        return branch in self._over
+
+    def left_over(self) -> list[Branch]:
+        """Those that were, and have messages."""
+        return [branch for branch in self._over if self.all_of(branch)]
 
     def put(self, positions: BitMap64, lock: Lock) -> None:
         """They are locked; none of them was."""
@@ -75,6 +95,17 @@ class MessageLocks:
         for row in rows:
             lock = Lock((row.principal, row.token), row.reject)
             self.put(BitMap64.deserialize(row.positions), lock)
+
+    def dump_over(self) -> bytes:
+        """The branches that were rolled back by force; b"" if there are none."""
+        return msgpack.encode([*self._over]) if self._over else b""
+
+    def load_over(self, data: bytes) -> None:
+        """What `dump_over` gave. Raises: ValueError."""
+        try:
+            self._over = dict.fromkeys(msgpack.decode(data, type=list[Branch]))
+        except DecodeError as error:
+            raise ValueError(f"branches are not readable: {error}") from None
 
     def memory_bytes(self) -> int:
         """Roughly."""

@@ -325,6 +325,8 @@ def dump_state(places: MessagePlaces, counting: DeliveryCounts) -> dict[str, byt
         rows["foreign"] = _bytes(places.foreign)
     if places.locks:
         rows["locked"] = places.locks.dump()
+    if over := places.locks.dump_over():
+        rows["over"] = over
     if places.sizes:
         rows["sized"], rows["sizes"] = places.sizes.dump()
     known = places.ready.dump()
@@ -356,6 +358,8 @@ def _load(rows: Mapping[str, bytes], places: MessagePlaces, counting: DeliveryCo
     if "locked" in rows:
         places.locks.load(rows["locked"])
         insert(places.going, places.locks.all)
+    if "over" in rows:
+        places.locks.load_over(rows["over"])
     if "sizes" in rows:
         places.sizes.load(rows["sized"], rows["sizes"])
     apart = places.foreign | places.going
