@@ -105,7 +105,7 @@ TABLE: Final = {
     "zbroker/queues/replicated/origin_facts.py": Place(1, "broker", TABLES),
     "zbroker/queues/replicated/replicated_queue.py": Place(1, "broker", TABLES),
     "zbroker/queues/replicated/replicated_replayable.py": Place(1, "broker", TABLES),
-    "zbroker/queues/work/message_locks.py": Place(1, "broker", TABLES),
+    "zbroker/queues/work/message_locks.py": Place(2, "broker", TABLES),
     "zbroker/queues/stand_ins.py": Place(1, "broker", TABLES),
     "zbroker/wire/disconnects.py": Place(2, "broker", OWN_FILE),
     # tools and clients, of what their own broker or user wrote
