@@ -105,7 +105,7 @@ SPARK_PAGES = [
 ]
 
 
-#: pages with several instances or large files: most of a minute together
+#: pages with several instances or large files: more than a minute together
 LONG_PAGES = (
     "docs/howto/workers-in-two-data-centres.md", "docs/howto/a-file-is-damaged.md",
     "docs/howto/keep-the-journal-small.md", "docs/howto/back-up-a-running-journal.md",

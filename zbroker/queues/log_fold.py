@@ -288,8 +288,8 @@ class QueueFold:
         self._index(one).add(one)
         if one.replicated is not None:
             self.replicated[one.name] = one
-            if isinstance(one.queue, Queue) and (left := one.queue.places.locks.left_over()):
-                self._unlocks[one.name] = left  # it was stopped in the middle of their units
+            if isinstance(one.queue, Queue) and (left := one.queue.places.locks.still_to_unlock()):
+                self._unlocks[one.name] = left  # the tables end within their units
             one.replicated.read_along(one.walk.origins)
             self._look(one)
             one.write_again()

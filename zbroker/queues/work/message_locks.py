@@ -10,7 +10,7 @@ from pyroaring import BitMap64
 from zbroker.queues.work.sets import bytes_of, insert, remove
 from zbroker.queues.work.values import Branch, Lock
 
-OVER_MAX: Final = 1_000  # branches that are remembered; people roll them back, one by one
+OVER_MAX: Final = 1_000  # decided branches that are remembered: few have locks still to come
 
 
 class _Row(Struct, array_like=True):
@@ -24,12 +24,12 @@ class _Row(Struct, array_like=True):
 
 class MessageLocks:
     """By lock the messages that it has; all of them are here. coming: locks are on their way to
-    the log. A branch may be over before its locks are read: what it is to lock comes from another
-    instance than what ended it by force."""
+    the log. A branch may be over before its locks are read, where instance A rolls back by force
+    what instance B has prepared: records of A and B come in any order."""
 
     def __init__(self) -> None:
         self._of: dict[Lock, BitMap64] = {}
-        self._over: dict[Branch, None] = {}  # in the order in which they ended
+        self._over: dict[Branch, None] = {}  # in the order of their decisions
         self.all, self.coming = BitMap64(), BitMap64()
 
     def __bool__(self) -> bool:
@@ -49,17 +49,17 @@ class MessageLocks:
         return next((lock.branch for lock, many in self._of.items() if position in many), None)
 
     def end(self, branch: Branch) -> None:
-        """It was rolled back by force: what it locks from now on stays as it is."""
+        """It was decided: locks of it that are read from now on do not count."""
         self._over[branch] = None
         while len(self._over) > OVER_MAX:
             del self._over[next(iter(self._over))]
 
     def is_over(self, branch: Branch) -> bool:
-        """Whether it was."""
+        """Whether its locks do not count any more."""
         return branch in self._over
 
-    def left_over(self) -> list[Branch]:
-        """Those that were, and have messages."""
+    def still_to_unlock(self) -> list[Branch]:
+        """Branches that are over, and have messages locked all the same."""
         return [branch for branch in self._over if self.all_of(branch)]
 
     def put(self, positions: BitMap64, lock: Lock) -> None:
@@ -97,7 +97,7 @@ class MessageLocks:
             self.put(BitMap64.deserialize(row.positions), lock)
 
     def dump_over(self) -> bytes:
-        """The branches that were rolled back by force; b"" if there are none."""
+        """The branches that are over; b"" if there are none."""
         return msgpack.encode([*self._over]) if self._over else b""
 
     def load_over(self, data: bytes) -> None:
