@@ -8,17 +8,14 @@ import pytest
 from pyroaring import BitMap64
 
 from tests.queues.bench import AFTER_LEASE_MS, ANN, BOB, HERE, Bench, Got
-from tests.queues.test_replicated import LOWER, THERE, Shared
 from tests.queues.test_transaction_commands import attach, bench, code, commit, say, took
 from zbroker.blocks.frame_builder import Block
 from zbroker.blocks.read_request import BlockRead, Read
 from zbroker.config import QueueConfig
-from zbroker.log import queue_records as r
-from zbroker.log.format import FLAG_UNIT, KIND_BRANCH, KIND_OUTCOMES, KIND_QUEUE
+from zbroker.log.format import FLAG_UNIT, KIND_BRANCH, KIND_QUEUE
 from zbroker.log.reader import Cursor
-from zbroker.log.records import BRANCH, BranchRecord, Failed, Locked, MessagesGone, encode
+from zbroker.log.records import BRANCH, Failed, Locked, MessagesGone
 from zbroker.queues.snapshots import Snapshots
-from zbroker.queues.work.message_locks import OVER_MAX, MessageLocks
 from zbroker.queues.work.queue import Queue
 from zbroker.transaction_tokens import token_of
 from zbroker.wire import queue_messages as q
@@ -401,147 +398,6 @@ def test_what_an_operator_decided_is_answered_and_kept() -> None:
     assert code(decide(at, "rollback")) == "branch_decided"
     assert decide(at, "forget") == BranchDecided(X, "forget", cid="c")
     assert code(decide(at, "forget")) == "unknown_branch"
-
-
-# -- several instances ----------------------------------------------------------------------------
-
-
-def of_peer(at: Shared, state: str, **more: Any) -> None:
-    said = {"session": "bills", "epoch": 5, "number": 1, "queues": ["q"]} | more
-    at.arrives(KIND_BRANCH, encode(BranchRecord("ann", X, state, **said)), LOWER)  # type: ignore[arg-type]
-
-
-def lock_there(at: Shared, *origins: tuple[int, int]) -> None:
-    where = [r.OriginSet(*LOWER, [first, count]) for first, count in origins]
-    at.facts_of(r.OriginsLocked(where, ("ann", token_of("bills", 5, 1))), origin=LOWER)
-
-
-def test_another_instance_does_not_decide_it_but_by_force() -> None:
-    at = Shared()
-    m = at.from_peer(2, LOWER)
-    of_peer(at, "prepared", accepted=2)
-    lock_there(at, (1, 2))
-    assert states(at, m) == ["locked", "locked"]
-    assert code(decide(at, "commit")) == "branch_elsewhere"
-    assert code(decide(at, "commit", force=True)) == "branch_elsewhere"
-    assert code(decide(at, "rollback")) == "branch_elsewhere"
-    assert decide(at, "rollback", force=True).accepted == 2
-    assert states(at, m) == ["elsewhere", "elsewhere"]
-    assert listed(at) == [(str(X), "rolled_back", 2)]
-
-
-def test_locked_messages_stay_so_when_their_owner_changes() -> None:
-    at = Shared()
-    m = at.from_peer(2, LOWER)
-    at.consume()
-    of_peer(at, "prepared", accepted=1)
-    lock_there(at, (1, 1))
-    at.move([r.OriginSet(*LOWER, [1, 2])], takeover=True, seen=True, origin=HERE)
-    assert at.got() == [m[1]]
-    assert states(at, m[:1]) == ["locked"]
-    decide(at, "rollback", force=True)
-    assert at.got() == [m[1], m[0]]
-
-
-def test_a_lock_that_is_here_before_its_message_counts() -> None:
-    at = Shared()
-    of_peer(at, "prepared", accepted=1)
-    lock_there(at, (9, 1))
-    m = at.from_peer(1, LOWER, at=9)
-    assert states(at, m) == ["locked"]
-
-
-def test_a_roll_back_by_force_is_about_messages_that_are_not_here_yet_too() -> None:
-    """They come from a third instance; the one that has locked them is gone."""
-    at = Shared()
-    of_peer(at, "prepared", accepted=2)
-    lock_there(at, (9, 2))
-    assert decide(at, "rollback", force=True).mixed
-    m = at.from_peer(2, LOWER, at=9)
-    assert states(at, m) == ["elsewhere", "elsewhere"]
-    at.consume()
-    at.move([r.OriginSet(*LOWER, [9, 2])], takeover=True, seen=True, origin=HERE)
-    assert at.got() == m
-
-
-@pytest.mark.parametrize("state", ["committed", "rolled_back"])
-def test_what_is_locked_here_alone_comes_back_with_the_decision(state: str) -> None:
-    """Where it was decided a failure, which was read here first, had unlocked it."""
-    at = Shared()
-    m = at.from_peer(2, LOWER)
-    of_peer(at, "prepared", accepted=2)
-    lock_there(at, (1, 2))
-    of_peer(at, state, accepted=0)
-    assert states(at, m) == ["elsewhere", "elsewhere"]
-
-
-def test_what_is_locked_stays_so_until_the_whole_unit_of_the_decision_was_read() -> None:
-    """Else it might go to a consumer before it is read that it is gone."""
-    at = Shared()
-    [m] = at.from_peer(1, LOWER)
-    of_peer(at, "prepared", accepted=1)
-    lock_there(at, (1, 1))
-    at.reading = False
-    of_peer(at, "committed", accepted=1)
-    at.log[-1].flags |= FLAG_UNIT
-    at.reading = True
-    at.run()
-    assert at.state(m) == "locked"
-    at.facts_of(r.OriginsGone([r.OriginSet(*LOWER, [1, 1])]), origin=LOWER)
-    assert at.here() == []
-
-
-@pytest.mark.parametrize("tables", [False, True])
-def test_a_lock_that_is_read_after_the_roll_back_by_force_does_not_count(tables: bool) -> None:
-    """Another instance has read it, and rolled back; its record is here first."""
-    at = Shared()
-    m = at.from_peer(1, LOWER)
-    of_peer(at, "rolled_back", accepted=1, forced=True)
-    if tables:
-        at.restart(at.tables())
-        at.logon()
-    lock_there(at, (1, 1))
-    assert states(at, m) == ["elsewhere"]
-    lock = r.OriginsLocked([r.OriginSet(*LOWER, [1, 1])], ("ann", token_of("bills", 5, 2)))
-    at.facts_of(lock, origin=LOWER)
-    assert states(at, m) == ["locked"], "that is another branch"
-
-
-def test_branches_that_were_rolled_back_by_force_are_remembered_up_to_a_limit() -> None:
-    known = MessageLocks()
-    for number in range(OVER_MAX + 1):
-        known.end(("ann", str(number)))
-    assert not known.is_over(("ann", "0"))
-    assert known.is_over(("ann", "1"))
-    again = MessageLocks()
-    again.load_over(known.dump_over())
-    assert again.is_over(("ann", str(OVER_MAX)))
-    assert MessageLocks().dump_over() == b""
-    for bad in (b"no", b"\x91\x01"):
-        with pytest.raises(ValueError, match=r".+"):
-            again.load_over(bad)
-
-
-def test_an_acknowledgement_of_another_instance_counts_and_is_said() -> None:
-    at = Shared()
-    m, epoch = holding(at, 2)
-    prepare(at, epoch, took(*m))
-    gone = r.OriginsGone([r.OriginSet(*HERE, [m[0], 1])])
-    at.facts_of(gone, origin=THERE)
-    answer = decide(at, "commit")
-    assert (answer.accepted, answer.mixed) == (1, True)
-    assert at.here() == []
-
-
-def test_locks_of_a_replicated_queue_go_to_all_instances() -> None:
-    at = Shared()
-    m, epoch = holding(at, 1)
-    at.holding = True
-    prepare(at, epoch, took(*m))
-    assert at.kinds() == [KIND_BRANCH, KIND_OUTCOMES]
-    at.land()
-    assert isinstance(at.last(), BranchPrepared)
-    assert at.state(m[0]) == "locked"
 
 
 def test_a_dump_of_locks_that_is_damaged_is_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tests.sim import branches_bugs as one
 from zbroker.journal.core import JournalCore
-from zbroker.log.queue_records import OriginsLocked
+from zbroker.log.queue_records import OriginsFailed, OriginsLocked
 from zbroker.queues.core import QueuesCore
 from zbroker.queues.queue_state import QueueState
 from zbroker.queues.replicated.replicated_queue import ReplicatedQueue
@@ -32,9 +32,24 @@ def _locked_after_the_end(one: Any) -> None:
     one.queue.places.locks.is_over = lambda branch: False
 
 
+def _unlocked_by_failures(one: Any) -> None:
+    """A failure at any instance unlocks, as if no other one had locked the message since."""
+    if not isinstance(one.replicated, ReplicatedQueue):
+        return
+    apply = one.replicated._apply
+
+    def unlocking(fact: Any, local: Any, claim: Any) -> None:
+        if isinstance(fact, OriginsFailed):
+            one.queue.places.locks.drop(local)
+        apply(fact, local, claim)
+
+    one.replicated._apply = unlocking
+
+
 QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "locks are not folded": _locks_do_not_travel,
     "a branch that is over locks": one._queues(_locked_after_the_end),
+    "a failure unlocks": one._queues(_unlocked_by_failures),
     **{
         bug: one.QUEUES[bug]
         for bug in ("a branch is answered at once", "a rollback leaves some locked")

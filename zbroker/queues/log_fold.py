@@ -90,7 +90,8 @@ class QueueFold:
         self._following, self._commits = manager.following, manager.commits
         self.index = TopicIndex()
         self.bound = RouteIndex()
-        self._unlocks: dict[str, list[Branch]] = {}  # by queue: branches whose decision was read
+        #: by queue: branches whose decision was read, and whether locks of them may come after it
+        self._unlocks: dict[str, dict[Branch, bool]] = {}
         self.awaited: dict[str, int] = {}  # by queue: something is to be done when it was read
         self.replicated: dict[str, QueueState] = {}
         self._listening: dict[str, QueueState] = {}  # facts about messages that come later are here
@@ -289,7 +290,7 @@ class QueueFold:
         if one.replicated is not None:
             self.replicated[one.name] = one
             if isinstance(one.queue, Queue) and (left := one.queue.places.locks.still_to_unlock()):
-                self._unlocks[one.name] = left  # the tables end within their units
+                self._unlocks[one.name] = dict.fromkeys(left, True)  # tables end within their units
             one.replicated.read_along(one.walk.origins)
             self._look(one)
             one.write_again()
@@ -398,10 +399,10 @@ class QueueFold:
         branch = record.principal, token_of(record.session, record.epoch, record.number)
         for name in sorted(self.replicated.keys() & record.queues):
             one = self._mine(name, batch, walk)
-            if one is not None and isinstance(one.queue, Queue):
-                self._unlocks.setdefault(name, []).append(branch)
-                if record.forced or (one.replicated is not None and one.replicated.early):
-                    one.queue.places.locks.end(branch)
+            if one is not None and isinstance(one.queue, Queue) and one.replicated is not None:
+                late = record.forced or one.replicated.waits
+                self._unlocks.setdefault(name, {})[branch] = late
+                one.queue.places.locks.end(branch)
 
     def _unlock(self, touched: dict[str, QueueState]) -> None:
         """What branches have locked that were decided, once the whole units were read."""
@@ -411,8 +412,10 @@ class QueueFold:
                 continue
             del self._unlocks[name]
             if one is not None and isinstance(one.queue, Queue):
-                for branch in branches:
+                for branch, late in branches.items():
                     unlock(one.queue, branch)
+                    if not late:
+                        one.queue.places.locks.forget(branch)
                 touched[name] = one
 
     def _defined(self, batch: Batch) -> None:

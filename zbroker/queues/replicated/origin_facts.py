@@ -148,6 +148,11 @@ class OriginFacts:
         origins than the place of their own."""
         return bool(self.early)
 
+    @property
+    def waits(self) -> bool:
+        """Whether facts that were read, or passed over, are still to be applied."""
+        return bool(self.early or self.stopped)
+
     def read(self, batch: Batch) -> bool:
         """A batch of the log was read, of any kind. True: something became of messages."""
         if batch.kind == KIND_TIE:

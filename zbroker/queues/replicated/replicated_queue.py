@@ -22,7 +22,7 @@ from zbroker.queues.replicated.declarations import QueueView
 from zbroker.queues.replicated.origin_facts import OriginFacts
 from zbroker.queues.replicated.ownership import OwnerClaim, Ownership
 from zbroker.queues.work.carried import CarriedPart, carry
-from zbroker.queues.work.locks import locked
+from zbroker.queues.work.locks import failed, locked
 from zbroker.queues.work.queue import Queue
 from zbroker.queues.work.sets import bytes_of, first_of, insert, remove, without
 from zbroker.queues.work.values import Arrivals, Lock
@@ -68,7 +68,7 @@ class ReplicatedQueue(OriginFacts):
         if isinstance(fact, OriginsGone):
             self._gone(local)
         elif isinstance(fact, OriginsFailed):
-            self._queue.failed(local, fact.why, fact.due_ns, fact.delay_ms)
+            failed(self._queue, local, fact.why, fact.due_ns, fact.delay_ms)
         elif isinstance(fact, OriginsLocked):
             locked(self._queue, local, Lock(fact.branch, fact.reject))
         elif isinstance(fact, Carried):

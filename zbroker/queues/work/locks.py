@@ -38,7 +38,7 @@ def locked(queue: Queue, positions: BitMap64, lock: Lock) -> None:
     remove(places.locks.coming, positions)
     if places.locks.is_over(lock.branch):
         return
-    found = without(positions & places.here, places.locks.all)
+    found = positions & places.here
     fresh = without(found, places.going)
     if fresh:
         leased = fresh & places.leases.leased
@@ -66,11 +66,19 @@ def decide(queue: Queue, branch: Branch, *, committed: bool) -> list[Outcome]:
     return [Outcome(found, "failed", "cancelled")]
 
 
+def failed(queue: Queue, positions: BitMap64, why: str, due_ns: int, delay_ms: int) -> None:
+    """The fold read that deliveries of them failed, at any instance. Locked messages stay locked
+    until the decision: locks and failures of instances that had the same messages come in any
+    order."""
+    stay = positions & queue.places.locks.all
+    if stay:
+        queue.counting.failed(stay, why)
+    queue.failed(without(positions, stay), why, due_ns, delay_ms)
+
+
 def unlock(queue: Queue, branch: Branch) -> None:
-    """Its decision was read, and what that says of messages. Locks and failures of two instances
-    that had the same messages come in any order, so some may be locked here, and not where it was
-    decided: these come back."""
-    left = queue.places.locks.all_of(branch)
+    """Its decision was read, and what that says of messages: all that are still locked come back,
+    also those that were not locked where it was decided."""
+    left = queue.places.locks.take(branch)
     if left:
-        queue.places.locks.drop(left)
         queue.places.back(queue.places.settled(left))

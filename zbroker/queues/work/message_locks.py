@@ -24,8 +24,9 @@ class _Row(Struct, array_like=True):
 
 class MessageLocks:
     """By lock the messages that it has; all of them are here. coming: locks are on their way to
-    the log. A branch may be over before its locks are read, where instance A rolls back by force
-    what instance B has prepared: records of A and B come in any order."""
+    the log. Records of instances come in any order: a branch may be over before its locks are read,
+    where A rolls back by force what B has prepared; and a message may be in locks of several, where
+    one of them is over, or two instances had it at the same time."""
 
     def __init__(self) -> None:
         self._of: dict[Lock, BitMap64] = {}
@@ -45,7 +46,7 @@ class MessageLocks:
         return BitMap64.union(BitMap64(), *self.of(branch).values())
 
     def branch(self, position: int) -> Branch | None:
-        """The branch that has this one."""
+        """A branch that has this one."""
         return next((lock.branch for lock, many in self._of.items() if position in many), None)
 
     def end(self, branch: Branch) -> None:
@@ -53,6 +54,10 @@ class MessageLocks:
         self._over[branch] = None
         while len(self._over) > OVER_MAX:
             del self._over[next(iter(self._over))]
+
+    def forget(self, branch: Branch) -> None:
+        """No lock of it is still to come."""
+        self._over.pop(branch, None)
 
     def is_over(self, branch: Branch) -> bool:
         """Whether its locks do not count any more."""
@@ -63,9 +68,18 @@ class MessageLocks:
         return [branch for branch in self._over if self.all_of(branch)]
 
     def put(self, positions: BitMap64, lock: Lock) -> None:
-        """They are locked; none of them was."""
+        """They are locked."""
         insert(self._of.setdefault(lock, BitMap64()), positions)
         insert(self.all, positions)
+
+    def take(self, branch: Branch) -> BitMap64:
+        """It has none any more. Returns: those that no other branch has, either."""
+        found = self.all_of(branch)
+        self._of = {lock: many for lock, many in self._of.items() if lock.branch != branch}
+        for many in self._of.values():
+            remove(found, many)
+        remove(self.all, found)
+        return found
 
     def drop(self, positions: BitMap64) -> None:
         """They are gone, or come back."""
@@ -114,4 +128,4 @@ class MessageLocks:
     def check(self) -> None:
         """Asserts what is always true."""
         assert BitMap64.union(BitMap64(), *self._of.values()) == self.all
-        assert sum(map(len, self._of.values())) == len(self.all)
+        assert all(self._of.values())
