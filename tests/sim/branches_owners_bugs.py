@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from pyroaring import BitMap64
+
 from tests.sim import branches_bugs as one
 from zbroker.journal.core import JournalCore
 from zbroker.log.queue_records import OriginsFailed, OriginsLocked
@@ -46,14 +48,25 @@ def _unlocked_by_failures(one: Any) -> None:
     one.replicated._apply = unlocking
 
 
+def _never_unlocked(one: Any) -> None:
+    """What a branch has stays locked after its decision."""
+    one.queue.places.locks.take = lambda branch: BitMap64()
+
+
+def _one_lock_each(one: Any) -> None:
+    """What is locked cannot be locked for another branch, too."""
+    locks = one.queue.places.locks
+    put = locks.put
+    locks.put = lambda positions, lock: put(positions - locks.all, lock)
+
+
 QUEUES: Final[dict[str, Callable[[QueuesCore], None]]] = {
     "locks are not folded": _locks_do_not_travel,
     "a branch that is over locks": one._queues(_locked_after_the_end),
     "a failure unlocks": one._queues(_unlocked_by_failures),
-    **{
-        bug: one.QUEUES[bug]
-        for bug in ("a branch is answered at once", "a rollback leaves some locked")
-    },
+    "the first lock wins": one._queues(_one_lock_each),
+    "a decision leaves some locked": one._queues(_never_unlocked),
+    "a branch is answered at once": one.QUEUES["a branch is answered at once"],
 }
 JOURNAL: Final[dict[str, Callable[[JournalCore], None]]] = {
     bug: one.JOURNAL[bug] for bug in ("a session that begins ends what is prepared",)

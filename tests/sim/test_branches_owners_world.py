@@ -15,7 +15,11 @@ from tests.sim.seeds import must_find, run
 SEEDS = seed_count(4, 40)
 FIRST = int(os.environ.get("ZB_FIRST_SEED", "0"))
 PLANTED_SEEDS = 200
-KNOWN = {"a branch that is over locks": 10, "a failure unlocks": 550022}  # looked at first
+KNOWN = {  # looked at first
+    "a branch that is over locks": 10,
+    "a failure unlocks": 550022,
+    "the first lock wins": 4,
+}
 
 
 @pytest.mark.timeout(0)
