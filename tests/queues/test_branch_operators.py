@@ -8,17 +8,8 @@ import pytest
 from pyroaring import BitMap64
 
 from tests.queues.bench import HERE, Bench
-from tests.queues.test_branch_commands import (
-    ENDS,
-    X,
-    decide,
-    listed,
-    lock_there,
-    locked,
-    of_peer,
-    prepare,
-    states,
-)
+from tests.queues.test_branch_commands import ENDS, X, decide, listed, locked, prepare, states
+from tests.queues.test_branches_elsewhere import lock_there, of_peer
 from tests.queues.test_replicated import LOWER, THIRD, Shared
 from tests.queues.test_transaction_commands import attach, bench, code
 from zbroker.config import QueueConfig

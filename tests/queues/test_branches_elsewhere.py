@@ -10,7 +10,7 @@ import pytest
 from tests.queues.bench import HERE
 from tests.queues.test_branch_commands import X, decide, holding, listed, prepare, states
 from tests.queues.test_replicated import LOWER, THERE, THIRD, Shared
-from tests.queues.test_transaction_commands import code, took
+from tests.queues.test_transaction_commands import code, commit, took
 from zbroker.ids import Origin
 from zbroker.log import queue_records as r
 from zbroker.log.format import FLAG_UNIT, KIND_BRANCH, KIND_OUTCOMES
@@ -147,6 +147,40 @@ def test_a_failure_at_another_instance_does_not_unlock(why: str) -> None:
     assert decide(at, "rollback", force=True).accepted == 2
     assert states(at, m) == ["elsewhere", "elsewhere"]
     assert at.one().queue.counting.deliveries(m[0]) == 2
+
+
+@pytest.mark.parametrize("ask", ["prepare", "commit"])
+def test_a_failure_at_another_instance_does_not_undo_what_is_on_its_way(ask: str) -> None:
+    """It had the message before. Else another consumer could take it in a second transaction."""
+    at = Shared()
+    [m], epoch = holding(at, 1)
+    at.holding = True
+    if ask == "prepare":
+        prepare(at, epoch, took(m))
+    else:
+        commit(at, epoch, 1, took(m))
+    late = r.OriginsFailed([r.OriginSet(*HERE, [m, 1])], "lease_ended")
+    at.facts_of(late, origin=THERE)
+    assert at.state(m) == "going"
+    at.land()
+    assert at.here() == ([m] if ask == "prepare" else [])
+
+
+def test_what_fails_here_while_another_instance_locks_it_comes_back_once() -> None:
+    at = Shared()
+    [m], _ = holding(at, 1)
+    at.holding = True
+    at.release(m)
+    where = [r.OriginSet(*HERE, [m, 1])]
+    of_peer(at, "prepared", accepted=1)
+    at.facts_of(r.OriginsLocked(where, ("ann", token_of("bills", 5, 1))), origin=LOWER)
+    at.land()
+    queue = at.one().queue
+    assert (at.state(m), len(queue.places.failing)) == ("locked", 0)
+    of_peer(at, "rolled_back", accepted=1)
+    at.facts_of(r.OriginsFailed(where), origin=LOWER)
+    assert at.state(m) in ("ready", "leased")
+    queue.check()
 
 
 def test_the_decision_of_one_branch_does_not_unlock_what_another_one_has() -> None:

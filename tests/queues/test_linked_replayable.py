@@ -435,7 +435,7 @@ def test_a_local_one_does_not_become_one_of_several_instances() -> None:
 
 
 def _mark_is_gone(patch: pytest.MonkeyPatch) -> None:
-    def apply(self: Any, fact: Any, local: BitMap64, claim: Any) -> None:
+    def apply(self: Any, fact: Any, local: BitMap64, *given: Any, **more: Any) -> None:
         self.take_out(local)
 
     patch.setattr(ReplicatedReplayable, "_apply", apply)

@@ -40,10 +40,11 @@ def _unlocked_by_failures(one: Any) -> None:
         return
     apply = one.replicated._apply
 
-    def unlocking(fact: Any, local: Any, claim: Any) -> None:
+    def unlocking(fact: Any, local: Any, claim: Any, **more: Any) -> None:
         if isinstance(fact, OriginsFailed):
             one.queue.places.locks.drop(local)
-        apply(fact, local, claim)
+            more = {"own": True}
+        apply(fact, local, claim, **more)
 
     one.replicated._apply = unlocking
 

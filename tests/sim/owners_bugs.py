@@ -233,9 +233,9 @@ def _without(kind: type, when: Callable[[Any, Any], bool]) -> Change:
     def change(one: QueueState, replicated: Any, queue: Any) -> None:
         apply = replicated._apply
 
-        def applied(fact: Any, local: BitMap64, claim: Any) -> None:
+        def applied(fact: Any, local: BitMap64, *given: Any, **more: Any) -> None:
             if not (isinstance(fact, kind) and when(replicated, fact)):
-                apply(fact, local, claim)
+                apply(fact, local, *given, **more)
 
         replicated._apply = applied
 

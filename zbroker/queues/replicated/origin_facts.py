@@ -252,7 +252,7 @@ class OriginFacts:
             claim = self._claim(one.fact, batch)
             local = self.runs.local(one.origin, one.here) & self._queue.here
             if local:
-                self._apply(one.fact, local, claim)
+                self._apply(one.fact, local, claim, own=origin.instance == self.me)
             if one.early:
                 self.early.add(one.origin, EarlyFact(one.fact, one.early, batch.position, claim))
         for fact in facts:
@@ -285,8 +285,10 @@ class OriginFacts:
         """What it says of the owner."""
         return None
 
-    def _apply(self, fact: AnyQueueFact, local: BitMap64, claim: OwnerClaim | None) -> None:
-        """It is about these messages of the queue."""
+    def _apply(
+        self, fact: AnyQueueFact, local: BitMap64, claim: OwnerClaim | None, *, own: bool = False
+    ) -> None:
+        """It is about these messages of the queue. own: this instance wrote it."""
         raise NotImplementedError
 
     def _apply_whole(self, fact: AnyQueueFact, at: int) -> None:

@@ -64,11 +64,13 @@ class ReplicatedQueue(OriginFacts):
         at = (batch.origin.instance, batch.origin.generation, batch.origin_position)
         return OwnerClaim(fact.number, fact.takeover, *at, fact.to, fact.back)
 
-    def _apply(self, fact: AnyQueueFact, local: BitMap64, claim: OwnerClaim | None) -> None:
+    def _apply(
+        self, fact: AnyQueueFact, local: BitMap64, claim: OwnerClaim | None, *, own: bool = False
+    ) -> None:
         if isinstance(fact, OriginsGone):
             self._gone(local)
         elif isinstance(fact, OriginsFailed):
-            failed(self._queue, local, fact.why, fact.due_ns, fact.delay_ms)
+            failed(self._queue, local, fact.why, fact.due_ns, fact.delay_ms, here=own)
         elif isinstance(fact, OriginsLocked):
             locked(self._queue, local, Lock(fact.branch, fact.reject))
         elif isinstance(fact, Carried):

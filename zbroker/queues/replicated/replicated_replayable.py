@@ -101,7 +101,9 @@ class ReplicatedReplayable(OriginFacts):
     def _counts(self, fact: AnyQueueFact, batch: Batch) -> bool:
         return isinstance(fact, OriginsNoted | Purged) and batch.kind == KIND_OUTCOMES
 
-    def _apply(self, fact: AnyQueueFact, local: BitMap64, claim: OwnerClaim | None) -> None:
+    def _apply(
+        self, fact: AnyQueueFact, local: BitMap64, claim: OwnerClaim | None, *, own: bool = False
+    ) -> None:
         self._queue.noted(local)
 
     def _keep(self, early: EarlyFact, found: BitMap64) -> None:

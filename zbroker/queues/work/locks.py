@@ -66,13 +66,22 @@ def decide(queue: Queue, branch: Branch, *, committed: bool) -> list[Outcome]:
     return [Outcome(found, "failed", "cancelled")]
 
 
-def failed(queue: Queue, positions: BitMap64, why: str, due_ns: int, delay_ms: int) -> None:
-    """The fold read that deliveries of them failed, at any instance. Locked messages stay locked
-    until the decision: locks and failures of instances that had the same messages come in any
-    order."""
-    stay = positions & queue.places.locks.all
+def failed(
+    queue: Queue, positions: BitMap64, why: str, due_ns: int, delay_ms: int, *, here: bool
+) -> None:
+    """The fold of a queue of several instances read that deliveries of them failed. here: at this
+    one.
+
+    Instances may have had the same messages, and their records come in any order. So what is
+    locked stays locked until the decision, and an outcome that is on its way here is not undone by
+    a failure elsewhere: else another consumer could have them before it is read.
+    """
+    places = queue.places
+    stay = positions & (places.locks.all if here else places.going)
     if stay:
-        queue.counting.failed(stay, why)
+        queue.counting.failed(stay & places.here, why)
+        if here:
+            remove(places.failing, without(stay, places.both))
     queue.failed(without(positions, stay), why, due_ns, delay_ms)
 
 
