@@ -208,6 +208,21 @@ def test_a_comparison_for_who_is_gone_changes_nothing() -> None:
     assert at.gives == []
 
 
+def test_a_delay_that_is_over_when_its_unit_lands_holds_nothing_back() -> None:
+    """The consumer with a filter was never asked about it, since another one had it."""
+    at = bench()
+    [held] = at.publish(b'{"n": 1}')
+    at.consume(sid="first")
+    at.consume(sid="second", filter="/n = 1")
+    assert (at.got("first"), at.got("second")) == ([held], [])
+    at.holding = True
+    at.release(held, sid="first", delay_ms=50)
+    at.send(q.Cancel("first"))
+    at.pass_ms(60)
+    at.land()
+    assert at.got("second") == [held]
+
+
 # -- barriers ---------------------------------------------------------------------------------
 
 

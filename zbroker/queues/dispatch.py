@@ -93,7 +93,7 @@ class Dispatcher:
         queue = one.queue
         if consumer.filter is None or consumer.examining or not isinstance(queue, Queue):
             return
-        part = queue.unlooked(consumer.key, EXAMINE_MAX)
+        part = queue.unlooked(consumer.key, EXAMINE_MAX, self._shared.now)
         if not part:
             return
         consumer.examining = True

@@ -318,7 +318,7 @@ class World:
     def _look(self) -> None:
         for one in self.members.values():
             while one.every and not one.lost:
-                part = self.queue.unlooked(one.key, 3)
+                part = self.queue.unlooked(one.key, 3, self.now)
                 if not part:
                     break
                 assert len(part) <= 3

@@ -352,7 +352,7 @@ def test_a_filter_is_never_compared_twice_with_a_message() -> None:
     seen: set[int] = set()
     for _ in range(100):
         queue.offer(NOW, {})
-        part = queue.unlooked(1, 50)
+        part = queue.unlooked(1, 50, NOW)
         assert seen.isdisjoint(part)
         seen |= set(part)
         queue.looked(1, part, BitMap64())
@@ -365,16 +365,16 @@ def test_a_filter_is_never_compared_twice_with_a_message() -> None:
 def test_what_is_compared_is_bounded_by_what_is_wanted() -> None:
     queue = filled(1_000)
     queue.join(1, "ann", 8, True, NOW)
-    part = queue.unlooked(1, 50)
+    part = queue.unlooked(1, 50, NOW)
     queue.looked(1, part, part)
     assert len(part) == 50
-    assert not queue.unlooked(1, 50)
+    assert not queue.unlooked(1, 50, NOW)
 
 
 def test_an_answer_of_a_filter_may_come_after_the_message_went() -> None:
     queue = filled(10)
     queue.join(1, "ann", 8, True, NOW)
-    part = queue.unlooked(1, 50)
+    part = queue.unlooked(1, 50, NOW)
     queue.gone(BitMap64([100]))
     queue.looked(1, part, part)
     queue.check()

@@ -104,7 +104,7 @@ def test_a_filter_that_fits_nothing() -> None:
     queue = Queue(QueueConfig("q"))
     queue.entered(Arrivals(BitMap64([5])))
     queue.join(1, "ann", 0, True, NOW)
-    queue.looked(1, queue.unlooked(1, 9), BitMap64())
+    queue.looked(1, queue.unlooked(1, 9, NOW), BitMap64())
     assert "fits no filter" in queue.why_nothing(NOW)[0]
 
 

@@ -35,48 +35,48 @@ def filtered(count: int = 10, foreign: range = range(1, 11), late_before: int = 
 
 def test_messages_of_others_are_compared_once_and_only_late_ones() -> None:
     queue = filtered(late_before=6)
-    assert [*queue.unlooked(1, 3)] == [1, 2, 3]
+    assert [*queue.unlooked(1, 3, NOW)] == [1, 2, 3]
     queue.looked(1, BitMap64([1, 2, 3]), BitMap64([2]))
-    assert [*queue.unlooked(1, 3)] == [4, 5]
+    assert [*queue.unlooked(1, 3, NOW)] == [4, 5]
     queue.looked(1, BitMap64([4, 5]), NONE)
-    assert not queue.unlooked(1, 3)
+    assert not queue.unlooked(1, 3, NOW)
     queue.own(BitMap64([2, 3]))
-    assert not queue.unlooked(1, 3), "it was compared already"
+    assert not queue.unlooked(1, 3, NOW), "it was compared already"
     assert [*queue.offer(NOW, {})[0].positions] == [2]
     queue.check()
 
 
 def test_what_is_given_away_is_compared_after_the_cursor_passed() -> None:
     queue = filtered(foreign=range(5, 11))
-    queue.looked(1, part := queue.unlooked(1, 9), NONE)
+    queue.looked(1, part := queue.unlooked(1, 9, NOW), NONE)
     assert len(part) == 10
     queue.entered(Arrivals(BitMap64([11, 12])))
     queue.disown(BitMap64([12]))
     queue.late_before = 13
     queue.looked(1, BitMap64([12]), NONE)
     queue.disown(BitMap64([11]))
-    assert [*queue.unlooked(1, 9)] == [11]
+    assert [*queue.unlooked(1, 9, NOW)] == [11]
     queue.looked(1, BitMap64([11]), BitMap64([11]))
     queue.gone(BitMap64([11]))
-    assert not queue.unlooked(1, 9)
+    assert not queue.unlooked(1, 9, NOW)
     queue.check()
 
 
 def test_nothing_more_is_compared_once_another_request_could_be_made() -> None:
     queue = filtered(3_000, range(1, 3_001), 3_001)
-    queue.looked(1, part := queue.unlooked(1, WANT_NAMES_MAX), part)
-    assert not queue.unlooked(1, 10)
+    queue.looked(1, part := queue.unlooked(1, WANT_NAMES_MAX, NOW), part)
+    assert not queue.unlooked(1, 10, NOW)
     assert len(queue.seek(0).names) == WANT_NAMES_MAX
-    queue.looked(1, part := queue.unlooked(1, WANT_NAMES_MAX), part)
+    queue.looked(1, part := queue.unlooked(1, WANT_NAMES_MAX, NOW), part)
     assert part.min() == WANT_NAMES_MAX + 1
-    assert not queue.unlooked(1, 10)
+    assert not queue.unlooked(1, 10, NOW)
 
 
 def test_after_a_barrier_nothing_is_compared() -> None:
     queue = filtered(4, range(1, 5))
     queue.entered(Arrivals(BitMap64([5, 6]), barriers=BitMap64([5])))
     queue.disown(BitMap64([5, 6]))
-    assert [*queue.unlooked(1, 9)] == [1, 2, 3, 4]
+    assert [*queue.unlooked(1, 9, NOW)] == [1, 2, 3, 4]
 
 
 # -- what is asked for ------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_of_very_many_consumers_those_that_waited_longest_ask_first() -> None:
 
 def test_one_without_credit_asks_for_nothing() -> None:
     queue = filtered()
-    queue.looked(1, part := queue.unlooked(1, 20), part)
+    queue.looked(1, part := queue.unlooked(1, 20, NOW), part)
     queue.offer(NOW, {1: False})
     assert not queue.seeking()
     assert queue.seek(0) == (NONE, 0, None)
@@ -154,6 +154,6 @@ def test_one_without_credit_asks_for_nothing() -> None:
 
 def test_one_whose_connection_is_lost_asks_for_nothing() -> None:
     queue = filtered()
-    queue.looked(1, part := queue.unlooked(1, 20), part)
+    queue.looked(1, part := queue.unlooked(1, 20, NOW), part)
     queue.lose(1, NOW)
     assert not queue.seeking()

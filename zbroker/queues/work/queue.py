@@ -211,12 +211,13 @@ class Queue:
             self.places.leases.move(kept, end_of(now.mono_ms, new.lease_ms(self.config)))
         return kept
 
-    def unlooked(self, key: int, limit: int) -> BitMap64:
+    def unlooked(self, key: int, limit: int, now: Now) -> BitMap64:
         """The lowest messages that this consumer's filter was not compared with yet: `limit` that
-        can be offered, and as many that may be asked for; none if it knows enough that fit."""
+        can be offered now, and as many that may be asked for; none if it knows enough that fit."""
         one, places = self.consumers.by_key[key], self.places
         if one.looks is None:
             return BitMap64()
+        places.notice(now)
         if places.ready.appeared:
             self.consumers.appeared(places.ready.appeared)
             places.ready.appeared.clear()
@@ -228,8 +229,7 @@ class Queue:
 
     def looked(self, key: int, positions: BitMap64, matching: BitMap64) -> None:
         """What it was compared with, and which of it fits."""
-        looks = self.consumers.by_key[key].looks
-        if looks is not None:
+        if (looks := self.consumers.by_key[key].looks) is not None:
             looks.learn(positions, positions & self.here, matching)
 
     # -- work ---------------------------------------------------------------------------------
