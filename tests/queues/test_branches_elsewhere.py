@@ -33,6 +33,15 @@ def of_third(at: Shared, state: str, **more: Any) -> None:
     at.arrives(KIND_BRANCH, record(state, **more), THIRD)
 
 
+def record_alone(at: Shared, state: str) -> None:
+    """The log was read up to the record of a decision; the rest of its unit comes later."""
+    at.reading = False
+    of_peer(at, state, accepted=1)
+    at.log[-1].flags |= FLAG_UNIT
+    at.reading = True
+    at.run()
+
+
 def lock_there(
     at: Shared, *origins: tuple[int, int], number: int = 1, origin: Origin = LOWER
 ) -> None:
@@ -110,11 +119,7 @@ def test_what_is_locked_stays_so_until_the_whole_unit_of_the_decision_was_read()
     [m] = at.from_peer(1, LOWER)
     of_peer(at, "prepared", accepted=1)
     lock_there(at, (1, 1))
-    at.reading = False
-    of_peer(at, "committed", accepted=1)
-    at.log[-1].flags |= FLAG_UNIT
-    at.reading = True
-    at.run()
+    record_alone(at, "committed")
     assert at.state(m) == "locked"
     at.facts_of(r.OriginsGone([r.OriginSet(*LOWER, [1, 1])]), origin=LOWER)
     assert at.here() == []
@@ -220,11 +225,7 @@ def test_a_roll_back_counts_where_the_tables_end_within_its_unit() -> None:
     [m] = at.from_peer(1, LOWER)
     of_peer(at, "prepared", accepted=1)
     lock_there(at, (1, 1))
-    at.reading = False
-    of_peer(at, "rolled_back", accepted=1)
-    at.log[-1].flags |= FLAG_UNIT
-    at.reading = True
-    at.run()
+    record_alone(at, "rolled_back")
     assert at.state(m) == "locked"
     at.restart(at.tables())
     at.logon()
