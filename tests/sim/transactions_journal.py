@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -28,6 +28,7 @@ from zbroker.journal.fold import LogFold
 from zbroker.journal.sessions import PublisherState
 from zbroker.log import references
 from zbroker.log.format import FLAG_SHOWS, KIND_BRANCH, KIND_PUBLISH, KIND_TRANSACTION, Batch
+from zbroker.log.records import BRANCH, TRANSACTION
 from zbroker.wire import internal as i
 from zbroker.wire.units import FOR_NOW
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tests.sim.transactions_world import TransactionsWorld
 
 INGEST = b"\0ingest"
+_COMMITS: Final[dict[int, Any]] = {KIND_TRANSACTION: TRANSACTION, KIND_BRANCH: BRANCH}
 PRINCIPAL = "alice"
 
 
@@ -197,7 +199,23 @@ class TransactionsJournal(JournalNode):
 
     def plant_core(self, core: JournalCore) -> None:
         super().plant_core(core)
+        self._note_refusals(core)
         self.world.plant_journal(core)
+
+    def _note_refusals(self, core: JournalCore) -> None:
+        """A commit that is refused for good is asked for again where its refusal is lost with this
+        process. What it waited for may be there then."""
+        units = core.commit._units
+        place = units.place
+
+        def noting(ordinal: int, unit: Any, *, fits: bool) -> i.ReceiptItem:
+            item = place(ordinal, unit, fits=fits)
+            if item.code and item.code not in FOR_NOW and unit.parts[0].kind in _COMMITS:
+                record = _COMMITS[unit.parts[0].kind].decode(unit.bodies[0])
+                self.world.judge.refused.add((record.by, record.unit))
+            return item
+
+        units.place = noting  # type: ignore[method-assign]
 
     def _take_published(self) -> None:
         super()._take_published()
@@ -212,26 +230,11 @@ class TransactionsJournal(JournalNode):
 
     def answer(self, effect: e.Answer) -> Gone | None:
         if effect.rid != INGEST:
-            self._note_refusals(effect.message)
             return None if self._dies_with(effect.message) else super().answer(effect)
         here = self.world.rng.random() >= self.world.receipt_loss
         if here and isinstance(effect.message, i.JournalReceipt):
             self.world.ingest.receipts(effect.message.items)
         return None
-
-    def _note_refusals(self, message: Any) -> None:
-        """A commit that is refused for good is asked for again where its refusal is lost with this
-        process. What it waited for may be there then."""
-        process = self.world.process
-        if process is None or not isinstance(message, i.JournalReceipt):
-            return
-        refused = {item.ordinal for item in message.items if item.code and item.code not in FOR_NOW}
-        commits = process.core.manager.commits
-        if refused and commits._journal == message.incarnation:
-            self.world.judge.refused |= {
-                (commits.incarnation, unit.number) for unit in commits._under_way
-                if unit.ordinal in refused
-            }  # fmt: skip
 
     def _dies_with(self, message: Any) -> bool:
         """A commit is durable, and no one hears of it."""
