@@ -140,6 +140,13 @@ class KeptJudge(TransactionsJudge):
         self._began_ms[name] = now_ms
         super()._began(row, record)
 
+    def _wired(self, record: r.DefinitionRecord, position: int) -> None:
+        super()._wired(record, position)
+        if record.definition is None:  # the next queue of this name may have the same messages
+            for many in (self._kept, self._doubted, self._leases):
+                for key in [key for key in many if key[0] == record.name]:
+                    del many[key]
+
     def _out(self, ref: Ref, where: BitMap64, why: str) -> None:
         super()._out(ref, where, why)
         for position in where:
