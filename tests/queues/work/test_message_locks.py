@@ -6,7 +6,7 @@ import pytest
 from msgspec import msgpack
 from pyroaring import BitMap64
 
-from zbroker.queues.work.message_locks import MessageLocks
+from zbroker.queues.work.message_locks import OVER_MAX, MessageLocks
 from zbroker.queues.work.values import Lock
 
 ANN = "ann", "stage.1"
@@ -49,3 +49,18 @@ def test_tables_of_an_earlier_release_are_read() -> None:
 def test_what_is_not_readable_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not readable"):
         MessageLocks().load(data)
+
+
+def test_branches_that_were_rolled_back_by_force_are_remembered_up_to_a_limit() -> None:
+    known = MessageLocks()
+    for number in range(OVER_MAX + 1):
+        known.end(("ann", str(number)))
+    assert not known.is_over(("ann", "0"))
+    assert known.is_over(("ann", "1"))
+    again = MessageLocks()
+    again.load_over(known.dump_over())
+    assert again.is_over(("ann", str(OVER_MAX)))
+    assert MessageLocks().dump_over() == b""
+    for bad in (b"no", b"\x91\x01"):
+        with pytest.raises(ValueError, match=r".+"):
+            again.load_over(bad)
