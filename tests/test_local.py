@@ -15,7 +15,7 @@ import pytest
 
 import zbroker
 from tests.waiting import until
-from zbroker import LocalBroker
+from zbroker import LocalBroker, memory_notes
 from zbroker.errors import ZBrokerError
 
 pytestmark = pytest.mark.process
@@ -29,8 +29,12 @@ def test_it_serves_until_its_block_ends() -> None:
         assert set(pids) == {"supervisor", "journal", "ingest", "delivery", "queues", "admin"}
         assert broker.url.startswith("tcp://127.0.0.1:")
         assert broker.status()["state"] == "ready"
+        instance = int(broker.status()["instance"], 16)
+        notes = memory_notes.place(memory_notes.SHARED_MEMORY, instance, "*")
+        assert [*notes.parent.glob(notes.name)]
     assert not any(map(psutil.pid_exists, pids.values()))
     assert not data.exists()
+    assert not [*notes.parent.glob(notes.name)], "each would stay in memory until a reboot"
 
 
 def test_it_stops_when_the_users_block_raises() -> None:

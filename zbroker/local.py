@@ -18,9 +18,11 @@ import tempfile
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from zbroker import memory_notes
 from zbroker.control.target import Admin
 from zbroker.errors import ZBrokerError
 from zbroker.server.spawn import command
@@ -61,7 +63,7 @@ class LocalBroker:
         try:
             self._process = self._spawn(settings or {}, arguments)
             # in case close() is forgotten: at the end of the program, or of this object
-            self._finalizer = weakref.finalize(self, _end, self._process, self._own)
+            self._finalizer = weakref.finalize(self, _end, self._process, self._own, self.data_dir)
             self.url = self._wait_ready(self._process, timeout)
         except BaseException:
             self.close()
@@ -134,8 +136,7 @@ class LocalBroker:
             _stop(process)
             self._finalizer.detach()
         if self._own.exists():
-            directory.clean_after_kill(self.data_dir)
-            shutil.rmtree(self._own, ignore_errors=True)  # leftovers are in a temporary place
+            _clean(self._own, self.data_dir)
 
     def __enter__(self) -> LocalBroker:
         return self
@@ -156,10 +157,20 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
-def _end(process: subprocess.Popen[bytes], own: Path) -> None:
+def _end(process: subprocess.Popen[bytes], own: Path, data: Path) -> None:
     """Stops a broker that was not closed."""
     _stop(process)
-    shutil.rmtree(own, ignore_errors=True)
+    _clean(own, data)
+
+
+def _clean(own: Path, data: Path) -> None:
+    """Removes what a broker left that is temporary: nothing knows an instance without its data."""
+    directory.clean_after_kill(data)
+    if data.is_relative_to(own):
+        with suppress(ZBrokerError):
+            if (instance := directory.read_identity(data)) is not None:
+                memory_notes.remove(instance)
+    shutil.rmtree(own, ignore_errors=True)  # leftovers are in a temporary place
 
 
 def _toml(settings: Settings, data_dir: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import pytest
 from pyroaring import BitMap64
 
+from zbroker import memory_notes
 from zbroker.errors import StorageError
 from zbroker.ids import Origin
 from zbroker.queues import delivered
@@ -133,6 +135,29 @@ def test_more_queues_than_slots_are_not_noted(
     made.sending(_give("b", 1, 9))
     after = _started(places)
     assert (after.before("a", 1), after.before("b", 1)) == (3, None)
+
+
+def test_the_note_grows_with_the_queues_while_there_is_memory(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = _started(places)
+    for number in range(1_000):
+        made.begin(TrackDeliveries("work", number, 3))
+
+    def full(_note: memory_notes.MemoryNote, _end: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(memory_notes.MemoryNote, "take", full)
+    for number in range(1_000, 2_000):
+        made.begin(TrackDeliveries("work", number, 3))
+    made.sending(_give("work", 999, 9))
+    made.sending(_give("work", 1_999, 9))
+    monkeypatch.undo()
+    after = _started(places)
+    known = [number for number in range(2_000) if after.before("work", number) is not None]
+    assert 1_000 <= len(known) < 2_000
+    assert known == [*range(len(known))]
+    assert after.before("work", 999) == 10
 
 
 def test_an_older_note_that_cannot_be_taken_away_stops_the_start(places: Places) -> None:

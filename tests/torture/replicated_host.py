@@ -83,9 +83,7 @@ class HostedPeer:
     def forget_memory(self) -> None:
         """The notes that a reboot empties, of an instance that does not run."""
         identity = json.loads((self.data / "instance.json").read_text())
-        own = memory_notes.place(memory_notes.SHARED_MEMORY, int(identity["instance"], 16), "*")
-        for note in own.parent.glob(own.name):
-            note.unlink()
+        memory_notes.remove(int(identity["instance"], 16))
 
     def set_aside(self) -> Path:
         """A copy of its directory, of an instance that does not run."""

@@ -9,7 +9,6 @@ of another time (a release that wrote none, a start without peers), and counts f
 
 from __future__ import annotations
 
-import mmap
 import struct
 from contextlib import suppress
 from enum import Enum
@@ -55,7 +54,7 @@ class SyncedNote:
     def __init__(self, instance: int, directory: Path = memory_notes.SHARED_MEMORY) -> None:
         self._instance = instance
         self._path = memory_notes.place(directory, instance, "synced")
-        self._memory: mmap.mmap | None = None
+        self._note: memory_notes.MemoryNote | None = None
         self.before = self._read()
 
     def _read(self) -> GroupEnd | None:
@@ -73,16 +72,16 @@ class SyncedNote:
 
     def write(self, end: GroupEnd) -> None:
         """This is durable. Without memory there is no note: the next start asks."""
-        if self._memory is None:
+        if self._note is None:
             self.forget()
             with suppress(OSError):
-                self._memory = memory_notes.make(self._path, _BYTES)
-        if self._memory is not None:
-            note = _NOTE.pack(_MAGIC, self._instance, *end)
-            self._memory[:_BYTES] = note + _CRC.pack(crc32c(note))
+                self._note = memory_notes.MemoryNote(self._path, _BYTES, _BYTES)
+        if self._note is not None:
+            said = _NOTE.pack(_MAGIC, self._instance, *end)
+            self._note.memory[:_BYTES] = said + _CRC.pack(crc32c(said))
 
     def close(self) -> None:
         """The note stays."""
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None
+        if self._note is not None:
+            self._note.close()
+            self._note = None

@@ -13,10 +13,12 @@ in the note before the message is sent.
 
 from __future__ import annotations
 
-import mmap
 import secrets
 import struct
+from contextlib import suppress
 from hashlib import blake2b
+from itertools import takewhile
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +36,7 @@ _SLOT: Final = struct.Struct("<QQ")
 _POSITION: Final = struct.Struct("<Q")
 _MAGIC: Final = b"zb-sent\x01"
 _BYTES: Final = _SLOTS_AT + SLOTS_MAX * _SLOT.size
+_FIRST_BYTES: Final = 4_096  # have memory at first, for 252 declarations; then twice as many
 
 Key = tuple[str, int]  # name and declaration of a queue
 
@@ -43,7 +46,7 @@ class Delivered:
 
     def __init__(self, id_file: Path, directory: Path = memory_notes.SHARED_MEMORY) -> None:
         self._id_file, self._directory = id_file, directory
-        self._memory: mmap.mmap | None = None
+        self._note: memory_notes.MemoryNote | None = None
         self._at: dict[Key, int] = {}  # offsets of positions
         self._highest: dict[Key, int] = {}
         self._before: dict[int, int] = {}
@@ -53,7 +56,7 @@ class Delivered:
 
         Raises: StorageError, if the old note cannot be taken away.
         """
-        assert self._memory is None, "offsets are those of one note"
+        assert self._note is None, "offsets are those of one note"
         path = memory_notes.place(self._directory, origin.instance, "sent")
         self._before = self._read(path, origin)
         try:
@@ -80,36 +83,45 @@ class Delivered:
         if len(data) < _SLOTS_AT or _HEAD.unpack_from(data) != (_MAGIC, wanted, *origin):
             return {}
         slots = _SLOT.iter_unpack(data[_SLOTS_AT : len(data) // _SLOT.size * _SLOT.size])
-        return {key: position for key, position in slots if key}
+        return dict(takewhile(itemgetter(0), slots))
 
     def _make(self, path: Path, origin: Origin, id_: bytes) -> None:
-        memory = memory_notes.make(path, _BYTES)
-        memory[: _HEAD.size] = _HEAD.pack(_MAGIC, id_, *origin)
-        self._memory = memory
+        note = memory_notes.MemoryNote(path, _BYTES, min(_FIRST_BYTES, _BYTES))
+        note.memory[: _HEAD.size] = _HEAD.pack(_MAGIC, id_, *origin)
+        self._note = note
 
     def begin(self, effect: TrackDeliveries) -> None:
         """A queue of which nothing from its position on was sent, by whomever."""
         key, at = (effect.queue, effect.declaration), _SLOTS_AT + len(self._at) * _SLOT.size
-        if self._memory is None or key in self._at or at + _SLOT.size > _BYTES:
+        if self._note is None or key in self._at or not self._has_memory(at + _SLOT.size):
             return
-        self._memory[at : at + _SLOT.size] = _SLOT.pack(_hash(key), effect.position)
+        self._note.memory[at : at + _SLOT.size] = _SLOT.pack(_hash(key), effect.position)
         self._at[key] = at + _POSITION.size
         self._highest[key] = effect.position
+
+    def _has_memory(self, end: int) -> bool:
+        """The note takes more of it if need be. Without, the horizon holds for this queue."""
+        assert self._note is not None
+        taken = self._note.taken
+        if taken < end <= _BYTES:
+            with suppress(OSError):
+                self._note.take(min(2 * taken, _BYTES))
+        return end <= self._note.taken
 
     def sending(self, give: Give) -> None:
         """Before anything is sent: after a crash it is known to be the second time."""
         key, position = (give.to.queue, give.declaration), give.positions.max()
         at = self._at.get(key)
-        if at is None or self._memory is None or position < self._highest[key]:
+        if at is None or self._note is None or position < self._highest[key]:
             return
         self._highest[key] = position + 1
-        self._memory[at : at + _POSITION.size] = _POSITION.pack(position + 1)
+        self._note.memory[at : at + _POSITION.size] = _POSITION.pack(position + 1)
 
     def close(self) -> None:
         """The note stays."""
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None
+        if self._note is not None:
+            self._note.close()
+            self._note = None
 
 
 def _hash(key: Key) -> int:
