@@ -111,11 +111,13 @@ class Subscriber:
         """Goes on there, also where it is. restarts: it is a new program, with a stored vector."""
         self._leave()
         self.failovers += 1
+        vector = ""
         if restarts or self._feed.error is not None:
             self.read()
             vector = format_vector(self._feed.passed)
             self._feed = self._made(vector or self.bookmark)
-        if not self.begun and not self._feed.accepted and instance.journal is not None:
+        goes_on = self.begun or self._feed.accepted or vector
+        if not goes_on and instance.journal is not None:
             self._feed = self._made(self._begin(sorted(instance.held())))
         self.at, self._live_ms = instance, self.world.at.now_ms
         core = self._core = SubscriberCore(self.world.rng.random)
