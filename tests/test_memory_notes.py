@@ -45,6 +45,21 @@ def test_a_note_takes_memory_as_it_is_used(tmp_path: Path) -> None:
     note.close()
 
 
+def test_a_note_whose_file_is_another_one_takes_no_more(tmp_path: Path) -> None:
+    path = memory_notes.place(tmp_path, 9, "sent")
+    note = memory_notes.MemoryNote(path, 1 << 20, 4_096)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        note.take(8_192)
+    path.write_bytes(b"of somebody else")
+    with pytest.raises(FileNotFoundError, match="another file"):
+        note.take(8_192)
+    assert note.taken == 4_096
+    assert path.read_bytes() == b"of somebody else"
+    note.memory[:1] = b"z"
+    note.close()
+
+
 def test_all_notes_of_one_instance_are_removed(tmp_path: Path) -> None:
     for instance, what in ((9, "sent"), (9, "synced"), (8, "synced")):
         memory_notes.MemoryNote(memory_notes.place(tmp_path, instance, what), 8, 8).close()

@@ -7,6 +7,7 @@ reader decides how far to trust it.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 SHARED_MEMORY: Final = Path("/dev/shm")
+_OPENED: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def place(directory: Path, instance: int, what: str) -> Path:
@@ -40,26 +42,36 @@ class MemoryNote:
 
     def __init__(self, path: Path, size: int, taken: int) -> None:
         """Raises: OSError; FileExistsError: there is one."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._descriptor = os.open(path, flags, 0o600)
+        self._path, self.taken = path, taken
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | _OPENED, 0o600)
         try:
-            os.ftruncate(self._descriptor, size)
-            self.taken = 0
-            self.take(taken)
-            self.memory = mmap.mmap(self._descriptor, size)
-        except OSError:
-            os.close(self._descriptor)
-            raise
+            os.ftruncate(descriptor, size)
+            os.posix_fallocate(descriptor, 0, taken)
+            self._file = _identity(descriptor)
+            self.memory = mmap.mmap(descriptor, size)
+        finally:
+            os.close(descriptor)
 
     def take(self, end: int) -> None:
-        """The bytes before `end` have memory from now on. Raises: OSError, if there is none."""
-        os.posix_fallocate(self._descriptor, 0, end)
-        self.taken = end
+        """The bytes before `end` have memory from now on. Raises: OSError, if there is none, or if
+        somebody has removed the note."""
+        descriptor = os.open(self._path, _OPENED)  # not kept: each connection needs one
+        try:
+            if _identity(descriptor) != self._file:
+                raise FileNotFoundError(errno.ENOENT, "another file has its place", str(self._path))
+            os.posix_fallocate(descriptor, 0, end)
+            self.taken = end
+        finally:
+            os.close(descriptor)
 
     def close(self) -> None:
         """The note stays."""
         self.memory.close()
-        os.close(self._descriptor)
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
 
 
 def remove(instance: int, directory: Path = SHARED_MEMORY) -> None:
