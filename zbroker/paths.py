@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 IPC_MAX_BYTES: Final = 100  # of the 107 that the system allows
 
@@ -38,8 +39,7 @@ class _DataPath:
         return paths.data.joinpath(*self._parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Paths:
+class Paths(Struct, frozen=True):
     """The places of one instance. known_sockets: where its sockets are, without asking a file."""
 
     data: Path

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from msgspec import Struct
+
 from zbroker.limits import TOPIC_MAX_BYTES
 
 if TYPE_CHECKING:
@@ -34,8 +36,7 @@ UNFILTERED: Final = ADMIN | UNFILTERED_TOPICS  # these see no single message, so
 Kind = Literal["allow", "deny"]
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """One `[[role.NAME.allow]]` or `deny` table. number: from 1, per role and kind."""
 
     role: str

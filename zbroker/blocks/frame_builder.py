@@ -12,10 +12,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from zbroker.checksums import crc32c
 from zbroker.filters import Payloads
@@ -86,8 +85,7 @@ def item_end(item: Item) -> int:
     return item.end_position if isinstance(item, Batch) else item.end
 
 
-@dataclass(slots=True)
-class Block:
+class Block(Struct):
     """Neighbouring batches and gaps from `start` on; the next read begins at `next`."""
 
     start: Cursor

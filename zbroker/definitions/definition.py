@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct
 
 from zbroker.config.queues import QueueConfig
 from zbroker.errors import ClientError, Refused
@@ -21,8 +22,7 @@ T = TypeVar("T")
 RoutedName = tuple[str, tuple[int, int, int]]  # name, life: see zbroker.exchanges.BoundQueue
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(Struct, frozen=True):
     """A queue. declaration: which one of its name. created: position at which that began. source:
     config, admin or client:PRINCIPAL.
 

@@ -19,9 +19,9 @@ the interval ends early for those, which is counted; the rest of it is conflated
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
 from msgspec.msgpack import Ext
 
 from zbroker.blocks.frame_builder import Block, Held, MessagePlace
@@ -209,8 +209,7 @@ class Conflation:
         return tuple(parts) if found else object()
 
 
-@dataclass(slots=True)
-class _Newest:
+class _Newest(Struct):
     """The newest message of a key, under the place of its first one."""
 
     first: MessagePlace

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from msgspec import Struct
 
@@ -63,8 +62,7 @@ Effect = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
-class DeliveryStats:
+class DeliveryStats(Struct):
     """Counters since the start."""
 
     messages_out: int = 0

@@ -23,8 +23,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, Held, Parts, counting
 from zbroker.delivery.conflation import Conflation, messages_of
@@ -45,8 +46,7 @@ GRANT_BYTES: Final = LIVE_CREDIT_BYTES // 4  # taken since the last grant: then 
 _NOWHERE: Final = Cursor(0, 0, 0)
 
 
-@dataclass(slots=True, eq=False)
-class _Holding:
+class _Holding(Struct, eq=False):
     """The messages that a conflating subscription holds. due: those whose interval is over."""
 
     one: SubscriptionState

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from zbroker.errors import ClientError
 
@@ -34,8 +35,7 @@ _UNITS: Final = {name.upper(): size for name, size in _SIZES.items()}
 Kind = Literal["messages", "bytes", "multiple"]
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(Struct, frozen=True):
     """The most that is sent. value: messages or bytes per second, or a multiple of log time.
 
     Equal rates have one text, which `parse_rate` reads: "1000", "500KB", "0.5X".

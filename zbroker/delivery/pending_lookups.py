@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
+
+from msgspec import Struct, field
 
 from zbroker.delivery.points import Point, RangePoints, refusal, refused, rows, settle, wanted
 from zbroker.errors import ClientError
@@ -35,8 +36,7 @@ _PENDING: Final = "bookmark_pending"
 _LATER: Final = frozenset({_PENDING, "bookmark_not_found"})  # may be found later
 
 
-@dataclass(slots=True)
-class Question:
+class Question(Struct):
     """The begin and end of a command, to be located. `key`: its subscription, 0 for ranges.
 
     wait_until_ms: until then it waits for a bookmark that is not here yet; None: it does not.

@@ -10,8 +10,9 @@ A range begins at the oldest point of a list that is found, and ends at the late
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from zbroker.clock import is_time
 from zbroker.errors import ClientError
@@ -34,8 +35,7 @@ LIST_MAX: Final = 1_000  # bookmarks in one list: one look-up each
 UNTIL_NOW: Final = "now"
 
 
-@dataclass(slots=True, frozen=True)
-class Point:
+class Point(Struct, frozen=True):
     """A place in the log: the first position after it, and where to look for that.
 
     serial, offset: a batch at or before it (0: not known). time_ns: set when the point is a time

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
+
+from msgspec import Struct, field
 
 from zbroker.blocks.frame_builder import Block, Frame, FrameBuilder, Held, item_end, item_first
 from zbroker.delivery.conflation import BatchMessages, Conflation, messages_of
@@ -47,8 +48,7 @@ Chosen = list[tuple[SubscriptionState, Sequence[int]]]
 Keys = list[Hashable]  # of frames that other subscriptions share: all of a batch that they want
 
 
-@dataclass(slots=True, eq=False)
-class Replay:
+class Replay(Struct, eq=False):
     """State of one cursor. `position`: the first one not yet sent or stepped over.
 
     cursor: the batch at or before `position` that is read next; with `seek` it is only a hint.
@@ -83,7 +83,7 @@ class Replay:
     flush_ns: int | None = None
     flush: bool = False
     work: int = STEP_BYTES_MAX  # what filters may still do in this turn
-    intervals: Intervals | None = field(init=False, default=None)
+    intervals: Intervals | None = None
 
     def __post_init__(self) -> None:
         if self.members[0].conflation is not None:

@@ -9,8 +9,9 @@ up; there is no second mechanism, so there is nothing to lose or repeat at a cut
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from zbroker.blocks.frame_builder import Held, MessageSpan, Projection
 from zbroker.delivery.conflation import Conflation
@@ -84,8 +85,7 @@ class Names(NamedTuple):
     sid: str
 
 
-@dataclass(slots=True, eq=False)
-class SubscriptionState:
+class SubscriptionState(Struct, eq=False):
     """State of one subscription.
 
     action: the right that its subscriber needs.
@@ -117,7 +117,7 @@ class SubscriptionState:
     until: int = U63_MAX
     target: int = 0
     cover: Cover | None = None
-    at_target: Vector = field(default_factory=dict, repr=False)
+    at_target: Vector = field(default_factory=dict)
     reported: int = 0
     not_before_ns: int | None = None
     stop_ns: int | None = None
@@ -126,8 +126,8 @@ class SubscriptionState:
     window: int = 0
     sent_messages: int = 0
     sent_bytes: int = 0
-    trail: Trail = field(default_factory=Trail, repr=False)
-    sid_packed: bytes = field(default=b"", repr=False)
+    trail: Trail = field(default_factory=Trail)
+    sid_packed: bytes = b""
 
     @property
     def plain(self) -> bool:

@@ -15,10 +15,11 @@ import secrets
 import uuid
 import zlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
+
+from msgspec import Struct
 
 from zbroker.clock import SystemClock
 from zbroker.filters import values
@@ -42,8 +43,7 @@ _READ: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Struct, frozen=True):
     """`takes` has a letter per parameter, `most` may be more: then the last one repeats."""
 
     call: Callable[..., Any]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from zbroker.filters import nodes
 from zbroker.filters.limits import NEEDS_MAX
@@ -32,8 +33,7 @@ _OF_NUMBERS: Final = re.compile(r"[0-9.e+\-]+")
 _NUMBER_WORDS: Final = ("true", "false", "-inf", "nan")
 
 
-@dataclass(frozen=True, slots=True)
-class Several:
+class Several(Struct, frozen=True):
     """Needs of which all have to occur, or any."""
 
     of: Literal["all", "any"]

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct, field
 
 from zbroker.errors import ClientError
 from zbroker.filters.limits import SELECT_ENTRIES_MAX, SELECT_MAX_CHARS
@@ -33,8 +33,7 @@ _MAPS: Final[dict[str, Any]] = {
 _ENCODE: Final = {"json": msgspec.json.encode, "msgpack": msgspec.msgpack.encode}
 
 
-@dataclass(slots=True)
-class _KeepRule:
+class _KeepRule(Struct):
     """Whether a value and the values below it are kept; `keeps` None: as the value above it."""
 
     keeps: bool | None = None

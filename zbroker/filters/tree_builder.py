@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from zbroker.filters import functions, nodes
 from zbroker.filters.functions import Function
@@ -37,8 +38,7 @@ class Unusable(Exception):
         self.at = at
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedNode:
+class ParsedNode(Struct, frozen=True):
     """A node and what the limits ask of it; `at` is where its text begins."""
 
     node: Node

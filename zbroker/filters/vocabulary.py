@@ -11,8 +11,10 @@ An instance adds functions of its own (`own.py`), its name and group; a subscrip
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from zbroker.filters.functions import CHANGING, FUNCTIONS, Function
 
@@ -29,8 +31,7 @@ class Unknown(Exception):
     """A name that cannot be called here; says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(Struct, frozen=True):
     """own: functions that this instance has besides. constants: values of those in CONSTANTS."""
 
     own: Mapping[str, Function] = field(default_factory=dict)

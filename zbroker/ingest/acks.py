@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from zbroker.engine.effects import Answer
@@ -40,8 +40,7 @@ from zbroker.wire.messages import Ack, Error
 RUN_BYTES: Final = 16  # of a run in an ack
 
 
-@dataclass(slots=True)
-class PendingBatch:
+class PendingBatch(Struct):
     """A forwarded batch: its client, and the answer that its publisher asked for."""
 
     client: ClientConnection
@@ -195,8 +194,7 @@ def _flushed(client: ClientConnection, ordinal: int, durability: str | None) -> 
     return [Answer(client.rid, persisted(client, durability, cid)) for cid in done]
 
 
-@dataclass(slots=True)
-class UnrecordedNames:
+class UnrecordedNames(Struct):
     """Topics of unrecorded messages up to `seq`, and runs of sequences that a filter kept out."""
 
     seq: int = 0

@@ -25,9 +25,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from zbroker.errors import ClientError
 from zbroker.wire.internal import Entry
@@ -73,8 +74,7 @@ class WaitingBatch(NamedTuple):
     epoch: int
 
 
-@dataclass(slots=True)
-class Chain:
+class Chain(Struct):
     """handled: the highest sequence taken. linked: the highest recorded one forwarded.
 
     passed: the highest unrecorded one that went to delivery in this session: a resend does not go

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Final, Literal
 from zlib import crc32
+
+from msgspec import Struct, field
 
 from zbroker.access.core import Permit
 from zbroker.config import REPLICATION, Config, listen_endpoints
@@ -28,8 +29,7 @@ from zbroker.wire.messages import Ack, Heartbeat
 from zbroker.wire.surveys import AskClients, ClientRow, Peers
 
 
-@dataclass(slots=True)
-class ClientConnection:
+class ClientConnection(Struct):
     """One connection that logged on, or is about to."""
 
     rid: bytes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -15,8 +14,7 @@ from zbroker.recording import Recording
 from zbroker.wire.internal import LiveCredit
 
 
-@dataclass(slots=True, frozen=True)
-class PublishLimits:
+class PublishLimits(Struct, frozen=True):
     """What ingest enforces; see `[limits]` of the settings."""
 
     message_bytes: int

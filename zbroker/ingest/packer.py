@@ -7,10 +7,9 @@ of consecutive sequences become one batch, whatever their topics (a topic index 
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import msgpack
+from msgspec import Struct, field, msgpack
 
 from zbroker.checksums import crc32c
 from zbroker.exchanges.route_column import QUEUES_MAX, encode
@@ -146,8 +145,7 @@ def extra_size(publish: Publish) -> int:
     return len(pack(publish.key)) + len(pack(publish.headers))
 
 
-@dataclass(slots=True)
-class Burst:
+class Burst(Struct):
     """runs: single publishes that are being packed, by connection."""
 
     now_ms: int

@@ -5,9 +5,7 @@ Reserve --Reserved--> WriteGroup --Written--> Sync --Synced--> receipts, waterma
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from msgspec import Struct
+from msgspec import Struct, field
 
 from zbroker.engine import effects as e
 from zbroker.ids import Origin
@@ -16,8 +14,7 @@ from zbroker.log.format import Batch
 from zbroker.wire import internal as m
 
 
-@dataclass(slots=True)
-class Where:
+class Where(Struct):
     """What the journal knows at the moment of asking.
 
     fenced: peers may hold more of this instance than it does itself (group_builder.Placing).

@@ -18,8 +18,9 @@ index lacks entries, the log is read on instead.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from zbroker.bookmarks.index import Hint, Index
 from zbroker.clock import is_time, parse_time

@@ -7,9 +7,10 @@ are read. Only an index that says nothing, or not all, makes anybody read on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 from zbroker.bookmarks.index import Hint, Index
 from zbroker.errors import unknown_point
@@ -23,8 +24,7 @@ from zbroker.log.records import POINT
 NEAR_BATCHES: Final = 1_000  # more than one block of the index holds
 
 
-@dataclass(slots=True, frozen=True)
-class Lookup:
+class Lookup(Struct, frozen=True):
     """The log, its index and its publishers, together."""
 
     log: Log

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec import DecodeError, Struct
@@ -91,8 +90,7 @@ class Tie(Struct, array_like=True, gc=False, frozen=True):
         return Origin(self.instance, self.generation)
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(Struct):
     """How far one origin is here; fields as in its row."""
 
     position: int = 0

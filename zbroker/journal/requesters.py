@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from zbroker.engine.effects import Answer
 from zbroker.errors import Bug
@@ -13,8 +14,7 @@ from zbroker.journal.group_builder import Body
 from zbroker.wire import internal as m
 
 
-@dataclass(slots=True)
-class Requester:
+class Requester(Struct):
     """A process that appends: only the newest connection of each one is listened to."""
 
     rid: bytes

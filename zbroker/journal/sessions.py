@@ -20,10 +20,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from zbroker.errors import ClientError
 from zbroker.ids import Origin, publisher_id
@@ -66,8 +65,7 @@ class _Writer(NamedTuple):
     generation: int
 
 
-@dataclass(slots=True)
-class PublisherState:
+class PublisherState(Struct):
     """One client name: what the log holds of it and which session may go on."""
 
     id: int

@@ -28,10 +28,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from msgspec import DecodeError, Struct
+from msgspec import DecodeError, Struct, field
 
 from zbroker.ids import Origin
 from zbroker.journal import holes
@@ -113,8 +112,7 @@ class LinkRow(Struct, array_like=True, gc=False):
     lowest: int
 
 
-@dataclass(slots=True)
-class Stage:
+class Stage(Struct):
     """What a principal staged under one token in one generation. since_ms: when `overdue` saw the
     newest part. senders: by publisher; None: an earlier release did not note them."""
 

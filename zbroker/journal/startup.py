@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from logging import Logger
+
+from msgspec import Struct
 
 from zbroker import known_log
 from zbroker.bookmarks.index import Index
@@ -26,8 +27,7 @@ from zbroker.paths import Paths
 from zbroker.server.process import Process
 
 
-@dataclass(slots=True)
-class OpenJournal:
+class OpenJournal(Struct):
     """The parts of an open journal."""
 
     core: JournalCore

@@ -8,11 +8,10 @@ else is: when the files are back, they are served again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import Final
 
-from msgspec import DecodeError, msgpack
+from msgspec import DecodeError, Struct, field, msgpack
 
 from zbroker.clock import Clock
 from zbroker.errors import StorageError
@@ -38,8 +37,7 @@ _RANGES: Final = msgpack.Decoder(_Ranges)
 _RANGES_MAX_BYTES: Final = 1 << 20
 
 
-@dataclass(slots=True, frozen=True)
-class RecoveryFinding:
+class RecoveryFinding(Struct, frozen=True):
     """What recovery found: a code, what it means for the data, what comes next."""
 
     code: str
@@ -49,8 +47,7 @@ class RecoveryFinding:
     end: int = 0
 
 
-@dataclass(slots=True)
-class Inventory:
+class Inventory(Struct):
     """The directories and what new segments are made with. Segments below `oldest` do not count."""
 
     places: SegmentPlaces

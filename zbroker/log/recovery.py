@@ -12,8 +12,9 @@ overwritten.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from zbroker.clock import Clock, SystemClock
 from zbroker.errors import StorageError
@@ -40,8 +41,7 @@ from zbroker.log.writer import LogTail
 ACCEPT: Final = "`zbroker start --accept-tail-loss` goes on without them; a backup may have them"
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(Struct):
     """The log after a start. Everything below `next_position` is durable.
 
     oldest: serial below which segments were removed; 0 if none ever was. leftovers: files of those,
@@ -62,8 +62,7 @@ class Recovered:
     before: tuple[int, int] = (0, 0)
 
 
-@dataclass(slots=True)
-class _End:
+class _End(Struct):
     """Where the log ends in the newest segment."""
 
     offset: int

@@ -8,8 +8,9 @@ groups. An end is believed only after the rest of the file was searched. What a 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from zbroker.checksums import crc32c
 from zbroker.limits import KIB, MIB
@@ -44,16 +45,14 @@ FAKES_MAX_BYTES: Final = 256 * MIB
 _ZEROS: Final = bytes(WINDOW_BYTES)
 
 
-@dataclass(slots=True)
-class ScannedGroup:
+class ScannedGroup(Struct):
     """A good group: its headers are intact; `bad` are the batches whose bodies are not."""
 
     header: GroupHeader
     bad: list[Batch] = field(default_factory=list)
 
 
-@dataclass(slots=True, frozen=True)
-class BadStretch:
+class BadStretch(Struct, frozen=True):
     """Bytes from `start` up to `end` that hold no valid group; `blank` if all of them are zeros."""
 
     start: int

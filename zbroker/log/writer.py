@@ -16,9 +16,10 @@ what the broker itself has to write goes on in the reserve while publishers are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import Lock
 from typing import Final
+
+from msgspec import Struct
 
 from zbroker.clock import Clock, SystemClock
 from zbroker.errors import StorageError
@@ -54,8 +55,7 @@ RESERVE_BYTES: Final = 1 * MIB  # for state snapshots, later acks and transfers,
 RESERVE_SHARE: Final = 8  # of a small segment the reserve is this part at most
 
 
-@dataclass(slots=True, frozen=True)
-class LogTail:
+class LogTail(Struct, frozen=True):
     """Where the log goes on: recovery's answer and the writer's start. All of it is durable."""
 
     header: SegmentHeader  # of the open segment

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from zbroker.checksums import crc32c
 from zbroker.limits import MIB
@@ -39,8 +40,7 @@ Done = Callable[[str, str, int], None]
 Body = bytes | memoryview
 
 
-@dataclass(slots=True)
-class PendingUnit:
+class PendingUnit(Struct):
     """Parts that land together, with their bodies. number: one of the records says it.
 
     after: it was sent when the log was durable up to there, so it is not before that.
@@ -52,7 +52,7 @@ class PendingUnit:
     number: int
     ordinal: int = 0
     after: int = 0
-    size: int = field(init=False)
+    size: int = 0  # of the bodies
 
     def __post_init__(self) -> None:
         self.size = sum(map(len, self.bodies))

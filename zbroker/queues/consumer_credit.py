@@ -14,8 +14,9 @@ window mode is only looked at when it gets credit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from zbroker.errors import ClientError
 from zbroker.limits import U63_MAX
@@ -36,8 +37,7 @@ LATER_MAX: Final = 100  # commands about one consumer that wait for the answer t
 CreditCommand = w.ConsumerFlow | w.SetFlowMode | w.StopConsumer | w.FlushConsumer
 
 
-@dataclass(slots=True)
-class CreditEnd:
+class CreditEnd(Struct):
     """A stop or a flush that is not answered.
 
     revoked: the consumer has no credit any more. delivered: what it was sent before. until: the

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec import Struct
 from pyroaring import BitMap64
 
 from zbroker.engine.contract import Now
@@ -53,8 +54,7 @@ _NO_ANSWER: Final = "the journal does not answer"
 CREDIT_MIN_BYTES: Final = 64 * KIB
 
 
-@dataclass(slots=True)
-class RemoteConsumer:
+class RemoteConsumer(Struct):
     """A consumer of a connection. holder: its name over reconnects, for its leases.
 
     giving: offers to it of which nothing became yet. ending: a stop or a flush that is under way.

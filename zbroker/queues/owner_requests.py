@@ -17,9 +17,9 @@ Source: requirement 000, "Replicated Queues": transfer of ownership; the design 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct, field
 from pyroaring import BitMap64
 
 from zbroker.queues.context import QueuesContext
@@ -63,8 +63,7 @@ class UsualTime:
         self._watched = (foreign.max(), now_ms) if foreign else None
 
 
-@dataclass(slots=True)
-class TransferDemand:
+class TransferDemand(Struct):
     """How one queue asks. mark: the newest message of others at some time; late_to: those up to
     there are here for longer than usual. asked: how many, and when; came: how many had come before
     that. turn: whose it is; rounds: so many owners gave nothing."""

@@ -6,9 +6,9 @@ from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct, field
 from pyroaring import BitMap64
 
 from zbroker.definitions import Definition
@@ -102,8 +102,7 @@ class QueueCounts(QueueCounters):
         self.dead += many if outcome.why in GIVEN_UP else 0
 
 
-@dataclass(slots=True)
-class Walk:
+class Walk(Struct):
     """One cursor and the queues that read with it. `position`: the log before it was read.
 
     alone: it reads the records of one origin again for this replicated queue, and nothing else;
@@ -172,8 +171,7 @@ class Ages:
         self._bytes = numbers[3 + 2 * count :]
 
 
-@dataclass(slots=True)
-class QueueState:
+class QueueState(Struct):
     """A queue at work.
 
     folded: the log before this position counts already: the position of its walk, or `ahead` of
@@ -222,7 +220,7 @@ class QueueState:
     stand_ins: StandIns = field(default_factory=StandIns)
     full: bool = False  # publishers are refused: overflow
     rewriting: int = 0  # so many of its early facts are on their way to the log again
-    name: str = field(init=False)
+    name: str = ""
 
     def __post_init__(self) -> None:
         self.name = self.definition.config.name

@@ -9,9 +9,9 @@ on the message. Only a purge takes messages out. Source: seed 003.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct, field
 from pyroaring import BitMap64
 
 from zbroker.engine.contract import Now
@@ -24,8 +24,7 @@ from zbroker.queues.work.values import Arrivals, Offer, Outcome, SettleResult, S
 CHUNK: Final = 1_000  # messages of one offer
 
 
-@dataclass(slots=True)
-class ReplayReader:
+class ReplayReader(Struct):
     """The consumer. position: the next one that it gets; it ends before `until`.
 
     passed: a vector; it had what that covers at another instance. had: these messages, here.

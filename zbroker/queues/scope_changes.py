@@ -14,9 +14,9 @@ has what is done in its log before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct, field
 from pyroaring import BitMap64
 
 from zbroker.config import QueueConfig
@@ -48,8 +48,7 @@ Over = Callable[[int, ClientError | None], None]
 Held = Callable[[QueueState | None], None]
 
 
-@dataclass(slots=True)
-class ScopeChange:
+class ScopeChange(Struct):
     """One on its way. until_ms: it has to be quiet by then; 0: names are being read. count: of
     messages that are left, once it was written. held: see Held."""
 

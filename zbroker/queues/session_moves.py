@@ -37,9 +37,10 @@ Source: the design of sessions, "Another instance"; seed 001, "Connection and se
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
 
 from zbroker.engine.contract import Now
 from zbroker.errors import ClientError
@@ -59,8 +60,7 @@ WAITING_MAX: Final = 1_000  # attaches
 Then = Callable[[SessionFound, bool], None]
 
 
-@dataclass(slots=True)
-class WaitingAttach:
+class WaitingAttach(Struct):
     """One that waits for another instance. holder: see AskHandOver. epoch: that its program has
     had. force: that is all that it waits for. wanted: its client waits, too: else the session may
     have gone on at that very instance."""

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
+from msgspec import Struct, field
 from pyroaring import BitMap64
 
 from zbroker.clock import is_time
@@ -67,8 +67,7 @@ class Opener(Protocol):
         """There is no place where it can begin."""
 
 
-@dataclass(slots=True)
-class StartPosition:
+class StartPosition(Struct):
     """A consumer on its way to its first message. until: before this position it ends.
 
     wanted: where it asked to begin, if what it misses from there on is to be reported; start: where

@@ -16,8 +16,9 @@ Source: seed 001, "Timeouts of detached sessions".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from zbroker.errors import ClientError
 from zbroker.log.records import EPOCH_MAX, TransactionRecord
@@ -42,8 +43,7 @@ class SessionBegin(NamedTuple):
     ended: str = ""
 
 
-@dataclass(slots=True)
-class TimedSession:
+class TimedSession(Struct):
     """since: the first epoch that its program has had it without an end. until_ms: when its time is
     over; None: it is attached, or its end is being written. rid: of the connection. queues: that it
     has had consumers of. restates: queues and holders of consumers from before this process that

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from msgspec import Struct, field
 from pyroaring import BitMap64
 
 from zbroker.errors import ClientError
@@ -49,8 +49,7 @@ class ToRead(NamedTuple):
     keep: bool  # for letters of this unit
 
 
-@dataclass
-class Reading:
+class Reading(Struct):
     """One transaction. most: bytes that it may have; None: that was looked at before."""
 
     taken: Sequence[Taken]

@@ -11,8 +11,9 @@ is estimated from the text: a measured time would make the same commands succeed
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from msgspec import Struct, field
 
 from zbroker.errors import ClientError
 from zbroker.limits import (
@@ -62,8 +63,7 @@ DEFAULT: Final = Budget()
 _EVERYBODY: Final = Budget(U63_MAX, U63_MAX, U63_MAX, U63_MAX, U63_MAX, U63_MAX)
 
 
-@dataclass(slots=True, eq=False)
-class Account:
+class Account(Struct, eq=False):
     """What a principal has. credit: bytes that were promised and may be on their way.
 
     now_ms: when one of its connections was heard last. compiled_us: what compiling took, less what
@@ -127,8 +127,7 @@ class Account:
             raise ClientError("too_many", reason, f"limits.{what}_per_principal says how many")
 
 
-@dataclass(slots=True)
-class ConnectionUse:
+class ConnectionUse(Struct):
     """What one connection has of its principal's account."""
 
     account: Account = field(default_factory=Account)

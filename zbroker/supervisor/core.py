@@ -15,11 +15,10 @@ heartbeats that have not been read yet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from zbroker.engine.contract import Now
 from zbroker.engine.effects import Exit, Note, Tell
@@ -47,8 +46,7 @@ StatValue = int | float | str
 ProcessStatus = dict[str, StatValue | dict[str, StatValue]]
 
 
-@dataclass(slots=True, kw_only=True)
-class Restarts:
+class Restarts(Struct, kw_only=True):
     """How often a process was started again, and when the next start is due."""
 
     restarts: int = 0
@@ -64,7 +62,6 @@ class Restarts:
         return wait_ms
 
 
-@dataclass(slots=True)
 class ProcessState(Restarts):
     """The state of one process. `pid` is 0 while it does not run."""
 
@@ -106,7 +103,6 @@ class ProcessState(Restarts):
         }
 
 
-@dataclass(slots=True)
 class ZygoteState(Restarts):
     """The state of the zygote, which forks the processes. `pid` is 0 while there is none."""
 

@@ -18,9 +18,10 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 import zbroker
 from zbroker import durable_files, endpoints

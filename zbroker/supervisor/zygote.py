@@ -28,13 +28,13 @@ import socket
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import setproctitle
+from msgspec.structs import replace
 
 from zbroker.config import Config
 from zbroker.limits import CONFIG_MAX_BYTES, KIB

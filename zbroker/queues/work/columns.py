@@ -11,9 +11,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
+from msgspec import Struct
 from pyroaring import BitMap64
 
 from zbroker.queues.work.sets import bytes_of, insert, remove
@@ -24,8 +24,7 @@ _FAR: Final = (1 << 32) - 1  # the largest offset
 Kind = Literal["Q", "q"]
 
 
-@dataclass(slots=True)
-class _Chunk:
+class _Chunk(Struct):
     """alive: rows that were not dropped."""
 
     first: int

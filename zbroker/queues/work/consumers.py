@@ -15,9 +15,9 @@ that becomes slow gets no more before it holds few, and what it holds is a tenth
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from msgspec import Struct, field
 from pyroaring import BitMap64
 
 from zbroker.config.queues import QueueConfig
@@ -34,8 +34,7 @@ HELD_BACK: Final = 0  # the key of what is held back after a start, see held_bac
 GRACE_MS: Final = 30_000  # for one that was lost, where leases have no end
 
 
-@dataclass(slots=True)
-class QueueConsumer:
+class QueueConsumer(Struct):
     """number: rises with each that joins. held: leased to it; at-most-once: sent and not
     acknowledged. most: its backlog grows up to that. credit: it may be sent something, as was last
     reported. since: when it got room, as a rising number. freed, round_ms: how many it settled in

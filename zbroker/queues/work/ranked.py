@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
+from msgspec import Struct, field
 from pyroaring import BitMap64
 
 from zbroker.limits import U63_MAX
@@ -31,8 +31,7 @@ BAND_MAX: Final = 4_096  # messages of a band that has several
 SORTED_MAX: Final = 512  # messages of the topmost, when it has several
 
 
-@dataclass(slots=True)
-class _Band:
+class _Band(Struct):
     """Messages with priorities from `low` to `high`. order: (-priority, position) of each, and of
     some that are not here any more; only of one that was the topmost."""
 

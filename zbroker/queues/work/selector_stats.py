@@ -10,9 +10,9 @@ at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from msgspec import Struct, field
 from pyroaring import BitMap64
 
 from zbroker.queues.work.ready import ReadyMessages
@@ -29,8 +29,7 @@ def again_ms(rounds: int) -> int:
     return min(ASK_AGAIN_MS << min(rounds, 8), ASK_AGAIN_MAX_MS)
 
 
-@dataclass(slots=True)
-class UnlookedSweep:
+class UnlookedSweep(Struct):
     """A walk over messages, by which each is compared once. All before `cursor` were, save what is
     `missed`: it was somewhere else when the cursor passed."""
 
@@ -75,8 +74,7 @@ class NextNames(NamedTuple):
     wake_ms: int | None = None
 
 
-@dataclass(slots=True)
-class NamedDemand:
+class NamedDemand(Struct):
     """The messages of other instances that a consumer asks for, by name.
 
     named: in its last request, which began at the position `begin`; `left` of them were to come.
@@ -133,8 +131,7 @@ class NamedDemand:
         return oldest | lowest(fits, names_max - len(oldest), at=max(self.begin, after))
 
 
-@dataclass(slots=True)
-class SelectorStats:
+class SelectorStats(Struct):
     """looked: was compared; matching: of it, what fits."""
 
     looked: BitMap64 = field(default_factory=BitMap64)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from msgspec import Struct, field
 from pyroaring import BitMap64
 
 Verb = Literal["ack", "release", "reject", "extend"]
@@ -16,8 +16,7 @@ Branch = tuple[str, str]  # its principal, and the token that it staged under
 MS_NS: Final = 1_000_000  # nanoseconds of a millisecond
 
 
-@dataclass(slots=True)
-class Arrivals:
+class Arrivals(Struct):
     """Messages that enter a queue, of one read block.
 
     priorities, groups: aligned with the sorted positions; None: 0 for each. A priority of 0 is the

@@ -11,8 +11,9 @@ threads of libzmq have worked: bytes that were not received take no memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
+
+from msgspec import Struct
 
 from zbroker.limits import KIB, MIB
 
@@ -68,8 +69,7 @@ class Cut(NamedTuple):
     why: Why
 
 
-@dataclass(slots=True, eq=False)
-class GuardedConnection:
+class GuardedConnection(Struct, eq=False):
     """One connection as it was last looked at."""
 
     fd: int
