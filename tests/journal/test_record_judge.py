@@ -151,10 +151,34 @@ def test_widening_begins_a_declared_gap(core: GroupCommit) -> None:
     open_link(core, 1, digest=ORDERS)
     give(core, record(1, 1, at=12))
     open_link(core, 2, digest=ALL)
-    give(core, record(1, 1, at=12), link=2)
+    assert codes(give(core, record(1, 1, at=12), link=2)[1]) == ["digest_differs"]
     assert row(core) == OriginRow(THERE, 1, 12, 12, 0, ORDERS, 0, 1, 12), "nothing new came"
     assert codes(give(core, record(2, 1, at=15, after=12), link=2)[1]) == [""]
     assert row(core) == OriginRow(THERE, 1, 15, 15, 0, ALL, 13, 2, 15, mixed=1)
+
+
+def test_what_other_topics_may_have_left_out_is_not_here_already(core: GroupCommit) -> None:
+    """It came by way of B, which sends orders only. The instance itself sends a trade that was
+    before them: called a duplicate, it would count as held here."""
+    open_link(core, 2, peer=7, digest=ORDERS)
+    open_link(core, 3, digest=ALL)
+    give(core, record(1, 1, at=12), link=2)
+    assert codes(give(core, record(5, 1, at=8), link=3)[1]) == ["digest_differs"]
+    two = [record(5, 1, at=8, flags=FLAG_UNIT), record(6, 1, at=9, after=8)]
+    assert codes(give(core, *two, link=3)[1]) == ["digest_differs"] * 2
+    cover(core, 12, after=12, link=3)
+    core.group(WALL)
+    assert codes(give(core, record(5, 1, at=8), link=3)[1]) == [""], "it is in a declared gap now"
+
+
+def test_a_unit_does_not_change_the_topics_of_an_origin_either(core: GroupCommit) -> None:
+    open_link(core, 1, digest=ORDERS)
+    open_link(core, 2, peer=7, digest=ALL)
+    give(core, record(1, 1, at=12))
+    two = [record(2, 1, at=13, after=12, flags=FLAG_UNIT), record(3, 1, at=14, after=13)]
+    assert codes(give(core, *two, link=2)[1]) == ["digest_differs"] * 2
+    assert row(core).digest == ORDERS
+    assert codes(give(core, *two)[1]) == ["", ""]
 
 
 def test_only_an_instance_itself_changes_the_topics_of_its_origins(core: GroupCommit) -> None:

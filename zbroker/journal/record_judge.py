@@ -86,6 +86,15 @@ class RecordJudge:
     ) -> Refusal | None:
         """Why none of it is taken; `seen`: the row of its origin. fits: there is space on a nearly
         full disk for control records."""
+        refusal = self._unit(link, unit, origin, seen, fits)
+        is_new = unit.records[-1].last > seen.position
+        if refusal is None and not is_new and self._is_under_others(link, origin, seen):
+            return self._other_topics(link, origin, seen)  # it may have been left out here
+        return refusal
+
+    def _unit(
+        self, link: LinkSession, unit: RecordUnit, origin: Origin, seen: Seen, fits: bool
+    ) -> Refusal | None:
         given = unit.records
         if not self._to.decided:
             return "not_ready", NOT_READY
@@ -98,8 +107,8 @@ class RecordJudge:
         if unit.size - max(map(len, unit.bodies)) > GROUP_MAX_BYTES:
             reason = f"a unit has at most {GROUP_MAX_BYTES} bytes besides its largest record"
             return "too_large", reason
-        ahead = copy(seen)
-        ahead.digest = self.digest_of(link, origin)
+        ahead = copy(seen)  # its first record may begin the row
+        ahead.digest = seen.digest if seen.position else self.digest_of(link, origin)
         for number, record in enumerate(given):
             if (record.instance, record.generation) != origin:
                 return "bad_field", "the records of a unit have one origin"
@@ -167,14 +176,21 @@ class RecordJudge:
                 f"a peer holds position {last} of generation {generation}, this log ends at "
                 f"{seen.position}: its end is lost; fetch it back in a new generation"
             )
-        digest = self.digest_of(link, origin)
-        if seen.position and seen.digest != digest and instance != link.peer:
-            return OTHER_TOPICS, (
-                f"{_text(origin)} is here under the topics {seen.digest:016x}, this link has "
-                f"{digest:016x} (0: all); give both links the same topics, take the origin over "
-                "one of them, or have it taken under these: zbroker-admin replication skip"
-            )
+        if instance != link.peer and self._is_under_others(link, origin, seen):
+            return self._other_topics(link, origin, seen)
         return None
+
+    def _is_under_others(self, link: LinkSession, origin: Origin, seen: Seen) -> bool:
+        """Whether it is here under other topics than those of the link."""
+        return seen.position > 0 and seen.digest != self.digest_of(link, origin)
+
+    def _other_topics(self, link: LinkSession, origin: Origin, seen: Seen) -> Refusal:
+        return OTHER_TOPICS, (
+            f"{_text(origin)} is here under the topics {seen.digest:016x}, this link has "
+            f"{self.digest_of(link, origin):016x} (0: all); give both links the same topics, take "
+            "the origin over one of them, or have it taken under these: zbroker-admin replication "
+            "skip"
+        )
 
     def digest_of(self, link: LinkSession, origin: Origin) -> int:
         """Under which digest an origin comes over a link. What this instance gave comes back
