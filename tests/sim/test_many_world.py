@@ -45,7 +45,7 @@ def test_no_history_with_a_copy_under_topics_breaks_a_promise() -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("bug", topics_bugs.ALL)
 def test_a_planted_bug_of_topics_is_found(bug: str) -> None:
-    must_find(TopicsWorld, __file__, bug, PLANTED_SEEDS)
+    must_find(TopicsWorld, __file__, bug, PLANTED_SEEDS, topics_bugs.SEED_OF_RARE)
 
 
 @pytest.mark.long

@@ -105,6 +105,16 @@ def _no_gap(core: JournalCore) -> None:
     replicas._take_under = take_under
 
 
+def _is_here_already(core: JournalCore) -> None:
+    """A record below the row of its own instance is, whatever the topics of that are."""
+    judge: Any = core.commit._replicas._judge
+
+    def unit(link: Any, unit: Any, origin: Origin, seen: Any, *, fits: bool) -> Any:
+        return judge._unit(link, unit, origin, seen, fits)
+
+    judge.unit = unit
+
+
 LINKS: Final[dict[str, Callable[[Any], None]]] = {
     "a mark counts a row of other topics": _any_row_counts,
     "a copy under topics is passed on as whole": _passed_on_as_whole,
@@ -117,5 +127,7 @@ LINKS: Final[dict[str, Callable[[Any], None]]] = {
 }
 JOURNALS: Final[dict[str, Callable[[JournalCore], None]]] = {
     "other topics begin no gap": _no_gap,
+    "what other topics left out is here already": _is_here_already,
 }
 ALL: Final = (*LINKS, *JOURNALS)
+SEED_OF_RARE: Final = {"what other topics left out is here already": 701014}
