@@ -25,6 +25,7 @@ from tests.sim.many_world import Instance, ManyWorld
 from tests.sim.two_nodes import Message, messages
 from zbroker.ids import Origin
 from zbroker.journal.core import JournalCore
+from zbroker.limits import U63_MAX
 from zbroker.link_topics import EVERYTHING, LinkTopics
 from zbroker.log.format import KIND_PUBLISH, KIND_TIE
 from zbroker.replication.core import ReplicationCore
@@ -88,14 +89,11 @@ class TopicsInstance(Instance):
         return len(self.destinations) if self.world.sync_needed else 0
 
     def restore(self, *, empty: bool) -> None:
-        """What was in a declared gap before is counted no more by who has heard of that."""
-        if self.journal is not None:
-            for row in self.journal.core.commit.sessions.origins.rows():
-                origin = Origin(row.instance, row.generation)
-                self.world.gaps[origin] = max(self.world.gaps.get(origin, 0), row.since)
+        self.world.note_gaps()
         super().restore(empty=empty)
 
     def replicated(self, said: Replicated, *, to_all: bool) -> None:
+        self.world.note_gaps()
         assert self.replication is not None
         rules = self.replication.core.settings.destinations
         of_copy = (rule.topics for rule in rules if rule.name == self.world.copy.name)
@@ -110,7 +108,7 @@ class TopicsWorld(ManyWorld):
     instances: Any
 
     def __init__(self, seed: int, bug: str = "") -> None:
-        self.gaps: dict[Origin, int] = {}  # their ends, as disks of the copy knew them
+        self.gaps: dict[Origin, int] = {}  # their ends, as the copy knew them
         self.lists = FILTERS if seed % 4 in (1, 2) else LISTS  # with both numbers of instances
         super().__init__(seed, bug, instances=3 + seed % 2)
         self.subscribers = []
@@ -167,7 +165,19 @@ class TopicsWorld(ManyWorld):
     def lose_a_tail(self) -> None:
         """The copy gets no messages of its own: see `fail_over`."""
 
+    def note_gaps(self) -> None:
+        """What is in a declared gap of the copy, or of a generation that was closed there under
+        topics, is counted no more by who has heard of that, also after the disk is set back."""
+        if self.copy.journal is None:
+            return
+        origins = self.copy.journal.core.commit.sessions.origins
+        for row in origins.rows():
+            origin = Origin(row.instance, row.generation)
+            self.gaps[origin] = max(self.gaps.get(origin, 0), row.since)
+        self.gaps |= {one.origin: U63_MAX for one in origins.closed if one.digest}
+
     def step(self) -> None:
+        self.note_gaps()
         super().step()
         if self.changes and self.rng.random() < 0.05:
             self.change(self.rng.choice(self.wholes), self.rng.choice(self.lists))
