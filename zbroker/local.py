@@ -167,7 +167,7 @@ def _clean(own: Path, data: Path) -> None:
     """Removes what a broker left that is temporary: nothing knows an instance without its data."""
     directory.clean_after_kill(data)
     if data.is_relative_to(own):
-        with suppress(ZBrokerError):
+        with suppress(ZBrokerError, OSError):
             if (instance := directory.read_identity(data)) is not None:
                 memory_notes.remove(instance)
     shutil.rmtree(own, ignore_errors=True)  # leftovers are in a temporary place

@@ -163,7 +163,8 @@ def test_what_other_topics_may_have_left_out_is_not_here_already(core: GroupComm
     open_link(core, 2, peer=7, digest=ORDERS)
     open_link(core, 3, digest=ALL)
     give(core, record(1, 1, at=12), link=2)
-    assert codes(give(core, record(5, 1, at=8), link=3)[1]) == ["digest_differs"]
+    [item] = give(core, record(5, 1, at=8), link=3)[1]
+    assert (item.code, item.reason.count("by itself")) == ("digest_differs", 1)
     two = [record(5, 1, at=8, flags=FLAG_UNIT), record(6, 1, at=9, after=8)]
     assert codes(give(core, *two, link=3)[1]) == ["digest_differs"] * 2
     cover(core, 12, after=12, link=3)
@@ -178,7 +179,9 @@ def test_a_unit_does_not_change_the_topics_of_an_origin_either(core: GroupCommit
     two = [record(2, 1, at=13, after=12, flags=FLAG_UNIT), record(3, 1, at=14, after=13)]
     assert codes(give(core, *two, link=2)[1]) == ["digest_differs"] * 2
     assert row(core).digest == ORDERS
-    assert codes(give(core, *two)[1]) == ["", ""]
+    open_link(core, 3, digest=ALL)
+    assert codes(give(core, *two, link=3)[1]) == ["", ""], "its own instance does"
+    assert (row(core).digest, row(core).since) == (ALL, 13)
 
 
 def test_only_an_instance_itself_changes_the_topics_of_its_origins(core: GroupCommit) -> None:

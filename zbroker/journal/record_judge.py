@@ -185,11 +185,18 @@ class RecordJudge:
         return seen.position > 0 and seen.digest != self.digest_of(link, origin)
 
     def _other_topics(self, link: LinkSession, origin: Origin, seen: Seen) -> Refusal:
-        return OTHER_TOPICS, (
-            f"{_text(origin)} is here under the topics {seen.digest:016x}, this link has "
-            f"{self.digest_of(link, origin):016x} (0: all); give both links the same topics, take "
-            "the origin over one of them, or have it taken under these: zbroker-admin replication "
-            "skip"
+        said = (
+            f"{_text(origin)} is here up to {seen.position} under the topics {seen.digest:016x}, "
+            f"this link has {self.digest_of(link, origin):016x} (0: all); "
+        )
+        if origin.instance == link.peer:
+            return OTHER_TOPICS, said + (
+                "it goes on from there by itself, and what was left out before is listed by: "
+                "zbroker-admin replication missing"
+            )
+        return OTHER_TOPICS, said + (
+            "give both links the same topics, take the origin over one of them, or have it taken "
+            "under these: zbroker-admin replication skip"
         )
 
     def digest_of(self, link: LinkSession, origin: Origin) -> int:
