@@ -1,6 +1,7 @@
 """Subscribers that are programs of their own, so that they can be killed: what they note stays.
 
     start(program, url, directory[, "now"])   "now": it ends where the log ends when it begins
+    start(..., most=100)                      it waits to be killed at its 100th message
 
 Each writes a line per message that it has processed to the file `out` of its directory. A line has
 LINE_BYTES, so that none lies in two pages: a kill would tear it between them.
@@ -17,12 +18,17 @@ from pathlib import Path
 LINE_BYTES = 16
 
 _BEGIN = """
-import os, random, sys, zbroker
-url, directory, *until = sys.argv[1:]
+import os, random, signal, sys, zbroker
+url, directory, left, *until = sys.argv[1:]
+left = int(left)
 ends = {"until": until[0]} if until else {}
 out = os.open(f"{directory}/out", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 def note(message):
+    global left
     os.write(out, message.data.ljust(15) + b"\\n")
+    left -= 1
+    while left == 0:
+        signal.pause()
 """
 
 BY_ITERATION = (
@@ -82,6 +88,8 @@ def rows(directory: Path) -> list[int]:
         return [number for (number,) in base.execute("SELECT number FROM results")]
 
 
-def start(program: str, url: str, directory: Path, *until: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", program, url, str(directory), *until]
+def start(
+    program: str, url: str, directory: Path, *until: str, most: int = 0
+) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", program, url, str(directory), str(most), *until]
     return subprocess.Popen(command, stderr=subprocess.PIPE)
