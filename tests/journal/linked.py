@@ -60,11 +60,16 @@ def record(seq: int, count: int, at: int, after: int = 0, **more: object) -> Rec
 def give(
     core: GroupCommit, *given: Record, body: bytes = b"body", link: int = LINK_NUMBER
 ) -> tuple[list[Batch], list[m.ReceiptItem]]:
-    """What the log gets, and the answers; the message goes through its encoding."""
+    """What the log gets, and the answers."""
+    send(core, *given, body=body, link=link)
+    return commit(core)
+
+
+def send(core: GroupCommit, *given: Record, body: bytes = b"body", link: int = LINK_NUMBER) -> None:
+    """They wait; the message goes through its encoding."""
     message = m.Replicate(MINE, 1, 0, list(given), link)
     decoded = codec.to_journal(codec.encode(message))
     core.receive(LINK, decoded, [body] * len(given))
-    return commit(core)
 
 
 def commit(core: GroupCommit) -> tuple[list[Batch], list[m.ReceiptItem]]:

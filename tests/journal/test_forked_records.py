@@ -5,7 +5,8 @@ The journal is that of instance 9 in generation 3; generation 1 was closed at 5,
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -21,12 +22,15 @@ from tests.journal.linked import (
     name,
     open_link,
     record,
+    send,
 )
 from zbroker.ids import Origin, publisher_id
+from zbroker.journal.effects import Where
 from zbroker.journal.fold import LogFold
 from zbroker.journal.generation_closer import ClosableGeneration
 from zbroker.journal.group_builder import JournalSettings, LogEnd
 from zbroker.journal.group_commit import GroupCommit
+from zbroker.journal.locate_vector import Vectors
 from zbroker.journal.sessions import Sessions
 from zbroker.log import records
 from zbroker.log.cover import Cover
@@ -322,6 +326,25 @@ def test_a_fenced_journal_says_so() -> None:
     core.fenced = True
     assert ask(core, 11)[1].code == "not_ready"
     assert give(core, old(6))[1][0].code == "not_ready"
+
+
+def test_a_reader_that_begins_before_they_are_durable_may_get_them_under_new_names() -> None:
+    """It begins at the durable end, and they come after that."""
+    core, _ = taking()
+    send(core, old(6, 4))
+    assert core.group(WALL) is not None
+    seen = {OLD: LAST, NOW: core.persisted - 1}
+
+    def comes() -> bool:
+        where = Where(HERE, 3, 1, core.persisted, False, *core.durable_origins)
+        vectors = Vectors(cast(Any, SimpleNamespace(sessions=core.sessions)))
+        return vectors.passed_by(seen, core.persisted, where).forked
+
+    assert comes()
+    core.written_to(core.next_position, core.serial)
+    assert comes()
+    core.synced(core.next_position)
+    assert not comes()
 
 
 # -- what a restart knows -------------------------------------------------------------------------

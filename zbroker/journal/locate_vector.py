@@ -97,20 +97,27 @@ class Vectors:
         if own and not self._look.sessions.origins.foreign:
             whole = self._with_older(own, position, now)
             passed = whole if closed else self._look.sessions.origins.closed.compact(whole)
-            return PlaceVector(position, passed, forked=self._has_forked(vector))
+            return PlaceVector(position, passed, forked=self._has_forked(vector, now))
         tied = list(tied_runs(vector, self._look.sessions.origins.ties, position))
-        forked = self._has_forked(vector)
+        forked = self._has_forked(vector, now)
         return PlaceVector(position, vector, tied, mixed=True, forked=forked)
 
-    def _has_forked(self, vector: Vector) -> bool:
-        """Whether it names messages of a generation that is over, and that are not here."""
-        origins = self._look.sessions.origins
+    def _has_forked(self, vector: Vector, now: Where) -> bool:
+        """Whether it names messages of a generation that is over, and that are not here: those that
+        are not durable yet are read later, and may have other names."""
+        origins, closed = self._look.sessions.origins, self._look.sessions.origins.closed
+        reached = origins.vector if now.reached is None else now.reached
+
+        def here(one: Origin) -> int:
+            if (row := closed.get(one)) is None:
+                return reached.get(one, 0)
+            return row.reach if reached.get(row.again, 0) >= row.again_position else row.end
+
         newest: dict[int, int] = {}
         for one in {*vector, *origins.open_rows}:
             newest[one.instance] = max(one.generation, newest.get(one.instance, 0))
         return any(
-            at > origins.high(one) and one.generation < newest[one.instance]
-            for one, at in vector.items()
+            at > here(one) and one.generation < newest[one.instance] for one, at in vector.items()
         )
 
     def passed_before(self, position: int, now: Where) -> PlaceVector:
