@@ -149,7 +149,12 @@ class ForkedWorld(ManyWorld):
         others = [one for one in self.instances.values() if one not in (host, self.owner)]
         again = {(p.id, sequence) for p in self.publishers for sequence, _ in p.unacked}
         self.misplaced |= again.union(*(one.durable().messages for one in others))
-        self.kept = host.durable().messages - self.owner.durable().messages
+        held = host.durable()
+        self.kept = held.messages - self.owner.durable().messages
+        # the host took some before the owner did, since no acknowledgement had come: it brings them
+        # by its own name, and that they are the same as those of the lost name is known only there
+        names = [{m for m, at in held.origins if at.instance == o.id} for o in (host, self.owner)]
+        self.misplaced |= self.kept.intersection(*names)
         self.at.after(400, self.forget)
 
     def forget(self) -> None:
