@@ -49,7 +49,8 @@ class _Synchronous:
 
 
 class Durability:
-    """The marks of all destinations, and what follows from them."""
+    """The marks of all destinations, and what follows from them: `through`, and how many an
+    acknowledgement waits for, `needed`."""
 
     def __init__(
         self, rules: Iterable[DestinationRule], sync_needed: int = 0, min_sync: int = 0
@@ -59,16 +60,12 @@ class Durability:
         self._needed = sync_needed or len(self._sync)
         self._differ = len({one.rule.topics for one in self._sync.values()}) > 1
         self._min = min_sync
+        self._reckon()
 
     @property
     def asked(self) -> bool:
         """True if there is a synchronous destination."""
         return bool(self._sync)
-
-    @property
-    def needed(self) -> int:
-        """How many destinations an acknowledgement waits for now."""
-        return self.needed_after()
 
     def needed_after(self, name: str = "", *, downgraded: bool = False) -> int:
         """How many, once the destination `name` is downgraded, or is not."""
@@ -78,15 +75,16 @@ class Durability:
         waited_for = len(down) - sum(down.values())
         return max(min(self._needed, waited_for), self._min)
 
-    @property
-    def through(self) -> int:
-        """See above."""
-        needed = self.needed
+    def _reckon(self) -> None:
+        """A mark has moved, or what is waited for has changed."""
+        needed = self.needed = self.needed_after()
         if not needed:
-            return U63_MAX
-        if self._differ:  # the config has no number then: each one is waited for that is not down
-            return min(one.mark for one in self._sync.values() if not one.downgraded)
-        return sorted((one.mark for one in self._sync.values()), reverse=True)[needed - 1]
+            self.through = U63_MAX
+        elif self._differ:  # the config has no number then: each is waited for that is not down
+            self.through = min(one.mark for one in self._sync.values() if not one.downgraded)
+        else:
+            marks = sorted((one.mark for one in self._sync.values()), reverse=True)
+            self.through = marks[needed - 1]
 
     def is_sync(self, name: str) -> bool:
         """True of a synchronous destination."""
@@ -116,12 +114,14 @@ class Durability:
         """Everything below `mark` is durable at a destination."""
         if name in self._sync:
             self._sync[name].mark = mark
+            self._reckon()
 
     def journal_begins(self, persisted: int) -> None:
         """Another journal serves; what a mark says above its end may be something else now."""
         for one in self._sync.values():
             one.mark = min(one.mark, persisted)
             one.since_ms = None
+        self._reckon()
 
     def tick(self, now_ms: int, persisted: int) -> list[Note]:
         """Downgrades destinations that lag for too long, and upgrades those that have caught up."""
@@ -148,6 +148,7 @@ class Durability:
 
     def _change(self, one: _Synchronous, what: str, means: str) -> list[Note]:
         one.downgraded = what == "downgraded"
+        self._reckon()
         text = f"{one.rule.name} is {what}: {means}; acknowledgements wait for {self.needed} now"
         values = {"link": one.rule.name, "needed": self.needed}
         return [Note(f"replication.{what}", text, values=values)]

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from zbroker.ids import Origin
 from zbroker.limits import U63_MAX
+from zbroker.log.format import Batch
 from zbroker.replication.effects import LinkBlock, is_unsent
 from zbroker.replication.holdings import Holdings
 from zbroker.replication.own_holdings import OwnHoldings
@@ -32,22 +33,29 @@ class HeaderReads:
 
     def suffice(self, block: LinkBlock) -> bool:
         """Whether all of a block can be judged; else the same is to be read again."""
-        unsent, items = self._unsent(), block.items
-        if block.only_headers and not all(is_unsent(item, unsent) for item in items):
+        items = block.items
+        if block.only_headers:
+            unsent = self._unsent()
+            if not all(is_unsent(item, unsent) for item in items):
+                self._go_on = False
+                return False
+        last = items[-1] if items else None
+        if isinstance(last, Batch):
+            self._go_on = is_unsent(last, {last.origin: self._through(last.origin)})
+        else:
             self._go_on = False
-            return False
-        self._go_on = bool(items) and is_unsent(items[-1], unsent)
         return True
 
     def _unsent(self) -> dict[Origin, int]:
         peer = self._peer
-        found = {origin: peer.position(origin, 0) for origin in {*peer.rows, *peer.closed}}
-        newest = Origin(peer.instance, peer.generation)
-        for origin in (*found, newest):
-            if origin.instance == peer.instance:
-                itself = origin.generation >= peer.generation
-            else:
-                itself = origin.instance != self._own.instance and origin.instance in peer.sources
-            if itself:
-                found[origin] = U63_MAX
-        return found
+        known = {*peer.rows, *peer.closed, Origin(peer.instance, peer.generation)}
+        return {origin: self._through(origin) for origin in known}
+
+    def _through(self, origin: Origin) -> int:
+        """Up to where records of one origin need no bodies."""
+        peer = self._peer
+        if origin.instance == peer.instance:
+            itself = origin.generation >= peer.generation
+        else:
+            itself = origin.instance != self._own.instance and origin.instance in peer.sources
+        return U63_MAX if itself else peer.position(origin, 0)
